@@ -1,0 +1,42 @@
+"""The command's root: gathers the verbs and turns TwinshoreError into a sentence."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import typer
+
+from twinshore import __version__
+from twinshore.fleet import TwinshoreError
+
+VERBS = ("lab", "mirror", "status", "demo")
+
+app = typer.Typer(
+    name="twinshore", help="Keeps Kafka clusters identical, offset by offset.", no_args_is_help=True, add_completion=True
+)
+
+
+@app.callback(invoke_without_command=True)
+def root(version: bool = typer.Option(False, "--version", help="Print the version and exit.")) -> None:
+    """Keeps Kafka clusters identical, offset by offset."""
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def _gather() -> None:
+    for verb in VERBS:
+        importlib.import_module(f"twinshore.cli.{verb}").register(app)
+
+
+def main() -> None:
+    """Entry point of the `twinshore` command."""
+    _gather()
+    try:
+        app()
+    except TwinshoreError as error:
+        typer.echo(f"error: {error.message}", err=True)
+        if error.hint:
+            typer.echo(f"  try: {error.hint}", err=True)
+        sys.exit(2)

@@ -1,0 +1,55 @@
+"""One root, few kinds. `hint` says what an operator can do; it is printed on a line of its own."""
+
+
+class TwinshoreError(Exception):
+    """Everything Twinshore raises on purpose."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+    def __reduce__(self) -> tuple[object, tuple[type, str, str]]:
+        return _rebuild, (type(self), self.message, self.hint)
+
+
+def _rebuild(kind: type[TwinshoreError], message: str, hint: str) -> TwinshoreError:
+    error = kind.__new__(kind)
+    TwinshoreError.__init__(error, message, hint=hint)
+    return error
+
+
+class ConfigError(TwinshoreError):
+    """A setting or an argument is wrong; names the place and the nearest right thing."""
+
+
+class RefusedError(TwinshoreError):
+    """Twinshore will not do this, because it would lose or mix data. Nothing was touched."""
+
+
+class NotYetError(RefusedError):
+    """A real case that this version does not handle yet."""
+
+
+class WireError(TwinshoreError):
+    """Bytes that are not what the protocol says. `offset` is where in the buffer, -1 if unknown."""
+
+    def __init__(self, message: str, *, offset: int = -1, hint: str = "") -> None:
+        super().__init__(message if offset < 0 else f"{message} at byte {offset}", hint=hint)
+        self.offset = offset
+
+
+class KafkaError(TwinshoreError):
+    """A cluster answered with an error, or not at all. `code` is Kafka's, 0 for the network's own."""
+
+    def __init__(self, message: str, *, code: int = 0, retriable: bool = False, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
+        self.retriable = retriable
+
+
+class StoreError(TwinshoreError):
+    """The store cannot be read or written."""

@@ -1,0 +1,106 @@
+"""The nouns of SYSTEM: cluster, link, partition. Frozen values; equal when their fields are."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import NewType
+
+from twinshore.fleet.errors import ConfigError
+
+SourceOffset = NewType("SourceOffset", int)
+TargetOffset = NewType("TargetOffset", int)
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """Where a secret is kept, never the secret itself: an environment variable or a file, read anew at each use."""
+
+    env: str = ""
+    file: str = ""
+
+    def read(self) -> str:
+        """The secret as it stands now, so that a rotated password is taken at the next connection."""
+        if self.env:
+            value = os.environ.get(self.env)
+            if value is None:
+                raise ConfigError(f"environment variable {self.env} is not set", hint="it should hold a secret")
+            return value
+        if self.file:
+            try:
+                return Path(self.file).read_text(encoding="utf-8").strip()
+            except OSError as error:
+                raise ConfigError(f"secret file {self.file} cannot be read: {error.strerror}") from error
+        return ""
+
+    def __bool__(self) -> bool:
+        return bool(self.env or self.file)
+
+
+class SaslMechanism(StrEnum):
+    PLAIN = "PLAIN"
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    SCRAM_SHA_512 = "SCRAM-SHA-512"
+    OAUTHBEARER = "OAUTHBEARER"
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """How to speak to a cluster. With no field set: PLAINTEXT."""
+
+    tls: bool = False
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    key_password: Secret = Secret()
+    check_hostname: bool = True
+    sasl: SaslMechanism | None = None
+    username: str = ""
+    password: Secret = Secret()
+    token_url: str = ""
+    token_file: str = ""
+    token_scope: str = ""
+
+    @property
+    def protocol(self) -> str:
+        """Kafka's own name for it, as in security.protocol."""
+        if self.sasl:
+            return "SASL_SSL" if self.tls else "SASL_PLAINTEXT"
+        return "SSL" if self.tls else "PLAINTEXT"
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    name: str
+    bootstrap: tuple[str, ...]
+    security: Security = Security()
+    site: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A one-way mirror `source->target` for the topics its filters admit."""
+
+    source: str
+    target: str
+    topics: tuple[str, ...] = (".*",)
+    exclude: tuple[str, ...] = ()
+    replication_factor: int = 0
+    topic_settings: tuple[tuple[str, str], ...] = field(default=())
+
+    @property
+    def name(self) -> str:
+        return f"{self.source}->{self.target}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class NamedPartition:
+    """A partition as Kafka names it."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
