@@ -1,0 +1,145 @@
+"""Record batches, format v2: the 61-byte header read, checked, and written anew for the target.
+
+Everything here works on views of the buffer a fetch was received into; no record is decoded and no body copied.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from twinshore.fleet.errors import WireError
+from twinshore.wire.primitives import Buffer
+
+HEADER_BYTES = 61
+PREFIX_BYTES = 12  # base offset and length: not counted by the header's own length
+CRC_START = 21  # the CRC covers everything from the attributes on
+BODY_IN_LENGTH = HEADER_BYTES - PREFIX_BYTES
+
+CODEC_MASK = 0x07
+TIMESTAMP_APPEND = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+DELETE_HORIZON = 0x40
+KEPT_ATTRIBUTES = CODEC_MASK | TIMESTAMP_APPEND
+
+SEQUENCE_SPAN = 1 << 31
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+_HEAD = struct.Struct(">qiibI")
+_REST = struct.Struct(">hiqqqhii")
+
+
+class BatchHeader(NamedTuple):
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int  # type: ignore[assignment]  # Kafka's name for it, tuple's own is not needed
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+
+def split_batches(view: memoryview) -> list[tuple[memoryview, BatchHeader]]:
+    """The complete batches in `view`, in order. An incomplete last one is left out: fetches end so."""
+    found: list[tuple[memoryview, BatchHeader]] = []
+    append, unpack, new = found.append, HEADER.unpack_from, tuple.__new__
+    position, size = 0, len(view)
+    next_offset = 0
+    while position + HEADER_BYTES <= size:
+        header = new(BatchHeader, unpack(view, position))
+        base_offset, length, _, magic, _, _, last_delta, _, _, _, _, _, count = header
+        if magic != 2 or length < BODY_IN_LENGTH or base_offset < next_offset or not 0 <= count <= last_delta + 1 > 0:
+            raise _malformed(header, next_offset, position)
+        end = position + PREFIX_BYTES + length
+        if end > size:
+            return found
+        append((view[position:end], header))
+        next_offset = base_offset + last_delta + 1
+        position = end
+    if position + 17 <= size and view[position + 16] != 2:
+        raise _old_format(view[position + 16], int.from_bytes(view[position : position + 8], "big"), position)
+    return found
+
+
+def iter_batches(view: memoryview) -> Iterator[tuple[memoryview, BatchHeader]]:
+    """As `split_batches`, for callers that want an iterator."""
+    return iter(split_batches(view))
+
+
+def _malformed(header: BatchHeader, next_offset: int, position: int) -> WireError:
+    base = header.base_offset
+    if header.magic != 2:
+        return _old_format(header.magic, base, position)
+    if header.length < BODY_IN_LENGTH:
+        return WireError(f"batch at offset {base} claims {header.length} bytes, fewer than a header", offset=position)
+    if base < 0:
+        return WireError(f"batch claims the negative offset {base}", offset=position)
+    if base < next_offset:
+        return WireError(f"batch at offset {base} follows one that ends at {next_offset - 1}", offset=position)
+    return WireError(
+        f"batch at offset {base} claims {header.count} records in {header.last_offset_delta + 1} offsets",
+        offset=position,
+    )
+
+
+def _old_format(magic: int, base_offset: int, position: int) -> WireError:
+    return WireError(
+        f"batch at offset {base_offset} has message format v{magic}, not v2",
+        offset=position,
+        hint="only format v2 (Kafka 0.11 and later) crosses; rewrite the topic with a current producer",
+    )
+
+
+def check_crc(view: Buffer, header: BatchHeader) -> None:
+    """Raises WireError when the batch's bytes are not those its CRC was made from."""
+    actual = crc32c(view[CRC_START:])
+    if actual != header.crc:
+        raise corrupt(header, actual)
+
+
+def corrupt(header: BatchHeader, actual: int) -> WireError:
+    return WireError(
+        f"corrupt batch at offset {header.base_offset}: its CRC says {header.crc:08x}, its bytes say {actual:08x}"
+    )
+
+
+def restamp(view: Buffer, header: BatchHeader, producer_id: int, producer_epoch: int, sequence: int) -> bytes:
+    """The batch's header as the target is to receive it, base offset 0; the body stays `view[HEADER_BYTES:]`.
+
+    Codec and timestamp type are kept; the transactional, control and delete-horizon bits are cleared. The source's
+    CRC is not checked.
+    """
+    attributes = header[5] & KEPT_ATTRIBUTES
+    rest = _REST.pack(attributes, header[6], header[7], header[8], producer_id, producer_epoch, sequence, header[12])
+    crc = crc32c(view[HEADER_BYTES:], crc32c(rest))
+    return _HEAD.pack(0, header[1], -1, 2, crc) + rest
+
+
+def restamp_checked(view: Buffer, header: BatchHeader, producer_id: int, producer_epoch: int, sequence: int) -> bytes:
+    """As `restamp`, after the source's CRC was found right; raises WireError when it is not."""
+    check_crc(view, header)
+    return restamp(view, header, producer_id, producer_epoch, sequence)
+
+
+def next_sequence(sequence: int, count: int) -> int:
+    """The sequence `count` records later; after 2^31 - 1 comes 0, as brokers count."""
+    return (sequence + count) % SEQUENCE_SPAN
+
+
+def sequence_of(anchor_offset: int, anchor_sequence: int, offset: int) -> int:
+    """The sequence of `offset` when `anchor_offset` has `anchor_sequence` and all between are records."""
+    return (anchor_sequence + offset - anchor_offset) % SEQUENCE_SPAN

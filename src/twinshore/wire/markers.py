@@ -1,0 +1,77 @@
+"""WriteTxnMarkers v1: control records sent straight to a partition's leader, as fillers of offsets no consumer sees."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from twinshore.wire.primitives import (
+    I32,
+    I64,
+    NO_TAGS,
+    PAST_END,
+    compact_string,
+    read_compact_string,
+    read_count,
+    skip_tags,
+    truncated,
+    uvarint,
+)
+
+MARKERS_KEY = 27
+MARKERS_VERSION = 1
+
+_OPENING = struct.Struct(">qhb")
+_RESULT = struct.Struct(">ih")
+
+
+class Marker(NamedTuple):
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    coordinator_epoch: int
+    topics: Sequence[tuple[str, Sequence[int]]]
+
+
+class MarkedPartition(NamedTuple):
+    producer_id: int
+    topic: str
+    partition: int
+    error: int
+
+
+def encode_markers(runs: Sequence[tuple[Marker, int]]) -> bytes:
+    """The request's body: each marker so many times, in order; each takes one offset in each of its partitions."""
+    out = [uvarint(sum(times for _, times in runs) + 1)]
+    for marker, times in runs:
+        one = [_OPENING.pack(marker.producer_id, marker.producer_epoch, marker.commit)]
+        one.append(uvarint(len(marker.topics) + 1))
+        for topic, partitions in marker.topics:
+            one += [compact_string(topic), uvarint(len(partitions) + 1), *map(I32.pack, partitions), NO_TAGS]
+        one += [I32.pack(marker.coordinator_epoch), NO_TAGS]
+        out.append(b"".join(one) * times)
+    return b"".join(out) + NO_TAGS
+
+
+def parse_markers(view: memoryview, position: int) -> list[MarkedPartition]:
+    """One result for each marker and partition, as the broker lists them: it may group those of one producer id."""
+    marked: list[MarkedPartition] = []
+    try:
+        markers, position = read_count(view, position)
+        for _ in range(markers):
+            (producer_id,) = I64.unpack_from(view, position)
+            topics, position = read_count(view, position + 8)
+            for _ in range(topics):
+                topic, position = read_compact_string(view, position)
+                partitions, position = read_count(view, position)
+                for _ in range(partitions):
+                    partition, error = _RESULT.unpack_from(view, position)
+                    marked.append(MarkedPartition(producer_id, topic or "", partition, error))
+                    position = skip_tags(view, position + _RESULT.size)
+                position = skip_tags(view, position)
+            position = skip_tags(view, position)
+        skip_tags(view, position)
+    except PAST_END as past_end:
+        raise truncated("a markers response", view) from past_end
+    return marked
