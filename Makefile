@@ -1,0 +1,48 @@
+# Every target sets up what it needs: the first run builds .venv from requirements.lock, later ones start at once.
+# Each is also a plain command; see CONTRIBUTING.md.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-long lint bench-mirror show-crossing docs lock clean
+BIN := .venv/bin
+
+# Another Spark or Python that the user's shell points at would be loaded in place of the locked one.
+unexport SPARK_HOME SPARK_CONF_DIR PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON PYTHONPATH PYTHONHOME VIRTUAL_ENV
+export PYTHONUNBUFFERED := 1
+
+help: ## show this list
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1 | /p' Makefile | awk -F'|' '{ printf "%-22s%s\n", $$1, $$2 }'
+
+setup: ## build or refresh .venv; every other target does it first
+	@sh scripts/setup.sh
+
+demo: setup ## two real clusters kept identical while a pump is killed; KEEP=1 leaves them running
+	@$(BIN)/twinshore demo
+
+test: setup ## every test but the long ones
+	@$(BIN)/python -m pytest -m "not long"
+
+test-long: setup ## every test
+	@$(BIN)/python -m pytest
+
+lint: setup ## style, types, the order of the rooms
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python scripts/pages.py --check
+
+bench-mirror: setup ## side by side with MirrorMaker 2; writes docs/benchmarks.md
+	@$(BIN)/python -m bench.mirror
+
+show-crossing: setup ## each claim about the mirror on real brokers; LONG=1 at full size
+	@$(BIN)/python -m bench.show_crossing
+
+docs: setup ## write the generated pages again
+	@$(BIN)/python scripts/pages.py
+
+lock: setup ## resolve requirements.lock anew, names and hashes only
+	@sh scripts/lock.sh
+
+clean: ## remove everything that make has made here
+	@rm -rf .venv .cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist src/*.egg-info
+	@find src tests bench scripts -type d -name __pycache__ -prune -exec rm -rf {} +
