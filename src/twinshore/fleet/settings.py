@@ -1,0 +1,93 @@
+"""Settings: TOML text and environment in, frozen values out, or one ConfigError that lists all that is wrong."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from twinshore.fleet.errors import ConfigError
+from twinshore.fleet.nouns import Cluster, Link, Secret
+from twinshore.fleet.settings_edge import Complaints, did_you_mean
+from twinshore.fleet.settings_env import with_environment
+from twinshore.fleet.settings_sections import read_clusters, read_links, read_mirror, read_store
+from twinshore.fleet.settings_table import MirrorSettings, SparkSettings
+
+SECTIONS = ("store", "clusters", "links", "mirror")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """Where the store is. The URL never holds a password."""
+
+    url: str = "sqlite:///twinshore.db"
+    password: Secret = field(default_factory=Secret)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All that one Twinshore process is told."""
+
+    store: StoreSettings
+    clusters: Mapping[str, Cluster]
+    links: tuple[Link, ...]
+    mirror: MirrorSettings
+
+    def link(self, name: str) -> Link:
+        """The link of that name; a ConfigError with the nearest one otherwise."""
+        for link in self.links:
+            if link.name == name:
+                return link
+        raise ConfigError(f"no link {name!r} in the settings{did_you_mean(name, [link.name for link in self.links])}")
+
+    def cluster(self, name: str) -> Cluster:
+        """The cluster of that name; a ConfigError with the nearest one otherwise."""
+        if name not in self.clusters:
+            raise ConfigError(f"no cluster {name!r} in the settings{did_you_mean(name, self.clusters)}")
+        return self.clusters[name]
+
+
+def load_settings(path: Path, env: Mapping[str, str]) -> Settings:
+    """The settings of a TOML file, with what the environment overrides."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"settings file {path} cannot be read: {error.strerror}", hint="name another with --settings"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"settings file {path} is not UTF-8 text, at byte {error.start}") from error
+    return parse_settings(text, name=str(path), env=env)
+
+
+def parse_settings(text: str, *, name: str, env: Mapping[str, str]) -> Settings:
+    """The settings in `text`; `name` is what errors call it."""
+    try:
+        raw: dict[str, Any] = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name} is not TOML: {error}", hint="docs/settings.md has an example") from error
+    complaints = Complaints()
+    for section in raw:
+        if section not in SECTIONS:
+            complaints.add(f"[{section}]", f"unknown{did_you_mean(section, SECTIONS)}")
+    raw = with_environment(raw, env, complaints)
+    store = read_store(raw.get("store", {}), complaints)
+    clusters = read_clusters(raw.get("clusters", {}), complaints)
+    links = read_links(raw.get("links", {}), clusters, complaints)
+    mirror = read_mirror(raw.get("mirror", {}), complaints)
+    if complaints.lines or store is None or mirror is None:
+        raise ConfigError(_all_of(complaints.lines, name), hint="docs/settings.md lists every setting")
+    url, password = store
+    whole = {key: cluster for key, cluster in clusters.items() if cluster is not None}
+    return Settings(StoreSettings(url, password), whole, links, mirror)
+
+
+def _all_of(lines: list[str], name: str) -> str:
+    if len(lines) == 1:
+        return f"{name}: {lines[0]}"
+    return f"{name}: {len(lines)} settings are wrong\n" + "\n".join(f"  {line}" for line in lines)
+
+
+__all__ = ["MirrorSettings", "Settings", "SparkSettings", "StoreSettings", "load_settings", "parse_settings"]

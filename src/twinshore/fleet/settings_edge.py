@@ -1,0 +1,104 @@
+"""The edge where text becomes values: pydantic judges each section of the table.
+
+Each complaint names the place and the nearest right thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+
+from twinshore.fleet.settings_table import Row, rows
+
+S = TypeVar("S")
+
+NEAR = 0.6
+SECRETS = ("password", "key_password", "token", "secret", "client_secret")
+
+_SENTENCES = {
+    "missing": "is required",
+    "string_type": "must be text in quotes, not {input}",
+    "int_type": "must be a whole number, not {input}",
+    "int_from_float": "must be a whole number, not {input}",
+    "float_type": "must be a number, not {input}",
+    "finite_number": "must be a finite number, not {input}",
+    "bool_type": "must be true or false, not {input}",
+    "tuple_type": 'must be a list like ["..."], not {input}',
+    "greater_than_equal": "is {input}, the least is {ge:g}",
+    "less_than_equal": "is {input}, the most is {le:g}",
+}
+
+
+@dataclass(slots=True)
+class Complaints:
+    """Gathers all that is wrong, so that the operator mends it in one go."""
+
+    lines: list[str] = field(default_factory=list)
+
+    def add(self, place: str, sentence: str) -> None:
+        self.lines.append(f"{place} {sentence}" if place else sentence)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A clause with the nearest known word, or with all of them when none is near."""
+    choices = list(known)
+    near = get_close_matches(word, choices, n=1, cutoff=NEAR)
+    if near:
+        return f"; did you mean {near[0]}?"
+    return f"; known: {', '.join(choices)}" if choices else ""
+
+
+def edge_model(section: type) -> type[BaseModel]:
+    """The pydantic model of one section of the table."""
+    spec: dict[str, Any] = {row.name: (row.kind, _pydantic_field(row)) for row in rows(section)}
+    config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    return create_model(section.__name__, __config__=config, **spec)
+
+
+def _pydantic_field(row: Row) -> Any:
+    limits: dict[str, Any] = {"ge": row.rule.low, "le": row.rule.high}
+    if row.kind not in (int, float, str, bool):
+        limits["strict"] = False
+    default = ... if row.required else row.default
+    return Field(default, **{key: value for key, value in limits.items() if value is not None})
+
+
+def read_section(section: type[S], raw: object, place: str, complaints: Complaints) -> S | None:
+    """The section's values, or None after adding every complaint about them. `place` is like `[clusters.east]`."""
+    if not isinstance(raw, Mapping):
+        complaints.add(place, f"must be a section with keys, not {raw!r}")
+        return None
+    model = edge_model(section)
+    try:
+        checked = model.model_validate(dict(raw))
+    except ValidationError as error:
+        for sentence in _sentences(error, [row.name for row in rows(section)]):
+            complaints.add(place, sentence)
+        return None
+    return section(**{name: getattr(checked, name) for name in model.model_fields})
+
+
+def _sentences(error: ValidationError, known: list[str]) -> Iterator[str]:
+    details = error.errors(include_url=False)
+    unknown = [str(detail["loc"][0]) for detail in details if detail["type"] == "extra_forbidden"]
+    misspelt = {near for name in unknown for near in get_close_matches(name, known, n=1, cutoff=NEAR)}
+    for detail in details:
+        if detail["type"] == "missing" and detail["loc"][0] in misspelt:
+            continue  # The misspelt key says it already.
+        yield _sentence(detail, known)
+
+
+def _sentence(detail: Any, known: list[str]) -> str:
+    name = str(detail["loc"][0])
+    if detail["type"] == "extra_forbidden":
+        if name in SECRETS and f"{name}_env" in known:
+            return f"{name}: a secret never stands in the settings; use {name}_env or {name}_file"
+        return f"{name}: unknown{did_you_mean(name, known)}"
+    template = _SENTENCES.get(detail["type"])
+    if template is None:
+        return f"{name}: {detail['msg']}"
+    return f"{name}: {template.format(input=repr(detail['input']), **detail.get('ctx', {}))}"

@@ -1,0 +1,105 @@
+"""docs/settings.md, written from the table: `python -m twinshore.fleet.settings_page > docs/settings.md`."""
+
+from __future__ import annotations
+
+from twinshore.fleet.settings_env import OVERRIDABLE, variable
+from twinshore.fleet.settings_table import (
+    ClusterSection,
+    LinkSection,
+    MirrorSettings,
+    Row,
+    SecuritySection,
+    SparkSection,
+    StoreSection,
+    rows,
+)
+
+EXAMPLE = """\
+[store]
+url = "sqlite:///twinshore.db"
+
+[clusters.east]
+bootstrap = ["127.0.0.1:9092"]
+site = "eu-1"
+
+[clusters.west]
+bootstrap = ["127.0.0.1:9192"]
+
+[clusters.west.security]
+tls = true
+ca_file = "/etc/twinshore/west-ca.pem"
+sasl = "SCRAM-SHA-512"
+username = "twinshore"
+password_env = "WEST_PASSWORD"
+
+[links."east->west"]
+topics = ["orders.*"]
+exclude = ["__.*"]
+topic_settings = { "min.insync.replicas" = "2" }
+
+[mirror]
+tide_s = 60
+
+[mirror.spark]
+master = "local"
+spark.driver.memory = "2g"
+"""
+
+PLACES: tuple[tuple[str, type], ...] = (
+    ("[store]", StoreSection),
+    ("[clusters.NAME]", ClusterSection),
+    ("[clusters.NAME.security]", SecuritySection),
+    ('[links."SOURCE->TARGET"]', LinkSection),
+    ("[mirror]", MirrorSettings),
+    ("[mirror.spark]", SparkSection),
+)
+
+_KINDS = {str: "text", int: "whole number", float: "number", bool: "true or false", tuple[str, ...]: "list of text"}
+
+
+def render_settings_page() -> str:
+    """The whole page as Markdown."""
+    variables = " and ".join(f"`{variable(section, '')}<NAME>`" for section in OVERRIDABLE)
+    parts = [
+        "# Settings",
+        "",
+        "One TOML file. A key that is not listed here is refused, with the nearest one that is; all that is wrong is",
+        "said at once, before anything is touched.",
+        "",
+        f"```toml\n{EXAMPLE}```",
+        "",
+        "**Secrets** never stand in the file: `*_env` names an environment variable, `*_file` a file. Both are read",
+        "again at each new connection, so a secret is changed without a restart.",
+        "",
+        f"**The environment** overrides two sections: {variables}.",
+        f"So `{variable('store', 'url')}` stands for `[store] url`. Parts of a list are parted by commas.",
+        "",
+        "**Paths** that are relative start where the process was started.",
+    ]
+    for place, section in PLACES:
+        parts += ["", f"## `{place}`", "", (section.__doc__ or "").strip(), ""]
+        parts += ["| setting | kind | default | limits | meaning |", "| --- | --- | --- | --- | --- |"]
+        parts += [_line(row) for row in rows(section)]
+    return "\n".join(parts) + "\n"
+
+
+def _line(row: Row) -> str:
+    kind = _KINDS.get(row.kind, "table of text")
+    default = "required" if row.required else f"`{_toml(row.default) if row.kind in _KINDS else '{}'}`"
+    low, high = row.rule.low, row.rule.high
+    limits = "" if low is None or high is None else f"{low:,g} to {int(high):,}"
+    return f"| `{row.name}` | {kind} | {default} | {limits} | {row.rule.meaning} |"
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_toml(part) for part in value) + "]"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    print(render_settings_page(), end="")

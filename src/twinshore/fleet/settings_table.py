@@ -1,0 +1,161 @@
+"""The one table of settings: name, type, default, meaning, limits.
+
+The reader, its errors and docs/settings.md all come from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, TypeVar, get_type_hints
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a setting means and what it may be."""
+
+    meaning: str
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table. `default` is None where the setting is required."""
+
+    name: str
+    kind: Any
+    default: Any
+    required: bool
+    rule: Rule
+
+
+def setting(default: T, meaning: str, *, low: float | None = None, high: float | None = None) -> T:
+    """Declares a setting with a default inside a section."""
+    spec: Any = field(default=default, metadata={"rule": Rule(meaning, low, high)})
+    declared: T = spec
+    return declared
+
+
+def required(meaning: str) -> Any:
+    """Declares a setting that has no default."""
+    return field(metadata={"rule": Rule(meaning)})
+
+
+def rows(section: type) -> Iterator[Row]:
+    """The table's lines of one section, in the order they are written."""
+    hints = get_type_hints(section)
+    for spec in fields(section):
+        rule = spec.metadata.get("rule")
+        if isinstance(rule, Rule):
+            bare = spec.default is MISSING
+            yield Row(spec.name, hints[spec.name], None if bare else spec.default, bare, rule)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSection:
+    """Where Twinshore remembers: leases, positions, receipts, the ledger."""
+
+    url: str = setting(
+        "sqlite:///twinshore.db",
+        "`sqlite:///file`, `postgresql://user@host/database`, `mysql://user@host/database` or `mariadb://...`;"
+        " a password never stands in it",
+    )
+    password_env: str = setting("", "environment variable that holds the database password")
+    password_file: str = setting("", "file that holds the database password")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSection:
+    """One cluster, by the name that links use."""
+
+    bootstrap: tuple[str, ...] = required("addresses `host:port` to ask first; several, so that one may be down")
+    site: str = setting("", "where it stands: region, data centre")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecuritySection:
+    """How to speak to that cluster. Without this section: PLAINTEXT."""
+
+    tls: bool = setting(False, "speak TLS")
+    ca_file: str = setting("", "PEM file of the authorities to trust; empty: the system's")
+    cert_file: str = setting("", "PEM file with our certificate, for mutual TLS")
+    key_file: str = setting("", "PEM file with our key, for mutual TLS")
+    key_password_env: str = setting("", "environment variable that holds the key's password")
+    key_password_file: str = setting("", "file that holds the key's password")
+    check_hostname: bool = setting(True, "the certificate must name the host")
+    sasl: str = setting("", "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` or `OAUTHBEARER`; empty: none")
+    username: str = setting("", "SASL user; for OAUTHBEARER the client id")
+    password_env: str = setting("", "environment variable that holds the SASL password or client secret")
+    password_file: str = setting("", "file that holds the SASL password or client secret")
+    token_url: str = setting("", "OAUTHBEARER: where tokens are fetched")
+    token_file: str = setting("", "OAUTHBEARER: file that holds a token, read anew for each connection")
+    token_scope: str = setting("", "OAUTHBEARER: scope to ask for")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSection:
+    """One mirror, named `source->target` after two clusters."""
+
+    topics: tuple[str, ...] = setting((".*",), "topics to mirror: regular expressions that match the whole name")
+    exclude: tuple[str, ...] = setting(
+        ("__.*",), "topics to leave out: the same kind of expressions, stronger than topics"
+    )
+    replication_factor: int = setting(
+        0,
+        "copies of each twin partition; 0: the source's, at most as many as the target has brokers",
+        low=0,
+        high=32767,
+    )
+    topic_settings: tuple[tuple[str, str], ...] = setting(
+        (), "settings given to each twin, as Kafka names them, besides those a twin needs for itself"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """Where the pumps run, and `spark.*` settings passed through as they are."""
+
+    master: str = "local"
+    conf: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorSettings:
+    """How the mirror works. The defaults suit one machine and two clusters."""
+
+    lanes: int = setting(0, "pumps side by side; 0: chosen from cores and partitions", low=0, high=1024)
+    tide_s: float = setting(60.0, "longest run of a lane before the plan is looked at again", low=0.2, high=3600)
+    refresh_s: float = setting(2.0, "how often both clusters are asked for new topics and partitions", low=0.1, high=60)
+    lease_s: float = setting(4.0, "a lane that has not renewed its lease for so long has lost it", low=0.5, high=120)
+    receipts_s: float = setting(0.5, "how often a pump hands its receipts to the store", low=0.05, high=60)
+    fetch_mb: int = setting(8, "most that one fetch request brings", low=1, high=512)
+    partition_fetch_kb: int = setting(1024, "most that one partition brings in one fetch request", low=16, high=524288)
+    fetch_wait_ms: int = setting(500, "how long a broker may hold a fetch that has nothing to bring", low=0, high=30000)
+    inflight_max: int = setting(8, "produce requests on their way per connection", low=1, high=64)
+    merge_below_bytes: int = setting(
+        4096, "neighbouring batches smaller than this are merged; 0: never", low=0, high=1048576
+    )
+    merge_target_kb: int = setting(64, "merged batches grow to about this size", low=4, high=1024)
+    produce_timeout_s: float = setting(30.0, "how long a target broker may take to replicate a batch", low=1, high=600)
+    request_timeout_s: float = setting(30.0, "a request without an answer for so long has failed", low=1, high=600)
+    connect_timeout_s: float = setting(
+        10.0, "a connection that is not there after so long has failed", low=0.1, high=300
+    )
+    backoff_ms: int = setting(100, "pause after the first failure; doubles, with jitter", low=1, high=60000)
+    backoff_ms_max: int = setting(5000, "longest pause between tries", low=10, high=600000)
+    stop_s: float = setting(10.0, "how long an orderly stop waits for requests on their way", low=0, high=600)
+    metrics_address: str = setting("127.0.0.1", "address that serves /metrics and /health")
+    metrics_port: int = setting(0, "port that serves /metrics and /health; 0: none", low=0, high=65535)
+    spark: SparkSettings = SparkSettings()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkSection:
+    """Spark. Every key that begins with `spark.` is passed through besides."""
+
+    master: str = setting(
+        "local", "`local` (embedded), `local[k]`, or a cluster manager: `spark://host:port`, `yarn`, `k8s://...`"
+    )
