@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 
@@ -12,9 +13,7 @@ from twinshore.fleet import TwinshoreError
 
 VERBS = ("lab", "mirror", "status", "demo")
 
-app = typer.Typer(
-    name="twinshore", help="Keeps Kafka clusters identical, offset by offset.", no_args_is_help=True, add_completion=True
-)
+app = typer.Typer(name="twinshore", help="Keeps Kafka clusters identical, offset by offset.", no_args_is_help=True)
 
 
 @app.callback(invoke_without_command=True)
@@ -25,14 +24,16 @@ def root(version: bool = typer.Option(False, "--version", help="Print the versio
         raise typer.Exit
 
 
-def _gather() -> None:
+@functools.cache
+def gather() -> None:
+    """Adds every verb to `app`, once."""
     for verb in VERBS:
         importlib.import_module(f"twinshore.cli.{verb}").register(app)
 
 
 def main() -> None:
     """Entry point of the `twinshore` command."""
-    _gather()
+    gather()
     try:
         app()
     except TwinshoreError as error:

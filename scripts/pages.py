@@ -1,0 +1,110 @@
+"""Writes the pages that are drawn from the code: docs/cli.md from the command, docs/settings.md from its table.
+
+`python scripts/pages.py` writes them, `--check` only says which ones are out of date. tests/test_docs.py compares too.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from twinshore.cli.entry import app, gather
+from twinshore.fleet.settings_page import render_settings_page
+
+ROOT = Path(__file__).resolve().parent.parent
+CLI_HEAD = """\
+# The command
+
+Written from the command itself by `make docs`. An error that Twinshore raises on purpose is one sentence and, where
+there is one, a line with the remedy; its exit code is 2. Every verb prints this with `--help`.
+"""
+
+
+def pages() -> dict[Path, str]:
+    """Each generated page: where it stands, and what the code says it should hold."""
+    return {
+        ROOT / "docs" / "cli.md": render_cli_page(),
+        ROOT / "docs" / "settings.md": render_settings_page(),
+    }
+
+
+def render_cli_page() -> str:
+    """The whole page as Markdown."""
+    return "\n".join([CLI_HEAD, *_verb("twinshore", command())]).rstrip() + "\n"
+
+
+def verbs() -> set[str]:
+    """Each verb that can be run, as in 'lab up'; groups too, as in 'lab'."""
+    return {name.removeprefix("twinshore ") for name, _ in _walk("twinshore", command())}
+
+
+# Any, because the library that Typer stands on has become a private part of it and gives no public type.
+def _walk(name: str, verb: Any) -> Iterator[tuple[str, Any]]:
+    yield name, verb
+    for word, inner in sorted(getattr(verb, "commands", {}).items()):
+        if not inner.hidden:
+            yield from _walk(f"{name} {word}", inner)
+
+
+def command() -> Any:
+    """The command with all its verbs, as a tree."""
+    gather()
+    return typer.main.get_command(app)
+
+
+def _verb(name: str, verb: Any) -> Iterator[str]:
+    for full_name, inner in _walk(name, verb):
+        yield f"## `{full_name}`\n"
+        yield f"{_prose(inner.help or '')}\n"
+        rows = [_row(parameter) for parameter in inner.params if not _is_hidden(parameter)]
+        if rows:
+            yield "| argument or option | default | meaning |\n| --- | --- | --- |"
+            yield "\n".join(rows) + "\n"
+
+
+def _is_hidden(parameter: Any) -> bool:
+    shell_help = {"install_completion", "show_completion"}
+    return bool(getattr(parameter, "hidden", False)) or parameter.name in shell_help
+
+
+def _row(parameter: Any) -> str:
+    is_option = parameter.param_type_name == "option"
+    words = [*parameter.opts, *parameter.secondary_opts] if is_option else [parameter.name.upper()]
+    names = ", ".join(f"`{word}`" for word in words)
+    return f"| {names} | {_default(parameter)} | {_prose(parameter.help or '')} |"
+
+
+def _default(parameter: Any) -> str:
+    if parameter.required:
+        return "required"
+    default = parameter.default() if callable(parameter.default) else parameter.default
+    if default is None or default == "" or default == [] or default == ():
+        return ""
+    if isinstance(default, bool):
+        return "on" if default else "off"
+    return f"`{getattr(default, 'value', default)}`"
+
+
+def _prose(text: str) -> str:
+    return re.sub(r"\s*\n\s*", " ", text.replace("\f", "").strip()).replace("|", "\\|")
+
+
+def main(arguments: list[str]) -> int:
+    """Exit code 1 when `--check` finds a page out of date."""
+    stale = [path for path, text in pages().items() if not path.is_file() or path.read_text() != text]
+    for path in stale:
+        if "--check" in arguments:
+            print(f"{path.relative_to(ROOT)} is not what the code says; run make docs", file=sys.stderr)
+        else:
+            path.write_text(pages()[path])
+            print(f"wrote {path.relative_to(ROOT)}")
+    return 1 if stale and "--check" in arguments else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
