@@ -1,0 +1,19 @@
+"""How long to wait before trying again. Pure: chance is an argument."""
+
+from __future__ import annotations
+
+from random import Random
+
+FIRST_S = 0.05
+LONGEST_S = 2.0
+
+
+def delay_s(failures: int, rng: Random, *, first_s: float = FIRST_S, longest_s: float = LONGEST_S) -> float:
+    """The wait after so many failures in a row: full jitter under a doubling ceiling, never above `longest_s`.
+
+    Full jitter spreads clients that failed together. A tenth of the ceiling is the floor, so that no loop spins.
+    """
+    if failures <= 0:
+        return 0.0
+    ceiling_s = min(longest_s, first_s * 2.0 ** min(failures - 1, 30))
+    return rng.uniform(ceiling_s / 10, ceiling_s)

@@ -1,0 +1,226 @@
+"""A byte stream to one broker, over TCP or TLS, that a selectors loop or a blocking caller can drive."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import ssl
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from twinshore.fleet import KafkaError, Security
+from twinshore.kafka.tls import client_context, explain_tls_error
+
+WOULD_BLOCK = -1
+BUFFER_BYTES = 4 << 20
+# A peer that vanished without a word is noticed within this time, idle or not.
+SILENCE_S = 20
+_IOV_MAX = 512
+_TLS_CHUNK_BYTES = 256 << 10
+
+
+class Transport:
+    """Not for two threads at once. After any error it is closed for good."""
+
+    def __init__(self, sock: socket.socket, address: tuple[str, int]) -> None:
+        self.address = address
+        self.place = f"{address[0]}:{address[1]}"
+        self._sock = sock
+        self._tls = sock if isinstance(sock, ssl.SSLSocket) else None
+        self._unsent: bytes | memoryview | None = None
+        self._poll = select.poll()
+        self._poll.register(sock.fileno(), 0)
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def setblocking(self, blocking: bool) -> None:
+        self._sock.setblocking(blocking)
+
+    def pending(self) -> bool:
+        """True when decrypted bytes wait here that no selector will announce."""
+        return self._tls is not None and self._tls.pending() > 0
+
+    def recv_into(self, view: memoryview) -> int:
+        """Bytes received; WOULD_BLOCK (-1) when none are there; 0 when the peer has closed."""
+        try:
+            if self._tls is None:
+                return self._sock.recv_into(view)
+            return self._recv_tls(self._tls, view)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return WOULD_BLOCK
+        except (OSError, ValueError) as error:
+            raise self._lost(error) from error
+
+    def _recv_tls(self, tls: ssl.SSLSocket, view: memoryview) -> int:
+        # One TLS record is at most 16 KB: fill the view before the caller pays for another turn of its loop.
+        got = tls.recv_into(view)
+        if got == 0 or tls.gettimeout() != 0.0:
+            return got
+        total = got
+        while total < len(view):
+            try:
+                got = tls.recv_into(view[total:])
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                break
+            if got == 0:
+                break
+            total += got
+        return total
+
+    def sendv(self, buffers: Sequence[bytes | memoryview]) -> int:
+        """Bytes taken from the front of `buffers`; WOULD_BLOCK (-1) when none were. What was not taken must be offered
+        again, the same bytes first."""
+        try:
+            if self._tls is None:
+                return self._sock.sendmsg(buffers[:_IOV_MAX])
+            return self._send_tls(self._tls, buffers)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return WOULD_BLOCK
+        except (OSError, ValueError) as error:
+            raise self._lost(error) from error
+
+    def _send_tls(self, tls: ssl.SSLSocket, buffers: Sequence[bytes | memoryview]) -> int:
+        # OpenSSL wants a write that blocked to be repeated with the same bytes, so a chunk is kept until taken.
+        if self._unsent is None:
+            self._unsent = _first_chunk(buffers)
+        if not self._unsent:
+            self._unsent = None
+            return 0
+        sent = tls.send(self._unsent)
+        self._unsent = None
+        return sent
+
+    def wait(self, *, writable: bool = False, deadline: float) -> bool:
+        """Waits until it can be read (or written); False when time.monotonic() reaches `deadline` first."""
+        if not writable and self.pending():
+            return True
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            return False
+        self._poll.modify(self._sock.fileno(), select.POLLOUT if writable else select.POLLIN)
+        return bool(self._poll.poll(left_s * 1000))
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._sock.close()
+
+    def _lost(self, error: OSError | ValueError) -> KafkaError:
+        self.close()
+        if isinstance(error, ssl.SSLError):
+            return explain_tls_error(error, self.place)
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        return KafkaError(f"{self.place}: connection lost: {reason}", retriable=True)
+
+
+def dial(
+    address: tuple[str, int],
+    security: Security,
+    *,
+    connect_timeout_s: float = 10.0,
+    buffer_bytes: int = BUFFER_BYTES,
+    silence_s: int = SILENCE_S,
+) -> Transport:
+    """A connected, non-blocking transport. Certificates are read from their files now, so a new one counts at once."""
+    context = client_context(security) if security.tls else None
+    place = f"{address[0]}:{address[1]}"
+    deadline = time.monotonic() + connect_timeout_s
+    sock = _connect(address, deadline, buffer_bytes, silence_s)
+    try:
+        if context is not None:
+            sock.settimeout(max(0.05, deadline - time.monotonic()))
+            sock = context.wrap_socket(sock, server_hostname=address[0])
+        sock.setblocking(False)
+    except ssl.SSLError as error:
+        sock.close()
+        raise explain_tls_error(error, place) from error
+    except (OSError, ValueError) as error:
+        sock.close()
+        raise KafkaError(f"{place}: TLS handshake failed: {error}", retriable=True) from error
+    return Transport(sock, address)
+
+
+def _connect(address: tuple[str, int], deadline: float, buffer_bytes: int, silence_s: int) -> socket.socket:
+    host, port = address
+    try:
+        choices = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise KafkaError(
+            f"{host}:{port}: the name {host} does not resolve: {error}",
+            retriable=True,
+            hint="check the address and DNS",
+        ) from error
+    failure: OSError = TimeoutError("timed out")
+    for number, (family, kind, protocol, _, resolved) in enumerate(choices):
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            break
+        sock = socket.socket(family, kind, protocol)
+        try:
+            _tune(sock, buffer_bytes, silence_s)
+            sock.settimeout(left_s / (len(choices) - number))
+            sock.connect(resolved)
+            return sock
+        except OSError as error:
+            failure = error
+            sock.close()
+    reason = failure.strerror or str(failure)
+    raise KafkaError(
+        f"{host}:{port}: cannot connect: {reason}",
+        retriable=True,
+        hint="is the broker up, and the port open from here?",
+    ) from failure
+
+
+def _tune(sock: socket.socket, buffer_bytes: int, silence_s: int) -> None:
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    interval_s = max(1, silence_s // 4)
+    for option, value in (
+        ("TCP_KEEPIDLE", interval_s),
+        ("TCP_KEEPINTVL", interval_s),
+        ("TCP_KEEPCNT", 3),
+        ("TCP_USER_TIMEOUT", silence_s * 1000),
+    ):
+        if hasattr(socket, option):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    for option_number, limit, automatic in (
+        (socket.SO_RCVBUF, "rmem_max", "tcp_rmem"),
+        (socket.SO_SNDBUF, "wmem_max", "tcp_wmem"),
+    ):
+        if _fixed_size_helps(buffer_bytes, limit, automatic):
+            sock.setsockopt(socket.SOL_SOCKET, option_number, buffer_bytes)
+
+
+def _fixed_size_helps(buffer_bytes: int, limit: str, automatic: str) -> bool:
+    """Linux cuts a fixed size to its limit and then stops growing by itself: on most machines that means 0.2 MB
+    instead of 6 MB. So a size is fixed only where the kernel grants it and would not grow as far alone."""
+    if buffer_bytes <= 0:
+        return False
+    if sys.platform != "linux":
+        return True
+    try:
+        granted = int(Path(f"/proc/sys/net/core/{limit}").read_text())
+        grown = int(Path(f"/proc/sys/net/ipv4/{automatic}").read_text().split()[2])
+    except (OSError, ValueError, IndexError):
+        return False
+    return granted >= buffer_bytes and grown < buffer_bytes
+
+
+def _first_chunk(buffers: Sequence[bytes | memoryview]) -> bytes | memoryview:
+    """A large first buffer as it is, small ones joined: a TLS write is a call, a copy of small parts costs less."""
+    parts: list[bytes | memoryview] = []
+    size = 0
+    for buffer in buffers:
+        if not parts and len(buffer) >= _TLS_CHUNK_BYTES // 4:
+            return memoryview(buffer)[:_TLS_CHUNK_BYTES]
+        if size + len(buffer) > _TLS_CHUNK_BYTES:
+            if parts:
+                break
+            return memoryview(buffer)[:_TLS_CHUNK_BYTES]
+        parts.append(buffer)
+        size += len(buffer)
+    return b"".join(parts)

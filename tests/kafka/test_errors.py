@@ -1,0 +1,44 @@
+from random import Random
+
+from kio.schema.errors import ErrorCode
+
+from twinshore.kafka.backoff import delay_s
+from twinshore.kafka.errors import Code, describe, kafka_error
+
+
+def test_the_table_calls_codes_by_kafkas_own_names() -> None:
+    for code in ErrorCode:
+        assert describe(int(code)).name == code.name.upper()
+    for ours in Code:
+        assert describe(ours).name == ours.name
+
+
+def test_codes_of_tomorrow_have_a_name_and_are_not_retried() -> None:
+    kind = describe(9999)
+    assert "9999" in kind.name
+    assert not kind.retriable
+
+
+def test_a_refusal_names_place_code_and_remedy() -> None:
+    error = kafka_error(Code.INVALID_REPLICATION_FACTOR, "west: topic orders")
+    assert str(error) == (
+        "west: topic orders: the replication factor is larger than the number of brokers available "
+        "(INVALID_REPLICATION_FACTOR, code 38) (choose a smaller replication factor or start more brokers)"
+    )
+    assert error.code == 38
+    assert not error.retriable
+
+
+def test_a_broker_that_may_have_written_is_told_from_one_that_has_not() -> None:
+    assert describe(Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND).unknown_outcome
+    assert describe(Code.REQUEST_TIMED_OUT).unknown_outcome
+    assert not describe(Code.NOT_ENOUGH_REPLICAS).unknown_outcome
+
+
+def test_waits_double_are_spread_and_bounded() -> None:
+    rng = Random(7)
+    assert delay_s(0, rng) == 0.0
+    for failures in range(1, 200):
+        waits = [delay_s(failures, rng, first_s=0.1, longest_s=3.0) for _ in range(50)]
+        ceiling_s = min(3.0, 0.1 * 2 ** (failures - 1))
+        assert ceiling_s / 10 <= min(waits) < max(waits) <= ceiling_s
