@@ -131,8 +131,8 @@ def newest_line(log: Path) -> str:
     return lines[-1][:90] if lines else "working"
 
 
-def say(sentence: str, out: TextIO = sys.stdout) -> None:
-    print(sentence, file=out, flush=True)
+def say(sentence: str, out: TextIO | None = None) -> None:
+    print(sentence, file=out or sys.stdout, flush=True)
 
 
 if __name__ == "__main__":
