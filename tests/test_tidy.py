@@ -1,0 +1,145 @@
+"""The habits that no linter knows: sizes, names, words, and what must not stand in a file."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import shutil
+import subprocess
+import tokenize
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = sorted(path for room in ("src", "tests", "bench", "scripts") for path in (ROOT / room).rglob("*.py"))
+ROOMS = sorted(path.parent for path in (ROOT / "src" / "twinshore").glob("*/__init__.py"))
+TEXT_KINDS = {"", ".py", ".md", ".toml", ".sh", ".ini", ".mako", ".xml", ".lock", ".yaml", ".json", ".txt", ".cfg"}
+MADE_BY_MAKE = {
+    *(".git", ".venv", ".cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".import_linter_cache"),
+    *("__pycache__", "twinshore.egg-info"),
+}
+
+MODULE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 60
+EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
+# A test that is skipped, or that expects to fail, cannot fail.
+WAYS_TO_SKIP = {"skip", "skipif", "xfail", "importorskip", "skipTest"}
+PUT_OFF = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XXX|HACK)\b")
+
+# Where somebody's files happen to be. The look-behind lets addresses and longer paths through.
+MACHINE_PATH = re.compile(r"(?<![\w.:/$})-])/(home|Users|root|work|workspace|builds)/\w|(?<![\w.:/$})-])/tmp/\w")
+REGISTRY = re.compile(
+    r"pypi\.org|files\.pythonhosted|repo1?\.maven|maven\.org|registry\.npmjs|--(extra-)?index-url ", re.IGNORECASE
+)
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def own_files() -> list[Path]:
+    """Every text file that git would keep; in an unpacked archive, every one that make did not make."""
+    command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    git = shutil.which("git")
+    listed = subprocess.run(command, capture_output=True, text=True, check=False) if git else None
+    if listed and listed.returncode == 0:
+        paths = [ROOT / name for name in listed.stdout.split("\0") if name]
+    else:
+        paths = [path for path in ROOT.rglob("*") if not MADE_BY_MAKE.intersection(path.relative_to(ROOT).parts)]
+    return sorted(path for path in paths if path.is_file() and path.suffix in TEXT_KINDS)
+
+
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_a_module_can_be_read_at_one_sitting(path: Path) -> None:
+    text = path.read_text()
+    long = [
+        f"{node.name} has {node.end_lineno - node.lineno + 1} lines"
+        for node in functions(ast.parse(text))
+        if node.end_lineno is not None and node.end_lineno - node.lineno >= FUNCTION_LINES_MAX
+    ]
+    assert not long, f"functions are below {FUNCTION_LINES_MAX} lines here"
+    assert len(text.splitlines()) <= MODULE_LINES_MAX
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_a_module_is_named_after_what_it_holds(path: Path) -> None:
+    assert path.stem not in EMPTY_NAMES
+    assert path.parent.name not in EMPTY_NAMES
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_nothing_is_put_off_in_a_comment(path: Path) -> None:
+    tokens = tokenize.generate_tokens(io.StringIO(path.read_text()).readline)
+    put_off = [token.string for token in tokens if token.type == tokenize.COMMENT and PUT_OFF.search(token.string)]
+    assert put_off == []
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if "tests" in path.parts], ids=name_of)
+def test_each_test_can_fail(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute):
+            assert node.attr not in WAYS_TO_SKIP, f"line {node.lineno}"
+        if isinstance(node, ast.Assert):
+            assert not isinstance(node.test, ast.Constant), f"line {node.lineno} asserts a constant"
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.name)
+def test_a_room_says_what_it_is(room: Path) -> None:
+    docstring = ast.get_docstring(ast.parse((room / "__init__.py").read_text())) or ""
+    assert len(docstring) > 80, "one paragraph: its nouns, what enters, what leaves, what it does not know"
+    assert f"`{room.name}`" in (ROOT / "ARCHITECTURE.md").read_text(), "ARCHITECTURE.md does not name the room"
+    assert list((ROOT / "tests" / room.name).glob("test_*.py")), "a room without a test"
+
+
+@pytest.mark.parametrize("path", own_files(), ids=name_of)
+def test_no_file_knows_this_machine(path: Path) -> None:
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        assert not MACHINE_PATH.search(line), f"line {number} names a path of somebody's machine"
+        assert f"{ROOT}/" not in line or len(ROOT.parts) < 3, f"line {number} names this very checkout"
+        assert not REGISTRY.search(line), f"line {number} names a package registry"
+
+
+def test_the_lock_pins_and_hashes_everything_and_names_no_address() -> None:
+    lock = (ROOT / "requirements.lock").read_text()
+    assert "://" not in lock
+    entries = re.split(r"\n(?=\w)", lock.strip())
+    for entry in entries:
+        assert re.match(r"[a-z0-9.-]+==\S+ \\\n    --hash=sha256:[0-9a-f]{64}", entry), entry.splitlines()[0]
+    pinned = dict(re.findall(r"^([a-z0-9.-]+)==(\S+)", lock, re.MULTILINE))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for text in [*project["dependencies"], *project["optional-dependencies"]["dev"]]:
+        wanted = Requirement(text)
+        version = pinned.get(re.sub(r"[-_.]+", "-", wanted.name).lower())
+        assert version, f"{wanted.name} is not in the lock; run make lock"
+        assert wanted.specifier.contains(version), f"the lock has {wanted.name} {version}, pyproject wants {text}"
+
+
+def test_continuous_integration_has_no_steps_of_its_own() -> None:
+    script = ROOT / ".ci" / "run"
+    assert script.stat().st_mode & 0o111, ".ci/run is not executable"
+    lines = [line for line in script.read_text().splitlines() if line and not line.startswith("#")]
+    assert lines == ["set -eu", 'cd "$(dirname "$0")/.."', "make lint", "make test"]
+
+
+def test_the_change_log_has_a_place_for_the_next_change() -> None:
+    assert "\n## Unreleased\n" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_watch_on_paths_and_registries_sees_them() -> None:
+    slash, dot = "/", "."
+    for text in (f"cd {slash}home/anna/x", f'"{slash}tmp/log"', f"see {slash}work/shared"):
+        assert MACHINE_PATH.search(text), text
+    for text in ("https://host/home/page", "/etc/twinshore/ca.pem", "$TMPDIR/tmp/x", "lab/work/queue"):
+        assert not MACHINE_PATH.search(text), text
+    assert REGISTRY.search(f"pypi{dot}org")
