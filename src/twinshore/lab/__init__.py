@@ -1,1 +1,23 @@
-"""lab"""
+"""Real servers on this machine for the demo, the tests and the benches: Kafka, databases, a network that fails.
+
+Enters: what a cluster shall be (version, brokers, security, settings). Leaves: a running LabCluster and the fleet's
+Cluster to reach it by. It knows nothing of mirrors; everything it starts, it ends, and it ends nothing else.
+"""
+
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.errors import LabError
+from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST, KAFKA_OLDEST, connect_mirror_classpath, kafka_classpath
+from twinshore.lab.jvm import java
+from twinshore.lab.security import LabSecurity
+
+__all__ = [
+    "KAFKA_3",
+    "KAFKA_NEWEST",
+    "KAFKA_OLDEST",
+    "LabCluster",
+    "LabError",
+    "LabSecurity",
+    "connect_mirror_classpath",
+    "java",
+    "kafka_classpath",
+]

@@ -1,0 +1,129 @@
+"""One broker (and controller) of a lab cluster: a JVM, its folder, and what a fault test does to it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from twinshore.lab.errors import LabError, log_tail
+from twinshore.lab.jvm import java
+from twinshore.lab.processes import Child, start_child
+
+_READY = b"Kafka Server started"
+_READY_WITHIN_S = 90.0
+_STOP_PATIENCE_S = 20.0
+_POLL_S = 0.05
+
+# Serial collection and few compiler threads: several brokers share a small machine.
+_JVM = (
+    "-XX:+UseSerialGC",
+    "-XX:-UsePerfData",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-XX:TieredStopAtLevel=4",
+    "-Xms64m",
+    "-Djava.awt.headless=true",
+    "-Djdk.nio.maxCachedBufferSize=1048576",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=info",
+)
+
+
+class LabBroker:
+    """A broker on fixed ports and a fixed folder: what is killed can be started again where it was."""
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        port: int,
+        folder: Path,
+        classpath: str,
+        settings: Mapping[str, str],
+        heap_mb: int,
+        jvm_flags: Sequence[str] = (),
+        registered: Callable[[int], None],
+        detached: bool = False,
+    ) -> None:
+        self.node_id = node_id
+        self.port = port
+        self.folder = folder
+        self.log_dir = folder / "data"
+        self.log = folder / "broker.log"
+        self._registered = registered
+        self._detached = detached
+        self._child: Child | None = None
+        self._settings_file = folder / "server.properties"
+        self._command = [java(), *_JVM, f"-Xmx{heap_mb}m", *jvm_flags, "-cp", classpath, "kafka.Kafka"]
+        self.settings = dict(settings)
+
+    @property
+    def child(self) -> Child:
+        """The process that runs, or ran last."""
+        if self._child is None:
+            raise LabError(f"broker {self.node_id} was never started")
+        return self._child
+
+    @property
+    def pid(self) -> int:
+        return self.child.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process exists; a paused one does."""
+        return self._child is not None and self._child.alive()
+
+    def launch(self) -> None:
+        """Starts the process and returns at once; `wait_ready` says when it serves."""
+        lines = [f"{name}={value}" for name, value in self.settings.items()]
+        self._settings_file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        self._log_start = self.log.stat().st_size if self.log.exists() else 0
+        command = [*self._command, str(self._settings_file)]
+        self._child = start_child(command, folder=self.folder, log=self.log, tied=not self._detached)
+
+    def wait_ready(self, within_s: float = _READY_WITHIN_S) -> None:
+        """Returns when the broker says that it serves; LabError with its log's tail if it dies or is too slow."""
+        deadline = time.monotonic() + within_s
+        while not self._said_ready():
+            if not self.child.alive():
+                raise LabError(
+                    f"broker {self.node_id} ended with code {self.child.exit_code} while starting;"
+                    f" the end of its log:\n{log_tail(self.log)}"
+                )
+            if time.monotonic() > deadline:
+                raise LabError(
+                    f"broker {self.node_id} did not start within {within_s:.0f} s; the end of its log:\n"
+                    f"{log_tail(self.log)}"
+                )
+            time.sleep(_POLL_S)
+
+    def kill(self) -> None:
+        """kill -9: nothing is flushed, nobody is told."""
+        self.child.end()
+
+    def stop(self) -> None:
+        """Orderly: leaders move first, the log is closed."""
+        self.child.end(patience_s=_STOP_PATIENCE_S)
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open, nothing answers."""
+        self.child.send(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Ends a pause."""
+        self.child.send(signal.SIGCONT)
+
+    def restart(self) -> None:
+        """Starts it again on the same data and ports, after an orderly stop if it runs; returns when it serves."""
+        if self.alive:
+            self.stop()
+        self.launch()
+        self.wait_ready()
+        self._registered(self.node_id)
+
+    def _said_ready(self) -> bool:
+        with self.log.open("rb") as handle:
+            handle.seek(self._log_start)
+            return _READY in handle.read()

@@ -1,0 +1,76 @@
+"""A broker's server.properties, as a pure function of what the cluster shall be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerPorts:
+    """The listeners of one broker. `wan` is 0 without a proxy; `wan_advertised` is the proxy's port."""
+
+    node_id: int
+    controller: int
+    internal: int
+    client: int
+    wan: int = 0
+    wan_advertised: int = 0
+
+
+def broker_settings(
+    own: BrokerPorts,
+    everyone: tuple[BrokerPorts, ...],
+    *,
+    data: Path,
+    protocol: str,
+    security: Mapping[str, str],
+    chosen: Mapping[str, str],
+) -> dict[str, str]:
+    """All settings of one broker.
+
+    `protocol` is the clients' security protocol and `security` the settings of a client listener, without the
+    listener's prefix. Brokers and the lab itself talk over listeners of their own, in plain text on loopback, so that
+    an exchange of the clients' certificates or passwords cannot break the cluster. `chosen` wins over every default.
+    """
+    copies = str(min(len(everyone), 3))
+    listeners = {"CONTROLLER": own.controller, "INTERNAL": own.internal, "CLIENT": own.client}
+    advertised = {"INTERNAL": own.internal, "CLIENT": own.client}
+    if own.wan:
+        listeners["WAN"] = own.wan
+        advertised["WAN"] = own.wan_advertised
+    protocols = {"CONTROLLER": "PLAINTEXT", "INTERNAL": "PLAINTEXT", "CLIENT": protocol, "WAN": protocol}
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": str(own.node_id),
+        "controller.quorum.voters": ",".join(f"{one.node_id}@127.0.0.1:{one.controller}" for one in everyone),
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "INTERNAL",
+        "listeners": _addresses(listeners),
+        "advertised.listeners": _addresses(advertised),
+        "listener.security.protocol.map": ",".join(f"{name}:{protocols[name]}" for name in listeners),
+        "log.dirs": str(data),
+        "auto.create.topics.enable": "false",
+        "default.replication.factor": copies,
+        "offsets.topic.replication.factor": copies,
+        "offsets.topic.num.partitions": "5",
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": "1",
+        "transaction.state.log.num.partitions": "5",
+        "share.coordinator.state.topic.replication.factor": copies,
+        "share.coordinator.state.topic.min.isr": "1",
+        "share.coordinator.state.topic.num.partitions": "5",
+        "group.initial.rebalance.delay.ms": "0",
+        # A broker killed with -9 may register again only when its old session has ended: 9 s by Kafka's default.
+        "broker.session.timeout.ms": "4000",
+        "broker.heartbeat.interval.ms": "1000",
+    }
+    for listener in ("client", "wan") if own.wan else ("client",):
+        settings.update({f"listener.name.{listener}.{name}": value for name, value in security.items()})
+    settings.update(chosen)
+    return settings
+
+
+def _addresses(ports: Mapping[str, int]) -> str:
+    return ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())

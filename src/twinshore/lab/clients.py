@@ -1,0 +1,85 @@
+"""confluent-kafka's settings for a Cluster, and the few admin calls that the lab and its tests need."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from twinshore.fleet import Cluster, SaslMechanism
+from twinshore.lab.errors import LabError
+
+_TOKEN_LIFE_S = 300.0
+
+
+def client_settings(cluster: Cluster) -> dict[str, Any]:
+    """What a confluent-kafka client needs to reach the cluster, passwords included: for this process's eyes only."""
+    security = cluster.security
+    settings: dict[str, Any] = {
+        "bootstrap.servers": ",".join(cluster.bootstrap),
+        "security.protocol": security.protocol,
+    }
+    if security.tls:
+        settings["ssl.endpoint.identification.algorithm"] = "https" if security.check_hostname else "none"
+        files = {"ca": security.ca_file, "certificate": security.cert_file, "key": security.key_file}
+        settings.update({f"ssl.{name}.location": path for name, path in files.items() if path})
+    if security.sasl is SaslMechanism.OAUTHBEARER:
+        settings["sasl.mechanism"] = security.sasl.value
+        settings["oauth_cb"] = lambda _: (
+            Path(security.token_file).read_text(encoding="utf-8").strip(),
+            time.time() + _TOKEN_LIFE_S,
+        )
+    elif security.sasl:
+        settings["sasl.mechanism"] = security.sasl.value
+        settings["sasl.username"] = security.username
+        settings["sasl.password"] = security.password.read()
+    return settings
+
+
+def admin_of(cluster: Cluster) -> AdminClient:
+    """An admin client that keeps its grumbling to itself."""
+    return AdminClient({**client_settings(cluster), "log_level": 0, "socket.timeout.ms": 10_000})
+
+
+def wait_for_brokers(cluster: Cluster, node_ids: set[int], *, within_s: float = 60.0) -> None:
+    """Returns when the cluster's metadata shows all these brokers."""
+    admin = admin_of(cluster)
+    deadline = time.monotonic() + within_s
+    present: set[int] = set()
+    while time.monotonic() < deadline:
+        try:
+            present = set(admin.list_topics(timeout=5).brokers)
+        except KafkaException:
+            present = set()
+        if present >= node_ids:
+            return
+        time.sleep(0.1)
+    raise LabError(
+        f"cluster {cluster.name} shows brokers {sorted(present)}, not {sorted(node_ids)}, after {within_s} s"
+    )
+
+
+def create_topic(
+    cluster: Cluster, topic: str, *, partitions: int = 1, copies: int = -1, settings: Mapping[str, str] | None = None
+) -> None:
+    """Creates a topic and returns when every partition has a leader. `copies` -1: the cluster's default."""
+    admin = admin_of(cluster)
+    new = NewTopic(topic, num_partitions=partitions, replication_factor=copies, config=dict(settings or {}))
+    admin.create_topics([new], operation_timeout=30)[topic].result(timeout=40)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        seen = admin.list_topics(topic, timeout=10).topics[topic].partitions
+        if len(seen) == partitions and all(one.leader >= 0 for one in seen.values()):
+            return
+        time.sleep(0.05)
+    raise LabError(f"topic {topic} of cluster {cluster.name} has partitions without a leader after 30 s")
+
+
+def delete_topic(cluster: Cluster, topic: str) -> None:
+    """Deletes a topic."""
+    admin_of(cluster).delete_topics([topic], operation_timeout=30)[topic].result(timeout=40)

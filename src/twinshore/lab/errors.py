@@ -1,0 +1,25 @@
+"""What goes wrong with the lab's own servers, as an operator reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from twinshore.fleet import TwinshoreError
+
+_TAIL_BYTES = 6_000
+_TAIL_LINES = 25
+
+
+class LabError(TwinshoreError):
+    """A server of the lab did not come up, or something it needs could not be fetched."""
+
+
+def log_tail(log: Path) -> str:
+    """The end of a server's log, for the error that reports its death."""
+    try:
+        with log.open("rb") as handle:
+            handle.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+            lines = handle.read().decode(errors="replace").splitlines()[-_TAIL_LINES:]
+    except OSError as error:
+        return f"no log: {error.strerror}"
+    return "\n".join(lines)

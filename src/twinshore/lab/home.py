@@ -1,0 +1,28 @@
+"""Where the lab keeps what it fetched once, and how two processes agree who fetches it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def cache_folder() -> Path:
+    """TWINSHORE_CACHE, or twinshore in XDG_CACHE_HOME, or ~/.cache/twinshore; made if missing."""
+    own = os.environ.get("TWINSHORE_CACHE")
+    if own:
+        folder = Path(own)
+    else:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "twinshore"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder.resolve()
+
+
+@contextlib.contextmanager
+def locked(name: str) -> Iterator[None]:
+    """Holds the cache's lock `name`; a second process waits. The kernel frees it if the holder dies."""
+    with (cache_folder() / f".{name}.lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield

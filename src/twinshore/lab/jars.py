@@ -1,0 +1,141 @@
+"""Jars from Maven's public repository, fetched once by the Ivy that PySpark ships."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from twinshore.fleet import ConfigError
+from twinshore.lab.errors import LabError
+from twinshore.lab.home import cache_folder, locked
+from twinshore.lab.jvm import java
+
+KAFKA_NEWEST = "4.3.1"
+KAFKA_3 = "3.9.2"
+KAFKA_OLDEST = "3.3.2"
+
+_TRIES = 3
+_TELL_EVERY_S = 5.0
+_PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
+
+
+class Module(NamedTuple):
+    """A module as Maven names it."""
+
+    group: str
+    artifact: str
+    version: str
+
+
+# Kafka's jars bring the logging facade alone; this binding logs every Kafka from 3.0 to 4.x to standard error.
+_LOGGING = Module("org.slf4j", "slf4j-simple", "1.7.36")
+
+
+def kafka_classpath(version: str = KAFKA_NEWEST) -> str:
+    """The class path of a broker of this version; fetched at the first call on this machine."""
+    core = fetched(f"Kafka {version}", Module("org.apache.kafka", "kafka_2.13", version))
+    return _class_path(core, fetched("the brokers' logger", _LOGGING))
+
+
+def connect_mirror_classpath(version: str = KAFKA_NEWEST) -> str:
+    """The class path of MirrorMaker 2: its connectors, the Connect runtime and all they need."""
+    mirror = fetched(f"MirrorMaker {version}", Module("org.apache.kafka", "connect-mirror", version))
+    return _class_path(mirror, fetched("the brokers' logger", _LOGGING))
+
+
+def fetched(what: str, module: Module, *, with_dependencies: bool = True) -> Path:
+    """The folder that holds the module's jars; complete if it exists. `what` names it in the progress line."""
+    folder = cache_folder() / "jars" / f"{module.artifact}-{module.version}"
+    if folder.is_dir():
+        return folder
+    with locked("ivy"):
+        if not folder.is_dir():
+            _fetch(what, module, folder, with_dependencies=with_dependencies)
+    return folder
+
+
+def ivy_jar() -> Path:
+    """The Ivy inside the installed PySpark, found without importing it."""
+    spec = importlib.util.find_spec("pyspark")
+    places = spec.submodule_search_locations if spec else None
+    for place in places or ():
+        for jar in sorted(Path(place, "jars").glob("ivy-*.jar"), reverse=True):
+            return jar
+    raise ConfigError("PySpark with its Ivy jar is not installed", hint="install twinshore with its dependencies")
+
+
+def _class_path(*folders: Path) -> str:
+    jars: dict[str, Path] = {}
+    for folder in folders:
+        for jar in sorted(folder.glob("*.jar")):
+            jars.setdefault(jar.name, jar)
+    return os.pathsep.join(str(jar) for jar in jars.values())
+
+
+def _fetch(what: str, module: Module, folder: Path, *, with_dependencies: bool) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    _tell(f"fetching {what} (once; kept in {folder.parent})")
+    started_s = time.monotonic()
+    said = ""
+    for attempt in range(1, _TRIES + 1):
+        target = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        try:
+            code, said = _ivy(what, module, target, with_dependencies=with_dependencies)
+            jars = len(list(target.iterdir()))
+            if code == 0 and jars:
+                target.chmod(0o755)
+                target.rename(folder)
+                _tell(f"fetched {what}: {jars} jars in {time.monotonic() - started_s:.0f} s")
+                return
+        finally:
+            shutil.rmtree(target, ignore_errors=True)
+        if attempt < _TRIES:
+            _tell(f"fetching {what} failed, trying again ({attempt} of {_TRIES})")
+            # A half-written entry of Ivy's own cache would fail the same way for ever.
+            shutil.rmtree(cache_folder() / "ivy", ignore_errors=True)
+            time.sleep(attempt)
+    raise LabError(
+        f"{what} could not be fetched: {_reason(said)}",
+        hint="is Maven's public repository reachable? A mirror of it can be named in an Ivy settings file"
+        " to which TWINSHORE_IVY_SETTINGS points",
+    )
+
+
+def _ivy(what: str, module: Module, target: Path, *, with_dependencies: bool) -> tuple[int, str]:
+    settings = os.environ.get("TWINSHORE_IVY_SETTINGS") or str(Path(__file__).with_name("ivysettings.xml"))
+    command = [java(), "-XX:TieredStopAtLevel=1", "-jar", str(ivy_jar()), "-settings", settings]
+    command += ["-cache", str(cache_folder() / "ivy"), "-dependency", *module, "-confs", "default"]
+    command += ["-types", "jar", "bundle", "-retrieve", str(target / _PATTERN)]
+    if not with_dependencies:
+        command.append("-notransitive")
+    lines = []
+    downloads = 0
+    told_s = time.monotonic()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line)
+            downloads += "[SUCCESSFUL ]" in line
+            if time.monotonic() - told_s > _TELL_EVERY_S:
+                told_s = time.monotonic()
+                _tell(f"  {what}: {downloads} files so far")
+    return process.returncode, "".join(lines[-400:])
+
+
+def _reason(said: str) -> str:
+    for mark in ("UNRESOLVED", "FAILED", "Exception", "problem"):
+        for line in said.splitlines():
+            if mark in line:
+                return line.strip(" \t:")
+    return said.strip().splitlines()[-1] if said.strip() else "Ivy said nothing"
+
+
+def _tell(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)

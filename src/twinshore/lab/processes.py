@@ -1,0 +1,202 @@
+"""Servers as child processes that never outlive us, unless they are meant to.
+
+A tied process gets SIGKILL from the kernel when the thread that forked it ends, so all are forked from one thread that
+lives as long as this process; exit handlers end them too where the kernel cannot. A detached one is known by its pid
+and start time, so that a later command ends it and nothing else.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+_LAUNCH = str(Path(__file__).with_name("launch.py"))
+_POLL_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessMark:
+    """A process of ours, past doubt: a pid is used again, the pair with its start time is not."""
+
+    pid: int
+    started_at_s: float
+
+    def alive(self) -> bool:
+        """Whether this very process runs still."""
+        try:
+            process = psutil.Process(self.pid)
+            return process.create_time() == self.started_at_s and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+    def send(self, number: signal.Signals) -> bool:
+        """Signals the process if it is alive and ours; says whether it did."""
+        if not self.alive():
+            return False
+        try:
+            os.kill(self.pid, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def end(self, *, patience_s: float = 0.0) -> None:
+        """SIGTERM and, after `patience_s`, SIGKILL; returns when it is gone."""
+        if patience_s > 0 and self.send(signal.SIGTERM):
+            self.send(signal.SIGCONT)
+            if _gone(self, patience_s):
+                return
+        self.send(signal.SIGKILL)
+        _gone(self, 30.0)
+
+
+class Child:
+    """A running server that we started. `ending` makes later calls harmless."""
+
+    def __init__(self, process: subprocess.Popen[bytes], *, tied: bool) -> None:
+        self._process = process
+        self.pid = process.pid
+        self.mark = ProcessMark(process.pid, psutil.Process(process.pid).create_time())
+        if tied:
+            _living[self.pid] = self
+
+    def alive(self) -> bool:
+        """Whether it runs still; reaps it when it does not."""
+        return self._process.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._process.poll()
+
+    @property
+    def stdin(self) -> int:
+        """The file descriptor to write to, for a process started with pipes."""
+        assert self._process.stdin is not None
+        return self._process.stdin.fileno()
+
+    @property
+    def stdout(self) -> int:
+        """The file descriptor to read from, for a process started with pipes."""
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
+
+    def send(self, number: signal.Signals) -> None:
+        """Signals it, if it runs."""
+        if self.alive():
+            self._process.send_signal(number)
+
+    def end(self, *, patience_s: float = 0.0) -> None:
+        """SIGTERM and, after `patience_s`, SIGKILL; returns when it is gone."""
+        if patience_s > 0 and self.alive():
+            self._process.terminate()
+            self.send(signal.SIGCONT)
+            try:
+                self._process.wait(patience_s)
+            except subprocess.TimeoutExpired:
+                pass
+        if self.alive():
+            self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        _living.pop(self.pid, None)
+
+
+def start_child(
+    command: Sequence[str],
+    *,
+    folder: Path,
+    log: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    user_id: int = -1,
+    tied: bool = True,
+    pipes: bool = False,
+) -> Child:
+    """Starts a server in a session of its own; its output is appended to `log`.
+
+    `tied`: it dies with us. `user_id`: it runs as this user (only root may ask). `pipes`: stdin and stdout are ours.
+    """
+    parent = os.getpid() if tied else 0
+    launch = [sys.executable, "-I", "-S", _LAUNCH, str(parent), str(user_id), *command]
+    full_environment = {**os.environ, **(environment or {})}
+
+    def fork() -> Child:
+        with (log or Path(os.devnull)).open("ab") as output:
+            process = subprocess.Popen(
+                launch,
+                cwd=folder,
+                env=full_environment,
+                stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if pipes else output,
+                stderr=output,
+                start_new_session=True,
+                bufsize=0,
+            )
+        return Child(process, tied=tied)
+
+    return fork() if not tied else _forker().run(fork)
+
+
+class _Forker:
+    """The thread that forks. A daemon thread ends only with the process, which is what PR_SET_PDEATHSIG needs."""
+
+    def __init__(self) -> None:
+        self.owner = os.getpid()
+        self._jobs: queue.SimpleQueue[tuple[object, Future[Child]]] = queue.SimpleQueue()
+        threading.Thread(target=self._work, name="lab-forker", daemon=True).start()
+
+    def run(self, fork: object) -> Child:
+        done: Future[Child] = Future()
+        self._jobs.put((fork, done))
+        return done.result()
+
+    def _work(self) -> None:
+        while True:
+            fork, done = self._jobs.get()
+            try:
+                assert callable(fork)
+                done.set_result(fork())
+            except BaseException as error:
+                done.set_exception(error)
+
+
+_living: dict[int, Child] = {}
+_forkers: list[_Forker] = []
+_guard = threading.Lock()
+
+
+def _forker() -> _Forker:
+    with _guard:
+        # After a fork of this process the thread is gone and the children are not ours.
+        if not _forkers or _forkers[-1].owner != os.getpid():
+            _living.clear()
+            _forkers[:] = [_Forker()]
+        return _forkers[-1]
+
+
+@atexit.register
+def _end_all() -> None:
+    if _forkers and _forkers[-1].owner == os.getpid():
+        for child in list(_living.values()):
+            child.end()
+
+
+def _gone(mark: ProcessMark, patience_s: float) -> bool:
+    deadline = time.monotonic() + patience_s
+    while mark.alive():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_S)
+    return True

@@ -1,0 +1,52 @@
+"""Real servers for every room's tests: started when first asked for, shared by the session, ended with it."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from twinshore.lab import LabCluster
+
+_numbers = itertools.count(1)
+
+ClusterFactory = Callable[..., LabCluster]
+
+
+@pytest.fixture(scope="session")
+def east() -> Iterator[LabCluster]:
+    """A shared single-broker cluster of the newest Kafka. Do not kill its broker: take `cluster_factory` for that."""
+    with LabCluster("east") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def west() -> Iterator[LabCluster]:
+    """A second one."""
+    with LabCluster("west") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster_factory() -> Iterator[ClusterFactory]:
+    """Starts clusters of the test's own (LabCluster's arguments); they end with the test."""
+    started: list[LabCluster] = []
+
+    def start(name: str = "own", **arguments: Any) -> LabCluster:
+        cluster = LabCluster(name, **arguments)
+        started.append(cluster)
+        cluster.start()
+        return cluster
+
+    yield start
+    for cluster in started:
+        cluster.stop()
+
+
+@pytest.fixture
+def unique_topic(request: pytest.FixtureRequest) -> str:
+    """A topic name that no other test of this session has."""
+    return f"{re.sub('[^a-zA-Z0-9._-]', '-', request.node.name)[:80]}-{next(_numbers)}"
