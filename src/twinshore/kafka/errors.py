@@ -44,7 +44,7 @@ class Code(IntEnum):
     FETCH_SESSION_ID_NOT_FOUND = 70
     INVALID_FETCH_SESSION_EPOCH = 71
     FENCED_LEADER_EPOCH = 74
-    UNKNOWN_LEADER_EPOCH = 76
+    UNKNOWN_LEADER_EPOCH = 75
     INVALID_RECORD = 87
     PRODUCER_FENCED = 90
     UNKNOWN_TOPIC_ID = 100
@@ -153,8 +153,8 @@ _KINDS: dict[int, ErrorKind] = {
     72: ErrorKind("LISTENER_NOT_FOUND", _AGAIN, "the leader has no such listener yet"),
     73: ErrorKind("TOPIC_DELETION_DISABLED", _FINAL, "the cluster does not allow topics to be deleted"),
     74: ErrorKind("FENCED_LEADER_EPOCH", _AGAIN, "the leader epoch is older than the broker's"),
-    75: ErrorKind("UNSUPPORTED_COMPRESSION_TYPE", _FINAL, "the broker does not accept this compression"),
-    76: ErrorKind("UNKNOWN_LEADER_EPOCH", _AGAIN, "the leader epoch is newer than the broker's"),
+    76: ErrorKind("UNSUPPORTED_COMPRESSION_TYPE", _FINAL, "the broker does not accept this compression"),
+    75: ErrorKind("UNKNOWN_LEADER_EPOCH", _AGAIN, "the leader epoch is newer than the broker's"),
     78: ErrorKind("OFFSET_NOT_AVAILABLE", _AGAIN, "the new leader does not know its high watermark yet"),
     87: ErrorKind("INVALID_RECORD", _FINAL, "the broker refuses a record or the batch's shape"),
     88: ErrorKind("UNSTABLE_OFFSET_COMMIT", _AGAIN, "a transaction's offsets are still pending"),
