@@ -43,6 +43,17 @@ def verbs() -> set[str]:
     return {name.removeprefix("twinshore ") for name, _ in _walk("twinshore", command())}
 
 
+def options() -> set[str]:
+    """Each option of any verb."""
+    return {
+        word
+        for _, verb in _walk("twinshore", command())
+        for parameter in verb.params
+        for word in (*parameter.opts, *parameter.secondary_opts)
+        if word.startswith("--")
+    } | {"--help"}
+
+
 # Any, because the library that Typer stands on has become a private part of it and gives no public type.
 def _walk(name: str, verb: Any) -> Iterator[tuple[str, Any]]:
     yield name, verb
