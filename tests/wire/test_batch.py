@@ -6,7 +6,10 @@ import struct
 
 import pytest
 from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.wire.strategies import raw_batch
 from twinshore.fleet.errors import WireError
 from twinshore.wire.batch import (
     CONTROL,
@@ -22,11 +25,7 @@ from twinshore.wire.batch import (
     sequence_of,
     split_batches,
 )
-
-
-def raw_batch(base_offset: int, count: int, body: bytes = b"body", attributes: int = 0, magic: int = 2) -> bytes:
-    covered = struct.pack(">hiqqqhii", attributes, count - 1, 1000, 2000, 77, 3, 500, count) + body
-    return struct.pack(">qiibI", base_offset, 9 + len(covered), 4, magic, crc32c(covered)) + covered
+from twinshore.wire.crc import carry
 
 
 def test_complete_batches_come_in_order_and_an_incomplete_last_one_is_left() -> None:
@@ -90,7 +89,7 @@ def test_a_compacted_batch_may_hold_fewer_records_than_offsets() -> None:
 def test_restamp_changes_only_what_the_target_needs() -> None:
     attributes = 3 | TIMESTAMP_APPEND | TRANSACTIONAL | CONTROL | DELETE_HORIZON
     ((view, header),) = split_batches(memoryview(raw_batch(123, 9, b"z" * 1000, attributes)))
-    data = restamp(view, header, 9001, 6, 2**31 - 1) + view[HEADER_BYTES:]
+    data = restamp(header, 9001, 6, 2**31 - 1) + view[HEADER_BYTES:]
     ((_, after),) = split_batches(memoryview(data))
     check_crc(memoryview(data), after)
     assert after == header._replace(
@@ -124,3 +123,22 @@ def test_sequences_wrap_as_brokers_count() -> None:
     assert sequence_of(1000, top, 1001) == 0
     assert sequence_of(1000, 5, 1000 + 2**31) == 5
     assert sequence_of(1000, 5, 1003) == 8
+
+
+@given(
+    st.binary(min_size=1, max_size=60), st.binary(min_size=60, max_size=60), st.integers(0, 40_000) | st.just(3 << 20)
+)
+def test_a_crc_follows_its_changed_beginning(before: bytes, after: bytes, length: int) -> None:
+    rest = bytes(range(251)) * (length // 251) + bytes(length % 251)
+    before = before.ljust(60, b"\1")
+    assert crc32c(before + rest) ^ carry(crc32c(before) ^ crc32c(after), length) == crc32c(after + rest)
+
+
+def test_restamp_carries_damage_along() -> None:
+    data = bytearray(raw_batch(55, 2, b"q" * 9000))
+    ((view, header),) = split_batches(memoryview(data))
+    data[5000] ^= 4
+    head = restamp(header, 1, 0, 0)
+    ((copy, after),) = split_batches(memoryview(head + view[HEADER_BYTES:]))
+    with pytest.raises(WireError, match="corrupt batch"):
+        check_crc(copy, after)

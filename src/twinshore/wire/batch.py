@@ -12,6 +12,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from twinshore.fleet.errors import WireError
+from twinshore.wire.crc import carry
 from twinshore.wire.primitives import Buffer
 
 HEADER_BYTES = 61
@@ -108,31 +109,43 @@ def check_crc(view: Buffer, header: BatchHeader) -> None:
     """Raises WireError when the batch's bytes are not those its CRC was made from."""
     actual = crc32c(view[CRC_START:])
     if actual != header.crc:
-        raise corrupt(header, actual)
+        base = header.base_offset
+        raise WireError(f"corrupt batch at offset {base}: its CRC says {header.crc:08x}, its bytes say {actual:08x}")
 
 
-def corrupt(header: BatchHeader, actual: int) -> WireError:
-    return WireError(
-        f"corrupt batch at offset {header.base_offset}: its CRC says {header.crc:08x}, its bytes say {actual:08x}"
-    )
+def restamp(header: BatchHeader, producer_id: int, producer_epoch: int, sequence: int) -> bytes:
+    """The batch's header as the target is to receive it, base offset 0; the body stays as it is.
 
-
-def restamp(view: Buffer, header: BatchHeader, producer_id: int, producer_epoch: int, sequence: int) -> bytes:
-    """The batch's header as the target is to receive it, base offset 0; the body stays `view[HEADER_BYTES:]`.
-
-    Codec and timestamp type are kept; the transactional, control and delete-horizon bits are cleared. The source's
-    CRC is not checked.
+    Codec and timestamp type are kept; the transactional, control and delete-horizon bits are cleared. The body is not
+    read: the new CRC is right exactly when the old one was, so damage is neither found here nor hidden.
     """
-    attributes = header[5] & KEPT_ATTRIBUTES
-    rest = _REST.pack(attributes, header[6], header[7], header[8], producer_id, producer_epoch, sequence, header[12])
-    crc = crc32c(view[HEADER_BYTES:], crc32c(rest))
-    return _HEAD.pack(0, header[1], -1, 2, crc) + rest
+    _, length, _, _, old_crc, attributes, last_delta, base_time, max_time, old_id, old_epoch, old_sequence, count = (
+        header
+    )
+    old = _REST.pack(attributes, last_delta, base_time, max_time, old_id, old_epoch, old_sequence, count)
+    attributes &= KEPT_ATTRIBUTES
+    new = _REST.pack(attributes, last_delta, base_time, max_time, producer_id, producer_epoch, sequence, count)
+    crc = old_crc ^ carry(crc32c(old) ^ crc32c(new), length - BODY_IN_LENGTH)
+    return _HEAD.pack(0, length, -1, 2, crc) + new
 
 
 def restamp_checked(view: Buffer, header: BatchHeader, producer_id: int, producer_epoch: int, sequence: int) -> bytes:
     """As `restamp`, after the source's CRC was found right; raises WireError when it is not."""
     check_crc(view, header)
-    return restamp(view, header, producer_id, producer_epoch, sequence)
+    return restamp(header, producer_id, producer_epoch, sequence)
+
+
+def seal(header: BatchHeader, body: Buffer) -> BatchHeader:
+    """`header` with the length and CRC that fit `body`."""
+    try:
+        crc = crc32c(body, crc32c(_REST.pack(*header[5:])))
+    except struct.error as error:
+        raise WireError(f"batch at offset {header.base_offset} would need a header out of range: {error}") from error
+    return header._replace(length=BODY_IN_LENGTH + len(body), magic=2, crc=crc)
+
+
+def head_bytes(header: BatchHeader) -> bytes:
+    return HEADER.pack(*header)
 
 
 def next_sequence(sequence: int, count: int) -> int:

@@ -24,6 +24,10 @@ PAST_END = (IndexError, struct.error)
 _SHORT_VARINTS = [bytes([n]) if n < 0x80 else bytes([n & 0x7F | 0x80, n >> 7]) for n in range(1 << 14)]
 
 
+class LongVarintError(WireError):
+    """A varint that goes on beyond the bits its field has."""
+
+
 def uvarint(value: int) -> bytes:
     """Unsigned varint of a value that is not negative."""
     if value < 0x4000:
@@ -56,9 +60,9 @@ def read_uvarint(view: Buffer, position: int, limit_bits: int = 32) -> tuple[int
             break
         shift += 7
         if shift >= limit_bits:
-            raise WireError(f"a varint is longer than {limit_bits} bits", offset=start)
+            raise LongVarintError(f"a varint is longer than {limit_bits} bits", offset=start)
     if value >> limit_bits:
-        raise WireError(f"a varint is longer than {limit_bits} bits", offset=start)
+        raise LongVarintError(f"a varint is longer than {limit_bits} bits", offset=start)
     return value, position + 1
 
 

@@ -1,0 +1,105 @@
+"""Small neighbouring batches as one: fewer, larger appends on the target, the same records at the same offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from crc32c import crc32c
+
+from twinshore.wire.batch import (
+    BODY_IN_LENGTH,
+    CODEC_MASK,
+    CRC_START,
+    HEADER_BYTES,
+    BatchHeader,
+    check_crc,
+    restamp,
+    seal,
+)
+from twinshore.wire.codecs import DECOMPRESSED_BYTES_MAX, codec_of, compress
+from twinshore.wire.primitives import Buffer, varint
+from twinshore.wire.records import plain_records
+from twinshore.wire.rewrite import rewrite
+
+Batch = tuple[memoryview, BatchHeader]
+
+_TABLE = 4096
+_VARINTS = [varint(value) for value in range(_TABLE)]
+# What a record's frame begins with when it fills a body of n bytes and both deltas are 0: length, attributes, deltas.
+# No record fills 65 bytes, since its length would take one byte at 63 and two at 64.
+_NO_FRAME = b"no frame"
+_FRAME_STARTS = [
+    varint(n - (1 if n < 65 else 2)) + b"\0\0\0" if n >= 7 and n != 65 else _NO_FRAME for n in range(_TABLE)
+]
+_FRAME_OPENINGS = [varint(length) + b"\0" for length in range(_TABLE + 16)]
+
+
+def can_merge(first: BatchHeader, second: BatchHeader) -> bool:
+    """Whether `second` may follow `first` in one batch: contiguous, no holes, one codec, CreateTime, plain data."""
+    attributes = first[5]
+    return (
+        attributes == second[5]
+        and attributes <= CODEC_MASK
+        and first[0] + first[6] + 1 == second[0]
+        and first[12] == first[6] + 1
+        and second[12] == second[6] + 1
+    )
+
+
+def merge_small(batches: Sequence[Batch], *, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> tuple[bytes, BatchHeader]:
+    """Batches that `can_merge`, each with the next, as (body, header) of one.
+
+    Deltas are written anew; offsets, timestamps, keys, values and headers read as before. Each CRC is checked first,
+    since the new one would hide damage; WireError names the batch. `limit_bytes` bounds what one decompresses to.
+    """
+    first = batches[0][1]
+    base_offset, attributes, base_timestamp = first[0], first[5], first[7]
+    codec = codec_of(attributes)
+    out: list[bytes] = []
+    latest = -(1 << 63)
+    next_offset = base_offset
+    for view, header in batches:
+        offset, length, _, _, crc, ours, last_delta, timestamp, _, _, _, _, count = header
+        if offset != next_offset or ours != attributes or count != last_delta + 1:
+            raise ValueError(f"batch at offset {offset} cannot follow one that ends at {next_offset - 1}")
+        raw = view.tobytes()
+        if crc32c(raw[CRC_START:]) != crc:
+            check_crc(view, header)
+        size = length - BODY_IN_LENGTH
+        # The common case, one plain record whose deltas are 0, is cut at known places instead of being walked.
+        if (
+            count == 1
+            and size < _TABLE
+            and not attributes
+            and raw.startswith(start := _FRAME_STARTS[size], HEADER_BYTES)
+        ):
+            moved, late = offset - base_offset, timestamp - base_timestamp
+            deltas = (_VARINTS[late] if 0 <= late < _TABLE else varint(late)) + (
+                _VARINTS[moved] if moved < _TABLE else varint(moved)
+            )
+            rest = raw[HEADER_BYTES + len(start) :]
+            out += (_FRAME_OPENINGS[1 + len(deltas) + len(rest)], deltas, rest)
+        else:
+            ours_anew = rewrite(
+                plain_records(raw, header, limit_bytes), header, base_offset=base_offset, base_timestamp=base_timestamp
+            )
+            out.append(ours_anew.data)
+            timestamp = ours_anew.max_timestamp
+        if timestamp > latest:
+            latest = timestamp
+        next_offset = offset + last_delta + 1
+    body = compress(codec, b"".join(out))
+    merged = first._replace(
+        last_offset_delta=next_offset - base_offset - 1,
+        max_timestamp=latest,
+        base_sequence=-1,
+        count=next_offset - base_offset,
+    )
+    return body, seal(merged, body)
+
+
+def restamp_merged(body: Buffer, header: BatchHeader, producer_id: int, producer_epoch: int, sequence: int) -> bytes:
+    """As `restamp`, for a body and header made here or in `slice`; refuses a body that is not the header's."""
+    if len(body) != header[1] - BODY_IN_LENGTH:
+        raise ValueError(f"a body of {len(body)} bytes under a header for {header[1] - BODY_IN_LENGTH}")
+    return restamp(header, producer_id, producer_epoch, sequence)

@@ -1,0 +1,72 @@
+"""Parts of a batch as batches of their own, and LogAppendTime batches as CreateTime ones.
+
+Each result is (body, header): records read by a consumer at the same offsets as before, codec kept, CRC right.
+"""
+
+from __future__ import annotations
+
+from twinshore.fleet.errors import WireError
+from twinshore.wire.batch import CODEC_MASK, TIMESTAMP_APPEND, BatchHeader, check_crc, seal
+from twinshore.wire.codecs import DECOMPRESSED_BYTES_MAX, codec_of, compress
+from twinshore.wire.records import frames, plain_records
+from twinshore.wire.rewrite import rewrite
+
+
+def slice_batch(
+    view: memoryview,
+    header: BatchHeader,
+    first_offset: int,
+    end_offset: int,
+    *,
+    limit_bytes: int = DECOMPRESSED_BYTES_MAX,
+) -> tuple[bytes, BatchHeader]:
+    """The records at offsets in [first_offset, end_offset) as one batch that begins at the first and ends at the last.
+
+    LogAppendTime becomes CreateTime on the way. Raises WireError when the CRC is wrong or no record lies there.
+    """
+    check_crc(view, header)
+    timestamp = header.max_timestamp if header.attributes & TIMESTAMP_APPEND else None
+    base_timestamp = header.base_timestamp if timestamp is None else timestamp
+    data = plain_records(view, header, limit_bytes)
+    bounds = (first_offset, end_offset)
+    anew = rewrite(data, header, base_timestamp=base_timestamp, bounds=bounds, timestamp=timestamp)
+    if not anew.kept:
+        raise WireError(
+            f"batch at offset {header.base_offset} holds no record at offsets {first_offset} to {end_offset - 1}"
+        )
+    body = compress(codec_of(header.attributes), anew.data)
+    sliced = header._replace(
+        base_offset=anew.base_offset,
+        attributes=header.attributes & CODEC_MASK,
+        last_offset_delta=anew.last_offset - anew.base_offset,
+        base_timestamp=base_timestamp,
+        max_timestamp=anew.max_timestamp,
+        base_sequence=-1,
+        count=anew.kept,
+    )
+    return body, seal(sliced, body)
+
+
+def reencode_append_time(
+    view: memoryview, header: BatchHeader, *, limit_bytes: int = DECOMPRESSED_BYTES_MAX
+) -> tuple[bytes, BatchHeader]:
+    """The whole batch with every record's timestamp the broker's append time, as consumers of the source see it."""
+    return slice_batch(view, header, header.base_offset, header.last_offset + 1, limit_bytes=limit_bytes)
+
+
+def hole_free_runs(
+    view: memoryview, header: BatchHeader, *, limit_bytes: int = DECOMPRESSED_BYTES_MAX
+) -> list[tuple[int, int]]:
+    """The offsets that the batch holds, as ranges [first, end) without holes, in order; compaction leaves several."""
+    runs: list[tuple[int, int]] = []
+    first = end = -1
+    for frame in frames(plain_records(view, header, limit_bytes), header):
+        offset = header.base_offset + frame.offset_delta
+        if offset != end:
+            if end > first:
+                runs.append((first, end))
+            first = offset
+        end = offset + 1
+    if end > first:
+        runs.append((first, end))
+    return runs
