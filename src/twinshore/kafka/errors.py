@@ -178,9 +178,11 @@ def describe(code: int) -> ErrorKind:
     return ErrorKind(named.name.upper(), named.retriable, named.name.replace("_", " "))
 
 
-def kafka_error(code: int, place: str, *, detail: str = "") -> KafkaError:
-    """The error to raise for `code` at `place` (a sentence's subject, such as "east: orders-3")."""
+def kafka_error(code: int, place: str, *, detail: str = "", right: str = "") -> KafkaError:
+    """The error to raise for `code` at `place` (a sentence's subject, such as "east: orders-3"). `right` is the one the
+    request needs, told when it was refused for lack of it."""
     kind = describe(code)
     told = f": {detail}" if detail and detail.lower().rstrip(".") != kind.sentence else ""
     message = f"{place}: {kind.sentence} ({kind.name}, code {code}){told}"
-    return KafkaError(message, code=code, retriable=kind.retriable, hint=kind.hint)
+    hint = f"grant {right}" if right and kind.name.endswith("AUTHORIZATION_FAILED") else kind.hint
+    return KafkaError(message, code=code, retriable=kind.retriable, hint=hint)

@@ -30,7 +30,7 @@ class Transport:
         self.place = f"{address[0]}:{address[1]}"
         self._sock = sock
         self._tls = sock if isinstance(sock, ssl.SSLSocket) else None
-        self._unsent: bytes | memoryview | None = None
+        self._unsent = 0
         self._poll = select.poll()
         self._poll.register(sock.fileno(), 0)
 
@@ -84,14 +84,12 @@ class Transport:
             raise self._lost(error) from error
 
     def _send_tls(self, tls: ssl.SSLSocket, buffers: Sequence[bytes | memoryview]) -> int:
-        # OpenSSL wants a write that blocked to be repeated with the same bytes, so a chunk is kept until taken.
-        if self._unsent is None:
-            self._unsent = _first_chunk(buffers)
-        if not self._unsent:
-            self._unsent = None
-            return 0
-        sent = tls.send(self._unsent)
-        self._unsent = None
+        # OpenSSL wants a write that blocked to be repeated with the same bytes. The caller offers them again, wherever
+        # they lie by then, so only their number is kept.
+        chunk = _joined(buffers, self._unsent) if self._unsent else _first_chunk(buffers)
+        self._unsent = len(chunk)
+        sent = tls.send(chunk) if chunk else 0
+        self._unsent = 0
         return sent
 
     def wait(self, *, writable: bool = False, deadline: float) -> bool:
@@ -212,15 +210,19 @@ def _fixed_size_helps(buffer_bytes: int, limit: str, automatic: str) -> bool:
 
 def _first_chunk(buffers: Sequence[bytes | memoryview]) -> bytes | memoryview:
     """A large first buffer as it is, small ones joined: a TLS write is a call, a copy of small parts costs less."""
+    if buffers and len(buffers[0]) >= _TLS_CHUNK_BYTES // 4:
+        return memoryview(buffers[0])[:_TLS_CHUNK_BYTES]
+    return _joined(buffers, _TLS_CHUNK_BYTES)
+
+
+def _joined(buffers: Sequence[bytes | memoryview], size: int) -> bytes | memoryview:
+    """The first `size` bytes, fewer if there are fewer."""
+    if buffers and len(buffers[0]) >= size:
+        return memoryview(buffers[0])[:size]
     parts: list[bytes | memoryview] = []
-    size = 0
     for buffer in buffers:
-        if not parts and len(buffer) >= _TLS_CHUNK_BYTES // 4:
-            return memoryview(buffer)[:_TLS_CHUNK_BYTES]
-        if size + len(buffer) > _TLS_CHUNK_BYTES:
-            if parts:
-                break
-            return memoryview(buffer)[:_TLS_CHUNK_BYTES]
-        parts.append(buffer)
-        size += len(buffer)
+        parts.append(memoryview(buffer)[:size])
+        size -= len(parts[-1])
+        if size == 0:
+            break
     return b"".join(parts)

@@ -1,0 +1,97 @@
+"""The brokers of one cluster: where they are, one kept connection to each, and whom to ask first."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from random import Random
+
+from twinshore.fleet import Cluster, ConfigError, KafkaError
+from twinshore.kafka.connection import Connection, open_connection
+from twinshore.kafka.metadata import BrokerAddress
+
+Address = tuple[str, int]
+
+
+class Nodes:
+    """Safe for several threads."""
+
+    def __init__(self, cluster: Cluster, client_id: str, clock: Callable[[], float], rng: Random) -> None:
+        self._cluster = cluster
+        self._client_id = client_id
+        self._clock = clock
+        self._rng = rng
+        self._bootstrap = [parse_address(text, cluster.name) for text in cluster.bootstrap]
+        if not self._bootstrap:
+            raise ConfigError(f"cluster {cluster.name} has no bootstrap address")
+        self._known: dict[int, BrokerAddress] = {}
+        self._kept: dict[Address, Connection] = {}
+        self._failed_at: dict[Address, float] = {}
+        self._guard = threading.Lock()
+
+    def learn(self, brokers: dict[int, BrokerAddress]) -> None:
+        with self._guard:
+            self._known = dict(brokers)
+
+    def address_of(self, node_id: int) -> Address | None:
+        with self._guard:
+            broker = self._known.get(node_id)
+        return (broker.host, broker.port) if broker else None
+
+    def somebody(self) -> Iterator[Address]:
+        """Addresses to ask what every broker knows: brokers first, then bootstrap; those that failed lately last."""
+        with self._guard:
+            known = [(broker.host, broker.port) for broker in self._known.values()]
+            self._rng.shuffle(known)
+            addresses = list(dict.fromkeys([*known, *self._bootstrap]))
+            addresses.sort(key=lambda one: self._failed_at.get(one, 0.0))
+        return iter(addresses)
+
+    def kept(self, address: Address, *, timeout_s: float) -> Connection:
+        """The connection kept to this address, a new one where it was lost or its session is over."""
+        with self._guard:
+            connection = self._kept.get(address)
+        if connection is not None and connection.usable:
+            return connection
+        fresh = self.dial(address, timeout_s=timeout_s)
+        with self._guard:
+            other = self._kept.get(address)
+            if other is not None and other is not connection and other.usable:
+                fresh, connection = other, fresh
+            self._kept[address] = fresh
+        if connection is not None:
+            connection.close()
+        return fresh
+
+    def dial(self, address: Address, *, timeout_s: float) -> Connection:
+        """A new connection for the caller alone."""
+        try:
+            connection = open_connection(
+                address, self._cluster.security, client_id=self._client_id, timeout_s=timeout_s
+            )
+        except KafkaError as error:
+            self.note_failure(address)
+            raise KafkaError(
+                f"{self._cluster.name} {error.message}", code=error.code, retriable=error.retriable, hint=error.hint
+            ) from error
+        with self._guard:
+            self._failed_at.pop(address, None)
+        return connection
+
+    def note_failure(self, address: Address) -> None:
+        with self._guard:
+            self._failed_at[address] = self._clock()
+
+    def close(self) -> None:
+        with self._guard:
+            kept, self._kept = list(self._kept.values()), {}
+        for connection in kept:
+            connection.close()
+
+
+def parse_address(text: str, place: str) -> Address:
+    """`host:port`, `[v6]:port`; ConfigError names the cluster."""
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ConfigError(f"cluster {place}: bootstrap address {text!r} is not host:port")
+    return host.removeprefix("[").removesuffix("]"), int(port)
