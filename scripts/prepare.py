@@ -64,7 +64,16 @@ def build(root: Path) -> int:
     started_s = time.monotonic()
     say("setting up, once: virtual environment, pinned packages (about 600 MB, most of it Spark), a few minutes")
     (root / ".venv" / "twinshore.stamp").unlink(missing_ok=True)
-    pip = [str(root / ".venv" / "bin" / "python"), "-I", "-m", "pip", "install", "--disable-pip-version-check"]
+    pip = [
+        str(root / ".venv" / "bin" / "python"),
+        "-I",
+        "-m",
+        "pip",
+        "install",
+        "--disable-pip-version-check",
+        "--progress-bar",
+        "off",
+    ]
     tools = root / ".cache" / "build-tools.lock"
     tools.write_text(entries((root / "requirements.lock").read_text(), BUILD_TOOLS))
     steps: list[tuple[str, list[str]]] = []
