@@ -1,1 +1,46 @@
-"""store"""
+"""What is remembered, in SQL: leases, whom a link writes as, twins, positions and receipts, the ledger, links' status.
+
+Values enter and leave (`values`); SQLite, PostgreSQL, MySQL and MariaDB answer alike. A position never moves back, a
+receipt never leaves a gap, and nothing grows without bound but the ledger. Nothing here knows Kafka or a wall clock:
+whoever calls says what time it is.
+"""
+
+from twinshore.store.lease_watch import HeldLease, LeaseWatch
+from twinshore.store.store import Store, open_store
+from twinshore.store.values import (
+    Incident,
+    IncidentKind,
+    LeaseRow,
+    LedgerRow,
+    LinkIdentity,
+    LinkStatus,
+    PartitionState,
+    Position,
+    Receipt,
+    ReceiptsRefusedError,
+    RefusedReceipt,
+    SourceBatch,
+    SourceProducer,
+    TwinRow,
+)
+
+__all__ = [
+    "HeldLease",
+    "Incident",
+    "IncidentKind",
+    "LeaseRow",
+    "LeaseWatch",
+    "LedgerRow",
+    "LinkIdentity",
+    "LinkStatus",
+    "PartitionState",
+    "Position",
+    "Receipt",
+    "ReceiptsRefusedError",
+    "RefusedReceipt",
+    "SourceBatch",
+    "SourceProducer",
+    "Store",
+    "TwinRow",
+    "open_store",
+]

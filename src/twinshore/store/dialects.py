@@ -1,0 +1,46 @@
+"""The two statements SQL's dialects write differently: insert what is not there, insert or replace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Table
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+
+Row = Mapping[str, Any]
+
+
+def insert_absent(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
+    """Inserts the rows whose key is not there yet; the others stay as they are, whoever wrote them."""
+    if not rows:
+        return
+    kind = connection.dialect.name
+    if kind == "postgresql":
+        connection.execute(postgresql.insert(table).on_conflict_do_nothing(), rows)
+    elif kind == "sqlite":
+        connection.execute(sqlite.insert(table).on_conflict_do_nothing(), rows)
+    else:
+        first = next(iter(rows[0]))
+        statement = mysql.insert(table)
+        connection.execute(statement.on_duplicate_key_update({first: table.c[first]}), rows)
+
+
+def put(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
+    """Inserts the rows, or replaces the values of those whose primary key is there."""
+    if not rows:
+        return
+    keys = [column.name for column in table.primary_key]
+    values = [name for name in rows[0] if name not in keys]
+    kind = connection.dialect.name
+    if kind == "postgresql":
+        on_postgresql = postgresql.insert(table)
+        excluded = {name: on_postgresql.excluded[name] for name in values}
+        connection.execute(on_postgresql.on_conflict_do_update(index_elements=keys, set_=excluded), rows)
+    elif kind == "sqlite":
+        on_sqlite = sqlite.insert(table)
+        excluded = {name: on_sqlite.excluded[name] for name in values}
+        connection.execute(on_sqlite.on_conflict_do_update(index_elements=keys, set_=excluded), rows)
+    else:
+        on_mysql = mysql.insert(table)
+        connection.execute(on_mysql.on_duplicate_key_update({name: on_mysql.inserted[name] for name in values}), rows)

@@ -1,0 +1,143 @@
+"""One database behind SQLAlchemy: which driver, how it is tuned, and its transactions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+
+from twinshore.fleet import ConfigError, Secret
+from twinshore.store.failures import is_passing, told
+
+T = TypeVar("T")
+
+DRIVERS = {
+    "sqlite": "sqlite+pysqlite",
+    "postgresql": "postgresql+psycopg",
+    "mysql": "mysql+pymysql",
+    "mariadb": "mariadb+pymysql",
+}
+WAIT_S = 10  # How long a transaction waits for another's lock.
+ANSWER_S = 30
+TRIES = 6
+FIRST_PAUSE_S = 0.02
+
+
+class Database:
+    """Transactions on one database, from any thread. Foreign exceptions leave it as StoreError."""
+
+    def __init__(self, url: str, password: Secret) -> None:
+        self._url = _driver_url(url)
+        self.place = _place(self._url)
+        self.kind = self._url.get_backend_name()
+        self._engine = _engine(self._url, password)
+
+    def write(self, work: Callable[[Connection], T]) -> T:
+        """Runs `work` in one transaction that may write; again from its start when another transaction was in the way.
+
+        So `work` must have no effect but on the database.
+        """
+        return self._run(work, writes=True)
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """Runs `work` in one transaction that only reads."""
+        return self._run(work, writes=False)
+
+    def close(self) -> None:
+        """Ends all connections."""
+        self._engine.dispose()
+
+    def _run(self, work: Callable[[Connection], T], *, writes: bool) -> T:
+        pause_s = FIRST_PAUSE_S
+        for attempt in range(1, TRIES + 1):
+            try:
+                with self._engine.connect() as connection:
+                    connection.execution_options(twinshore_writes=writes)
+                    with connection.begin():
+                        return work(connection)
+            except DBAPIError as error:
+                if attempt == TRIES or not is_passing(error):
+                    raise told(error, self.place) from error
+            except SQLAlchemyError as error:
+                raise told(error, self.place) from error
+            time.sleep(pause_s)
+            pause_s *= 2
+        raise AssertionError("the last try either returns or raises")
+
+
+def _driver_url(text: str) -> URL:
+    try:
+        url = make_url(text)
+    except ArgumentError as error:
+        raise ConfigError(
+            "the store's URL is not one", hint="write sqlite:///file, postgresql://user@host/db or mysql://user@host/db"
+        ) from error
+    kind, _, driver = url.drivername.partition("+")
+    if kind not in DRIVERS or (driver and url.drivername != DRIVERS[kind]):
+        raise ConfigError(f"no such kind of store {url.drivername!r}", hint=f"known: {', '.join(DRIVERS)}")
+    if kind == "sqlite" and url.database in (None, "", ":memory:"):
+        raise ConfigError("a store in memory forgets all", hint="name a file: sqlite:///twinshore.db")
+    if kind != "sqlite" and not url.database:
+        raise ConfigError(f"the store's URL {url.render_as_string()} names no database")
+    return url.set(drivername=DRIVERS[kind])
+
+
+def _place(url: URL) -> str:
+    if url.get_backend_name() == "sqlite":
+        return str(Path(url.database or "").absolute())
+    host = url.host or "localhost"
+    port = f":{url.port}" if url.port else ""
+    return f"{url.get_backend_name()}://{host}{port}/{url.database}"
+
+
+def _engine(url: URL, password: Secret) -> Engine:
+    kind = url.get_backend_name()
+    if kind == "sqlite":
+        engine = create_engine(url, connect_args={"timeout": WAIT_S, "isolation_level": None})
+        event.listen(engine, "connect", _tune_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+        return engine
+    arguments: dict[str, Any] = {"connect_timeout": WAIT_S}
+    if kind == "postgresql":
+        limits = f"-c lock_timeout={WAIT_S}s -c statement_timeout={ANSWER_S}s"
+        arguments["options"] = f"{limits} -c idle_in_transaction_session_timeout={ANSWER_S}s"
+    else:
+        arguments |= {"read_timeout": ANSWER_S, "write_timeout": ANSWER_S, "charset": "utf8mb4"}
+        arguments["init_command"] = f"SET SESSION sql_mode='TRADITIONAL', innodb_lock_wait_timeout={WAIT_S}"
+    engine = create_engine(
+        url, connect_args=arguments, isolation_level="READ COMMITTED", pool_pre_ping=True, pool_recycle=1800
+    )
+    if password:
+        event.listen(engine, "do_connect", _with_password(password))
+    return engine
+
+
+def _with_password(password: Secret) -> Callable[[Any, Any, Any, dict[str, Any]], None]:
+    # Read at each new connection, so that a password is changed without a restart.
+    def give(_dialect: Any, _record: Any, _positional: Any, named: dict[str, Any]) -> None:
+        named["password"] = password.read()
+
+    return give
+
+
+def _tune_sqlite(connection: Any, _record: Any) -> None:
+    cursor = connection.cursor()
+    for pragma in (
+        f"busy_timeout={WAIT_S * 1000}",
+        "journal_mode=WAL",
+        "synchronous=FULL",
+        "foreign_keys=ON",
+        "journal_size_limit=67108864",
+    ):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # A transaction that will write takes its lock at once: one that only begins to write later can only fail.
+    writes = connection.get_execution_options().get("twinshore_writes", True)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,0 +1,68 @@
+"""Leases in SQL: each change is one compare-and-swap on what was seen, so the database's own order decides."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlalchemy import Connection, select
+
+from twinshore.store.dialects import insert_absent
+from twinshore.store.tables import leases
+from twinshore.store.values import LeaseRow
+
+
+def read(connection: Connection, name: str) -> LeaseRow | None:
+    """The lease as it stands."""
+    row = connection.execute(select(leases).where(leases.c.name == name)).one_or_none()
+    if row is None:
+        return None
+    return LeaseRow(row.name, row.owner, row.generation, row.beat, row.ttl_ms, bool(row.released))
+
+
+def take(connection: Connection, name: str, owner: str, ttl_ms: int, seen: LeaseRow | None) -> LeaseRow | None:
+    """The lease in its next generation, or None when it is no longer as seen."""
+    if seen is None:
+        before = read(connection, name)
+        taken = LeaseRow(name, owner, 1, 0, ttl_ms)
+        if before is not None:
+            return None
+        insert_absent(connection, leases, [_values(taken)])
+        return taken if read(connection, name) == taken else None
+    return _swap(connection, seen, LeaseRow(name, owner, seen.generation + 1, 0, ttl_ms))
+
+
+def beat(connection: Connection, row: LeaseRow) -> LeaseRow | None:
+    """The lease with its next beat, or None when it is lost.
+
+    A beat whose answer got lost may stand in the database already. It is of the same holder and generation, so he
+    goes on from there; what others see changes once more.
+    """
+    found = read(connection, row.name)
+    if found is None or found.released or (found.owner, found.generation) != (row.owner, row.generation):
+        return None
+    return _swap(connection, found, replace(found, beat=found.beat + 1))
+
+
+def release(connection: Connection, row: LeaseRow) -> bool:
+    """Whether it was still held; then it is free at once."""
+    found = read(connection, row.name)
+    if found is None or found.released or (found.owner, found.generation) != (row.owner, row.generation):
+        return False
+    return _swap(connection, found, replace(found, released=True)) is not None
+
+
+def _swap(connection: Connection, seen: LeaseRow, new: LeaseRow) -> LeaseRow | None:
+    as_seen = [leases.c[name] == value for name, value in _values(seen).items()]
+    changed = connection.execute(leases.update().where(*as_seen).values(_values(new)))
+    return new if changed.rowcount == 1 else None
+
+
+def _values(row: LeaseRow) -> dict[str, object]:
+    return {
+        "name": row.name,
+        "owner": row.owner,
+        "generation": row.generation,
+        "beat": row.beat,
+        "ttl_ms": row.ttl_ms,
+        "released": row.released,
+    }

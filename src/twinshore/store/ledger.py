@@ -1,0 +1,76 @@
+"""The ledger in SQL: every incident once while it is open, and for ever afterwards."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, select
+
+from twinshore.fleet import StoreError
+from twinshore.store.dialects import insert_absent
+from twinshore.store.tables import incidents
+from twinshore.store.values import Incident, IncidentKind, LedgerRow
+
+
+def add(connection: Connection, incident: Incident, now_ms: int) -> LedgerRow:
+    """The open row for this incident: a new one, or the one that is open for the same thing and place already."""
+    key = _open_key(incident)
+    insert_absent(connection, incidents, [{**_values(incident), "open_key": key, "opened_ms": now_ms}])
+    row = connection.execute(select(incidents).where(incidents.c.open_key == key)).mappings().one()
+    return _ledger_row(row)
+
+
+def close(connection: Connection, row_id: int, now_ms: int) -> bool:
+    """Whether it was open until now."""
+    still_open = incidents.update().where(incidents.c.id == row_id, incidents.c.closed_ms.is_(None))
+    return connection.execute(still_open.values(closed_ms=now_ms, open_key=None)).rowcount == 1
+
+
+def read(connection: Connection, link: str | None, *, open_only: bool) -> tuple[LedgerRow, ...]:
+    """The ledger of one link or of all, oldest first."""
+    query = select(incidents).order_by(incidents.c.id)
+    if link is not None:
+        query = query.where(incidents.c.link == link)
+    if open_only:
+        query = query.where(incidents.c.closed_ms.is_(None))
+    return tuple(_ledger_row(row) for row in connection.execute(query).mappings())
+
+
+def _open_key(incident: Incident) -> str:
+    place = (incident.link, incident.topic, incident.partition, incident.kind.value, incident.from_offset)
+    return hashlib.sha256(repr(place).encode()).hexdigest()
+
+
+def _values(incident: Incident) -> dict[str, Any]:
+    return {
+        "link": incident.link,
+        "topic": incident.topic,
+        "partition": incident.partition,
+        "kind": incident.kind.value,
+        "from_offset": incident.from_offset,
+        "to_offset": incident.to_offset,
+        "policy": incident.policy,
+        "sentence": incident.sentence,
+    }
+
+
+def _ledger_row(row: RowMapping) -> LedgerRow:
+    try:
+        kind = IncidentKind(row["kind"])
+    except ValueError as error:
+        known = ", ".join(one.value for one in IncidentKind)
+        raise StoreError(
+            f"the store's table incidents, row {row['id']}: no such kind {row['kind']!r}", hint=f"known: {known}"
+        ) from error
+    incident = Incident(
+        row["link"],
+        row["topic"],
+        row["partition"],
+        kind,
+        row["from_offset"],
+        row["to_offset"],
+        row["policy"],
+        row["sentence"],
+    )
+    return LedgerRow(row["id"], incident, row["opened_ms"], row["closed_ms"])

@@ -1,0 +1,1 @@
+"""Alembic's scripts. Read by path, never imported."""

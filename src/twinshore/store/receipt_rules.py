@@ -1,0 +1,112 @@
+"""How receipts add up, as pure rules: what follows on, what is rolled into one, what is forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from twinshore.store.values import BATCHES_KEPT, Position, Receipt, SourceProducer
+
+ROLL_MS = 60_000  # A receipt is extended while it is younger than this.
+CLOSED_ROWS_MAX = 96  # Per partition; past it the older ones are merged two by two.
+CLOSED_ROWS_FRESH = 32
+PRODUCERS_MAX = 1000  # Per partition: the ones that wrote last.
+PRODUCERS_SLACK = 100  # So that forgetting happens now and then, not at each receipt.
+PRODUCER_AGE_MS = 86_400_000  # A broker forgets an idle producer after a day by default.
+SEQUENCES = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A partition's position with its youngest receipt, which may still grow, and the count of what hangs on it."""
+
+    id: int
+    position: Position
+    open: Receipt | None
+    closed_rows: int
+    producers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a receipt did: the progress after it, a receipt that grew no more, and whether it brought anything new."""
+
+    progress: Progress
+    closed: Receipt | None
+    fresh: bool
+
+
+def refusal(position: Position, receipt: Receipt) -> str | None:
+    """Why this receipt cannot follow on this position; None when it can, or repeats what is known."""
+    if not 0 <= receipt.from_offset <= receipt.to_offset:
+        return "is not a range"
+    if receipt.from_offset > position.to_offset:
+        return f"leaves a gap from {position.to_offset}"
+    if receipt.from_offset < position.start_offset:
+        return f"begins before {position.start_offset}, where this twin's receipts begin"
+    if receipt.from_offset < position.to_offset < receipt.to_offset:
+        return f"overlaps what is receipted up to {position.to_offset}"
+    return None
+
+
+def advance(progress: Progress, receipt: Receipt) -> Step:
+    """The progress after a receipt that `refusal` has nothing against. A position never moves back."""
+    position = progress.position
+    if receipt.from_offset < position.to_offset or receipt.to_offset < position.to_offset:
+        return Step(progress, None, fresh=False)
+    seen = replace(
+        position,
+        to_offset=receipt.to_offset,
+        records=position.records + receipt.records,
+        bytes=position.bytes + receipt.bytes,
+        batches=position.batches + receipt.batches,
+        source_end=receipt.source_end,
+        lag_records=receipt.lag_records,
+        last_ms=receipt.last_ms,
+    )
+    if receipt.from_offset == receipt.to_offset:
+        return Step(replace(progress, position=seen), None, fresh=False)
+    bare = replace(receipt, source_producers=())
+    opened = progress.open
+    if opened is None:
+        return Step(replace(progress, position=seen, open=bare), None, fresh=True)
+    if abs(receipt.last_ms - opened.first_ms) <= ROLL_MS:
+        return Step(replace(progress, position=seen, open=joined(opened, bare)), None, fresh=True)
+    after = replace(progress, position=seen, open=bare, closed_rows=progress.closed_rows + 1)
+    return Step(after, opened, fresh=True)
+
+
+def joined(earlier: Receipt, later: Receipt) -> Receipt:
+    """Two receipts, one right behind the other, as one."""
+    return replace(
+        later,
+        from_offset=earlier.from_offset,
+        records=earlier.records + later.records,
+        bytes=earlier.bytes + later.bytes,
+        batches=earlier.batches + later.batches,
+        first_ms=earlier.first_ms,
+    )
+
+
+def thinned(rows: Sequence[Receipt]) -> list[Receipt]:
+    """Receipts in order, the older ones merged two by two; done again and again, a row's span doubles with its age."""
+    border = max(0, len(rows) - CLOSED_ROWS_FRESH)
+    old = list(rows[:border])
+    pairs = [joined(old[index], old[index + 1]) for index in range(0, len(old) - 1, 2)]
+    rest = old[-1:] if len(old) % 2 else []
+    return [*pairs, *rest, *rows[border:]]
+
+
+def last_offset(producer: SourceProducer) -> int:
+    """The offset of the last record this producer wrote, as far as known."""
+    batch = producer.batches[-1]
+    return batch.base_offset + (batch.last_sequence - batch.base_sequence) % SEQUENCES
+
+
+def later_batches(known: SourceProducer | None, fresh: SourceProducer) -> SourceProducer:
+    """What is to be remembered of a producer after more of its batches. A new epoch begins anew, as on a broker."""
+    batches = fresh.batches
+    if known is not None and known.epoch == fresh.epoch:
+        end = last_offset(known)
+        batches = known.batches + tuple(batch for batch in batches if batch.base_offset > end)
+    return SourceProducer(fresh.producer_id, fresh.epoch, batches[-BATCHES_KEPT:])

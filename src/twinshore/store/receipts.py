@@ -1,0 +1,254 @@
+"""Positions and receipts in SQL. One call is one transaction and a handful of statements, however many partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, RowMapping, delete, select
+
+from twinshore.fleet import StoreError
+from twinshore.store.dialects import insert_absent, put
+from twinshore.store.receipt_rules import CLOSED_ROWS_MAX, Progress, advance, refusal, thinned
+from twinshore.store.source_producers import forget_aged, read_producers, record_producers
+from twinshore.store.tables import positions, receipts
+from twinshore.store.values import (
+    PartitionState,
+    Position,
+    Receipt,
+    ReceiptsRefusedError,
+    RefusedReceipt,
+    SourceProducer,
+)
+
+T = TypeVar("T")
+Key = tuple[str, str, int]
+
+CHUNK = 500  # Values in one IN list.
+THINNED_AT_ONCE = 50  # Partitions; the others' turn comes with their next receipts.
+
+
+def record(connection: Connection, given: Sequence[Receipt]) -> None:
+    """Records all receipts, or raises ReceiptsRefusedError having recorded none."""
+    by_key: dict[Key, list[Receipt]] = {}
+    for receipt in sorted(given, key=lambda one: (one.link, one.topic, one.partition, one.from_offset, one.to_offset)):
+        by_key.setdefault((receipt.link, receipt.topic, receipt.partition), []).append(receipt)
+    before = _locked(connection, by_key)
+    after: list[Progress] = []
+    closed: list[dict[str, Any]] = []
+    fresh: list[tuple[Progress, list[SourceProducer], int]] = []
+    refused: list[RefusedReceipt] = []
+    for key, chain in by_key.items():
+        progress = before[key]
+        carried: list[SourceProducer] = []
+        for receipt in chain:
+            reason = refusal(progress.position, receipt)
+            if reason is not None:
+                refused.append(RefusedReceipt(receipt, progress.position.to_offset, reason))
+                break
+            step = advance(progress, receipt)
+            progress = step.progress
+            if step.closed is not None:
+                closed.append(_closed_row(progress.id, step.closed))
+            if step.fresh:
+                carried.extend(receipt.source_producers)
+        after.append(progress)
+        if carried:
+            fresh.append((progress, carried, chain[-1].last_ms))
+    if refused:
+        raise ReceiptsRefusedError(tuple(refused))
+    put(connection, receipts, closed)
+    producers = record_producers(connection, fresh)
+    rows = [_row(progress, producers.get(progress.id, progress.producers)) for progress in after]
+    crowded = [row for row in rows if row["closed_rows"] > _rows_max(row["id"])]
+    for row in crowded[:THINNED_AT_ONCE]:
+        row["closed_rows"] = _thin(connection, row["id"])
+        row["producers"] -= forget_aged(connection, row["id"], row["last_ms"])
+    put(connection, positions, rows)
+
+
+def read_positions(connection: Connection, link: str) -> tuple[Position, ...]:
+    """Every partition's position on a link, by topic and partition."""
+    query = select(positions).where(positions.c.link == link)
+    found = connection.execute(query.order_by(positions.c.topic, positions.c.partition)).mappings()
+    return tuple(_position(row) for row in found)
+
+
+def read_receipts(connection: Connection, key: Key, limit: int) -> tuple[Receipt, ...]:
+    """The partition's last receipts as rolled up, newest first."""
+    progress = _progresses(connection, [key]).get(key)
+    if progress is None:
+        return ()
+    query = select(receipts).where(receipts.c.position_id == progress.id)
+    query = query.order_by(receipts.c.from_offset.desc()).limit(limit)
+    older = [_receipt(progress.position, row) for row in connection.execute(query).mappings()]
+    newest = [progress.open] if progress.open is not None else []
+    return tuple([*newest, *older][:limit])
+
+
+def read_source_producers(connection: Connection, key: Key) -> tuple[SourceProducer, ...]:
+    """The partition's producers, the one that wrote last first."""
+    row_id = connection.scalar(select(positions.c.id).where(*_is(key)))
+    return () if row_id is None else read_producers(connection, row_id)
+
+
+def set_state(connection: Connection, key: Key, state: PartitionState) -> bool:
+    """Whether there was such a position to mark."""
+    return connection.execute(positions.update().where(*_is(key)).values(state=state.value)).rowcount > 0
+
+
+def chunks(values: Sequence[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
+    """Slices of at most `size`: databases bound the length of a statement."""
+    for start in range(0, len(values), size):
+        yield values[start : start + size]
+
+
+def _is(key: Key) -> tuple[Any, ...]:
+    link, topic, partition = key
+    return positions.c.link == link, positions.c.topic == topic, positions.c.partition == partition
+
+
+def _locked(connection: Connection, by_key: dict[Key, list[Receipt]]) -> dict[Key, Progress]:
+    known = _progresses(connection, list(by_key), lock=True)
+    unknown = {key: chain[0] for key, chain in by_key.items() if key not in known}
+    if unknown:
+        insert_absent(connection, positions, [_blank_row(receipt) for receipt in unknown.values()])
+        known |= _progresses(connection, list(unknown), lock=True)
+    return known
+
+
+def _progresses(connection: Connection, keys: Sequence[Key], *, lock: bool = False) -> dict[Key, Progress]:
+    # First the ids, then the rows by primary key in one order: so two writers wait for each other and never deadlock.
+    wanted = set(keys)
+    topics: dict[str, set[str]] = {}
+    for link, topic, _ in keys:
+        topics.setdefault(link, set()).add(topic)
+    ids: list[int] = []
+    columns = (positions.c.id, positions.c.topic, positions.c.partition)
+    for link, names in topics.items():
+        for some in chunks(sorted(names)):
+            query = select(*columns).where(positions.c.link == link, positions.c.topic.in_(some))
+            ids.extend(row.id for row in connection.execute(query) if (link, row.topic, row.partition) in wanted)
+    found: dict[Key, Progress] = {}
+    for part in chunks(sorted(ids)):
+        rows = select(positions).where(positions.c.id.in_(part)).order_by(positions.c.id)
+        for row in connection.execute(rows.with_for_update() if lock else rows).mappings():
+            progress = _progress(row)
+            found[progress.position.link, progress.position.topic, progress.position.partition] = progress
+    return found
+
+
+def _progress(row: RowMapping) -> Progress:
+    position = _position(row)
+    opened = None
+    if row["open_from"] >= 0:
+        opened = Receipt(
+            position.link,
+            position.topic,
+            position.partition,
+            from_offset=row["open_from"],
+            to_offset=position.to_offset,
+            records=row["open_records"],
+            bytes=row["open_bytes"],
+            batches=row["open_batches"],
+            source_end=position.source_end,
+            first_ms=row["open_first_ms"],
+            last_ms=row["open_last_ms"],
+            lag_records=position.lag_records,
+        )
+    return Progress(row["id"], position, opened, row["closed_rows"], row["producers"])
+
+
+def _position(row: RowMapping) -> Position:
+    try:
+        state = PartitionState(row["state"])
+    except ValueError as error:
+        place = f"positions, row {row['id']}"
+        raise StoreError(f"the store's table {place}: no such state {row['state']!r}", hint="who wrote it?") from error
+    return Position(
+        link=row["link"],
+        topic=row["topic"],
+        partition=row["partition"],
+        start_offset=row["start_offset"],
+        to_offset=row["to_offset"],
+        records=row["records"],
+        bytes=row["bytes"],
+        batches=row["batches"],
+        source_end=row["source_end"],
+        lag_records=row["lag_records"],
+        state=state,
+        first_ms=row["first_ms"],
+        last_ms=row["last_ms"],
+    )
+
+
+def _receipt(position: Position, row: RowMapping) -> Receipt:
+    values = {column.name: row[column.name] for column in receipts.columns if column.name != "position_id"}
+    return Receipt(position.link, position.topic, position.partition, **values)
+
+
+def _blank_row(receipt: Receipt) -> dict[str, Any]:
+    numbers = [column.name for column in positions.columns if column.name not in ("id", "link", "topic", "state")]
+    return {
+        **dict.fromkeys(numbers, 0),
+        "link": receipt.link,
+        "topic": receipt.topic,
+        "partition": receipt.partition,
+        "start_offset": receipt.from_offset,
+        "to_offset": receipt.from_offset,
+        "state": PartitionState.FLOWING.value,
+        "first_ms": receipt.first_ms,
+        "open_from": -1,
+    }
+
+
+def _row(progress: Progress, producers: int) -> dict[str, Any]:
+    position, opened = progress.position, progress.open
+    return {
+        "id": progress.id,
+        "link": position.link,
+        "topic": position.topic,
+        "partition": position.partition,
+        "start_offset": position.start_offset,
+        "to_offset": position.to_offset,
+        "records": position.records,
+        "bytes": position.bytes,
+        "batches": position.batches,
+        "source_end": position.source_end,
+        "lag_records": position.lag_records,
+        "state": position.state.value,
+        "first_ms": position.first_ms,
+        "last_ms": position.last_ms,
+        "open_from": opened.from_offset if opened else -1,
+        "open_records": opened.records if opened else 0,
+        "open_bytes": opened.bytes if opened else 0,
+        "open_batches": opened.batches if opened else 0,
+        "open_first_ms": opened.first_ms if opened else 0,
+        "open_last_ms": opened.last_ms if opened else 0,
+        "closed_rows": progress.closed_rows,
+        "producers": producers,
+    }
+
+
+def _closed_row(row_id: int, receipt: Receipt) -> dict[str, Any]:
+    numbers = [column.name for column in receipts.columns if column.name != "position_id"]
+    return {"position_id": row_id, **{name: getattr(receipt, name) for name in numbers}}
+
+
+def _rows_max(row_id: int) -> int:
+    # Partitions begin together; the spread keeps them from being thinned together.
+    return CLOSED_ROWS_MAX + row_id % 32
+
+
+def _thin(connection: Connection, row_id: int) -> int:
+    query = select(receipts).where(receipts.c.position_id == row_id).order_by(receipts.c.from_offset)
+    nowhere = Position("", "", 0, 0, 0, 0, 0, 0, 0, 0, PartitionState.FLOWING, 0, 0)
+    before = [_receipt(nowhere, row) for row in connection.execute(query).mappings()]
+    kept = thinned(before)
+    gone = {receipt.from_offset for receipt in before} - {receipt.from_offset for receipt in kept}
+    was = set(before)
+    put(connection, receipts, [_closed_row(row_id, receipt) for receipt in kept if receipt not in was])
+    connection.execute(
+        delete(receipts).where(receipts.c.position_id == row_id, receipts.c.from_offset.in_(sorted(gone)))
+    )
+    return len(kept)

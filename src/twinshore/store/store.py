@@ -1,0 +1,159 @@
+"""The store as the other rooms see it: one object, any thread, each call one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from twinshore.fleet import Secret
+from twinshore.store import leases, ledger, links, receipts
+from twinshore.store.engine import Database
+from twinshore.store.migrate import bring_up
+from twinshore.store.values import (
+    Incident,
+    LeaseRow,
+    LedgerRow,
+    LinkIdentity,
+    LinkStatus,
+    PartitionState,
+    Position,
+    Receipt,
+    SourceProducer,
+    TwinRow,
+)
+
+
+def open_store(url: str, password: Secret | None = None) -> Store:
+    """Opens the store, making or migrating its tables when need be; several processes may do so at once.
+
+    `url` is `sqlite:///file`, `postgresql://...`, `mysql://...` or `mariadb://...`. ConfigError for a wrong one,
+    StoreError when the database is not to be had.
+    """
+    database = Database(url, password or Secret())
+    try:
+        bring_up(database)
+    except BaseException:
+        database.close()
+        raise
+    return Store(database)
+
+
+class Store:
+    """What is remembered. Every method raises StoreError when the database fails, having changed nothing."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def place(self) -> str:
+        """Where it is, without user or password: for sentences."""
+        return self._database.place
+
+    def close(self) -> None:
+        """Ends its connections."""
+        self._database.close()
+
+    # Leases (rules for holders and watchers: lease_watch)
+
+    def read_lease(self, name: str) -> LeaseRow | None:
+        """The lease as it stands; None if nobody ever took it."""
+        return self._database.read(lambda connection: leases.read(connection, name))
+
+    def take_lease(self, name: str, owner: str, ttl_ms: int, *, seen: LeaseRow | None) -> LeaseRow | None:
+        """The lease, now `owner`'s, or None when it is no longer exactly as `seen`.
+
+        `owner` must be new with each start of a process. Whether it may be taken is LeaseWatch's to say.
+        """
+        return self._database.write(lambda connection: leases.take(connection, name, owner, ttl_ms, seen))
+
+    def beat_lease(self, row: LeaseRow) -> LeaseRow | None:
+        """The lease after one more beat, or None: lost. After a StoreError it may be tried again with the same row."""
+        return self._database.write(lambda connection: leases.beat(connection, row))
+
+    def release_lease(self, row: LeaseRow) -> bool:
+        """Gives the lease up so that another may take it at once: so only when no request is on its way any more."""
+        return self._database.write(lambda connection: leases.release(connection, row))
+
+    # Links
+
+    def link_identity(self, link: str) -> LinkIdentity | None:
+        """Whom the link writes as; None before its first start."""
+        return self._database.read(lambda connection: links.read_identity(connection, link))
+
+    def save_link_identity(self, identity: LinkIdentity) -> LinkIdentity:
+        """The link's identity from now on: this one, or the one another process saved first."""
+        return self._database.write(lambda connection: links.save_identity(connection, identity))
+
+    def replace_link_identity(self, seen: LinkIdentity, new: LinkIdentity) -> bool:
+        """Whether the identity was still as `seen` and is `new` now."""
+        return self._database.write(lambda connection: links.replace_identity(connection, seen, new))
+
+    def twins(self, link: str) -> tuple[TwinRow, ...]:
+        """The link's twin partitions, by topic and partition."""
+        return self._database.read(lambda connection: links.read_twins(connection, link))
+
+    def save_twins(self, rows: Sequence[TwinRow]) -> tuple[TwinRow, ...]:
+        """What stands now for each of the rows: itself, or the one that was there first."""
+        return self._database.write(lambda connection: links.save_twins(connection, rows))
+
+    def replace_twin(self, seen: TwinRow, new: TwinRow) -> bool:
+        """Whether the twin was still as `seen` and is `new` now."""
+        return self._database.write(lambda connection: links.replace_twin(connection, seen, new))
+
+    def save_link_status(self, status: LinkStatus) -> None:
+        """What the mirror says of a link; the last word stands."""
+        self._database.write(lambda connection: links.save_status(connection, status))
+
+    def link_statuses(self) -> tuple[LinkStatus, ...]:
+        """The last word on each link, by name."""
+        return self._database.read(links.read_statuses)
+
+    # Receipts
+
+    def record_receipts(self, given: Sequence[Receipt]) -> None:
+        """Records all of them, or raises ReceiptsRefusedError and records none.
+
+        A partition's first receipt says where its receipts begin; each later one begins where the last ended. One that
+        lies within what is known already is taken for a repetition and changes nothing.
+        """
+        if given:
+            self._database.write(lambda connection: receipts.record(connection, given))
+
+    def positions(self, link: str) -> tuple[Position, ...]:
+        """How far each partition of the link is receipted."""
+        return self._database.read(lambda connection: receipts.read_positions(connection, link))
+
+    def set_partition_state(self, link: str, topic: str, partition: int, state: PartitionState) -> bool:
+        """Marks a partition; False where it has no receipt yet."""
+        return self._database.write(lambda connection: receipts.set_state(connection, (link, topic, partition), state))
+
+    def receipts(self, link: str, topic: str, partition: int, limit: int = 100) -> tuple[Receipt, ...]:
+        """The partition's receipts as rolled up, newest first, without their producers."""
+        return self._database.read(
+            lambda connection: receipts.read_receipts(connection, (link, topic, partition), limit)
+        )
+
+    def source_producers(self, link: str, topic: str, partition: int) -> tuple[SourceProducer, ...]:
+        """The source's producers of that partition with their last batches; the one that wrote last comes first."""
+        return self._database.read(
+            lambda connection: receipts.read_source_producers(connection, (link, topic, partition))
+        )
+
+    # The ledger
+
+    def add_incident(self, incident: Incident, *, now_ms: int) -> LedgerRow:
+        """The incident's open row; the one that is there already if its place, kind and first offset are the same."""
+        return self._database.write(lambda connection: ledger.add(connection, incident, now_ms))
+
+    def close_incident(self, row_id: int, *, now_ms: int) -> bool:
+        """Whether the row was open until now."""
+        return self._database.write(lambda connection: ledger.close(connection, row_id, now_ms))
+
+    def incidents(self, link: str | None = None, *, open_only: bool = False) -> tuple[LedgerRow, ...]:
+        """The ledger of one link, or of all, oldest first."""
+        return self._database.read(lambda connection: ledger.read(connection, link, open_only=open_only))

@@ -1,0 +1,176 @@
+"""The tables, for three databases. Names compare byte by byte everywhere: `Orders` and `orders` are two topics."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.dialects.mysql import MEDIUMTEXT, VARCHAR
+from sqlalchemy.types import TypeEngine
+
+LINK_LENGTH = 130
+TOPIC_LENGTH = 249
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+def _name(length: int) -> TypeEngine[str]:
+    exact = VARCHAR(length, charset="utf8mb4", collation="utf8mb4_bin")
+    return String(length).with_variant(exact, "mysql", "mariadb")
+
+
+def _text() -> TypeEngine[str]:
+    exact = MEDIUMTEXT(charset="utf8mb4", collation="utf8mb4_bin")
+    return Text().with_variant(exact, "mysql", "mariadb")
+
+
+def _row_id() -> TypeEngine[int]:
+    return BigInteger().with_variant(Integer(), "sqlite")
+
+
+def _number(name: str) -> Column[int]:
+    return Column(name, BigInteger, nullable=False)
+
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("name", _name(255), primary_key=True),
+    Column("owner", _name(255), nullable=False),
+    _number("generation"),
+    _number("beat"),
+    _number("ttl_ms"),
+    Column("released", Boolean, nullable=False),
+)
+
+link_identities = Table(
+    "link_identities",
+    metadata,
+    Column("link", _name(LINK_LENGTH), primary_key=True),
+    _number("producer_id"),
+    _number("producer_epoch"),
+    Column("source_cluster_id", _name(255), nullable=False),
+    Column("target_cluster_id", _name(255), nullable=False),
+)
+
+twins = Table(
+    "twins",
+    metadata,
+    Column("link", _name(LINK_LENGTH), primary_key=True),
+    Column("topic", _name(TOPIC_LENGTH), primary_key=True),
+    Column("partition", Integer, primary_key=True, autoincrement=False),
+    Column("source_topic_id", _name(64), nullable=False),
+    Column("target_topic_id", _name(64), nullable=False),
+    _number("anchor_offset"),
+    _number("anchor_sequence"),
+    _number("created_ms"),
+)
+
+# One row per partition holds its youngest receipt too (the open_* columns), so recording writes one row a partition.
+positions = Table(
+    "positions",
+    metadata,
+    Column("id", _row_id(), primary_key=True, autoincrement=True),
+    Column("link", _name(LINK_LENGTH), nullable=False),
+    Column("topic", _name(TOPIC_LENGTH), nullable=False),
+    Column("partition", Integer, nullable=False),
+    _number("start_offset"),
+    _number("to_offset"),
+    _number("records"),
+    _number("bytes"),
+    _number("batches"),
+    _number("source_end"),
+    _number("lag_records"),
+    Column("state", _name(32), nullable=False),
+    _number("first_ms"),
+    _number("last_ms"),
+    _number("open_from"),
+    _number("open_records"),
+    _number("open_bytes"),
+    _number("open_batches"),
+    _number("open_first_ms"),
+    _number("open_last_ms"),
+    Column("closed_rows", Integer, nullable=False),
+    Column("producers", Integer, nullable=False),
+    UniqueConstraint("link", "topic", "partition"),
+)
+
+receipts = Table(
+    "receipts",
+    metadata,
+    Column("position_id", BigInteger, ForeignKey("positions.id", ondelete="CASCADE"), primary_key=True),
+    Column("from_offset", BigInteger, primary_key=True, autoincrement=False),
+    _number("to_offset"),
+    _number("records"),
+    _number("bytes"),
+    _number("batches"),
+    _number("source_end"),
+    _number("lag_records"),
+    _number("first_ms"),
+    _number("last_ms"),
+)
+
+source_producers = Table(
+    "source_producers",
+    metadata,
+    Column("position_id", BigInteger, ForeignKey("positions.id", ondelete="CASCADE"), primary_key=True),
+    Column("producer_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("epoch", Integer, nullable=False),
+    _number("last_offset"),
+    _number("last_ms"),
+    Column("batches", _text(), nullable=False),
+)
+Index("ix_source_producers_recent", source_producers.c.position_id, source_producers.c.last_offset)
+
+# `open_key` is unique while an incident is open and NULL afterwards: one open row for one thing, on every database.
+incidents = Table(
+    "incidents",
+    metadata,
+    Column("id", _row_id(), primary_key=True, autoincrement=True),
+    Column("open_key", _name(64), nullable=True, unique=True),
+    Column("link", _name(LINK_LENGTH), nullable=False, index=True),
+    Column("topic", _name(TOPIC_LENGTH), nullable=False),
+    Column("partition", Integer, nullable=False),
+    Column("kind", _name(64), nullable=False),
+    _number("from_offset"),
+    _number("to_offset"),
+    Column("policy", _name(64), nullable=False),
+    Column("sentence", _text(), nullable=False),
+    _number("opened_ms"),
+    Column("closed_ms", BigInteger, nullable=True),
+)
+
+link_status = Table(
+    "link_status",
+    metadata,
+    Column("link", _name(LINK_LENGTH), primary_key=True),
+    Column("owner", _name(255), nullable=False),
+    Column("state", _name(64), nullable=False),
+    Column("sentence", _text(), nullable=False),
+    _number("updated_ms"),
+    Column("lanes", Integer, nullable=False),
+    Column("partitions", Integer, nullable=False),
+    Column("records_per_s", Double, nullable=False),
+    Column("bytes_per_s", Double, nullable=False),
+    _number("lag_records"),
+    Column("p50_ms", Double, nullable=True),
+    Column("p99_ms", Double, nullable=True),
+)

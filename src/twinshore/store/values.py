@@ -1,0 +1,201 @@
+"""What the store keeps, as values. Times are milliseconds since 1970, always the caller's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from twinshore.fleet import StoreError
+
+BATCHES_KEPT = 5  # As many as a broker remembers of each producer to know a retry.
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRow:
+    """A lease as it stands. It is one holder's as long as `generation` stays; a changing `beat` says he lives."""
+
+    name: str
+    owner: str
+    generation: int
+    beat: int
+    ttl_ms: int
+    released: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LinkIdentity:
+    """Whom a link writes as, and between which clusters, by their own ids."""
+
+    link: str
+    producer_id: int
+    producer_epoch: int
+    source_cluster_id: str
+    target_cluster_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TwinRow:
+    """A twin's partition. At `anchor_offset` the link's next sequence is `anchor_sequence`. Topic ids are hex."""
+
+    link: str
+    topic: str
+    partition: int
+    source_topic_id: str
+    target_topic_id: str
+    anchor_offset: int
+    anchor_sequence: int
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceBatch:
+    """A batch as its producer numbered it and as the source, and so the twin, holds it."""
+
+    base_sequence: int
+    last_sequence: int
+    base_offset: int
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceProducer:
+    """The last batches, oldest first, that one producer wrote to one partition of the source."""
+
+    producer_id: int
+    epoch: int
+    batches: tuple[SourceBatch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What a pump carried: offsets from `from_offset` up to, not including, `to_offset`.
+
+    One with both equal says only how far the source is. `source_end` is the high watermark seen.
+    """
+
+    link: str
+    topic: str
+    partition: int
+    from_offset: int
+    to_offset: int
+    records: int
+    bytes: int
+    batches: int
+    source_end: int
+    first_ms: int
+    last_ms: int
+    lag_records: int = 0
+    source_producers: tuple[SourceProducer, ...] = ()
+
+
+class PartitionState(StrEnum):
+    FLOWING = "flowing"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a twin's partition is receipted, and what went there in all."""
+
+    link: str
+    topic: str
+    partition: int
+    start_offset: int
+    to_offset: int
+    records: int
+    bytes: int
+    batches: int
+    source_end: int
+    lag_records: int
+    state: PartitionState
+    first_ms: int
+    last_ms: int
+
+
+class IncidentKind(StrEnum):
+    RETENTION_GAP = "retention gap"
+    TRUNCATION = "truncation"
+    RECREATED_TOPIC = "recreated topic"
+    FOREIGN_WRITE = "foreign write"
+    OVERSIZE_BATCH = "oversize batch"
+    PARTITION_ADDED = "partition added"
+    PARTITION_REMOVED = "partition removed"
+    RIGHTS_LOST = "rights lost"
+    SOURCE_AWAY = "source away"
+    TARGET_AWAY = "target away"
+    CORRUPT_BATCH = "corrupt batch"
+    OLD_FORMAT = "old format"
+    HANGING_TRANSACTION = "hanging transaction"
+    POSITION_DISAGREEMENT = "position disagreement"
+    DISK_NEAR_FULL = "disk near full"
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """Something that a twin lacks or that stopped it: where, what was done about it, and a sentence for people.
+
+    `topic` is empty for a whole link, `partition` -1 for a whole topic, offsets -1 where none are concerned.
+    """
+
+    link: str
+    topic: str
+    partition: int
+    kind: IncidentKind
+    from_offset: int
+    to_offset: int
+    policy: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """An incident as the ledger holds it; open while `closed_ms` is None."""
+
+    id: int
+    incident: Incident
+    opened_ms: int
+    closed_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStatus:
+    """What the mirror last said of a link. Latencies are None while there was nothing to measure."""
+
+    link: str
+    owner: str
+    state: str
+    sentence: str
+    updated_ms: int
+    lanes: int = 0
+    partitions: int = 0
+    records_per_s: float = 0.0
+    bytes_per_s: float = 0.0
+    lag_records: int = 0
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedReceipt:
+    """A receipt that does not follow on, and where its partition stands (None: nowhere yet)."""
+
+    receipt: Receipt
+    position_offset: int | None
+    reason: str
+
+
+class ReceiptsRefusedError(StoreError):
+    """Receipts that leave a gap or overlap; nothing of their call was recorded. `refused` names each."""
+
+    def __init__(self, refused: tuple[RefusedReceipt, ...]) -> None:
+        shown = "; ".join(
+            f"{one.receipt.link} {one.receipt.topic}-{one.receipt.partition}"
+            f" [{one.receipt.from_offset}, {one.receipt.to_offset}) {one.reason}"
+            for one in refused[:5]
+        )
+        more = f"; and {len(refused) - 5} more" if len(refused) > 5 else ""
+        super().__init__(f"receipts refused: {shown}{more}", hint="read the positions again and go on from them")
+        self.refused = refused
+
+    def __reduce__(self) -> tuple[object, tuple[tuple[RefusedReceipt, ...]]]:  # type: ignore[override]
+        return ReceiptsRefusedError, (self.refused,)
