@@ -42,6 +42,8 @@ def uvarint(value: int) -> bytes:
 
 def varint(value: int) -> bytes:
     """Zigzag varint, as records use it for lengths, deltas and counts."""
+    if 0 <= value < 0x2000:
+        return _SHORT_VARINTS[value << 1]
     return uvarint(value << 1 if value >= 0 else (-value << 1) - 1)
 
 
@@ -51,6 +53,9 @@ def read_uvarint(view: Buffer, position: int, limit_bits: int = 32) -> tuple[int
         return byte, position + 1
     value = byte & 0x7F
     start = position
+    byte = view[position + 1]
+    if byte < 0x80:
+        return value | byte << 7, position + 2
     shift = 7
     while True:
         position += 1

@@ -66,7 +66,12 @@ def frames(data: bytes, header: BatchHeader) -> Iterator[Frame]:
     new = tuple.__new__
     try:
         for _ in range(header.count):
-            length, start = read_varint(data, position)
+            # One-byte values are read in place: this loop is most of what rewriting costs.
+            byte = data[position]
+            if byte < 0x80:
+                length, start = (byte >> 1) ^ -(byte & 1), position + 1
+            else:
+                length, start = read_varint(data, position)
             end = start + length
             if length < RECORD_BYTES_MIN - 1 or end > size:
                 raise _bad(header, position, f"a record claims {length} bytes of {size - start}")
@@ -75,7 +80,11 @@ def frames(data: bytes, header: BatchHeader) -> Iterator[Frame]:
                 timestamp_delta, rest = (byte >> 1) ^ -(byte & 1), start + 2
             else:
                 timestamp_delta, rest = read_varint(data, start + 1, 64)
-            offset_delta, rest = read_varint(data, rest)
+            byte = data[rest]
+            if byte < 0x80:
+                offset_delta, rest = (byte >> 1) ^ -(byte & 1), rest + 1
+            else:
+                offset_delta, rest = read_varint(data, rest)
             if not last_delta < offset_delta <= delta_max or rest >= end:
                 raise _bad(header, position, f"a record has offset delta {offset_delta} after {last_delta}")
             yield new(Frame, (start, rest, end, timestamp_delta, offset_delta))
