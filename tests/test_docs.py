@@ -67,6 +67,12 @@ def test_each_verb_named_exists(page: Path) -> None:
                 assert all(f"{first} {word}" in known for word in rest[0].split("|")), line
 
 
+@pytest.mark.parametrize("source", sorted((ROOT / "src").rglob("*.py")), ids=name_of)
+def test_each_verb_that_a_hint_or_docstring_names_exists(source: Path) -> None:
+    named = re.findall(r"`twinshore((?: [a-z][a-z-]*)+)", source.read_text())
+    assert {words.strip() for words in named} <= pages.verbs()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_each_option_named_exists(page: Path) -> None:
     known = pages.options()
