@@ -128,6 +128,8 @@ class IncidentKind(StrEnum):
     HANGING_TRANSACTION = "hanging transaction"
     POSITION_DISAGREEMENT = "position disagreement"
     DISK_NEAR_FULL = "disk near full"
+    REFUSED = "refused"
+    NOT_YET = "not yet"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,60 @@
+"""What an error in an answer means for a partition: look again, or stop with an incident. Codes get their meaning in
+`kafka.errors`; here they get their consequence."""
+
+from __future__ import annotations
+
+from twinshore.kafka.errors import Code, describe
+from twinshore.mirror.cutting import Halt, Parcel
+from twinshore.wire.fetch import FetchedPartition
+from twinshore.wire.produce import ProducedPartition
+
+RIGHTS = frozenset({Code.TOPIC_AUTHORIZATION_FAILED, Code.CLUSTER_AUTHORIZATION_FAILED, 53})
+RECREATED = frozenset({Code.UNKNOWN_TOPIC_ID, Code.INCONSISTENT_TOPIC_ID})
+# The sequence check refused us: someone else is, or was, at work on this twin. A look tells.
+SEQUENCE = frozenset(
+    {
+        Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        Code.DUPLICATE_SEQUENCE_NUMBER,
+        Code.INVALID_PRODUCER_EPOCH,
+        Code.UNKNOWN_PRODUCER_ID,
+        Code.PRODUCER_FENCED,
+    }
+)
+LOOKS_MAX = 40
+PARTITION_BYTES_LIMIT = 1 << 30
+
+
+def source_error(part: FetchedPartition, position: int) -> Halt | None:
+    """A halt, or None: refresh the leaders and look again."""
+    if part.diverging_epoch:
+        _, end = part.diverging_epoch
+        sentence = f"the source's history differs from offset {end} on: it lost what the twin already has"
+        return Halt("truncation", end, position, sentence)
+    kind = describe(part.error)
+    if part.error in RIGHTS:
+        return Halt("rights lost", position, position, f"the source refuses to be read: {kind.sentence}. {kind.hint}")
+    return None
+
+
+def target_error(part: ProducedPartition, parcel: Parcel, failures: int) -> Halt | None:
+    """A halt, or None: look at the twin, then go on from where it ends."""
+    kind = describe(part.error)
+    where = f"offsets {parcel.base} to {parcel.end - 1}"
+    if part.error in RIGHTS:
+        return Halt("rights lost", parcel.base, parcel.end, f"the twin refuses {where}: {kind.sentence}. {kind.hint}")
+    if part.error == Code.MESSAGE_TOO_LARGE:
+        sentence = f"the batch of {parcel.size} bytes at {where} exceeds the twin's limit"
+        return Halt("oversize batch", parcel.base, parcel.end, f"{sentence}; {kind.hint}")
+    if part.error in SEQUENCE and failures >= LOOKS_MAX:
+        sentence = f"the twin keeps refusing {where} as out of sequence, though it looks right"
+        return Halt("position disagreement", parcel.base, parcel.end, sentence)
+    if part.error in RECREATED or part.error in SEQUENCE or kind.retriable or kind.unknown_outcome:
+        return None
+    return Halt("refused", parcel.base, parcel.end, f"the twin refuses {where}: {kind.name}, {kind.sentence}")
+
+
+def bytes_needed(records: memoryview, limit: int) -> int:
+    """The partition limit that lets a batch larger than the present limit arrive whole."""
+    if len(records) >= 12:
+        return min(PARTITION_BYTES_LIMIT, max(limit, int.from_bytes(records[8:12], "big") + 12))
+    return min(PARTITION_BYTES_LIMIT, limit * 2)

@@ -1,0 +1,226 @@
+"""The driver's desk: every pump of every lane reports here, is granted time, and is told what to carry.
+
+One thread per pump's connection; all decisions are the pure `relay`'s, under one lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, astuple, dataclass, field
+from typing import Any
+
+from twinshore.fleet import NamedPartition
+from twinshore.mirror.desk_line import LINE_BYTES_MAX, steady_s
+from twinshore.mirror.orders import Carried, Handover, Stoppage, TrackOrder, carried_from
+from twinshore.mirror.relay import Relay, Say
+
+TICK_S = 0.02
+HELLO_S = 20.0
+PUMPS_MAX = 4096
+LaneKey = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What one message of a pump brought: for the store and for the live table."""
+
+    link: str
+    lane: int
+    carried: tuple[Carried, ...]
+    incidents: tuple[Stoppage, ...]
+    speed: dict[str, float]
+
+
+@dataclass(slots=True)
+class Post:
+    """One lane at the desk. `told_to`: how far each partition is accounted for."""
+
+    relay: Relay
+    tracks: dict[NamedPartition, TrackOrder] = field(default_factory=dict)
+    told_to: dict[NamedPartition, int] = field(default_factory=dict)
+    pumps: dict[int, socket.socket] = field(default_factory=dict)
+    holder_since_s: float = 0.0
+
+
+class Desk:
+    """`allowed_s(link)` says for how long the link is still ours; `take(account)` must be quick."""
+
+    def __init__(
+        self, host: str, *, allowed_s: Callable[[str], float], take: Callable[[Account], None], bind: str = ""
+    ) -> None:
+        self.token = secrets.token_hex(32)
+        self.host = host
+        self._allowed_s = allowed_s
+        self._take = take
+        self._posts: dict[LaneKey, Post] = {}
+        self._lock = threading.RLock()
+        self._closed = threading.Event()
+        self._server = socket.create_server((bind or host, 0), backlog=256)
+        self.port: int = self._server.getsockname()[1]
+        for name, work in (("desk-door", self._welcome), ("desk-clock", self._clock)):
+            threading.Thread(target=work, name=name, daemon=True).start()
+
+    # -- what the driver asks and tells
+
+    def open_lane(self, key: LaneKey, grant_s: float) -> None:
+        with self._lock:
+            self._posts.setdefault(key, Post(Relay(grant_s)))
+
+    def assign(self, key: LaneKey, orders: Iterable[TrackOrder]) -> None:
+        """More partitions for a lane, at once where a pump runs."""
+        with self._lock:
+            post = self._posts[key]
+            fresh = [order for order in orders if order.named not in post.tracks]
+            for order in fresh:
+                post.tracks[order.named] = order
+                post.told_to[order.named] = order.receipt_to
+            if fresh:
+                for tide in list(post.pumps):
+                    self._send(post, tide, {"what": "assign", "tracks": [asdict(order) for order in fresh]})
+
+    def tracks(self, key: LaneKey) -> list[TrackOrder]:
+        with self._lock:
+            return list(self._posts[key].tracks.values())
+
+    def holding(self, key: LaneKey) -> tuple[int | None, float, bool]:
+        """The tide that pumps the lane, for how long it has, and whether an heir stands by."""
+        with self._lock:
+            post = self._posts[key]
+            return post.relay.holder, steady_s() - post.holder_since_s, post.relay.heir is not None
+
+    def finish_all(self, link: str) -> None:
+        """Asks every pump of a link to stop in good order."""
+        with self._lock:
+            for (name, _), post in self._posts.items():
+                for tide in list(post.pumps) if name == link else []:
+                    what = "finish" if tide == post.relay.holder else "stop"
+                    self._send(post, tide, {"what": what})
+
+    def idle(self, link: str) -> bool:
+        with self._lock:
+            return not any(post.pumps for (name, _), post in self._posts.items() if name == link)
+
+    def close_link(self, link: str) -> None:
+        """Forgets a link's lanes; a pump that still speaks for them is told to stop."""
+        with self._lock:
+            for key in [key for key in self._posts if key[0] == link]:
+                for pump in self._posts.pop(key).pumps.values():
+                    pump.close()
+
+    def close(self) -> None:
+        self._closed.set()
+        self._server.close()
+        with self._lock:
+            for post in self._posts.values():
+                for pump in post.pumps.values():
+                    pump.close()
+
+    # -- pumps
+
+    def _welcome(self) -> None:
+        while not self._closed.is_set():
+            try:
+                pump, _ = self._server.accept()
+            except OSError:
+                return
+            if threading.active_count() > PUMPS_MAX:
+                pump.close()
+                continue
+            threading.Thread(target=self._serve, args=(pump,), name="desk-pump", daemon=True).start()
+
+    def _serve(self, pump: socket.socket) -> None:
+        pump.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        pump.settimeout(HELLO_S)
+        key: LaneKey | None = None
+        tide = -1
+        with contextlib.suppress(OSError, ValueError, KeyError), pump, pump.makefile("rb") as lines:
+            hello = json.loads(lines.readline(1 << 16))
+            if not hmac.compare_digest(str(hello["token"]), self.token):
+                return
+            key, tide = (str(hello["link"]), int(hello["lane"])), int(hello["tide"])
+            if not self._arrive(key, tide, pump):
+                return
+            pump.settimeout(None)
+            while line := lines.readline(LINE_BYTES_MAX):
+                self._hear(key, tide, json.loads(line))
+        if key:
+            self._depart(key, tide)
+
+    def _arrive(self, key: LaneKey, tide: int, pump: socket.socket) -> bool:
+        with self._lock:
+            post = self._posts.get(key)
+            if post is None:
+                return False
+            post.pumps[tide] = pump
+            tracks = [asdict(order) for order in post.tracks.values()]
+            self._send(post, tide, {"what": "assign", "tracks": tracks})
+            return True
+
+    def _depart(self, key: LaneKey, tide: int) -> None:
+        with self._lock:
+            post = self._posts.get(key)
+            if post and post.pumps.pop(tide, None):
+                self._say(post, post.relay.lost(tide, steady_s(), self._allowed_s(key[0])))
+
+    def _hear(self, key: LaneKey, tide: int, message: dict[str, Any]) -> None:
+        with self._lock:
+            post = self._posts.get(key)
+            if post is None:
+                return
+            now_s, allowed_s = steady_s(), self._allowed_s(key[0])
+            match message["what"]:
+                case "ready":
+                    says = post.relay.arrived(tide, now_s, allowed_s)
+                case "beat":
+                    if tide == post.relay.holder:
+                        self._account(key, post, message)
+                    says = post.relay.beat(tide, now_s, allowed_s)
+                case "done":
+                    if tide == post.relay.holder:
+                        self._account(key, post, message)
+                    handovers = tuple(Handover(*raw) for raw in message["handovers"])
+                    says = post.relay.done(tide, handovers, now_s, allowed_s)
+                case _:
+                    says = []
+            self._say(post, says)
+
+    def _account(self, key: LaneKey, post: Post, message: dict[str, Any]) -> None:
+        carried = tuple(carried_from(raw) for raw in message["carried"])
+        for entry in carried:
+            named = NamedPartition(entry.topic, entry.partition)
+            post.told_to[named] = max(entry.to_offset, post.told_to.get(named, 0))
+        incidents = tuple(Stoppage(*raw) for raw in message["incidents"])
+        self._take(Account(key[0], key[1], carried, incidents, message["speed"]))
+
+    def _say(self, post: Post, says: list[Say]) -> None:
+        for say in says:
+            message: dict[str, Any] = {"what": say.what, "grant_s": say.grant_s}
+            if say.what == "go":
+                post.holder_since_s = steady_s()
+                message["handovers"] = [astuple(entry) for entry in say.handovers]
+                message["told"] = [[named.topic, named.partition, to] for named, to in post.told_to.items()]
+            self._send(post, say.tide, message)
+
+    def _send(self, post: Post, tide: int, message: dict[str, Any]) -> None:
+        pump = post.pumps.get(tide)
+        if pump is None:
+            return
+        try:
+            pump.sendall((json.dumps(message, separators=(",", ":")) + "\n").encode())
+        except OSError:
+            with contextlib.suppress(OSError):
+                pump.shutdown(socket.SHUT_RDWR)
+
+    def _clock(self) -> None:
+        while not self._closed.wait(TICK_S):
+            with self._lock:
+                now_s = steady_s()
+                for key, post in self._posts.items():
+                    if post.relay.heir is not None:
+                        self._say(post, post.relay.tick(now_s, self._allowed_s(key[0])))

@@ -1,0 +1,408 @@
+"""The pump's logic without its sockets: answers in, requests out, every decision a function of what was seen.
+
+The loop in `pump` asks the lane for the next request of each connection and tells it every answer, loss and clock
+reading. The simulation does the same against a model of brokers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from twinshore.fleet import NamedPartition, WireError
+from twinshore.mirror import answers
+from twinshore.mirror.cutting import Cut, Halt, Parcel, Stamp, cut
+from twinshore.mirror.observe import Go, Observation, Stop, Wait, judge
+from twinshore.mirror.orders import Carried, Handover, LaneLimits, Stoppage, TrackOrder
+from twinshore.mirror.session import SESSION_LOST, FetchSession
+from twinshore.mirror.track import Hold, Noted, Phase, Producers, Route, Track
+from twinshore.wire.batch import SEQUENCE_SPAN, BatchHeader, split_batches
+from twinshore.wire.fetch import FetchAnswer, FetchedPartition, FetchPartition
+from twinshore.wire.produce import ProducedPartition
+
+Line = tuple[int, int]  # source node, stream
+CONFIRM_S = 1.0
+RETRY_S_MAX = 2.0
+PRODUCERS_KEPT = 5  # batches per producer id that a broker itself remembers
+
+
+class FetchOrder(NamedTuple):
+    session_id: int
+    session_epoch: int
+    partitions: list[FetchPartition]
+    forgotten: list[tuple[bytes, int]]
+
+
+class Sent(NamedTuple):
+    """One partition of a produce request on its way."""
+
+    track: Track
+    parcel: Parcel
+    hold: Hold | None
+
+
+class Lane:
+    """The partitions one pump carries, and everything it knows of them."""
+
+    def __init__(
+        self, producer_id: int, producer_epoch: int, *, state_expiry_ms: int, limits: LaneLimits | None = None
+    ) -> None:
+        self.limits = limits or LaneLimits()
+        self._producer = (producer_id, producer_epoch)
+        # Belt 2 counts as fastened only while the broker surely remembers us.
+        self._armed_ms = state_expiry_ms - min(3_600_000, state_expiry_ms // 4)
+        self.tracks: dict[NamedPartition, Track] = {}
+        self._by_source: dict[tuple[bytes, int], Track] = {}
+        self._sessions: dict[Line, FetchSession] = {}
+        self._dirty: dict[Line, dict[Track, None]] = {}
+        self._gone: dict[Line, dict[tuple[bytes, int], None]] = {}
+        self._ready: dict[int, dict[Track, None]] = {}
+        self.incidents: list[Stoppage] = []
+        self.stale_routes = True
+        self.finishing = False
+
+    # -- what is carried, and by whom led
+
+    def assign(self, orders: Iterable[TrackOrder]) -> None:
+        """Adds partitions; each twin is looked at before anything is written to it."""
+        for order in orders:
+            if order.named in self.tracks:
+                continue
+            track = Track(
+                order,
+                Stamp(*self._producer, order.anchor_offset, order.anchor_sequence),
+                (bytes.fromhex(order.source_topic_id), order.partition),
+                bytes.fromhex(order.target_topic_id),
+                told_to=order.receipt_to,
+                partition_bytes_max=self.limits.partition_bytes_max,
+            )
+            self.tracks[order.named] = self._by_source[track.source_key] = track
+            self.stale_routes = True
+
+    def take_over(self, handovers: Iterable[Handover]) -> None:
+        """Partitions whose last holder said where it stood start there without a look."""
+        for entry in handovers:
+            track = self.tracks.get(NamedPartition(entry.topic, entry.partition))
+            if track is not None and track.phase is Phase.LOOK:
+                track.told_to = entry.position
+                track.begin(entry.position, armed_until_ms=entry.armed_until_ms, leader_epoch=entry.leader_epoch)
+                self._wake(track)
+
+    def finish(self) -> None:
+        """Fetch and send no more; what is on its way is waited for."""
+        self.finishing = True
+        for track in self.tracks.values():
+            track.set_back()
+
+    def routed(self, named: NamedPartition, route: Route) -> None:
+        """Leaders as the metadata has them now. A move never loses order: the target's is looked at anew."""
+        track = self.tracks.get(named)
+        if track is None or track.route == route:
+            return
+        before, track.route = track.route, route
+        if before.source >= 0:
+            self._forget(track, self._line(track, before))
+        if before.target != route.target:
+            self._ready.get(before.target, {}).pop(track, None)
+            if before.target >= 0 and track.phase is Phase.RUNNING:
+                track.settle(0.0)
+        self._wake(track)
+
+    def lines(self) -> tuple[set[Line], set[int]]:
+        """The connections that the partitions on their way need now: to sources, to targets."""
+        running = [t for t in self.tracks.values() if t.phase is not Phase.STOPPED]
+        sources = {self._line(t, t.route) for t in running if t.route.source >= 0}
+        return sources, {t.route.target for t in running if t.route.target >= 0}
+
+    def _line(self, track: Track, route: Route) -> Line:
+        return route.source, track.order.partition % self.limits.streams_per_leader
+
+    # -- looking at the twin
+
+    def to_look_at(self, now_s: float) -> list[NamedPartition]:
+        """Partitions whose twin must be observed now; each is named once until `observed` is told."""
+        found = []
+        for track in self.tracks.values():
+            if track.phase is Phase.LOOK and track.retry_at_s <= now_s and track.route.target >= 0:
+                track.phase = Phase.LOOKING
+                found.append(track.named)
+        return found
+
+    def observed(self, named: NamedPartition, seen: Observation | None, now_s: float, now_ms: int) -> None:
+        """What a look at the twin gave; None: it could not be had."""
+        track = self.tracks[named]
+        if track.phase is not Phase.LOOKING:
+            return
+        verdict = judge(seen, track.stamp) if seen else Wait("the twin's leader did not answer")
+        match verdict:
+            case Go(position, last_timestamp) if seen:
+                armed_until = last_timestamp + self._armed_ms if last_timestamp >= 0 else 0
+                if armed_until < now_ms and position > 0 and track.end_seen != position:
+                    # Belt 2 is off: a dead pump's last request could still land. The end must hold still.
+                    track.phase, track.retry_at_s, track.end_seen = Phase.LOOK, now_s + CONFIRM_S, position
+                    return
+                track.begin(position, armed_until_ms=armed_until, leader_epoch=-1, source_start=seen.source_start)
+                track.source_end, track.source_start = seen.source_end, seen.source_start
+                self._wake(track)
+            case Stop(kind, offset, end, sentence):
+                self._stop(track, Halt(kind, offset, end, sentence))
+            case _:
+                self._again(track, now_s)
+
+    # -- fetching
+
+    def fetch_order(self, line: Line) -> FetchOrder | None:
+        """The next fetch for a source connection; None while it has nothing to ask."""
+        if self.finishing:
+            return None
+        session = self._sessions.setdefault(line, FetchSession())
+        wanted, unwanted = [], list(self._gone.pop(line, ()))
+        for track in self._dirty.pop(line, ()):
+            if track.phase is Phase.RUNNING and not track.halt_after and self._line(track, track.route) == line:
+                track.asked = track.fetched
+                topic_id, partition = track.source_key
+                ask = (topic_id, partition, track.fetched, track.route.source_epoch, track.leader_epoch)
+                wanted.append(FetchPartition(*ask, track.partition_bytes_max))
+            else:
+                unwanted.append(track.source_key)
+        asked, forgotten = session.changes(wanted, unwanted)
+        if not len(session):
+            return None
+        return FetchOrder(session.session_id, session.epoch, asked, forgotten)
+
+    def fetched(self, line: Line, answer: FetchAnswer, hold: Hold, now_s: float, now_ms: int) -> None:
+        """A fetch was answered; parcels that point into its buffer are counted on `hold`."""
+        session = self._sessions[line]
+        if answer.error:
+            if answer.error not in SESSION_LOST:
+                self.stale_routes = True
+            self._reset(line)
+            return
+        session.answered(answer.session_id)
+        if answer.session_id == 0:
+            self._reset(line)
+        for part in answer.partitions:
+            track = self._by_source.get((part.topic_id, part.partition))
+            if track is not None and track.phase is Phase.RUNNING and track.asked == track.fetched:
+                self._take(track, part, hold, now_s, now_ms)
+
+    def _take(self, track: Track, part: FetchedPartition, hold: Hold, now_s: float, now_ms: int) -> None:
+        if part.error or part.diverging_epoch:
+            self._source_error(track, part, now_s)
+            return
+        track.source_end, track.source_start = part.high_watermark, part.log_start
+        if not len(part.records):
+            return
+        try:
+            batches = split_batches(part.records)
+        except WireError as error:
+            self._halt(track, Halt("corrupt batch", track.fetched, track.fetched + 1, str(error)))
+            return
+        if not batches:
+            track.partition_bytes_max = answers.bytes_needed(part.records, track.partition_bytes_max)
+            self._wake(track)
+            return
+        done = cut(batches, track.fetched, track.write_from, track.stamp, self.limits)
+        self._queue(track, batches, done, hold, now_ms)
+        if done.halt:
+            self._halt(track, done.halt)
+
+    def _queue(
+        self, track: Track, batches: list[tuple[memoryview, BatchHeader]], done: Cut, hold: Hold, now_ms: int
+    ) -> None:
+        if done.noted_to > track.fetched:
+            track.sent = track.acked = max(track.acked, done.noted_to)
+        for parcel in done.parcels:
+            borrowed = isinstance(parcel.body, memoryview)
+            track.waiting.append((parcel, hold if borrowed else None))
+            if borrowed:
+                hold.uses += 1
+        if done.end > track.fetched:
+            taken = [batch[1] for batch in batches if track.fetched <= batch[1][0] < done.end]
+            size = sum(header[1] + 12 for header in taken)
+            producers = producers_of(taken)
+            track.noted.append(Noted(track.fetched, done.end, size, len(taken), now_ms, producers))
+        track.fetched, track.leader_epoch, track.last_ms = done.end, done.leader_epoch, now_ms
+        self._wake(track)
+
+    # -- producing
+
+    def produce_order(self, node: int, now_ms: int) -> list[Sent]:
+        """At most one batch of each partition led by `node`, within the limit of a request; empty: nothing to send."""
+        ready = self._ready.get(node)
+        if not ready:
+            return []
+        sent: list[Sent] = []
+        size = 0
+        for track in list(ready):
+            if not track.waiting or track.phase is not Phase.RUNNING:
+                del ready[track]
+                continue
+            # While the broker may have forgotten us, one batch at a time: nothing else would keep the order.
+            if track.in_flight and track.armed_until_ms < now_ms:
+                continue
+            parcel, hold = track.waiting.popleft()
+            track.in_flight += 1
+            track.sent = parcel.end
+            sent.append(Sent(track, parcel, hold))
+            size += parcel.size
+            del ready[track]
+            if track.waiting:
+                ready[track] = None
+            if size >= self.limits.request_bytes_max:
+                break
+        return sent
+
+    def produced(self, sent: list[Sent], parts: list[ProducedPartition], now_s: float) -> None:
+        """A produce request was answered. A base offset other than the source's stops the partition."""
+        by_key = {(part.topic, part.partition): part for part in parts}
+        for entry in sent:
+            track, order = entry.track, entry.track.order
+            part = by_key.get((order.topic, order.partition)) or by_key.get((track.target_id, order.partition))
+            track.in_flight -= 1
+            if track.phase is Phase.RUNNING:
+                self._answered(track, entry.parcel, part, now_s)
+            elif part is not None and part.error == 0 and part.base_offset != entry.parcel.base:
+                self._misplaced(track, entry.parcel, part.base_offset)
+            if track.phase is Phase.SETTLING and not track.in_flight:
+                track.phase = Phase.LOOK
+
+    def _answered(self, track: Track, parcel: Parcel, part: ProducedPartition | None, now_s: float) -> None:
+        if part is None:
+            self._again(track, now_s)
+        elif part.error == 0 and part.base_offset == parcel.base:
+            track.acked = parcel.end
+            track.failures = 0
+            track.armed_until_ms = max(track.armed_until_ms, parcel.max_timestamp + self._armed_ms)
+            if track.waiting:
+                self._ready.setdefault(track.route.target, {})[track] = None
+            elif track.halt_after and not track.in_flight:
+                self._stop(track, track.halt_after)
+        elif part.error == 0:
+            self._misplaced(track, parcel, part.base_offset)
+        else:
+            self._target_error(track, parcel, part, now_s)
+
+    def lost(self, sent: Iterable[list[Sent]], now_s: float, now_ms: int) -> None:
+        """A target connection is gone with these requests unanswered."""
+        for request in sent:
+            for entry in request:
+                track = entry.track
+                track.in_flight -= 1
+                if track.phase is Phase.RUNNING:
+                    # Old data leaves no memory of us at the broker: a request that lands late would not be refused,
+                    # so it is waited out.
+                    old = entry.parcel.max_timestamp + self._armed_ms < now_ms
+                    late = self.limits.produce_timeout_s if old else 0.0
+                    self._again(track, now_s + late)
+                if track.phase is Phase.SETTLING and not track.in_flight:
+                    track.phase = Phase.LOOK
+        self.stale_routes = True
+
+    def source_lost(self, line: Line) -> None:
+        """A source connection is gone: its session with it."""
+        self._reset(line)
+        self.stale_routes = True
+
+    def congested(self, node: int) -> None:
+        """A target that takes nothing must not keep the buffers its neighbours need."""
+        for track in self._ready.pop(node, {}):
+            track.set_back()
+            self._forget(track, self._line(track, track.route))
+
+    def relieved(self, node: int) -> None:
+        """The target answers again: fetch for its partitions."""
+        for track in self.tracks.values():
+            if track.route.target == node and track.phase is Phase.RUNNING:
+                self._wake(track)
+
+    # -- accounts
+
+    def accounts(self) -> list[Carried]:
+        """What each partition carried since the last call."""
+        return [carried for track in self.tracks.values() if (carried := track.account())]
+
+    def handovers(self) -> list[Handover]:
+        return [entry for track in self.tracks.values() if (entry := track.handover())]
+
+    def settled(self) -> bool:
+        """Nothing of ours is on its way to any target."""
+        return not any(track.in_flight for track in self.tracks.values())
+
+    # -- what goes wrong
+
+    def _source_error(self, track: Track, part: FetchedPartition, now_s: float) -> None:
+        found = answers.source_error(part, track.fetched)
+        if isinstance(found, Halt):
+            self._halt(track, found)
+            return
+        self.stale_routes = True
+        self._again(track, now_s)
+
+    def _target_error(self, track: Track, parcel: Parcel, part: ProducedPartition, now_s: float) -> None:
+        found = answers.target_error(part, parcel, track.failures)
+        if isinstance(found, Halt):
+            self._halt(track, found)
+            return
+        self.stale_routes = True
+        self._again(track, now_s)
+
+    def _misplaced(self, track: Track, parcel: Parcel, base: int) -> None:
+        sentence = f"offset {parcel.base} of the source was answered as {base} by the twin: someone else writes there"
+        self._stop(track, Halt("position disagreement", parcel.base, parcel.end, sentence))
+
+    def _halt(self, track: Track, halt: Halt) -> None:
+        if track.waiting or track.in_flight:
+            track.halt_after = halt
+            self._forget(track, self._line(track, track.route))
+            return
+        self._stop(track, halt)
+
+    def _stop(self, track: Track, halt: Halt) -> None:
+        track.drop_waiting()
+        track.phase = Phase.STOPPED
+        self._forget(track, self._line(track, track.route))
+        self._ready.get(track.route.target, {}).pop(track, None)
+        named = track.named
+        self.incidents.append(Stoppage(named.topic, named.partition, halt.kind, halt.offset, halt.end, halt.sentence))
+
+    def _again(self, track: Track, now_s: float) -> None:
+        track.failures += 1
+        track.settle(now_s + min(RETRY_S_MAX, 0.02 * 2 ** min(track.failures, 7)))
+
+    def _wake(self, track: Track) -> None:
+        """Something changed: the next fetch of its line asks anew, and its parcels may be sent."""
+        if track.route.source >= 0:
+            self._dirty.setdefault(self._line(track, track.route), {})[track] = None
+        if track.waiting and track.route.target >= 0:
+            self._ready.setdefault(track.route.target, {})[track] = None
+
+    def _forget(self, track: Track, line: Line) -> None:
+        self._gone.setdefault(line, {})[track.source_key] = None
+
+    def _reset(self, line: Line) -> None:
+        self._sessions.setdefault(line, FetchSession()).reset()
+        for track in self.tracks.values():
+            if track.phase is Phase.RUNNING and self._line(track, track.route) == line:
+                self._wake(track)
+
+
+def producers_of(headers: list[BatchHeader]) -> Producers:
+    """The last five batches of each idempotent producer: what a retry after a switch is known by."""
+    wanted = len({header[9] for header in headers} - {-1})
+    found: Producers = []
+    seen: dict[int, int] = {}
+    full = 0
+    for header in reversed(headers):
+        if full == wanted:
+            break
+        producer_id = header[9]
+        times = seen.get(producer_id, 0)
+        if producer_id < 0 or times == PRODUCERS_KEPT:
+            continue
+        seen[producer_id] = times + 1
+        full += times + 1 == PRODUCERS_KEPT
+        last = (header[11] + header[6]) % SEQUENCE_SPAN
+        found.append((producer_id, header[10], header[11], last, header[0], header[8]))
+    found.reverse()
+    return found

@@ -1,0 +1,78 @@
+"""Holds a link's lease for this process, or watches who does. Beats in a thread of its own, whatever else is slow."""
+
+from __future__ import annotations
+
+import threading
+
+from twinshore.fleet import StoreError
+from twinshore.mirror.desk_line import steady_s
+from twinshore.store import HeldLease, LeaseWatch, Store
+
+POLL_PART = 0.1  # of the lease's length
+
+
+class LeaseKeeper:
+    """`left_s` says for how long the link is still ours; 0 while it is not."""
+
+    def __init__(self, store: Store, name: str, owner: str, ttl_s: float, grace_s: float) -> None:
+        self._store = store
+        self.name = name
+        self._owner = owner
+        self._ttl_s = ttl_s
+        self._watch = LeaseWatch(ttl_s, grace_s)
+        self._held: HeldLease | None = None
+        self._trouble = ""
+        self._closed = threading.Event()
+        self._holder = ""
+        self._thread = threading.Thread(target=self._work, name=f"lease {name}", daemon=True)
+        self._thread.start()
+
+    def left_s(self) -> float:
+        held = self._held
+        return max(0.0, held.valid_until_s - steady_s()) if held else 0.0
+
+    def generation(self) -> int:
+        """Which term of ours this is; changes whenever the lease was lost in between. 0: not ours."""
+        held = self._held
+        return held.row.generation if held and self.left_s() > 0 else 0
+
+    def sentence(self) -> str:
+        """Why we do not hold it."""
+        if self._trouble:
+            return self._trouble
+        return f"carried by {self._holder}; standing by" if self._holder else "taking the lease"
+
+    def close(self, *, release: bool) -> None:
+        """Gives the lease up, at once when nothing of ours is on its way any more (`release`)."""
+        self._closed.set()
+        self._thread.join(timeout=10)
+        held, self._held = self._held, None
+        if held and release:
+            try:
+                self._store.release_lease(held.row)
+            except StoreError as error:
+                self._trouble = error.message
+
+    def _work(self) -> None:
+        while not self._closed.wait(self._ttl_s * POLL_PART):
+            try:
+                self._turn()
+                self._trouble = ""
+            except StoreError as error:
+                self._trouble = str(error)
+
+    def _turn(self) -> None:
+        held = self._held
+        if held:
+            if not held.beat_due(steady_s()):
+                return
+            sent_s = steady_s()
+            row = self._store.beat_lease(held.row)
+            self._held = held.beaten(row, sent_s) if row else None
+            return
+        seen = self._store.read_lease(self.name)
+        self._holder = seen.owner if seen and not seen.released else ""
+        if self._watch.observe(seen, steady_s()):
+            sent_s = steady_s()
+            row = self._store.take_lease(self.name, self._owner, int(self._ttl_s * 1000), seen=seen)
+            self._held = HeldLease(row, sent_s) if row else None

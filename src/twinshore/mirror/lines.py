@@ -1,0 +1,258 @@
+"""The pump's connections: one fetch at a time on a source line, several produce requests on a target line.
+
+Buffers are received into again and again; a parcel keeps its buffer busy until the kernel has taken it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from twinshore.fleet import KafkaError
+from twinshore.kafka.connection import Connection
+from twinshore.kafka.transport import WOULD_BLOCK
+from twinshore.mirror.lane import FetchOrder, Line, Sent
+from twinshore.mirror.orders import LaneLimits
+from twinshore.mirror.track import Hold
+from twinshore.wire.fetch import FetchAnswer, encode_fetch, parse_fetch
+from twinshore.wire.frames import frame, read_response_header
+from twinshore.wire.primitives import Buffer
+from twinshore.wire.produce import ProducedPartition, encode_produce, parse_produce
+
+CLIENT_ID = "twinshore-pump"
+FETCH, FETCH_VERSION = 1, 13
+PRODUCE, PRODUCE_VERSION_MIN, PRODUCE_VERSION_MAX = 0, 9, 13
+READ_COMMITTED = 1
+BUFFER_BYTES_MIN = 256 << 10
+ANSWER_BYTES_MAX = 1 << 30
+ANSWER_SLACK_S = 10.0
+
+
+class Outbox:
+    """Buffers on their way into a socket."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.transport = connection.transport
+        self._waiting: list[Buffer] = []
+
+    def put(self, buffers: list[Buffer]) -> None:
+        self._waiting = buffers
+
+    def detach(self) -> None:
+        """Copies what the kernel has not taken, so that the buffers it lies in are free."""
+        self._waiting = [bytes(piece) for piece in self._waiting]
+
+    def push(self) -> bool:
+        """Gives the kernel what it takes; True once everything is taken."""
+        waiting = self._waiting
+        while waiting:
+            taken = self.transport.sendv(waiting)
+            if taken == WOULD_BLOCK:
+                break
+            index = 0
+            while index < len(waiting) and taken >= len(waiting[index]):
+                taken -= len(waiting[index])
+                index += 1
+            del waiting[:index]
+            if taken and waiting:
+                waiting[0] = memoryview(waiting[0])[taken:]
+        return not waiting
+
+
+class SourceLine:
+    """One connection to a leader on the source, for a share of its partitions."""
+
+    def __init__(self, key: Line, connection: Connection, limits: LaneLimits) -> None:
+        self.key = key
+        self.outbox = Outbox(connection)
+        self.limits = limits
+        self.version = connection.api_version(FETCH, FETCH_VERSION, FETCH_VERSION)
+        self.deadline_s = 0.0
+        self._holds = [Hold(bytearray(BUFFER_BYTES_MIN)) for _ in range(limits.buffers_per_line)]
+        self._correlation = 0
+        self._current: Hold | None = None
+        self._filled = 0
+
+    def fileno(self) -> int:
+        return self.outbox.transport.fileno()
+
+    def free(self) -> bool:
+        """Nothing is asked, and there is a buffer for an answer."""
+        return self._current is None and any(hold.uses == 0 for hold in self._holds)
+
+    @property
+    def asking(self) -> bool:
+        return self._current is not None
+
+    def ask(self, order: FetchOrder, now_s: float, *, wait_ms: int) -> bool:
+        """Sends a fetch; True when the kernel took it whole."""
+        body = encode_fetch(
+            session_id=order.session_id,
+            session_epoch=order.session_epoch,
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            max_bytes=self.limits.fetch_bytes_max,
+            isolation=READ_COMMITTED,
+            partitions=order.partitions,
+            forgotten=order.forgotten,
+        )
+        self._correlation = self.outbox.connection.next_correlation_id()
+        self._current = next(hold for hold in self._holds if hold.uses == 0)
+        self._filled = 0
+        self.deadline_s = now_s + wait_ms / 1000 + ANSWER_SLACK_S
+        self.outbox.put(frame(FETCH, self.version, self._correlation, CLIENT_ID, [body]))
+        return self.outbox.push()
+
+    def receive(self, now_s: float) -> tuple[FetchAnswer, Hold] | None:
+        """The whole answer once it is there. Any byte that comes puts the deadline off."""
+        hold = self._current
+        if hold is None:
+            raise KafkaError(f"{self.outbox.connection.place}: the broker spoke unasked or hung up", retriable=True)
+        while True:
+            size = self._size(hold)
+            wanted = len(hold.buffer) if size is None else size + 4
+            if self._filled >= wanted and size is not None:
+                return self._complete(hold, size)
+            with memoryview(hold.buffer) as whole, whole[self._filled : wanted] as room:
+                got = self.outbox.transport.recv_into(room)
+            if got == WOULD_BLOCK:
+                return None
+            if got == 0:
+                raise KafkaError(f"{self.outbox.connection.place}: the source hung up", retriable=True)
+            self._filled += got
+            self.deadline_s = now_s + ANSWER_SLACK_S
+
+    def _size(self, hold: Hold) -> int | None:
+        if self._filled < 4:
+            return None
+        size = int.from_bytes(hold.buffer[:4], "big")
+        if not 4 <= size <= ANSWER_BYTES_MAX:
+            raise KafkaError(f"{self.outbox.connection.place}: a fetch answer claims {size} bytes")
+        if size + 4 > len(hold.buffer):
+            larger = bytearray(max(size + 4, min(2 * len(hold.buffer), self.limits.fetch_bytes_max)))
+            larger[: self._filled] = memoryview(hold.buffer)[: self._filled]
+            hold.buffer = larger
+        return size
+
+    def _complete(self, hold: Hold, size: int) -> tuple[FetchAnswer, Hold]:
+        view = memoryview(hold.buffer).toreadonly()[4 : 4 + size]
+        correlation, position = read_response_header(view)
+        if correlation != self._correlation:
+            raise KafkaError(f"{self.outbox.connection.place}: answer {correlation} to fetch {self._correlation}")
+        self._current = None
+        return parse_fetch(view, position), hold
+
+    def close(self) -> None:
+        self.outbox.connection.close()
+
+
+class InFlight(NamedTuple):
+    correlation: int
+    sent: list[Sent]
+    deadline_s: float
+    sent_s: float
+
+
+class TargetLine:
+    """One connection to a leader on the target."""
+
+    def __init__(self, node: int, connection: Connection, limits: LaneLimits) -> None:
+        self.node = node
+        self.outbox = Outbox(connection)
+        self.limits = limits
+        self.version = connection.api_version(PRODUCE, PRODUCE_VERSION_MAX, PRODUCE_VERSION_MIN)
+        self.in_flight: deque[InFlight] = deque()
+        self.answered_s = 0.0
+        self._writing: list[Sent] = []
+        self._buffer = bytearray(BUFFER_BYTES_MIN)
+        self._filled = 0
+
+    def fileno(self) -> int:
+        return self.outbox.transport.fileno()
+
+    def free(self) -> bool:
+        return not self._writing and len(self.in_flight) < self.limits.inflight_max
+
+    @property
+    def writing(self) -> bool:
+        return bool(self._writing)
+
+    def send(self, sent: list[Sent], now_s: float) -> None:
+        """Puts one produce request on its way; `push` goes on with it when the kernel has room again."""
+        topics: dict[str, tuple[str, bytes, list[tuple[int, bytes, Buffer]]]] = {}
+        for track, parcel, _ in sent:
+            order = track.order
+            entry = topics.get(order.topic)
+            if entry is None:
+                entry = topics[order.topic] = (order.topic, track.target_id, [])
+            entry[2].append((order.partition, parcel.head, parcel.body))
+        timeout_s = self.limits.produce_timeout_s
+        body = encode_produce(self.version, list(topics.values()), timeout_ms=int(timeout_s * 1000))
+        correlation = self.outbox.connection.next_correlation_id()
+        self.in_flight.append(InFlight(correlation, sent, now_s + timeout_s + ANSWER_SLACK_S, now_s))
+        self._writing = sent
+        self.outbox.put(frame(PRODUCE, self.version, correlation, CLIENT_ID, body))
+        self.push()
+
+    def push(self) -> None:
+        if self._writing and self.outbox.push():
+            release(self._writing)
+            self._writing = []
+
+    def detach(self) -> None:
+        """A peer that takes nothing must not keep receive buffers busy."""
+        self.outbox.detach()
+        release(self._writing)
+        self._writing = [entry._replace(hold=None) for entry in self._writing]
+
+    def receive(self) -> list[tuple[InFlight, list[ProducedPartition]]]:
+        """Every answer that is complete."""
+        found: list[tuple[InFlight, list[ProducedPartition]]] = []
+        while True:
+            with memoryview(self._buffer) as whole, whole[self._filled :] as room:
+                got = self.outbox.transport.recv_into(room)
+            if got == WOULD_BLOCK:
+                return found
+            if got == 0:
+                raise KafkaError(f"{self.outbox.connection.place}: the target hung up", retriable=True)
+            self._filled += got
+            start = 0
+            while self._filled - start >= 4:
+                size = int.from_bytes(self._buffer[start : start + 4], "big")
+                if not 4 <= size <= ANSWER_BYTES_MAX:
+                    raise KafkaError(f"{self.outbox.connection.place}: a produce answer claims {size} bytes")
+                if self._filled - start < size + 4:
+                    if size + 4 > len(self._buffer):
+                        self._buffer.extend(bytes(size + 4 - len(self._buffer)))
+                    break
+                found.append(self._match(bytes(self._buffer[start + 4 : start + 4 + size])))
+                start += size + 4
+            if start:
+                self._buffer[: self._filled - start] = self._buffer[start : self._filled]
+                self._filled -= start
+            if self._filled == len(self._buffer):
+                self._buffer.extend(bytes(len(self._buffer)))
+
+    def _match(self, answer: bytes) -> tuple[InFlight, list[ProducedPartition]]:
+        view = memoryview(answer)
+        correlation, position = read_response_header(view)
+        if not self.in_flight or self.in_flight[0].correlation != correlation:
+            raise KafkaError(f"{self.outbox.connection.place}: a produce answer out of order")
+        return self.in_flight.popleft(), parse_produce(view, position, self.version)
+
+    def close(self) -> list[list[Sent]]:
+        """Hangs up; returns what was never answered."""
+        self.outbox.connection.close()
+        release(self._writing)
+        self._writing = []
+        unanswered = [entry.sent for entry in self.in_flight]
+        self.in_flight.clear()
+        return unanswered
+
+
+def release(sent: list[Sent]) -> None:
+    """The kernel has these bytes: their buffers may be received into again."""
+    for _, _, hold in sent:
+        if hold:
+            hold.uses -= 1

@@ -1,0 +1,324 @@
+"""One link's driver: take the lease, look at both clusters, make twins, keep lanes supplied; then look again.
+
+Each turn observes, decides by `plan`, acts, and returns the sentence that says how the link stands.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from twinshore.fleet import KafkaError, Link, NamedPartition, RefusedError, TwinshoreError
+from twinshore.fleet.settings import MirrorSettings, Settings
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.errors import Code
+from twinshore.mirror import twins
+from twinshore.mirror.desk import Desk
+from twinshore.mirror.lease_keeper import LeaseKeeper
+from twinshore.mirror.orders import LaneLimits, Stoppage, TideOrder, TrackOrder
+from twinshore.mirror.plan import CarryTopic, Create, KnownTwin, Refuse, Step, plan_topic, spread
+from twinshore.mirror.recorder import Recorder
+from twinshore.mirror.survey import Surveyor
+from twinshore.mirror.tides import Tides
+from twinshore.store import LinkIdentity, Store, TwinRow
+
+STATE_EXPIRY_MS_DEFAULT = 86_400_000
+SETTLE_LOG_START_S = 30.0
+
+
+@dataclass(slots=True)
+class Term:
+    """What holds for as long as one holding of the lease: who we write as, what flows, on which lane."""
+
+    generation: int
+    identity: LinkIdentity
+    state_expiry_ms: int
+    flowing: dict[str, tuple[str, int]] = field(default_factory=dict)
+    refused: dict[str, Refuse] = field(default_factory=dict)
+    placed: dict[NamedPartition, int] = field(default_factory=dict)
+
+
+class LinkDriver:
+    """`log` gets a sentence for whatever changes."""
+
+    def __init__(
+        self,
+        link: Link,
+        settings: Settings,
+        *,
+        store: Store,
+        desk: Desk,
+        tides: Tides,
+        recorder: Recorder,
+        owner: str,
+        lanes: int,
+        log: Callable[[str], None],
+    ) -> None:
+        self.link = link
+        self._mirror: MirrorSettings = settings.mirror
+        self._source = KafkaCluster(settings.cluster(link.source), patience_s=10.0)
+        self._target = KafkaCluster(settings.cluster(link.target), patience_s=10.0)
+        self._surveyor = Surveyor(link, self._source, self._target)
+        self._store, self._desk, self._tides, self._recorder = store, desk, tides, recorder
+        self._lanes = lanes
+        self._log = log
+        grace_s = min(5.0, self._mirror.produce_timeout_s)
+        self.lease = LeaseKeeper(store, f"link {link.name}", owner, self._mirror.lease_s, grace_s)
+        self._term: Term | None = None
+        self._surveyed_at_s = 0.0
+        self._followed_at_s = 0.0
+
+    # -- the turn
+
+    def turn(self) -> str:
+        """One look at everything; returns how the link stands."""
+        generation = self.lease.generation()
+        if self._term and self._term.generation != generation:
+            self._end_term()
+            self._log(f"{self.link.name}: the lease is lost; its pumps have stopped")
+        if not generation:
+            return self._say("standby", self.lease.sentence())
+        try:
+            if self._term is None:
+                self._begin_term(generation)
+            if time.monotonic() - self._surveyed_at_s >= self._mirror.refresh_s:
+                self._survey()
+                self._surveyed_at_s = time.monotonic()
+            self._follow_log_starts()
+        except RefusedError:
+            raise
+        except KafkaError as error:
+            return self._say("waiting" if self._term is None else "flowing", error.message)
+        term = self._term
+        count = len(term.placed) if term else 0
+        refused = f", {len(term.refused)} topics refused" if term and term.refused else ""
+        return self._say("flowing", f"{count} partitions on {self._lanes} lanes{refused}")
+
+    def _say(self, state: str, sentence: str) -> str:
+        self._recorder.say(self.link.name, state, sentence, self._lanes if self._term else 0)
+        return f"{self.link.name}: {state}: {sentence}"
+
+    # -- a term of the lease
+
+    def check(self) -> list[Step]:
+        """Everything that would be done, without doing it; raises where the link must not run at all."""
+        self._identity(make=False)
+        return [step for name in self._surveyor.names() for step in self._plan([name], self._known())]
+
+    def _begin_term(self, generation: int) -> None:
+        identity = self._identity(make=True)
+        assert identity is not None
+        expiry = self._state_expiry_ms()
+        self._term = Term(generation, identity, expiry)
+        for lane in range(self._lanes):
+            self._desk.open_lane((self.link.name, lane), self._mirror.lease_s)
+            self._tides.open_lane((self.link.name, lane), lambda tide, lane=lane: self._order(lane, tide))  # type: ignore[misc]
+        self._log(f"{self.link.name}: carried by this process as producer {identity.producer_id}")
+
+    def _end_term(self) -> None:
+        self._tides.close_link(self.link.name)
+        self._desk.close_link(self.link.name)
+        self._term = None
+        self._surveyed_at_s = 0.0
+
+    def _identity(self, *, make: bool) -> LinkIdentity | None:
+        source_id, target_id = self._source.cluster_id(), self._target.cluster_id()
+        name = self.link.name
+        if source_id == target_id:
+            raise RefusedError(
+                f"link {name}: {self.link.source} and {self.link.target} are the same cluster ({source_id})",
+                hint="check the bootstrap addresses of both clusters",
+            )
+        known = self._store.link_identity(name)
+        if known and (known.source_cluster_id, known.target_cluster_id) != (source_id, target_id):
+            raise RefusedError(
+                f"link {name} was between clusters {known.source_cluster_id} and {known.target_cluster_id}, "
+                f"the addresses now lead to {source_id} and {target_id}",
+                hint="check the bootstrap addresses; for other clusters give the link another store or name",
+            )
+        if known or not make:
+            return known
+        producer_id, epoch = self._target.init_producer_id()
+        return self._store.save_link_identity(LinkIdentity(name, producer_id, epoch, source_id, target_id))
+
+    def _state_expiry_ms(self) -> int:
+        """How long the target's brokers remember a producer; the shortest of them counts."""
+        found = STATE_EXPIRY_MS_DEFAULT
+        for node in self._target.metadata([], refresh=True).brokers:
+            try:
+                setting = self._target.admin.broker_settings(node).get("producer.id.expiration.ms")
+            except KafkaError as error:
+                if error.code != Code.CLUSTER_AUTHORIZATION_FAILED and error.code != Code.TOPIC_AUTHORIZATION_FAILED:
+                    raise
+                # Not ours to know: believe in nothing, send one batch at a time where data is older than this.
+                return min(found, 60_000)
+            if setting and setting.value:
+                found = min(found, int(setting.value))
+        return found
+
+    # -- survey and plan
+
+    def _survey(self) -> None:
+        term = self._term
+        assert term is not None
+        names = self._surveyor.names()
+        fresh = [name for name, seen in names.items() if term.flowing.get(name) != seen]
+        for name in [name for name in term.flowing if name not in names]:
+            self._log(f"{self.link.name}: topic {name} is gone from the source or no longer admitted")
+            del term.flowing[name]
+        if not fresh:
+            return
+        known = self._known()
+        for start in range(0, len(fresh), 100):
+            self._act(fresh[start : start + 100], known, names)
+
+    def _known(self) -> dict[str, KnownTwin]:
+        return {
+            row.topic: KnownTwin(row.source_topic_id, row.target_topic_id) for row in self._store.twins(self.link.name)
+        }
+
+    def _plan(self, names: list[str], known: dict[str, KnownTwin]) -> list[Step]:
+        source = self._surveyor.source_topics(names)
+        target = self._surveyor.target_topics(names)
+        brokers = self._surveyor.target_brokers()
+        return [
+            step
+            for topic in source
+            for step in plan_topic(
+                self.link, topic, target.get(topic.name), known.get(topic.name), target_brokers=brokers
+            )
+        ]
+
+    def _act(self, names: list[str], known: dict[str, KnownTwin], seen: dict[str, tuple[str, int]]) -> None:
+        term = self._term
+        assert term is not None
+        steps = self._plan(names, known)
+        ready: list[CarryTopic] = []
+        made: list[str] = []
+        for step in steps:
+            if isinstance(step, Refuse):
+                self._refuse(term, step)
+                continue
+            try:
+                for sentence in twins.apply(self._target, [step]):
+                    self._log(f"{self.link.name}: {sentence}")
+            except KafkaError as error:
+                if error.retriable:
+                    raise
+                self._refuse(term, Refuse(step.topic, "rights lost", error.message, error.hint))
+                continue
+            if isinstance(step, Create):
+                made.append(step.topic)
+            elif isinstance(step, CarryTopic):
+                ready.append(step)
+        if made:
+            again = [step for step in self._plan_made(made, known) if isinstance(step, CarryTopic)]
+            ready.extend(again)
+        self._supply(term, [step for step in ready if step.topic not in term.refused], seen)
+
+    def _plan_made(self, made: list[str], known: dict[str, KnownTwin]) -> list[Step]:
+        """What was just made is read back, for its topic id."""
+        return self._plan(made, known)
+
+    def _refuse(self, term: Term, step: Refuse) -> None:
+        if term.refused.get(step.topic) == step:
+            return
+        term.refused[step.topic] = step
+        self._log(f"{self.link.name}: refused: {step.sentence} (try: {step.hint})")
+        sentence = f"{step.sentence}. {step.hint}"
+        self._recorder.stopped(self.link.name, Stoppage(step.topic, -1, step.kind, -1, -1, sentence))
+
+    def _supply(self, term: Term, steps: list[CarryTopic], seen: dict[str, tuple[str, int]]) -> None:
+        now_ms = int(time.time() * 1000)
+        rows = [
+            TwinRow(self.link.name, step.topic, partition, step.source_topic_id, step.target_topic_id, 0, 0, now_ms)
+            for step in steps
+            for partition in range(step.partitions)
+        ]
+        if not rows:
+            return
+        receipted = {
+            NamedPartition(at.topic, at.partition): at.to_offset for at in self._store.positions(self.link.name)
+        }
+        orders = {}
+        for row in self._store.save_twins(rows):
+            named = NamedPartition(row.topic, row.partition)
+            orders[named] = TrackOrder(
+                row.topic,
+                row.partition,
+                row.source_topic_id,
+                row.target_topic_id,
+                receipted.get(named, 0),
+                row.anchor_offset,
+                row.anchor_sequence,
+            )
+        rates = self._recorder.live[self.link.name].rate
+        lanes = spread([*term.placed, *orders], self._lanes, now=term.placed, rate=rates)
+        term.placed = lanes
+        for lane in range(self._lanes):
+            ours = [order for named, order in orders.items() if lanes[named] == lane]
+            self._desk.assign((self.link.name, lane), ours)
+        for step in steps:
+            partitions = seen[step.topic][1] if step.topic in seen else step.partitions
+            if step.partitions >= partitions:
+                term.flowing[step.topic] = seen.get(step.topic, (step.source_topic_id, step.partitions))
+
+    def _follow_log_starts(self) -> None:
+        """The twin's log start follows the source's: retention is off on the twin, the source's decides."""
+        if time.monotonic() - self._followed_at_s < SETTLE_LOG_START_S:
+            return
+        self._followed_at_s = time.monotonic()
+        behind = self._recorder.live[self.link.name].cuts()
+        if behind:
+            self._target.admin.delete_records(behind)
+            self._log(f"{self.link.name}: cut {len(behind)} twins to their sources' log starts")
+
+    def _order(self, lane: int, tide: int) -> TideOrder:
+        term = self._term
+        if term is None:
+            raise TwinshoreError("the link has been let go")
+        return TideOrder(
+            link=self.link.name,
+            lane=lane,
+            tide=tide,
+            source=self._source.cluster,
+            target=self._target.cluster,
+            producer_id=term.identity.producer_id,
+            producer_epoch=term.identity.producer_epoch,
+            state_expiry_ms=term.state_expiry_ms,
+            desk_host=os.environ.get("TWINSHORE_DESK_HOST", self._desk.host),
+            desk_port=self._desk.port,
+            desk_token=self._desk.token,
+            limits=limits_of(self._mirror),
+            report_s=self._mirror.receipts_s,
+        )
+
+    def stop(self, deadline_s: float) -> bool:
+        """Orderly: pumps finish what is on its way. True when all of them said so."""
+        self._tides.close_link(self.link.name)
+        self._desk.finish_all(self.link.name)
+        while not self._desk.idle(self.link.name) and time.monotonic() < deadline_s:
+            time.sleep(0.02)
+        clean = self._desk.idle(self.link.name)
+        self._desk.close_link(self.link.name)
+        return clean
+
+    def close(self, *, clean: bool) -> None:
+        self.lease.close(release=clean)
+        self._source.close()
+        self._target.close()
+
+
+def limits_of(settings: MirrorSettings) -> LaneLimits:
+    """The pump's bounds out of the settings."""
+    return LaneLimits(
+        fetch_bytes_max=settings.fetch_mb << 20,
+        partition_bytes_max=settings.partition_fetch_kb << 10,
+        fetch_wait_ms_max=settings.fetch_wait_ms,
+        inflight_max=settings.inflight_max,
+        merge_below_bytes=settings.merge_below_bytes,
+        merged_bytes_max=settings.merge_target_kb << 10,
+        produce_timeout_s=settings.produce_timeout_s,
+    )

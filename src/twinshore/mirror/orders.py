@@ -1,0 +1,131 @@
+"""What the driver tells a pump, and what a pump tells the driver: frozen values that travel as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from twinshore.fleet import Cluster, NamedPartition, SaslMechanism, Secret, Security
+
+
+@dataclass(frozen=True, slots=True)
+class TrackOrder:
+    """One partition to carry. `receipt_to` is where its receipts end, so that a cold start can complete them."""
+
+    topic: str
+    partition: int
+    source_topic_id: str
+    target_topic_id: str
+    receipt_to: int = 0
+    anchor_offset: int = 0
+    anchor_sequence: int = 0
+
+    @property
+    def named(self) -> NamedPartition:
+        return NamedPartition(self.topic, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class LaneLimits:
+    """Bounds of one lane; every buffer and queue of the pump is held by one of them."""
+
+    fetch_bytes_max: int = 16 << 20
+    partition_bytes_max: int = 4 << 20
+    fetch_wait_ms_max: int = 500
+    inflight_max: int = 8
+    request_bytes_max: int = 4 << 20
+    merge_below_bytes: int = 1024
+    merged_bytes_max: int = 64 << 10
+    produce_timeout_s: float = 30.0
+    buffers_per_line: int = 2
+    streams_per_leader: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TideOrder:
+    """Everything a pump needs to begin; positions come from the desk with the word to go."""
+
+    link: str
+    lane: int
+    tide: int
+    source: Cluster
+    target: Cluster
+    producer_id: int
+    producer_epoch: int
+    state_expiry_ms: int
+    desk_host: str
+    desk_port: int
+    desk_token: str = field(repr=False)
+    limits: LaneLimits = LaneLimits()
+    report_s: float = 0.5
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> TideOrder:
+        raw = json.loads(text)
+        raw["source"] = cluster_from(raw["source"])
+        raw["target"] = cluster_from(raw["target"])
+        raw["limits"] = LaneLimits(**raw["limits"])
+        return TideOrder(**raw)
+
+
+def cluster_from(raw: dict[str, Any]) -> Cluster:
+    """A cluster out of its JSON form."""
+    security = dict(raw["security"])
+    security["key_password"] = Secret(**security["key_password"])
+    security["password"] = Secret(**security["password"])
+    if security["sasl"] is not None:
+        security["sasl"] = SaslMechanism(security["sasl"])
+    return Cluster(raw["name"], tuple(raw["bootstrap"]), Security(**security), raw["site"])
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """Where a pump stood when it let a partition go: the next one begins there without looking again."""
+
+    topic: str
+    partition: int
+    position: int
+    leader_epoch: int
+    armed_until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A pump's account of one partition since its last account."""
+
+    topic: str
+    partition: int
+    from_offset: int
+    to_offset: int
+    records: int
+    bytes: int
+    batches: int
+    source_end: int
+    source_start: int
+    first_ms: int
+    last_ms: int
+    # One entry per source batch: producer id, epoch, base sequence, last sequence, base offset, timestamp.
+    producers: tuple[tuple[int, int, int, int, int, int], ...] = ()
+
+
+def carried_from(raw: list[Any]) -> Carried:
+    """An account out of its JSON form."""
+    fields: Any = [tuple(map(tuple, value)) if isinstance(value, list) else value for value in raw]
+    return Carried(*fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Stoppage:
+    """Why a partition stopped; the ledger keeps it."""
+
+    topic: str
+    partition: int
+    kind: str
+    from_offset: int
+    to_offset: int
+    sentence: str

@@ -1,0 +1,261 @@
+"""What should be mirrored, onto which twins, on which lanes. Pure: both clusters' topics in, a plan out.
+
+A topic that cannot be carried exactly is refused by name with the reason and the remedy; nothing of it is touched.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from twinshore.fleet import Link, NamedPartition
+
+MAX_LONG = "9223372036854775807"
+MESSAGE_BYTES_DEFAULT = 1_048_588
+# Kafka's own: nothing an application wrote.
+INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
+# Taken from the source when it has set them on the topic.
+COPIED = frozenset(
+    {"min.insync.replicas", "segment.bytes", "segment.ms", "segment.index.bytes", "index.interval.bytes"}
+)
+# What a twin needs for itself, whatever the source says: bytes as they are, any time stamp, nothing lost by age.
+TWINS_OWN: Mapping[str, str] = {
+    "cleanup.policy": "delete",
+    "compression.type": "producer",
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": MAX_LONG,
+    "message.timestamp.after.max.ms": MAX_LONG,
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+}
+# Kafka before 3.6 knows one bound only.
+TIMESTAMP_BOUND_OLD = "message.timestamp.difference.max.ms"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTopic:
+    """`starts`: the log start of each partition."""
+
+    name: str
+    topic_id: str
+    replication: int
+    starts: tuple[int, ...]
+    settings: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def partitions(self) -> int:
+        return len(self.starts)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetTopic:
+    """`spans`: log start and log end of each partition."""
+
+    name: str
+    topic_id: str
+    spans: tuple[tuple[int, int], ...]
+    settings: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def partitions(self) -> int:
+        return len(self.spans)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTwin:
+    """What the store remembers of a topic's twin."""
+
+    source_topic_id: str
+    target_topic_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    topic: str
+    partitions: int
+    replication: int
+    settings: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Grow:
+    topic: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Give the twin these settings; it has others."""
+
+    topic: str
+    settings: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CarryTopic:
+    topic: str
+    partitions: int
+    source_topic_id: str
+    target_topic_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """`kind` is the ledger's."""
+
+    topic: str
+    kind: str
+    sentence: str
+    hint: str
+
+
+Step = Create | Grow | Settle | CarryTopic | Refuse
+
+
+def admits(link: Link, topic: str) -> bool:
+    """Whether the link's filters let the topic through. Exclusions win; Kafka's own topics never pass."""
+    if topic in INTERNAL:
+        return False
+    if any(re.fullmatch(pattern, topic) for pattern in link.exclude):
+        return False
+    return any(re.fullmatch(pattern, topic) for pattern in link.topics)
+
+
+def twin_settings(link: Link, source: SourceTopic, replication: int, *, old_bound: bool) -> tuple[tuple[str, str], ...]:
+    """Settings of the twin while it is one: the source's that matter, the link's, and the twin's own above all."""
+    theirs = dict(source.settings)
+    wanted = {name: value for name, value in theirs.items() if name in COPIED}
+    if "min.insync.replicas" in wanted:
+        wanted["min.insync.replicas"] = str(min(int(wanted["min.insync.replicas"]), replication))
+    wanted.update(link.topic_settings)
+    wanted.update(TWINS_OWN)
+    if old_bound:
+        del wanted["message.timestamp.before.max.ms"], wanted["message.timestamp.after.max.ms"]
+        wanted[TIMESTAMP_BOUND_OLD] = MAX_LONG
+    largest = int(theirs.get("max.message.bytes", MESSAGE_BYTES_DEFAULT))
+    wanted["max.message.bytes"] = str(max(largest, MESSAGE_BYTES_DEFAULT))
+    return tuple(sorted(wanted.items()))
+
+
+def plan_topic(
+    link: Link,
+    source: SourceTopic,
+    target: TargetTopic | None,
+    known: KnownTwin | None,
+    *,
+    target_brokers: int,
+    old_bound: bool = False,
+) -> list[Step]:
+    """The steps for one topic; a single Refuse when it must not be touched."""
+    refusal = _refusal(source, target, known)
+    if refusal:
+        return [refusal]
+    replication = min(link.replication_factor or source.replication, target_brokers)
+    settings = twin_settings(link, source, replication, old_bound=old_bound)
+    if target is None:
+        return [Create(source.name, source.partitions, replication, settings)]
+    steps: list[Step] = []
+    if target.partitions < source.partitions:
+        steps.append(Grow(source.name, source.partitions))
+    have = dict(target.settings)
+    lacking = tuple((name, value) for name, value in settings if have.get(name) != value)
+    if lacking:
+        steps.append(Settle(source.name, lacking))
+    partitions = min(source.partitions, target.partitions)
+    steps.append(CarryTopic(source.name, partitions, source.topic_id, target.topic_id))
+    return steps
+
+
+def _refusal(source: SourceTopic, target: TargetTopic | None, known: KnownTwin | None) -> Refuse | None:
+    name = source.name
+    if "compact" in dict(source.settings).get("cleanup.policy", "delete"):
+        return Refuse(name, "not yet", f"topic {name} is compacted", "compacted topics are not carried yet: exclude it")
+    if known and known.source_topic_id != source.topic_id:
+        sentence = f"topic {name} was deleted and made again on the source: its offsets begin anew"
+        return Refuse(name, "recreated topic", sentence, "delete its twin to begin again, or exclude the topic")
+    if target is None:
+        if known:
+            sentence = f"the twin of topic {name} has been deleted on the target"
+            return Refuse(name, "recreated topic", sentence, "forget it with `twinshore mirror forget` to begin again")
+        return _late_start(source)
+    if known and known.target_topic_id != target.topic_id:
+        sentence = f"the twin of topic {name} was deleted and made again by someone else"
+        return Refuse(name, "recreated topic", sentence, "delete it on the target, then `twinshore mirror forget` it")
+    if not known and any(end > start for start, end in target.spans):
+        sentence = f"topic {name} on the target holds data that this link did not write"
+        return Refuse(name, "foreign write", sentence, "delete or rename it on the target, or exclude the topic")
+    if target.partitions > source.partitions:
+        sentence = f"topic {name} has {target.partitions} partitions on the target, {source.partitions} on the source"
+        return Refuse(name, "partition removed", sentence, "delete the target's topic, or exclude it")
+    if not known and target.partitions < source.partitions:
+        sentence = f"topic {name} has {target.partitions} partitions on the target, {source.partitions} on the source"
+        hint = f"give it {source.partitions} partitions, or delete it on the target so that its twin can be made"
+        return Refuse(name, "partition removed", sentence, hint)
+    if not known and any(
+        start != theirs for (start, _), theirs in zip(target.spans, source.starts, strict=False) if start
+    ):
+        sentence = f"topic {name} on the target begins at other offsets than the source's"
+        return Refuse(name, "position disagreement", sentence, "delete it on the target so that its twin can be made")
+    if not known and any(theirs > start for (start, _), theirs in zip(target.spans, source.starts, strict=False)):
+        return _late_start(source)
+    return None
+
+
+def _late_start(source: SourceTopic) -> Refuse | None:
+    late = [(partition, start) for partition, start in enumerate(source.starts) if start > 0]
+    if not late:
+        return None
+    partition, start = late[0]
+    sentence = f"the log of {source.name}-{partition} begins at {start}, no longer at 0"
+    return Refuse(source.name, "not yet", sentence, "such topics are not carried yet: exclude it")
+
+
+def spread(
+    partitions: Iterable[NamedPartition],
+    lanes: int,
+    *,
+    now: Mapping[NamedPartition, int] | None = None,
+    rate: Mapping[NamedPartition, float] | None = None,
+) -> dict[NamedPartition, int]:
+    """A lane for each partition: those that have one keep it, the heaviest others go first to the lightest lane."""
+    now, rate = now or {}, rate or {}
+    found: dict[NamedPartition, int] = {}
+    # A partition nobody has measured yet weighs a little, so that many quiet ones still spread evenly.
+    weight = {named: rate.get(named, 0.0) + 1.0 for named in partitions}
+    load = [0.0] * lanes
+    for named in weight:
+        lane = now.get(named, -1)
+        if 0 <= lane < lanes:
+            found[named] = lane
+            load[lane] += weight[named]
+    for named in sorted((n for n in weight if n not in found), key=lambda n: (-weight[n], n)):
+        lane = min(range(lanes), key=load.__getitem__)
+        found[named] = lane
+        load[lane] += weight[named]
+    return found
+
+
+def moves(
+    placed: Mapping[NamedPartition, int], rate: Mapping[NamedPartition, float], lanes: int, *, unfair: float = 1.5
+) -> list[tuple[NamedPartition, int]]:
+    """Which partitions should change lanes so that none carries much more than its share; empty when it is fair."""
+    load = [0.0] * lanes
+    for named, lane in placed.items():
+        load[lane] += rate.get(named, 0.0)
+    share = sum(load) / lanes if lanes else 0.0
+    found: list[tuple[NamedPartition, int]] = []
+    heavy = max(range(lanes), key=load.__getitem__)
+    if share <= 0 or load[heavy] < unfair * share:
+        return found
+    for named in sorted((n for n, lane in placed.items() if lane == heavy), key=lambda n: rate.get(n, 0.0)):
+        light = min(range(lanes), key=load.__getitem__)
+        weight = rate.get(named, 0.0)
+        if weight <= 0 or load[light] + weight >= load[heavy]:
+            continue
+        found.append((named, light))
+        load[heavy] -= weight
+        load[light] += weight
+        if load[heavy] <= share * 1.1:
+            break
+    return found

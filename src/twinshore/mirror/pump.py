@@ -1,0 +1,370 @@
+"""The loop that carries one lane: sockets, clocks and the desk around the pure `lane`.
+
+Every send asks the grant first; when it runs out the connections are closed at once, half a request included, which a
+broker never executes.
+"""
+
+from __future__ import annotations
+
+import selectors
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import astuple
+
+from twinshore.fleet import NamedPartition, TwinshoreError
+from twinshore.mirror.desk_line import DeskLine, DeskLost, steady_s
+from twinshore.mirror.lane import Lane, Line
+from twinshore.mirror.lines import SourceLine, TargetLine
+from twinshore.mirror.orders import Handover, TideOrder, TrackOrder
+from twinshore.mirror.scout import Dialled, Looked, Report, Routes, Scout
+
+TIMERS_S = 0.02
+CONGESTED_S = 0.5
+ROUTES_S = 30.0
+FINISH_S_MAX = 5.0
+REDIAL_S_MAX = 2.0
+STANDBY_S_MAX = 600.0
+LOOK_MAX = 250
+Handler = Callable[[int], None]
+
+
+class Pump:
+    """One lane's worker for the length of a tide. `run` returns the sentence that says why it ended."""
+
+    def __init__(self, order: TideOrder) -> None:
+        self.order = order
+        self.lane = Lane(
+            order.producer_id, order.producer_epoch, state_expiry_ms=order.state_expiry_ms, limits=order.limits
+        )
+        self._desk = DeskLine(order)
+        self._scout = Scout(order.source, order.target, order.producer_id)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._desk, selectors.EVENT_READ, self._on_desk)
+        self._selector.register(self._scout.wake_socket, selectors.EVENT_READ, self._on_scout)
+        self._sources: dict[Line, SourceLine] = {}
+        self._targets: dict[int, TargetLine] = {}
+        self._redial: dict[tuple[str, object], tuple[float, int]] = {}
+        self._congested: set[int] = set()
+        self._going = False
+        self._ready_said = False
+        self._asking_routes = False
+        self._routes_at_s = 0.0
+        self._timers_at_s = self._beat_at_s = 0.0
+        self._finish_by_s = 0.0
+        self._ended = ""
+        self._produce_s: deque[float] = deque(maxlen=2048)
+
+    def run(self) -> str:
+        """Pumps until told to finish, or until the grant is gone."""
+        standby_until_s = steady_s() + STANDBY_S_MAX
+        try:
+            while not self._ended:
+                self._turn()
+                if not self._going and steady_s() > standby_until_s:
+                    self._ended = "stood by for too long"
+        except DeskLost as error:
+            self._ended = error.message
+        finally:
+            self._close()
+        return self._ended
+
+    def _turn(self) -> None:
+        for key, mask in self._selector.select(TIMERS_S if not self._pending() else 0.0):
+            handler: Handler = key.data
+            handler(mask)
+        for line in [line for line in self._sources.values() if line.asking and line.outbox.transport.pending()]:
+            self._on_source(line)
+        now_s = steady_s()
+        if now_s >= self._timers_at_s:
+            self._timers_at_s = now_s + TIMERS_S
+            self._timers(now_s)
+        if self._going and not self._ended:
+            self._flow(now_s)
+
+    def _pending(self) -> bool:
+        return any(line.outbox.transport.pending() for line in self._sources.values())
+
+    # -- what time brings
+
+    def _timers(self, now_s: float) -> None:
+        lane = self.lane
+        if lane.tracks and (lane.stale_routes or now_s >= self._routes_at_s) and not self._asking_routes:
+            lane.stale_routes, self._asking_routes = False, True
+            self._routes_at_s = now_s + ROUTES_S
+            self._scout.ask_routes(lane.tracks)
+        self._keep_lines(now_s)
+        if self._going:
+            if not self._desk.holds() and self._desk.granted_until_s > 0:
+                self._ended = "the grant ran out"
+                return
+            wanted = [] if lane.finishing else lane.to_look_at(now_s)
+            by_node: dict[int, list[NamedPartition]] = {}
+            for named in wanted:
+                by_node.setdefault(lane.tracks[named].route.target, []).append(named)
+            for group in by_node.values():
+                for start in range(0, len(group), LOOK_MAX):
+                    self._scout.look(group[start : start + LOOK_MAX])
+            self._deadlines(now_s)
+            if now_s >= self._beat_at_s:
+                self._beat_at_s = now_s + self.order.report_s
+                self._beat()
+            if lane.finishing and (lane.settled() or now_s >= self._finish_by_s):
+                self._done()
+
+    def _keep_lines(self, now_s: float) -> None:
+        sources, targets = self.lane.lines()
+        for line_key in sources - self._sources.keys():
+            self._dial("source", line_key[0], line_key, now_s)
+        for node in targets - self._targets.keys():
+            self._dial("target", node, node, now_s)
+        for line_key in self._sources.keys() - sources:
+            self._drop_source(self._sources[line_key])
+        for node in [n for n in self._targets.keys() - targets if not self._targets[n].in_flight]:
+            self._drop_target(self._targets[node])
+        if not self._ready_said and self.lane.tracks and not self._asking_routes and not self.lane.stale_routes:
+            missing = (sources - self._sources.keys()) or (targets - self._targets.keys())
+            tried = all(times > 0 for _, times in self._redial.values()) and bool(self._redial)
+            if not missing or tried:
+                self._ready_said = True
+                self._desk.say("ready")
+
+    def _dial(self, side: str, node: int, key: object, now_s: float) -> None:
+        at_s, times = self._redial.get((side, key), (0.0, 0))
+        if now_s >= at_s:
+            self._redial[side, key] = (now_s + 30.0, times)
+            self._scout.dial(side, node, key)
+
+    def _deadlines(self, now_s: float) -> None:
+        for source in list(self._sources.values()):
+            if source.asking and now_s > source.deadline_s:
+                self._drop_source(source)
+        for target in list(self._targets.values()):
+            if target.in_flight and now_s > target.in_flight[0].deadline_s:
+                self._drop_target(target)
+            elif (
+                target.in_flight
+                and target.node not in self._congested
+                and now_s - max(target.answered_s, target.in_flight[0].sent_s) > CONGESTED_S
+            ):
+                self._congested.add(target.node)
+                target.detach()
+                self.lane.congested(target.node)
+
+    def _beat(self) -> None:
+        lane = self.lane
+        carried = [astuple(entry) for entry in lane.accounts()]
+        incidents = [astuple(entry) for entry in lane.incidents]
+        lane.incidents.clear()
+        self._desk.beat(carried, incidents, self._speed())
+
+    def _speed(self) -> dict[str, float]:
+        times = sorted(self._produce_s)
+        self._produce_s.clear()
+        phases: dict[str, float] = {}
+        for track in self.lane.tracks.values():
+            phases[track.phase.value] = phases.get(track.phase.value, 0) + 1
+        if times:
+            phases["produce_p50_ms"] = 1000 * times[len(times) // 2]
+            phases["produce_p99_ms"] = 1000 * times[int(len(times) * 0.99)]
+        return phases
+
+    def _done(self) -> None:
+        for target in list(self._targets.values()):
+            self._drop_target(target)
+        for track in self.lane.tracks.values():
+            track.set_back()
+        self._desk.say(
+            "done",
+            carried=[astuple(entry) for entry in self.lane.accounts()],
+            incidents=[astuple(entry) for entry in self.lane.incidents],
+            handovers=[astuple(entry) for entry in self.lane.handovers()],
+            speed=self._speed(),
+        )
+        self._ended = "finished"
+
+    # -- what flows
+
+    def _flow(self, now_s: float) -> None:
+        lane = self.lane
+        for key, source in list(self._sources.items()):
+            if source.free():
+                ask = lane.fetch_order(key)
+                if ask:
+                    self._guarded_source(source, lambda s=source, a=ask: self._ask(s, a, now_s))  # type: ignore[misc]
+        if not self._desk.holds():
+            return
+        now_ms = int(time.time() * 1000)
+        for node, target in list(self._targets.items()):
+            try:
+                while target.free():
+                    sent = lane.produce_order(node, now_ms)
+                    if not sent:
+                        break
+                    target.send(sent, now_s)
+            except TwinshoreError:
+                self._drop_target(target)
+                continue
+            if target.writing:
+                self._selector.modify(target, selectors.EVENT_READ | selectors.EVENT_WRITE, self._handler(target))
+
+    def _ask(self, source: SourceLine, ask: object, now_s: float) -> None:
+        if not source.ask(ask, now_s, wait_ms=self.order.limits.fetch_wait_ms_max):  # type: ignore[arg-type]
+            self._selector.modify(source, selectors.EVENT_READ | selectors.EVENT_WRITE, self._handler(source))
+
+    def _guarded_source(self, source: SourceLine, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except TwinshoreError:
+            self._drop_source(source)
+
+    def _handler(self, line: SourceLine | TargetLine) -> Handler:
+        def on_event(mask: int) -> None:
+            if isinstance(line, SourceLine):
+                self._guarded_source(line, lambda: self._source_event(line, mask))
+            else:
+                self._target_event(line, mask)
+
+        return on_event
+
+    def _source_event(self, line: SourceLine, mask: int) -> None:
+        if mask & selectors.EVENT_WRITE and line.outbox.push():
+            self._selector.modify(line, selectors.EVENT_READ, self._handler(line))
+        if mask & selectors.EVENT_READ:
+            self._receive(line)
+
+    def _on_source(self, line: SourceLine) -> None:
+        self._guarded_source(line, lambda: self._receive(line))
+
+    def _receive(self, line: SourceLine) -> None:
+        now_s = steady_s()
+        found = line.receive(now_s)
+        if found:
+            answer, hold = found
+            self.lane.fetched(line.key, answer, hold, now_s, int(time.time() * 1000))
+
+    def _target_event(self, line: TargetLine, mask: int) -> None:
+        try:
+            if mask & selectors.EVENT_WRITE and self._desk.holds():
+                line.push()
+                if not line.writing:
+                    self._selector.modify(line, selectors.EVENT_READ, self._handler(line))
+            if mask & selectors.EVENT_READ:
+                self._answers(line)
+        except TwinshoreError:
+            self._drop_target(line)
+
+    def _answers(self, line: TargetLine) -> None:
+        now_s = steady_s()
+        for flight, parts in line.receive():
+            line.answered_s = now_s
+            self._produce_s.append(now_s - flight.sent_s)
+            self.lane.produced(flight.sent, parts, now_s)
+            if line.node in self._congested:
+                self._congested.discard(line.node)
+                self.lane.relieved(line.node)
+
+    # -- who speaks to us
+
+    def _on_desk(self, _mask: int) -> None:
+        for message in self._desk.heard():
+            match message["what"]:
+                case "assign":
+                    self.lane.assign(TrackOrder(**raw) for raw in message["tracks"])
+                case "go":
+                    self._go(message)
+                case "finish":
+                    self.lane.finish()
+                    self._finish_by_s = steady_s() + FINISH_S_MAX
+                case "stop":
+                    self._ended = "told to stop"
+                case _:
+                    pass
+        if self._going and self.lane.finishing and self.lane.settled() and not self._ended:
+            self._done()
+
+    def _go(self, message: dict[str, list[list[object]]]) -> None:
+        for topic, partition, told_to in message["told"]:
+            for track in self.lane.tracks.values():
+                if track.order.topic == topic and track.order.partition == partition:
+                    track.told_to = int(str(told_to))
+        self.lane.take_over(Handover(*raw) for raw in message["handovers"])  # type: ignore[arg-type]
+        self._going = True
+        self._beat_at_s = steady_s() + self.order.report_s
+        self._beat()
+
+    def _on_scout(self, _mask: int) -> None:
+        for report in self._scout.take():
+            self._reported(report)
+
+    def _reported(self, report: Report) -> None:
+        now_s = steady_s()
+        match report:
+            case Dialled():
+                self._dialled(report, now_s)
+            case Routes(routes):
+                self._asking_routes = False
+                for named, route in routes.items():
+                    self.lane.routed(named, route)
+                if report.error:
+                    self.lane.stale_routes = True
+            case Looked(seen):
+                now_ms = int(time.time() * 1000)
+                for named, found in seen.items():
+                    self.lane.observed(named, found, now_s, now_ms)
+                if any(found is None for found in seen.values()):
+                    self.lane.stale_routes = True
+
+    def _dialled(self, report: Dialled, now_s: float) -> None:
+        place = (report.side, report.key)
+        if report.connection is None:
+            times = self._redial.get(place, (0.0, 0))[1] + 1
+            self._redial[place] = (now_s + min(REDIAL_S_MAX, 0.1 * 2 ** min(times, 5)), times)
+            self.lane.stale_routes = True
+            return
+        self._redial.pop(place, None)
+        line: SourceLine | TargetLine
+        try:
+            if report.side == "source":
+                line = SourceLine(report.key, report.connection, self.order.limits)  # type: ignore[arg-type]
+                self._sources[line.key] = line
+            else:
+                line = TargetLine(int(str(report.key)), report.connection, self.order.limits)
+                self._targets[line.node] = line
+        except TwinshoreError:
+            report.connection.close()
+            self._redial[place] = (now_s + REDIAL_S_MAX, 1)
+            return
+        self._selector.register(line, selectors.EVENT_READ, self._handler(line))
+
+    # -- letting go
+
+    def _drop_source(self, line: SourceLine) -> None:
+        self._unregister(line)
+        line.close()
+        self._sources.pop(line.key, None)
+        self.lane.source_lost(line.key)
+
+    def _drop_target(self, line: TargetLine) -> None:
+        self._unregister(line)
+        self._targets.pop(line.node, None)
+        self._congested.discard(line.node)
+        self.lane.lost(line.close(), steady_s(), int(time.time() * 1000))
+
+    def _unregister(self, line: SourceLine | TargetLine) -> None:
+        try:
+            self._selector.unregister(line)
+        except (KeyError, ValueError):
+            # A closed socket has already left the selector's kernel side; find it by value.
+            for key in list(self._selector.get_map().values()):
+                if key.fileobj is line:
+                    self._selector.unregister(key.fileobj)
+
+    def _close(self) -> None:
+        for source in list(self._sources.values()):
+            source.close()
+        for target in list(self._targets.values()):
+            target.close()
+        self._scout.close()
+        self._desk.close()
+        self._selector.close()

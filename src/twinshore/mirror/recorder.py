@@ -1,0 +1,196 @@
+"""Pumps' accounts become receipts, ledger rows and the live table: written a few times a second, in one transaction."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from twinshore.fleet import NamedPartition, StoreError
+from twinshore.mirror.desk import Account
+from twinshore.mirror.orders import Carried, Stoppage
+from twinshore.store import (
+    Incident,
+    IncidentKind,
+    LinkStatus,
+    Receipt,
+    ReceiptsRefusedError,
+    SourceBatch,
+    SourceProducer,
+    Store,
+)
+
+BATCHES_KEPT = 5
+RATE_HALF_LIFE_S = 3.0
+POLICY_STOP = "stop the partition, go on with its neighbours"
+
+
+@dataclass(slots=True)
+class LinkLive:
+    """What the live table shows of one link."""
+
+    records: int = 0
+    bytes: int = 0
+    since_s: float = 0.0
+    records_per_s: float = 0.0
+    bytes_per_s: float = 0.0
+    lag: dict[NamedPartition, int] = field(default_factory=dict)
+    rate: dict[NamedPartition, float] = field(default_factory=dict)
+    speed: dict[int, dict[str, float]] = field(default_factory=dict)
+    starts: dict[NamedPartition, int] = field(default_factory=dict)
+    cut_to: dict[NamedPartition, int] = field(default_factory=dict)
+
+    def cuts(self) -> dict[NamedPartition, int]:
+        """Twins whose source begins later than it did when they were last cut, and where they should begin."""
+        due = {named: at for named, at in self.starts.copy().items() if at > self.cut_to.get(named, 0)}
+        self.cut_to.update(due)
+        return due
+
+
+class Recorder:
+    """`take` is called by the desk and only queues; a thread of its own writes. `trouble` hears what the store says."""
+
+    def __init__(self, store: Store, owner: str, every_s: float, trouble: Callable[[str], None]) -> None:
+        self._store = store
+        self._owner = owner
+        self._every_s = every_s
+        self._trouble = trouble
+        self._lock = threading.Lock()
+        self._queue: list[Account] = []
+        self._unwritten: list[Receipt] = []
+        self.live: dict[str, LinkLive] = defaultdict(LinkLive)
+        self._states: dict[str, tuple[str, str, int]] = {}
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="recorder", daemon=True)
+        self._thread.start()
+
+    def take(self, account: Account) -> None:
+        with self._lock:
+            self._queue.append(account)
+
+    def say(self, link: str, state: str, sentence: str, lanes: int) -> None:
+        """What the driver says of a link; shown by `twinshore status`."""
+        with self._lock:
+            self._states[link] = (state, sentence, lanes)
+
+    def stopped(self, link: str, stoppage: Stoppage) -> None:
+        """Into the ledger at once."""
+        self._write_incident(link, stoppage)
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join(timeout=10)
+        self._flush()
+
+    def _work(self) -> None:
+        while not self._closed.wait(self._every_s):
+            self._flush()
+
+    def _flush(self) -> None:
+        with self._lock:
+            accounts, self._queue = self._queue, []
+            states = dict(self._states)
+        now_ms = int(time.time() * 1000)
+        for account in accounts:
+            self._count(account)
+            self._unwritten.extend(receipt_of(account.link, entry) for entry in account.carried)
+        try:
+            self._record()
+            for account in accounts:
+                for stopped in account.incidents:
+                    self._write_incident(account.link, stopped)
+            for link, (state, sentence, lanes) in states.items():
+                self._store.save_link_status(self._status(link, state, sentence, lanes, now_ms))
+        except StoreError as error:
+            self._trouble(str(error))
+
+    def _record(self) -> None:
+        while self._unwritten:
+            try:
+                self._store.record_receipts(self._unwritten)
+            except ReceiptsRefusedError as error:
+                # Another mirror had this link meanwhile and has told the same offsets already.
+                refused = {id(one.receipt) for one in error.refused}
+                kept = [receipt for receipt in self._unwritten if id(receipt) not in refused]
+                self._trouble(error.message)
+                if len(kept) == len(self._unwritten):
+                    kept = []
+                self._unwritten = kept
+                continue
+            self._unwritten = []
+
+    def _write_incident(self, link: str, stopped: Stoppage) -> None:
+        incident = Incident(
+            link,
+            stopped.topic,
+            stopped.partition,
+            IncidentKind(stopped.kind),
+            stopped.from_offset,
+            stopped.to_offset,
+            POLICY_STOP,
+            stopped.sentence,
+        )
+        self._store.add_incident(incident, now_ms=int(time.time() * 1000))
+
+    def _count(self, account: Account) -> None:
+        live = self.live[account.link]
+        live.speed[account.lane] = account.speed
+        for entry in account.carried:
+            named = NamedPartition(entry.topic, entry.partition)
+            live.records += entry.records
+            live.bytes += entry.bytes
+            live.lag[named] = max(0, entry.source_end - entry.to_offset)
+            live.starts[named] = min(entry.source_start, entry.to_offset)
+            live.rate[named] = 0.8 * live.rate.get(named, 0.0) + 0.2 * entry.bytes
+
+    def _status(self, link: str, state: str, sentence: str, lanes: int, now_ms: int) -> LinkStatus:
+        live = self.live[link]
+        now_s = time.monotonic()
+        took_s = now_s - live.since_s
+        if live.since_s and took_s > 0:
+            keep = 0.5 ** (took_s / RATE_HALF_LIFE_S)
+            live.records_per_s = keep * live.records_per_s + (1 - keep) * live.records / took_s
+            live.bytes_per_s = keep * live.bytes_per_s + (1 - keep) * live.bytes / took_s
+        live.since_s, live.records, live.bytes = now_s, 0, 0
+        p50 = [speed["produce_p50_ms"] for speed in live.speed.values() if "produce_p50_ms" in speed]
+        p99 = [speed["produce_p99_ms"] for speed in live.speed.values() if "produce_p99_ms" in speed]
+        return LinkStatus(
+            link,
+            self._owner,
+            state,
+            sentence,
+            now_ms,
+            lanes,
+            len(live.lag),
+            live.records_per_s,
+            live.bytes_per_s,
+            sum(live.lag.values()),
+            sorted(p50)[len(p50) // 2] if p50 else None,
+            max(p99) if p99 else None,
+        )
+
+
+def receipt_of(link: str, entry: Carried) -> Receipt:
+    """A pump's account in the store's words."""
+    batches: dict[tuple[int, int], list[SourceBatch]] = {}
+    for producer_id, epoch, base_sequence, last_sequence, base_offset, timestamp in entry.producers:
+        seen = batches.setdefault((producer_id, epoch), [])
+        seen.append(SourceBatch(base_sequence, last_sequence, base_offset, timestamp))
+    producers = tuple(SourceProducer(*key, tuple(seen[-BATCHES_KEPT:])) for key, seen in batches.items())
+    return Receipt(
+        link,
+        entry.topic,
+        entry.partition,
+        entry.from_offset,
+        entry.to_offset,
+        entry.records,
+        entry.bytes,
+        entry.batches,
+        entry.source_end,
+        entry.first_ms,
+        entry.last_ms,
+        max(0, entry.source_end - entry.to_offset),
+        producers,
+    )

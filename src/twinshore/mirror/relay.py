@@ -1,0 +1,87 @@
+"""Who may pump a lane now: one holder, perhaps an heir standing by, never two. Pure; the desk moves the bytes.
+
+The holder writes only while its grant lasts, measured on its own clock. When it says where it stands, the heir goes on
+from there at once; when it is lost, the heir waits the grant out and looks for itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from twinshore.mirror.orders import Handover
+
+# A grant measured here ends later than the same grant measured by the pump, which counts from before it asked.
+SLACK_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """A message to one pump. `finish`: stop and say where you stand; `go`: begin; `grant`: go on for so long."""
+
+    tide: int
+    what: str
+    grant_s: float = 0.0
+    handovers: tuple[Handover, ...] = ()
+
+
+@dataclass(slots=True)
+class Relay:
+    """One lane's state. Every method returns what is to be said."""
+
+    grant_s: float
+    holder: int | None = None
+    heir: int | None = None
+    granted_until_s: float = 0.0
+    finishing: bool = False
+    handovers: tuple[Handover, ...] = field(default=())
+
+    def arrived(self, tide: int, now_s: float, allowed_s: float) -> list[Say]:
+        """A pump stands by, connected and ready."""
+        self.heir = tide
+        return self.tick(now_s, allowed_s)
+
+    def beat(self, tide: int, now_s: float, allowed_s: float) -> list[Say]:
+        """The holder asks to go on. `allowed_s`: for how long the link itself is still ours."""
+        if tide != self.holder:
+            return [Say(tide, "stop")]
+        grant_s = min(self.grant_s, allowed_s)
+        if grant_s <= 0:
+            return [Say(tide, "stop")]
+        self.granted_until_s = max(self.granted_until_s, now_s + grant_s + SLACK_S)
+        return [Say(tide, "grant", grant_s)]
+
+    def done(self, tide: int, handovers: tuple[Handover, ...], now_s: float, allowed_s: float) -> list[Say]:
+        """The holder has stopped for good and says where it stands."""
+        if tide != self.holder:
+            return []
+        self.holder, self.handovers, self.granted_until_s, self.finishing = None, handovers, 0.0, False
+        return self.tick(now_s, allowed_s)
+
+    def lost(self, tide: int, now_s: float, allowed_s: float) -> list[Say]:
+        """A pump is gone without a word: its last grant is waited out."""
+        if tide == self.heir:
+            self.heir = None
+        if tide == self.holder:
+            self.holder, self.handovers, self.finishing = None, (), False
+        return self.tick(now_s, allowed_s)
+
+    def tick(self, now_s: float, allowed_s: float) -> list[Say]:
+        """What time alone brings about."""
+        if self.heir is None:
+            return []
+        if self.holder is not None:
+            if self.finishing:
+                return []
+            self.finishing = True
+            return [Say(self.holder, "finish")]
+        grant_s = min(self.grant_s, allowed_s)
+        if now_s < self.granted_until_s or grant_s <= 0:
+            return []
+        self.holder, self.heir = self.heir, None
+        self.granted_until_s = now_s + grant_s + SLACK_S
+        handovers, self.handovers = self.handovers, ()
+        return [Say(self.holder, "go", grant_s, handovers)]
+
+    def due_s(self) -> float | None:
+        """When `tick` has something to do at the latest."""
+        return self.granted_until_s if self.heir is not None and self.holder is None else None

@@ -1,0 +1,122 @@
+"""`twinshore mirror run`: one process for all links of the settings, until it is told to stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable
+
+from twinshore.fleet import ConfigError, Link, StoreError, TwinshoreError
+from twinshore.fleet.settings import Settings
+from twinshore.mirror.desk import Desk
+from twinshore.mirror.link_driver import LinkDriver
+from twinshore.mirror.recorder import Recorder
+from twinshore.mirror.tides import Tides
+from twinshore.store import open_store
+
+TURN_S = 0.1
+LANES_PER_LINK_MAX = 8
+
+
+class Mirror:
+    """Runs the links in threads of their own. `log` gets one line per event."""
+
+    def __init__(self, settings: Settings, links: list[Link], log: Callable[[str], None]) -> None:
+        if not links:
+            raise ConfigError("no link to run", hint='name one in the settings: [links."east->west"]')
+        self._settings = settings
+        self._links = links
+        self._log = log
+        self._stop = threading.Event()
+        self._failure: TwinshoreError | None = None
+        self._owner = f"{socket.gethostname()} process {os.getpid()} {uuid.uuid4().hex[:8]}"
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def run(self) -> None:
+        """Until `stop`; raises what made it impossible to go on."""
+        from twinshore.mirror.spark import open_session, run_tide
+
+        mirror = self._settings.mirror
+        lanes = mirror.lanes or max(1, min(LANES_PER_LINK_MAX, os.cpu_count() or 1))
+        store = open_store(self._settings.store.url, self._settings.store.password)
+        recorder = Recorder(store, self._owner, mirror.receipts_s, self._log)
+        session = open_session(mirror, lanes * len(self._links))
+        # Only once Spark is up: starting its gateway takes the signals for itself.
+        self._hear_signals()
+        context = session.sparkContext
+        keepers: dict[str, LinkDriver] = {}
+        host = str(context.getConf().get("spark.driver.host") or "127.0.0.1")
+        desk = Desk(host, allowed_s=lambda link: keepers[link].lease.left_s(), take=recorder.take)
+        tides = Tides(desk, mirror.tide_s, lambda order, name: run_tide(context, order, name), self._log)
+        try:
+            for link in self._links:
+                keepers[link.name] = LinkDriver(
+                    link,
+                    self._settings,
+                    store=store,
+                    desk=desk,
+                    tides=tides,
+                    recorder=recorder,
+                    owner=self._owner,
+                    lanes=lanes,
+                    log=self._log,
+                )
+            threads = [threading.Thread(target=self._drive, args=(one,), daemon=True) for one in keepers.values()]
+            for thread in threads:
+                thread.start()
+            while not self._stop.wait(TURN_S):
+                if not _alive(context):
+                    self._failure = TwinshoreError("Spark's driver has died", hint="start the mirror again")
+                    self._stop.set()
+            deadline_s = time.monotonic() + mirror.stop_s
+            for one in keepers.values():
+                one.close(clean=one.stop(deadline_s))
+        finally:
+            tides.close()
+            desk.close()
+            recorder.close()
+            store.close()
+            _quietly(session.stop)
+        if self._failure:
+            raise self._failure
+        self._log("stopped in good order")
+
+    def _drive(self, driver: LinkDriver) -> None:
+        last = ""
+        while not self._stop.wait(TURN_S):
+            try:
+                sentence = driver.turn()
+            except StoreError as error:
+                sentence = f"{driver.link.name}: {error}"
+            except TwinshoreError as error:
+                self._failure = error
+                self._stop.set()
+                return
+            if sentence != last:
+                last = sentence
+                self._log(sentence)
+
+    def _hear_signals(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, lambda *_: self.stop())
+
+
+def _alive(context: object) -> bool:
+    gateway = getattr(context, "_gateway", None)
+    process = getattr(gateway, "proc", None)
+    return process is None or process.poll() is None
+
+
+def _quietly(act: Callable[[], None]) -> None:
+    try:
+        act()
+    except Exception:
+        # Spark's own shutdown after a lost JVM; everything of ours is closed by then.
+        return

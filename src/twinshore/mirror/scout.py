@@ -1,0 +1,187 @@
+"""The pump's slow errands, in threads of their own: dialling, asking who leads, looking at twins.
+
+Results come back as values through `take`; a socket wakes the pump's loop. A peer that hangs costs its own errand only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+from twinshore.fleet import Cluster, KafkaError, NamedPartition, TwinshoreError
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.connection import Connection
+from twinshore.kafka.questions import OffsetKind
+from twinshore.mirror.observe import Observation, Tail
+from twinshore.mirror.track import Route
+
+THREADS_MAX = 6
+PATIENCE_S = 3.0
+CALL_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Dialled:
+    side: str
+    key: object
+    connection: Connection | None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    routes: dict[NamedPartition, Route]
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    seen: dict[NamedPartition, Observation | None]
+
+
+Report = Dialled | Routes | Looked
+
+
+class Scout:
+    """Runs errands for one pump; `close` lets go of every connection it holds."""
+
+    def __init__(self, source: Cluster, target: Cluster, producer_id: int) -> None:
+        self._clusters = {"source": source, "target": target}
+        self._producer_id = producer_id
+        self._own = threading.local()
+        self._opened: list[KafkaCluster] = []
+        self._guard = threading.Lock()
+        self._reports: SimpleQueue[Report] = SimpleQueue()
+        self._pool = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="scout")
+        self.wake_socket, self._bell = socket.socketpair()
+        self.wake_socket.setblocking(False)
+        self._bell.setblocking(False)
+
+    def take(self) -> list[Report]:
+        """Everything reported since the last call."""
+        with contextlib.suppress(BlockingIOError):
+            while self.wake_socket.recv(4096):
+                pass
+        found = []
+        while not self._reports.empty():
+            found.append(self._reports.get())
+        return found
+
+    def dial(self, side: str, node: int, key: object) -> None:
+        """Opens a connection of its own to a broker, for the pump to drive."""
+
+        def errand() -> Report:
+            try:
+                return Dialled(side, key, self._cluster(side).dial(node))
+            except TwinshoreError as error:
+                return Dialled(side, key, None, str(error))
+
+        self._send(errand)
+
+    def ask_routes(self, partitions: Iterable[NamedPartition]) -> None:
+        """Who leads these partitions on both sides."""
+        wanted = list(partitions)
+
+        def errand() -> Report:
+            try:
+                return Routes(self._routes(wanted))
+            except TwinshoreError as error:
+                return Routes({}, str(error))
+
+        self._send(errand)
+
+    def look(self, partitions: list[NamedPartition]) -> None:
+        """Where the twins of these partitions end, and what the source holds."""
+        self._send(lambda: Looked(self._look(partitions)))
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        with self._guard:
+            for cluster in self._opened:
+                cluster.close()
+        for report in self.take():
+            if isinstance(report, Dialled) and report.connection:
+                report.connection.close()
+
+    def _send(self, errand: Callable[[], Report]) -> None:
+        def run() -> None:
+            report = errand()
+            self._reports.put(report)
+            with contextlib.suppress(BlockingIOError, OSError):
+                self._bell.send(b"!")
+
+        self._pool.submit(run)
+
+    def _cluster(self, side: str) -> KafkaCluster:
+        """A client of this thread's own, so that one slow broker never blocks another errand."""
+        mine: dict[str, KafkaCluster] | None = getattr(self._own, "clusters", None)
+        if mine is None:
+            mine = self._own.clusters = {}
+        if side not in mine:
+            mine[side] = KafkaCluster(
+                self._clusters[side], client_id="twinshore-scout", patience_s=PATIENCE_S, call_s=CALL_S
+            )
+            with self._guard:
+                self._opened.append(mine[side])
+        return mine[side]
+
+    def _routes(self, partitions: list[NamedPartition]) -> dict[NamedPartition, Route]:
+        topics = sorted({named.topic for named in partitions})
+        source = self._cluster("source").metadata(topics, refresh=True)
+        target = self._cluster("target").metadata(topics, refresh=True)
+        found = {}
+        for named in partitions:
+            theirs, ours = source.topics.get(named.topic), target.topics.get(named.topic)
+            if not theirs or not ours or named.partition >= min(len(theirs.partitions), len(ours.partitions)):
+                found[named] = Route()
+                continue
+            leader, twin = theirs.partitions[named.partition], ours.partitions[named.partition]
+            found[named] = Route(leader.leader, leader.leader_epoch, twin.leader)
+        return found
+
+    def _look(self, partitions: list[NamedPartition]) -> dict[NamedPartition, Observation | None]:
+        """One bad partition must not hide the others: on its error the group is halved until it stands alone."""
+        try:
+            return dict(self._observe(partitions))
+        except TwinshoreError as error:
+            away = isinstance(error, KafkaError) and error.retriable
+            if away or len(partitions) == 1:
+                return dict.fromkeys(partitions)
+            half = len(partitions) // 2
+            return self._look(partitions[:half]) | self._look(partitions[half:])
+
+    def _observe(self, partitions: list[NamedPartition]) -> dict[NamedPartition, Observation]:
+        target, source = self._cluster("target"), self._cluster("source")
+        start = target.list_offsets(partitions, OffsetKind.EARLIEST)
+        high = target.list_offsets(partitions, OffsetKind.HIGH_WATERMARK)
+        end = target.list_offsets(partitions, OffsetKind.LOG_END)
+        producers = target.describe_producers(partitions)
+        source_start = source.list_offsets(partitions, OffsetKind.EARLIEST)
+        source_end = source.list_offsets(partitions, OffsetKind.LOG_END)
+        found = {}
+        for named in partitions:
+            ours = [seen for seen in producers[named] if seen.producer_id == self._producer_id]
+            found[named] = Observation(
+                start[named],
+                high[named],
+                end[named],
+                self._tail(target, named, start[named], high[named], end[named]),
+                (ours[0].last_sequence, ours[0].last_timestamp) if ours else None,
+                source_start[named],
+                source_end[named],
+            )
+        return found
+
+    @staticmethod
+    def _tail(target: KafkaCluster, named: NamedPartition, start: int, high: int, end: int) -> Tail | None:
+        if end <= start or high != end:
+            return None
+        header = target.read_tail_batch(named, end - 1)
+        if header is None:
+            raise KafkaError(f"{named}: the twin's last batch could not be read", retriable=True)
+        return Tail(header.base_offset, header.last_offset, header.producer_id, header.base_sequence)

@@ -1,0 +1,50 @@
+"""One incremental fetch session (KIP-227): only what changed is asked, so a thousand quiet partitions cost nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from twinshore.wire.fetch import FetchPartition
+
+type_key = tuple[bytes, int]
+SESSION_LOST = frozenset({70, 71, 106})  # id not found, wrong epoch, topic id inconsistent with the session
+
+
+class FetchSession:
+    """Remembers what the broker believes we want; `changes` says what to send so that it believes the right thing."""
+
+    def __init__(self) -> None:
+        self.session_id = 0
+        self.epoch = 0
+        self._told: dict[type_key, FetchPartition] = {}
+
+    def changes(
+        self, wanted: Iterable[FetchPartition], unwanted: Iterable[type_key]
+    ) -> tuple[list[FetchPartition], list[type_key]]:
+        """What to put in the next request: partitions new or moved, and those to forget."""
+        told = self._told
+        asked = []
+        for want in wanted:
+            key = (want.topic_id, want.partition)
+            if told.get(key) != want:
+                told[key] = want
+                asked.append(want)
+        forgotten = [key for key in unwanted if told.pop(key, None) is not None]
+        return asked, forgotten
+
+    def __len__(self) -> int:
+        return len(self._told)
+
+    def answered(self, session_id: int) -> None:
+        """The broker took the request: the next one continues the session."""
+        if session_id == 0:
+            self.reset()
+            return
+        self.session_id = session_id
+        self.epoch = self.epoch + 1 if self.epoch < 2**31 - 1 else 1
+
+    def reset(self) -> None:
+        """The next request opens a new session and names everything again."""
+        self.session_id = 0
+        self.epoch = 0
+        self._told.clear()

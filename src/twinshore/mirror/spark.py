@@ -1,0 +1,64 @@
+"""The Spark session that the pumps run on, embedded or a cluster's."""
+
+from __future__ import annotations
+
+import os
+import sys
+import zipfile
+from pathlib import Path
+from tempfile import mkdtemp
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+import twinshore
+from twinshore.fleet.settings import MirrorSettings
+
+SPARE_SLOTS = 4  # Heirs of lanes and other jobs (delay, proof) must never wait behind full lanes.
+
+
+def open_session(settings: MirrorSettings, lanes: int) -> SparkSession:
+    """A session with a free slot for every lane and some to spare."""
+    master = settings.spark.master
+    if master == "local":
+        master = f"local[{lanes + SPARE_SLOTS}]"
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder = SparkSession.builder.master(master).appName("twinshore mirror")
+    own = {
+        "spark.scheduler.mode": "FAIR",
+        "spark.speculation": "false",
+        "spark.task.maxFailures": "1",
+        "spark.python.worker.reuse": "true",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "512m",
+        "spark.log.level": "ERROR",
+    }
+    if master.startswith("local"):
+        own |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    else:
+        own["spark.submit.pyFiles"] = str(package_zip())
+    for key, value in {**own, **dict(settings.spark.conf)}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def package_zip() -> Path:
+    """Twinshore's own package as a file that Spark ships to executors."""
+    root = Path(twinshore.__file__).parent
+    found = Path(mkdtemp(prefix="twinshore-")) / "twinshore.zip"
+    with zipfile.ZipFile(found, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(root.rglob("*.py")):
+            archive.write(path, path.relative_to(root.parent))
+    return found
+
+
+def run_tide(context: SparkContext, order: str, name: str) -> str:
+    """One single-task job; returns when the tide has ended, raises when its task died."""
+    from twinshore.mirror.tide import carry
+
+    context.setLocalProperty("spark.scheduler.pool", "tides")
+    context.setJobGroup(name, name, interruptOnCancel=False)
+    ended = context.parallelize([order], 1).mapPartitions(carry).collect()
+    return str(ended[0]) if ended else "nothing"

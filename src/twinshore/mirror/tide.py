@@ -1,0 +1,15 @@
+"""What runs inside Spark: one task, one lane, one tide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+
+def carry(orders: Iterable[str]) -> Iterator[str]:
+    """The body of a tide's only task. Yields the sentence that says how each tide ended."""
+    # Imported here: the driver ships this function without loading the pump.
+    from twinshore.mirror.orders import TideOrder
+    from twinshore.mirror.pump import Pump
+
+    for text in orders:
+        yield Pump(TideOrder.from_json(text)).run()

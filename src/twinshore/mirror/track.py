@@ -1,0 +1,177 @@
+"""One partition on its way: where it is fetched, sent and acknowledged, and the phase it is in.
+
+    look -> looking -> running -> settling -> (held) -> look ...        any -> stopped
+
+`settling` waits for answers still on their way after one was wrong; only then is the twin looked at again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from twinshore.fleet import NamedPartition
+from twinshore.mirror.cutting import Halt, Parcel, Stamp
+from twinshore.mirror.orders import Carried, Handover, TrackOrder
+
+Producers = list[tuple[int, int, int, int, int, int]]
+
+
+class Noted(NamedTuple):
+    """One fetch of a partition: offsets [begin, end), its source batches and their producers."""
+
+    begin: int
+    end: int
+    size: int
+    batches: int
+    seen_ms: int
+    producers: Producers
+
+
+class Phase(StrEnum):
+    LOOK = "look"
+    LOOKING = "looking"
+    RUNNING = "running"
+    SETTLING = "settling"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Who leads the partition on both sides; node -1 while nobody does."""
+
+    source: int = -1
+    source_epoch: int = -1
+    target: int = -1
+
+
+@dataclass(slots=True, eq=False)
+class Track:
+    """Mutable, owned by one lane. Offsets: acked <= sent <= fetched; parcels waiting lie in [sent, fetched)."""
+
+    order: TrackOrder
+    stamp: Stamp
+    source_key: tuple[bytes, int]
+    target_id: bytes
+    phase: Phase = Phase.LOOK
+    route: Route = Route()
+    retry_at_s: float = 0.0
+    failures: int = 0
+    fetched: int = 0
+    asked: int = -1
+    sent: int = 0
+    acked: int = 0
+    write_from: int = 0
+    in_flight: int = 0
+    leader_epoch: int = -1
+    armed_until_ms: int = 0
+    partition_bytes_max: int = 0
+    source_end: int = 0
+    source_start: int = 0
+    waiting: deque[tuple[Parcel, Hold | None]] = field(default_factory=deque)
+    # What came before this still crosses; then the partition stops for it.
+    halt_after: Halt | None = None
+    # A forgotten producer id: the end must be found unchanged by a second look.
+    end_seen: int = -1
+    # Fetched, told once acknowledged.
+    noted: deque[Noted] = field(default_factory=deque)
+    told_to: int = 0
+    told_end: int = -1
+    last_ms: int = 0
+
+    @property
+    def named(self) -> NamedPartition:
+        return NamedPartition(self.order.topic, self.order.partition)
+
+    def begin(self, position: int, *, armed_until_ms: int, leader_epoch: int, source_start: int = 0) -> None:
+        """The twin ends at `position`: fetch from there, or from the last account when that lies behind, so that what
+        crossed unaccounted is read and told, not sent."""
+        self.phase = Phase.RUNNING
+        self.write_from = position
+        self.fetched = self.sent = self.acked = min(position, max(self.told_to, source_start))
+        self.armed_until_ms, self.leader_epoch = armed_until_ms, leader_epoch
+
+    def drop_waiting(self) -> None:
+        """Forget what was fetched and not sent; it will be fetched again."""
+        for _, hold in self.waiting:
+            if hold:
+                hold.uses -= 1
+        self.waiting.clear()
+
+    def settle(self, retry_at_s: float) -> None:
+        """An answer was wrong or missing: stop sending, look at the twin again once all answers are in."""
+        self.drop_waiting()
+        self.noted.clear()
+        self.halt_after = None
+        self.end_seen = -1
+        self.phase = Phase.SETTLING if self.in_flight else Phase.LOOK
+        self.retry_at_s = max(self.retry_at_s, retry_at_s)
+
+    def set_back(self) -> None:
+        """A slow target: let go of the buffers and fetch these offsets again later."""
+        self.drop_waiting()
+        self.halt_after = None
+        self.fetched = self.sent
+        while self.noted and self.noted[-1].end > self.sent:
+            entry = self.noted.pop()
+            if entry.begin < self.sent:
+                producers = [seen for seen in entry.producers if seen[4] < self.sent]
+                self.noted.append(entry._replace(end=self.sent, producers=producers))
+
+    def account(self) -> Carried | None:
+        """What was acknowledged since the last account; None when nothing was."""
+        if self.acked <= self.told_to:
+            return self._source_moved()
+        producers: Producers = []
+        size = batches = first_ms = 0
+        while self.noted and self.noted[0].end <= self.acked:
+            entry = self.noted.popleft()
+            producers.extend(entry.producers)
+            size, batches, first_ms = size + entry.size, batches + entry.batches, first_ms or entry.seen_ms
+        if not batches:
+            return self._source_moved()
+        topic, partition = self.order.topic, self.order.partition
+        begin, end = self.told_to, self.acked
+        if self.noted and self.noted[0].begin < end:
+            end = self.noted[0].begin
+        self.told_to, self.told_end = end, self.source_end
+        return Carried(
+            topic,
+            partition,
+            begin,
+            end,
+            end - begin,
+            size,
+            batches,
+            self.source_end,
+            self.source_start,
+            first_ms,
+            self.last_ms,
+            tuple(producers),
+        )
+
+    def _source_moved(self) -> Carried | None:
+        """Nothing crossed; the source may have grown nevertheless, and then we lag."""
+        if self.source_end == self.told_end or self.acked < self.told_to:
+            return None
+        self.told_end = self.source_end
+        order, at = self.order, self.told_to
+        span = (at, at, 0, 0, 0, self.source_end, self.source_start, self.last_ms, self.last_ms)
+        return Carried(order.topic, order.partition, *span)
+
+    def handover(self) -> Handover | None:
+        """For the next pump, if this one knows for certain where the twin ends."""
+        if self.phase is not Phase.RUNNING or self.in_flight or self.acked < self.write_from:
+            return None
+        order = self.order
+        return Handover(order.topic, order.partition, self.acked, self.leader_epoch, self.armed_until_ms)
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """A receive buffer and how many parcels still point into it; free at zero."""
+
+    buffer: bytearray
+    uses: int = 0

@@ -1,0 +1,54 @@
+"""Makes the target as the plan wants it: twins created, grown, settled; then their partitions may be carried."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from twinshore.fleet import KafkaError
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.errors import Code
+from twinshore.mirror.plan import Create, Grow, Settle, Step
+
+APPEAR_S_MAX = 15.0
+POLL_S = 0.05
+
+
+def apply(target: KafkaCluster, steps: Iterable[Step]) -> list[str]:
+    """Does what changes the target; returns a sentence for each change. Doing it twice does no harm."""
+    done = []
+    for step in steps:
+        match step:
+            case Create(topic, partitions, replication, settings):
+                try:
+                    target.admin.create_topic(
+                        topic, partitions=partitions, replication_factor=replication, settings=dict(settings)
+                    )
+                except KafkaError as error:
+                    if error.code != Code.TOPIC_ALREADY_EXISTS:
+                        raise
+                _appear(target, topic, partitions)
+                done.append(f"created twin {topic} with {partitions} partitions, {replication} copies")
+            case Grow(topic, partitions):
+                target.admin.create_partitions(topic, partitions)
+                _appear(target, topic, partitions)
+                done.append(f"grew twin {topic} to {partitions} partitions")
+            case Settle(topic, settings):
+                target.admin.alter_topic_settings(topic, dict(settings))
+                done.append(f"settled twin {topic}: {', '.join(f'{name}={value}' for name, value in settings)}")
+            case _:
+                pass
+    return done
+
+
+def _appear(target: KafkaCluster, topic: str, partitions: int) -> None:
+    """A topic that was just made is not known everywhere at once."""
+    deadline = time.monotonic() + APPEAR_S_MAX
+    while True:
+        seen = target.metadata([topic], refresh=True).topics.get(topic)
+        led = seen and not seen.error and all(partition.leader >= 0 for partition in seen.partitions)
+        if seen and led and len(seen.partitions) >= partitions:
+            return
+        if time.monotonic() > deadline:
+            raise KafkaError(f"{target.name}: topic {topic} has no leaders {APPEAR_S_MAX:.0f} s after it was made")
+        time.sleep(POLL_S)
