@@ -82,7 +82,9 @@ def _driver_url(text: str) -> URL:
     if kind == "sqlite" and url.database in (None, "", ":memory:"):
         raise ConfigError("a store in memory forgets all", hint="name a file: sqlite:///twinshore.db")
     if kind != "sqlite" and not url.database:
-        raise ConfigError(f"the store's URL {url.render_as_string()} names no database")
+        raise ConfigError(
+            f"the store's URL {url.render_as_string()} names no database", hint="write it after the host: /name"
+        )
     return url.set(drivername=DRIVERS[kind])
 
 

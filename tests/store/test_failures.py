@@ -1,0 +1,169 @@
+"""A database that cannot be had, or has no room, is told in one sentence; nothing is left half-done."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, event
+from sqlalchemy.engine import make_url
+
+from twinshore.fleet import ConfigError, Secret, StoreError, TwinshoreError
+from twinshore.store import Receipt, Store, open_store
+
+LINK = "east->west"
+
+
+HOLD = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute('BEGIN IMMEDIATE')
+print('held', flush=True)
+sys.stdin.read()
+"""
+
+
+def crowd(turn: int) -> list[Receipt]:
+    return [Receipt(LINK, f"topic-{index}", turn, 0, 10, 10, 100, 1, 10, 0, 1) for index in range(200)]
+
+
+def failure(url: str, password: Secret | None = None) -> TwinshoreError:
+    with pytest.raises(TwinshoreError) as caught:
+        open_store(url, password)
+    assert caught.value.hint
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("nonsense", "the store's URL is not one"),
+        ("oracle://h/d", "no such kind of store 'oracle'"),
+        ("postgresql+psycopg2://h/d", "no such kind of store 'postgresql+psycopg2'"),
+        ("sqlite://", "a store in memory forgets all"),
+        ("sqlite:///:memory:", "a store in memory forgets all"),
+        ("postgresql://u:hush@h", "names no database"),
+    ],
+)
+def test_a_url_that_names_no_store(url: str, sentence: str) -> None:
+    error = failure(url)
+    assert isinstance(error, ConfigError)
+    assert sentence in error.message
+    assert "hush" not in str(error)
+
+
+def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
+    error = failure(f"sqlite:///{tmp_path}/nowhere/store.db")
+    assert error.message == f"the store {tmp_path}/nowhere/store.db: its folder does not exist"
+
+
+def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+    file = tmp_path / "store.db"
+    file.write_bytes(b"not a database at all, but a letter\n" * 200)
+    error = failure(f"sqlite:///{file}")
+    assert error.message.startswith(f"the store {file} is not a whole SQLite database")
+    assert file.read_bytes() == b"not a database at all, but a letter\n" * 200
+
+
+def test_a_file_another_process_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("twinshore.store.engine.WAIT_S", 0.01)
+    url = f"sqlite:///{tmp_path}/store.db"
+    with open_store(url) as store:
+        hold = (
+            "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None); c.execute('BEGIN IMMEDIATE')"
+        )
+        wait = "; print('held', flush=True); sys.stdin.read()"
+        holder = subprocess.Popen(
+            [sys.executable, "-c", hold + wait, str(tmp_path / "store.db")], stdin=-1, stdout=-1, text=True
+        )
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(StoreError, match="is held by another process"):
+            store.record_receipts(crowd(0))
+        holder.communicate()
+        store.record_receipts(crowd(0))
+
+
+def test_a_server_that_is_not_there() -> None:
+    error = failure("postgresql://somebody@127.0.0.1:1/nothing", Secret())
+    assert error.message.startswith("the store postgresql://127.0.0.1:1/nothing cannot be used: ")
+    assert failure("mysql://somebody@127.0.0.1:1/nothing").message.startswith("the store mysql://127.0.0.1:1/nothing")
+
+
+@pytest.mark.parametrize(("kind", "said"), [("postgres", '"nowhere" does not exist'), ("mariadb", "no such database")])
+def test_a_database_that_is_not_there(kind: str, said: str, request: pytest.FixtureRequest) -> None:
+    url = make_url(request.getfixturevalue(kind).url).set(database="nowhere")
+    assert said in failure(url.render_as_string(hide_password=False)).message
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """SQLite as it behaves on a full disk: its file may not grow past some pages."""
+
+    def limit(connection: Any, _record: Any) -> None:
+        connection.execute("PRAGMA max_page_count=40")
+
+    event.listen(Engine, "connect", limit)
+    try:
+        yield
+    finally:
+        event.remove(Engine, "connect", limit)
+
+
+def fill(store: Store) -> tuple[int, StoreError]:
+    for turn in range(100):
+        try:
+            store.record_receipts(crowd(turn))
+        except StoreError as error:
+            return turn, error
+    raise AssertionError("the disk was never full")
+
+
+def test_a_full_disk_names_place_and_remedy_and_leaves_nothing_half_done(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    with full_disk(), open_store(url) as store:
+        turns, error = fill(store)
+        assert f"the store {tmp_path}/store.db has no space left (" in error.message
+        assert f"free space under {tmp_path}" in error.hint
+        assert len(store.positions(LINK)) == turns * 200
+    with open_store(url) as store:
+        assert len(store.positions(LINK)) == turns * 200
+        store.record_receipts(crowd(turns))
+        assert len(store.positions(LINK)) == turns * 200 + 200
+
+
+FILL_UNDER_QUOTA = """
+import resource, sys
+from twinshore.store import Receipt, open_store
+store = open_store(sys.argv[1])
+store.record_receipts([Receipt('l', 't', 0, 0, 10, 10, 100, 1, 10, 0, 1)])
+resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+turn = 0
+while turn < 1000:
+    try:
+        store.record_receipts([Receipt('l', f't{part}', turn, 0, 9, 9, 9, 1, 9, 0, 1) for part in range(100)])
+    except Exception as error:
+        print(type(error).__name__, turn, error)
+        break
+    turn += 1
+"""
+
+
+def test_a_quota_is_told_as_well_and_what_was_recorded_stays(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    run = subprocess.run(
+        [sys.executable, "-c", FILL_UNDER_QUOTA, url], capture_output=True, text=True, check=True, timeout=120
+    )
+    kind, turn, sentence = run.stdout.split(" ", 2)
+    assert kind == "StoreError"
+    assert f"the store {tmp_path}/store.db cannot be written" in sentence
+    assert "space, quota, health" in sentence
+    with open_store(url) as store:
+        assert len(store.positions("l")) == 1 + int(turn) * 100
+        store.record_receipts(crowd(0))
+        assert len(store.positions(LINK)) == 200

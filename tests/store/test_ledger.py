@@ -1,0 +1,83 @@
+"""The ledger on every database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from twinshore.fleet import StoreError
+from twinshore.store import Incident, IncidentKind, LedgerRow, Store, open_store
+
+GAP = Incident(
+    "east->west", "orders", 3, IncidentKind.RETENTION_GAP, 100, 250, "stop", "offsets 100 to 249 are gone 🌊"
+)
+
+
+def test_an_incident_is_open_once(store: Store) -> None:
+    row = store.add_incident(GAP, now_ms=5)
+    assert row == LedgerRow(row.id, GAP, 5, None)
+    assert store.add_incident(replace(GAP, sentence="said otherwise"), now_ms=9) == row
+    assert store.incidents("east->west") == (row,)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(GAP, partition=4),
+        replace(GAP, topic="Orders"),
+        replace(GAP, from_offset=101),
+        replace(GAP, kind=IncidentKind.TRUNCATION),
+        replace(GAP, link="north->west"),
+    ],
+)
+def test_another_place_or_kind_is_another_incident(store: Store, other: Incident) -> None:
+    assert store.add_incident(GAP, now_ms=1).id != store.add_incident(other, now_ms=1).id
+    assert [row.incident for row in store.incidents()] == [GAP, other]
+
+
+def test_after_it_was_closed_it_may_come_again(store: Store) -> None:
+    first = store.add_incident(GAP, now_ms=5)
+    assert store.close_incident(first.id, now_ms=7)
+    assert not store.close_incident(first.id, now_ms=8)
+    second = store.add_incident(GAP, now_ms=9)
+    assert second.id != first.id
+    assert store.incidents("east->west") == (replace(first, closed_ms=7), second)
+    assert store.incidents("east->west", open_only=True) == (second,)
+    assert store.incidents("west->east") == ()
+
+
+def test_every_kind_is_kept(store: Store) -> None:
+    rows = [store.add_incident(replace(GAP, kind=kind), now_ms=1) for kind in IncidentKind]
+    assert store.incidents() == tuple(rows)
+    assert [row.incident.kind for row in rows] == list(IncidentKind)
+
+
+def test_many_who_see_it_at_once_open_one_row(open_another: Callable[[], Store]) -> None:
+    stores = [open_another() for _ in range(4)]
+    start = Barrier(4)
+
+    def add(index: int) -> int:
+        start.wait()
+        return stores[index].add_incident(GAP, now_ms=index).id
+
+    with ThreadPoolExecutor(4) as pool:
+        assert len(set(pool.map(add, range(4)))) == 1
+    assert len(stores[0].incidents()) == 1
+
+
+def test_a_row_somebody_else_wrote_is_named(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    with open_store(url) as store:
+        row = store.add_incident(GAP, now_ms=1)
+        engine = create_engine(url)
+        with engine.begin() as connection:
+            connection.execute(text("UPDATE incidents SET kind = 'fire'"))
+        engine.dispose()
+        with pytest.raises(StoreError, match=f"table incidents, row {row.id}: no such kind 'fire'"):
+            store.incidents()

@@ -1,0 +1,83 @@
+"""What belongs to a link, on every database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from threading import Barrier
+
+from twinshore.store import LinkIdentity, LinkStatus, Store, TwinRow
+
+IDENTITY = LinkIdentity("east->west", 2**40, 3, "source-cluster", "target-cluster")
+
+
+def twin(topic: str, partition: int, anchor_offset: int = 0) -> TwinRow:
+    return TwinRow("east->west", topic, partition, "aa" * 16, "bb" * 16, anchor_offset, 2**31 - 1, 1_700_000_000_000)
+
+
+def test_a_link_keeps_whom_it_writes_as(store: Store) -> None:
+    assert store.link_identity("east->west") is None
+    assert store.save_link_identity(IDENTITY) == IDENTITY
+    assert store.link_identity("east->west") == IDENTITY
+    assert store.save_link_identity(replace(IDENTITY, producer_id=7)) == IDENTITY
+    assert store.link_identity("east->West") is None
+
+
+def test_two_mirrors_that_start_at_once_write_as_one(open_another: Callable[[], Store]) -> None:
+    stores = [open_another() for _ in range(4)]
+    start = Barrier(4)
+
+    def save(index: int) -> LinkIdentity:
+        start.wait()
+        return stores[index].save_link_identity(replace(IDENTITY, producer_id=index))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert len(set(pool.map(save, range(4)))) == 1
+
+
+def test_an_identity_is_replaced_only_as_it_was_seen(store: Store) -> None:
+    store.save_link_identity(IDENTITY)
+    newer = replace(IDENTITY, producer_epoch=4)
+    assert store.replace_link_identity(IDENTITY, newer)
+    assert not store.replace_link_identity(IDENTITY, replace(IDENTITY, producer_epoch=5))
+    assert store.link_identity("east->west") == newer
+
+
+def test_twins_are_kept_as_first_saved(store: Store) -> None:
+    first = [twin("orders", 1), twin("orders", 0), twin("Orders", 0)]
+    assert store.save_twins(first) == tuple(first)
+    again = store.save_twins([twin("orders", 0, 99), twin("bills", 0)])
+    assert again == (twin("orders", 0), twin("bills", 0))
+    assert set(store.twins("east->west")) == {*first, twin("bills", 0)}
+    assert store.twins("west->east") == ()
+    assert store.save_twins([]) == ()
+
+
+def test_a_twin_is_replaced_only_as_it_was_seen(store: Store) -> None:
+    store.save_twins([twin("orders", 0), twin("orders", 1)])
+    assert store.replace_twin(twin("orders", 0), twin("orders", 0, 5))
+    assert not store.replace_twin(twin("orders", 0), twin("orders", 0, 6))
+    assert store.twins("east->west") == (twin("orders", 0, 5), twin("orders", 1))
+
+
+def test_two_mirrors_that_save_twins_at_once_agree(open_another: Callable[[], Store]) -> None:
+    stores = [open_another(), open_another()]
+    start = Barrier(2)
+
+    def save(index: int) -> tuple[TwinRow, ...]:
+        start.wait()
+        return stores[index].save_twins([twin("orders", partition, index) for partition in range(40)])
+
+    with ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(save, range(2))
+    assert one == other == stores[0].twins("east->west")
+
+
+def test_the_last_word_on_each_link_stands(store: Store) -> None:
+    first = LinkStatus("east->west", "host 1", "running", "🌊 carries 3 partitions", 5)
+    last = replace(first, updated_ms=6, lanes=2, partitions=3, records_per_s=1.5, lag_records=9, p50_ms=1.25)
+    other = replace(first, link="west->east")
+    for status in (first, other, last):
+        store.save_link_status(status)
+    assert store.link_statuses() == (last, other)

@@ -1,0 +1,105 @@
+"""How receipts add up, for any sequence of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twinshore.store import PartitionState, Position, Receipt, SourceBatch, SourceProducer
+from twinshore.store.receipt_rules import (
+    CLOSED_ROWS_FRESH,
+    ROLL_MS,
+    Progress,
+    advance,
+    last_offset,
+    later_batches,
+    refusal,
+    thinned,
+)
+
+
+def carried(from_offset: int, to_offset: int, at_ms: int = 0) -> Receipt:
+    count = to_offset - from_offset
+    return Receipt("e->w", "t", 0, from_offset, to_offset, count, count * 10, 1, to_offset + 5, at_ms, at_ms + 1, 5)
+
+
+def at(start: int, end: int) -> Position:
+    return Position("e->w", "t", 0, start, end, 0, 0, 0, end, 0, PartitionState.FLOWING, 0, 0)
+
+
+def test_what_follows_and_what_does_not() -> None:
+    position = at(10, 20)
+    assert refusal(position, carried(20, 30)) is None
+    assert refusal(position, carried(20, 20)) is None
+    assert refusal(position, carried(10, 20)) is None
+    assert refusal(position, carried(12, 15)) is None
+    assert refusal(position, carried(21, 30)) == "leaves a gap from 20"
+    assert refusal(position, carried(21, 21)) == "leaves a gap from 20"
+    assert refusal(position, carried(19, 21)) == "overlaps what is receipted up to 20"
+    assert refusal(position, carried(9, 15)) == "begins before 10, where this twin's receipts begin"
+    assert refusal(position, carried(20, 19)) == "is not a range"
+    assert refusal(position, carried(-1, 15)) == "is not a range"
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 2 * ROLL_MS), st.booleans()), max_size=60))
+def test_nothing_is_lost_or_counted_twice(parts: list[tuple[int, int, bool]]) -> None:
+    progress = Progress(1, at(0, 0), None, 0, 0)
+    rows: list[Receipt] = []
+    end = now_ms = 0
+    for count, passed_ms, repeat in parts:
+        now_ms += passed_ms
+        receipt = carried(end, end + count, now_ms)
+        end += count
+        for _ in range(1 + repeat):
+            assert refusal(progress.position, receipt) is None
+            step = advance(progress, receipt)
+            assert step.progress.position.to_offset >= progress.position.to_offset
+            progress = step.progress
+            rows += [step.closed] if step.closed else []
+    assert progress.closed_rows == len(rows)
+    rows += [progress.open] if progress.open else []
+    assert progress.position.to_offset == progress.position.records == end
+    assert [row.from_offset for row in rows] == ([0] + [row.to_offset for row in rows])[: len(rows)]
+    assert sum(row.records for row in rows) == end
+    assert all(row.last_ms - row.first_ms <= ROLL_MS + 1 for row in rows)
+
+
+def test_a_receipt_without_records_says_only_how_far_the_source_is() -> None:
+    progress = Progress(1, at(0, 7), None, 0, 0)
+    step = advance(progress, replace(carried(7, 7), batches=0, source_end=99, lag_records=92, last_ms=5))
+    assert step.progress.position == replace(at(0, 7), source_end=99, lag_records=92, last_ms=5)
+    assert (step.progress.open, step.closed, step.fresh) == (None, None, False)
+
+
+@given(st.integers(0, 300))
+def test_thinning_halves_the_old_and_keeps_the_sums(count: int) -> None:
+    rows = [carried(index * 10, index * 10 + 10, index) for index in range(count)]
+    thin = thinned(rows)
+    old = max(0, count - CLOSED_ROWS_FRESH)
+    assert len(thin) == count - old // 2
+    assert thin[len(thin) - min(count, CLOSED_ROWS_FRESH) :] == rows[old:]
+    assert sum(row.records for row in thin) == count * 10
+    assert [row.from_offset for row in thin[1:]] == [row.to_offset for row in thin[:-1]]
+
+
+def batches(*offsets: int) -> tuple[SourceBatch, ...]:
+    return tuple(SourceBatch(offset, offset + 4, offset, offset) for offset in offsets)
+
+
+def test_the_last_five_batches_of_a_producer_stay() -> None:
+    known = SourceProducer(1, 0, batches(0, 10, 20, 30))
+    assert later_batches(known, SourceProducer(1, 0, batches(40, 50))).batches == batches(10, 20, 30, 40, 50)
+    assert later_batches(known, SourceProducer(1, 0, batches(20, 30, 40))).batches == batches(0, 10, 20, 30, 40)
+    assert later_batches(None, SourceProducer(1, 0, batches(*range(0, 80, 10)))).batches == batches(30, 40, 50, 60, 70)
+
+
+def test_a_new_epoch_begins_anew() -> None:
+    known = SourceProducer(1, 0, batches(0, 10))
+    assert later_batches(known, SourceProducer(1, 1, batches(20))) == SourceProducer(1, 1, batches(20))
+
+
+def test_the_last_offset_where_sequences_wrap() -> None:
+    wrapped = SourceBatch(base_sequence=2**31 - 2, last_sequence=1, base_offset=100, timestamp=0)
+    assert last_offset(SourceProducer(1, 0, (wrapped,))) == 103

@@ -1,0 +1,226 @@
+"""Receipts on every database: what follows, what repeats, what is refused, and that nothing grows without bound."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+
+from twinshore.store import (
+    PartitionState,
+    Position,
+    Receipt,
+    ReceiptsRefusedError,
+    SourceBatch,
+    SourceProducer,
+    Store,
+    open_store,
+)
+from twinshore.store.receipt_rules import CLOSED_ROWS_MAX, PRODUCER_AGE_MS, PRODUCERS_MAX, PRODUCERS_SLACK, ROLL_MS
+
+LINK = "east->west"
+
+
+def carried(from_offset: int, to_offset: int, *, topic: str = "orders", partition: int = 0, at_ms: int = 0) -> Receipt:
+    count = to_offset - from_offset
+    end = to_offset + 5
+    return Receipt(LINK, topic, partition, from_offset, to_offset, count, count * 10, 1, end, at_ms, at_ms + 1, 5)
+
+
+def by(producer_id: int, *offsets: int, epoch: int = 0) -> SourceProducer:
+    return SourceProducer(producer_id, epoch, tuple(SourceBatch(one, one + 4, one, one) for one in offsets))
+
+
+def test_receipts_add_up_to_a_position(store: Store) -> None:
+    assert store.positions(LINK) == ()
+    store.record_receipts([carried(0, 10, at_ms=100)])
+    store.record_receipts([carried(10, 25, at_ms=200), carried(0, 3, partition=1), carried(0, 4, topic="Orders")])
+    first = Position(LINK, "orders", 0, 0, 25, 25, 250, 2, 30, 5, PartitionState.FLOWING, 100, 201)
+    assert store.positions(LINK)[-2] == first
+    assert [(one.topic, one.partition, one.to_offset) for one in store.positions(LINK)] == [
+        ("Orders", 0, 4),
+        ("orders", 0, 25),
+        ("orders", 1, 3),
+    ]
+    assert store.receipts(LINK, "orders", 0) == (Receipt(LINK, "orders", 0, 0, 25, 25, 250, 2, 30, 100, 201, 5),)
+    assert store.positions("west->east") == ()
+    assert store.receipts(LINK, "bills", 0) == ()
+
+
+def test_nothing_to_record_is_nothing(store: Store) -> None:
+    store.record_receipts([])
+    assert store.positions(LINK) == ()
+
+
+def test_a_twin_may_begin_anywhere_and_offsets_pass_every_32_bit_border(store: Store) -> None:
+    store.record_receipts([carried(2**31 - 5, 2**31 + 5), carried(2**31 + 5, 2**40)])
+    position = store.positions(LINK)[0]
+    assert (position.start_offset, position.to_offset, position.records) == (2**31 - 5, 2**40, 2**40 - 2**31 + 5)
+
+
+def test_several_receipts_of_one_partition_in_one_call_in_any_order(store: Store) -> None:
+    store.record_receipts([carried(10, 20), carried(20, 20), carried(0, 10)])
+    assert store.positions(LINK)[0].to_offset == 20
+
+
+def test_a_receipt_that_comes_again_changes_nothing(store: Store) -> None:
+    once = [replace(carried(0, 10), source_producers=(by(7, 0, 5),))]
+    store.record_receipts(once)
+    store.record_receipts([carried(10, 20)])
+    before = (store.positions(LINK), store.receipts(LINK, "orders", 0), store.source_producers(LINK, "orders", 0))
+    store.record_receipts(once)
+    store.record_receipts([carried(3, 20, at_ms=999), carried(5, 5)])
+    after = (store.positions(LINK), store.receipts(LINK, "orders", 0), store.source_producers(LINK, "orders", 0))
+    assert after == before
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (carried(11, 20), r"east->west orders-0 \[11, 20\) leaves a gap from 10"),
+        (carried(9, 20), r"east->west orders-0 \[9, 20\) overlaps what is receipted up to 10"),
+        (carried(2, 9), r"east->west orders-0 \[2, 9\) begins before 5"),
+        (carried(10, 9), r"east->west orders-0 \[10, 9\) is not a range"),
+    ],
+)
+def test_what_does_not_follow_is_refused_and_nothing_recorded(store: Store, wrong: Receipt, reason: str) -> None:
+    store.record_receipts([carried(5, 10)])
+    before = store.positions(LINK)
+    with pytest.raises(ReceiptsRefusedError, match=reason) as caught:
+        store.record_receipts([carried(0, 7, topic="bills"), replace(wrong, source_producers=(by(1, 9),))])
+    assert [(one.receipt.from_offset, one.position_offset) for one in caught.value.refused] == [(wrong.from_offset, 10)]
+    assert store.positions(LINK) == before
+    assert store.source_producers(LINK, "orders", 0) == ()
+    assert pickle.loads(pickle.dumps(caught.value)).refused == caught.value.refused
+
+
+def test_an_idle_partition_still_learns_how_far_the_source_is(store: Store) -> None:
+    store.record_receipts([carried(0, 10)])
+    store.record_receipts([replace(carried(10, 10, at_ms=500), source_end=77, lag_records=67, batches=0)])
+    position = store.positions(LINK)[0]
+    assert (position.to_offset, position.source_end, position.lag_records, position.last_ms) == (10, 77, 67, 501)
+    assert store.receipts(LINK, "orders", 0)[0].last_ms == 1
+
+
+def test_a_partition_is_marked_stopped_and_stays_so(store: Store) -> None:
+    assert not store.set_partition_state(LINK, "orders", 0, PartitionState.STOPPED)
+    store.record_receipts([carried(0, 10)])
+    assert store.set_partition_state(LINK, "orders", 0, PartitionState.STOPPED)
+    store.record_receipts([carried(10, 20)])
+    assert store.positions(LINK)[0].state is PartitionState.STOPPED
+
+
+def test_receipts_are_rolled_up_and_bounded(store: Store) -> None:
+    rounds = CLOSED_ROWS_MAX + 60
+    for index in range(rounds):
+        store.record_receipts([carried(index * 10, index * 10 + 10, at_ms=index * (ROLL_MS + 1))])
+    rows = store.receipts(LINK, "orders", 0, limit=10_000)
+    assert len(rows) < CLOSED_ROWS_MAX + 32
+    assert rows[0].to_offset == rounds * 10
+    assert rows[-1].from_offset == 0
+    assert all(newer.from_offset == older.to_offset for newer, older in pairwise(rows))
+    assert sum(row.records for row in rows) == store.positions(LINK)[0].records == rounds * 10
+    assert store.receipts(LINK, "orders", 0, limit=3) == rows[:3]
+
+
+def test_the_last_five_batches_of_each_producer(store: Store) -> None:
+    store.record_receipts([replace(carried(0, 20), source_producers=(by(7, 0, 5, 10), by(8, 15)))])
+    store.record_receipts([replace(carried(20, 40), source_producers=(by(7, 20, 25, 30), by(9, 35)))])
+    assert store.source_producers(LINK, "orders", 0) == (by(9, 35), by(7, 5, 10, 20, 25, 30), by(8, 15))
+    store.record_receipts([replace(carried(40, 45), source_producers=(by(7, 40, epoch=1),))])
+    assert store.source_producers(LINK, "orders", 0)[0] == by(7, 40, epoch=1)
+    assert store.source_producers(LINK, "orders", 1) == ()
+
+
+def test_the_producers_of_two_receipts_in_one_call(store: Store) -> None:
+    store.record_receipts(
+        [
+            replace(carried(20, 40), source_producers=(by(7, 20, 25, 30, 35),)),
+            replace(carried(0, 20), source_producers=(by(7, 0, 5), by(8, 10))),
+        ]
+    )
+    assert store.source_producers(LINK, "orders", 0) == (by(7, 5, 20, 25, 30, 35), by(8, 10))
+
+
+def test_producers_are_bounded_by_number(store: Store) -> None:
+    step = PRODUCERS_MAX // 2
+    for index in range(5):
+        low = index * step
+        crowd = tuple(by(producer, producer * 10) for producer in range(low, low + step))
+        store.record_receipts([replace(carried(low * 10, (low + step) * 10), source_producers=crowd)])
+        kept = store.source_producers(LINK, "orders", 0)
+        assert len(kept) <= PRODUCERS_MAX + PRODUCERS_SLACK
+        newest = [one.producer_id for one in kept[:PRODUCERS_MAX]]
+        assert newest == list(range(low + step - 1, max(-1, low + step - 1 - PRODUCERS_MAX), -1))
+
+
+def test_producers_are_bounded_by_age(store: Store) -> None:
+    store.record_receipts([replace(carried(0, 10), source_producers=(by(7, 0), by(8, 5)))])
+    pace_ms = PRODUCER_AGE_MS // 60
+    for index in range(1, CLOSED_ROWS_MAX + 60):
+        receipt = carried(index * 10, index * 10 + 10, at_ms=index * pace_ms)
+        store.record_receipts([replace(receipt, source_producers=(by(8, index * 10),))])
+    assert [one.producer_id for one in store.source_producers(LINK, "orders", 0)] == [8]
+
+
+def test_writers_of_different_partitions_do_not_hinder_each_other(open_another: Callable[[], Store]) -> None:
+    stores = [open_another() for _ in range(4)]
+    start = Barrier(4)
+
+    def write(index: int) -> None:
+        start.wait()
+        for turn in range(5):
+            stores[index].record_receipts(
+                [carried(turn * 10, turn * 10 + 10, partition=index + 4 * part) for part in range(25)]
+            )
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    assert [one.to_offset for one in stores[0].positions(LINK)] == [50] * 100
+
+
+def test_two_who_write_the_same_partition_never_count_a_record_twice(open_another: Callable[[], Store]) -> None:
+    stores = [open_another() for _ in range(3)]
+    start = Barrier(3)
+
+    def write(index: int) -> int:
+        refused = 0
+        start.wait()
+        for turn in range(20):
+            size = 10 + index
+            try:
+                stores[index].record_receipts([carried(turn * size, turn * size + size)])
+            except ReceiptsRefusedError:
+                refused += 1
+        return refused
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(write, range(3)))
+    position = stores[0].positions(LINK)[0]
+    assert position.records == position.to_offset
+    assert position.to_offset in (200, 220, 240)
+
+
+def test_a_thousand_partitions_in_a_fifth_of_a_second(tmp_path: Path) -> None:
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        best_s = 9.0
+        for turn in range(6):
+            given = [
+                replace(
+                    carried(turn * 100, turn * 100 + 100, topic=f"topic-{index // 20}", partition=index % 20),
+                    source_producers=(by(index, *range(turn * 100, turn * 100 + 100, 20)),),
+                )
+                for index in range(1000)
+            ]
+            began_s = time.perf_counter()
+            store.record_receipts(given)
+            best_s = min(best_s, time.perf_counter() - began_s)
+        assert len(store.positions(LINK)) == 1000
+    assert best_s < 0.2

@@ -1,0 +1,95 @@
+"""The tables come once and whole, whoever opens the store first."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, column, table, text, update
+
+from twinshore.fleet import Secret, StoreError
+from twinshore.store import open_store
+from twinshore.store.engine import Database
+from twinshore.store.migrate import SCHEMA, VERSION_TABLE, bring_up, schema_of, scripts
+from twinshore.store.tables import metadata, twins
+
+OPEN = """
+import sys
+from twinshore.store import open_store
+with open_store(sys.argv[1]) as store:
+    print(store.positions('x'))
+"""
+
+
+def drop_all(database: Database) -> None:
+    def drop(connection: Connection) -> None:
+        metadata.drop_all(connection)
+        connection.execute(text(f"DROP TABLE IF EXISTS {VERSION_TABLE}"))
+
+    database.write(drop)
+
+
+def test_the_code_knows_the_newest_script() -> None:
+    assert ScriptDirectory.from_config(scripts()).get_current_head() == SCHEMA
+
+
+def test_the_scripts_make_the_tables_of_the_code(store_url: str) -> None:
+    database = Database(store_url, Secret())
+    drop_all(database)
+    bring_up(database)
+    options = {"version_table": VERSION_TABLE, "compare_type": True}
+
+    def differences(connection: Connection) -> list[object]:
+        context = MigrationContext.configure(connection, opts=options)
+        return list(compare_metadata(context, metadata))
+
+    assert database.write(differences) == []
+    assert database.read(schema_of) == SCHEMA
+    database.close()
+
+
+def test_a_migration_that_was_killed_half_way_is_ended_by_the_next(store_url: str) -> None:
+    database = Database(store_url, Secret())
+    drop_all(database)
+    database.write(lambda connection: twins.create(connection))
+    database.close()
+    with open_store(store_url) as store:
+        assert store.twins("x") == ()
+        assert store.incidents() == ()
+
+
+def test_processes_that_start_at_once_all_find_the_tables(store_url: str) -> None:
+    database = Database(store_url, Secret())
+    drop_all(database)
+    database.close()
+    started = [
+        subprocess.Popen([sys.executable, "-W", "error", "-c", OPEN, store_url], stdout=-1, stderr=-1, text=True)
+        for _ in range(3)
+    ]
+    assert [process.communicate(timeout=60) for process in started] == [("()\n", "")] * 3
+
+
+def test_a_newer_store_is_left_alone(store_url: str) -> None:
+    open_store(store_url).close()
+    database = Database(store_url, Secret())
+    rename = update(table(VERSION_TABLE, column("version_num")))
+    database.write(lambda connection: connection.execute(rename.values(version_num="9999")))
+    try:
+        with pytest.raises(StoreError, match=r"has schema 9999, which this version does not know") as caught:
+            open_store(store_url)
+        assert "newer" in caught.value.hint
+    finally:
+        database.write(lambda connection: connection.execute(rename.values(version_num=SCHEMA)))
+        database.close()
+
+
+def test_a_folder_with_signs_in_its_name(tmp_path: Path) -> None:
+    folder = tmp_path / "100% süß"
+    folder.mkdir()
+    open_store(f"sqlite:///{folder}/store.db").close()
+    assert (folder / "store.db").stat().st_size > 0
