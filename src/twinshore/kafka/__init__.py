@@ -6,14 +6,18 @@ answers leave as frozen values; whatever a broker or the network refuses leaves 
 remedy. It does not know of links, twins or any other cluster.
 """
 
+from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection, open_connection
 from twinshore.kafka.errors import Code, ErrorKind, describe, kafka_error
+from twinshore.kafka.questions import OffsetKind
 from twinshore.kafka.transport import Transport, dial
 
 __all__ = [
     "Code",
     "Connection",
     "ErrorKind",
+    "KafkaCluster",
+    "OffsetKind",
     "Transport",
     "describe",
     "dial",

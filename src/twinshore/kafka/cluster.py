@@ -30,6 +30,8 @@ from twinshore.wire.batch import BatchHeader
 if TYPE_CHECKING:
     from twinshore.kafka.admin import Admin
 
+__all__ = ["KafkaCluster", "OffsetKind", "ProducerState"]
+
 PATIENCE_S = 30.0
 CALL_S = 10.0
 # A topic that was just created may be unknown to some broker for a moment; one that does not exist stays unknown.
@@ -97,20 +99,32 @@ class KafkaCluster:
 
     def partition_of(self, named: NamedPartition, *, refresh: bool = False) -> PartitionMetadata:
         """The partition's leader, epoch and replicas; KafkaError where it does not exist."""
-        topic = self.metadata([named.topic], refresh=refresh).topics.get(named.topic)
-        code = _absence(topic, named.partition)
-        if topic is None or code:
-            raise kafka_error(code, f"{self.name}: {named}")
-        return topic.partitions[named.partition]
+        stale = refresh
+
+        def attempt() -> PartitionMetadata:
+            nonlocal stale
+            topic = self.metadata([named.topic], refresh=stale).topics.get(named.topic)
+            stale = True
+            code = _absence(topic, named.partition)
+            if topic is None or code:
+                raise kafka_error(code, f"{self.name}: {named}")
+            return topic.partitions[named.partition]
+
+        return self._patiently(f"partition {named}", attempt)
 
     def leader_of(self, named: NamedPartition) -> int:
         """The node that leads the partition; KafkaError (retriable) while none does."""
-        leader = self.partition_of(named).leader
-        if leader == NO_LEADER:
-            leader = self.partition_of(named, refresh=True).leader
-        if leader == NO_LEADER:
-            raise kafka_error(Code.LEADER_NOT_AVAILABLE, f"{self.name}: {named}")
-        return leader
+        stale = False
+
+        def attempt() -> int:
+            nonlocal stale
+            leader = self.partition_of(named, refresh=stale).leader
+            stale = True
+            if leader == NO_LEADER:
+                raise kafka_error(Code.LEADER_NOT_AVAILABLE, f"{self.name}: {named}")
+            return leader
+
+        return self._patiently(f"the leader of {named}", attempt)
 
     def connection_to(self, node_id: int) -> Connection:
         """The shared connection to this broker."""
@@ -163,19 +177,26 @@ class KafkaCluster:
         raise last
 
     def _patiently(self, what: str, attempt: Callable[[], Value]) -> Value:
-        deadline = self._clock() + self._patience_s
+        started = self._clock()
         failures = 0
         while True:
             try:
                 return attempt()
             except KafkaError as error:
                 failures += 1
-                wait_s = delay_s(failures, self._rng)
-                if not error.retriable:
-                    raise
-                if self._clock() + wait_s >= deadline:
-                    raise self._gave_up(what, error) from error
-            self._sleep(wait_s)
+                self._pause(what, error, failures, started)
+
+    def _pause(self, what: str, error: KafkaError, failures: int, started: float) -> None:
+        """Waits before the next attempt; raises when another would not help or comes too late."""
+        if not (error.retriable or error.code in _STALE):
+            raise error
+        wait_s = delay_s(failures, self._rng)
+        late_s = self._clock() + wait_s - started
+        if error.code == Code.UNKNOWN_TOPIC_OR_PARTITION and late_s >= UNKNOWN_TOPIC_S:
+            raise error
+        if late_s >= self._patience_s:
+            raise self._gave_up(what, error) from error
+        self._sleep(wait_s)
 
     def _gave_up(self, what: str, error: KafkaError) -> KafkaError:
         message = (
@@ -194,14 +215,7 @@ class KafkaCluster:
             if not pending:
                 break
             failures += 1
-            wait_s = delay_s(failures, self._rng)
-            late = self._clock() + wait_s - started
-            error = failed[next(iter(pending))]
-            if error.code == Code.UNKNOWN_TOPIC_OR_PARTITION and late >= UNKNOWN_TOPIC_S:
-                raise error
-            if late >= self._patience_s:
-                raise self._gave_up(what, error) from error
-            self._sleep(wait_s)
+            self._pause(what, failed[next(iter(pending))], failures, started)
         return found
 
     def _ask_once(

@@ -1,0 +1,277 @@
+"""What the mirror leans on, shown on real brokers of two Kafka versions. If one breaks, a belt has broken."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.scenarios.raw_writer import RawWriter
+from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.errors import Code
+from twinshore.kafka.questions import OffsetKind
+from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
+from twinshore.wire.batch import TIMESTAMP_APPEND
+from twinshore.wire.fetch import FETCH_KEY, FETCH_VERSION, FetchPartition, encode_fetch, parse_fetch
+from twinshore.wire.produce import PRODUCE_KEY, PRODUCE_VERSION_BY_ID
+from twinshore.wire.records import Record, encode_batch
+
+WEEK_MS = 7 * 24 * 3600 * 1000
+VERSIONS = [KAFKA_NEWEST, KAFKA_3]
+# Swept each second, so that the default of 24 hours can be seen at work.
+SETTINGS = {"producer.id.expiration.check.interval.ms": "1000", "unclean.leader.election.enable": "true"}
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def lab(request: pytest.FixtureRequest) -> Iterator[LabCluster]:
+    with LabCluster("beliefs", version=request.param, brokers=3, heap_mb=256, settings=SETTINGS) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def kafka(lab: LabCluster) -> Iterator[KafkaCluster]:
+    cluster = KafkaCluster(lab.cluster)
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def writer(lab: LabCluster, kafka: KafkaCluster, unique_topic: str) -> RawWriter:
+    lab.create_topic(unique_topic, copies=1)
+    return RawWriter(kafka, unique_topic)
+
+
+def end_of(writer: RawWriter) -> int:
+    return writer.kafka.list_offsets([writer.named], OffsetKind.LOG_END)[writer.named]
+
+
+def state_of(writer: RawWriter) -> tuple[int, int] | None:
+    """Epoch and last sequence that the leader remembers of the writer."""
+    states = writer.kafka.describe_producers([writer.named])[writer.named]
+    return next(((one.epoch, one.last_sequence) for one in states if one.producer_id == writer.producer_id), None)
+
+
+def until(holds: Callable[[], bool], within_s: float = 20.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.05)
+
+
+def test_only_replica_minus_two_is_shown_the_log_end(lab: LabCluster, kafka: KafkaCluster, unique_topic: str) -> None:
+    lab.create_topic(unique_topic, copies=3)
+    writer = RawWriter(kafka, unique_topic)
+    assert writer.write(5, 0).error == 0
+    leader = kafka.leader_of(writer.named)
+    followers = [broker for broker in lab.brokers if broker.node_id != leader]
+    for follower in followers:
+        follower.pause()
+    try:
+        assert writer.write(5, 5, acks=1).error == 0
+        ends = {kind: kafka.list_offsets([writer.named], kind)[writer.named] for kind in OffsetKind}
+        assert ends == {
+            OffsetKind.EARLIEST: 0,
+            OffsetKind.HIGH_WATERMARK: 5,
+            OffsetKind.LAST_STABLE: 5,
+            OffsetKind.LOG_END: 10,
+        }
+        assert state_of(writer) == (0, 9), "DescribeProducers speaks of the log end"
+        assert kafka.read_tail_batch(writer.named, 9) is None
+    finally:
+        for follower in followers:
+            follower.resume()
+    until(lambda: kafka.list_offsets([writer.named], OffsetKind.HIGH_WATERMARK)[writer.named] == 10)
+    tail = kafka.read_tail_batch(writer.named, 9)
+    assert tail is not None
+    assert (tail.base_offset, tail.last_offset, tail.producer_id) == (5, 9, writer.producer_id)
+
+
+def test_a_batch_sent_again_gets_its_old_offset(writer: RawWriter) -> None:
+    for number in range(8):
+        assert writer.write(3, 3 * number).base_offset == 3 * number
+    for number in range(3, 8):
+        again = writer.write(3, 3 * number)
+        assert (again.error, again.base_offset) == (0, 3 * number)
+    assert end_of(writer) == 24
+
+
+def test_the_comparison_is_of_sequences_not_of_content(writer: RawWriter) -> None:
+    assert writer.write(3, 0, value=b"one").base_offset == 0
+    other = writer.write(3, 0, value=b"quite another content", time_ms=1)
+    assert (other.error, other.base_offset) == (0, 0)
+    assert end_of(writer) == 3
+
+
+def test_older_than_five_batches_is_refused_and_nothing_is_written(writer: RawWriter) -> None:
+    for number in range(8):
+        assert writer.write(3, 3 * number).error == 0
+    # Not 46, as the protocol's documents promise: only "out of sequence", as for data that was never written.
+    assert {writer.write(3, 3 * number).error for number in range(3)} == {Code.OUT_OF_ORDER_SEQUENCE_NUMBER}
+    assert end_of(writer) == 24
+
+
+def test_a_gap_an_overlap_or_another_cut_is_out_of_sequence(writer: RawWriter) -> None:
+    assert writer.write(4, 0).error == 0
+    assert writer.write(4, 4).error == 0
+    answers = {
+        "gap": writer.write(2, 9).error,
+        "overlap": writer.write(4, 6).error,
+        "first half of the last": writer.write(2, 4).error,
+        "both in one": writer.write(8, 0).error,
+    }
+    assert set(answers.values()) == {Code.OUT_OF_ORDER_SEQUENCE_NUMBER}, answers
+    assert end_of(writer) == 8
+    assert writer.write(1, 8).base_offset == 8
+
+
+def test_an_unknown_producer_may_start_at_any_sequence(writer: RawWriter) -> None:
+    first = writer.write(2, 123_456)
+    assert (first.error, first.base_offset) == (0, 0)
+    assert writer.write(2, 123_459).error == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert writer.write(2, 123_458).base_offset == 2
+
+
+def test_sequences_wrap_from_two_to_the_31st_to_zero(writer: RawWriter) -> None:
+    top = 2**31 - 1
+    assert writer.write(5, top - 7).error == 0
+    crossing = writer.write(6, top - 2)
+    assert (crossing.error, crossing.base_offset) == (0, 5)
+    assert state_of(writer) == (0, 2)
+    again = writer.write(6, top - 2)
+    assert (again.error, again.base_offset) == (0, 5)
+    assert writer.write(1, 4).error == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert writer.write(1, 3).base_offset == 11
+
+
+def test_a_batch_that_ends_at_the_last_sequence_is_followed_by_zero(writer: RawWriter) -> None:
+    assert writer.write(3, 2**31 - 3).error == 0
+    assert writer.write(1, 0).base_offset == 3
+
+
+def test_producer_state_expires_by_the_age_of_the_data(writer: RawWriter) -> None:
+    old_ms = int(time.time() * 1000) - WEEK_MS
+    assert writer.write(3, 10, time_ms=old_ms).error == 0
+    until(lambda: state_of(writer) is None)
+    assert writer.write(3, 700, time_ms=old_ms).error == 0, "belt 2 is missing now: any sequence is taken"
+    assert writer.write(3, 703).error == 0
+    time.sleep(2.5)
+    assert state_of(writer) == (0, 705), "fresh data is remembered"
+    assert writer.write(3, 900).error == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_what_a_leader_refuses_in_a_batch(writer: RawWriter, lab: LabCluster, unique_topic: str) -> None:
+    now_ms = int(time.time() * 1000)
+    bounds = {"message.timestamp.after.max.ms": "3600000"}  # the default since Kafka 4.0
+    writer.kafka.admin.alter_topic_settings(unique_topic, bounds)
+    until(lambda: writer.write(1, 0, time_ms=now_ms + 2 * 3600 * 1000).error == Code.INVALID_TIMESTAMP)
+    end = end_of(writer)  # some went through before the bound was in force
+    assert writer.write(3, 0, count=2).error == Code.INVALID_RECORD, "count is not last offset delta + 1"
+    assert writer.write(3, 0, last_offset_delta=5).error == Code.INVALID_RECORD
+    assert writer.write(1, 0, attributes=0x20).error == Code.INVALID_RECORD, "the control bit"
+    assert writer.write(1, 0, base_offset=7).error == Code.INVALID_RECORD, "a base offset that is not zero"
+    one = encode_batch([Record(0, now_ms, b"k", b"v")])
+    assert writer.send([one, one]).error == Code.INVALID_RECORD, "two batches"
+    assert writer.send([one[:-1] + b"\xff"]).error == Code.CORRUPT_MESSAGE
+    assert end_of(writer) == end
+    compacted = f"{unique_topic}-compacted"
+    lab.create_topic(compacted, settings={"cleanup.policy": "compact"}, copies=1)
+    keyless = RawWriter(writer.kafka, compacted)
+    assert keyless.write(1, 0, key=None).error == Code.INVALID_RECORD
+    assert end_of(keyless) == 0
+
+
+def test_a_refused_batch_uses_up_no_sequence(writer: RawWriter) -> None:
+    assert writer.write(3, 0).error == 0
+    assert writer.write(3, 3, count=2).error == Code.INVALID_RECORD
+    assert writer.write(3, 3).base_offset == 3
+
+
+def test_an_open_timestamp_bound_lets_the_future_in(lab: LabCluster, kafka: KafkaCluster, unique_topic: str) -> None:
+    lab.create_topic(unique_topic, settings={"message.timestamp.after.max.ms": str(2**63 - 1)}, copies=1)
+    assert RawWriter(kafka, unique_topic).write(1, 0, time_ms=2**52).error == 0
+
+
+def test_a_recreated_topic_refuses_the_old_id(
+    writer: RawWriter, lab: LabCluster, kafka: KafkaCluster, unique_topic: str
+) -> None:
+    assert writer.write(1, 0).error == 0
+    kafka.admin.delete_topics([unique_topic])
+    lab.create_topic(unique_topic, copies=1)
+    until(lambda: kafka.metadata([unique_topic]).topics[unique_topic].topic_id not in (writer.topic_id, bytes(16)))
+    until(lambda: end_of(writer) == 0)
+    answer = writer.write(1, 1)
+    if writer.leader.api_version(PRODUCE_KEY, PRODUCE_VERSION_BY_ID) == PRODUCE_VERSION_BY_ID:
+        assert answer.error == Code.UNKNOWN_TOPIC_ID
+        assert lab.version == KAFKA_NEWEST
+    else:
+        assert (answer.error, answer.base_offset) == (0, 0), "by name, data goes into the new topic: look before"
+        assert lab.version == KAFKA_3
+    body = encode_fetch(
+        session_id=0,
+        session_epoch=-1,
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=1 << 20,
+        isolation=0,
+        partitions=[FetchPartition(writer.topic_id, 0, 0, -1, -1, 1 << 20)],
+    )
+    fetched = parse_fetch(writer.leader.call_raw(FETCH_KEY, FETCH_VERSION, body), 0)
+    assert [one.error for one in fetched.partitions] == [Code.UNKNOWN_TOPIC_ID]
+
+
+def test_markers_take_offsets_that_no_sequence_counts(writer: RawWriter) -> None:
+    assert writer.write(5, 0).error == 0
+    assert writer.mark(0) == 0
+    assert writer.mark(0, times=1000) == 0
+    assert end_of(writer) == 1006
+    assert writer.kafka.list_offsets([writer.named], OffsetKind.LAST_STABLE)[writer.named] == 1006
+    assert state_of(writer) == (0, 4)
+    assert writer.write(2, 5).base_offset == 1006
+
+
+def test_markers_fence_a_zombie(writer: RawWriter) -> None:
+    assert writer.write(5, 0).error == 0
+    assert writer.mark(7) == 0
+    assert writer.mark(6) == Code.TRANSACTION_COORDINATOR_FENCED
+    assert writer.mark(7) == 0
+    assert writer.write(1, 5).error == 0, "markers of the same producer epoch do not fence data"
+    assert writer.mark(8, epoch=1) == 0
+    assert writer.write(1, 6).error == Code.INVALID_PRODUCER_EPOCH
+    assert writer.mark(9, epoch=0) == Code.INVALID_PRODUCER_EPOCH
+    assert writer.write(1, 6, epoch=1).error == Code.OUT_OF_ORDER_SEQUENCE_NUMBER, "a new epoch begins at 0"
+    assert writer.write(1, 0, epoch=1).base_offset == 9
+
+
+def test_a_marker_makes_an_unknown_producer_begin_at_zero(writer: RawWriter) -> None:
+    old_ms = int(time.time() * 1000) - WEEK_MS
+    until(lambda: writer.mark(0) == 0)
+    assert state_of(writer) == (0, -1)
+    assert writer.write(1, 55).error == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert writer.write(1, 0).base_offset == 1
+    expired = RawWriter(writer.kafka, writer.named.topic)
+    assert expired.write(3, 10, time_ms=old_ms).error == 0
+    until(lambda: state_of(expired) is None)
+    assert expired.mark(0) == 0, "it carries the time of today, so it outlives the data around it"
+    assert expired.write(3, 13, time_ms=old_ms).error == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert expired.write(3, 0, time_ms=old_ms).error == 0
+
+
+def test_brokers_take_the_append_time_bit_away(writer: RawWriter) -> None:
+    assert writer.write(1, 0, time_ms=5_000, attributes=TIMESTAMP_APPEND, max_timestamp=777_000).error == 0
+    stored = writer.kafka.read_tail_batch(writer.named, 0)
+    assert stored is not None
+    assert stored.attributes & TIMESTAMP_APPEND == 0, "so consumers would see 5 000 where the source showed 777 000"
+    assert (stored.base_timestamp, stored.max_timestamp) == (5_000, 777_000)
+
+
+def test_an_epoch_has_an_end(writer: RawWriter) -> None:
+    assert writer.write(5, 0).error == 0
+    epoch = writer.kafka.partition_of(writer.named).leader_epoch
+    assert writer.kafka.end_offset_for_epoch(writer.named, epoch) == (epoch, 5)
+
+
+def test_a_topic_that_is_not_there_is_named(kafka: KafkaCluster) -> None:
+    with pytest.raises(KafkaError, match=r"beliefs: offset log end of ghost-0: .*UNKNOWN_TOPIC_OR_PARTITION, code 3"):
+        kafka.list_offsets([NamedPartition("ghost", 0)], OffsetKind.LOG_END)
