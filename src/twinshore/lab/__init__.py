@@ -8,12 +8,14 @@ from twinshore.lab.cluster import LabCluster
 from twinshore.lab.errors import LabError
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST, KAFKA_OLDEST, connect_mirror_classpath, kafka_classpath
 from twinshore.lab.jvm import java
+from twinshore.lab.proxy import FaultProxy
 from twinshore.lab.security import LabSecurity
 
 __all__ = [
     "KAFKA_3",
     "KAFKA_NEWEST",
     "KAFKA_OLDEST",
+    "FaultProxy",
     "LabCluster",
     "LabError",
     "LabSecurity",

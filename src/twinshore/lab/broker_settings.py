@@ -66,10 +66,15 @@ def broker_settings(
         "broker.session.timeout.ms": "4000",
         "broker.heartbeat.interval.ms": "1000",
     }
-    for listener in ("client", "wan") if own.wan else ("client",):
-        settings.update({f"listener.name.{listener}.{name}": value for name, value in security.items()})
+    settings.update(on_listeners(security, wan=bool(own.wan)))
     settings.update(chosen)
     return settings
+
+
+def on_listeners(security: Mapping[str, str], *, wan: bool) -> dict[str, str]:
+    """The settings of a clients' listener under the prefix of each such listener."""
+    listeners = ("client", "wan") if wan else ("client",)
+    return {f"listener.name.{one}.{name}": value for one in listeners for name, value in security.items()}
 
 
 def _addresses(ports: Mapping[str, int]) -> str:

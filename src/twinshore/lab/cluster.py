@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import shutil
+import ssl
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from twinshore.fleet import Cluster, ConfigError
+from twinshore.lab.access import Access
 from twinshore.lab.broker import LabBroker
-from twinshore.lab.broker_settings import BrokerPorts, broker_settings
+from twinshore.lab.broker_settings import BrokerPorts, broker_settings, on_listeners
 from twinshore.lab.clients import create_topic, wait_for_brokers
+from twinshore.lab.errors import LabError
 from twinshore.lab.format import format_storage, new_cluster_id
 from twinshore.lab.jars import KAFKA_NEWEST, kafka_classpath
 from twinshore.lab.ports import free_port
-from twinshore.lab.security import LabSecurity
+from twinshore.lab.proxy import FaultProxy
+from twinshore.lab.security import ADMIN, LabSecurity
+
+_ROTATED_WITHIN_S = 20.0
 
 
 class LabCluster:
@@ -33,12 +41,18 @@ class LabCluster:
         version: str = KAFKA_NEWEST,
         brokers: int = 1,
         security: LabSecurity = LabSecurity.PLAINTEXT,
+        tls: bool = False,
+        authorizer: bool = False,
+        users: Sequence[str] = (),
         settings: Mapping[str, str] | None = None,
         folder: Path | None = None,
         heap_mb: int = 512,
         jvm_flags: Sequence[str] = (),
+        via_proxy: bool = False,
         detached: bool = False,
     ) -> None:
+        if via_proxy and detached:
+            raise ConfigError("a detached cluster cannot have proxies: they end with this process")
         if brokers not in (1, 3):
             raise ConfigError(f"a lab cluster has 1 or 3 brokers, not {brokers}")
         self.name = name
@@ -46,11 +60,13 @@ class LabCluster:
         self.cluster_id = new_cluster_id()
         self.brokers: tuple[LabBroker, ...] = ()
         self._broker_count = brokers
-        self._security = security
+        self.access = Access(security, tls=tls, authorizer=authorizer, users=users, version=version, cluster=name)
         self._settings = dict(settings or {})
         self._heap_mb = heap_mb
         self._jvm_flags = tuple(jvm_flags)
+        self._via_proxy = via_proxy
         self._detached = detached
+        self._proxies: list[FaultProxy] = []
         self._keep = folder is not None
         self._folder = folder
 
@@ -60,19 +76,19 @@ class LabCluster:
             raise ConfigError(f"cluster {self.name} was started before")
         classpath = kafka_classpath(self.version)
         self.folder = self._folder or Path(tempfile.mkdtemp(prefix=f"twinshore-lab-{self.name}-"))
-        ports = tuple(
-            BrokerPorts(node_id=node_id, controller=free_port(), internal=free_port(), client=free_port())
-            for node_id in range(1, self._broker_count + 1)
-        )
-        self.bootstrap = tuple(f"127.0.0.1:{one.client}" for one in ports)
-        self._internal = Cluster(self.name, tuple(f"127.0.0.1:{one.internal}" for one in ports))
         try:
+            ports = tuple(self._ports(node_id) for node_id in range(1, self._broker_count + 1))
+            self.bootstrap = tuple(f"127.0.0.1:{one.client}" for one in ports)
+            self._internal = Cluster(self.name, tuple(f"127.0.0.1:{one.internal}" for one in ports))
+            self.access.prepare(self.folder / "access")
             self.brokers = tuple(self._broker(one, ports, classpath) for one in ports)
             for broker in self.brokers:
                 broker.launch()
             for broker in self.brokers:
                 broker.wait_ready()
-            wait_for_brokers(self._internal, {broker.node_id for broker in self.brokers})
+            node_ids = tuple(broker.node_id for broker in self.brokers)
+            wait_for_brokers(self._internal, set(node_ids))
+            self.access.opened(self._internal, node_ids, wan=self._via_proxy)
         except BaseException:
             self.stop()
             raise
@@ -86,6 +102,8 @@ class LabCluster:
         for broker in self.brokers:
             if broker.alive:
                 broker.kill()
+        for proxy in self._proxies:
+            proxy.stop()
         if not self._keep:
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -101,7 +119,55 @@ class LabCluster:
     @property
     def cluster(self) -> Cluster:
         """How a client reaches it, as the user who may do everything."""
-        return Cluster(self.name, self.bootstrap)
+        return self.cluster_as(ADMIN)
+
+    def cluster_as(self, user: str) -> Cluster:
+        """How a client reaches it as this user."""
+        return Cluster(self.name, self.bootstrap, self.access.security_of(user))
+
+    def add_user(self, name: str, password: str = "") -> Cluster:
+        """A user, or a new password for one; the Cluster to come in as this user.
+
+        With SASL PLAIN the brokers restart one after the other, as they must; else they hear of it as they run.
+        """
+        self.access.add_user(name, password)
+        if self.access.read_at_start_only:
+            for broker in self.brokers:
+                listeners = on_listeners(self.access.listener_settings(), wan=self._via_proxy)
+                broker.settings.update(listeners)
+                broker.restart()
+        return self.cluster_as(name)
+
+    def rotate_certificates(self) -> None:
+        """New certificates for brokers and users, without a restart; returns when every broker serves its new one."""
+        expected = self.access.rotate_certificates().split()
+        for broker in self.brokers:
+            deadline = time.monotonic() + _ROTATED_WITHIN_S
+            while ssl.get_server_certificate(("127.0.0.1", broker.port)).split() != expected:
+                if time.monotonic() > deadline:
+                    raise LabError(f"broker {broker.node_id} still serves its old certificate")
+                time.sleep(0.1)
+
+    @property
+    def wan_bootstrap(self) -> tuple[str, ...]:
+        """The brokers' addresses through their proxies; with `via_proxy` alone."""
+        if not self._proxies:
+            raise ConfigError(f"cluster {self.name} has no proxies", hint="start it with via_proxy=True")
+        return tuple(proxy.address for proxy in self._proxies)
+
+    @property
+    def wan_cluster(self) -> Cluster:
+        """How a client reaches it through the proxies: every broker's advertised address is its proxy's."""
+        return Cluster(self.name, self.wan_bootstrap, self.access.security_of(ADMIN))
+
+    @property
+    def proxies(self) -> tuple[FaultProxy, ...]:
+        """The proxies, in the brokers' order."""
+        return tuple(self._proxies)
+
+    def proxy(self, index: int) -> FaultProxy:
+        """The proxy before `brokers[index]`."""
+        return self._proxies[index]
 
     def create_topic(
         self, topic: str, *, partitions: int = 1, copies: int = -1, settings: Mapping[str, str] | None = None
@@ -109,12 +175,28 @@ class LabCluster:
         """Creates a topic and returns when every partition has a leader."""
         create_topic(self._internal, topic, partitions=partitions, copies=copies, settings=settings)
 
+    def _ports(self, node_id: int) -> BrokerPorts:
+        ports = BrokerPorts(node_id=node_id, controller=free_port(), internal=free_port(), client=free_port())
+        if not self._via_proxy:
+            return ports
+        wan = free_port()
+        proxy = FaultProxy("127.0.0.1", wan)
+        self._proxies.append(proxy)
+        return replace(ports, wan=wan, wan_advertised=proxy.port)
+
     def _broker(self, own: BrokerPorts, everyone: tuple[BrokerPorts, ...], classpath: str) -> LabBroker:
         folder = self.folder / f"broker-{own.node_id}"
         folder.mkdir(parents=True)
         data = folder / "data"
         format_storage(self.version, data, cluster_id=self.cluster_id, node_id=own.node_id)
-        settings = broker_settings(own, everyone, data=data, protocol="PLAINTEXT", security={}, chosen=self._settings)
+        settings = broker_settings(
+            own,
+            everyone,
+            data=data,
+            protocol=self.access.protocol,
+            security=self.access.listener_settings(),
+            chosen={**self.access.cluster_settings(), **self._settings},
+        )
         return LabBroker(
             node_id=own.node_id,
             port=own.client,
@@ -122,7 +204,7 @@ class LabCluster:
             classpath=classpath,
             settings=settings,
             heap_mb=self._heap_mb,
-            jvm_flags=self._jvm_flags,
+            jvm_flags=(*self._jvm_flags, *self.access.jvm_flags()),
             registered=self._wait_registered,
             detached=self._detached,
         )

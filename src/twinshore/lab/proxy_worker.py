@@ -1,0 +1,367 @@
+"""The fault proxy's process: forwards TCP, late, slowly, or not at all. Run as a script; the standard library alone.
+
+Commands come as lines of JSON on standard input, each answered by a line on standard output; at its end so ends this.
+Bytes read from one side wait in a queue, each chunk with the time at which it is due at the other: so a delay costs
+latency and never rate, as long as the queue's bound holds more than rate times delay.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import selectors
+import socket
+import struct
+import sys
+import time
+
+_CHUNK_BYTES = 256 * 1024
+_SMALL_BYTES = 32 * 1024
+_QUEUE_BYTES_MAX = 64 * 1024 * 1024
+_SPARE_BUFFERS_MAX = 64
+_ROUNDS_PER_WAKE = 4
+_RESET = struct.pack("ii", 1, 0)
+_FORWARD, _CUT, _HALF_OPEN = "forward", "cut", "half-open"
+
+
+class Lane:
+    """One direction through the proxy, over all connections: what it carried, and when its line is free again."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.free_at_s = 0.0
+
+
+class Network:
+    """What the link does to bytes now."""
+
+    def __init__(self) -> None:
+        self.mode = _FORWARD
+        self.delay_s = 0.0
+        self.bytes_per_s = 0.0
+
+    def due_s(self, lane: Lane, size: int, now_s: float) -> float:
+        """When `size` bytes read now arrive: after those before them on a slow line, and after the way."""
+        if self.bytes_per_s:
+            lane.free_at_s = max(lane.free_at_s, now_s) + size / self.bytes_per_s
+            return lane.free_at_s + self.delay_s
+        return now_s + self.delay_s
+
+    def queue_bytes_max(self) -> int:
+        """A slow line holds little, or a bound on the rate would turn into minutes of bytes on their way."""
+        if not self.bytes_per_s:
+            return _QUEUE_BYTES_MAX
+        return int(min(_QUEUE_BYTES_MAX, max(_CHUNK_BYTES, self.bytes_per_s * (self.delay_s + 0.2))))
+
+
+class Buffers:
+    """Receive buffers used again: a fresh one for each read costs more than the copy into it."""
+
+    def __init__(self) -> None:
+        self._spare: list[bytearray] = []
+
+    def take(self) -> bytearray:
+        return self._spare.pop() if self._spare else bytearray(_CHUNK_BYTES)
+
+    def give(self, buffer: bytearray | None) -> None:
+        if buffer is not None and len(self._spare) < _SPARE_BUFFERS_MAX:
+            self._spare.append(buffer)
+
+
+class Flow:
+    """The bytes of one connection in one direction."""
+
+    def __init__(self, source: socket.socket, target: socket.socket, lane: Lane) -> None:
+        self.source, self.target, self.lane = source, target, lane
+        self.queue: collections.deque[tuple[float, memoryview, bytearray | None]] = collections.deque()
+        self.queued_bytes = 0
+        self.ended = False
+        self.closed = False
+        self.blocked = False
+
+    def wants_read(self, bytes_max: int) -> bool:
+        return not self.ended and self.queued_bytes < bytes_max
+
+
+class Pair:
+    """A client's connection and ours to the target."""
+
+    def __init__(self, client: socket.socket, upstream: socket.socket, lanes: tuple[Lane, Lane]) -> None:
+        self.client, self.upstream = client, upstream
+        self.up = Flow(client, upstream, lanes[0])
+        self.down = Flow(upstream, client, lanes[1])
+        self.connected = False
+        self.lost_bytes = False
+        self.dead = False
+        self.masks: dict[socket.socket, int] = {client: 0, upstream: 0}
+
+
+class Proxy:
+    """One thread, one selector."""
+
+    def __init__(self, listen_port: int, target: tuple[str, int]) -> None:
+        self.selector = selectors.DefaultSelector()
+        self.network = Network()
+        self.lanes = (Lane(), Lane())
+        self.buffers = Buffers()
+        self.pairs: set[Pair] = set()
+        self.waiting: set[Flow] = set()
+        self.owner: dict[Flow, Pair] = {}
+        self.port, self.target = listen_port, target
+        self.listener: socket.socket | None = None
+        self.commands = b""
+        self.accepted = 0
+        os.set_blocking(0, False)
+        self.selector.register(0, selectors.EVENT_READ, None)
+        self.listen()
+
+    def run(self) -> None:
+        """Until standard input ends."""
+        while True:
+            for key, mask in self.selector.select(self._patience_s()):
+                if key.fileobj == 0:
+                    if not self._command():
+                        return
+                elif key.data is None:
+                    self._accept()
+                elif not key.data.dead:
+                    self._serve(key.data, key.fileobj, mask)
+            self._deliver_due()
+
+    def listen(self) -> None:
+        """Opens the port; the first time on any free one if it is 0."""
+        if self.listener is not None:
+            return
+        self.listener = socket.socket()
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.listener.bind(("127.0.0.1", self.port))
+        self.listener.listen(512)
+        self.listener.setblocking(False)
+        self.port = self.listener.getsockname()[1]
+        self.selector.register(self.listener, selectors.EVENT_READ, None)
+
+    def refuse(self) -> None:
+        """Closes the port: a client is refused at once."""
+        if self.listener is not None:
+            self.selector.unregister(self.listener)
+            self.listener.close()
+            self.listener = None
+
+    def _patience_s(self) -> float | None:
+        dues = [flow.queue[0][0] for flow in self.waiting if flow.queue and not flow.blocked]
+        return max(0.0, min(dues) - time.monotonic()) if dues else None
+
+    def _accept(self) -> None:
+        assert self.listener is not None
+        try:
+            client, _ = self.listener.accept()
+        except OSError:
+            return
+        self.accepted += 1
+        upstream = socket.socket()
+        for one in (client, upstream):
+            one.setblocking(False)
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        pair = Pair(client, upstream, self.lanes)
+        self.pairs.add(pair)
+        self.owner[pair.up] = self.owner[pair.down] = pair
+        if self.network.mode == _HALF_OPEN:
+            # It never reaches the target: the client believes in a connection of which nobody else knows.
+            pair.lost_bytes = True
+        else:
+            upstream.connect_ex(self.target)
+        self._watch(pair)
+
+    def _watch(self, pair: Pair) -> None:
+        if pair.dead:
+            return
+        bytes_max = self.network.queue_bytes_max()
+        for one, inward, outward in ((pair.client, pair.up, pair.down), (pair.upstream, pair.down, pair.up)):
+            mask = 0
+            if one is pair.upstream and not pair.connected:
+                mask = 0 if pair.lost_bytes else selectors.EVENT_WRITE
+            else:
+                if (pair.connected or pair.lost_bytes) and inward.wants_read(bytes_max):
+                    mask |= selectors.EVENT_READ
+                if outward.blocked:
+                    mask |= selectors.EVENT_WRITE
+            before = pair.masks[one]
+            if mask != before:
+                pair.masks[one] = mask
+                if not before:
+                    self.selector.register(one, mask, pair)
+                elif mask:
+                    self.selector.modify(one, mask, pair)
+                else:
+                    self.selector.unregister(one)
+
+    def _serve(self, pair: Pair, ready: object, mask: int) -> None:
+        try:
+            if ready is pair.upstream and not pair.connected and not pair.lost_bytes:
+                if pair.upstream.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                    raise ConnectionError
+                pair.connected = True
+            else:
+                inward, outward = (pair.up, pair.down) if ready is pair.client else (pair.down, pair.up)
+                if mask & selectors.EVENT_WRITE:
+                    outward.blocked = False
+                    self._deliver(outward)
+                if mask & selectors.EVENT_READ:
+                    self._receive(pair, inward)
+            self._watch(pair)
+            self._retire(pair)
+        except OSError:
+            self.reset(pair)
+
+    def _receive(self, pair: Pair, flow: Flow) -> None:
+        for _ in range(_ROUNDS_PER_WAKE):
+            buffer = self.buffers.take()
+            try:
+                size = flow.source.recv_into(buffer)
+            except BlockingIOError:
+                self.buffers.give(buffer)
+                return
+            except BaseException:
+                self.buffers.give(buffer)
+                raise
+            if not size:
+                self.buffers.give(buffer)
+                flow.ended = True
+                self.waiting.add(flow)
+                self._deliver(flow)
+                return
+            if self.network.mode == _HALF_OPEN or pair.lost_bytes:
+                pair.lost_bytes = True
+                self.buffers.give(buffer)
+                continue
+            self._enqueue(flow, buffer, size)
+            self._deliver(flow)
+            if size < _CHUNK_BYTES or not flow.wants_read(self.network.queue_bytes_max()):
+                return
+
+    def _enqueue(self, flow: Flow, buffer: bytearray, size: int) -> None:
+        due_s = self.network.due_s(flow.lane, size, time.monotonic())
+        if flow.queue and flow.queue[-1][0] > due_s:
+            # A delay made shorter must not let bytes overtake.
+            due_s = flow.queue[-1][0]
+        if size < _SMALL_BYTES:
+            flow.queue.append((due_s, memoryview(bytes(buffer[:size])), None))
+            self.buffers.give(buffer)
+        else:
+            flow.queue.append((due_s, memoryview(buffer)[:size], buffer))
+        flow.queued_bytes += size
+        self.waiting.add(flow)
+
+    def _deliver(self, flow: Flow) -> None:
+        now_s = time.monotonic()
+        if self.network.mode == _HALF_OPEN:
+            self._swallow(flow)
+            return
+        while flow.queue and not flow.blocked:
+            due_s, view, buffer = flow.queue[0]
+            if due_s > now_s:
+                return
+            try:
+                sent = flow.target.send(view)
+            except BlockingIOError:
+                sent = 0
+            flow.lane.bytes += sent
+            flow.queued_bytes -= sent
+            if sent == len(view):
+                flow.queue.popleft()
+                self.buffers.give(buffer)
+            else:
+                flow.queue[0] = (due_s, view[sent:], buffer)
+                flow.blocked = True
+        if not flow.queue:
+            self.waiting.discard(flow)
+            if flow.ended and not flow.closed and not self.owner[flow].lost_bytes:
+                flow.closed = True
+                flow.target.shutdown(socket.SHUT_WR)
+
+    def _swallow(self, flow: Flow) -> None:
+        if flow.queue or flow.ended:
+            self.owner[flow].lost_bytes = True
+        flow.queue.clear()
+        flow.queued_bytes = 0
+        self.waiting.discard(flow)
+
+    def _deliver_due(self) -> None:
+        now_s = time.monotonic()
+        for flow in [flow for flow in self.waiting if flow.queue and not flow.blocked and flow.queue[0][0] <= now_s]:
+            pair = self.owner[flow]
+            try:
+                self._deliver(flow)
+                self._watch(pair)
+                self._retire(pair)
+            except OSError:
+                self.reset(pair)
+
+    def _retire(self, pair: Pair) -> None:
+        if pair.up.closed and pair.down.closed:
+            self._forget(pair)
+
+    def reset(self, pair: Pair) -> None:
+        """Both sides hear at once that the connection is gone."""
+        for one in (pair.client, pair.upstream):
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self._forget(pair)
+
+    def _forget(self, pair: Pair) -> None:
+        if pair.dead:
+            return
+        pair.dead = True
+        for one in (pair.client, pair.upstream):
+            if pair.masks[one]:
+                self.selector.unregister(one)
+            one.close()
+        for flow in (pair.up, pair.down):
+            self.waiting.discard(flow)
+            self.owner.pop(flow, None)
+        self.pairs.discard(pair)
+
+    def _command(self) -> bool:
+        got = os.read(0, 65_536)
+        if not got:
+            return False
+        self.commands += got
+        while b"\n" in self.commands:
+            line, self.commands = self.commands.split(b"\n", 1)
+            order = json.loads(line)
+            self._obey(order)
+            answer = {
+                "port": self.port,
+                "bytes_to_target": self.lanes[0].bytes,
+                "bytes_to_source": self.lanes[1].bytes,
+                "connections": len(self.pairs),
+                "accepted": self.accepted,
+            }
+            os.write(1, json.dumps(answer).encode() + b"\n")
+        return True
+
+    def _obey(self, order: dict[str, object]) -> None:
+        self.network.delay_s = float(str(order["delay_s"]))
+        self.network.bytes_per_s = float(str(order["bytes_per_s"]))
+        before, self.network.mode = self.network.mode, str(order["mode"])
+        if self.network.mode == _CUT:
+            self.refuse()
+            for pair in list(self.pairs):
+                self.reset(pair)
+        else:
+            self.listen()
+        for pair in list(self.pairs):
+            if before == _HALF_OPEN and self.network.mode == _FORWARD and pair.lost_bytes:
+                # What was swallowed is gone: going on would join bytes that never were neighbours.
+                self.reset(pair)
+            else:
+                self._watch(pair)
+
+
+def main(arguments: list[str]) -> None:
+    """arguments: port to listen on, host and port of the target."""
+    Proxy(int(arguments[0]), (arguments[1], int(arguments[2]))).run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

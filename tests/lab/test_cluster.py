@@ -1,0 +1,91 @@
+"""Clusters of every supported Kafka start, serve, die and come back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from tests.conftest import ClusterFactory
+from twinshore.fleet import Cluster, ConfigError
+from twinshore.lab import KAFKA_3, KAFKA_OLDEST, LabCluster, LabError
+from twinshore.lab.clients import admin_of, client_settings
+
+
+def write(cluster: Cluster, topic: str, values: list[bytes]) -> None:
+    producer = Producer({**client_settings(cluster), "acks": "all"})
+    for value in values:
+        producer.produce(topic, value, partition=0)
+    assert producer.flush(30) == 0
+
+
+def read(cluster: Cluster, topic: str, count: int) -> list[bytes]:
+    consumer = Consumer({**client_settings(cluster), "group.id": "lab-tests", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    try:
+        messages = consumer.consume(count, timeout=30)
+    finally:
+        consumer.close()
+    return [message.value() or b"" for message in messages]
+
+
+def test_a_cluster_serves_what_was_written(east: LabCluster, unique_topic: str) -> None:
+    east.create_topic(unique_topic)
+    write(east.cluster, unique_topic, [b"one", b"two"])
+    assert read(east.cluster, unique_topic, 2) == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("version", [KAFKA_3, KAFKA_OLDEST])
+def test_older_kafkas_start_and_come_back_after_kill(cluster_factory: ClusterFactory, version: str) -> None:
+    own = cluster_factory(version=version, heap_mb=256)
+    own.create_topic("kept")
+    write(own.cluster, "kept", [b"before"])
+    broker = own.brokers[0]
+    port, pid = broker.port, broker.pid
+    broker.kill()
+    assert not broker.alive
+    broker.restart()
+    assert (broker.port, broker.pid != pid) == (port, True)
+    assert read(own.cluster, "kept", 1) == [b"before"]
+
+
+def test_three_brokers_hold_copies_and_survive_the_loss_of_one(cluster_factory: ClusterFactory) -> None:
+    own = cluster_factory(brokers=3, heap_mb=256, via_proxy=True)
+    own.create_topic("copied")
+    listed = admin_of(own.wan_cluster).list_topics("copied", timeout=10)
+    assert sorted(listed.topics["copied"].partitions[0].replicas) == [1, 2, 3]
+    assert {f"{one.host}:{one.port}" for one in listed.brokers.values()} == set(own.wan_bootstrap)
+    write(own.wan_cluster, "copied", [b"through the proxy"])
+    assert sum(proxy.counters().bytes_to_target for proxy in own.proxies) > 0
+    leader = listed.topics["copied"].partitions[0].leader
+    own.brokers[leader - 1].kill()
+    assert read(own.cluster, "copied", 1) == [b"through the proxy"]
+
+
+def test_a_paused_broker_answers_nothing_until_resumed(cluster_factory: ClusterFactory) -> None:
+    own = cluster_factory(heap_mb=256)
+    own.brokers[0].pause()
+    admin = admin_of(own.cluster)
+    with pytest.raises(KafkaException):
+        admin.list_topics(timeout=1)
+    own.brokers[0].resume()
+    assert set(admin.list_topics(timeout=20).brokers) == {1}
+
+
+def test_a_broker_that_cannot_start_shows_the_end_of_its_log() -> None:
+    with pytest.raises(LabError, match=r"(?s)ended with code 1 while starting.*num\.partitions") as caught:
+        LabCluster("broken", settings={"num.partitions": "none"}).start()
+    assert "the end of its log" in str(caught.value)
+
+
+def test_data_stays_in_a_folder_that_was_given_and_goes_otherwise(tmp_path: Path) -> None:
+    with LabCluster("kept", folder=tmp_path / "kept", heap_mb=256) as kept, LabCluster("gone", heap_mb=256) as gone:
+        kept.create_topic("stays")
+    assert list((tmp_path / "kept" / "broker-1" / "data").glob("stays-0/*.log"))
+    assert not gone.folder.exists()
+
+
+def test_an_unknown_user_is_named(east: LabCluster) -> None:
+    with pytest.raises(ConfigError, match="no user mallory"):
+        east.cluster_as("mallory")

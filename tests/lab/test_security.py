@@ -1,0 +1,103 @@
+"""Each kind of security lets in who should come in, as whom, and nobody else."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from tests.conftest import ClusterFactory
+from twinshore.fleet import Cluster, ConfigError, Security
+from twinshore.lab import KAFKA_3, KAFKA_NEWEST, KAFKA_OLDEST, LabCluster, LabSecurity
+from twinshore.lab.clients import admin_of, allow, create_topic
+
+
+def refusal(cluster: Cluster, topic: str) -> str:
+    """The name of Kafka's error when this client creates a topic."""
+    with pytest.raises(KafkaException) as caught:
+        create_topic(cluster, topic)
+    error: KafkaError = caught.value.args[0]
+    return error.name()
+
+
+def comes_in(cluster: Cluster) -> bool:
+    try:
+        return bool(admin_of(cluster).list_topics(timeout=3).brokers)
+    except KafkaException:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("kind", "tls", "version"),
+    [
+        (LabSecurity.MTLS, False, KAFKA_NEWEST),
+        (LabSecurity.SASL_PLAIN, False, KAFKA_NEWEST),
+        (LabSecurity.SASL_SCRAM_256, True, KAFKA_NEWEST),
+        (LabSecurity.SASL_SCRAM_512, False, KAFKA_3),
+        (LabSecurity.SASL_OAUTHBEARER, True, KAFKA_NEWEST),
+        (LabSecurity.SASL_OAUTHBEARER, False, KAFKA_3),
+    ],
+)
+def test_users_come_in_and_do_what_they_may(
+    cluster_factory: ClusterFactory, kind: LabSecurity, tls: bool, version: str
+) -> None:
+    own = cluster_factory(security=kind, tls=tls, version=version, authorizer=True, users=["bob"], heap_mb=256)
+    create_topic(own.cluster, "admins")
+    bob = own.cluster_as("bob")
+    assert refusal(bob, "bobs") == "TOPIC_AUTHORIZATION_FAILED"
+    allow(own.cluster, "bob", "create", "topic", "bobs")
+    allow(own.cluster, "bob", "describe", "topic", "bobs")
+    create_topic(bob, "bobs")
+    assert not comes_in(replace(own.cluster, security=Security()))
+
+
+def test_tls_shows_a_certificate_of_the_clusters_authority(cluster_factory: ClusterFactory) -> None:
+    own = cluster_factory(security=LabSecurity.TLS, heap_mb=256)
+    create_topic(own.cluster, "hidden")
+    assert not comes_in(replace(own.cluster, security=Security()))
+    before = served_certificate(own)
+    own.rotate_certificates()
+    assert served_certificate(own) != before
+    assert comes_in(own.cluster)
+
+
+def served_certificate(own: LabCluster) -> str:
+    host, _, port = own.bootstrap[0].rpartition(":")
+    return ssl.get_server_certificate((host, int(port)), ca_certs=own.cluster.security.ca_file)
+
+
+@pytest.mark.parametrize("kind", [LabSecurity.SASL_PLAIN, LabSecurity.SASL_SCRAM_256])
+def test_a_new_password_ends_the_old_one(cluster_factory: ClusterFactory, kind: LabSecurity) -> None:
+    own = cluster_factory(security=kind, users=["eve"], heap_mb=256)
+    password = own.cluster_as("eve").security.password
+    old_file = own.folder / "old.password"
+    old_file.write_text(password.read())
+    eve = own.add_user("eve", "new-password")
+    stale = replace(eve, security=replace(eve.security, password=replace(password, file=str(old_file))))
+    assert password.read() == "new-password"
+    assert comes_in(eve)
+    assert not comes_in(stale)
+
+
+def test_a_token_that_has_ended_is_refused(cluster_factory: ClusterFactory) -> None:
+    own = cluster_factory(security=LabSecurity.SASL_OAUTHBEARER, heap_mb=256)
+    assert comes_in(own.cluster)
+    own.access.renew_token("admin", life_s=-120)
+    assert not comes_in(own.cluster)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"security": LabSecurity.SASL_SCRAM_256, "version": KAFKA_OLDEST}, "has no sasl-scram-256"),
+        ({"security": LabSecurity.TLS, "authorizer": True}, "an authorizer needs users"),
+        ({"tls": True}, "security asks for plaintext"),
+        ({"brokers": 2}, "1 or 3 brokers, not 2"),
+        ({"via_proxy": True, "detached": True}, "cannot have proxies"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_starts(arguments: dict[str, object], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        LabCluster("never", **arguments)  # type: ignore[arg-type]
