@@ -2,38 +2,81 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
+import json
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from twinshore.fleet.settings import Settings, load_settings
+from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_if_there
+from twinshore.fleet.settings import Settings
 
-SETTINGS = typer.Option(Path("twinshore.toml"), "--settings", help="Settings file.")
-LINKS = typer.Option([], "--link", help="Only this link; may be given several times.")
+if TYPE_CHECKING:
+    from twinshore.mirror.plan import Step
+    from twinshore.store import Store
+
+DRY_RUN = typer.Option(False, "--dry-run", help="Only print the steps, as `plan` does.")
 
 
 def register(app: typer.Typer) -> None:
     """Adds the verb to the command."""
     mirror = typer.Typer(help="Carry topics from one cluster to another, offset by offset.", no_args_is_help=True)
     mirror.command("run")(run)
+    mirror.command("plan")(plan)
     app.add_typer(mirror, name="mirror")
 
 
-def run(settings: Path = SETTINGS, link: list[str] = LINKS) -> None:
+def run(settings: Path = SETTINGS, link: list[str] = LINKS, dry_run: bool = DRY_RUN) -> None:
     """Runs the links of the settings until stopped (Ctrl-C or SIGTERM ends it in good order)."""
+    if dry_run:
+        plan(settings, link, json_output=False)
+        return
     from twinshore.mirror.run import Mirror
 
     loaded = load(settings)
-    links = [loaded.link(name) for name in link] if link else list(loaded.links)
-    Mirror(loaded, links, _log).run()
+    Mirror(loaded, chosen(loaded, link), _log).run()
 
 
-def load(path: Path) -> Settings:
-    """The settings as every verb reads them."""
-    return load_settings(path, os.environ)
+def plan(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: bool = JSON) -> None:
+    """Prints every step that running the links would begin with, and does none of them."""
+    from twinshore.mirror.preview import in_words, preview
+
+    loaded = load(settings)
+    with _store_or_none_yet(loaded) as store:
+        steps = [(one.name, step) for one in chosen(loaded, link) for step in preview(one, loaded, store)]
+    if json_output:
+        typer.echo(json.dumps([_values(name, step) for name, step in steps], indent=2))
+        return
+    for name, step in steps:
+        typer.echo(f"{name}: {in_words(step)}")
+    if not steps:
+        typer.echo("nothing to do: the links' filters admit no topic of their sources")
+
+
+def _values(link: str, step: Step) -> dict[str, Any]:
+    values = asdict(step)
+    if "settings" in values:
+        values["settings"] = dict(values["settings"])
+    return {"link": link, "step": type(step).__name__.lower(), **values}
+
+
+@contextlib.contextmanager
+def _store_or_none_yet(settings: Settings) -> Iterator[Store]:
+    """The store; where there is none yet, one that knows nothing and is gone afterwards."""
+    from twinshore.store import open_store
+
+    with contextlib.ExitStack() as stack:
+        store = open_if_there(settings)
+        if store is None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="twinshore-plan-"))
+            store = open_store(f"sqlite:///{folder}/empty.db")
+        yield stack.enter_context(store)
 
 
 def _log(sentence: str) -> None:

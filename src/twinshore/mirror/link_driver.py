@@ -16,11 +16,12 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.mirror import twins
 from twinshore.mirror.desk import Desk
+from twinshore.mirror.identity import establish
 from twinshore.mirror.lease_keeper import LeaseKeeper
 from twinshore.mirror.orders import LaneLimits, Stoppage, TideOrder, TrackOrder
-from twinshore.mirror.plan import CarryTopic, Create, KnownTwin, Refuse, Step, plan_topic, spread
+from twinshore.mirror.plan import CarryTopic, Create, KnownTwin, Refuse, spread
 from twinshore.mirror.recorder import Recorder
-from twinshore.mirror.survey import Surveyor
+from twinshore.mirror.survey import Surveyor, known_twins
 from twinshore.mirror.tides import Tides
 from twinshore.store import LinkIdentity, Store, TwinRow
 
@@ -102,14 +103,8 @@ class LinkDriver:
 
     # -- a term of the lease
 
-    def check(self) -> list[Step]:
-        """Everything that would be done, without doing it; raises where the link must not run at all."""
-        self._identity(make=False)
-        return [step for name in self._surveyor.names() for step in self._plan([name], self._known())]
-
     def _begin_term(self, generation: int) -> None:
-        identity = self._identity(make=True)
-        assert identity is not None
+        identity = establish(self.link, self._store, self._source, self._target)
         expiry = self._state_expiry_ms()
         self._term = Term(generation, identity, expiry)
         for lane in range(self._lanes):
@@ -122,26 +117,6 @@ class LinkDriver:
         self._desk.close_link(self.link.name)
         self._term = None
         self._surveyed_at_s = 0.0
-
-    def _identity(self, *, make: bool) -> LinkIdentity | None:
-        source_id, target_id = self._source.cluster_id(), self._target.cluster_id()
-        name = self.link.name
-        if source_id == target_id:
-            raise RefusedError(
-                f"link {name}: {self.link.source} and {self.link.target} are the same cluster ({source_id})",
-                hint="check the bootstrap addresses of both clusters",
-            )
-        known = self._store.link_identity(name)
-        if known and (known.source_cluster_id, known.target_cluster_id) != (source_id, target_id):
-            raise RefusedError(
-                f"link {name} was between clusters {known.source_cluster_id} and {known.target_cluster_id}, "
-                f"the addresses now lead to {source_id} and {target_id}",
-                hint="check the bootstrap addresses; for other clusters give the link another store or name",
-            )
-        if known or not make:
-            return known
-        producer_id, epoch = self._target.init_producer_id()
-        return self._store.save_link_identity(LinkIdentity(name, producer_id, epoch, source_id, target_id))
 
     def _state_expiry_ms(self) -> int:
         """How long the target's brokers remember a producer; the shortest of them counts."""
@@ -170,31 +145,14 @@ class LinkDriver:
             del term.flowing[name]
         if not fresh:
             return
-        known = self._known()
+        known = known_twins(self._store, self.link)
         for start in range(0, len(fresh), 100):
             self._act(fresh[start : start + 100], known, names)
-
-    def _known(self) -> dict[str, KnownTwin]:
-        return {
-            row.topic: KnownTwin(row.source_topic_id, row.target_topic_id) for row in self._store.twins(self.link.name)
-        }
-
-    def _plan(self, names: list[str], known: dict[str, KnownTwin]) -> list[Step]:
-        source = self._surveyor.source_topics(names)
-        target = self._surveyor.target_topics(names)
-        brokers = self._surveyor.target_brokers()
-        return [
-            step
-            for topic in source
-            for step in plan_topic(
-                self.link, topic, target.get(topic.name), known.get(topic.name), target_brokers=brokers
-            )
-        ]
 
     def _act(self, names: list[str], known: dict[str, KnownTwin], seen: dict[str, tuple[str, int]]) -> None:
         term = self._term
         assert term is not None
-        steps = self._plan(names, known)
+        steps = self._surveyor.plan(names, known)
         ready: list[CarryTopic] = []
         made: list[str] = []
         for step in steps:
@@ -214,13 +172,9 @@ class LinkDriver:
             elif isinstance(step, CarryTopic):
                 ready.append(step)
         if made:
-            again = [step for step in self._plan_made(made, known) if isinstance(step, CarryTopic)]
-            ready.extend(again)
+            # Read back, for their topic ids.
+            ready.extend(step for step in self._surveyor.plan(made, known) if isinstance(step, CarryTopic))
         self._supply(term, [step for step in ready if step.topic not in term.refused], seen)
-
-    def _plan_made(self, made: list[str], known: dict[str, KnownTwin]) -> list[Step]:
-        """What was just made is read back, for its topic id."""
-        return self._plan(made, known)
 
     def _refuse(self, term: Term, step: Refuse) -> None:
         if term.refused.get(step.topic) == step:

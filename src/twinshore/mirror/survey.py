@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from twinshore.fleet import Link, NamedPartition
 from twinshore.kafka.admin import Setting
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
-from twinshore.mirror.plan import SourceTopic, TargetTopic, admits
+from twinshore.mirror.plan import KnownTwin, SourceTopic, Step, TargetTopic, admits, plan_topic
+from twinshore.store import Store
 
 
 class Surveyor:
@@ -30,6 +31,19 @@ class Surveyor:
 
     def target_brokers(self) -> int:
         return len(self._target.metadata([], refresh=True).brokers)
+
+    def plan(self, names: Sequence[str], known: Mapping[str, KnownTwin]) -> list[Step]:
+        """The steps for these topics as both clusters are now."""
+        source = self.source_topics(names)
+        target = self.target_topics(names)
+        brokers = self.target_brokers()
+        return [
+            step
+            for topic in source
+            for step in plan_topic(
+                self._link, topic, target.get(topic.name), known.get(topic.name), target_brokers=brokers
+            )
+        ]
 
     def source_topics(self, names: Iterable[str]) -> list[SourceTopic]:
         """Everything the planner needs to know of these."""
@@ -65,6 +79,11 @@ class Surveyor:
             spans = tuple((starts[named], ends[named]) for named in ours)
             found[name] = TargetTopic(name, seen[name].topic_id.hex(), spans, _values(settings[name]))
         return found
+
+
+def known_twins(store: Store, link: Link) -> dict[str, KnownTwin]:
+    """What the store remembers of each topic's twin."""
+    return {row.topic: KnownTwin(row.source_topic_id, row.target_topic_id) for row in store.twins(link.name)}
 
 
 def _values(settings: dict[str, Setting]) -> tuple[tuple[str, str], ...]:

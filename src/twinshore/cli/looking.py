@@ -1,0 +1,42 @@
+"""What verbs that only look share: the settings, and the store if there is one. Looking makes no database."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from twinshore.fleet import Link
+from twinshore.fleet.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from twinshore.store import Store
+
+SETTINGS = typer.Option(Path("twinshore.toml"), "--settings", help="Settings file.")
+LINKS = typer.Option([], "--link", help="Only this link; may be given several times.")
+JSON = typer.Option(False, "--json", help="Print JSON for programs.")
+
+
+def load(path: Path) -> Settings:
+    """The settings as every verb reads them."""
+    return load_settings(path, os.environ)
+
+
+def chosen(settings: Settings, names: list[str]) -> list[Link]:
+    """The links of these names; all of them when none is named."""
+    return [settings.link(name) for name in names] if names else list(settings.links)
+
+
+def open_if_there(settings: Settings) -> Store | None:
+    """The store, or None where it is a file that is not there yet."""
+    # Here, so that `twinshore --help` does not wait for a database library.
+    from sqlalchemy import make_url
+
+    from twinshore.store import open_store
+
+    url = make_url(settings.store.url)
+    if url.get_backend_name() == "sqlite" and url.database and not Path(url.database).exists():
+        return None
+    return open_store(settings.store.url, settings.store.password)

@@ -1,0 +1,35 @@
+"""Whom a link writes as, and that its addresses lead to the two clusters it has always been between."""
+
+from __future__ import annotations
+
+from twinshore.fleet import Link, RefusedError
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.store import LinkIdentity, Store
+
+
+def recognise(link: Link, store: Store, source: KafkaCluster, target: KafkaCluster) -> LinkIdentity | None:
+    """The link's identity, None before its first start; RefusedError where these cannot be its clusters."""
+    source_id, target_id = source.cluster_id(), target.cluster_id()
+    if source_id == target_id:
+        raise RefusedError(
+            f"link {link.name}: {link.source} and {link.target} are the same cluster ({source_id})",
+            hint="check the bootstrap addresses of both clusters",
+        )
+    known = store.link_identity(link.name)
+    if known and (known.source_cluster_id, known.target_cluster_id) != (source_id, target_id):
+        raise RefusedError(
+            f"link {link.name} was between clusters {known.source_cluster_id} and {known.target_cluster_id}, "
+            f"the addresses now lead to {source_id} and {target_id}",
+            hint="check the bootstrap addresses; for other clusters give the link another store or name",
+        )
+    return known
+
+
+def establish(link: Link, store: Store, source: KafkaCluster, target: KafkaCluster) -> LinkIdentity:
+    """The link's identity from now on: at its first start the target gives it a producer id."""
+    known = recognise(link, store, source, target)
+    if known:
+        return known
+    producer_id, epoch = target.init_producer_id()
+    made = LinkIdentity(link.name, producer_id, epoch, source.cluster_id(), target.cluster_id())
+    return store.save_link_identity(made)

@@ -1,0 +1,48 @@
+"""What running a link would do, without doing any of it: no lease is taken, nothing is made or changed."""
+
+from __future__ import annotations
+
+from twinshore.fleet import Link
+from twinshore.fleet.settings import Settings
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.mirror.identity import recognise
+from twinshore.mirror.plan import CarryTopic, Create, Grow, Refuse, Settle, Step
+from twinshore.mirror.survey import Surveyor, known_twins
+from twinshore.store import Store
+
+TOPICS_AT_ONCE = 100
+
+
+def preview(link: Link, settings: Settings, store: Store) -> list[Step]:
+    """Every step of the link, topic by topic; raises where the link must not run at all."""
+    source = KafkaCluster(settings.cluster(link.source), patience_s=10.0)
+    target = KafkaCluster(settings.cluster(link.target), patience_s=10.0)
+    try:
+        recognise(link, store, source, target)
+        surveyor = Surveyor(link, source, target)
+        known = known_twins(store, link)
+        names = list(surveyor.names())
+        chunks = [names[at : at + TOPICS_AT_ONCE] for at in range(0, len(names), TOPICS_AT_ONCE)]
+        return [step for chunk in chunks for step in surveyor.plan(chunk, known)]
+    finally:
+        source.close()
+        target.close()
+
+
+def in_words(step: Step) -> str:
+    """The step as an operator reads it."""
+    match step:
+        case Create(topic, partitions, replication, settings):
+            return f"create twin {topic}: {partitions} partitions, {replication} copies, {_pairs(settings)}; carry it"
+        case Grow(topic, partitions):
+            return f"grow twin {topic} to {partitions} partitions"
+        case Settle(topic, settings):
+            return f"settle twin {topic}: {_pairs(settings)}"
+        case CarryTopic(topic, partitions, _, _):
+            return f"carry {topic}: {partitions} partitions"
+        case Refuse(_, _, sentence, hint):
+            return f"refuse: {sentence} (try: {hint})"
+
+
+def _pairs(settings: tuple[tuple[str, str], ...]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in settings)

@@ -1,0 +1,142 @@
+"""What `twinshore status` says of a store: live, silent, empty, and with something wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from twinshore.cli.entry import app, gather
+from twinshore.cli.status import look
+from twinshore.fleet import ConfigError
+from twinshore.fleet.settings import Settings, load_settings
+from twinshore.store import Incident, IncidentKind, LinkStatus, Receipt, Store, open_store
+
+LINK = "east->west"
+SETTINGS = """
+[store]
+url = "sqlite:///{store}"
+[clusters.east]
+bootstrap = ["east:9092"]
+[clusters.west]
+bootstrap = ["west:9092"]
+[links."east->west"]
+[links."west->east"]
+"""
+
+
+@pytest.fixture
+def settings_file(tmp_path: Path) -> Path:
+    """Settings with two links, whose clusters do not exist: nobody may ask them."""
+    file = tmp_path / "twinshore.toml"
+    file.write_text(SETTINGS.format(store=tmp_path / "store.db"))
+    return file
+
+
+@pytest.fixture
+def store(settings_file: Path) -> Iterator[Store]:
+    """The store of these settings, with two partitions of `orders`."""
+    with open_store(f"sqlite:///{settings_file.parent / 'store.db'}") as opened:
+        opened.record_receipts([_receipt(0, 60, 100), _receipt(1, 40, 40)])
+        yield opened
+
+
+def _receipt(partition: int, to_offset: int, source_end: int) -> Receipt:
+    lag = source_end - to_offset
+    return Receipt(LINK, "orders", partition, 0, to_offset, to_offset, 5_000_000, 3, source_end, 1, 2, lag)
+
+
+def _word(ago_s: float, sentence: str = "2 partitions on 1 lanes") -> LinkStatus:
+    updated_ms = int((time.time() - ago_s) * 1000)
+    return LinkStatus(LINK, "somebody", "flowing", sentence, updated_ms, 1, 2, 12_345.6, 7_890_000.0, 40, 1.25, 9.5)
+
+
+def _status(settings_file: Path, *words: str) -> str:
+    gather()
+    result = CliRunner().invoke(app, ["status", "--settings", str(settings_file), *words], catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.output
+
+
+def _json(settings_file: Path, *words: str) -> dict[str, Any]:
+    found = json.loads(_status(settings_file, "--json", *words))["links"]
+    return {link["link"]: link for link in found}
+
+
+def test_a_link_that_flows_shows_its_figures(store: Store, settings_file: Path) -> None:
+    store.save_link_status(_word(0))
+    lines = _status(settings_file).splitlines()
+    assert re.match(r"east->west +flowing +1 +12,346 +7.89 +40 +1.2 +9.5 +[01]$", lines[1].rstrip())
+    assert "east->west: 2 partitions on 1 lanes" in [line.rstrip() for line in lines]
+
+
+def test_a_silent_mirror_is_called_stale_and_its_old_rate_is_not_shown(store: Store, settings_file: Path) -> None:
+    store.save_link_status(_word(100))
+    text = _status(settings_file)
+    assert re.search(r"stale: no word for 10\d s: is the mirror running\?", text)
+    assert "12,346" not in text
+
+
+def test_staleness_allows_for_rarer_receipts(store: Store, settings_file: Path) -> None:
+    store.save_link_status(_word(10))
+    assert _json(settings_file)[LINK]["stale"] is True
+    settings_file.write_text(settings_file.read_text() + "[mirror]\nreceipts_s = 3.9\n")
+    assert _json(settings_file)[LINK]["stale"] is False
+
+
+def test_a_link_that_never_ran_says_so(store: Store, settings_file: Path) -> None:
+    assert store.link_statuses() == ()
+    text = _status(settings_file, "--link", "west->east")
+    assert "no word yet: has `twinshore mirror run` been started?" in text
+    assert LINK not in text
+
+
+def test_topics_sum_their_partitions(store: Store, settings_file: Path) -> None:
+    store.save_link_status(_word(0))
+    assert "topics" not in _json(settings_file)[LINK]
+    (topic,) = _json(settings_file, "--topics")[LINK]["topics"]
+    assert topic == {
+        "topic": "orders",
+        "partitions": 2,
+        "stopped": 0,
+        "twin_end": 100,
+        "source_end": 140,
+        "lag_records": 40,
+        "records": 100,
+        "bytes": 10_000_000,
+    }
+    assert re.search(r"orders +2 +0 +100 +140 +40 +10.0", _status(settings_file, "--topics"))
+
+
+def test_open_incidents_are_shown_whole_and_closed_ones_are_not(store: Store, settings_file: Path) -> None:
+    sentence = "[bold]offsets 5 to 9 of orders-1 are gone " + "and this is a long sentence " * 20
+    gap = Incident(LINK, "orders", 1, IncidentKind.RETENTION_GAP, 5, 9, "stop", sentence)
+    row = store.add_incident(gap, now_ms=1)
+    expected = f"east->west: open incident {row.id}, retention gap, orders-1: {sentence}".rstrip()
+    assert expected in [line.rstrip() for line in _status(settings_file).splitlines()]
+    assert [one["sentence"] for one in _json(settings_file)[LINK]["incidents"]] == [sentence]
+    store.close_incident(row.id, now_ms=2)
+    assert "open incident" not in _status(settings_file)
+
+
+def test_looking_makes_no_store(settings_file: Path) -> None:
+    gather()
+    with pytest.raises(ConfigError, match="no mirror has run") as caught:
+        CliRunner().invoke(app, ["status", "--settings", str(settings_file)], catch_exceptions=False)
+    assert "twinshore mirror run" in caught.value.hint
+    assert not (settings_file.parent / "store.db").exists()
+
+
+def test_a_clock_that_is_behind_makes_no_negative_age(store: Store, settings_file: Path) -> None:
+    store.save_link_status(_word(-50))
+    settings: Settings = load_settings(settings_file, os.environ)
+    (view, _) = look(store, settings, [LINK, "west->east"], now_ms=int(time.time() * 1000))
+    assert view.age_s == 0.0
+    assert not view.stale
