@@ -1,0 +1,169 @@
+"""The two that are compared, each started as its users start it."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import twinshore
+from bench.figures import BenchError
+from twinshore.fleet import Cluster
+from twinshore.lab import connect_mirror_classpath, java
+from twinshore.lab.processes import Child, start_child
+
+# As Kafka's own start script sets them where the user sets nothing.
+_MIRROR_MAKER_JVM = (
+    "-Xms256M",
+    "-Xmx2G",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyJob:
+    """One topic from source to target. `run` is new each time: nothing is taken over from an earlier run."""
+
+    source: Cluster
+    target: Cluster
+    topic: str
+    run: int
+    copies: int = 1
+
+
+class Copier(Protocol):
+    """Something that copies a topic for ever, once started."""
+
+    @property
+    def name(self) -> str:
+        """Who it is."""
+
+    @property
+    def setting(self) -> str:
+        """How it is set."""
+
+    def target_topic(self, job: CopyJob) -> str:
+        """What the copy is called."""
+
+    def start(self, job: CopyJob, folder: Path) -> Child:
+        """Starts it in `folder`, which is empty, and returns at once."""
+
+    def check(self, folder: Path) -> None:
+        """Raises BenchError when it did not take the settings it was given. For a copier that has copied."""
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorMaker:
+    """MirrorMaker 2 in its dedicated mode. Heartbeats and checkpoints are off: what is compared is the copying."""
+
+    setting: str = "defaults"
+    consumer: Mapping[str, str] | None = None
+    producer: Mapping[str, str] | None = None
+    tasks_max: int = 1
+    name: str = "MirrorMaker 2"
+
+    def target_topic(self, job: CopyJob) -> str:
+        return f"{job.source.name}{job.run}.{job.topic}"
+
+    def start(self, job: CopyJob, folder: Path) -> Child:
+        file = folder / "mm2.properties"
+        file.write_text("".join(f"{key}={value}\n" for key, value in self.properties(job).items()), encoding="utf-8")
+        command = [java(), *_MIRROR_MAKER_JVM, "-cp", connect_mirror_classpath()]
+        command += ["org.apache.kafka.connect.mirror.MirrorMaker", str(file)]
+        return start_child(command, folder=folder, log=folder / "copier.log")
+
+    def check(self, folder: Path) -> None:
+        """Looks for the settings in the lists that Kafka's clients log at their start."""
+        log = (folder / "copier.log").read_text(encoding="utf-8", errors="replace")
+        for kind, wanted in (("ConsumerConfig", self.consumer), ("ProducerConfig", self.producer)):
+            said = "\n".join(re.findall(rf"{kind} values: *\n((?:\t.*\n)+)", log))
+            for key, value in (wanted or {}).items():
+                if f"\t{key} = {value}\n" not in said:
+                    raise BenchError(f"MirrorMaker did not take {key}={value}")
+
+    def properties(self, job: CopyJob) -> dict[str, str]:
+        """What its settings file holds."""
+        source, target = f"{job.source.name}{job.run}", job.target.name
+        link, copies = f"{source}->{target}", str(job.copies)
+        properties = {
+            "clusters": f"{source},{target}",
+            f"{source}.bootstrap.servers": ",".join(job.source.bootstrap),
+            f"{target}.bootstrap.servers": ",".join(job.target.bootstrap),
+            f"{link}.enabled": "true",
+            f"{link}.topics": re.escape(job.topic),
+            f"{target}->{source}.enabled": "false",
+            "emit.heartbeats.enabled": "false",
+            "emit.checkpoints.enabled": "false",
+            "replication.factor": copies,
+            "tasks.max": str(self.tasks_max),
+        }
+        for topic in ("offset-syncs.topic", "offset.storage", "status.storage", "config.storage"):
+            properties[f"{topic}.replication.factor"] = copies
+        for key, value in (self.consumer or {}).items():
+            properties[f"{link}.consumer.{key}"] = value
+        for key, value in (self.producer or {}).items():
+            properties[f"{target}.producer.{key}"] = value
+        return properties
+
+
+@dataclass(frozen=True, slots=True)
+class Twinshore:
+    """`twinshore mirror run` with its defaults, apart from `tide_s` where it is named."""
+
+    tide_s: float = 0.0
+    name: str = "Twinshore"
+
+    @property
+    def setting(self) -> str:
+        return f"tide_s = {self.tide_s:g}" if self.tide_s else "defaults"
+
+    def target_topic(self, job: CopyJob) -> str:
+        return job.topic
+
+    def start(self, job: CopyJob, folder: Path) -> Child:
+        file = folder / "twinshore.toml"
+        file.write_text(self.settings(job, folder), encoding="utf-8")
+        sources = str(Path(twinshore.__file__).resolve().parent.parent)
+        inherited = os.environ.get("PYTHONPATH", "")
+        return start_child(
+            [sys.executable, "-m", "twinshore.cli", "mirror", "run", "--settings", str(file)],
+            folder=folder,
+            log=folder / "copier.log",
+            environment={"PYTHONPATH": os.pathsep.join(filter(None, [sources, inherited]))},
+        )
+
+    def check(self, folder: Path) -> None:
+        """A setting it does not know would have ended it at once."""
+
+    def settings(self, job: CopyJob, folder: Path) -> str:
+        """What its settings file holds; the store is in `folder`."""
+        lines = ["[store]", f'url = "sqlite:///{folder}/store.db"']
+        for cluster in (job.source, job.target):
+            addresses = ", ".join(f'"{address}"' for address in cluster.bootstrap)
+            lines += [f"[clusters.{cluster.name}]", f"bootstrap = [{addresses}]"]
+        lines += [f'[links."{job.source.name}->{job.target.name}"]', f"topics = ['{re.escape(job.topic)}']"]
+        if self.tide_s:
+            lines += ["[mirror]", f"tide_s = {self.tide_s:g}"]
+        return "\n".join(lines) + "\n"
+
+
+# What a careful operator sets: larger fetches and polls, larger batches that linger, as many tasks as cores. The codec
+# is set where the source's batches have one; MirrorMaker would write them uncompressed otherwise.
+_CONSUMER = {"fetch.max.bytes": "104857600", "max.partition.fetch.bytes": "16777216", "max.poll.records": "20000"}
+_PRODUCER = {"batch.size": "262144", "linger.ms": "20", "buffer.memory": "134217728", "max.request.size": "10485760"}
+
+
+def mirror_makers(workload: str) -> tuple[MirrorMaker, ...]:
+    """The settings of MirrorMaker that are tried on a workload; its fastest is the peer."""
+    codec = {"compression.type": "lz4"} if workload == "lz4" else {}
+    tuned = MirrorMaker("tuned", _CONSUMER, {**_PRODUCER, **codec}, tasks_max=2)
+    return MirrorMaker(), tuned

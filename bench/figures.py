@@ -1,0 +1,107 @@
+"""The arithmetic of the benches: windows of a growing count, percentiles, medians, ratios."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class BenchError(Exception):
+    """A run that gave no figure; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """At `at_s` the target held `records`; the copier had used `copier_cpu_s`, the brokers `brokers_cpu_s`.
+
+    `line_bytes` went over the line between the sites, both ways, where a proxy counts them.
+    """
+
+    at_s: float
+    records: int
+    copier_cpu_s: float
+    brokers_cpu_s: float
+    line_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What happened between two samples."""
+
+    seconds: float
+    records: int
+    copier_cpu_s: float
+    brokers_cpu_s: float
+    line_bytes: int = 0
+
+    @property
+    def rate(self) -> float:
+        """Records a second."""
+        return self.records / self.seconds
+
+    @property
+    def cpu_us(self) -> float:
+        """The copier's CPU for one record, in microseconds."""
+        return self.copier_cpu_s / self.records * 1e6
+
+    @property
+    def pump_share(self) -> float:
+        """The copier's part of all CPU that was spent, brokers included."""
+        return self.copier_cpu_s / (self.copier_cpu_s + self.brokers_cpu_s)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRule:
+    """The same for every copier: counting starts `warm_s` after the first record, or when `warm_part` of the backlog
+    is copied if that is sooner; it ends with the backlog, or after `window_s`."""
+
+    warm_s: float
+    warm_part: float
+    window_s: float
+
+
+def window_of(samples: Sequence[Sample], backlog: int, rule: WindowRule) -> Window | None:
+    """The measured window of a drain, None as long as it is not over. Nothing counts before the first record."""
+    copying = [sample for sample in samples if sample.records > 0]
+    if not copying:
+        return None
+    warm_at_s = copying[0].at_s + rule.warm_s
+    warm = [each for each in copying if each.at_s >= warm_at_s or each.records >= backlog * rule.warm_part]
+    if not warm:
+        return None
+    start = warm[0]
+    for end in warm[1:]:
+        if end.records >= backlog or end.at_s - start.at_s >= rule.window_s:
+            return _between(start, end)
+    return None
+
+
+def _between(start: Sample, end: Sample) -> Window:
+    if end.records <= start.records or end.at_s <= start.at_s:
+        raise BenchError("nothing was copied in the measured window: the copier stands, or the backlog is too small")
+    return Window(
+        end.at_s - start.at_s,
+        end.records - start.records,
+        end.copier_cpu_s - start.copier_cpu_s,
+        end.brokers_cpu_s - start.brokers_cpu_s,
+        end.line_bytes - start.line_bytes,
+    )
+
+
+def percentile(ordered: Sequence[float], part: float) -> float:
+    """The smallest value that at least `part` of all values do not exceed. `ordered` rises."""
+    if not ordered:
+        raise BenchError("no values to take a percentile of")
+    return ordered[max(0, math.ceil(part * len(ordered)) - 1)]
+
+
+def median(values: Sequence[float]) -> float:
+    """The middle value; of two, their mean."""
+    return statistics.median(values)
+
+
+def ratio(ours: float, theirs: float) -> float:
+    """Ours divided by theirs, to four significant digits."""
+    return float(f"{ours / theirs:.4g}")

@@ -1,0 +1,116 @@
+"""Fills a topic far faster than any copier empties it: ready-made batches, sent again and again."""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Sequence
+
+from bench.workloads import Batch
+from twinshore.fleet import Cluster, KafkaError
+from twinshore.kafka.connection import Connection, open_connection
+from twinshore.lab.clients import admin_of
+from twinshore.wire.batch import HEADER_BYTES
+from twinshore.wire.frames import frame, read_response_header
+from twinshore.wire.produce import PRODUCE_KEY, encode_produce, parse_produce
+
+_IN_FLIGHT = 32
+_BY_NAME = 12
+_LENGTH = struct.Struct(">i")
+_PATIENCE_S = 120.0
+
+
+def load(cluster: Cluster, topic: str, batches: Sequence[Batch], records: int) -> int:
+    """Adds at least `records` records, evenly over the topic's partitions; returns how many were added."""
+    leaders = _leaders(cluster, topic)
+    partitions = sum(len(led) for led in leaders.values())
+    per_round = sum(batch.records for batch in batches) * partitions
+    rounds = -(-records // per_round)
+    faults: list[BaseException] = []
+
+    def fill(address: tuple[str, int], led: list[int]) -> None:
+        try:
+            _fill(cluster, address, topic, led, batches, rounds)
+        except BaseException as fault:
+            faults.append(fault)
+
+    # A broker takes one connection's requests one after another: two connections keep two cores busy.
+    halves = [(address, led[half::2]) for address, led in leaders.items() for half in (0, 1) if led[half::2]]
+    threads = [threading.Thread(target=fill, args=each) for each in halves]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if faults:
+        raise faults[0]
+    return rounds * per_round
+
+
+def _leaders(cluster: Cluster, topic: str) -> dict[tuple[str, int], list[int]]:
+    """The addresses of the partitions' leaders, each with its partitions."""
+    known = admin_of(cluster).list_topics(topic, timeout=10)
+    led: dict[tuple[str, int], list[int]] = {}
+    for partition in known.topics[topic].partitions.values():
+        broker = known.brokers[partition.leader]
+        led.setdefault((str(broker.host), broker.port), []).append(partition.id)
+    return led
+
+
+def _fill(
+    cluster: Cluster,
+    address: tuple[str, int],
+    topic: str,
+    partitions: Sequence[int],
+    batches: Sequence[Batch],
+    rounds: int,
+) -> None:
+    connection = open_connection(address, cluster.security, client_id="bench-loader", timeout_s=_PATIENCE_S)
+    try:
+        version = connection.api_version(PRODUCE_KEY, _BY_NAME, 9)
+        requests = [_request(version, topic, partitions, batch) for batch in batches]
+        connection.transport.setblocking(True)
+        waiting = 0
+        for _ in range(rounds):
+            for request in requests:
+                _send(connection, request)
+                waiting += 1
+                if waiting == _IN_FLIGHT:
+                    _take_answer(connection, version)
+                    waiting -= 1
+        for _ in range(waiting):
+            _take_answer(connection, version)
+    finally:
+        connection.close()
+
+
+def _request(version: int, topic: str, partitions: Sequence[int], batch: Batch) -> bytes:
+    head, body = batch.data[:HEADER_BYTES], batch.data[HEADER_BYTES:]
+    parts = encode_produce(version, [(topic, bytes(16), [(partition, head, body) for partition in partitions])])
+    return b"".join(frame(PRODUCE_KEY, version, 1, "bench-loader", parts))
+
+
+def _send(connection: Connection, request: bytes) -> None:
+    rest = memoryview(request)
+    while rest:
+        rest = rest[connection.transport.sendv([rest]) :]
+
+
+def _take_answer(connection: Connection, version: int) -> None:
+    (size,) = _LENGTH.unpack(_take(connection, 4))
+    answer = memoryview(_take(connection, size))
+    for produced in parse_produce(answer, read_response_header(answer)[1], version):
+        if produced.error:
+            raise KafkaError(
+                f"{connection.place}: loading answered {produced.message or produced.error}", code=produced.error
+            )
+
+
+def _take(connection: Connection, size: int) -> bytearray:
+    taken = bytearray(size)
+    rest = memoryview(taken)
+    while rest:
+        got = connection.transport.recv_into(rest)
+        if got <= 0:
+            raise KafkaError(f"{connection.place}: the broker closed the connection while it was filled")
+        rest = rest[got:]
+    return taken

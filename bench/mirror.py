@@ -1,0 +1,249 @@
+"""`python -m bench.mirror`: Twinshore beside MirrorMaker 2, on the same clusters, in one run, by turns."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.copiers import Copier, CopyJob, MirrorMaker, Twinshore, mirror_makers
+from bench.drain import Drain, Sides, drain
+from bench.ends import TopicEnd
+from bench.figures import WindowRule, median, ratio
+from bench.latency import Latency, Pace, copied_latency, direct_latency
+from bench.loader import load
+from bench.machine import Machine, this_machine
+from bench.page import write_section
+from bench.topics import clear
+from bench.workloads import PARTITIONS, WORKLOADS, Workload
+from twinshore.lab import LabCluster
+
+OURS, THEIRS = Twinshore().name, MirrorMaker().name
+PARTS = (*WORKLOADS, "latency", "replicated")
+SHORT_PARTS = (*WORKLOADS, "latency")
+LATENCY_RATE = 100
+_TIDE_S = 10.0
+# Deleted topics leave the disk soon; else one run's rubbish is written back during the next.
+BROKERS = {"file.delete.delay.ms": "1000"}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How long each thing is measured."""
+
+    short: bool
+    rule: WindowRule
+    repeats: int
+    paces: tuple[Pace, ...]
+    direct_s: float
+
+
+SHORT = Plan(True, WindowRule(5, 0.3, 8), 1, (Pace(LATENCY_RATE, 5, 45),), 10)
+FULL = Plan(False, WindowRule(10, 0.3, 15), 3, (Pace(LATENCY_RATE, 10, 120), Pace(1_000, 5, 60)), 20)
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorBench:
+    """Every run, in order. `peers` says which of MirrorMaker's settings was the faster one for each workload."""
+
+    machine: Machine
+    plan: Plan
+    drains: tuple[Drain, ...]
+    replicated: tuple[Drain, ...]
+    latencies: tuple[Latency, ...]
+    peers: tuple[tuple[str, str], ...]
+
+    def figures(self) -> dict[str, float]:
+        """Ours divided by theirs; only those that were measured."""
+        found: dict[str, float] = {}
+        for workload, _ in self.peers:
+            ours, theirs = self.pair(workload)
+            found[f"{workload}_rate"] = ratio(middle(ours, _rate), middle(theirs, _rate))
+            found[f"{workload}_cpu"] = ratio(middle(ours, _cpu), middle(theirs, _cpu))
+        delays = {one.copier: one for one in self.latencies if one.rate == LATENCY_RATE}
+        if OURS in delays and THEIRS in delays:
+            mine, other = delays[OURS], delays[THEIRS]
+            found["p50"] = ratio(mine.p50_ms, other.p50_ms)
+            found["p99_vs_p50"] = ratio(mine.p99_ms, other.p50_ms)
+            found["p999"] = ratio(mine.p999_ms, other.p999_ms)
+        if "plain" in dict(self.peers):
+            found["pump_share"] = ratio(middle(self.pair("plain")[0], lambda one: one.window.pump_share), 1)
+        return found
+
+    def pair(self, workload: str) -> tuple[list[Drain], list[Drain]]:
+        """Our runs of a workload, and the peer's."""
+        of = [one for one in self.drains if one.workload == workload]
+        peer = dict(self.peers)[workload]
+        return [one for one in of if one.copier == OURS], [
+            one for one in of if (one.copier, one.setting) == (THEIRS, peer)
+        ]
+
+    def to_json(self) -> str:
+        """One flat line."""
+        order = [f"{name}_rate" for name in WORKLOADS] + [f"{name}_cpu" for name in WORKLOADS]
+        order += ["p50", "p99_vs_p50", "p999", "pump_share"]
+        found = self.figures()
+        return json.dumps({"bench": "mirror"} | {name: found[name] for name in order if name in found})
+
+
+def middle(drains: Sequence[Drain], figure: Callable[[Drain], float]) -> float:
+    """The median of a figure over several runs."""
+    return median([figure(one) for one in drains])
+
+
+def _rate(one: Drain) -> float:
+    return one.window.rate
+
+
+def _cpu(one: Drain) -> float:
+    return one.window.cpu_us
+
+
+def run_mirror_bench(
+    short: bool = False, only: Collection[str] = (), say: Callable[[str], None] = print
+) -> MirrorBench:
+    """Measures the parts in `only` (PARTS; by default all, and in a short run SHORT_PARTS). `say` gets progress."""
+    plan = SHORT if short else FULL
+    parts = [part for part in PARTS if part in (only or (SHORT_PARTS if short else PARTS))]
+    run = _Run(plan, say)
+    with LabCluster("east", settings=BROKERS) as east, LabCluster("west", settings=BROKERS) as west:
+        sides = Sides(east, west)
+        for part in parts:
+            if part in WORKLOADS:
+                run.workload(sides, WORKLOADS[part]())
+        if "latency" in parts:
+            run.latency(sides)
+    if "replicated" in parts:
+        run.replicated_plain()
+    return run.result()
+
+
+class _Run:
+    """One bench run: what was measured so far."""
+
+    def __init__(self, plan: Plan, say: Callable[[str], None]) -> None:
+        self._plan = plan
+        self._say = say
+        self._numbers: Iterator[int] = itertools.count(1)
+        self._drains: list[Drain] = []
+        self._replicated: list[Drain] = []
+        self._latencies: list[Latency] = []
+        self._peers: dict[str, MirrorMaker] = {}
+
+    def result(self) -> MirrorBench:
+        peers = tuple((workload, peer.setting) for workload, peer in self._peers.items())
+        return MirrorBench(
+            this_machine(), self._plan, tuple(self._drains), tuple(self._replicated), tuple(self._latencies), peers
+        )
+
+    def workload(self, sides: Sides, workload: Workload) -> None:
+        """Each of MirrorMaker's settings once, ours between them; then the faster one and ours by turns."""
+        backlog = self._load(sides, workload, copies=1)
+        settings = mirror_makers(workload.name)
+        tried = []
+        for place, setting in enumerate(settings):
+            tried.append(self._drain(sides, workload, setting, backlog))
+            if place < self._plan.repeats:
+                self._drain(sides, workload, Twinshore(), backlog)
+        fastest = max(range(len(settings)), key=lambda place: tried[place].window.rate)
+        self._peers[workload.name] = settings[fastest]
+        for place in range(1, self._plan.repeats):
+            self._drain(sides, workload, settings[fastest], backlog)
+            if place >= len(settings) - 1:
+                self._drain(sides, workload, Twinshore(), backlog)
+        clear(sides.source.cluster)
+
+    def latency(self, sides: Sides) -> None:
+        """Ours changes its Spark task every tide: a short one, so that many borders lie in the counted time."""
+        peer = self._peers.get("plain", MirrorMaker())
+        copiers: tuple[Copier, ...] = (peer, Twinshore(tide_s=_TIDE_S))
+        for pace in self._plan.paces:
+            topic = self._new_topic(sides, f"bench-direct-{pace.rate}")
+            direct = Pace(pace.rate, pace.warm_s, self._plan.direct_s)
+            self._took(direct_latency(sides.source.cluster, topic, direct))
+            for copier in copiers:
+                run = next(self._numbers)
+                job = CopyJob(
+                    sides.source.cluster, sides.target.cluster, self._new_topic(sides, f"bench-pace-{run}"), run
+                )
+                self._took(copied_latency(copier, job, pace))
+                clear(sides.target.cluster)
+            clear(sides.source.cluster)
+
+    def replicated_plain(self) -> None:
+        """The plain workload between clusters of three brokers, everything in three copies."""
+        with (
+            LabCluster("east", brokers=3, settings=BROKERS) as east,
+            LabCluster("west", brokers=3, settings=BROKERS) as west,
+        ):
+            sides, workload = Sides(east, west), WORKLOADS["plain"]()
+            backlog = self._load(sides, workload, copies=3)
+            peer = self._peers.get("plain", MirrorMaker())
+            for copier in (peer, Twinshore()) * min(2, self._plan.repeats):
+                self._replicated.append(self._one_drain(sides, workload, copier, backlog, copies=3))
+
+    def _load(self, sides: Sides, workload: Workload, *, copies: int) -> int:
+        self._new_topic(sides, workload.topic, copies=copies)
+        wanted = workload.short_backlog if self._plan.short or copies > 1 else workload.backlog
+        begun_s = time.monotonic()
+        backlog = load(sides.source.cluster, workload.topic, workload.batches, wanted)
+        self._say(f"{workload.name}: {backlog:,} records lie ready after {time.monotonic() - begun_s:.0f} s")
+        return backlog
+
+    def _drain(self, sides: Sides, workload: Workload, copier: Copier, backlog: int) -> Drain:
+        found = self._one_drain(sides, workload, copier, backlog, copies=1)
+        self._drains.append(found)
+        return found
+
+    def _one_drain(self, sides: Sides, workload: Workload, copier: Copier, backlog: int, *, copies: int) -> Drain:
+        job = CopyJob(sides.source.cluster, sides.target.cluster, workload.topic, next(self._numbers), copies)
+        found = drain(copier, job, workload.name, sides, backlog, self._plan.rule)
+        clear(sides.target.cluster)
+        clear(sides.source.cluster, keep=workload.topic)
+        window = found.window
+        self._say(
+            f"{workload.name}: {found.copier} ({found.setting}) {window.rate:,.0f} records/s, {window.cpu_us:.2f} us"
+            f" of CPU each, over {window.seconds:.1f} s; first record after {found.startup_s:.1f} s"
+        )
+        return found
+
+    def _new_topic(self, sides: Sides, topic: str, *, copies: int = 1) -> str:
+        sides.source.create_topic(topic, partitions=PARTITIONS, copies=copies)
+        TopicEnd(sides.source.cluster, topic, PARTITIONS).wait_ready()
+        return topic
+
+    def _took(self, found: Latency) -> None:
+        self._latencies.append(found)
+        self._say(
+            f"latency at {found.rate}/s: {found.copier} ({found.setting}) p50 {found.p50_ms:.1f}, p99"
+            f" {found.p99_ms:.1f}, p99.9 {found.p999_ms:.1f}, worst {found.max_ms:.1f} ms"
+        )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Progress to standard error, the page to docs/benchmarks.md, one line of JSON to standard output."""
+    from bench.mirror_page import mirror_section
+
+    parser = argparse.ArgumentParser(prog="bench.mirror", description=__doc__)
+    parser.add_argument("--short", action="store_true", help="about 7 minutes in place of 25; does not write the page")
+    parser.add_argument("--only", default="", help=f"some of {','.join(PARTS)}; does not write the page")
+    parser.add_argument("--page", type=Path, help="write this page, whatever was measured")
+    chosen = parser.parse_args(arguments)
+    only = [part for part in chosen.only.split(",") if part]
+    unknown = [part for part in only if part not in PARTS]
+    if unknown:
+        parser.error(f"--only {unknown[0]}: there is {', '.join(PARTS)}")
+    found = run_mirror_bench(chosen.short, only, lambda line: print(line, file=sys.stderr, flush=True))
+    whole = not chosen.short and not only
+    write_section("mirror", mirror_section(found), chosen.page, by_default=whole)
+    print(found.to_json(), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
