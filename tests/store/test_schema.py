@@ -15,7 +15,8 @@ from sqlalchemy import Connection, column, table, text, update
 from twinshore.fleet import Secret, StoreError
 from twinshore.store import open_store
 from twinshore.store.engine import Database
-from twinshore.store.migrate import SCHEMA, VERSION_TABLE, bring_up, schema_of, scripts
+from twinshore.store.migrate import scripts
+from twinshore.store.schema import SCHEMA, VERSION_TABLE, bring_up, schema_of
 from twinshore.store.tables import metadata, twins
 
 OPEN = """

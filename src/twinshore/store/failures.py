@@ -40,7 +40,7 @@ def told(error: SQLAlchemyError, place: str) -> StoreError:
     origin = error.orig if isinstance(error, DBAPIError) else None
     if isinstance(origin, sqlite3.Error):
         return _told_sqlite(origin, place)
-    code = getattr(origin, "sqlstate", None) or str(_number(origin) or "")
+    code = str(_number(origin) or getattr(origin, "sqlstate", None) or "")
     if code == _FULL_SQLSTATE or _number(origin) in _FULL_NUMBERS:
         return StoreError(
             f"the store {place} has no space left; nothing was recorded half-way",

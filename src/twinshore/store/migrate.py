@@ -1,4 +1,4 @@
-"""Brings a database to this version's tables, once, whoever comes first."""
+"""Migrations by Alembic, in one transaction or under one lock, whoever comes first."""
 
 from __future__ import annotations
 
@@ -7,30 +7,15 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, String, column, inspect, select, table, text
+from sqlalchemy import Connection, text
 
 from twinshore.fleet import StoreError
-from twinshore.store.engine import Database
+from twinshore.store.schema import SCHEMA, schema_of
 
-SCHEMA = "0001"
-VERSION_TABLE = "twinshore_schema"
 SCRIPTS = Path(__file__).parent / "migrations"
 _LOCK_NAME = "twinshore schema"
 _LOCK_NUMBER = 0x7477696E  # "twin"
 _LOCK_S = 60
-
-
-def bring_up(database: Database) -> None:
-    """Leaves the database with exactly this version's tables, or raises StoreError and changes nothing."""
-    if database.read(schema_of) != SCHEMA:
-        database.write(lambda connection: _migrate(connection, database.place))
-
-
-def schema_of(connection: Connection) -> str | None:
-    """The schema's version that stands in the database, None where there is none."""
-    if not inspect(connection).has_table(VERSION_TABLE):
-        return None
-    return connection.scalar(select(column("version_num", String)).select_from(table(VERSION_TABLE)))
 
 
 def scripts() -> Config:
@@ -40,7 +25,8 @@ def scripts() -> Config:
     return config
 
 
-def _migrate(connection: Connection, place: str) -> None:
+def migrate(connection: Connection, place: str) -> None:
+    """Makes or changes the tables; StoreError where this version cannot."""
     _lock(connection)
     try:
         found = schema_of(connection)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from twinshore.fleet import Secret
 from twinshore.store import leases, ledger, links, receipts
 from twinshore.store.engine import Database
-from twinshore.store.migrate import bring_up
+from twinshore.store.schema import bring_up
 from twinshore.store.values import (
     Incident,
     LeaseRow,

@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from twinshore.store.migrate import VERSION_TABLE
+from twinshore.store.schema import VERSION_TABLE
 from twinshore.store.tables import metadata
 
 context.configure(
