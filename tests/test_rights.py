@@ -1,0 +1,107 @@
+"""The rights that docs/mirror.md asks for are enough: a user who has them, and no others, runs the whole mirror."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.conftest import ClusterFactory
+from twinshore.fleet import Cluster, NamedPartition
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.questions import OffsetKind
+from twinshore.lab import LabCluster, LabSecurity
+from twinshore.lab.clients import allow, client_settings
+
+ROOT = Path(__file__).resolve().parent.parent
+USER = "mirror"
+TOPIC = "orders"
+RECORDS = 2_000
+WITHIN_S = 90.0
+
+
+def rights(side: str) -> list[tuple[str, str]]:
+    """What the page asks for on one side: resource ("topic" or "cluster") and operation, as Kafka's enums say it."""
+    text = (ROOT / "docs" / "mirror.md").read_text()
+    table = text.split(f"on the **{side}**:")[1].split("\n\n")[1]
+    rows = [line.strip("|").split(" | ") for line in table.splitlines()[2:]]
+    return [
+        ("broker" if resource.strip() == "cluster" else "topic", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", operation))
+        for resource, operations, _ in rows
+        for operation in operations.split(", ")
+    ]
+
+
+def grant(cluster: LabCluster, side: str) -> None:
+    for kind, operation in rights(side):
+        allow(cluster.cluster, USER, operation, kind, TOPIC if kind == "topic" else "kafka-cluster")
+
+
+def produce(cluster: Cluster, first: int) -> None:
+    producer = Producer({**client_settings(cluster), "acks": "all"})
+    for number in range(first, first + RECORDS):
+        producer.produce(TOPIC, f"value {number}".encode(), str(number).encode(), partition=number % 2)
+    assert producer.flush(30) == 0
+
+
+def settings_for(source: LabCluster, target: LabCluster, folder: Path) -> Path:
+    text = [f'[store]\nurl = "sqlite:///{folder}/store.db"\n']
+    for cluster in (source, target):
+        seen = cluster.cluster_as(USER)
+        text += [
+            f'[clusters.{cluster.name}]\nbootstrap = ["{seen.bootstrap[0]}"]\n',
+            f'[clusters.{cluster.name}.security]\nsasl = "PLAIN"\nusername = "{USER}"',
+            f'password_file = "{seen.security.password.file}"\n',
+        ]
+    text += [f'[links."{source.name}->{target.name}"]\n', "[mirror]\nlanes = 1\n"]
+    path = folder / "twinshore.toml"
+    path.write_text("\n".join(text))
+    return path
+
+
+def wait_for_ends(cluster: Cluster, each: int, mirror: subprocess.Popen[bytes], log: Path) -> None:
+    """Returns when both partitions of the twin end there."""
+    parts = [NamedPartition(TOPIC, 0), NamedPartition(TOPIC, 1)]
+    deadline_s = time.monotonic() + WITHIN_S
+    ends: dict[NamedPartition, int] = {}
+    with contextlib.closing(KafkaCluster(cluster)) as client:
+        while time.monotonic() < deadline_s and mirror.poll() is None:
+            if TOPIC in client.metadata(None).topics:
+                ends = client.list_offsets(parts, OffsetKind.HIGH_WATERMARK)
+                if set(ends.values()) == {each}:
+                    return
+            time.sleep(0.2)
+    pytest.fail(f"the twin stands at {ends}, not at {each}; the mirror said:\n{log.read_text()}")
+
+
+def test_the_rights_on_the_page_are_enough(cluster_factory: ClusterFactory, tmp_path: Path) -> None:
+    secured = {"security": LabSecurity.SASL_PLAIN, "authorizer": True, "users": (USER,), "heap_mb": 256}
+    source, target = cluster_factory("near", **secured), cluster_factory("far", **secured)
+    grant(source, "source")
+    grant(target, "target")
+    source.create_topic(TOPIC, partitions=2)
+    produce(source.cluster, 0)
+    settings = settings_for(source, target, tmp_path)
+    log = tmp_path / "mirror.log"
+    with log.open("wb") as out:
+        command = [sys.executable, "-m", "twinshore.cli", "mirror", "run", "--settings", str(settings)]
+        mirror = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+    try:
+        wait_for_ends(target.cluster, RECORDS // 2, mirror, log)
+        produce(source.cluster, RECORDS)
+        wait_for_ends(target.cluster, RECORDS, mirror, log)
+    finally:
+        mirror.terminate()
+        mirror.wait(60)
+    said = log.read_text()
+    assert "stopped in good order" in said
+    assert "rights" not in said
+    # The log start follows the source's twice a minute; the same request, sooner.
+    with contextlib.closing(KafkaCluster(target.cluster_as(USER))) as client:
+        assert client.admin.delete_records({NamedPartition(TOPIC, 0): 10}) == {NamedPartition(TOPIC, 0): 10}
