@@ -5,9 +5,11 @@ Cluster to reach it by. It knows nothing of mirrors; everything it starts, it en
 """
 
 from twinshore.lab.cluster import LabCluster
+from twinshore.lab.compare import Comparison, Difference, compare_topic
 from twinshore.lab.errors import LabError
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST, KAFKA_OLDEST, connect_mirror_classpath, kafka_classpath
 from twinshore.lab.jvm import java
+from twinshore.lab.produce import Workload
 from twinshore.lab.proxy import FaultProxy
 from twinshore.lab.security import LabSecurity
 
@@ -15,10 +17,14 @@ __all__ = [
     "KAFKA_3",
     "KAFKA_NEWEST",
     "KAFKA_OLDEST",
+    "Comparison",
+    "Difference",
     "FaultProxy",
     "LabCluster",
     "LabError",
     "LabSecurity",
+    "Workload",
+    "compare_topic",
     "connect_mirror_classpath",
     "java",
     "kafka_classpath",

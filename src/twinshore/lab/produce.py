@@ -1,0 +1,156 @@
+"""A steady, varied load on a topic, counted: what was acknowledged must be on the twin."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+from collections.abc import Sequence
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from twinshore.fleet import Cluster
+from twinshore.lab.clients import client_settings
+from twinshore.lab.errors import LabError
+
+COMPRESSIONS = ("none", "gzip", "lz4", "zstd", "snappy")
+
+_SLICE_S = 0.02
+_DELIVERY_MS_MAX = 120_000
+_FLUSH_S_MAX = 150.0
+_POOL = 64
+
+
+class Workload:
+    """Producers, one per compression, that share a rate; records carry keys, headers and values of mixed sizes.
+
+    They are idempotent, so a broker's death duplicates nothing. `with Workload(...)`, or `start` and `stop`.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        *,
+        records_per_s: float,
+        compressions: Sequence[str] = COMPRESSIONS,
+        value_bytes: int = 400,
+        seed: int = 1,
+        settings: dict[str, str | int] | None = None,
+    ) -> None:
+        self._records_per_s = records_per_s
+        self._topic = topic
+        self._acked = 0
+        self._sent = 0
+        self._failed = ""
+        self._stopping = threading.Event()
+        self._samples = _samples(random.Random(seed), value_bytes)
+        self._producers = [
+            Producer(
+                {
+                    **client_settings(cluster),
+                    "enable.idempotence": True,
+                    "linger.ms": 5,
+                    "delivery.timeout.ms": _DELIVERY_MS_MAX,
+                    "compression.type": compression,
+                    **(settings or {}),
+                }
+            )
+            for compression in compressions
+        ]
+        self._thread = threading.Thread(target=self._run, name=f"workload-{topic}", daemon=True)
+
+    @property
+    def acked(self) -> int:
+        """Records that the cluster has acknowledged so far."""
+        return self._acked
+
+    @property
+    def sent(self) -> int:
+        """Records handed to the producers so far."""
+        return self._sent
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> int:
+        """Sends no more, waits for what is on its way, and returns how many records were acknowledged.
+
+        LabError if a record was given up: then nobody can say what should be on the twin.
+        """
+        self._stopping.set()
+        self._thread.join()
+        for producer in self._producers:
+            left = producer.flush(_FLUSH_S_MAX)
+            if left and not self._failed:
+                self._failed = f"{left} records were not acknowledged within {_FLUSH_S_MAX:.0f} s"
+        if self._failed:
+            raise LabError(f"the workload on {self._topic} failed: {self._failed}")
+        return self._acked
+
+    def __enter__(self) -> Workload:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._stopping.is_set():
+            self.stop()
+
+    def _run(self) -> None:
+        started_s = time.monotonic()
+        producers = itertools.cycle(self._producers)
+        while not self._stopping.wait(_SLICE_S):
+            due = int((time.monotonic() - started_s) * self._records_per_s)
+            # One producer a slice, so that each compression makes batches of more than one record.
+            producer = next(producers)
+            try:
+                while self._sent < due and not self._stopping.is_set():
+                    self._send(producer)
+            except KafkaException as error:
+                self._failed = str(error)
+                return
+            for one in self._producers:
+                one.poll(0)
+
+    def _send(self, producer: Producer) -> None:
+        key, value, headers = self._samples[self._sent % _POOL]
+        number = str(self._sent).encode()
+        try:
+            producer.produce(
+                self._topic,
+                number + value if value is not None else None,
+                key + number if key is not None else None,
+                headers=headers,
+                on_delivery=self._delivered,
+            )
+        except BufferError:
+            producer.poll(0.1)
+            return
+        self._sent += 1
+
+    def _delivered(self, error: KafkaError | None, _message: Message) -> None:
+        if error is None:
+            self._acked += 1
+        else:
+            self._failed = error.str()
+
+
+_Sample = tuple[bytes | None, bytes | None, list[tuple[str, str | bytes | None]]]
+
+
+def _samples(chance: random.Random, value_bytes: int) -> list[_Sample]:
+    """Records of every shape: without key, without value, empty, with no header, with one, with a null one."""
+    words = [bytes(chance.choices(b"abcdefghijklmnopqrstuvwxyz ", k=32)) for _ in range(32)]
+    samples: list[_Sample] = []
+    for number in range(_POOL):
+        key = None if number % 8 == 7 else b"key-%d-" % number
+        size = chance.randrange(value_bytes // 2, value_bytes * 3 // 2 + 1)
+        value = b"".join(chance.choices(words, k=size // 32 + 1))[:size]
+        headers: list[tuple[str, str | bytes | None]] = []
+        if number % 4:
+            headers.append(("trace", chance.randbytes(16)))
+        if number % 4 == 3:
+            headers.append(("nothing", None))
+        samples.append((key, None if number == 11 else b"" if number == 12 else value, headers))
+    return samples
