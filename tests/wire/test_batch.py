@@ -18,7 +18,6 @@ from twinshore.wire.batch import (
     TIMESTAMP_APPEND,
     TRANSACTIONAL,
     check_crc,
-    iter_batches,
     next_sequence,
     restamp,
     restamp_checked,
@@ -33,7 +32,7 @@ def test_complete_batches_come_in_order_and_an_incomplete_last_one_is_left() -> 
     for cut in range(1, len(raw_batch(20, 2)) + 1):
         found = split_batches(memoryview(data[: len(data) - cut]))
         assert [header.base_offset for _, header in found] == [10, 15]
-    assert [bytes(view) for view, _ in iter_batches(memoryview(data))] == [
+    assert [bytes(view) for view, _ in split_batches(memoryview(data))] == [
         raw_batch(10, 5),
         raw_batch(15, 1, b"x" * 300),
         raw_batch(20, 2),

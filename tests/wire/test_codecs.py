@@ -85,6 +85,18 @@ def test_data_cut_short_is_refused(codec: Codec) -> None:
             decompress(codec, packed[: len(packed) - cut], 1 << 20)
 
 
+@pytest.mark.parametrize("codec", PACKED)
+def test_malformed_data_is_refused_without_room_for_the_limit(codec: Codec) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(WireError, match=r"malformed|claims"):
+            decompress(codec, compress(codec, TEXT)[:30] + b"twin" * 50)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1 << 20
+
+
 @pytest.mark.parametrize("size", [-1, 0, 5, 1 << 30])
 def test_a_snappy_block_that_lies_about_its_size_is_refused(size: int) -> None:
     framed = compress(Codec.SNAPPY, b"abc")[:16] + size.to_bytes(4, "big", signed=True) + b"\3\10"
@@ -94,5 +106,5 @@ def test_a_snappy_block_that_lies_about_its_size_is_refused(size: int) -> None:
 
 def test_a_batch_names_itself_when_its_data_is_malformed() -> None:
     view, header = one(raw_batch(77, 1, b"not zstd at all", attributes=Codec.ZSTD))
-    with pytest.raises(WireError, match="batch at offset 77: zstd data is malformed"):
+    with pytest.raises(WireError, match="batch at offset 77: malformed zstd data"):
         decode_batch(view, header, limit_bytes=1 << 20)

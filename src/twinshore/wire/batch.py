@@ -6,7 +6,6 @@ Everything here works on views of the buffer a fetch was received into; no recor
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -74,11 +73,6 @@ def split_batches(view: memoryview) -> list[tuple[memoryview, BatchHeader]]:
     if position + 17 <= size and view[position + 16] != 2:
         raise _old_format(view[position + 16], int.from_bytes(view[position : position + 8], "big"), position)
     return found
-
-
-def iter_batches(view: memoryview) -> Iterator[tuple[memoryview, BatchHeader]]:
-    """As `split_batches`, for callers that want an iterator."""
-    return iter(split_batches(view))
 
 
 def _malformed(header: BatchHeader, next_offset: int, position: int) -> WireError:

@@ -25,6 +25,8 @@ _LZ4_HEADER = b"\x04\x22\x4d\x18\x60\x40\x82"
 _LZ4_BLOCK_BYTES = 64 << 10
 _LZ4_END = b"\0\0\0\0"
 _FIRST_GUESS_BYTES = 16 << 10
+# How a full output buffer is told from malformed input: the words of Rust's standard library, passed on as they are.
+_NO_ROOM = "failed to write whole buffer"
 
 
 class Codec(IntEnum):
@@ -59,19 +61,18 @@ def decompress(codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES
     into = _DECOMPRESS_INTO[codec]
     guess = max(_FIRST_GUESS_BYTES, 8 * len(data))
     while True:
-        size = min(guess, limit_bytes + 1)
+        size = min(guess, limit_bytes)
         out = bytearray(size)
         try:
             made = into(data, out)
         except cramjam.DecompressionError as error:
-            # The library does not tell "no more room" from "malformed" except in words; so a failure counts only once
-            # there was room enough. All the attempts together write at most 4/3 of the last one.
-            if size <= limit_bytes:
-                guess *= 4
-                continue
-            raise _malformed(codec, error, limit_bytes) from error
-        if made > limit_bytes:
-            raise _too_large(codec, limit_bytes)
+            if _NO_ROOM not in str(error):
+                raise WireError(f"malformed {codec.name.lower()} data: {error}") from error
+            if size == limit_bytes:
+                raise _too_large(codec, limit_bytes) from error
+            # All the attempts together write at most 4/3 of what the last one does.
+            guess *= 4
+            continue
         del out[made:]
         return bytes(out)
 
@@ -133,10 +134,6 @@ def _lz4_frame(data: Buffer) -> bytes:
 
 def _too_large(codec: Codec, limit_bytes: int) -> WireError:
     return WireError(f"{codec.name.lower()} data holds more than {limit_bytes} bytes")
-
-
-def _malformed(codec: Codec, error: Exception, limit_bytes: int) -> WireError:
-    return WireError(f"{codec.name.lower()} data is malformed or holds more than {limit_bytes} bytes: {error}")
 
 
 _COMPRESS: dict[Codec, Callable[[Buffer], bytes]] = {
