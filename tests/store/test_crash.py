@@ -45,7 +45,7 @@ def record_until_killed(url: str, after_s: float) -> int:
 def test_killed_again_and_again_the_store_stays_whole(tmp_path: Path, seed: int) -> None:
     url = f"sqlite:///{tmp_path}/store.db"
     chance = random.Random(seed)
-    for _ in range(5):
+    for _ in range(4):
         told = record_until_killed(url, chance.uniform(0, 0.25))
         with open_store(url) as store:
             positions = store.positions("l")

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event
+from sqlalchemy import URL, Connection, Engine, event, text
 from sqlalchemy.engine import make_url
 
 from twinshore.fleet import ConfigError, Secret, StoreError, TwinshoreError
 from twinshore.store import Receipt, Store, open_store
+from twinshore.store.engine import Database
 
 LINK = "east->west"
 
@@ -99,6 +100,57 @@ def test_a_server_that_is_not_there() -> None:
 def test_a_database_that_is_not_there(kind: str, said: str, request: pytest.FixtureRequest) -> None:
     url = make_url(request.getfixturevalue(kind).url).set(database="nowhere")
     assert said in failure(url.render_as_string(hide_password=False)).message
+
+
+@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
+def test_the_password_comes_from_its_file_at_each_connection(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    url = make_url(request.getfixturevalue(kind).url)
+    secret = tmp_path / "password"
+    secret.write_text(f"{url.password or ''}\n", encoding="utf-8")
+    bare = URL.create(url.drivername, url.username, None, url.host, url.port, url.database, url.query)
+    with open_store(bare.render_as_string(), Secret(file=str(secret))) as store:
+        assert store.positions("nowhere") == ()
+
+
+def test_a_wrong_password_is_told_without_saying_it(mariadb: Any, tmp_path: Path) -> None:
+    url = make_url(mariadb.url).set(password=None)
+    secret = tmp_path / "password"
+    secret.write_text("hush", encoding="utf-8")
+    error = failure(url.render_as_string(), Secret(file=str(secret)))
+    assert error.message.endswith(": the database refused the user or password")
+    assert "hush" not in str(error)
+
+
+CUT = {
+    "postgresql": "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+    " WHERE pid <> pg_backend_pid() AND datname = current_database()",
+    "mysql": "SELECT id FROM information_schema.processlist WHERE db = database() AND id <> connection_id()",
+}
+
+
+@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
+def test_connections_that_were_cut_are_made_anew(kind: str, request: pytest.FixtureRequest) -> None:
+    url: str = request.getfixturevalue(kind).url
+    other = Database(url, Secret())
+    with open_store(url) as store:
+        assert store.link_identity("nowhere") is None
+        cut(other)
+        assert store.link_identity("nowhere") is None
+    other.close()
+
+
+def cut(database: Database) -> None:
+    def work(connection: Connection) -> int:
+        dialect = "postgresql" if connection.dialect.name == "postgresql" else "mysql"
+        found = connection.execute(text(CUT[dialect])).scalars().all()
+        if dialect == "mysql":
+            for number in found:
+                connection.execute(text("KILL CONNECTION :number"), {"number": number})
+        return len(found)
+
+    assert database.write(work) > 0
 
 
 @contextmanager

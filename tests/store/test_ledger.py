@@ -57,6 +57,12 @@ def test_every_kind_is_kept(store: Store) -> None:
     assert [row.incident.kind for row in rows] == list(IncidentKind)
 
 
+def test_a_sentence_with_broken_text_is_kept_all_the_same(store: Store) -> None:
+    row = store.add_incident(replace(GAP, sentence="name \0 and \udcff"), now_ms=1)
+    assert row.incident.sentence == "name \ufffd and ?"
+    assert store.incidents() == (row,)
+
+
 def test_many_who_see_it_at_once_open_one_row(open_another: Callable[[], Store]) -> None:
     stores = [open_another() for _ in range(4)]
     start = Barrier(4)

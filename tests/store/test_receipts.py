@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import sqlite3
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +15,7 @@ from threading import Barrier
 
 import pytest
 
+from twinshore.fleet import StoreError
 from twinshore.store import (
     PartitionState,
     Position,
@@ -167,6 +170,20 @@ def test_producers_are_bounded_by_age(store: Store) -> None:
         receipt = carried(index * 10, index * 10 + 10, at_ms=index * pace_ms)
         store.record_receipts([replace(receipt, source_producers=(by(8, index * 10),))])
     assert [one.producer_id for one in store.source_producers(LINK, "orders", 0)] == [8]
+
+
+def test_producers_somebody_else_wrote_are_named(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    with open_store(url) as store:
+        store.record_receipts([replace(carried(0, 10), source_producers=(by(7, 0),))])
+        with closing(sqlite3.connect(tmp_path / "store.db")) as connection, connection:
+            connection.execute("UPDATE source_producers SET batches = '[[1]]'")
+        with pytest.raises(StoreError, match="source_producers, position 1, producer 7: batches are not"):
+            store.source_producers(LINK, "orders", 0)
+        with closing(sqlite3.connect(tmp_path / "store.db")) as connection, connection:
+            connection.execute("UPDATE positions SET state = 'lost'")
+        with pytest.raises(StoreError, match="table positions, row 1: no such state 'lost'"):
+            store.positions(LINK)
 
 
 def test_writers_of_different_partitions_do_not_hinder_each_other(open_another: Callable[[], Store]) -> None:

@@ -1,4 +1,4 @@
-"""The two statements SQL's dialects write differently: insert what is not there, insert or replace."""
+"""Where SQL's dialects differ: insert what is not there, insert or replace, and which text they take."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ from sqlalchemy import Connection, Table
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 Row = Mapping[str, Any]
+
+
+def storable(sentence: str) -> str:
+    """The sentence without what some database refuses: NUL, and halves of surrogate pairs as broken names bring them."""
+    return sentence.encode("utf-8", "replace").decode("utf-8").replace("\0", "\ufffd")
 
 
 def insert_absent(connection: Connection, table: Table, rows: Sequence[Row]) -> None:

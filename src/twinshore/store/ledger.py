@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, select
 
 from twinshore.fleet import StoreError
-from twinshore.store.dialects import insert_absent
+from twinshore.store.dialects import insert_absent, storable
 from twinshore.store.tables import incidents
 from twinshore.store.values import Incident, IncidentKind, LedgerRow
 
@@ -51,7 +51,7 @@ def _values(incident: Incident) -> dict[str, Any]:
         "from_offset": incident.from_offset,
         "to_offset": incident.to_offset,
         "policy": incident.policy,
-        "sentence": incident.sentence,
+        "sentence": storable(incident.sentence),
     }
 
 

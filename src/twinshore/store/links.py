@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, and_, select
 
-from twinshore.store.dialects import insert_absent, put
+from twinshore.store.dialects import insert_absent, put, storable
 from twinshore.store.tables import link_identities, link_status, twins
 from twinshore.store.values import LinkIdentity, LinkStatus, TwinRow
 
@@ -55,7 +55,7 @@ def replace_twin(connection: Connection, seen: TwinRow, new: TwinRow) -> bool:
 
 def save_status(connection: Connection, status: LinkStatus) -> None:
     """Replaces what was said of the link before."""
-    put(connection, link_status, [asdict(status)])
+    put(connection, link_status, [{**asdict(status), "sentence": storable(status.sentence)}])
 
 
 def read_statuses(connection: Connection) -> tuple[LinkStatus, ...]:

@@ -53,7 +53,7 @@ def _number(name: str) -> Column[int]:
 leases = Table(
     "leases",
     metadata,
-    Column("name", _name(255), primary_key=True),
+    Column("name", _name(512), primary_key=True),
     Column("owner", _name(255), nullable=False),
     _number("generation"),
     _number("beat"),

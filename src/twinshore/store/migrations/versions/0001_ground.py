@@ -54,7 +54,7 @@ def upgrade() -> None:
 def _links() -> None:
     _table(
         "leases",
-        *_names(name=255, owner=255),
+        *_names(name=512, owner=255),
         *_numbers("generation", "beat", "ttl_ms"),
         sa.Column("released", sa.Boolean(), nullable=False),
         sa.PrimaryKeyConstraint("name", name="pk_leases"),
