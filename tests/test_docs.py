@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -92,6 +94,12 @@ def test_each_link_leads_somewhere(page: Path) -> None:
 def test_each_settings_example_is_accepted(page: Path) -> None:
     for block in re.findall(r"^```toml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
         assert parse_settings(block, name=name_of(page), env={}).links
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_each_python_example_runs(page: Path) -> None:
+    for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        subprocess.run([sys.executable, "-c", block], check=True, timeout=180, cwd=ROOT)
 
 
 def test_every_row_that_was_asked_for_has_one_row() -> None:
