@@ -76,7 +76,7 @@ def test_several_receipts_of_one_partition_in_one_call_in_any_order(store: Store
 def test_a_receipt_that_comes_again_changes_nothing(store: Store) -> None:
     once = [replace(carried(0, 10), source_producers=(by(7, 0, 5),))]
     store.record_receipts(once)
-    store.record_receipts([carried(10, 20)])
+    store.record_receipts([replace(carried(10, 20), source_producers=(by(7, 10, epoch=1),))])
     before = (store.positions(LINK), store.receipts(LINK, "orders", 0), store.source_producers(LINK, "orders", 0))
     store.record_receipts(once)
     store.record_receipts([carried(3, 20, at_ms=999), carried(5, 5)])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, column, table, text, update
 
+import twinshore
 from twinshore.fleet import Secret, StoreError
 from twinshore.store import open_store
 from twinshore.store.engine import Database
@@ -94,3 +97,21 @@ def test_a_folder_with_signs_in_its_name(tmp_path: Path) -> None:
     folder.mkdir()
     open_store(f"sqlite:///{folder}/store.db").close()
     assert (folder / "store.db").stat().st_size > 0
+
+
+def test_a_packed_copy_opens_a_store_but_makes_none(tmp_path: Path) -> None:
+    packed = tmp_path / "twinshore.zip"
+    with zipfile.ZipFile(packed, "w") as archive:
+        for file in sorted(Path(twinshore.__path__[0]).rglob("*.py")):
+            archive.write(file, file.relative_to(Path(twinshore.__path__[0]).parent))
+    url = f"sqlite:///{tmp_path}/store.db"
+    assert "a packed Twinshore cannot change it" in run_packed(packed, url)
+    open_store(url).close()
+    assert run_packed(packed, url) == "()\n"
+
+
+def run_packed(packed: Path, url: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(packed)}
+    command = [sys.executable, "-W", "error", "-c", OPEN, url]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return run.stdout + run.stderr

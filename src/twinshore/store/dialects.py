@@ -12,7 +12,7 @@ Row = Mapping[str, Any]
 
 
 def storable(sentence: str) -> str:
-    """The sentence without what some database refuses: NUL, and halves of surrogate pairs as broken names bring them."""
+    """The sentence without what some database refuses: NUL, and halves of surrogate pairs, as in broken names."""
     return sentence.encode("utf-8", "replace").decode("utf-8").replace("\0", "\ufffd")
 
 
