@@ -180,7 +180,7 @@ class Admin:
         self._reasons = [*self._reasons[-4:], str(error.str())]
 
     def _times(self) -> dict[str, float]:
-        return {"operation_timeout": self._timeout_s, "request_timeout": self._timeout_s + 5}
+        return {"operation_timeout": self._timeout_s * 0.8, "request_timeout": self._timeout_s}
 
     def _wait_all(self, asked: Mapping[Any, tuple[Future[Any], str, str]]) -> dict[Any, Any]:
         done: dict[Any, Any] = {}
