@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from twinshore.lab import LabCluster
+from twinshore.lab import LabCluster, MariaDbServer, PostgresServer
 
 _numbers = itertools.count(1)
 
@@ -44,6 +44,20 @@ def cluster_factory() -> Iterator[ClusterFactory]:
     yield start
     for cluster in started:
         cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server; take a `new_database` of it."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MariaDbServer]:
+    """A MariaDB server; take a `new_database` of it."""
+    with MariaDbServer() as server:
+        yield server
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ Cluster to reach it by. It knows nothing of mirrors; everything it starts, it en
 
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.compare import Comparison, Difference, compare_topic
+from twinshore.lab.databases import MariaDbServer, PostgresServer
 from twinshore.lab.errors import LabError
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST, KAFKA_OLDEST, connect_mirror_classpath, kafka_classpath
 from twinshore.lab.jvm import java
@@ -23,6 +24,8 @@ __all__ = [
     "LabCluster",
     "LabError",
     "LabSecurity",
+    "MariaDbServer",
+    "PostgresServer",
     "Workload",
     "compare_topic",
     "connect_mirror_classpath",

@@ -1,11 +1,10 @@
-"""confluent-kafka's settings for a Cluster, and the few admin calls that the lab and its tests need."""
+"""The few admin calls that the lab, the demo and the tests need."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from confluent_kafka import KafkaException
@@ -17,35 +16,14 @@ from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, Us
 from confluent_kafka.cimpl import NewTopic
 
 from twinshore.fleet import Cluster, SaslMechanism
+from twinshore.kafka.client_settings import client_settings as kafka_client_settings
 from twinshore.lab.errors import LabError
-
-_TOKEN_LIFE_S = 300.0
 
 
 def client_settings(cluster: Cluster) -> dict[str, Any]:
-    """What a confluent-kafka client needs to reach the cluster, passwords included: for this process's eyes only."""
-    security = cluster.security
-    settings: dict[str, Any] = {
-        "bootstrap.servers": ",".join(cluster.bootstrap),
-        "security.protocol": security.protocol,
-        # Brokers die here on purpose; what matters comes as an error of the call.
-        "log_level": 2,
-    }
-    if security.tls:
-        settings["ssl.endpoint.identification.algorithm"] = "https" if security.check_hostname else "none"
-        files = {"ca": security.ca_file, "certificate": security.cert_file, "key": security.key_file}
-        settings.update({f"ssl.{name}.location": path for name, path in files.items() if path})
-    if security.sasl is SaslMechanism.OAUTHBEARER:
-        settings["sasl.mechanism"] = security.sasl.value
-        settings["oauth_cb"] = lambda _: (
-            Path(security.token_file).read_text(encoding="utf-8").strip(),
-            time.time() + _TOKEN_LIFE_S,
-        )
-    elif security.sasl:
-        settings["sasl.mechanism"] = security.sasl.value
-        settings["sasl.username"] = security.username
-        settings["sasl.password"] = security.password.read()
-    return settings
+    """For a confluent-kafka client of the lab, passwords included: for this process's eyes only."""
+    # Brokers die here on purpose, so librdkafka keeps its log to itself; what matters comes as an error of the call.
+    return {**kafka_client_settings(cluster), "log_level": 2}
 
 
 def admin_of(cluster: Cluster) -> AdminClient:

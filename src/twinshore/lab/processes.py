@@ -122,14 +122,15 @@ def start_child(
     environment: Mapping[str, str] | None = None,
     user_id: int = -1,
     tied: bool = True,
+    death_signal: signal.Signals = signal.SIGKILL,
     pipes: bool = False,
 ) -> Child:
     """Starts a server in a session of its own; its output is appended to `log`.
 
-    `tied`: it dies with us. `user_id`: it runs as this user (only root may ask). `pipes`: stdin and stdout are ours.
+    `tied`: it dies with us, by `death_signal`. `user_id`: it runs as this user (only root may ask). `pipes`: stdin and
+    stdout are ours.
     """
-    parent = os.getpid() if tied else 0
-    launch = [sys.executable, "-I", "-S", _LAUNCH, str(parent), str(user_id), *command]
+    launch = launched(command, user_id=user_id, parent=os.getpid() if tied else 0, death_signal=death_signal)
     full_environment = {**os.environ, **(environment or {})}
 
     def fork() -> Child:
@@ -147,6 +148,13 @@ def start_child(
         return Child(process, tied=tied)
 
     return fork() if not tied else _forker().run(fork)
+
+
+def launched(
+    command: Sequence[str], *, user_id: int, parent: int = 0, death_signal: signal.Signals = signal.SIGKILL
+) -> list[str]:
+    """The command behind the launcher, which drops rights before it runs it."""
+    return [sys.executable, "-I", "-S", _LAUNCH, str(parent), str(int(death_signal)), str(user_id), *command]
 
 
 class _Forker:

@@ -1,0 +1,274 @@
+"""PostgreSQL and MariaDB servers for tests: real, quick because they need not survive a crash, gone afterwards."""
+
+from __future__ import annotations
+
+import abc
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psycopg
+import pymysql
+from psycopg import sql
+
+from twinshore.lab.binaries import mariadb_folder, postgres_folder
+from twinshore.lab.errors import LabError, log_tail
+from twinshore.lab.home import cache_folder, locked
+from twinshore.lab.ports import free_port
+from twinshore.lab.processes import Child, launched, start_child
+
+_USER = "twinshore"
+_NOBODY = 65_534
+_UP_WITHIN_S = 60.0
+_SETUP_WITHIN_S = 180.0
+_STOP_PATIENCE_S = 10.0
+_POLL_S = 0.05
+
+
+class DatabaseServer(abc.ABC):
+    """`with PostgresServer() as server: server.url`; every `new_database` is empty and its own."""
+
+    kind: str
+    death_signal = signal.SIGKILL
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self._numbers = itertools.count(1)
+        self._child: Child | None = None
+
+    def start(self) -> None:
+        """Returns when it takes connections."""
+        self.folder = Path(tempfile.mkdtemp(prefix=f"twinshore-{self.kind}-"))
+        try:
+            command = self._prepare()
+            log = self.folder / "server.log"
+            self._child = start_child(
+                command, folder=self.folder, log=log, user_id=self._user_id(), death_signal=self.death_signal
+            )
+            self._wait_up(self._child, log)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Ends it and removes its data."""
+        if self._child is not None:
+            self._child.send(self.death_signal)
+            self._child.end(patience_s=_STOP_PATIENCE_S)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        assert self._child is not None
+        return self._child.pid
+
+    @property
+    @abc.abstractmethod
+    def url(self) -> str:
+        """SQLAlchemy's address of the database that is there from the start."""
+
+    @abc.abstractmethod
+    def new_database(self) -> str:
+        """Makes an empty database; returns its SQLAlchemy address."""
+
+    @abc.abstractmethod
+    def _prepare(self) -> Sequence[str]:
+        """Lays the data in `folder`; returns the server's command."""
+
+    @abc.abstractmethod
+    def _knock(self) -> bool:
+        """Whether it takes a connection now."""
+
+    def _user_id(self) -> int:
+        return -1
+
+    def _wait_up(self, child: Child, log: Path) -> None:
+        deadline = time.monotonic() + _UP_WITHIN_S
+        while not self._knock():
+            if not child.alive() or time.monotonic() > deadline:
+                raise LabError(f"{self.kind} did not start; the end of its log:\n{log_tail(log)}")
+            time.sleep(_POLL_S)
+
+
+class PostgresServer(DatabaseServer):
+    """PostgreSQL. It refuses to run as root, so root's runs as nobody, from a copy that nobody may read."""
+
+    kind = "postgres"
+    # At its parent's death it goes at once, but frees the shared memory that SIGKILL would leave behind.
+    death_signal = signal.SIGQUIT
+
+    @property
+    def url(self) -> str:
+        return f"postgresql+psycopg://{_USER}@127.0.0.1:{self.port}/postgres"
+
+    def new_database(self) -> str:
+        name = f"own_{next(self._numbers)}"
+        with psycopg.connect(self._address(), autocommit=True) as connection:
+            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        return self.url.replace("/postgres", f"/{name}")
+
+    def _prepare(self) -> Sequence[str]:
+        programs = postgres_folder()
+        if os.geteuid() == 0:
+            shutil.copytree(programs, self.folder / "programs", symlinks=True)
+            programs = self.folder / "programs"
+            self.folder.chmod(0o711)
+        data = self.folder / "data"
+        shutil.copytree(_template("postgres", postgres_folder(), _initialise_postgres), data)
+        data.chmod(0o700)
+        if os.geteuid() == 0:
+            _give_to_nobody(self.folder)
+        options = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(self.port),
+            "unix_socket_directories": "",
+            "dynamic_shared_memory_type": "mmap",
+            "shared_buffers": "32MB",
+            "fsync": "off",
+            "synchronous_commit": "off",
+            "full_page_writes": "off",
+        }
+        settings = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
+        return [str(programs / "bin" / "postgres"), "-D", str(data), *settings]
+
+    def _knock(self) -> bool:
+        try:
+            psycopg.connect(self._address(), connect_timeout=3).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def _address(self) -> str:
+        return f"host=127.0.0.1 port={self.port} user={_USER} dbname=postgres"
+
+    def _user_id(self) -> int:
+        return _NOBODY if os.geteuid() == 0 else -1
+
+
+class MariaDbServer(DatabaseServer):
+    """MariaDB."""
+
+    kind = "mariadb"
+
+    @property
+    def url(self) -> str:
+        return f"mysql+pymysql://{_USER}@127.0.0.1:{self.port}/{_USER}?charset=utf8mb4"
+
+    def new_database(self) -> str:
+        name = f"own_{next(self._numbers)}"
+        with self._connect() as connection, connection.cursor() as cursor:
+            cursor.execute(f"CREATE DATABASE {name}")
+        return self.url.replace(f"/{_USER}?", f"/{name}?")
+
+    def _prepare(self) -> Sequence[str]:
+        programs = mariadb_folder()
+        data = self.folder / "data"
+        shutil.copytree(_template("mariadb", programs, _initialise_mariadb), data)
+        return [
+            *_mariadb_command(programs, data),
+            "--bind-address=127.0.0.1",
+            f"--port={self.port}",
+            f"--socket={self.folder / 'socket'}",
+            f"--pid-file={self.folder / 'pid'}",
+            "--skip-name-resolve",
+            "--innodb-flush-log-at-trx-commit=0",
+        ]
+
+    def _knock(self) -> bool:
+        try:
+            self._connect().close()
+        except pymysql.err.OperationalError:
+            return False
+        return True
+
+    def _connect(self) -> pymysql.Connection[pymysql.cursors.Cursor]:
+        return pymysql.connect(host="127.0.0.1", port=self.port, user=_USER, connect_timeout=3)
+
+
+def _mariadb_command(programs: Path, data: Path) -> list[str]:
+    return [
+        str(programs / "bin" / "mariadbd"),
+        "--no-defaults",
+        f"--datadir={data}",
+        f"--lc-messages-dir={programs / 'share'}",
+        f"--character-sets-dir={programs / 'share' / 'charsets'}",
+        f"--plugin-dir={programs}",
+        "--character-set-server=utf8mb4",
+        "--innodb-log-file-size=16M",
+        "--innodb-buffer-pool-size=32M",
+        *(["--user=root"] if os.geteuid() == 0 else []),
+    ]
+
+
+def _template(kind: str, programs: Path, initialise: Callable[[Path, Path], None]) -> Path:
+    """An initialised data folder, made once for this version of the programs; a copy starts in a moment."""
+    folder = cache_folder() / "initialised" / programs.name
+    if not folder.is_dir():
+        with locked(f"initialise-{kind}"):
+            if not folder.is_dir():
+                folder.parent.mkdir(parents=True, exist_ok=True)
+                with tempfile.TemporaryDirectory(prefix=f"twinshore-{kind}-") as scratch:
+                    initialise(programs, Path(scratch))
+                    copy = Path(tempfile.mkdtemp(prefix=f".{kind}-", dir=folder.parent))
+                    shutil.copytree(Path(scratch, "data"), copy, dirs_exist_ok=True)
+                    copy.rename(folder)
+    return folder
+
+
+def _initialise_postgres(programs: Path, scratch: Path) -> None:
+    user_id = -1
+    if os.geteuid() == 0:
+        user_id = _NOBODY
+        shutil.copytree(programs, scratch / "programs", symlinks=True)
+        programs = scratch / "programs"
+        _give_to_nobody(scratch)
+    options = ["-U", _USER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
+    command = [str(programs / "bin" / "initdb"), "-D", str(scratch / "data"), *options]
+    _set_up(launched(command, user_id=user_id), "PostgreSQL", scratch)
+
+
+def _initialise_mariadb(programs: Path, scratch: Path) -> None:
+    data = scratch / "data"
+    (data / "mysql").mkdir(parents=True)
+    scripts = ("mariadb_system_tables.sql", "mariadb_system_tables_data.sql")
+    statements = [
+        "USE mysql;",
+        "SET @auth_root_socket=NULL;",
+        *((programs / "share" / script).read_text(encoding="utf-8") for script in scripts),
+        "FLUSH PRIVILEGES;",
+        f"CREATE USER '{_USER}'@'%' IDENTIFIED BY '';",
+        f"GRANT ALL PRIVILEGES ON *.* TO '{_USER}'@'%' WITH GRANT OPTION;",
+        f"CREATE DATABASE {_USER};",
+    ]
+    command = [*_mariadb_command(programs, data), "--bootstrap", "--silent-startup"]
+    _set_up(command, "MariaDB", scratch, "\n".join(statements))
+
+
+def _set_up(command: Sequence[str], what: str, folder: Path, statements: str = "") -> None:
+    said = subprocess.run(
+        command, input=statements, capture_output=True, text=True, timeout=_SETUP_WITHIN_S, check=False, cwd=folder
+    )
+    if said.returncode:
+        raise LabError(f"{what} could not be set up: {(said.stderr or said.stdout)[-3000:]}")
+
+
+def _give_to_nobody(folder: Path) -> None:
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, _NOBODY, _NOBODY, follow_symlinks=False)
