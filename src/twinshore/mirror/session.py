@@ -23,17 +23,23 @@ class FetchSession:
     ) -> tuple[list[FetchPartition], list[type_key]]:
         """What to put in the next request: partitions new or moved, and those to forget."""
         told = self._told
+        # A broker adds what is asked before it removes what is forgotten: forgetting must not undo asking.
+        forgotten = [key for key in unwanted if told.pop(key, None) is not None]
         asked = []
         for want in wanted:
             key = (want.topic_id, want.partition)
             if told.get(key) != want:
                 told[key] = want
                 asked.append(want)
-        forgotten = [key for key in unwanted if told.pop(key, None) is not None]
-        return asked, forgotten
+        return asked, [key for key in forgotten if key not in told]
 
     def __len__(self) -> int:
         return len(self._told)
+
+    def position(self, key: type_key) -> int:
+        """From where the broker reads this partition as far as it was told; -1 while it is not asked for."""
+        want = self._told.get(key)
+        return want.position if want else -1
 
     def answered(self, session_id: int) -> None:
         """The broker took the request: the next one continues the session."""
