@@ -29,6 +29,7 @@ def register(app: typer.Typer) -> None:
     mirror = typer.Typer(help="Carry topics from one cluster to another, offset by offset.", no_args_is_help=True)
     mirror.command("run")(run)
     mirror.command("plan")(plan)
+    mirror.command("forget")(forget)
     app.add_typer(mirror, name="mirror")
 
 
@@ -57,6 +58,28 @@ def plan(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: bool =
         typer.echo(f"{name}: {in_words(step)}")
     if not steps:
         typer.echo("nothing to do: the links' filters admit no topic of their sources")
+
+
+def forget(
+    topic: str = typer.Argument(help="The topic whose twin shall be forgotten."),
+    settings: Path = SETTINGS,
+    link: list[str] = LINKS,
+    dry_run: bool = typer.Option(False, "--dry-run", help="Only say what would be forgotten."),
+) -> None:
+    """Forgets a topic's twin, so that it can begin again. Neither cluster is touched; the ledger keeps its rows.
+
+    Stop the mirror first, delete the twin on the target, forget it here, start the mirror again.
+    """
+    loaded = load(settings)
+    with _store_or_none_yet(loaded) as store:
+        for one in chosen(loaded, link):
+            known = [row for row in store.twins(one.name) if row.topic == topic]
+            if known and not dry_run:
+                store.forget_topic(one.name, topic)
+            done = "would be forgotten" if dry_run else "forgotten"
+            typer.echo(
+                f"{one.name}: {len(known)} partitions of {topic} {done if known else 'known, nothing to forget'}"
+            )
 
 
 def _values(link: str, step: Step) -> dict[str, Any]:

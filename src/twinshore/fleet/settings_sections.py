@@ -233,8 +233,6 @@ def read_mirror(raw: object, complaints: Complaints) -> MirrorSettings | None:
         return None
     if section.receipts_s >= section.lease_s:
         complaints.add(place, f"receipts_s: is {section.receipts_s:g}, must be less than lease_s ({section.lease_s:g})")
-    if section.backoff_ms > section.backoff_ms_max:
-        complaints.add(place, f"backoff_ms: is {section.backoff_ms}, more than backoff_ms_max")
     values: dict[str, Any] = {name: getattr(section, name) for name in section.__dataclass_fields__}
     return MirrorSettings(**{**values, "spark": spark})
 

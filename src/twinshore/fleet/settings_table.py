@@ -140,12 +140,6 @@ class MirrorSettings:
     )
     merge_target_kb: int = setting(64, "merged batches grow to about this size", low=4, high=1024)
     produce_timeout_s: float = setting(30.0, "how long a target broker may take to replicate a batch", low=1, high=600)
-    request_timeout_s: float = setting(30.0, "a request without an answer for so long has failed", low=1, high=600)
-    connect_timeout_s: float = setting(
-        10.0, "a connection that is not there after so long has failed", low=0.1, high=300
-    )
-    backoff_ms: int = setting(100, "pause after the first failure; doubles, with jitter", low=1, high=60000)
-    backoff_ms_max: int = setting(5000, "longest pause between tries", low=10, high=600000)
     stop_s: float = setting(10.0, "how long an orderly stop waits for requests on their way", low=0, high=600)
     metrics_address: str = setting("127.0.0.1", "address that serves /metrics and /health")
     metrics_port: int = setting(0, "port that serves /metrics and /health; 0: none", low=0, high=65535)

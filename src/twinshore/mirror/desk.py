@@ -12,7 +12,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any
 
 from twinshore.fleet import NamedPartition
@@ -45,6 +45,7 @@ class Post:
     tracks: dict[NamedPartition, TrackOrder] = field(default_factory=dict)
     told_to: dict[NamedPartition, int] = field(default_factory=dict)
     pumps: dict[int, socket.socket] = field(default_factory=dict)
+    moving: dict[NamedPartition, int] = field(default_factory=dict)
     holder_since_s: float = 0.0
 
 
@@ -84,9 +85,24 @@ class Desk:
                 for tide in list(post.pumps):
                     self._send(post, tide, {"what": "assign", "tracks": [asdict(order) for order in fresh]})
 
-    def tracks(self, key: LaneKey) -> list[TrackOrder]:
+    def placed(self, link: str) -> dict[NamedPartition, int]:
+        """Which lane of the link each partition belongs to now."""
         with self._lock:
-            return list(self._posts[key].tracks.values())
+            posts = [(key[1], post) for key, post in self._posts.items() if key[0] == link]
+            return {named: lane for lane, post in posts for named in post.tracks}
+
+    def move(self, link: str, named: NamedPartition, lane: int) -> bool:
+        """Asks the lane that carries a partition to let go of it for another; False when nobody is there to ask."""
+        with self._lock:
+            for key, post in self._posts.items():
+                if key[0] == link and key[1] != lane and named in post.tracks:
+                    holder = post.relay.holder
+                    if holder is None or post.relay.finishing or named in post.moving:
+                        return False
+                    post.moving[named] = lane
+                    self._send(post, holder, {"what": "release", "topic": named.topic, "partition": named.partition})
+                    return True
+        return False
 
     def holding(self, key: LaneKey) -> tuple[int | None, float, bool]:
         """The tide that pumps the lane, for how long it has, and whether an heir stands by."""
@@ -166,6 +182,7 @@ class Desk:
         with self._lock:
             post = self._posts.get(key)
             if post and post.pumps.pop(tide, None):
+                post.moving.clear()
                 self._say(post, post.relay.lost(tide, steady_s(), self._allowed_s(key[0])))
 
     def _hear(self, key: LaneKey, tide: int, message: dict[str, Any]) -> None:
@@ -181,14 +198,35 @@ class Desk:
                     if tide == post.relay.holder:
                         self._account(key, post, message)
                     says = post.relay.beat(tide, now_s, allowed_s)
+                case "released":
+                    if tide == post.relay.holder:
+                        self._account(key, post, message)
+                        self._released(key, post, message)
+                    says = []
                 case "done":
                     if tide == post.relay.holder:
                         self._account(key, post, message)
                     handovers = tuple(Handover(*raw) for raw in message["handovers"])
+                    post.moving.clear()
                     says = post.relay.done(tide, handovers, now_s, allowed_s)
                 case _:
                     says = []
             self._say(post, says)
+
+    def _released(self, key: LaneKey, post: Post, message: dict[str, Any]) -> None:
+        """The lane has let go: from now on the partition is the other lane's, which starts where this one stood."""
+        named = NamedPartition(str(message["topic"]), int(message["partition"]))
+        other = self._posts.get((key[0], post.moving.pop(named, -1)))
+        order = post.tracks.pop(named, None)
+        told_to = post.told_to.pop(named, 0)
+        if other is None or order is None:
+            return
+        other.tracks[named] = replace(order, receipt_to=told_to)
+        other.told_to[named] = told_to
+        for tide in list(other.pumps):
+            self._send(other, tide, {"what": "assign", "tracks": [asdict(other.tracks[named])]})
+        if other.relay.holder is not None:
+            self._send(other, other.relay.holder, {"what": "take", "handovers": message["handovers"]})
 
     def _account(self, key: LaneKey, post: Post, message: dict[str, Any]) -> None:
         carried = tuple(carried_from(raw) for raw in message["carried"])

@@ -6,31 +6,23 @@ reading. The simulation does the same against a model of brokers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import NamedTuple
 
 from twinshore.fleet import NamedPartition, WireError
 from twinshore.mirror import answers
 from twinshore.mirror.cutting import Cut, Halt, Parcel, Stamp, cut
+from twinshore.mirror.fetch_book import FetchBook, FetchOrder, Line
 from twinshore.mirror.observe import Go, Observation, Stop, Wait, judge
 from twinshore.mirror.orders import Carried, Handover, LaneLimits, Stoppage, TrackOrder
-from twinshore.mirror.session import SESSION_LOST, FetchSession
-from twinshore.mirror.track import Hold, Noted, Phase, Producers, Route, Track
+from twinshore.mirror.track import UNKNOWN, Hold, Noted, Phase, Producers, Route, Track
 from twinshore.wire.batch import SEQUENCE_SPAN, BatchHeader, split_batches
-from twinshore.wire.fetch import FetchAnswer, FetchedPartition, FetchPartition
+from twinshore.wire.fetch import FetchAnswer, FetchedPartition
 from twinshore.wire.produce import ProducedPartition
 
-Line = tuple[int, int]  # source node, stream
 CONFIRM_S = 1.0
 RETRY_S_MAX = 2.0
 PRODUCERS_KEPT = 5  # batches per producer id that a broker itself remembers
-
-
-class FetchOrder(NamedTuple):
-    session_id: int
-    session_epoch: int
-    partitions: list[FetchPartition]
-    forgotten: list[tuple[bytes, int]]
 
 
 class Sent(NamedTuple):
@@ -52,10 +44,7 @@ class Lane:
         # Belt 2 counts as fastened only while the broker surely remembers us.
         self._armed_ms = state_expiry_ms - min(3_600_000, state_expiry_ms // 4)
         self.tracks: dict[NamedPartition, Track] = {}
-        self._by_source: dict[tuple[bytes, int], Track] = {}
-        self._sessions: dict[Line, FetchSession] = {}
-        self._dirty: dict[Line, dict[Track, None]] = {}
-        self._gone: dict[Line, dict[tuple[bytes, int], None]] = {}
+        self._fetches = FetchBook(self.limits.streams_per_leader)
         self._ready: dict[int, dict[Track, None]] = {}
         self.incidents: list[Stoppage] = []
         self.stale_routes = True
@@ -76,7 +65,8 @@ class Lane:
                 told_to=order.receipt_to,
                 partition_bytes_max=self.limits.partition_bytes_max,
             )
-            self.tracks[order.named] = self._by_source[track.source_key] = track
+            self.tracks[order.named] = track
+            self._fetches.add(track)
             self.stale_routes = True
 
     def take_over(self, handovers: Iterable[Handover]) -> None:
@@ -85,6 +75,7 @@ class Lane:
             track = self.tracks.get(NamedPartition(entry.topic, entry.partition))
             if track is not None and track.phase is Phase.LOOK:
                 track.told_to = entry.position
+                track.strays_until_s = 0.0 if entry.calm else UNKNOWN
                 track.begin(entry.position, armed_until_ms=entry.armed_until_ms, leader_epoch=entry.leader_epoch)
                 self._wake(track)
 
@@ -94,14 +85,37 @@ class Lane:
         for track in self.tracks.values():
             track.set_back()
 
+    def release(self, named: NamedPartition) -> None:
+        """Another lane shall carry it: nothing more is fetched or sent; `released` says when it stands still."""
+        track = self.tracks.get(named)
+        if track is not None:
+            track.set_back()
+            track.leaving = True
+            self._fetches.remove(track)
+
+    def released(self) -> list[tuple[NamedPartition, Handover | None, Carried | None]]:
+        """Partitions that stand still and are no longer ours, with their handover and last account."""
+        found = []
+        for track in [track for track in self.tracks.values() if track.leaving and not track.in_flight]:
+            found.append((track.named, track.handover(), track.account()))
+            del self.tracks[track.named]
+            self._ready.get(track.route.target, {}).pop(track, None)
+        return found
+
+    def keep_only(self, named: Set[NamedPartition]) -> None:
+        """Before the word to go: partitions that were given to another lane meanwhile are forgotten."""
+        for track in [track for track in self.tracks.values() if track.named not in named]:
+            self._fetches.remove(track)
+            del self.tracks[track.named]
+
     def routed(self, named: NamedPartition, route: Route) -> None:
         """Leaders as the metadata has them now. A move never loses order: the target's is looked at anew."""
         track = self.tracks.get(named)
         if track is None or track.route == route:
             return
         before, track.route = track.route, route
-        if before.source >= 0:
-            self._forget(track, self._line(track, before))
+        if self._fetches.line_of(track, before) != self._fetches.line_of(track, route):
+            self._fetches.forget(track, before)
         if before.target != route.target:
             self._ready.get(before.target, {}).pop(track, None)
             if before.target >= 0 and track.phase is Phase.RUNNING:
@@ -111,11 +125,8 @@ class Lane:
     def lines(self) -> tuple[set[Line], set[int]]:
         """The connections that the partitions on their way need now: to sources, to targets."""
         running = [t for t in self.tracks.values() if t.phase is not Phase.STOPPED]
-        sources = {self._line(t, t.route) for t in running if t.route.source >= 0}
+        sources = {self._fetches.line_of(t, t.route) for t in running if t.route.source >= 0}
         return sources, {t.route.target for t in running if t.route.target >= 0}
-
-    def _line(self, track: Track, route: Route) -> Line:
-        return route.source, track.order.partition % self.limits.streams_per_leader
 
     # -- looking at the twin
 
@@ -124,23 +135,20 @@ class Lane:
         found = []
         for track in self.tracks.values():
             if track.phase is Phase.LOOK and track.retry_at_s <= now_s and track.route.target >= 0:
-                track.phase = Phase.LOOKING
+                track.phase, track.looked_at_s = Phase.LOOKING, now_s
                 found.append(track.named)
         return found
 
     def observed(self, named: NamedPartition, seen: Observation | None, now_s: float, now_ms: int) -> None:
         """What a look at the twin gave; None: it could not be had."""
-        track = self.tracks[named]
-        if track.phase is not Phase.LOOKING:
+        track = self.tracks.get(named)
+        if track is None or track.leaving or track.phase is not Phase.LOOKING:
             return
         verdict = judge(seen, track.stamp) if seen else Wait("the twin's leader did not answer")
         match verdict:
             case Go(position, last_timestamp) if seen:
                 armed_until = last_timestamp + self._armed_ms if last_timestamp >= 0 else 0
-                if armed_until < now_ms and position > 0 and track.end_seen != position:
-                    # Belt 2 is off: a dead pump's last request could still land. The end must hold still.
-                    track.phase, track.retry_at_s, track.end_seen = Phase.LOOK, now_s + CONFIRM_S, position
-                    return
+                track.seen(CONFIRM_S)
                 track.begin(position, armed_until_ms=armed_until, leader_epoch=-1, source_start=seen.source_start)
                 track.source_end, track.source_start = seen.source_end, seen.source_start
                 self._wake(track)
@@ -155,35 +163,16 @@ class Lane:
         """The next fetch for a source connection; None while it has nothing to ask."""
         if self.finishing:
             return None
-        session = self._sessions.setdefault(line, FetchSession())
-        wanted, unwanted = [], list(self._gone.pop(line, ()))
-        for track in self._dirty.pop(line, ()):
-            if track.phase is Phase.RUNNING and not track.halt_after and self._line(track, track.route) == line:
-                track.asked = track.fetched
-                topic_id, partition = track.source_key
-                ask = (topic_id, partition, track.fetched, track.route.source_epoch, track.leader_epoch)
-                wanted.append(FetchPartition(*ask, track.partition_bytes_max))
-            else:
-                unwanted.append(track.source_key)
-        asked, forgotten = session.changes(wanted, unwanted)
-        if not len(session):
-            return None
-        return FetchOrder(session.session_id, session.epoch, asked, forgotten)
+        return self._fetches.order(line)
 
     def fetched(self, line: Line, answer: FetchAnswer, hold: Hold, now_s: float, now_ms: int) -> None:
         """A fetch was answered; parcels that point into its buffer are counted on `hold`."""
-        session = self._sessions[line]
-        if answer.error:
-            if answer.error not in SESSION_LOST:
-                self.stale_routes = True
-            self._reset(line)
+        found = self._fetches.answered(line, answer)
+        if found is None:
+            self.stale_routes = True
             return
-        session.answered(answer.session_id)
-        if answer.session_id == 0:
-            self._reset(line)
-        for part in answer.partitions:
-            track = self._by_source.get((part.topic_id, part.partition))
-            if track is not None and track.phase is Phase.RUNNING and track.asked == track.fetched:
+        for track, part in found:
+            if track.phase is Phase.RUNNING:
                 self._take(track, part, hold, now_s, now_ms)
 
     def _take(self, track: Track, part: FetchedPartition, hold: Hold, now_s: float, now_ms: int) -> None:
@@ -238,8 +227,7 @@ class Lane:
             if not track.waiting or track.phase is not Phase.RUNNING:
                 del ready[track]
                 continue
-            # While the broker may have forgotten us, one batch at a time: nothing else would keep the order.
-            if track.in_flight and track.armed_until_ms < now_ms:
+            if not track.may_send(track.waiting[0][0], now_ms, self._armed_ms):
                 continue
             parcel, hold = track.waiting.popleft()
             track.in_flight += 1
@@ -273,7 +261,8 @@ class Lane:
         elif part.error == 0 and part.base_offset == parcel.base:
             track.acked = parcel.end
             track.failures = 0
-            track.armed_until_ms = max(track.armed_until_ms, parcel.max_timestamp + self._armed_ms)
+            if not track.in_flight:
+                track.armed_until_ms = parcel.max_timestamp + self._armed_ms
             if track.waiting:
                 self._ready.setdefault(track.route.target, {})[track] = None
             elif track.halt_after and not track.in_flight:
@@ -289,32 +278,27 @@ class Lane:
             for entry in request:
                 track = entry.track
                 track.in_flight -= 1
+                track.strays_until_s = now_s + self.limits.produce_timeout_s
                 if track.phase is Phase.RUNNING:
-                    # Old data leaves no memory of us at the broker: a request that lands late would not be refused,
-                    # so it is waited out.
-                    old = entry.parcel.max_timestamp + self._armed_ms < now_ms
-                    late = self.limits.produce_timeout_s if old else 0.0
-                    self._again(track, now_s + late)
+                    self._again(track, now_s)
                 if track.phase is Phase.SETTLING and not track.in_flight:
                     track.phase = Phase.LOOK
         self.stale_routes = True
 
     def source_lost(self, line: Line) -> None:
         """A source connection is gone: its session with it."""
-        self._reset(line)
+        self._fetches.reset(line)
         self.stale_routes = True
 
     def congested(self, node: int) -> None:
         """A target that takes nothing must not keep the buffers its neighbours need."""
         for track in self._ready.pop(node, {}):
             track.set_back()
-            self._forget(track, self._line(track, track.route))
+        self._fetches.hold(node, held=True)
 
     def relieved(self, node: int) -> None:
         """The target answers again: fetch for its partitions."""
-        for track in self.tracks.values():
-            if track.route.target == node and track.phase is Phase.RUNNING:
-                self._wake(track)
+        self._fetches.hold(node, held=False)
 
     # -- accounts
 
@@ -354,14 +338,14 @@ class Lane:
     def _halt(self, track: Track, halt: Halt) -> None:
         if track.waiting or track.in_flight:
             track.halt_after = halt
-            self._forget(track, self._line(track, track.route))
+            self._fetches.forget(track, track.route)
             return
         self._stop(track, halt)
 
     def _stop(self, track: Track, halt: Halt) -> None:
         track.drop_waiting()
         track.phase = Phase.STOPPED
-        self._forget(track, self._line(track, track.route))
+        self._fetches.forget(track, track.route)
         self._ready.get(track.route.target, {}).pop(track, None)
         named = track.named
         self.incidents.append(Stoppage(named.topic, named.partition, halt.kind, halt.offset, halt.end, halt.sentence))
@@ -372,19 +356,9 @@ class Lane:
 
     def _wake(self, track: Track) -> None:
         """Something changed: the next fetch of its line asks anew, and its parcels may be sent."""
-        if track.route.source >= 0:
-            self._dirty.setdefault(self._line(track, track.route), {})[track] = None
+        self._fetches.wake(track)
         if track.waiting and track.route.target >= 0:
             self._ready.setdefault(track.route.target, {})[track] = None
-
-    def _forget(self, track: Track, line: Line) -> None:
-        self._gone.setdefault(line, {})[track.source_key] = None
-
-    def _reset(self, line: Line) -> None:
-        self._sessions.setdefault(line, FetchSession()).reset()
-        for track in self.tracks.values():
-            if track.phase is Phase.RUNNING and self._line(track, track.route) == line:
-                self._wake(track)
 
 
 def producers_of(headers: list[BatchHeader]) -> Producers:

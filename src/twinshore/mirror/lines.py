@@ -11,7 +11,8 @@ from typing import NamedTuple
 from twinshore.fleet import KafkaError
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.transport import WOULD_BLOCK
-from twinshore.mirror.lane import FetchOrder, Line, Sent
+from twinshore.mirror.fetch_book import FetchOrder, Line
+from twinshore.mirror.lane import Sent
 from twinshore.mirror.orders import LaneLimits
 from twinshore.mirror.track import Hold
 from twinshore.wire.fetch import FetchAnswer, encode_fetch, parse_fetch

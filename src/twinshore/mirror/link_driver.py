@@ -14,12 +14,12 @@ from twinshore.fleet import KafkaError, Link, NamedPartition, RefusedError, Twin
 from twinshore.fleet.settings import MirrorSettings, Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
-from twinshore.mirror import twins
+from twinshore.mirror import answers, twins
 from twinshore.mirror.desk import Desk
 from twinshore.mirror.identity import establish
 from twinshore.mirror.lease_keeper import LeaseKeeper
 from twinshore.mirror.orders import LaneLimits, Stoppage, TideOrder, TrackOrder
-from twinshore.mirror.plan import CarryTopic, Create, KnownTwin, Refuse, spread
+from twinshore.mirror.plan import CarryTopic, Create, KnownTwin, Refuse, moves, spread
 from twinshore.mirror.recorder import Recorder
 from twinshore.mirror.survey import Surveyor, known_twins
 from twinshore.mirror.tides import Tides
@@ -27,6 +27,8 @@ from twinshore.store import LinkIdentity, Store, TwinRow
 
 STATE_EXPIRY_MS_DEFAULT = 86_400_000
 SETTLE_LOG_START_S = 30.0
+BALANCE_S = 10.0
+BALANCE_BYTES_MIN = 1 << 20  # less than this in a report is not worth a move
 
 
 @dataclass(slots=True)
@@ -38,7 +40,6 @@ class Term:
     state_expiry_ms: int
     flowing: dict[str, tuple[str, int]] = field(default_factory=dict)
     refused: dict[str, Refuse] = field(default_factory=dict)
-    placed: dict[NamedPartition, int] = field(default_factory=dict)
 
 
 class LinkDriver:
@@ -70,6 +71,7 @@ class LinkDriver:
         self._term: Term | None = None
         self._surveyed_at_s = 0.0
         self._followed_at_s = 0.0
+        self._balanced_at_s = time.monotonic()
 
     # -- the turn
 
@@ -88,12 +90,13 @@ class LinkDriver:
                 self._survey()
                 self._surveyed_at_s = time.monotonic()
             self._follow_log_starts()
+            self._balance()
         except RefusedError:
             raise
         except KafkaError as error:
             return self._say("waiting" if self._term is None else "flowing", error.message)
         term = self._term
-        count = len(term.placed) if term else 0
+        count = len(self._desk.placed(self.link.name))
         refused = f", {len(term.refused)} topics refused" if term and term.refused else ""
         return self._say("flowing", f"{count} partitions on {self._lanes} lanes{refused}")
 
@@ -159,13 +162,17 @@ class LinkDriver:
             if isinstance(step, Refuse):
                 self._refuse(term, step)
                 continue
+            if term.refused.pop(step.topic, None):
+                self._recorder.mended(self.link.name, step.topic)
+                self._log(f"{self.link.name}: topic {step.topic} is refused no more")
             try:
                 for sentence in twins.apply(self._target, [step]):
                     self._log(f"{self.link.name}: {sentence}")
             except KafkaError as error:
                 if error.retriable:
                     raise
-                self._refuse(term, Refuse(step.topic, "rights lost", error.message, error.hint))
+                kind = "rights lost" if error.code in answers.RIGHTS else "refused"
+                self._refuse(term, Refuse(step.topic, kind, error.message, error.hint))
                 continue
             if isinstance(step, Create):
                 made.append(step.topic)
@@ -174,7 +181,7 @@ class LinkDriver:
         if made:
             # Read back, for their topic ids.
             ready.extend(step for step in self._surveyor.plan(made, known) if isinstance(step, CarryTopic))
-        self._supply(term, [step for step in ready if step.topic not in term.refused], seen)
+        self._supply(term, ready, seen)
 
     def _refuse(self, term: Term, step: Refuse) -> None:
         if term.refused.get(step.topic) == step:
@@ -209,8 +216,8 @@ class LinkDriver:
                 row.anchor_sequence,
             )
         rates = self._recorder.live[self.link.name].rate
-        lanes = spread([*term.placed, *orders], self._lanes, now=term.placed, rate=rates)
-        term.placed = lanes
+        placed = self._desk.placed(self.link.name)
+        lanes = spread([*placed, *orders], self._lanes, now=placed, rate=rates)
         for lane in range(self._lanes):
             ours = [order for named, order in orders.items() if lanes[named] == lane]
             self._desk.assign((self.link.name, lane), ours)
@@ -228,6 +235,18 @@ class LinkDriver:
         if behind:
             self._target.admin.delete_records(behind)
             self._log(f"{self.link.name}: cut {len(behind)} twins to their sources' log starts")
+
+    def _balance(self) -> None:
+        """Partitions change lanes, one by one and without a stop, when one lane carries much more than its share."""
+        if self._lanes < 2 or time.monotonic() - self._balanced_at_s < BALANCE_S:
+            return
+        self._balanced_at_s = time.monotonic()
+        rates = dict(self._recorder.live[self.link.name].rate)
+        if sum(rates.values()) < BALANCE_BYTES_MIN:
+            return
+        for named, lane in moves(self._desk.placed(self.link.name), rates, self._lanes):
+            if self._desk.move(self.link.name, named, lane):
+                self._log(f"{self.link.name}: {named} moves to lane {lane}, which carries less")
 
     def _order(self, lane: int, tide: int) -> TideOrder:
         term = self._term

@@ -85,13 +85,15 @@ def cluster_from(raw: dict[str, Any]) -> Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """Where a pump stood when it let a partition go: the next one begins there without looking again."""
+    """Where a pump stood when it let a partition go: the next one begins there without looking again. `calm`: no lost
+    request can still land."""
 
     topic: str
     partition: int
     position: int
     leader_epoch: int
     armed_until_ms: int
+    calm: bool = True
 
 
 @dataclass(frozen=True, slots=True)

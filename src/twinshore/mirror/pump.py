@@ -11,10 +11,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import astuple
+from typing import Any
 
 from twinshore.fleet import NamedPartition, TwinshoreError
 from twinshore.mirror.desk_line import DeskLine, DeskLost, steady_s
-from twinshore.mirror.lane import Lane, Line
+from twinshore.mirror.fetch_book import FetchOrder, Line
+from twinshore.mirror.lane import Lane
 from twinshore.mirror.lines import SourceLine, TargetLine
 from twinshore.mirror.orders import Handover, TideOrder, TrackOrder
 from twinshore.mirror.scout import Dialled, Looked, Report, Routes, Scout
@@ -109,6 +111,16 @@ class Pump:
             if now_s >= self._beat_at_s:
                 self._beat_at_s = now_s + self.order.report_s
                 self._beat()
+            for named, handover, carried in lane.released():
+                self._desk.say(
+                    "released",
+                    topic=named.topic,
+                    partition=named.partition,
+                    handovers=[astuple(handover)] if handover else [],
+                    carried=[astuple(carried)] if carried else [],
+                    incidents=[],
+                    speed={},
+                )
             if lane.finishing and (lane.settled() or now_s >= self._finish_by_s):
                 self._done()
 
@@ -208,8 +220,8 @@ class Pump:
             if target.writing:
                 self._selector.modify(target, selectors.EVENT_READ | selectors.EVENT_WRITE, self._handler(target))
 
-    def _ask(self, source: SourceLine, ask: object, now_s: float) -> None:
-        if not source.ask(ask, now_s, wait_ms=self.order.limits.fetch_wait_ms_max):  # type: ignore[arg-type]
+    def _ask(self, source: SourceLine, ask: FetchOrder, now_s: float) -> None:
+        if not source.ask(ask, now_s, wait_ms=self.order.limits.fetch_wait_ms_max):
             self._selector.modify(source, selectors.EVENT_READ | selectors.EVENT_WRITE, self._handler(source))
 
     def _guarded_source(self, source: SourceLine, act: Callable[[], None]) -> None:
@@ -273,6 +285,10 @@ class Pump:
                     self.lane.assign(TrackOrder(**raw) for raw in message["tracks"])
                 case "go":
                     self._go(message)
+                case "release":
+                    self.lane.release(NamedPartition(message["topic"], message["partition"]))
+                case "take":
+                    self.lane.take_over(Handover(*raw) for raw in message["handovers"])
                 case "finish":
                     self.lane.finish()
                     self._finish_by_s = steady_s() + FINISH_S_MAX
@@ -283,12 +299,12 @@ class Pump:
         if self._going and self.lane.finishing and self.lane.settled() and not self._ended:
             self._done()
 
-    def _go(self, message: dict[str, list[list[object]]]) -> None:
-        for topic, partition, told_to in message["told"]:
-            for track in self.lane.tracks.values():
-                if track.order.topic == topic and track.order.partition == partition:
-                    track.told_to = int(str(told_to))
-        self.lane.take_over(Handover(*raw) for raw in message["handovers"])  # type: ignore[arg-type]
+    def _go(self, message: dict[str, Any]) -> None:
+        told: dict[NamedPartition, int] = {NamedPartition(topic, number): to for topic, number, to in message["told"]}
+        self.lane.keep_only(told.keys())
+        for named, track in self.lane.tracks.items():
+            track.told_to = told[named]
+        self.lane.take_over(Handover(*raw) for raw in message["handovers"])
         self._going = True
         self._beat_at_s = steady_s() + self.order.report_s
         self._beat()

@@ -33,6 +33,8 @@ class LinkLive:
 
     records: int = 0
     bytes: int = 0
+    records_total: int = 0
+    bytes_total: int = 0
     since_s: float = 0.0
     records_per_s: float = 0.0
     bytes_per_s: float = 0.0
@@ -78,6 +80,13 @@ class Recorder:
     def stopped(self, link: str, stoppage: Stoppage) -> None:
         """Into the ledger at once."""
         self._write_incident(link, stoppage)
+
+    def mended(self, link: str, topic: str, partition: int = -1) -> None:
+        """What stopped it is over: its open rows are closed."""
+        now_ms = int(time.time() * 1000)
+        for row in self._store.incidents(link, open_only=True):
+            if (row.incident.topic, row.incident.partition) == (topic, partition):
+                self._store.close_incident(row.id, now_ms=now_ms)
 
     def close(self) -> None:
         self._closed.set()
@@ -141,9 +150,11 @@ class Recorder:
             named = NamedPartition(entry.topic, entry.partition)
             live.records += entry.records
             live.bytes += entry.bytes
+            live.records_total += entry.records
+            live.bytes_total += entry.bytes
             live.lag[named] = max(0, entry.source_end - entry.to_offset)
             live.starts[named] = min(entry.source_start, entry.to_offset)
-            live.rate[named] = 0.8 * live.rate.get(named, 0.0) + 0.2 * entry.bytes
+            live.rate[named] = live.rate.get(named, 0.0) + entry.bytes
 
     def _status(self, link: str, state: str, sentence: str, lanes: int, now_ms: int) -> LinkStatus:
         live = self.live[link]
@@ -153,6 +164,7 @@ class Recorder:
             keep = 0.5 ** (took_s / RATE_HALF_LIFE_S)
             live.records_per_s = keep * live.records_per_s + (1 - keep) * live.records / took_s
             live.bytes_per_s = keep * live.bytes_per_s + (1 - keep) * live.bytes / took_s
+            live.rate = {named: keep * size for named, size in live.rate.items() if size > 1.0}
         live.since_s, live.records, live.bytes = now_s, 0, 0
         p50 = [speed["produce_p50_ms"] for speed in live.speed.values() if "produce_p50_ms" in speed]
         p99 = [speed["produce_p99_ms"] for speed in live.speed.values() if "produce_p99_ms" in speed]

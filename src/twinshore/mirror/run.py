@@ -14,6 +14,7 @@ from twinshore.fleet import ConfigError, Link, StoreError, TwinshoreError
 from twinshore.fleet.settings import Settings
 from twinshore.mirror.desk import Desk
 from twinshore.mirror.link_driver import LinkDriver
+from twinshore.mirror.metrics import MetricsServer
 from twinshore.mirror.recorder import Recorder
 from twinshore.mirror.tides import Tides
 from twinshore.store import open_store
@@ -46,6 +47,9 @@ class Mirror:
         lanes = mirror.lanes or max(1, min(LANES_PER_LINK_MAX, os.cpu_count() or 1))
         store = open_store(self._settings.store.url, self._settings.store.password)
         recorder = Recorder(store, self._owner, mirror.receipts_s, self._log)
+        served = None
+        if mirror.metrics_port:
+            served = MetricsServer(mirror.metrics_address, mirror.metrics_port, recorder)
         session = open_session(mirror, lanes * len(self._links))
         # Only once Spark is up: starting its gateway takes the signals for itself.
         self._hear_signals()
@@ -71,13 +75,19 @@ class Mirror:
             for thread in threads:
                 thread.start()
             while not self._stop.wait(TURN_S):
+                if served and all(thread.is_alive() for thread in threads):
+                    served.beat()
                 if not _alive(context):
                     self._failure = TwinshoreError("Spark's driver has died", hint="start the mirror again")
                     self._stop.set()
+            for thread in threads:
+                thread.join(timeout=mirror.stop_s)
             deadline_s = time.monotonic() + mirror.stop_s
             for one in keepers.values():
                 one.close(clean=one.stop(deadline_s))
         finally:
+            if served:
+                served.close()
             tides.close()
             desk.close()
             recorder.close()

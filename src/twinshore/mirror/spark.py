@@ -37,11 +37,12 @@ def open_session(settings: MirrorSettings, lanes: int) -> SparkSession:
     }
     if master.startswith("local"):
         own |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    else:
-        own["spark.submit.pyFiles"] = str(package_zip())
     for key, value in {**own, **dict(settings.spark.conf)}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    if not master.startswith("local"):
+        session.sparkContext.addPyFile(str(package_zip()))
+    return session
 
 
 def package_zip() -> Path:

@@ -17,6 +17,7 @@ from twinshore.mirror.cutting import Halt, Parcel, Stamp
 from twinshore.mirror.orders import Carried, Handover, TrackOrder
 
 Producers = list[tuple[int, int, int, int, int, int]]
+UNKNOWN = -1.0
 
 
 class Noted(NamedTuple):
@@ -60,11 +61,11 @@ class Track:
     retry_at_s: float = 0.0
     failures: int = 0
     fetched: int = 0
-    asked: int = -1
     sent: int = 0
     acked: int = 0
     write_from: int = 0
     in_flight: int = 0
+    leaving: bool = False
     leader_epoch: int = -1
     armed_until_ms: int = 0
     partition_bytes_max: int = 0
@@ -73,8 +74,9 @@ class Track:
     waiting: deque[tuple[Parcel, Hold | None]] = field(default_factory=deque)
     # What came before this still crosses; then the partition stops for it.
     halt_after: Halt | None = None
-    # A forgotten producer id: the end must be found unchanged by a second look.
-    end_seen: int = -1
+    # Until then a request that was lost, or a dead pump's, may still land; 0: none can, UNKNOWN: no look has been yet.
+    strays_until_s: float = UNKNOWN
+    looked_at_s: float = 0.0
     # Fetched, told once acknowledged.
     noted: deque[Noted] = field(default_factory=deque)
     told_to: int = 0
@@ -93,6 +95,26 @@ class Track:
         self.fetched = self.sent = self.acked = min(position, max(self.told_to, source_start))
         self.armed_until_ms, self.leader_epoch = armed_until_ms, leader_epoch
 
+    def seen(self, confirm_s: float) -> None:
+        """The twin was looked at, `looked_at_s` or later: strays that had their time by then are in what was seen."""
+        if self.strays_until_s == UNKNOWN:
+            self.strays_until_s = self.looked_at_s + confirm_s
+        elif self.looked_at_s >= self.strays_until_s:
+            self.strays_until_s = 0.0
+
+    def may_send(self, parcel: Parcel, now_ms: int, kept_ms: int) -> bool:
+        """Whether the next parcel may go now. A broker keeps our sequence for `kept_ms` after the time stamp of the
+        last batch it appended; where it may have forgotten us, nothing but we ourselves keep the order."""
+        if self.in_flight and self.armed_until_ms < now_ms:
+            return False
+        until_ms = parcel.max_timestamp + kept_ms
+        if until_ms < now_ms and self.strays_until_s:
+            # After this batch a stray would be appended wherever the log ends: let it land first, then look again.
+            self.settle(self.strays_until_s)
+            return False
+        self.armed_until_ms = min(self.armed_until_ms, until_ms)
+        return True
+
     def drop_waiting(self) -> None:
         """Forget what was fetched and not sent; it will be fetched again."""
         for _, hold in self.waiting:
@@ -105,7 +127,6 @@ class Track:
         self.drop_waiting()
         self.noted.clear()
         self.halt_after = None
-        self.end_seen = -1
         self.phase = Phase.SETTLING if self.in_flight else Phase.LOOK
         self.retry_at_s = max(self.retry_at_s, retry_at_s)
 
@@ -165,8 +186,8 @@ class Track:
         """For the next pump, if this one knows for certain where the twin ends."""
         if self.phase is not Phase.RUNNING or self.in_flight or self.acked < self.write_from:
             return None
-        order = self.order
-        return Handover(order.topic, order.partition, self.acked, self.leader_epoch, self.armed_until_ms)
+        order, calm = self.order, not self.strays_until_s
+        return Handover(order.topic, order.partition, self.acked, self.leader_epoch, self.armed_until_ms, calm)
 
 
 @dataclass(slots=True, eq=False)

@@ -47,6 +47,11 @@ def save_twins(connection: Connection, rows: Sequence[TwinRow]) -> tuple[TwinRow
     return tuple(standing[row.link, row.topic, row.partition] for row in rows)
 
 
+def forget_twins(connection: Connection, link: str, topic: str) -> int:
+    """Drops the topic's twin rows; returns how many there were."""
+    return connection.execute(twins.delete().where(twins.c.link == link, twins.c.topic == topic)).rowcount
+
+
 def replace_twin(connection: Connection, seen: TwinRow, new: TwinRow) -> bool:
     """Whether it still was as seen, and so was replaced."""
     as_seen = and_(*(twins.c[name] == value for name, value in asdict(seen).items()))

@@ -97,6 +97,12 @@ def set_state(connection: Connection, key: Key, state: PartitionState) -> bool:
     return connection.execute(positions.update().where(*_is(key)).values(state=state.value)).rowcount > 0
 
 
+def forget(connection: Connection, link: str, topic: str) -> int:
+    """Drops all positions of a topic with what hangs on them; returns how many there were."""
+    found = connection.execute(positions.delete().where(positions.c.link == link, positions.c.topic == topic))
+    return found.rowcount
+
+
 def chunks(values: Sequence[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
     """Slices of at most `size`: databases bound the length of a statement."""
     for start in range(0, len(values), size):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sqlalchemy import Connection
+
 from twinshore.fleet import Secret
 from twinshore.store import leases, ledger, links, receipts
 from twinshore.store.engine import Database
@@ -104,6 +106,16 @@ class Store:
     def replace_twin(self, seen: TwinRow, new: TwinRow) -> bool:
         """Whether the twin was still as `seen` and is `new` now."""
         return self._database.write(lambda connection: links.replace_twin(connection, seen, new))
+
+    def forget_topic(self, link: str, topic: str) -> int:
+        """Drops a topic's twins, positions and receipts, so that it may begin again; the ledger stays. How many
+        partitions were known."""
+
+        def drop(connection: Connection) -> int:
+            receipts.forget(connection, link, topic)
+            return links.forget_twins(connection, link, topic)
+
+        return self._database.write(drop)
 
     def save_link_status(self, status: LinkStatus) -> None:
         """What the mirror says of a link; the last word stands."""

@@ -1,0 +1,109 @@
+"""What each source connection should ask next: one fetch session per line, and which partitions changed since."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from twinshore.mirror.session import SESSION_LOST, FetchSession
+from twinshore.mirror.track import Phase, Route, Track
+from twinshore.wire.fetch import FetchAnswer, FetchedPartition, FetchPartition
+
+Line = tuple[int, int]  # source node, stream
+
+
+class FetchOrder(NamedTuple):
+    session_id: int
+    session_epoch: int
+    partitions: list[FetchPartition]
+    forgotten: list[tuple[bytes, int]]
+
+
+class FetchBook:
+    """Only partitions that run, and whose target takes something, are asked for."""
+
+    def __init__(self, streams: int) -> None:
+        self._streams = streams
+        self._tracks: dict[tuple[bytes, int], Track] = {}
+        self._sessions: dict[Line, FetchSession] = {}
+        self._dirty: dict[Line, dict[Track, None]] = {}
+        self._gone: dict[Line, dict[tuple[bytes, int], None]] = {}
+        self._held: set[int] = set()
+
+    def add(self, track: Track) -> None:
+        self._tracks[track.source_key] = track
+
+    def remove(self, track: Track) -> None:
+        self.forget(track, track.route)
+        self._tracks.pop(track.source_key, None)
+
+    def line_of(self, track: Track, route: Route) -> Line:
+        return route.source, track.order.partition % self._streams
+
+    def wake(self, track: Track) -> None:
+        """Something about it changed: the next request of its line says so."""
+        if track.route.source >= 0:
+            self._dirty.setdefault(self.line_of(track, track.route), {})[track] = None
+
+    def forget(self, track: Track, route: Route) -> None:
+        """Its line under `route` shall ask for it no more."""
+        if route.source >= 0:
+            self._gone.setdefault(self.line_of(track, route), {})[track.source_key] = None
+
+    def hold(self, node: int, *, held: bool) -> None:
+        """A target that takes nothing: what would go there is not fetched until it does."""
+        (self._held.add if held else self._held.discard)(node)
+        for track in self._tracks.values():
+            if track.route.target == node:
+                self.wake(track)
+
+    def order(self, line: Line) -> FetchOrder | None:
+        """The next fetch of a line; None while it has nothing to ask."""
+        session = self._sessions.setdefault(line, FetchSession())
+        wanted, unwanted = [], list(self._gone.pop(line, ()))
+        for track in self._dirty.pop(line, ()):
+            if self._asks(track, line):
+                topic_id, partition = track.source_key
+                ask = (topic_id, partition, track.fetched, track.route.source_epoch, track.leader_epoch)
+                wanted.append(FetchPartition(*ask, track.partition_bytes_max))
+            else:
+                unwanted.append(track.source_key)
+        asked, forgotten = session.changes(wanted, unwanted)
+        if not len(session):
+            # Nothing left to ask, not even to be told what to forget: the next request begins a session of its own.
+            session.reset()
+            return None
+        return FetchOrder(session.session_id, session.epoch, asked, forgotten)
+
+    def _asks(self, track: Track, line: Line) -> bool:
+        return (
+            track.phase is Phase.RUNNING
+            and track.halt_after is None
+            and track.route.target not in self._held
+            and self.line_of(track, track.route) == line
+            and self._tracks.get(track.source_key) is track
+        )
+
+    def answered(self, line: Line, answer: FetchAnswer) -> list[tuple[Track, FetchedPartition]] | None:
+        """The partitions of an answer that were asked from where they still stand; None when the fetch failed for a
+        reason that fresh leaders may mend. An answer from before a move or a look is of no use."""
+        session = self._sessions[line]
+        if answer.error:
+            self.reset(line)
+            return [] if answer.error in SESSION_LOST else None
+        found = [
+            (track, part)
+            for part in answer.partitions
+            if (track := self._tracks.get((part.topic_id, part.partition))) is not None
+            and session.position(track.source_key) == track.fetched
+        ]
+        session.answered(answer.session_id)
+        if answer.session_id == 0:
+            self.reset(line)
+        return found
+
+    def reset(self, line: Line) -> None:
+        """The line's session is over: everything is asked anew."""
+        self._sessions.setdefault(line, FetchSession()).reset()
+        for track in self._tracks.values():
+            if track.phase is Phase.RUNNING and self.line_of(track, track.route) == line:
+                self.wake(track)
