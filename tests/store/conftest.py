@@ -8,22 +8,38 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine
 
+import twinshore
+from twinshore.lab import MariaDbServer, PostgresServer
 from twinshore.store import Store, open_store
-from twinshore.store.engine import DRIVERS
 from twinshore.store.tables import metadata
 
-KINDS = ("sqlite", "postgresql", "mariadb")
+
+@pytest.fixture(autouse=True)
+def children_find_this_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that tests start import the Twinshore that is tested, installed or not."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(twinshore.__path__[0]).parent))
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(scope="session")
+def own_postgres(postgres: PostgresServer) -> str:
+    """A database on PostgreSQL for this folder's tests."""
+    return postgres.new_database()
+
+
+@pytest.fixture(scope="session")
+def own_mariadb(mariadb: MariaDbServer) -> str:
+    """A database on MariaDB for this folder's tests."""
+    return mariadb.new_database()
+
+
+@pytest.fixture(params=["sqlite", "own_postgres", "own_mariadb"])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of a database whose tables, if it has any, are empty."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'store.db'}"
-    server = request.getfixturevalue({"postgresql": "postgres", "mariadb": "mariadb"}[request.param])
-    url: str = server.url
+    url: str = request.getfixturevalue(request.param)
     open_store(url).close()
-    engine = create_engine(url.replace(f"{request.param}://", f"{DRIVERS[request.param]}://"))
+    engine = create_engine(url)
     with engine.begin() as connection:
         for table in reversed(metadata.sorted_tables):
             connection.execute(table.delete())

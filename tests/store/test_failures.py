@@ -96,17 +96,19 @@ def test_a_server_that_is_not_there() -> None:
     assert failure("mysql://somebody@127.0.0.1:1/nothing").message.startswith("the store mysql://127.0.0.1:1/nothing")
 
 
-@pytest.mark.parametrize(("kind", "said"), [("postgres", '"nowhere" does not exist'), ("mariadb", "no such database")])
+@pytest.mark.parametrize(
+    ("kind", "said"), [("own_postgres", '"nowhere" does not exist'), ("own_mariadb", "no such database")]
+)
 def test_a_database_that_is_not_there(kind: str, said: str, request: pytest.FixtureRequest) -> None:
-    url = make_url(request.getfixturevalue(kind).url).set(database="nowhere")
+    url = make_url(request.getfixturevalue(kind)).set(database="nowhere")
     assert said in failure(url.render_as_string(hide_password=False)).message
 
 
-@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
+@pytest.mark.parametrize("kind", ["own_postgres", "own_mariadb"])
 def test_the_password_comes_from_its_file_at_each_connection(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    url = make_url(request.getfixturevalue(kind).url)
+    url = make_url(request.getfixturevalue(kind))
     secret = tmp_path / "password"
     secret.write_text(f"{url.password or ''}\n", encoding="utf-8")
     bare = URL.create(url.drivername, url.username, None, url.host, url.port, url.database, url.query)
@@ -114,8 +116,8 @@ def test_the_password_comes_from_its_file_at_each_connection(
         assert store.positions("nowhere") == ()
 
 
-def test_a_wrong_password_is_told_without_saying_it(mariadb: Any, tmp_path: Path) -> None:
-    url = make_url(mariadb.url).set(password=None)
+def test_a_wrong_password_is_told_without_saying_it(own_mariadb: str, tmp_path: Path) -> None:
+    url = make_url(own_mariadb).set(password=None)
     secret = tmp_path / "password"
     secret.write_text("hush", encoding="utf-8")
     error = failure(url.render_as_string(), Secret(file=str(secret)))
@@ -130,9 +132,9 @@ CUT = {
 }
 
 
-@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
+@pytest.mark.parametrize("kind", ["own_postgres", "own_mariadb"])
 def test_connections_that_were_cut_are_made_anew(kind: str, request: pytest.FixtureRequest) -> None:
-    url: str = request.getfixturevalue(kind).url
+    url: str = request.getfixturevalue(kind)
     other = Database(url, Secret())
     with open_store(url) as store:
         assert store.link_identity("nowhere") is None
