@@ -24,6 +24,7 @@ from twinshore.store import (
     SourceBatch,
     SourceProducer,
     Store,
+    TwinRow,
     open_store,
 )
 from twinshore.store.receipt_rules import CLOSED_ROWS_MAX, PRODUCER_AGE_MS, PRODUCERS_MAX, PRODUCERS_SLACK, ROLL_MS
@@ -170,6 +171,21 @@ def test_producers_are_bounded_by_age(store: Store) -> None:
         receipt = carried(index * 10, index * 10 + 10, at_ms=index * pace_ms)
         store.record_receipts([replace(receipt, source_producers=(by(8, index * 10),))])
     assert [one.producer_id for one in store.source_producers(LINK, "orders", 0)] == [8]
+
+
+def test_a_topic_is_forgotten_with_all_that_hangs_on_it_and_may_begin_again(store: Store) -> None:
+    for at_ms in (0, ROLL_MS * 2):
+        low = 10 if at_ms else 0
+        given = [replace(carried(low, low + 10, at_ms=at_ms), source_producers=(by(7, low),))]
+        store.record_receipts([*given, carried(low, low + 10, topic="bills", at_ms=at_ms)])
+    store.save_twins([TwinRow(LINK, name, 0, "aa", "bb", 0, 0, 1) for name in ("orders", "bills")])
+    assert store.forget_topic(LINK, "orders") == 1
+    assert store.forget_topic(LINK, "orders") == 0
+    assert [one.topic for one in store.twins(LINK)] == [one.topic for one in store.positions(LINK)] == ["bills"]
+    store.record_receipts([carried(500, 510)])
+    assert [one.from_offset for one in store.receipts(LINK, "orders", 0)] == [500]
+    assert store.source_producers(LINK, "orders", 0) == ()
+    assert len(store.receipts(LINK, "bills", 0)) == 2
 
 
 def test_producers_somebody_else_wrote_are_named(tmp_path: Path) -> None:
