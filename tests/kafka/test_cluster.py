@@ -20,6 +20,7 @@ from twinshore.kafka.client_settings import client_settings
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.nodes import parse_address
 from twinshore.lab import LabCluster
+from twinshore.lab.proxy import FaultProxy
 
 
 @pytest.fixture
@@ -252,3 +253,26 @@ def test_the_admin_client_settings_fit_other_clients(east: LabCluster, unique_to
     admin = AdminClient(client_settings(east.cluster))
     assert unique_topic in admin.list_topics(timeout=10).topics
     assert TopicPartition(unique_topic, 0).partition == 0
+
+
+def test_a_closed_client_keeps_no_connection(east: LabCluster) -> None:
+    kafka = KafkaCluster(east.cluster)
+    kept = kafka.connection_to(1)
+    kafka.close()
+    assert kept.closed
+    with pytest.raises(KafkaError, match="east: this client was closed"):
+        kafka.metadata([])
+
+
+def test_an_advertised_address_that_leads_nowhere_is_told_from_a_bootstrap_address(
+    cluster_factory: ClusterFactory,
+) -> None:
+    lab = cluster_factory(heap_mb=256)
+    with FaultProxy("127.0.0.1", lab.brokers[0].port) as proxy:
+        behind = replace(lab.cluster, bootstrap=(proxy.address,))
+        with closing(KafkaCluster(behind, patience_s=1)) as kafka:
+            assert kafka.cluster_id() == lab.cluster_id
+            lab.brokers[0].kill()
+            with pytest.raises(KafkaError, match=f"own {lab.bootstrap[0]}: cannot connect") as caught:
+                kafka.dial(1)
+            assert caught.value.hint.endswith("the brokers themselves advertise this address")

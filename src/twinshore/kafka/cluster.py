@@ -67,7 +67,7 @@ class KafkaCluster:
         self._leaders = Leaders(
             place=cluster.name,
             patience=self._patience,
-            metadata=lambda topics, refresh: self.metadata(topics, refresh=refresh),
+            metadata=self._look,
             meet=self.connection_to,
             part=self._note_failure,
         )
@@ -88,44 +88,15 @@ class KafkaCluster:
 
     def metadata(self, topics: Sequence[str] | None = None, *, refresh: bool = True) -> ClusterMetadata:
         """Of these topics, or of all. With `refresh=False` what was seen before will do, if it covers the question."""
-        if not refresh:
-            known = self._memory.recall(topics)
-            if known is not None:
-                return known
-        seen = self._patience.persist("metadata", lambda: self._anybody(partial(ask_metadata, topics=topics)))
-        self._memory.learn(seen, everything=topics is None)
-        self._nodes.learn(seen.brokers)
-        return seen
+        return self._patience.persist("metadata", lambda: self._look(topics, refresh))
 
     def partition_of(self, named: NamedPartition, *, refresh: bool = False) -> PartitionMetadata:
         """The partition's leader, epoch and replicas; KafkaError where it does not exist."""
-        stale = refresh
-
-        def attempt() -> PartitionMetadata:
-            nonlocal stale
-            topic = self.metadata([named.topic], refresh=stale).topics.get(named.topic)
-            stale = True
-            code = absence(topic, named.partition)
-            if topic is None or code:
-                right = f"Describe on topic {named.topic}"
-                raise kafka_error(code, f"{self.name}: {named}", right=right)
-            return topic.partitions[named.partition]
-
-        return self._patience.persist(f"partition {named}", attempt)
+        return self._find(named, refresh=refresh, led=False)
 
     def leader_of(self, named: NamedPartition) -> int:
         """The node that leads the partition; KafkaError (retriable) while none does."""
-        stale = False
-
-        def attempt() -> int:
-            nonlocal stale
-            leader = self.partition_of(named, refresh=stale).leader
-            stale = True
-            if leader == NO_LEADER:
-                raise kafka_error(Code.LEADER_NOT_AVAILABLE, f"{self.name}: {named}")
-            return leader
-
-        return self._patience.persist(f"the leader of {named}", attempt)
+        return self._find(named, refresh=False, led=True).leader
 
     def connection_to(self, node_id: int) -> Connection:
         """The shared connection to this broker."""
@@ -166,6 +137,33 @@ class KafkaCluster:
         return self._patience.persist(
             "a new producer id", lambda: self._anybody(partial(ask_producer_id, place=self.name))
         )
+
+    def _find(self, named: NamedPartition, *, refresh: bool, led: bool) -> PartitionMetadata:
+        stale = refresh
+
+        def attempt() -> PartitionMetadata:
+            nonlocal stale
+            topic = self._look([named.topic], stale).topics.get(named.topic)
+            stale = True
+            code = absence(topic, named.partition)
+            if topic is not None and not code:
+                found = topic.partitions[named.partition]
+                if not led or found.leader != NO_LEADER:
+                    return found
+                code = Code.LEADER_NOT_AVAILABLE
+            raise kafka_error(code, f"{self.name}: {named}", right=f"Describe on topic {named.topic}")
+
+        return self._patience.persist(f"partition {named}", attempt)
+
+    def _look(self, topics: Sequence[str] | None, refresh: bool) -> ClusterMetadata:
+        """One attempt at metadata: from memory where that will do, else from the first broker that answers."""
+        known = None if refresh else self._memory.recall(topics)
+        if known is not None:
+            return known
+        seen = self._anybody(partial(ask_metadata, topics=topics))
+        self._memory.learn(seen, everything=topics is None)
+        self._nodes.learn(seen.brokers)
+        return seen
 
     def _anybody(self, ask: Callable[..., Value]) -> Value:
         """Asks brokers in turn until one answers; a final refusal of one is the refusal of all."""

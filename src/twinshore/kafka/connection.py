@@ -199,11 +199,16 @@ class Connection:
 
 
 def open_connection(
-    address: tuple[str, int], security: Security, *, client_id: str = "twinshore", timeout_s: float = TIMEOUT_S
+    address: tuple[str, int],
+    security: Security,
+    *,
+    client_id: str = "twinshore",
+    timeout_s: float = TIMEOUT_S,
+    cluster: str = "",
 ) -> Connection:
-    """Dials, learns API versions, authenticates."""
+    """Dials, learns API versions, authenticates. Errors name the address, and the cluster where it is given."""
     started = time.monotonic()
-    transport = dial(address, security, connect_timeout_s=timeout_s)
+    transport = dial(address, security, connect_timeout_s=timeout_s, cluster=cluster)
     connection = Connection(transport, client_id=client_id, timeout_s=timeout_s)
     try:
         connection.handshake()

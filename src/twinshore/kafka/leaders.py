@@ -43,7 +43,10 @@ class Leaders:
         started = self.patience.clock()
         failures = 0
         while pending:
-            failed = self._ask_once(pending, question, found, refresh=failures > 0)
+            try:
+                failed = self._ask_once(pending, question, found, refresh=failures > 0)
+            except KafkaError as error:
+                failed = dict.fromkeys(pending, error)
             pending = [named for named in pending if named not in found]
             if pending:
                 failures += 1

@@ -27,11 +27,18 @@ class Nodes:
         self._known: dict[int, BrokerAddress] = {}
         self._kept: dict[Address, Connection] = {}
         self._failed_at: dict[Address, float] = {}
+        self._closed = False
         self._guard = threading.Lock()
 
     def learn(self, brokers: dict[int, BrokerAddress]) -> None:
+        """These are the brokers now; connections to others are let go."""
         with self._guard:
             self._known = dict(brokers)
+            valid = {(broker.host, broker.port) for broker in brokers.values()} | set(self._bootstrap)
+            gone = [self._kept.pop(address) for address in self._kept.keys() - valid]
+            self._failed_at = {address: at for address, at in self._failed_at.items() if address in valid}
+        for connection in gone:
+            connection.close()
 
     def address_of(self, node_id: int) -> Address | None:
         with self._guard:
@@ -55,6 +62,9 @@ class Nodes:
             return connection
         fresh = self.dial(address, timeout_s=timeout_s)
         with self._guard:
+            if self._closed:
+                fresh.close()
+                raise KafkaError(f"{self._cluster.name}: this client was closed")
             other = self._kept.get(address)
             if other is not None and other is not connection and other.usable:
                 fresh, connection = other, fresh
@@ -65,15 +75,16 @@ class Nodes:
 
     def dial(self, address: Address, *, timeout_s: float) -> Connection:
         """A new connection for the caller alone."""
+        name = self._cluster.name
         try:
             connection = open_connection(
-                address, self._cluster.security, client_id=self._client_id, timeout_s=timeout_s
+                address, self._cluster.security, client_id=self._client_id, timeout_s=timeout_s, cluster=name
             )
         except KafkaError as error:
             self.note_failure(address)
-            raise KafkaError(
-                f"{self._cluster.name} {error.message}", code=error.code, retriable=error.retriable, hint=error.hint
-            ) from error
+            if address not in self._bootstrap and error.hint:
+                error.hint += "; the brokers themselves advertise this address"
+            raise
         with self._guard:
             self._failed_at.pop(address, None)
         return connection
@@ -84,6 +95,7 @@ class Nodes:
 
     def close(self) -> None:
         with self._guard:
+            self._closed = True
             kept, self._kept = list(self._kept.values()), {}
         for connection in kept:
             connection.close()

@@ -25,9 +25,9 @@ _TLS_CHUNK_BYTES = 256 << 10
 class Transport:
     """Not for two threads at once. After any error it is closed for good."""
 
-    def __init__(self, sock: socket.socket, address: tuple[str, int]) -> None:
+    def __init__(self, sock: socket.socket, address: tuple[str, int], place: str) -> None:
         self.address = address
-        self.place = f"{address[0]}:{address[1]}"
+        self.place = place
         self._sock = sock
         self._tls = sock if isinstance(sock, ssl.SSLSocket) else None
         self._unsent = 0
@@ -121,12 +121,14 @@ def dial(
     connect_timeout_s: float = 10.0,
     buffer_bytes: int = BUFFER_BYTES,
     silence_s: int = SILENCE_S,
+    cluster: str = "",
 ) -> Transport:
-    """A connected, non-blocking transport. Certificates are read from their files now, so a new one counts at once."""
+    """A connected, non-blocking transport. Certificates are read from their files now, so a new one counts at once.
+    Errors name the address, and the cluster where it is given."""
     context = client_context(security) if security.tls else None
-    place = f"{address[0]}:{address[1]}"
+    place = f"{cluster} {address[0]}:{address[1]}".strip()
     deadline = time.monotonic() + connect_timeout_s
-    sock = _connect(address, deadline, buffer_bytes, silence_s)
+    sock = _connect(address, place, deadline, buffer_bytes, silence_s)
     try:
         if context is not None:
             sock.settimeout(max(0.05, deadline - time.monotonic()))
@@ -138,16 +140,16 @@ def dial(
     except (OSError, ValueError) as error:
         sock.close()
         raise KafkaError(f"{place}: TLS handshake failed: {error}", retriable=True) from error
-    return Transport(sock, address)
+    return Transport(sock, address, place)
 
 
-def _connect(address: tuple[str, int], deadline: float, buffer_bytes: int, silence_s: int) -> socket.socket:
+def _connect(address: tuple[str, int], place: str, deadline: float, buffer_bytes: int, silence_s: int) -> socket.socket:
     host, port = address
     try:
         choices = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise KafkaError(
-            f"{host}:{port}: the name {host} does not resolve: {error}",
+            f"{place}: the name {host} does not resolve: {error}",
             retriable=True,
             hint="check the address and DNS",
         ) from error
@@ -167,7 +169,7 @@ def _connect(address: tuple[str, int], deadline: float, buffer_bytes: int, silen
             sock.close()
     reason = failure.strerror or str(failure)
     raise KafkaError(
-        f"{host}:{port}: cannot connect: {reason}",
+        f"{place}: cannot connect: {reason}",
         retriable=True,
         hint="is the broker up, and the port open from here?",
     ) from failure
