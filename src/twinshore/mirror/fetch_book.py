@@ -9,6 +9,7 @@ from twinshore.mirror.track import Phase, Route, Track
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition, FetchPartition
 
 Line = tuple[int, int]  # source node, stream
+PARTITION_BYTES_WIDEST = 32 << 20
 
 
 class FetchOrder(NamedTuple):
@@ -100,6 +101,14 @@ class FetchBook:
         if answer.session_id == 0:
             self.reset(line)
         return found
+
+    def widen(self, answer: FetchAnswer) -> None:
+        """A far source: partitions that filled what they may bring in one round trip may bring more in the next."""
+        for part in answer.partitions:
+            track = self._tracks.get((part.topic_id, part.partition))
+            if track and 4 * len(part.records) >= 3 * track.partition_bytes_max < PARTITION_BYTES_WIDEST:
+                track.partition_bytes_max *= 2
+                self.wake(track)
 
     def reset(self, line: Line) -> None:
         """The line's session is over: everything is asked anew."""

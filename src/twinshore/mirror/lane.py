@@ -175,6 +175,10 @@ class Lane:
             if track.phase is Phase.RUNNING:
                 self._take(track, part, hold, now_s, now_ms)
 
+    def widen(self, answer: FetchAnswer) -> None:
+        """The source is so far that waiting for it costs more than reading it: ask for more at a time."""
+        self._fetches.widen(answer)
+
     def _take(self, track: Track, part: FetchedPartition, hold: Hold, now_s: float, now_ms: int) -> None:
         if part.error or part.diverging_epoch:
             self._source_error(track, part, now_s)
@@ -272,7 +276,7 @@ class Lane:
         else:
             self._target_error(track, parcel, part, now_s)
 
-    def lost(self, sent: Iterable[list[Sent]], now_s: float, now_ms: int) -> None:
+    def lost(self, sent: Iterable[list[Sent]], now_s: float) -> None:
         """A target connection is gone with these requests unanswered."""
         for request in sent:
             for entry in request:

@@ -27,6 +27,8 @@ READ_COMMITTED = 1
 BUFFER_BYTES_MIN = 256 << 10
 ANSWER_BYTES_MAX = 1 << 30
 ANSWER_SLACK_S = 10.0
+FAR_S = 0.01
+FETCH_BYTES_WIDEST = 128 << 20
 
 
 class Outbox:
@@ -70,6 +72,8 @@ class SourceLine:
         self.limits = limits
         self.version = connection.api_version(FETCH, FETCH_VERSION, FETCH_VERSION)
         self.deadline_s = 0.0
+        self._fetch_bytes = limits.fetch_bytes_max
+        self._asked_s = self._first_s = 0.0
         self._holds = [Hold(bytearray(BUFFER_BYTES_MIN)) for _ in range(limits.buffers_per_line)]
         self._correlation = 0
         self._current: Hold | None = None
@@ -93,7 +97,7 @@ class SourceLine:
             session_epoch=order.session_epoch,
             max_wait_ms=wait_ms,
             min_bytes=1,
-            max_bytes=self.limits.fetch_bytes_max,
+            max_bytes=self._fetch_bytes,
             isolation=READ_COMMITTED,
             partitions=order.partitions,
             forgotten=order.forgotten,
@@ -101,6 +105,7 @@ class SourceLine:
         self._correlation = self.outbox.connection.next_correlation_id()
         self._current = next(hold for hold in self._holds if hold.uses == 0)
         self._filled = 0
+        self._asked_s, self._first_s = now_s, 0.0
         self.deadline_s = now_s + wait_ms / 1000 + ANSWER_SLACK_S
         self.outbox.put(frame(FETCH, self.version, self._correlation, CLIENT_ID, [body]))
         return self.outbox.push()
@@ -122,7 +127,18 @@ class SourceLine:
             if got == 0:
                 raise KafkaError(f"{self.outbox.connection.place}: the source hung up", retriable=True)
             self._filled += got
+            self._first_s = self._first_s or now_s
             self.deadline_s = now_s + ANSWER_SLACK_S
+
+    def starved(self, now_s: float) -> bool:
+        """Whether a good part of the last fetch was spent waiting for its first byte, though there was plenty to read:
+        the round trip, not the reading, sets the pace. The next may be larger then."""
+        waited_s = self._first_s - self._asked_s
+        if self._filled < self.limits.fetch_bytes_max // 8 or waited_s < max(FAR_S, (now_s - self._asked_s) / 10):
+            return False
+        if 4 * self._filled >= 3 * self._fetch_bytes:
+            self._fetch_bytes = min(2 * self._fetch_bytes, FETCH_BYTES_WIDEST)
+        return True
 
     def _size(self, hold: Hold) -> int | None:
         if self._filled < 4:

@@ -254,6 +254,8 @@ class Pump:
         if found:
             answer, hold = found
             self.lane.fetched(line.key, answer, hold, now_s, int(time.time() * 1000))
+            if line.starved(now_s):
+                self.lane.widen(answer)
 
     def _target_event(self, line: TargetLine, mask: int) -> None:
         try:
@@ -365,7 +367,7 @@ class Pump:
         self._unregister(line)
         self._targets.pop(line.node, None)
         self._congested.discard(line.node)
-        self.lane.lost(line.close(), steady_s(), int(time.time() * 1000))
+        self.lane.lost(line.close(), steady_s())
 
     def _unregister(self, line: SourceLine | TargetLine) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator
 
 
@@ -11,5 +12,8 @@ def carry(orders: Iterable[str]) -> Iterator[str]:
     from twinshore.mirror.orders import TideOrder
     from twinshore.mirror.pump import Pump
 
+    # What is loaded by now stays: the collector need not walk it while batches wait.
+    gc.collect()
+    gc.freeze()
     for text in orders:
         yield Pump(TideOrder.from_json(text)).run()
