@@ -62,6 +62,8 @@ class Recorder:
         self._lock = threading.Lock()
         self._queue: list[Account] = []
         self._unwritten: list[Receipt] = []
+        self._unledgered: list[tuple[str, Stoppage]] = []
+        self._said = ""
         self.live: dict[str, LinkLive] = defaultdict(LinkLive)
         self._states: dict[str, tuple[str, str, int]] = {}
         self._closed = threading.Event()
@@ -105,15 +107,23 @@ class Recorder:
         for account in accounts:
             self._count(account)
             self._unwritten.extend(receipt_of(account.link, entry) for entry in account.carried)
+            self._unledgered.extend((account.link, stopped) for stopped in account.incidents)
         try:
             self._record()
-            for account in accounts:
-                for stopped in account.incidents:
-                    self._write_incident(account.link, stopped)
+            while self._unledgered:
+                self._write_incident(*self._unledgered[0])
+                self._say_stopped(*self._unledgered.pop(0))
             for link, (state, sentence, lanes) in states.items():
                 self._store.save_link_status(self._status(link, state, sentence, lanes, now_ms))
+            self._said = ""
         except StoreError as error:
-            self._trouble(str(error))
+            # Nothing is dropped: it is written once the store is back. The same trouble is told once.
+            if str(error) != self._said:
+                self._said = str(error)
+                self._trouble(self._said)
+
+    def _say_stopped(self, link: str, stopped: Stoppage) -> None:
+        self._trouble(f"{link}: {stopped.topic}-{stopped.partition} stopped: {stopped.kind}: {stopped.sentence}")
 
     def _record(self) -> None:
         while self._unwritten:
