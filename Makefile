@@ -19,9 +19,11 @@ demo: setup ## two real clusters kept identical while a pump is killed; KEEP=1 l
 	@$(BIN)/twinshore demo
 
 test: setup ## every test but the long ones
+	@$(BIN)/python scripts/servers.py
 	@$(BIN)/python -m pytest -m "not long"
 
 test-long: setup ## every test
+	@$(BIN)/python scripts/servers.py
 	@$(BIN)/python -m pytest
 
 lint: setup ## style, types, the order of the rooms
