@@ -10,6 +10,7 @@ import hmac
 import json
 import secrets
 import socket
+import struct
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, astuple, dataclass, field, replace
@@ -23,6 +24,7 @@ from twinshore.mirror.relay import Relay, Say
 TICK_S = 0.02
 HELLO_S = 20.0
 PUMPS_MAX = 4096
+SEND_S_MAX = 1
 LaneKey = tuple[str, int]
 
 
@@ -127,15 +129,16 @@ class Desk:
         with self._lock:
             for key in [key for key in self._posts if key[0] == link]:
                 for pump in self._posts.pop(key).pumps.values():
-                    pump.close()
+                    _hang_up(pump)
 
     def close(self) -> None:
         self._closed.set()
+        _hang_up(self._server)
         self._server.close()
         with self._lock:
             for post in self._posts.values():
                 for pump in post.pumps.values():
-                    pump.close()
+                    _hang_up(pump)
 
     # -- pumps
 
@@ -152,10 +155,12 @@ class Desk:
 
     def _serve(self, pump: socket.socket) -> None:
         pump.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A pump that reads nothing must not hold up the desk, whose lock is held while it is written to.
+        pump.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_S_MAX, 0))
         pump.settimeout(HELLO_S)
         key: LaneKey | None = None
         tide = -1
-        with contextlib.suppress(OSError, ValueError, KeyError), pump, pump.makefile("rb") as lines:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError), pump, pump.makefile("rb") as lines:
             hello = json.loads(lines.readline(1 << 16))
             if not hmac.compare_digest(str(hello["token"]), self.token):
                 return
@@ -166,7 +171,7 @@ class Desk:
             while line := lines.readline(LINE_BYTES_MAX):
                 self._hear(key, tide, json.loads(line))
         if key:
-            self._depart(key, tide)
+            self._depart(key, tide, pump)
 
     def _arrive(self, key: LaneKey, tide: int, pump: socket.socket) -> bool:
         with self._lock:
@@ -178,10 +183,12 @@ class Desk:
             self._send(post, tide, {"what": "assign", "tracks": tracks})
             return True
 
-    def _depart(self, key: LaneKey, tide: int) -> None:
+    def _depart(self, key: LaneKey, tide: int, pump: socket.socket) -> None:
         with self._lock:
             post = self._posts.get(key)
-            if post and post.pumps.pop(tide, None):
+            # A later term of the link numbers its tides anew: only its own socket speaks for a pump.
+            if post and post.pumps.get(tide) is pump:
+                del post.pumps[tide]
                 post.moving.clear()
                 self._say(post, post.relay.lost(tide, steady_s(), self._allowed_s(key[0])))
 
@@ -211,7 +218,7 @@ class Desk:
                     says = post.relay.done(tide, handovers, now_s, allowed_s)
                 case _:
                     says = []
-            self._say(post, says)
+            self._say(post, says, message.get("asked_s", 0.0))
 
     def _released(self, key: LaneKey, post: Post, message: dict[str, Any]) -> None:
         """The lane has let go: from now on the partition is the other lane's, which starts where this one stood."""
@@ -236,9 +243,9 @@ class Desk:
         incidents = tuple(Stoppage(*raw) for raw in message["incidents"])
         self._take(Account(key[0], key[1], carried, incidents, message["speed"]))
 
-    def _say(self, post: Post, says: list[Say]) -> None:
+    def _say(self, post: Post, says: list[Say], asked_s: float = 0.0) -> None:
         for say in says:
-            message: dict[str, Any] = {"what": say.what, "grant_s": say.grant_s}
+            message: dict[str, Any] = {"what": say.what, "grant_s": say.grant_s, "asked_s": asked_s}
             if say.what == "go":
                 post.holder_since_s = steady_s()
                 message["handovers"] = [astuple(entry) for entry in say.handovers]
@@ -252,8 +259,7 @@ class Desk:
         try:
             pump.sendall((json.dumps(message, separators=(",", ":")) + "\n").encode())
         except OSError:
-            with contextlib.suppress(OSError):
-                pump.shutdown(socket.SHUT_RDWR)
+            _hang_up(pump)
 
     def _clock(self) -> None:
         while not self._closed.wait(TICK_S):
@@ -262,3 +268,9 @@ class Desk:
                 for key, post in self._posts.items():
                     if post.relay.heir is not None:
                         self._say(post, post.relay.tick(now_s, self._allowed_s(key[0])))
+
+
+def _hang_up(peer: socket.socket) -> None:
+    """At once, though another thread reads from it: closing alone would wait for that thread."""
+    with contextlib.suppress(OSError):
+        peer.shutdown(socket.SHUT_RDWR)

@@ -32,7 +32,6 @@ class DeskLine:
         self._sock = socket.create_connection((order.desk_host, order.desk_port), timeout=HELLO_S)
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._received = bytearray()
-        self._asked_s: float | None = None
         self.granted_until_s = 0.0
         self.say("hello", token=order.desk_token, link=order.link, lane=order.lane, tide=order.tide)
 
@@ -49,10 +48,9 @@ class DeskLine:
             raise DeskLost(f"the driver cannot be told: {error}") from error
 
     def beat(self, carried: list[Any], incidents: list[Any], speed: dict[str, Any]) -> None:
-        """Accounts for what crossed and asks for a longer grant. Its length counts from now, before it is asked for."""
-        if self._asked_s is None:
-            self._asked_s = steady_s()
-        self.say("beat", carried=carried, incidents=incidents, speed=speed)
+        """Accounts for what crossed and asks for a longer grant. Its length counts from now, before it is asked for;
+        the driver says the moment back, since several questions may be on their way."""
+        self.say("beat", asked_s=steady_s(), carried=carried, incidents=incidents, speed=speed)
 
     def heard(self) -> list[dict[str, Any]]:
         """Every message that has come; grants are taken on the way."""
@@ -78,9 +76,8 @@ class DeskLine:
 
     def _take_grant(self, message: dict[str, Any]) -> None:
         what = message.get("what")
-        if what == "grant" and self._asked_s is not None:
-            self.granted_until_s = max(self.granted_until_s, self._asked_s + float(message["grant_s"]))
-            self._asked_s = None
+        if what == "grant":
+            self.granted_until_s = max(self.granted_until_s, float(message["asked_s"]) + float(message["grant_s"]))
         elif what == "go":
             # The word to go answers no question of ours: what it took to arrive is unknown, so ask at once.
             self.granted_until_s = 0.0

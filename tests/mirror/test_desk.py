@@ -1,0 +1,202 @@
+"""The desk and a pump's line to it, over real sockets: grants, handovers, and what happens when one side is gone."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import astuple
+from typing import Any
+
+import pytest
+
+from twinshore.fleet import Cluster, NamedPartition
+from twinshore.mirror.desk import Account, Desk
+from twinshore.mirror.desk_line import DeskLine, DeskLost, steady_s
+from twinshore.mirror.orders import Carried, Handover, TideOrder, TrackOrder, carried_from
+
+LINK = "east->west"
+KEY = (LINK, 0)
+GRANT_S = 2.0
+
+
+class Office:
+    """A desk, what it was told, and for how long the link is ours."""
+
+    def __init__(self) -> None:
+        self.accounts: list[Account] = []
+        self.allowed_s = 100.0
+        self.pumps: list[DeskLine] = []
+        self.desk = Desk("127.0.0.1", allowed_s=lambda _: self.allowed_s, take=self.accounts.append)
+        self.desk.open_lane(KEY, GRANT_S)
+
+    def pump(self, tide: int, *, token: str = "") -> DeskLine:
+        cluster = Cluster("east", ("127.0.0.1:1",))
+        desk = self.desk
+        at = {"desk_host": desk.host, "desk_port": desk.port, "desk_token": token or desk.token}
+        order = TideOrder(LINK, 0, tide, cluster, cluster, producer_id=1, producer_epoch=0, state_expiry_ms=1, **at)  # type: ignore[arg-type]
+        self.pumps.append(DeskLine(order))
+        return self.pumps[-1]
+
+
+@pytest.fixture
+def office() -> Iterator[Office]:
+    made = Office()
+    yield made
+    made.desk.close()
+    for pump in made.pumps:
+        pump.close()
+
+
+def heard(line: DeskLine, *whats: str, within_s: float = 3.0) -> dict[str, Any]:
+    """Messages up to one of these kinds; that one is returned."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        for message in line.heard():
+            if message["what"] in whats:
+                return message
+        time.sleep(0.01)
+    raise AssertionError(f"none of {whats} came")
+
+
+def until(holds: Callable[[], bool], within_s: float = 3.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.01)
+
+
+def going(office: Office, tide: int = 0) -> DeskLine:
+    line = office.pump(tide)
+    heard(line, "assign")
+    line.say("ready")
+    heard(line, "go")
+    line.beat([], [], {})
+    heard(line, "grant")
+    assert line.holds()
+    return line
+
+
+def carried(begin: int, end: int) -> list[Any]:
+    return [["orders", 0, begin, end, end - begin, 10, 1, end, 0, 5, 6, []]]
+
+
+def test_a_grant_counts_from_the_question_it_answers(office: Office) -> None:
+    line = going(office)
+    before_s = steady_s()
+    line.beat([], [], {})
+    time.sleep(0.2)
+    line.heard()
+    assert before_s + GRANT_S - 0.1 < line.granted_until_s < before_s + GRANT_S + 0.1
+
+
+def test_a_late_answer_is_not_taken_for_that_to_a_later_question() -> None:
+    """The driver counts its grant from when it heard question one; the pump must not count it from question two."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        cluster = Cluster("east", ("127.0.0.1:1",))
+        line = DeskLine(TideOrder(LINK, 0, 0, cluster, cluster, 1, 0, 1, "127.0.0.1", server.getsockname()[1], "token"))
+        driver, _ = server.accept()
+        with driver, driver.makefile("rwb") as stream:
+            for pause_s in (0.0, 0.0, 0.6):
+                time.sleep(pause_s)
+                line.beat([], [], {})
+            stream.readline()
+            asked = [json.loads(stream.readline())["asked_s"] for _ in range(3)]
+            for answered in asked[:2]:
+                stream.write(json.dumps({"what": "grant", "grant_s": 4.0, "asked_s": answered}).encode() + b"\n")
+            stream.flush()
+            heard(line, "grant")
+            line.heard()
+            assert line.granted_until_s <= asked[1] + 4.0
+        line.close()
+
+
+def test_an_heir_gets_the_word_the_positions_and_the_accounts_end(office: Office) -> None:
+    office.desk.assign(KEY, [TrackOrder("orders", 0, "aa", "bb", receipt_to=3)])
+    holder = going(office)
+    holder.beat(carried(3, 9), [], {})
+    until(lambda: bool(office.accounts))
+    heir = office.pump(1)
+    assert heard(heir, "assign")["tracks"][0]["topic"] == "orders"
+    heir.say("ready")
+    heard(holder, "finish")
+    assert office.desk.holding(KEY)[0] == 0
+    holder.say("done", carried=carried(9, 12), incidents=[], handovers=[["orders", 0, 12, 4, 5, True]], speed={})
+    word = heard(heir, "go")
+    assert [Handover(*raw) for raw in word["handovers"]] == [Handover("orders", 0, 12, 4, 5)]
+    assert word["told"] == [["orders", 0, 12]]
+    assert [entry.to_offset for account in office.accounts for entry in account.carried] == [9, 12]
+    assert not heir.holds(), "the word to go is no grant"
+
+
+def test_a_holder_that_vanishes_is_waited_out(office: Office) -> None:
+    holder = going(office)
+    last_s = steady_s()
+    heir = office.pump(1)
+    heir.say("ready")
+    heard(holder, "finish")
+    holder.close()
+    heard(heir, "go", within_s=GRANT_S + 3)
+    assert steady_s() - last_s > GRANT_S - 0.1
+
+
+def test_a_link_that_is_lost_hangs_up_on_its_pumps_at_once(office: Office) -> None:
+    holder = going(office)
+    office.desk.close_link(LINK)
+    deadline = time.monotonic() + 1.0
+    with pytest.raises(DeskLost):
+        while time.monotonic() < deadline:
+            holder.heard()
+            time.sleep(0.01)
+
+
+def test_an_old_terms_pump_is_not_taken_for_the_new_terms(office: Office) -> None:
+    old = going(office, tide=0)
+    office.desk.close_link(LINK)
+    office.desk.open_lane(KEY, GRANT_S)
+    new = going(office, tide=0)
+    old.close()
+    time.sleep(0.3)
+    assert office.desk.holding(KEY)[0] == 0
+    new.beat([], [], {})
+    heard(new, "grant")
+
+
+def test_a_pump_that_reads_nothing_does_not_hold_up_the_others(office: Office) -> None:
+    office.desk.open_lane((LINK, 1), GRANT_S)
+    deaf = office.pump(7)
+    for start in range(0, 60_000, 6_000):
+        office.desk.assign(
+            KEY, [TrackOrder("t" * 200, number, "a" * 32, "b" * 32) for number in range(start, start + 6_000)]
+        )
+    before_s = time.monotonic()
+    office.desk.assign((LINK, 1), [TrackOrder("orders", 0, "aa", "bb")])
+    assert office.desk.placed(LINK)[NamedPartition("orders", 0)] == 1
+    assert time.monotonic() - before_s < 5.0
+    deaf.close()
+
+
+def test_nobody_without_the_token_is_let_in(office: Office) -> None:
+    stranger = office.pump(0, token="guess")
+    deadline = time.monotonic() + 2.0
+    with pytest.raises(DeskLost):
+        while time.monotonic() < deadline:
+            assert stranger.heard() == []
+            time.sleep(0.01)
+    assert office.desk.idle(LINK)
+
+
+@pytest.mark.parametrize(
+    "line", [b"\n", b"{}\n", b"[]\n", b'{"token": 1}\n', b"\xff\n", b'{"token": null, "link": 1}\n']
+)
+def test_damaged_words_at_the_door_end_that_connection_only(office: Office, line: bytes) -> None:
+    with socket.create_connection((office.desk.host, office.desk.port), timeout=3) as stranger:
+        stranger.sendall(line)
+        assert stranger.recv(10) == b""
+    going(office)
+
+
+def test_an_account_survives_its_way_as_json() -> None:
+    entry = Carried("orders", 1, 3, 9, 6, 100, 2, 12, 0, 5, 6, ((1, 0, 0, 5, 3, 77),))
+    assert carried_from(json.loads(json.dumps(astuple(entry)))) == entry
