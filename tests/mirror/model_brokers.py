@@ -1,0 +1,221 @@
+"""Two clusters as small as a lane can see them: logs, leaders, high watermarks, fetch sessions, producer states.
+
+The target checks every append against the source: a record at an offset where the source holds another is the one
+thing that must never happen, so it is raised where it happens.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from twinshore.mirror.fetch_book import FetchOrder
+from twinshore.mirror.observe import Tail
+from twinshore.wire.batch import SEQUENCE_SPAN, check_crc, split_batches
+from twinshore.wire.fetch import FetchAnswer, FetchedPartition, FetchPartition
+from twinshore.wire.records import Record, decode_batch, encode_batch
+
+DUPLICATES_KNOWN = 5
+Key = tuple[bytes, int]
+Answer = tuple[int, int, int]  # error, base offset, the high watermark that confirms it
+
+
+class WrongWrite(AssertionError):
+    """The twin is no longer a prefix of its source."""
+
+
+class Written(NamedTuple):
+    """A batch in a target's log; sequences as the producer numbered it."""
+
+    base: int
+    end: int
+    producer_id: int
+    epoch: int
+    first: int
+    last: int
+    timestamp: int
+
+
+@dataclass(slots=True)
+class SourceLog:
+    """`producers`: what each batch was written by, as the receipts must tell it."""
+
+    topic_id: bytes
+    partition: int
+    leader: int
+    epoch: int = 1
+    end: int = 0
+    high: int = 0
+    start: int = 0
+    batches: list[tuple[int, int, bytes]] = field(default_factory=list)
+    producers: list[tuple[int, int, int, int, int, int]] = field(default_factory=list)
+    next_sequence: dict[int, int] = field(default_factory=dict)
+
+    def write(self, count: int, timestamp: int, producer_id: int, size: int) -> None:
+        records = [Record(at, timestamp, b"%d" % at, b"v" * size) for at in range(self.end, self.end + count)]
+        first = self.next_sequence.get(producer_id, 0)
+        data = encode_batch(records, producer_id=producer_id, producer_epoch=0, base_sequence=first, leader_epoch=1)
+        self.batches.append((self.end, self.end + count, data))
+        self.producers.append((producer_id, 0, first, first + count - 1, self.end, timestamp))
+        self.next_sequence[producer_id] = first + count
+        self.end += count
+
+    def read(self, position: int, limit: int, *, whole: bool) -> bytes:
+        """As a broker does: up to the high watermark, cut at `limit` in mid-batch, but the first batch if `whole`."""
+        found = b""
+        for _, end, data in self.batches:
+            if end <= position:
+                continue
+            if end > self.high or len(found) >= limit:
+                break
+            found += data
+        first = int.from_bytes(found[8:12], "big") + 12 if found else 0
+        return found[: max(limit, first)] if whole else found[:limit]
+
+
+@dataclass(slots=True)
+class Session:
+    epoch: int
+    wanted: dict[Key, FetchPartition] = field(default_factory=dict)
+    told: dict[Key, tuple[int, int]] = field(default_factory=dict)
+
+
+class SourceBroker:
+    """One node's fetch sessions (KIP-227): what was asked stays asked until it is forgotten."""
+
+    def __init__(self, node: int, logs: dict[Key, SourceLog], chance: random.Random) -> None:
+        self.node = node
+        self._logs = logs
+        self._chance = chance
+        self._sessions: dict[int, Session] = {}
+        self._next_id = node * 1000
+
+    def forget_sessions(self) -> None:
+        self._sessions.clear()
+
+    def fetch(self, order: FetchOrder) -> FetchAnswer:
+        if order.session_epoch == 0:
+            self._next_id += 1
+            session_id, session = self._next_id, Session(0)
+            if self._chance.random() < 0.1:
+                session_id = 0  # No room for another session.
+            else:
+                self._sessions[session_id] = session
+        else:
+            session_id = order.session_id
+            found = self._sessions.get(session_id)
+            if found is None:
+                return FetchAnswer(0, 70, 0, [])
+            if found.epoch + 1 != order.session_epoch:
+                return FetchAnswer(0, 71, 0, [])
+            session = found
+            session.epoch += 1
+        for want in order.partitions:
+            session.wanted[want.topic_id, want.partition] = want
+        for key in order.forgotten:
+            session.wanted.pop(key, None)
+            session.told.pop(key, None)
+        return FetchAnswer(0, 0, session_id, self._answers(session, order.session_epoch == 0))
+
+    def _answers(self, session: Session, everything: bool) -> list[FetchedPartition]:
+        found: list[FetchedPartition] = []
+        first = True
+        for key, want in session.wanted.items():
+            log = self._logs[key]
+            error = self._error(log, want)
+            records = b"" if error else log.read(want.position, want.max_bytes, whole=first)
+            first = first and not records
+            news = (log.high, log.start)
+            if everything or error or records or session.told.get(key) != news:
+                ends = (log.high, log.high, log.start)
+                found.append(FetchedPartition(*key, error, *ends, None, None, [], memoryview(records)))
+                if not error:
+                    session.told[key] = news
+        return found
+
+    def _error(self, log: SourceLog, want: FetchPartition) -> int:
+        if log.leader != self.node:
+            return 6
+        if want.leader_epoch > log.epoch:
+            return 75
+        if want.leader_epoch < log.epoch:
+            return 74
+        return 0 if log.start <= want.position <= log.end else 1
+
+
+@dataclass(slots=True)
+class TargetLog:
+    """A twin's partition, its leader's memory of producers included."""
+
+    source: SourceLog
+    topic: str
+    leader: int
+    expiry_ms: int
+    log: list[Written] = field(default_factory=list)
+    high: int = 0
+    states: dict[int, deque[Written]] = field(default_factory=dict)
+
+    @property
+    def end(self) -> int:
+        return self.log[-1].end if self.log else 0
+
+    def append(self, data: bytes) -> Answer:
+        """One batch through the broker's own check of producer, epoch and sequence."""
+        ((view, header),) = split_batches(memoryview(data))
+        check_crc(view, header)
+        last = (header.base_sequence + header.count - 1) % SEQUENCE_SPAN
+        known = self.states.get(header.producer_id)
+        if known:
+            for entry in known:
+                if (entry.first, entry.last) == (header.base_sequence, last):
+                    return 0, entry.base, entry.end
+            if header.base_sequence != (known[-1].last + 1) % SEQUENCE_SPAN:
+                return 45, -1, 0
+        base = self.end
+        self._compare(base, [record._replace(offset=base + record.offset) for record in decode_batch(view, header)])
+        identity = (header.producer_id, header.producer_epoch, header.base_sequence, last, header.max_timestamp)
+        written = Written(base, base + header.count, *identity)
+        self.log.append(written)
+        self.states.setdefault(header.producer_id, deque(maxlen=DUPLICATES_KNOWN)).append(written)
+        return 0, base, written.end
+
+    def _compare(self, base: int, ours: list[Record]) -> None:
+        theirs: list[Record] = []
+        for begin, end, data in self.source.batches:
+            if end > base and begin < base + len(ours):
+                theirs += decode_batch(*split_batches(memoryview(data))[0])
+        theirs = [record for record in theirs if base <= record.offset < base + len(ours)]
+        if ours != theirs:
+            raise WrongWrite(
+                f"{self.topic}-{self.source.partition}: at offset {base} the twin got keys "
+                f"{[record.key for record in ours]}, the source holds {[record.key for record in theirs]}"
+            )
+
+    def sweep(self, now_ms: int) -> None:
+        """Forgets producers whose last batch is old by its own time stamp."""
+        old = [key for key, known in self.states.items() if known[-1].timestamp + self.expiry_ms < now_ms]
+        for key in old:
+            del self.states[key]
+
+    def lead_elsewhere(self, node: int, now_ms: int, *, complete: bool) -> None:
+        """Another replica leads; one that is not `complete` never had what lies above the high watermark."""
+        self.leader = node
+        if not complete:
+            while self.log and self.log[-1].end > self.high:
+                self.log.pop()
+        self.states.clear()
+        for written in self.log:
+            self.states.setdefault(written.producer_id, deque(maxlen=DUPLICATES_KNOWN)).append(written)
+        self.sweep(now_ms)
+
+    def tail(self) -> Tail | None:
+        if not self.log or self.high != self.end:
+            return None
+        last = self.log[-1]
+        return Tail(last.base, last.end - 1, last.producer_id, last.first)
+
+    def remembered(self, producer_id: int) -> tuple[int, int] | None:
+        known = self.states.get(producer_id)
+        return (known[-1].last, known[-1].timestamp) if known else None

@@ -1,0 +1,93 @@
+"""One look, one verdict: each row changes one reading of a sound twin."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from twinshore.mirror.cutting import Stamp
+from twinshore.mirror.observe import Go, Observation, Stop, Tail, Wait, judge
+
+STAMP = Stamp(producer_id=9, producer_epoch=0, anchor_offset=100, anchor_sequence=0)
+TAIL = Tail(base_offset=195, last_offset=199, producer_id=9, base_sequence=95)
+SOUND = Observation(
+    log_start=0,
+    high_watermark=200,
+    log_end=200,
+    tail=TAIL,
+    producer=(99, 1_000),
+    source_start=0,
+    source_end=250,
+)
+EMPTY = Observation(0, 0, 0, None, None, 0, 0)
+
+
+def test_a_sound_twin_goes_on_where_it_ends() -> None:
+    assert judge(SOUND, STAMP) == Go(200, 1_000)
+
+
+def test_a_broker_that_has_forgotten_us_is_told_apart() -> None:
+    assert judge(replace(SOUND, producer=None), STAMP) == Go(200, -1)
+
+
+def test_an_empty_twin_is_begun() -> None:
+    assert judge(EMPTY, Stamp(9, 0, 0, 0)) == Go(0, -1)
+
+
+def test_a_twin_cut_to_its_end_is_gone_on_with() -> None:
+    seen = replace(SOUND, log_start=200, tail=None)
+    assert judge(seen, STAMP) == Go(200, 1_000)
+    assert judge(replace(seen, producer=(3, 1_000)), STAMP) == Go(200, -1)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"high_watermark": 190, "tail": None},
+        {"high_watermark": 190},
+        {"tail": None},
+        {"tail": replace(TAIL, last_offset=198)},
+        {"tail": replace(TAIL, last_offset=205)},
+        {"producer": (98, 1_000)},
+        {"producer": (104, 1_000)},
+    ],
+    ids=str,
+)
+def test_readings_that_do_not_fit_are_waited_out(changed: dict[str, object]) -> None:
+    assert isinstance(judge(replace(SOUND, **changed), STAMP), Wait)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changed", "kind", "offset", "end"),
+    [
+        ({"source_end": 150}, "truncation", 150, 200),
+        ({"source_end": 0}, "truncation", 0, 200),
+        ({"source_start": 210}, "retention gap", 200, 210),
+        ({"tail": replace(TAIL, producer_id=8)}, "foreign write", 195, 200),
+        ({"tail": replace(TAIL, producer_id=-1, base_sequence=-1)}, "foreign write", 195, 200),
+        ({"tail": replace(TAIL, base_sequence=94)}, "position disagreement", 195, 200),
+        ({"tail": replace(TAIL, base_sequence=96), "producer": None}, "position disagreement", 195, 200),
+    ],
+    ids=str,
+)
+def test_what_must_stop_the_partition(changed: dict[str, object], kind: str, offset: int, end: int) -> None:
+    verdict = judge(replace(SOUND, **changed), STAMP)  # type: ignore[arg-type]
+    assert isinstance(verdict, Stop)
+    assert (verdict.kind, verdict.offset, verdict.end) == (kind, offset, end)
+    assert any(str(named) in verdict.sentence for named in (offset, end, end - 1))
+
+
+@pytest.mark.parametrize("end", [2**31 - 1, 2**31, 2**31 + 7, 2**40])
+def test_sequences_follow_the_offsets_round_the_corner(end: int) -> None:
+    stamp = Stamp(9, 0, 0, 0)
+    tail = Tail(end - 5, end - 1, 9, (end - 5) % 2**31)
+    seen = Observation(0, end, end, tail, ((end - 1) % 2**31, 77), 0, end)
+    assert judge(seen, stamp) == Go(end, 77)
+    moved = replace(seen, tail=replace(tail, base_sequence=1))
+    assert isinstance(judge(moved, stamp), Stop)
+
+
+def test_a_source_that_ends_where_the_twin_does_is_no_truncation() -> None:
+    assert judge(replace(SOUND, source_end=200), STAMP) == Go(200, 1_000)
+    assert judge(replace(SOUND, source_start=200), STAMP) == Go(200, 1_000)
