@@ -1,10 +1,96 @@
-"""twinshore lab"""
+"""`twinshore lab up|down|status`: real Kafka clusters on this machine that stay until they are told to go."""
 
 from __future__ import annotations
 
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import typer
+
+if TYPE_CHECKING:
+    from twinshore.lab.standing import StandingCluster
+
+DIR = typer.Option(None, "--dir", help="Folder of the clusters; by default in Twinshore's cache.")
+CLUSTERS = typer.Option("east,west", "--clusters", help="Names of the clusters, parted by commas.")
+ONLY = typer.Option("", "--clusters", help="Only these clusters, parted by commas.")
+BROKERS = typer.Option(1, "--brokers", help="Brokers of each cluster: 1 or 3.")
+VERSION = typer.Option("", "--version", help="Version of Kafka; the newest tested one by default.")
+JSON = typer.Option(False, "--json", help="Print JSON for programs.")
+DRY_RUN = typer.Option(False, "--dry-run", help="Say what would be done, and do nothing.")
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the verb to the command; its room brings it in a later commit."""
-    _ = app
+    """Adds the verb to the command."""
+    lab = typer.Typer(help="Real Kafka clusters on this machine, to try things on.", no_args_is_help=True)
+    lab.command("up")(up)
+    lab.command("down")(down)
+    lab.command("status")(status)
+    app.add_typer(lab, name="lab")
+
+
+def up(
+    clusters: str = CLUSTERS,
+    brokers: int = BROKERS,
+    version: str = VERSION,
+    dir: Path | None = DIR,
+    as_json: bool = JSON,
+    dry_run: bool = DRY_RUN,
+) -> None:
+    """Starts clusters that stay up in the background; those that are up are left as they are."""
+    from twinshore.lab.jars import KAFKA_NEWEST
+    from twinshore.lab.standing import bring_up, default_folder, settings_snippet
+
+    stand = bring_up(
+        dir or default_folder(),
+        _names(clusters),
+        brokers=brokers,
+        version=version or KAFKA_NEWEST,
+        tell=_tell,
+        dry_run=dry_run,
+    )
+    if as_json:
+        _print_json(stand)
+    elif not dry_run:
+        for one in stand:
+            typer.echo(f"{one.name}: {','.join(one.bootstrap)}")
+        typer.echo("\n# settings, for twinshore.toml")
+        typer.echo(settings_snippet(stand))
+
+
+def down(clusters: str = ONLY, dir: Path | None = DIR, as_json: bool = JSON, dry_run: bool = DRY_RUN) -> None:
+    """Ends the clusters and removes their data. Nothing to end is no error."""
+    from twinshore.lab.standing import bring_down, default_folder
+
+    ended = bring_down(dir or default_folder(), _names(clusters), tell=_tell, dry_run=dry_run)
+    if as_json:
+        typer.echo(json.dumps({"ended": ended}))
+    elif not ended:
+        typer.echo("no clusters stand")
+
+
+def status(dir: Path | None = DIR, as_json: bool = JSON) -> None:
+    """Shows the clusters that stand, and whether their brokers live."""
+    from twinshore.lab.standing import default_folder, standing
+
+    stand = standing(dir or default_folder())
+    if as_json:
+        _print_json(stand)
+    elif not stand:
+        typer.echo("no clusters stand; `twinshore lab up` starts two")
+    for one in () if as_json else stand:
+        pids = " ".join(f"{broker.node_id}:{broker.pid if broker.alive else 'dead'}" for broker in one.brokers)
+        typer.echo(f"{one.name}  {one.state}  Kafka {one.version or '?'}  {','.join(one.bootstrap)}  brokers {pids}")
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _tell(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)
+
+
+def _print_json(stand: list[StandingCluster]) -> None:
+    typer.echo(json.dumps([one.as_json() for one in stand], indent=2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,12 +10,13 @@ from pathlib import Path
 
 from twinshore.lab.errors import LabError, log_tail
 from twinshore.lab.jvm import java
-from twinshore.lab.processes import Child, start_child
+from twinshore.lab.processes import Child, ProcessMark, start_child
 
 _READY = b"Kafka Server started"
 _READY_WITHIN_S = 90.0
 _STOP_PATIENCE_S = 20.0
 _POLL_S = 0.05
+_MARK = "process.json"
 
 # Serial collection and few compiler threads: several brokers share a small machine.
 _JVM = (
@@ -29,6 +31,15 @@ _JVM = (
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=info",
 )
+
+
+def read_mark(folder: Path) -> ProcessMark | None:
+    """The process that was last started in a broker's folder."""
+    try:
+        pid, started_at_s = json.loads((folder / _MARK).read_text(encoding="ascii"))
+        return ProcessMark(int(pid), float(started_at_s))
+    except (OSError, ValueError, TypeError):
+        return None
 
 
 class LabBroker:
@@ -82,6 +93,8 @@ class LabBroker:
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
         command = [*self._command, str(self._settings_file)]
         self._child = start_child(command, folder=self.folder, log=self.log, tied=not self._detached)
+        mark = self._child.mark
+        (self.folder / _MARK).write_text(json.dumps([mark.pid, mark.started_at_s]), encoding="ascii")
 
     def wait_ready(self, within_s: float = _READY_WITHIN_S) -> None:
         """Returns when the broker says that it serves; LabError with its log's tail if it dies or is too slow."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import ssl
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,6 +21,7 @@ from twinshore.lab.format import format_storage, new_cluster_id
 from twinshore.lab.jars import KAFKA_NEWEST, kafka_classpath
 from twinshore.lab.ports import free_port
 from twinshore.lab.proxy import FaultProxy
+from twinshore.lab.scratch import scratch_folder
 from twinshore.lab.security import ADMIN, LabSecurity
 
 _ROTATED_WITHIN_S = 20.0
@@ -75,7 +75,7 @@ class LabCluster:
         if self.brokers:
             raise ConfigError(f"cluster {self.name} was started before")
         classpath = kafka_classpath(self.version)
-        self.folder = self._folder or Path(tempfile.mkdtemp(prefix=f"twinshore-lab-{self.name}-"))
+        self.folder = self._folder or scratch_folder(f"lab-{self.name}")
         try:
             ports = tuple(self._ports(node_id) for node_id in range(1, self._broker_count + 1))
             self.bootstrap = tuple(f"127.0.0.1:{one.client}" for one in ports)

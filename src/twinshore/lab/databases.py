@@ -24,6 +24,7 @@ from twinshore.lab.errors import LabError, log_tail
 from twinshore.lab.home import cache_folder, locked
 from twinshore.lab.ports import free_port
 from twinshore.lab.processes import Child, launched, start_child
+from twinshore.lab.scratch import scratch_folder
 
 _USER = "twinshore"
 _NOBODY = 65_534
@@ -46,7 +47,7 @@ class DatabaseServer(abc.ABC):
 
     def start(self) -> None:
         """Returns when it takes connections."""
-        self.folder = Path(tempfile.mkdtemp(prefix=f"twinshore-{self.kind}-"))
+        self.folder = scratch_folder(self.kind)
         try:
             command = self._prepare()
             log = self.folder / "server.log"
@@ -188,6 +189,8 @@ class MariaDbServer(DatabaseServer):
             f"--socket={self.folder / 'socket'}",
             f"--pid-file={self.folder / 'pid'}",
             "--skip-name-resolve",
+            # It would make itself a long RSA key first, which takes seconds.
+            "--skip-ssl",
             "--innodb-flush-log-at-trx-commit=0",
         ]
 
@@ -270,5 +273,8 @@ def _set_up(command: Sequence[str], what: str, folder: Path, statements: str = "
 
 
 def _give_to_nobody(folder: Path) -> None:
-    for path in (folder, *folder.rglob("*")):
-        os.chown(path, _NOBODY, _NOBODY, follow_symlinks=False)
+    os.chown(folder, _NOBODY, _NOBODY)
+    # Not the mark of its owner, which is us.
+    for part in (part for part in folder.iterdir() if part.is_dir()):
+        for path in (part, *part.rglob("*")):
+            os.chown(path, _NOBODY, _NOBODY, follow_symlinks=False)

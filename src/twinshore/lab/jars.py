@@ -104,8 +104,8 @@ def _fetch(what: str, module: Module, folder: Path, *, with_dependencies: bool) 
             time.sleep(attempt)
     raise LabError(
         f"{what} could not be fetched: {_reason(said)}",
-        hint="is Maven's public repository reachable? A mirror of it can be named in an Ivy settings file"
-        " to which TWINSHORE_IVY_SETTINGS points",
+        hint="does this version exist, and is Maven's public repository reachable? A mirror of it can be named in an"
+        " Ivy settings file to which TWINSHORE_IVY_SETTINGS points",
     )
 
 

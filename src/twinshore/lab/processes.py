@@ -61,6 +61,11 @@ class ProcessMark:
         _gone(self, 30.0)
 
 
+def own_mark() -> ProcessMark:
+    """This process's."""
+    return ProcessMark(os.getpid(), psutil.Process().create_time())
+
+
 class Child:
     """A running server that we started. `ending` makes later calls harmless."""
 

@@ -1,0 +1,188 @@
+"""Clusters that outlive the command which started them: `twinshore lab up`, and later `status` and `down`.
+
+What stands is written in their folder, from before the first broker runs: one folder per cluster, and in each broker's
+the mark of its process. So `down` ends what a killed `up` began, and never a process that only has the same number.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from twinshore.fleet import ConfigError
+from twinshore.lab.broker import read_mark
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.home import cache_folder
+from twinshore.lab.jars import KAFKA_NEWEST
+from twinshore.lab.processes import ProcessMark
+
+_STATE = "cluster.json"
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}")
+
+
+@dataclass(frozen=True, slots=True)
+class StandingBroker:
+    node_id: int
+    pid: int
+    alive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StandingCluster:
+    """`state`: up, partly up, down (its processes have died), or half started (its `up` was interrupted)."""
+
+    name: str
+    version: str
+    state: str
+    bootstrap: tuple[str, ...]
+    folder: str
+    brokers: tuple[StandingBroker, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def default_folder() -> Path:
+    """Where clusters stand unless another folder is named."""
+    return cache_folder() / "lab"
+
+
+def standing(folder: Path) -> list[StandingCluster]:
+    """What stands in the folder, by name."""
+    return [_look(one) for one in sorted(folder.glob("*")) if one.is_dir()] if folder.is_dir() else []
+
+
+def bring_up(
+    folder: Path,
+    names: Sequence[str],
+    *,
+    brokers: int = 1,
+    version: str = KAFKA_NEWEST,
+    tell: Callable[[str], None],
+    dry_run: bool = False,
+) -> list[StandingCluster]:
+    """Starts those of the named clusters that do not stand yet; returns them all."""
+    _check(names)
+    with nullcontext() if dry_run else _locked(folder):
+        there = {one.name: one for one in standing(folder)}
+        for name in names:
+            found = there.get(name)
+            if found and found.state not in ("up", "down"):
+                raise ConfigError(
+                    f"cluster {name} in {folder} is {found.state}", hint="twinshore lab down, then up again"
+                )
+            _check_same(found, brokers, version)
+        for name in names:
+            found = there.get(name)
+            if found and found.state == "up":
+                tell(f"{name} is up already")
+                continue
+            tell(f"starting {name}: Kafka {version}, {brokers} broker{'s' * (brokers > 1)}")
+            if dry_run:
+                continue
+            if found:
+                _end(Path(found.folder))
+            _start(folder / name, brokers, version)
+        stand = {one.name: one for one in standing(folder)}
+        return [stand[name] for name in names if name in stand]
+
+
+def bring_down(folder: Path, names: Sequence[str] = (), *, tell: Callable[[str], None], dry_run: bool = False) -> int:
+    """Ends the named clusters, or all, and removes their data; returns how many there were."""
+    if not folder.is_dir():
+        return 0
+    with nullcontext() if dry_run else _locked(folder):
+        there = standing(folder)
+        unknown = set(names) - {one.name for one in there}
+        if unknown:
+            hint = f"there are: {', '.join(one.name for one in there) or 'none'}"
+            raise ConfigError(f"no cluster {', '.join(sorted(unknown))} stands in {folder}", hint=hint)
+        chosen = [one for one in there if not names or one.name in names]
+        for one in chosen:
+            tell(f"ending {one.name}")
+            if not dry_run:
+                _end(Path(one.folder))
+    return len(chosen)
+
+
+def settings_snippet(clusters: Sequence[StandingCluster]) -> str:
+    """Settings to mirror the first cluster to the second, ready to be saved."""
+    lines = []
+    for one in clusters:
+        addresses = ", ".join(f'"{address}"' for address in one.bootstrap)
+        lines += [f"[clusters.{one.name}]", f"bootstrap = [{addresses}]", ""]
+    if len(clusters) > 1:
+        lines += [f'[links."{clusters[0].name}->{clusters[1].name}"]', 'topics = [".*"]', ""]
+    return "\n".join(lines)
+
+
+def _start(folder: Path, brokers: int, version: str) -> None:
+    cluster = LabCluster(folder.name, version=version, brokers=brokers, folder=folder, detached=True)
+    try:
+        folder.mkdir(parents=True)
+        cluster.start()
+        state = {"version": version, "bootstrap": cluster.bootstrap}
+        (folder / _STATE).write_text(json.dumps(state), encoding="utf-8")
+    except BaseException:
+        _end(folder)
+        raise
+
+
+def _end(folder: Path) -> None:
+    for _, mark in _marks(folder):
+        mark.end()
+    shutil.rmtree(folder)
+
+
+def _look(folder: Path) -> StandingCluster:
+    brokers = tuple(StandingBroker(node_id, mark.pid, mark.alive()) for node_id, mark in _marks(folder))
+    try:
+        state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
+        version, bootstrap = str(state["version"]), tuple(str(address) for address in state["bootstrap"])
+    except (OSError, ValueError, KeyError, TypeError):
+        version, bootstrap = "", ()
+    living = sum(broker.alive for broker in brokers)
+    if not bootstrap:
+        word = "half started" if living else "down"
+    else:
+        word = "up" if living == len(brokers) else "partly up" if living else "down"
+    return StandingCluster(folder.name, version, word, bootstrap, str(folder), brokers)
+
+
+def _marks(folder: Path) -> Iterator[tuple[int, ProcessMark]]:
+    for broker in sorted(folder.glob("broker-*")):
+        mark = read_mark(broker)
+        if mark is not None:
+            yield int(broker.name.removeprefix("broker-")), mark
+
+
+def _check(names: Sequence[str]) -> None:
+    for name in names:
+        if not _NAME.fullmatch(name):
+            hint = "lower-case letters, digits, - and _, up to 41 of them"
+            raise ConfigError(f"{name!r} cannot be a cluster's name", hint=hint)
+    if len(set(names)) != len(names):
+        raise ConfigError(f"a cluster is named twice in {','.join(names)}")
+
+
+def _check_same(found: StandingCluster | None, brokers: int, version: str) -> None:
+    if found and found.state == "up" and (len(found.brokers), found.version) != (brokers, version):
+        raise ConfigError(
+            f"cluster {found.name} is up already, with Kafka {found.version} and brokers: {len(found.brokers)}",
+            hint="twinshore lab down, then up again",
+        )
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield

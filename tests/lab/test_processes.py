@@ -1,0 +1,98 @@
+"""Nothing outlives us: not after an interrupt, not after kill -9; and nothing of others' is touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from twinshore.lab.processes import ProcessMark, own_mark, start_child
+from twinshore.lab.scratch import scratch_folder, sweep
+
+# Started from a thread that ends, as a test's worker or a fixture may: the servers must not end with that thread.
+_PARENT = """
+import json, sys, threading, time
+from twinshore.lab import FaultProxy, LabCluster, PostgresServer
+
+servers = [LabCluster("tied", heap_mb=256, via_proxy=True), PostgresServer()]
+for server in servers:
+    starter = threading.Thread(target=server.start)
+    starter.start()
+    starter.join()
+cluster, postgres = servers
+pids = [cluster.brokers[0].pid, cluster.proxies[0].pid, postgres.pid]
+print(json.dumps({"pids": pids, "folders": [str(server.folder) for server in servers]}), flush=True)
+time.sleep(300)
+"""
+
+
+def gone(marks: list[ProcessMark], within_s: float) -> bool:
+    deadline = time.monotonic() + within_s
+    while any(mark.alive() for mark in marks):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_servers_end_with_whoever_started_them(number: signal.Signals, tmp_path: Path) -> None:
+    log = tmp_path / "parent.log"
+    environment = {**os.environ, "TMPDIR": "/tmp", "PYTHONPATH": os.pathsep.join(sys.path)}
+    with (
+        log.open("wb") as errors,
+        subprocess.Popen(
+            [sys.executable, "-c", _PARENT], stdout=subprocess.PIPE, stderr=errors, env=environment
+        ) as parent,
+    ):
+        try:
+            assert parent.stdout is not None
+            line = parent.stdout.readline()
+            assert line, log.read_text()
+            said = json.loads(line)
+            processes = [psutil.Process(pid) for pid in said["pids"]]
+            marks = [ProcessMark(process.pid, process.create_time()) for process in processes]
+            marks += [ProcessMark(one.pid, one.create_time()) for one in processes[2].children()]
+            assert len(marks) > 3
+            parent.send_signal(number)
+            assert parent.wait(60) != 0
+            assert gone(marks, within_s=20)
+        finally:
+            parent.kill()
+    sweep(Path("/tmp"))
+    assert [folder for folder in said["folders"] if Path(folder).exists()] == []
+
+
+def test_a_mark_is_not_taken_for_a_later_process_of_the_same_number() -> None:
+    mark = own_mark()
+    earlier = ProcessMark(mark.pid, mark.started_at_s - 100)
+    assert mark.alive()
+    assert not earlier.alive()
+    assert not earlier.send(signal.SIGKILL)
+
+
+def test_a_detached_process_is_not_ended_with_us_but_by_its_mark(tmp_path: Path) -> None:
+    child = start_child(["sleep", "300"], folder=tmp_path, tied=False)
+    try:
+        assert child.mark.alive()
+        child.mark.end(patience_s=5)
+        assert not child.mark.alive()
+    finally:
+        child.end()
+
+
+def test_a_sweep_takes_only_folders_whose_owner_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    mine, left, unknown = scratch_folder("mine"), scratch_folder("left"), tmp_path / "twinshore-unknown"
+    unknown.mkdir()
+    pid, started_at_s, numbering = json.loads((left / ".owner").read_text())
+    (left / ".owner").write_text(json.dumps([pid, started_at_s - 100, numbering]))
+    assert sweep(tmp_path) == [left]
+    assert (mine.exists(), left.exists(), unknown.exists()) == (True, False, True)

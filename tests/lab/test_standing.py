@@ -1,0 +1,102 @@
+"""`twinshore lab up|down|status` through the command itself: clusters that outlive it, and go when told."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import psutil
+import pytest
+
+from twinshore.fleet import Cluster, ConfigError
+from twinshore.lab.clients import admin_of, create_topic
+from twinshore.lab.processes import ProcessMark
+from twinshore.lab.standing import bring_down, bring_up, standing
+
+
+def lab(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "twinshore.cli", "lab", *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment, check=False)
+
+
+def test_clusters_stay_after_up_and_are_gone_after_down(tmp_path: Path) -> None:
+    folder = tmp_path / "stand"
+    assert json.loads(lab("status", "--json", "--dir", folder).stdout) == []
+    try:
+        up = lab("up", "--dir", folder, "--clusters", "north,south")
+        assert up.returncode == 0, up.stderr
+        snippet = tomllib.loads(up.stdout[up.stdout.index("[clusters") :])
+        assert list(snippet["links"]) == ["north->south"]
+        for name, entry in snippet["clusters"].items():
+            create_topic(Cluster(name, tuple(entry["bootstrap"])), "stays")
+
+        again = lab("up", "--dir", folder, "--clusters", "north,south", "--json")
+        stand = json.loads(again.stdout)
+        assert [(one["name"], one["state"]) for one in stand] == [("north", "up"), ("south", "up")]
+        assert "stays" in admin_of(Cluster("north", tuple(stand[0]["bootstrap"]))).list_topics(timeout=10).topics
+
+        other = lab("up", "--dir", folder, "--clusters", "north", "--brokers", "3")
+        assert (other.returncode, "is up already, with Kafka" in other.stderr) == (2, True)
+
+        pids = [broker["pid"] for one in stand for broker in one["brokers"]]
+        marks = [ProcessMark(pid, psutil.Process(pid).create_time()) for pid in pids]
+        psutil.Process(pids[1]).kill()
+        states = {one.name: one.state for one in standing(folder)}
+        assert states == {"north": "up", "south": "down"}
+    finally:
+        down = lab("down", "--dir", folder, "--json")
+    assert json.loads(down.stdout) == {"ended": 2}
+    assert not any(mark.alive() for mark in marks)
+    assert not list(folder.glob("*/*"))
+    assert lab("down", "--dir", folder).stdout == "no clusters stand\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--clusters", "North"], "'North' cannot be a cluster's name"),
+        (["--clusters", "a,a"], "a cluster is named twice"),
+        (["--brokers", "2"], "1 or 3 brokers, not 2"),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_made(tmp_path: Path, arguments: list[str], sentence: str) -> None:
+    said = lab("up", "--dir", tmp_path / "none", *arguments)
+    assert said.returncode == 2
+    assert sentence in said.stderr
+    assert standing(tmp_path / "none") == []
+
+
+def test_a_dry_run_says_what_would_be_done_and_makes_nothing(tmp_path: Path) -> None:
+    told: list[str] = []
+    assert bring_up(tmp_path / "none", ["a", "b"], tell=told.append, dry_run=True) == []
+    assert [sentence.split(":")[0] for sentence in told] == ["starting a", "starting b"]
+    assert not (tmp_path / "none").exists()
+
+
+def test_what_an_interrupted_up_left_is_seen_and_ended(tmp_path: Path) -> None:
+    left = tmp_path / "left" / "broker-1"
+    left.mkdir(parents=True)
+    with subprocess.Popen(["sleep", "300"]) as process:
+        mark = [process.pid, psutil.Process(process.pid).create_time()]
+        (left / "process.json").write_text(json.dumps(mark))
+        assert [one.state for one in standing(tmp_path)] == ["half started"]
+        with pytest.raises(ConfigError, match="half started"):
+            bring_up(tmp_path, ["left"], tell=print)
+        assert bring_down(tmp_path, tell=print) == 1
+        assert process.wait(10) == -9
+    assert standing(tmp_path) == []
+
+
+def test_a_process_with_the_same_number_is_left_alone(tmp_path: Path) -> None:
+    left = tmp_path / "left" / "broker-1"
+    left.mkdir(parents=True)
+    with subprocess.Popen(["sleep", "300"]) as stranger:
+        (left / "process.json").write_text(json.dumps([stranger.pid, 1.0]))
+        assert bring_down(tmp_path, tell=print) == 1
+        assert stranger.poll() is None
+        stranger.kill()
