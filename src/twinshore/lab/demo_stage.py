@@ -1,0 +1,152 @@
+"""All that the demo starts, and how it ends again: at once, or later by `twinshore demo --end` when it is kept."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+
+from twinshore.fleet import ConfigError
+from twinshore.lab.cluster import LabCluster
+from twinshore.lab.demo_mirror import STOP_PATIENCE_S, DemoMirror, end_all
+from twinshore.lab.jars import kafka_classpath
+from twinshore.lab.processes import ProcessMark
+from twinshore.lab.produce import Workload
+
+KEPT_FILE = "demo.json"
+BROKER_HEAP_MB = 384
+
+
+class DemoStage:
+    """Two clusters, a load and a mirror, in one temporary folder. `close` ends whatever was started so far."""
+
+    def __init__(self, *, keep: bool) -> None:
+        self.keep = keep
+        self.folder = Path(tempfile.mkdtemp(prefix="twinshore-demo-"))
+        self.east, self.west = (self._cluster(name) for name in ("east", "west"))
+        self.loads: list[Workload] = []
+        self.mirror: DemoMirror | None = None
+        self._started: list[LabCluster] = []
+
+    def start_clusters(self) -> None:
+        """Both at the same time; returns when both serve."""
+        kafka_classpath()
+        with ThreadPoolExecutor(2) as pool:
+            for cluster in (self.east, self.west):
+                self._started.append(cluster)
+            for done in [pool.submit(cluster.start) for cluster in (self.east, self.west)]:
+                done.result()
+
+    def create_topics(self, topics: Mapping[str, int]) -> None:
+        """On the source alone."""
+        for topic, partitions in topics.items():
+            self.east.create_topic(topic, partitions=partitions)
+
+    def start_load(self, topics: Mapping[str, int], compressions: tuple[str, ...], records_per_s: float) -> None:
+        """Writes to all of them, each a part of the rate."""
+        quiet: dict[str, str | int] = {"log_level": 0}
+        for seed, topic in enumerate(topics):
+            share = records_per_s / len(topics)
+            load = Workload(
+                self.east.cluster, topic, records_per_s=share, compressions=compressions, settings=quiet, seed=seed
+            )
+            load.start()
+            self.loads.append(load)
+
+    def stop_load(self) -> int:
+        """How many records were acknowledged in all."""
+        return sum([load.stop() for load in self.loads])
+
+    def start_mirror(self, topics: Mapping[str, int]) -> DemoMirror:
+        """Starts it and returns at once."""
+        pattern = "|".join(topics)
+        detached = self.keep
+        self.mirror = DemoMirror(self.folder, self.east.cluster, self.west.cluster, pattern, detached=detached)
+        self.mirror.start()
+        return self.mirror
+
+    def leave_running(self) -> list[str]:
+        """Notes what runs, so that `end_kept` ends it and nothing else; returns how to look and how to end it."""
+        assert self.mirror is not None
+        brokers = [broker.child.mark for cluster in (self.east, self.west) for broker in cluster.brokers]
+        marks = [[mark.pid, mark.started_at_s] for mark in (self.mirror.mark, *brokers)]
+        (self.folder / KEPT_FILE).write_text(json.dumps({"processes": marks}), encoding="utf-8")
+        command = f"{sys.executable} -m twinshore.cli"
+        return [
+            f"KEEP=1: left running in {self.folder}",
+            f"  east {', '.join(self.east.bootstrap)}; west {', '.join(self.west.bootstrap)}",
+            f"  the mirror is process {self.mirror.mark.pid}, its log {self.mirror.log}",
+            f"  look: {command} status --watch --settings {self.mirror.settings}",
+            f"  end:  {command} demo --end {self.folder}",
+        ]
+
+    def close(self) -> None:
+        """Ends everything and removes the folder; signals wait until it is done."""
+        with _undisturbed():
+            with contextlib.suppress(Exception):
+                # Its failure has been told by then, or does not matter any more.
+                self.stop_load()
+            if self.mirror is not None:
+                self.mirror.end()
+            for cluster in self._started:
+                for broker in cluster.brokers:
+                    # What it holds goes with the folder, so nobody needs an orderly end.
+                    broker.kill()
+                if hasattr(cluster, "folder"):
+                    cluster.stop()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _cluster(self, name: str) -> LabCluster:
+        folder = self.folder / name
+        folder.mkdir()
+        return LabCluster(name, folder=folder, heap_mb=BROKER_HEAP_MB, detached=self.keep)
+
+
+def end_kept(folder: Path) -> int:
+    """Ends what a kept demo left running, and removes its folder; how many processes were still there."""
+    file = folder / KEPT_FILE
+    try:
+        raw = json.loads(file.read_text(encoding="utf-8"))
+        marks = [ProcessMark(int(pid), float(started_at_s)) for pid, started_at_s in raw["processes"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{folder} is not the folder of a demo that was left running: {file.name} cannot be read",
+            hint="the demo printed its folder when it ended",
+        ) from error
+    running = [mark for mark in marks if mark.alive()]
+    mirror, *brokers = marks
+    below = []
+    with contextlib.suppress(psutil.Error):
+        if mirror.alive():
+            children = psutil.Process(mirror.pid).children(recursive=True)
+            below = [ProcessMark(child.pid, child.create_time()) for child in children]
+    mirror.end(patience_s=STOP_PATIENCE_S)
+    end_all(below)
+    for broker in brokers:
+        broker.end()
+    shutil.rmtree(folder, ignore_errors=True)
+    return len(running)
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """A second Ctrl-C while everything is being ended would leave the rest behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
