@@ -261,7 +261,7 @@ class World:
         twin = self.targets[look.named]
         if not self.up("target", twin.leader) or (not self.calm and self.chance.random() < 0.05):
             self.lane.stale_routes = True
-            self.lane.observed(look.named, None, self.now_s, self.now_ms)
+            self.lane.observed(look.named, None, self.now_s)
         elif look.ends is None:
             look.ends = (0, twin.high, twin.end)
             self.looks.append(look)
@@ -270,7 +270,7 @@ class World:
             tail = twin.tail() if high == end and end > start else None
             source = twin.source
             seen = Observation(start, high, end, tail, twin.remembered(PUMP_ID), source.start, source.end)
-            self.lane.observed(look.named, seen, self.now_s, self.now_ms)
+            self.lane.observed(look.named, seen, self.now_s)
 
     def account(self) -> None:
         """The pump's accounts, as the desk takes them: each begins where the last one ended."""

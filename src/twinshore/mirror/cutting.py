@@ -102,8 +102,8 @@ def cut(batches: list[Batch], position: int, write_from: int, stamp: Stamp, limi
         halt = Halt("corrupt batch", position, position + 1, str(error))
     except Halt as reason:
         halt = reason
-    if halt and parcels:
-        position = parcels[-1].end
+    if halt:
+        position = parcels[-1].end if parcels else noted_to
     return Cut(parcels, position, noted_to, leader_epoch, halt)
 
 
@@ -114,13 +114,26 @@ def _flush(small: list[Batch], parcels: list[Parcel], stamp: Stamp, limits: Lane
     for batch in small:
         header = batch[1]
         if run and (size + header[1] > limits.merged_bytes_max or not can_merge(run[-1][1], header)):
-            parcels.append(_merged(run, stamp))
+            _pack(run, parcels, stamp)
             run, size = [], 0
         run.append(batch)
         size += header[1]
     if run:
-        parcels.append(_merged(run, stamp))
+        _pack(run, parcels, stamp)
     small.clear()
+
+
+def _pack(run: list[Batch], parcels: list[Parcel], stamp: Stamp) -> None:
+    """One parcel; or, where one of the batches is damaged, one for each that lies before it."""
+    try:
+        parcels.append(_merged(run, stamp))
+    except WireError:
+        for batch in run:
+            header = batch[1]
+            try:
+                parcels.append(_merged([batch], stamp))
+            except WireError as error:
+                raise Halt("corrupt batch", header.base_offset, header.last_offset + 1, str(error)) from error
 
 
 def _merged(run: list[Batch], stamp: Stamp) -> Parcel:

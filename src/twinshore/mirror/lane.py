@@ -113,6 +113,11 @@ class Lane:
         track = self.tracks.get(named)
         if track is None or track.route == route:
             return
+        if route.recreated:
+            if track.phase is not Phase.STOPPED:
+                sentence = f"topic {named.topic} on the {route.recreated} is another one of the same name now"
+                self._stop(track, Halt("recreated topic", track.acked, track.acked, sentence))
+            return
         before, track.route = track.route, route
         if self._fetches.line_of(track, before) != self._fetches.line_of(track, route):
             self._fetches.forget(track, before)
@@ -139,7 +144,7 @@ class Lane:
                 found.append(track.named)
         return found
 
-    def observed(self, named: NamedPartition, seen: Observation | None, now_s: float, now_ms: int) -> None:
+    def observed(self, named: NamedPartition, seen: Observation | None, now_s: float) -> None:
         """What a look at the twin gave; None: it could not be had."""
         track = self.tracks.get(named)
         if track is None or track.leaving or track.phase is not Phase.LOOKING:

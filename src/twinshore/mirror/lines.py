@@ -5,6 +5,7 @@ Buffers are received into again and again; a parcel keeps its buffer busy until 
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from typing import NamedTuple
 
@@ -28,6 +29,7 @@ BUFFER_BYTES_MIN = 256 << 10
 ANSWER_BYTES_MAX = 1 << 30
 ANSWER_SLACK_S = 10.0
 FAR_S = 0.01
+EXPIRY_S = 5.0
 FETCH_BYTES_WIDEST = 128 << 20
 
 
@@ -38,6 +40,10 @@ class Outbox:
         self.connection = connection
         self.transport = connection.transport
         self._waiting: list[Buffer] = []
+
+    def expired(self) -> bool:
+        """The broker will soon want a new authentication: a new connection brings it."""
+        return time.monotonic() > self.connection.expires_at - EXPIRY_S
 
     def put(self, buffers: list[Buffer]) -> None:
         self._waiting = buffers
@@ -189,7 +195,7 @@ class TargetLine:
         return self.outbox.transport.fileno()
 
     def free(self) -> bool:
-        return not self._writing and len(self.in_flight) < self.limits.inflight_max
+        return not self._writing and len(self.in_flight) < self.limits.inflight_max and not self.outbox.expired()
 
     @property
     def writing(self) -> bool:

@@ -94,7 +94,7 @@ class Pump:
         if lane.tracks and (lane.stale_routes or now_s >= self._routes_at_s) and not self._asking_routes:
             lane.stale_routes, self._asking_routes = False, True
             self._routes_at_s = now_s + ROUTES_S
-            self._scout.ask_routes(lane.tracks)
+            self._scout.ask_routes(lane.tracks.values())
         self._keep_lines(now_s)
         if self._going:
             if not self._desk.holds() and self._desk.granted_until_s > 0:
@@ -149,10 +149,11 @@ class Pump:
 
     def _deadlines(self, now_s: float) -> None:
         for source in list(self._sources.values()):
-            if source.asking and now_s > source.deadline_s:
+            if (source.asking and now_s > source.deadline_s) or source.outbox.expired():
                 self._drop_source(source)
         for target in list(self._targets.values()):
-            if target.in_flight and now_s > target.in_flight[0].deadline_s:
+            late = target.in_flight and now_s > target.in_flight[0].deadline_s
+            if late or (target.outbox.expired() and not target.in_flight):
                 self._drop_target(target)
             elif (
                 target.in_flight
@@ -327,9 +328,8 @@ class Pump:
                 if report.error:
                     self.lane.stale_routes = True
             case Looked(seen):
-                now_ms = int(time.time() * 1000)
                 for named, found in seen.items():
-                    self.lane.observed(named, found, now_s, now_ms)
+                    self.lane.observed(named, found, now_s)
                 if any(found is None for found in seen.values()):
                     self.lane.stale_routes = True
 

@@ -18,7 +18,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.questions import OffsetKind
 from twinshore.mirror.observe import Observation, Tail
-from twinshore.mirror.track import Route
+from twinshore.mirror.track import Route, Track
 
 THREADS_MAX = 6
 PATIENCE_S = 3.0
@@ -83,9 +83,9 @@ class Scout:
 
         self._send(errand)
 
-    def ask_routes(self, partitions: Iterable[NamedPartition]) -> None:
-        """Who leads these partitions on both sides."""
-        wanted = list(partitions)
+    def ask_routes(self, tracks: Iterable[Track]) -> None:
+        """Who leads these partitions on both sides, and whether their topics are still the same."""
+        wanted = {track.named: (track.source_key[0], track.target_id) for track in tracks}
 
         def errand() -> Report:
             try:
@@ -130,15 +130,18 @@ class Scout:
                 self._opened.append(mine[side])
         return mine[side]
 
-    def _routes(self, partitions: list[NamedPartition]) -> dict[NamedPartition, Route]:
-        topics = sorted({named.topic for named in partitions})
+    def _routes(self, wanted: dict[NamedPartition, tuple[bytes, bytes]]) -> dict[NamedPartition, Route]:
+        topics = sorted({named.topic for named in wanted})
         source = self._cluster("source").metadata(topics, refresh=True)
         target = self._cluster("target").metadata(topics, refresh=True)
         found = {}
-        for named in partitions:
+        for named, (source_id, target_id) in wanted.items():
             theirs, ours = source.topics.get(named.topic), target.topics.get(named.topic)
             if not theirs or not ours or named.partition >= min(len(theirs.partitions), len(ours.partitions)):
                 found[named] = Route()
+                continue
+            if theirs.topic_id != source_id or ours.topic_id != target_id:
+                found[named] = Route(recreated="source" if theirs.topic_id != source_id else "target")
                 continue
             leader, twin = theirs.partitions[named.partition], ours.partitions[named.partition]
             found[named] = Route(leader.leader, leader.leader_epoch, twin.leader)

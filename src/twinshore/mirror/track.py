@@ -41,11 +41,13 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Who leads the partition on both sides; node -1 while nobody does."""
+    """Who leads the partition on both sides; node -1 while nobody does. `recreated`: the side whose topic of this name
+    is another one now."""
 
     source: int = -1
     source_epoch: int = -1
     target: int = -1
+    recreated: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -80,7 +82,7 @@ class Track:
     # Fetched, told once acknowledged.
     noted: deque[Noted] = field(default_factory=deque)
     told_to: int = 0
-    told_end: int = -1
+    told_source: tuple[int, int] = (-1, -1)
     last_ms: int = 0
 
     @property
@@ -157,7 +159,7 @@ class Track:
         begin, end = self.told_to, self.acked
         if self.noted and self.noted[0].begin < end:
             end = self.noted[0].begin
-        self.told_to, self.told_end = end, self.source_end
+        self.told_to, self.told_source = end, (self.source_start, self.source_end)
         return Carried(
             topic,
             partition,
@@ -174,10 +176,11 @@ class Track:
         )
 
     def _source_moved(self) -> Carried | None:
-        """Nothing crossed; the source may have grown nevertheless, and then we lag."""
-        if self.source_end == self.told_end or self.acked < self.told_to:
+        """Nothing crossed; the source may have grown nevertheless, and then we lag, or have forgotten its beginning."""
+        bounds = self.source_start, self.source_end
+        if bounds == self.told_source or self.acked < self.told_to:
             return None
-        self.told_end = self.source_end
+        self.told_source = bounds
         order, at = self.order, self.told_to
         span = (at, at, 0, 0, 0, self.source_end, self.source_start, self.last_ms, self.last_ms)
         return Carried(order.topic, order.partition, *span)
