@@ -13,20 +13,23 @@ from twinshore.lab import LabCluster, MariaDbServer, PostgresServer
 
 _numbers = itertools.count(1)
 
+# Brokers of tests live for seconds: the JVM's second compiler would cost more than it saves.
+_QUICK = ("-XX:TieredStopAtLevel=1",)
+
 ClusterFactory = Callable[..., LabCluster]
 
 
 @pytest.fixture(scope="session")
 def east() -> Iterator[LabCluster]:
     """A shared single-broker cluster of the newest Kafka. Do not kill its broker: take `cluster_factory` for that."""
-    with LabCluster("east") as cluster:
+    with LabCluster("east", jvm_flags=_QUICK) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def west() -> Iterator[LabCluster]:
     """A second one."""
-    with LabCluster("west") as cluster:
+    with LabCluster("west", jvm_flags=_QUICK) as cluster:
         yield cluster
 
 
@@ -36,7 +39,7 @@ def cluster_factory() -> Iterator[ClusterFactory]:
     started: list[LabCluster] = []
 
     def start(name: str = "own", **arguments: Any) -> LabCluster:
-        cluster = LabCluster(name, **arguments)
+        cluster = LabCluster(name, **{"jvm_flags": _QUICK, **arguments})
         started.append(cluster)
         cluster.start()
         return cluster

@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 
 from twinshore.lab.errors import LabError
-from twinshore.lab.home import cache_folder, locked
+from twinshore.lab.home import cache_folder, locked, tell
 from twinshore.lab.jars import Module, fetched
 
 _POSTGRES = "17.5.0"
@@ -52,6 +52,7 @@ def _unpacked(what: str, module: Module, proof: Path) -> Path:
         if not folder.is_dir():
             folder.parent.mkdir(parents=True, exist_ok=True)
             jars = fetched(f"{what} {module.version}", module, with_dependencies=False)
+            tell(f"unpacking {what} (once)")
             with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
                 _unpack(jars, Path(scratch))
                 program = next(Path(scratch).rglob(str(proof)), None)

@@ -23,7 +23,6 @@ _JVM = (
     "-XX:+UseSerialGC",
     "-XX:-UsePerfData",
     "-XX:+ExitOnOutOfMemoryError",
-    "-XX:TieredStopAtLevel=4",
     "-Xms64m",
     "-Djava.awt.headless=true",
     "-Djdk.nio.maxCachedBufferSize=1048576",

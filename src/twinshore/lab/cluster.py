@@ -13,6 +13,7 @@ from typing import Self
 
 from twinshore.fleet import Cluster, ConfigError
 from twinshore.lab.access import Access
+from twinshore.lab.archive import archive_flags
 from twinshore.lab.broker import LabBroker
 from twinshore.lab.broker_settings import BrokerPorts, broker_settings, on_listeners
 from twinshore.lab.clients import create_topic, wait_for_brokers
@@ -204,7 +205,7 @@ class LabCluster:
             classpath=classpath,
             settings=settings,
             heap_mb=self._heap_mb,
-            jvm_flags=(*self._jvm_flags, *self.access.jvm_flags()),
+            jvm_flags=(*archive_flags(self.version), *self._jvm_flags, *self.access.jvm_flags()),
             registered=self._wait_registered,
             detached=self._detached,
         )

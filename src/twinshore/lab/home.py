@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,3 +27,8 @@ def locked(name: str) -> Iterator[None]:
     with (cache_folder() / f".{name}.lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
+
+
+def tell(sentence: str) -> None:
+    """Says what makes the caller wait, where it mixes with no output."""
+    print(sentence, file=sys.stderr, flush=True)

@@ -6,7 +6,6 @@ import importlib.util
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import NamedTuple
 
 from twinshore.fleet import ConfigError
 from twinshore.lab.errors import LabError
-from twinshore.lab.home import cache_folder, locked
+from twinshore.lab.home import cache_folder, locked, tell
 from twinshore.lab.jvm import java
 
 KAFKA_NEWEST = "4.3.1"
@@ -82,7 +81,7 @@ def _class_path(*folders: Path) -> str:
 
 def _fetch(what: str, module: Module, folder: Path, *, with_dependencies: bool) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
-    _tell(f"fetching {what} (once; kept in {folder.parent})")
+    tell(f"fetching {what} (once; kept in {folder.parent})")
     started_s = time.monotonic()
     said = ""
     for attempt in range(1, _TRIES + 1):
@@ -93,12 +92,12 @@ def _fetch(what: str, module: Module, folder: Path, *, with_dependencies: bool) 
             if code == 0 and jars:
                 target.chmod(0o755)
                 target.rename(folder)
-                _tell(f"fetched {what}: {jars} jars in {time.monotonic() - started_s:.0f} s")
+                tell(f"fetched {what}: {jars} jars in {time.monotonic() - started_s:.0f} s")
                 return
         finally:
             shutil.rmtree(target, ignore_errors=True)
         if attempt < _TRIES:
-            _tell(f"fetching {what} failed, trying again ({attempt} of {_TRIES})")
+            tell(f"fetching {what} failed, trying again ({attempt} of {_TRIES})")
             # A half-written entry of Ivy's own cache would fail the same way for ever.
             shutil.rmtree(cache_folder() / "ivy", ignore_errors=True)
             time.sleep(attempt)
@@ -126,17 +125,13 @@ def _ivy(what: str, module: Module, target: Path, *, with_dependencies: bool) ->
             downloads += "[SUCCESSFUL ]" in line
             if time.monotonic() - told_s > _TELL_EVERY_S:
                 told_s = time.monotonic()
-                _tell(f"  {what}: {downloads} files so far")
+                tell(f"  {what}: {downloads} files so far")
     return process.returncode, "".join(lines[-400:])
 
 
 def _reason(said: str) -> str:
-    for mark in ("UNRESOLVED", "FAILED", "Exception", "problem"):
+    for mark in ("SERVER ERROR", "Exception", "[FAILED", ": not found", "UNRESOLVED"):
         for line in said.splitlines():
             if mark in line:
                 return line.strip(" \t:")
     return said.strip().splitlines()[-1] if said.strip() else "Ivy said nothing"
-
-
-def _tell(sentence: str) -> None:
-    print(sentence, file=sys.stderr, flush=True)
