@@ -38,7 +38,7 @@ class LogEnds:
         return found
 
     def _look(self) -> None:
-        # Asked for the offsets of a topic that is not there, the client takes it for missing for a minute afterwards.
+        # Asked about several topics before all of them are there, the client goes on to call the late ones unknown.
         known = self._admin.list_topics(timeout=_TIMEOUT_S).topics
         for topic in self._missing & set(known):
             partitions = known[topic].partitions

@@ -1,0 +1,240 @@
+"""`python -m bench.show_crossing`: every claim about the mirror, tried on real parts; LONG=1 tries all at full size.
+
+`--only NAME` tries one, and says of the others that they were not run; the page of evidence is not written then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.claims import Claim, Finding, Once, all_hold, to_json, to_page, to_text, try_claims
+from bench.faults import run_faults
+from bench.figures import BenchError
+from bench.machine import this_machine
+from bench.mirror import run_mirror_bench
+from bench.partitions import run_partitions_bench
+from bench.wan import ROUND_TRIP_MS, run_wan_bench
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "evidence" / "crossing.md"
+HEAD = """\
+# The crossing, shown
+
+Written by `make show-crossing`, which tries each claim on real clusters and fails when one falls short; no figure is
+typed by hand. The full benches are in `docs/benchmarks.md` once `make bench-mirror` has run.
+"""
+DEMO_S_MAX = 120.0
+FAULTS_RATE = 10_000
+SCENARIO_S_MAX = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A ratio, ours to MirrorMaker's, and what it must reach. `figure` is the bench's name for it."""
+
+    name: str
+    figure: str
+    says: str
+    least: float = 0.0
+    most: float = float("inf")
+    under: float = float("inf")
+
+    def holds(self, value: float) -> bool:
+        """Whether this ratio keeps the promise."""
+        return self.least <= value <= self.most and value < self.under
+
+
+# What was promised. The bench's p99_vs_p50 is our p99 by MirrorMaker's p50.
+AGAINST_MIRROR_MAKER = (
+    Bound("plain-rate", "plain_rate", "1 KB plain records: at least 4.5 times MirrorMaker's records/s", least=4.5),
+    Bound("lz4-rate", "lz4_rate", "JSON records in lz4: at least 10 times MirrorMaker's records/s", least=10),
+    Bound("single-rate", "single_rate", "single-record batches: at least 2 times MirrorMaker's records/s", least=2),
+    Bound("plain-cpu", "plain_cpu", "1 KB plain records: at most 1/8 of MirrorMaker's CPU per record", most=1 / 8),
+    Bound("lz4-cpu", "lz4_cpu", "JSON records in lz4: at most 1/25 of MirrorMaker's CPU per record", most=1 / 25),
+    Bound("single-cpu", "single_cpu", "single-record batches: at most 1/2 of its CPU per record", most=1 / 2),
+    Bound("p50", "p50", "latency p50: at most 1/4 of MirrorMaker's", most=1 / 4),
+    Bound("p99", "p99_vs_p50", "latency p99: under MirrorMaker's p50", under=1),
+    Bound("p999", "p999", "latency p99.9, over the borders of tides: at most MirrorMaker's", most=1),
+)
+OVER_DISTANCE = (
+    Bound("wan-rate", "rate_kept", f"{ROUND_TRIP_MS:.0f} ms away: at least 80 % of the rate without it", least=0.8),
+    # Both fetch the same batches; what may differ is what they say about them.
+    Bound("wan-bytes", "bytes_per_record", "bytes on that line per record: MirrorMaker's, within 5 %", most=1.05),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FaultRun:
+    """A claim about faults. `faults` by default, `faults_long` at full size."""
+
+    name: str
+    says: str
+    faults: int
+    faults_long: int
+    mirrors: int = 1
+    brokers: int = 1
+    leaders_move: bool = False
+
+
+FAULT_RUNS = (
+    FaultRun("faults", "random faults under 10 000 records/s: nothing lost, doubled or moved", 20, 60),
+    FaultRun("two-mirrors", "the same with two whole mirrors started on one link", 8, 20, mirrors=2),
+    FaultRun(
+        "replicated",
+        "the same with replication 3 while leaders move and followers lag",
+        8,
+        20,
+        brokers=3,
+        leaders_move=True,
+    ),
+)
+
+
+def claims(seed: int) -> list[Claim]:
+    """All of them, in the order of the promise."""
+    mirror = Once(lambda long: run_mirror_bench(short=not long, say=_say).figures())
+    wan = Once(lambda long: run_wan_bench(short=not long, say=_say).figures())
+    found = [Claim("demo", f"`twinshore demo` ends identical, in less than {DEMO_S_MAX:.0f} s", _demo)]
+    found += [Claim(bound.name, bound.says, _measured(bound, mirror)) for bound in AGAINST_MIRROR_MAKER]
+    found += [Claim(bound.name, bound.says, _measured(bound, wan, "wan_")) for bound in OVER_DISTANCE]
+    found += [Claim(run.name, run.says, _under_faults(run, seed)) for run in FAULT_RUNS]
+    found += [Claim(name, says, _scenario(name, test)) for name, says, test in SCENARIOS]
+    found.append(Claim("partitions", "1 000 partitions planned and flowing, all within bounds", _partitions))
+    return found
+
+
+def _demo(_long: bool) -> Finding:
+    begun_s = time.monotonic()
+    command = [sys.executable, "-m", "twinshore.cli", "demo"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])}
+    environment.pop("KEEP", None)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600, check=False)
+    took_s = time.monotonic() - begun_s
+    lines = done.stdout.strip().splitlines() or ["it said nothing"]
+    last = re.fullmatch(r"demo: identical, (\d+) records, (\d+) partitions", lines[-1])
+    if done.returncode or last is None:
+        raise BenchError(f"{lines[-1]} {done.stderr.strip()[-300:]}")
+    figure = f"identical, {last[1]} records, {last[2]} partitions, in {took_s:.0f} s"
+    return Finding(figure, took_s < DEMO_S_MAX, (("demo_s", round(took_s, 1)), ("demo_records", int(last[1]))))
+
+
+def _measured(bound: Bound, figures: Once[dict[str, float]], prefix: str = "") -> Callable[[bool], Finding]:
+    def run(long: bool) -> Finding:
+        value = figures(long)[bound.figure]
+        # A small ratio is read more easily as a part: 1/9.6 and not 0.104.
+        words = f"{value:.2f} times" if value >= 0.5 else f"1/{1 / value:.1f}"
+        size = "" if long else ", short run"
+        return Finding(f"{words}{size}", bound.holds(value), ((prefix + bound.figure, value),))
+
+    return run
+
+
+def _under_faults(plan: FaultRun, seed: int) -> Callable[[bool], Finding]:
+    def run(long: bool) -> Finding:
+        found = run_faults(
+            faults=plan.faults_long if long else plan.faults,
+            seed=seed,
+            rate=FAULTS_RATE,
+            mirrors=plan.mirrors,
+            brokers=plan.brokers,
+            leaders_move=plan.leaders_move,
+            say=_say,
+        )
+        figure = (
+            f"{found.faults} faults, seed {found.seed}: {found.records} records, {found.lost} lost,"
+            f" {found.duplicated} duplicated, {found.reordered} reordered,"
+            f" every offset {'equal' if found.identical else 'NOT equal'}"
+        )
+        spoiled = found.lost + found.duplicated + found.reordered
+        name = plan.name.replace("-", "_")
+        numbers = ((f"{name}_count", found.faults), (f"{name}_records", found.records), (f"{name}_spoiled", spoiled))
+        return Finding(figure, found.identical and spoiled == 0, numbers)
+
+    return run
+
+
+def _scenario(name: str, test: str) -> Callable[[bool], Finding]:
+    def run(_long: bool) -> Finding:
+        begun_s = time.monotonic()
+        command = [sys.executable, "-m", "pytest", "-q", "--no-header", f"--timeout={SCENARIO_S_MAX}", test]
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, timeout=SCENARIO_S_MAX + 60, check=False
+        )
+        took_s = time.monotonic() - begun_s
+        lines = done.stdout.strip().splitlines() or ["pytest said nothing"]
+        passed = re.search(r"\b(\d+) passed", lines[-1])
+        if done.returncode or passed is None:
+            raise BenchError(f"{test}: {lines[-1]}")
+        figure = f"`{test}` passes in {took_s:.0f} s"
+        return Finding(figure, True, ((f"{name.replace('-', '_')}_s", round(took_s, 1)),))
+
+    return run
+
+
+def _partitions(_long: bool) -> Finding:
+    found = run_partitions_bench(say=_say)
+    numbers = (
+        ("partitions", found.partitions),
+        ("partitions_plan_s", round(found.plan_s, 2)),
+        ("partitions_flowing_s", round(found.flowing_s, 1)),
+        ("partitions_memory_mb", round(found.memory_mb)),
+        ("partitions_driver_threads", found.driver_threads),
+    )
+    return Finding(found.sentence(), found.bounded, numbers)
+
+
+# Each by the test that plays it, on real brokers.
+SCENARIOS = (
+    (
+        "paused-pump",
+        "producer ids forgotten after 5 s, week-old records: a pump paused beyond its lease writes nothing wrong",
+        "tests/scenarios/test_mirror_faults.py::test_a_pump_paused_beyond_its_lease_writes_nothing_wrong",
+    ),
+    (
+        "beyond-int32",
+        "offsets and sequences cross 2^31",
+        "tests/scenarios/test_mirror_faults.py::test_offsets_and_sequences_cross_int32",
+    ),
+)
+
+
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Progress to standard error; the table and, last, one line of JSON to standard output."""
+    seed = int(os.environ.get("SEED") or random.SystemRandom().randrange(1_000_000))
+    known = claims(seed)
+    names = [claim.name for claim in known]
+    parser = argparse.ArgumentParser(prog="bench.show_crossing", description=__doc__)
+    parser.add_argument("--only", action="append", default=[], help=f"one of {', '.join(names)}; several times")
+    parser.add_argument("--page", type=Path, help="write this page, whatever was tried")
+    asked = parser.parse_args(arguments)
+    for name in asked.only:
+        if name not in names:
+            parser.error(f"--only {name}: there is {', '.join(names)}")
+    long = os.environ.get("LONG", "") not in ("", "0")
+    verdicts = try_claims(known, asked.only, long=long, say=_say)
+    line = to_json("crossing", verdicts)
+    page = asked.page or (None if asked.only else PAGE)
+    if page is not None:
+        size = "all at full size" if long else "at the default sizes, which the figures name"
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(to_page(HEAD, this_machine().sentence(), size, verdicts, line), encoding="utf-8")
+    print(to_text(verdicts))
+    print(line, flush=True)
+    return 0 if all_hold(verdicts) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
