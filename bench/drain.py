@@ -16,7 +16,7 @@ from twinshore.lab import FaultProxy, LabCluster
 from twinshore.lab.errors import log_tail
 from twinshore.lab.processes import Child
 
-_SAMPLE_EVERY_S = 0.2
+_SAMPLE_EVERY_S = 0.1
 _FIRST_RECORD_WITHIN_S = 120.0
 _DRAINED_WITHIN_S = 600.0
 STOP_PATIENCE_S = 15.0

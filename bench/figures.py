@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 
 class BenchError(Exception):
@@ -55,7 +56,7 @@ class Window:
 @dataclass(frozen=True, slots=True)
 class WindowRule:
     """The same for every copier: counting starts `warm_s` after the first record, or when `warm_part` of the backlog
-    is copied if that is sooner; it ends with the backlog, or after `window_s`."""
+    is copied if that is sooner; it ends with the last look before the backlog was empty, or after `window_s`."""
 
     warm_s: float
     warm_part: float
@@ -72,8 +73,11 @@ def window_of(samples: Sequence[Sample], backlog: int, rule: WindowRule) -> Wind
     if not warm:
         return None
     start = warm[0]
-    for end in warm[1:]:
-        if end.records >= backlog or end.at_s - start.at_s >= rule.window_s:
+    for before, end in pairwise(warm):
+        if end.records >= backlog:
+            # When the copier reached the end is not known, only that it was between these two looks.
+            return _between(start, before if before is not start else end)
+        if end.at_s - start.at_s >= rule.window_s:
             return _between(start, end)
     return None
 

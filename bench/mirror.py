@@ -43,8 +43,8 @@ class Plan:
     direct_s: float
 
 
-SHORT = Plan(True, WindowRule(5, 0.3, 8), 1, (Pace(LATENCY_RATE, 5, 45),), 10)
-FULL = Plan(False, WindowRule(10, 0.3, 15), 3, (Pace(LATENCY_RATE, 10, 120), Pace(1_000, 5, 60)), 20)
+SHORT = Plan(True, WindowRule(8, 0.3, 8), 1, (Pace(LATENCY_RATE, 5, 45),), 10)
+FULL = Plan(False, WindowRule(12, 0.3, 15), 3, (Pace(LATENCY_RATE, 10, 120), Pace(1_000, 5, 60)), 20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,20 +142,18 @@ class _Run:
         )
 
     def workload(self, sides: Sides, workload: Workload) -> None:
-        """Each of MirrorMaker's settings once, ours between them; then the faster one and ours by turns."""
+        """Each of MirrorMaker's settings once, ours after the first; then the fastest and ours by turns."""
         backlog = self._load(sides, workload, copies=1)
-        settings = mirror_makers(workload.name)
-        tried = []
-        for place, setting in enumerate(settings):
-            tried.append(self._drain(sides, workload, setting, backlog))
-            if place < self._plan.repeats:
+        tried: list[tuple[float, MirrorMaker]] = []
+        for setting in mirror_makers(workload.name, few=self._plan.short):
+            found = self._drain(sides, workload, setting, backlog)
+            tried.append((found.window.rate, setting))
+            if len(tried) == 1:
                 self._drain(sides, workload, Twinshore(), backlog)
-        fastest = max(range(len(settings)), key=lambda place: tried[place].window.rate)
-        self._peers[workload.name] = settings[fastest]
-        for place in range(1, self._plan.repeats):
-            self._drain(sides, workload, settings[fastest], backlog)
-            if place >= len(settings) - 1:
-                self._drain(sides, workload, Twinshore(), backlog)
+        fastest = max(tried, key=lambda each: each[0])[1]
+        self._peers[workload.name] = fastest
+        for copier in (fastest, Twinshore()) * (self._plan.repeats - 1):
+            self._drain(sides, workload, copier, backlog)
         clear(sides.source.cluster)
 
     def latency(self, sides: Sides) -> None:
@@ -220,7 +218,7 @@ class _Run:
     def _took(self, found: Latency) -> None:
         self._latencies.append(found)
         self._say(
-            f"latency at {found.rate}/s: {found.copier} ({found.setting}) p50 {found.p50_ms:.1f}, p99"
+            f"latency at {found.rate}/s: {found.copier} {found.setting or '-'}: p50 {found.p50_ms:.1f}, p99"
             f" {found.p99_ms:.1f}, p99.9 {found.p999_ms:.1f}, worst {found.max_ms:.1f} ms"
         )
 

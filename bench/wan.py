@@ -15,7 +15,7 @@ from bench.ends import TopicEnd
 from bench.figures import WindowRule, ratio
 from bench.loader import load
 from bench.machine import Machine, this_machine
-from bench.mirror import BROKERS, OURS, middle
+from bench.mirror import BROKERS, OURS, THEIRS, middle
 from bench.page import table, write_section
 from bench.topics import clear
 from bench.workloads import PARTITIONS, WORKLOADS
@@ -65,7 +65,7 @@ class WanBench:
     def peer(self) -> str:
         """MirrorMaker's setting that is the faster one over the distance."""
         tried = {one.drain.setting for one in self.crossings if one.drain.copier != OURS}
-        return max(tried, key=lambda setting: self.rate(_THEIRS, setting, ROUND_TRIP_MS))
+        return max(tried, key=lambda setting: self.rate(THEIRS, setting, ROUND_TRIP_MS))
 
     def figures(self) -> dict[str, float]:
         """`rate_kept`: ours at the distance by ours without it. The others: ours by MirrorMaker's at the distance."""
@@ -74,8 +74,8 @@ class WanBench:
         return {
             "round_trip_ms": ROUND_TRIP_MS,
             "rate_kept": ratio(far, self.rate(OURS, ours, 0)),
-            "rate": ratio(far, self.rate(_THEIRS, peer, ROUND_TRIP_MS)),
-            "bytes_per_record": ratio(self.line_bytes(OURS, ours), self.line_bytes(_THEIRS, peer)),
+            "rate": ratio(far, self.rate(THEIRS, peer, ROUND_TRIP_MS)),
+            "bytes_per_record": ratio(self.line_bytes(OURS, ours), self.line_bytes(THEIRS, peer)),
         }
 
     def to_json(self) -> str:
@@ -83,11 +83,8 @@ class WanBench:
         return json.dumps({"bench": "wan"} | self.figures())
 
 
-_THEIRS = mirror_makers(WORKLOAD)[0].name
-
-
 def run_wan_bench(short: bool = False, say: Callable[[str], None] = print) -> WanBench:
-    """Ours near and far by turns, MirrorMaker at both settings far; a long run does ours three times."""
+    """Ours near and far by turns, MirrorMaker at each setting far; a long run does ours three times."""
     workload = WORKLOADS[WORKLOAD]()
     crossings = []
     with (
@@ -116,7 +113,7 @@ def run_wan_bench(short: bool = False, say: Callable[[str], None] = print) -> Wa
 
 def _order(short: bool) -> list[tuple[Copier, float]]:
     ours: list[tuple[Copier, float]] = [(Twinshore(), 0.0), (Twinshore(), ROUND_TRIP_MS)]
-    theirs: list[tuple[Copier, float]] = [(setting, ROUND_TRIP_MS) for setting in mirror_makers(WORKLOAD)]
+    theirs: list[tuple[Copier, float]] = [(setting, ROUND_TRIP_MS) for setting in mirror_makers(WORKLOAD, few=short)]
     return ours + theirs + ([] if short else ours + ours)
 
 

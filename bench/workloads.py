@@ -77,8 +77,8 @@ def lz4() -> Workload:
     return Workload(
         "lz4",
         "JSON records of about 250 bytes, lz4, 64 KB batches",
-        16_000_000,
-        9_000_000,
+        24_000_000,
+        12_000_000,
         tuple(batch() for _ in range(_BATCH_KINDS)),
     )
 
@@ -89,8 +89,8 @@ def single() -> Workload:
     return Workload(
         "single",
         "100-byte records, one to a batch",
+        3_000_000,
         1_200_000,
-        800_000,
         tuple(_batch([(None, chance.randbytes(100))], Codec.NONE) for _ in range(_BATCH_KINDS)),
     )
 

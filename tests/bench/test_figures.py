@@ -27,9 +27,13 @@ def test_the_start_does_not_count_and_the_end_of_the_time_ends_the_window() -> N
 
 
 def test_a_fast_copier_is_warm_after_its_part_of_the_backlog_and_done_with_all_of_it() -> None:
-    window = window_of(steady(20, 400), 1_000, RULE)
+    window = window_of(steady(20, 300), 1_400, RULE)
     assert window is not None
-    assert (window.seconds, window.records) == (1, 400)
+    # Warm with 900 records, 1 200 at the last look before it is done.
+    assert (window.seconds, window.records) == (1, 300)
+    at_once = window_of(steady(20, 1_000), 1_900, RULE)
+    assert at_once is not None
+    assert at_once.records == 1_000
 
 
 @pytest.mark.parametrize(

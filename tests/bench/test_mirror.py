@@ -31,7 +31,7 @@ def run(copier: str, setting: str, rate: int, cpu_s: float, workload: str = "pla
 
 
 def delay(copier: str, p50_ms: float) -> Latency:
-    return Latency(copier, "defaults", 100, 6_000, p50_ms, p50_ms * 2, p50_ms * 4, p50_ms * 8)
+    return Latency(copier, "defaults", 100, 6_000, 0, p50_ms, p50_ms * 2, p50_ms * 4, p50_ms * 8)
 
 
 @pytest.fixture
@@ -125,8 +125,9 @@ def test_theirs_must_have_taken_what_it_was_given(tmp_path: Path) -> None:
 
 
 def test_theirs_is_tried_at_its_defaults_and_tuned() -> None:
-    defaults, tuned = mirror_makers("lz4")
+    defaults, tuned, *more = mirror_makers("lz4")
+    assert mirror_makers("lz4", few=True) == (defaults, tuned)
     assert not defaults.consumer
     assert not defaults.producer
-    assert (tuned.producer or {})["compression.type"] == "lz4"
+    assert all((one.producer or {})["compression.type"] == "lz4" for one in (tuned, *more))
     assert "compression.type" not in (mirror_makers("plain")[1].producer or {})
