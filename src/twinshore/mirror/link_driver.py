@@ -20,7 +20,7 @@ from twinshore.mirror.identity import establish
 from twinshore.mirror.lease_keeper import LeaseKeeper
 from twinshore.mirror.orders import LaneLimits, Stoppage, TideOrder, TrackOrder
 from twinshore.mirror.plan import CarryTopic, Create, KnownTwin, Refuse, moves, spread
-from twinshore.mirror.recorder import Recorder
+from twinshore.mirror.recorder import STANDBY, Recorder
 from twinshore.mirror.survey import Surveyor, known_twins
 from twinshore.mirror.tides import Tides
 from twinshore.store import LinkIdentity, Store, TwinRow
@@ -82,7 +82,7 @@ class LinkDriver:
             self._end_term()
             self._log(f"{self.link.name}: the lease is lost; its pumps have stopped")
         if not generation:
-            return self._say("standby", self.lease.sentence())
+            return self._say(STANDBY, self.lease.sentence())
         try:
             if self._term is None:
                 self._begin_term(generation)

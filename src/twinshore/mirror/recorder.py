@@ -24,6 +24,8 @@ from twinshore.store import (
 
 BATCHES_KEPT = 5
 RATE_HALF_LIFE_S = 3.0
+STANDBY = "standby"
+WORD_HOLDS_MS = 10_000
 POLICY_STOP = "stop the partition, go on with its neighbours"
 
 
@@ -114,6 +116,8 @@ class Recorder:
                 self._write_incident(*self._unledgered[0])
                 self._say_stopped(*self._unledgered.pop(0))
             for link, (state, sentence, lanes) in states.items():
+                if state == STANDBY and self._covers_another(link, now_ms):
+                    continue
                 self._store.save_link_status(self._status(link, state, sentence, lanes, now_ms))
             self._said = ""
         except StoreError as error:
@@ -121,6 +125,16 @@ class Recorder:
             if str(error) != self._said:
                 self._said = str(error)
                 self._trouble(self._said)
+
+    def _covers_another(self, link: str, now_ms: int) -> bool:
+        """Whether another mirror has just said how the link stands: who stands by must not write over it."""
+        return any(
+            word.link == link
+            and word.owner != self._owner
+            and word.state != STANDBY
+            and now_ms - word.updated_ms < WORD_HOLDS_MS
+            for word in self._store.link_statuses()
+        )
 
     def _say_stopped(self, link: str, stopped: Stoppage) -> None:
         self._trouble(f"{link}: {stopped.topic}-{stopped.partition} stopped: {stopped.kind}: {stopped.sentence}")
