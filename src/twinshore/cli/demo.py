@@ -29,7 +29,8 @@ def demo(rate: int = RATE, seconds: float = SECONDS, keep: bool = KEEP, end: Pat
         typer.echo(f"ended {end_kept(end)} processes; {end} is gone")
         return
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _interrupt)
     outcome = run_demo(DemoPlan(records_per_s=rate, carry_s=seconds, keep=keep), typer.echo)
     if outcome.difference:
         typer.echo(f"demo: different: {outcome.difference}")
