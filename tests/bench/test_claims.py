@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from bench.claims import Claim, Finding, Once, all_hold, to_json, to_page, to_text, try_claims
-from bench.show_crossing import AGAINST_MIRROR_MAKER, OVER_DISTANCE, claims
+from bench.mirror import PARTS
+from bench.show_crossing import AGAINST_MIRROR_MAKER, OVER_DISTANCE, bench_parts, claims
 
 
 def _gives(finding: Finding) -> Callable[[bool], Finding]:
@@ -92,3 +93,10 @@ def test_the_promises_against_mirror_maker_are_as_they_were_made() -> None:
 def test_every_claim_has_a_name_of_its_own() -> None:
     names = [claim.name for claim in claims(seed=1)]
     assert len(names) == len(set(names)) >= 18
+
+
+def test_one_claim_alone_measures_only_what_it_rests_on() -> None:
+    assert bench_parts([]) == []
+    assert bench_parts(["lz4-cpu", "demo"]) == ["lz4"]
+    assert bench_parts(["p999"]) == ["plain", "latency"]
+    assert set(bench_parts([bound.name for bound in AGAINST_MIRROR_MAKER])) <= set(PARTS)
