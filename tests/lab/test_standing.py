@@ -45,7 +45,7 @@ def test_clusters_stay_after_up_and_are_gone_after_down(tmp_path: Path) -> None:
 
         pids = [broker["pid"] for one in stand for broker in one["brokers"]]
         marks = [ProcessMark(pid, psutil.Process(pid).create_time()) for pid in pids]
-        psutil.Process(pids[1]).kill()
+        marks[1].end()
         states = {one.name: one.state for one in standing(folder)}
         assert states == {"north": "up", "south": "down"}
     finally:

@@ -30,7 +30,6 @@ _USER = "twinshore"
 _NOBODY = 65_534
 _UP_WITHIN_S = 60.0
 _SETUP_WITHIN_S = 180.0
-_STOP_PATIENCE_S = 10.0
 _POLL_S = 0.05
 
 
@@ -62,8 +61,7 @@ class DatabaseServer(abc.ABC):
     def stop(self) -> None:
         """Ends it and removes its data."""
         if self._child is not None:
-            self._child.send(self.death_signal)
-            self._child.end(patience_s=_STOP_PATIENCE_S)
+            self._child.end()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def __enter__(self) -> Self:

@@ -24,6 +24,7 @@ import psutil
 
 _LAUNCH = str(Path(__file__).with_name("launch.py"))
 _POLL_S = 0.02
+_DEATH_PATIENCE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,9 @@ def own_mark() -> ProcessMark:
 class Child:
     """A running server that we started. `ending` makes later calls harmless."""
 
-    def __init__(self, process: subprocess.Popen[bytes], *, tied: bool) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], *, tied: bool, death_signal: signal.Signals) -> None:
         self._process = process
+        self._death_signal = death_signal
         self.pid = process.pid
         self.mark = ProcessMark(process.pid, psutil.Process(process.pid).create_time())
         if tied:
@@ -102,14 +104,14 @@ class Child:
             self._process.send_signal(number)
 
     def end(self, *, patience_s: float = 0.0) -> None:
-        """SIGTERM and, after `patience_s`, SIGKILL; returns when it is gone."""
-        if patience_s > 0 and self.alive():
-            self._process.terminate()
-            self.send(signal.SIGCONT)
-            try:
-                self._process.wait(patience_s)
-            except subprocess.TimeoutExpired:
-                pass
+        """SIGTERM and, after `patience_s`, SIGKILL; returns when it is gone.
+
+        One with a death signal of its own gets that one before SIGKILL, and a moment to obey.
+        """
+        if patience_s > 0:
+            self._ask(signal.SIGTERM, patience_s)
+        if self._death_signal is not signal.SIGKILL:
+            self._ask(self._death_signal, _DEATH_PATIENCE_S)
         if self.alive():
             self._process.kill()
         self._process.wait()
@@ -117,6 +119,16 @@ class Child:
             if pipe is not None:
                 pipe.close()
         _living.pop(self.pid, None)
+
+    def _ask(self, number: signal.Signals, patience_s: float) -> None:
+        if not self.alive():
+            return
+        self._process.send_signal(number)
+        self.send(signal.SIGCONT)
+        try:
+            self._process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            pass
 
 
 def start_child(
@@ -150,7 +162,7 @@ def start_child(
                 start_new_session=True,
                 bufsize=0,
             )
-        return Child(process, tied=tied)
+        return Child(process, tied=tied, death_signal=death_signal)
 
     return fork() if not tied else _forker().run(fork)
 
