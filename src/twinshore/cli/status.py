@@ -28,7 +28,7 @@ EVERY_S = 1.0
 PIPE_COLUMNS = 1000
 # The mirror says a word with each writing of receipts; after some of them missed, nobody speaks.
 WORDS_MISSED = 4
-STALE_S_MIN = 3.0
+STALE_S_MIN = 5.0
 
 
 @dataclass(frozen=True, slots=True)
