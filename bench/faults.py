@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, ElectionType, TopicPartition
 from confluent_kafka.cimpl import KafkaException
 
 from bench.fault_stage import MirrorProcess, settings_of
@@ -97,9 +97,7 @@ def run_faults(
         stopped_s = time.monotonic()
         arrived = stage.await_end()
         caught_up_s = time.monotonic() - stopped_s
-        say(
-            f"{acked} records acknowledged; the twin {'has' if arrived else 'HAS NOT'} caught up after {caught_up_s:.1f} s"
-        )
+        say(f"{acked} records acknowledged; the twin {'' if arrived else 'NEVER '}caught up: {caught_up_s:.1f} s")
         counts = compare(stage.source.cluster, stage.target.cluster, partitions)
         incidents = stage.incidents()
     return FaultReport(
@@ -303,8 +301,6 @@ def ends(cluster: Cluster, partitions: int) -> list[int]:
 
 def with_leaders(cluster: Cluster, partitions: int) -> None:
     """Asks for the preferred leaders; that some have them already is no failure."""
-    from confluent_kafka import ElectionType
-
     admin = admin_of(cluster)
     wanted = [TopicPartition(TOPIC, number) for number in range(partitions)]
     admin.elect_leaders(ElectionType.PREFERRED, wanted, request_timeout=20).result(timeout=30)

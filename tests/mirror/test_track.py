@@ -107,6 +107,13 @@ def test_a_source_that_only_forgot_its_beginning_is_told_too() -> None:
     assert ours.account() is None
 
 
+def test_after_a_handover_nothing_is_said_of_a_source_not_heard_of_yet() -> None:
+    ours = begun(5, told_to=5)
+    assert ours.account() is None, "an end of 0 would be believed"
+    ours.source_end = 5
+    assert isinstance(ours.account(), Carried)
+
+
 def test_set_back_forgets_what_was_not_sent_and_frees_its_buffers() -> None:
     ours, hold = begun(0), Hold(bytearray())
     fetch(ours, 3, [(7, 0, 0, 2, 0, 1)])

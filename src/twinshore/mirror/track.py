@@ -178,7 +178,8 @@ class Track:
     def _source_moved(self) -> Carried | None:
         """Nothing crossed; the source may have grown nevertheless, and then we lag, or have forgotten its beginning."""
         bounds = self.source_start, self.source_end
-        if bounds == self.told_source or self.acked < self.told_to:
+        if bounds == self.told_source or self.acked < self.told_to or self.source_end < self.acked:
+            # Before the first answer after a handover the source's bounds are not known.
             return None
         self.told_source = bounds
         order, at = self.order, self.told_to

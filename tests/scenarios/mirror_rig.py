@@ -1,0 +1,144 @@
+"""A mirror between lab clusters for the scenarios: settings with any security, its process, what to wait for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka.cimpl import KafkaException
+
+from bench.fault_stage import MirrorProcess
+from twinshore.fleet import Cluster, Secret, Security
+from twinshore.lab.clients import client_settings
+from twinshore.store import LedgerRow, open_store
+
+Seen = tuple[int, bytes | str | None, bytes | str | None, object, int]
+
+
+def security_lines(name: str, security: Security) -> list[str]:
+    """The section of a cluster's security, empty where it has none."""
+    values: dict[str, object] = {
+        "tls": security.tls,
+        "ca_file": security.ca_file,
+        "cert_file": security.cert_file,
+        "key_file": security.key_file,
+        "sasl": security.sasl.value if security.sasl else "",
+        "username": security.username,
+        "password_file": security.password.file,
+    }
+    lines = [f"{key} = {'true' if value is True else repr(value)}" for key, value in values.items() if value]
+    return [f"[clusters.{name}.security]", *lines] if lines else []
+
+
+def settings_text(
+    folder: Path,
+    clusters: Iterable[Cluster],
+    links: Mapping[str, str],
+    *,
+    mirror: Mapping[str, object] | None = None,
+    spark: Mapping[str, str] | None = None,
+) -> str:
+    """A settings file: links map names to the expression of their topics."""
+    lines = ["[store]", f'url = "sqlite:///{folder / "store.db"}"']
+    for cluster in clusters:
+        lines += [f"[clusters.{cluster.name}]", f"bootstrap = {list(cluster.bootstrap)}"]
+        lines += security_lines(cluster.name, cluster.security)
+    for link, topics in links.items():
+        lines += [f'[links."{link}"]', f"topics = ['{topics}']"]
+    lines += ["[mirror]", *(f"{key} = {value}" for key, value in (mirror or {}).items())]
+    lines += ["[mirror.spark]", *(f'"{key}" = "{value}"' for key, value in (spark or {}).items())]
+    return "\n".join(lines) + "\n"
+
+
+class Rig:
+    """One mirror process and its store."""
+
+    def __init__(self, folder: Path, settings: str) -> None:
+        self.folder = folder
+        self.process = MirrorProcess(folder, settings)
+
+    def until_said(self, words: str, within_s: float = 60.0) -> str:
+        """The first line of its log that holds these words."""
+        deadline = time.monotonic() + within_s
+        while True:
+            for line in self.process.said.splitlines():
+                if words in line:
+                    return line
+            assert time.monotonic() < deadline, f"never said {words!r}:\n{self.process.said[-3000:]}"
+            time.sleep(0.05)
+
+    def until_ended(self, within_s: float = 60.0) -> int:
+        """Its exit code, once it has ended by itself."""
+        deadline = time.monotonic() + within_s
+        while self.process.child.alive():
+            assert time.monotonic() < deadline, f"it goes on:\n{self.process.said[-3000:]}"
+            time.sleep(0.05)
+        return self.process.child.exit_code or 0
+
+    def ledger(self, link: str) -> tuple[LedgerRow, ...]:
+        store = open_store(f"sqlite:///{self.folder / 'store.db'}", Secret())
+        try:
+            return tuple(store.incidents(link))
+        finally:
+            store.close()
+
+    def told(self, link: str) -> dict[tuple[str, int], int]:
+        """How far each partition is receipted."""
+        store = open_store(f"sqlite:///{self.folder / 'store.db'}", Secret())
+        try:
+            return {(at.topic, at.partition): at.to_offset for at in store.positions(link)}
+        finally:
+            store.close()
+
+
+def until(holds: Callable[[], bool], within_s: float, what: str, rig: Rig | None = None) -> float:
+    """Returns how long it took to come true."""
+    began_s = time.monotonic()
+    while not holds():
+        said = rig.process.said[-3000:] if rig else ""
+        assert time.monotonic() - began_s < within_s, f"not within {within_s} s: {what}\n{said}"
+        time.sleep(0.05)
+    return time.monotonic() - began_s
+
+
+def spans(cluster: Cluster, topic: str, partitions: int) -> list[tuple[int, int]]:
+    """Log start and end of each partition; (-1, -1) where it is not there."""
+    consumer = Consumer({**client_settings(cluster), "group.id": "spans", "log_level": 0})
+    found = []
+    try:
+        for number in range(partitions):
+            try:
+                start, end = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=5.0)
+                found.append((start, end))
+            except KafkaException:
+                found.append((-1, -1))
+    finally:
+        consumer.close()
+    return found
+
+
+def same_ends(source: Cluster, target: Cluster, topic: str, partitions: int) -> bool:
+    ours = spans(source, topic, partitions)
+    return [end for _, end in ours] == [end for _, end in spans(target, topic, partitions)]
+
+
+def read_all(cluster: Cluster, topic: str, partition: int) -> list[Seen]:
+    """Offset, key, value, headers and milliseconds of every record; the kind of time stamp is the topic's, not ours."""
+    ((start, end),) = spans_of(cluster, topic, partition)
+    consumer = Consumer({**client_settings(cluster), "group.id": "read", "auto.offset.reset": "error"})
+    found: list[Message] = []
+    try:
+        consumer.assign([TopicPartition(topic, partition, start)])
+        deadline = time.monotonic() + 60.0
+        while start < end and (not found or (found[-1].offset() or 0) + 1 < end):
+            assert time.monotonic() < deadline, f"{topic}-{partition} cannot be read to {end}"
+            found += consumer.consume(1_000, timeout=0.2)
+    finally:
+        consumer.close()
+    return [(one.offset() or 0, one.key(), one.value(), one.headers(), one.timestamp()[1]) for one in found]
+
+
+def spans_of(cluster: Cluster, topic: str, partition: int) -> list[tuple[int, int]]:
+    return [spans(cluster, topic, partition + 1)[partition]]
