@@ -66,7 +66,8 @@ AGAINST_MIRROR_MAKER = (
     Bound("p999", "p999", "latency p99.9, over the borders of tides: at most MirrorMaker's", most=1),
 )
 OVER_DISTANCE = (
-    Bound("wan-rate", "rate_kept", f"{ROUND_TRIP_MS:.0f} ms away: at least 80 % of the rate without it", least=0.8),
+    # Distance speeds nothing up: far above 1, something else slowed the near run, and nothing has been shown.
+    Bound("wan-rate", "rate_kept", f"{ROUND_TRIP_MS:.0f} ms away: at least 80 % of the rate without it", 0.8, 1.3),
     # Both fetch the same batches; what may differ is what they say about them.
     Bound("wan-bytes", "bytes_per_record", "bytes on that line per record: MirrorMaker's, within 5 %", most=1.05),
 )
@@ -140,7 +141,7 @@ def _measured(bound: Bound, figures: Once[dict[str, float]], prefix: str = "") -
     def run(long: bool) -> Finding:
         value = figures(long)[bound.figure]
         # A small ratio is read more easily as a part: 1/9.6 and not 0.104.
-        words = f"{value:.2f} times" if value >= 0.5 else f"1/{1 / value:.1f}"
+        words = f"{value:.2f} times" if value >= 0.6 else f"1/{1 / value:.1f}"
         size = "" if long else ", short run"
         return Finding(f"{words}{size}", bound.holds(value), ((prefix + bound.figure, value),))
 
@@ -161,12 +162,12 @@ def _under_faults(plan: FaultRun, seed: int) -> Callable[[bool], Finding]:
         figure = (
             f"{found.faults} faults, seed {found.seed}: {found.records} records, {found.lost} lost,"
             f" {found.duplicated} duplicated, {found.reordered} reordered,"
-            f" every offset {'equal' if found.identical else 'NOT equal'}"
+            f" every offset {'equal' if found.identical else 'NOT equal'}, {found.incidents} incidents"
         )
         spoiled = found.lost + found.duplicated + found.reordered
         name = plan.name.replace("-", "_")
         numbers = ((f"{name}_count", found.faults), (f"{name}_records", found.records), (f"{name}_spoiled", spoiled))
-        return Finding(figure, found.identical and spoiled == 0, numbers)
+        return Finding(figure, found.identical and spoiled == 0 and found.incidents == 0, numbers)
 
     return run
 
@@ -206,12 +207,12 @@ SCENARIOS = (
     (
         "paused-pump",
         "producer ids forgotten after 5 s, week-old records: a pump paused beyond its lease writes nothing wrong",
-        "tests/scenarios/test_mirror_faults.py::test_a_pump_paused_beyond_its_lease_writes_nothing_wrong",
+        "tests/scenarios/test_mirror_faults.py::test_a_pump_paused_beyond_its_lease_writes_nothing_wrong_though_the_broker_forgets",
     ),
     (
-        "beyond-int32",
+        "beyond-2-31",
         "offsets and sequences cross 2^31",
-        "tests/scenarios/test_mirror_faults.py::test_offsets_and_sequences_cross_int32",
+        "tests/scenarios/test_mirror_faults.py::test_offsets_and_sequences_cross_two_to_the_thirty_first",
     ),
 )
 
@@ -222,7 +223,7 @@ def _say(sentence: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Progress to standard error; the table and, last, one line of JSON to standard output."""
-    seed = int(os.environ.get("SEED") or random.SystemRandom().randrange(1_000_000))
+    seed = int(os.environ.get("TWINSHORE_SEED") or random.SystemRandom().randrange(1_000_000))
     names = [claim.name for claim in claims(seed)]
     parser = argparse.ArgumentParser(prog="bench.show_crossing", description=__doc__)
     parser.add_argument("--only", action="append", default=[], help=f"one of {', '.join(names)}; several times")

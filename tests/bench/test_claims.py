@@ -10,7 +10,7 @@ import pytest
 
 from bench.claims import Claim, Finding, Once, all_hold, to_json, to_page, to_text, try_claims
 from bench.mirror import PARTS
-from bench.show_crossing import AGAINST_MIRROR_MAKER, OVER_DISTANCE, bench_parts, claims
+from bench.show_crossing import AGAINST_MIRROR_MAKER, OVER_DISTANCE, ROOT, SCENARIOS, bench_parts, claims
 
 
 def _gives(finding: Finding) -> Callable[[bool], Finding]:
@@ -88,6 +88,7 @@ def test_the_promises_against_mirror_maker_are_as_they_were_made() -> None:
     far = {bound.figure: bound for bound in OVER_DISTANCE}
     assert far["rate_kept"].holds(0.8)
     assert not far["rate_kept"].holds(0.799)
+    assert not far["rate_kept"].holds(2.0), "a disturbed measurement shows nothing"
 
 
 def test_every_claim_has_a_name_of_its_own() -> None:
@@ -100,3 +101,9 @@ def test_one_claim_alone_measures_only_what_it_rests_on() -> None:
     assert bench_parts(["lz4-cpu", "demo"]) == ["lz4"]
     assert bench_parts(["p999"]) == ["plain", "latency"]
     assert set(bench_parts([bound.name for bound in AGAINST_MIRROR_MAKER])) <= set(PARTS)
+
+
+@pytest.mark.parametrize("test", [test for _, _, test in SCENARIOS])
+def test_a_scenario_that_stands_for_a_claim_exists(test: str) -> None:
+    path, _, name = test.partition("::")
+    assert f"\ndef {name}(" in (ROOT / path).read_text()
