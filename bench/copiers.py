@@ -157,7 +157,7 @@ class Twinshore:
 
 
 # What a careful operator sets first: batches of 256 KB, and lz4 where the source has it, as MirrorMaker would write
-# plain batches otherwise. linger.ms stays Kafka's own: more of it adds a little to the rate and all of it to the latency.
+# plain batches otherwise. linger.ms stays Kafka's own: more of it adds a little to the rate, and all of it to latency.
 _BATCHES = {"batch.size": "262144", "buffer.memory": "67108864"}
 _POLLS = {"max.poll.records": "2000", "max.partition.fetch.bytes": "4194304"}
 

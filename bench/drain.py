@@ -10,7 +10,7 @@ from pathlib import Path
 from bench.copiers import Copier, CopyJob
 from bench.ends import TopicEnd
 from bench.figures import BenchError, Sample, Window, WindowRule, window_of
-from bench.tree import ProcessTree, own_cpu_s
+from bench.tree import ProcessTree, machine_cpu_s, own_cpu_s
 from bench.workloads import PARTITIONS
 from twinshore.lab import FaultProxy, LabCluster
 from twinshore.lab.errors import log_tail
@@ -24,7 +24,11 @@ STOP_PATIENCE_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """One copier, one backlog. `startup_s`: from the process's start to the first record on the target."""
+    """One copier, one backlog. `startup_s`: from the process's start to the first record on the target.
+
+    `line_bytes` is for each record, over the whole run; right only where the window ends with the backlog, as copiers
+    read ahead.
+    """
 
     copier: str
     setting: str
@@ -32,6 +36,7 @@ class Drain:
     window: Window
     startup_s: float
     memory_mb: float
+    line_bytes: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +72,8 @@ def drain(copier: Copier, job: CopyJob, workload: str, sides: Sides, backlog: in
         finally:
             stop(child, tree)
     first_s = next(sample.at_s for sample in samples if sample.records)
-    return Drain(copier.name, copier.setting, workload, window, first_s - started_s, memory_mb)
+    line_bytes = (samples[-1].line_bytes - samples[0].line_bytes) / samples[-1].records
+    return Drain(copier.name, copier.setting, workload, window, first_s - started_s, memory_mb, line_bytes)
 
 
 def stop(child: Child, tree: ProcessTree) -> None:
@@ -84,7 +90,7 @@ def _watch(
     while True:
         records = end.records()
         at_s = time.monotonic()
-        samples.append(Sample(at_s, records, tree.cpu_s(), sides.brokers_cpu_s(), sides.line_bytes()))
+        samples.append(Sample(at_s, records, tree.cpu_s(), sides.brokers_cpu_s(), machine_cpu_s(), sides.line_bytes()))
         window = window_of(samples, backlog, rule)
         if window:
             return samples, window

@@ -15,7 +15,8 @@ class BenchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """At `at_s` the target held `records`; the copier had used `copier_cpu_s`, the brokers `brokers_cpu_s`.
+    """At `at_s` the target held `records`; the copier had used `copier_cpu_s`, the brokers `brokers_cpu_s`, and the
+    whole machine, whoever worked on it, `machine_cpu_s`.
 
     `line_bytes` went over the line between the sites, both ways, where a proxy counts them.
     """
@@ -24,6 +25,7 @@ class Sample:
     records: int
     copier_cpu_s: float
     brokers_cpu_s: float
+    machine_cpu_s: float
     line_bytes: int = 0
 
 
@@ -35,7 +37,7 @@ class Window:
     records: int
     copier_cpu_s: float
     brokers_cpu_s: float
-    line_bytes: int = 0
+    machine_cpu_s: float
 
     @property
     def rate(self) -> float:
@@ -51,6 +53,11 @@ class Window:
     def pump_share(self) -> float:
         """The copier's part of all CPU that was spent, brokers included."""
         return self.copier_cpu_s / (self.copier_cpu_s + self.brokers_cpu_s)
+
+    @property
+    def others_cores(self) -> float:
+        """How many cores everybody else kept busy meanwhile: much of it, and the figures are noise."""
+        return max(0.0, self.machine_cpu_s - self.copier_cpu_s - self.brokers_cpu_s) / self.seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +97,7 @@ def _between(start: Sample, end: Sample) -> Window:
         end.records - start.records,
         end.copier_cpu_s - start.copier_cpu_s,
         end.brokers_cpu_s - start.brokers_cpu_s,
-        end.line_bytes - start.line_bytes,
+        end.machine_cpu_s - start.machine_cpu_s,
     )
 
 

@@ -6,15 +6,19 @@ import struct
 import threading
 from collections.abc import Sequence
 
-from bench.workloads import Batch
+from bench.ends import TopicEnd
+from bench.topics import clear
+from bench.workloads import PARTITIONS, Batch, plain
 from twinshore.fleet import Cluster, KafkaError
 from twinshore.kafka.connection import Connection, open_connection
+from twinshore.lab import LabCluster
 from twinshore.lab.clients import admin_of
 from twinshore.wire.batch import HEADER_BYTES
 from twinshore.wire.frames import frame, read_response_header
 from twinshore.wire.produce import PRODUCE_KEY, encode_produce, parse_produce
 
 _IN_FLIGHT = 32
+_WARM_RECORDS = 300_000
 _BY_NAME = 12
 _LENGTH = struct.Struct(">i")
 _PATIENCE_S = 120.0
@@ -44,6 +48,15 @@ def load(cluster: Cluster, topic: str, batches: Sequence[Batch], records: int) -
     if faults:
         raise faults[0]
     return rounds * per_round
+
+
+def warm_broker(side: LabCluster) -> None:
+    """Writes to a target until its JVM has compiled what appends: the first copier shall not meet a colder one."""
+    workload, topic = plain(), "bench-warm"
+    side.create_topic(topic, partitions=PARTITIONS)
+    TopicEnd(side.cluster, topic, PARTITIONS).wait_ready()
+    load(side.cluster, topic, workload.batches, _WARM_RECORDS)
+    clear(side.cluster)
 
 
 def _leaders(cluster: Cluster, topic: str) -> dict[tuple[str, int], list[int]]:

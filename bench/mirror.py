@@ -16,7 +16,7 @@ from bench.drain import Drain, Sides, drain
 from bench.ends import TopicEnd
 from bench.figures import WindowRule, median, ratio
 from bench.latency import Latency, Pace, copied_latency, direct_latency
-from bench.loader import load
+from bench.loader import load, warm_broker
 from bench.machine import Machine, this_machine
 from bench.page import write_section
 from bench.topics import clear
@@ -113,6 +113,7 @@ def run_mirror_bench(
     run = _Run(plan, say)
     with LabCluster("east", settings=BROKERS) as east, LabCluster("west", settings=BROKERS) as west:
         sides = Sides(east, west)
+        warm_broker(west)
         for part in parts:
             if part in WORKLOADS:
                 run.workload(sides, WORKLOADS[part]())
@@ -180,6 +181,7 @@ class _Run:
             LabCluster("west", brokers=3, settings=BROKERS) as west,
         ):
             sides, workload = Sides(east, west), WORKLOADS["plain"]()
+            warm_broker(west)
             backlog = self._load(sides, workload, copies=3)
             peer = self._peers.get("plain", MirrorMaker())
             for copier in (peer, Twinshore()) * min(2, self._plan.repeats):
@@ -206,7 +208,8 @@ class _Run:
         window = found.window
         self._say(
             f"{workload.name}: {found.copier} ({found.setting}) {window.rate:,.0f} records/s, {window.cpu_us:.2f} us"
-            f" of CPU each, over {window.seconds:.1f} s; first record after {found.startup_s:.1f} s"
+            f" of CPU each, over {window.seconds:.1f} s, others on {window.others_cores:.1f}"
+            f" cores; first record after {found.startup_s:.1f} s"
         )
         return found
 

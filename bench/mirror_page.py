@@ -33,7 +33,7 @@ def mirror_section(found: MirrorBench) -> str:
         parts += ["### Latency at a steady rate", _LATENCY, _latencies(found)]
     if found.replicated:
         parts += ["### With replication 3", _REPLICATED, _medians(found.replicated)]
-    parts += ["### Every run", _runs([*found.drains, *found.replicated])]
+    parts += ["### Every run", _RUNS, _runs([*found.drains, *found.replicated])]
     parts.append(f"The line that the bench ends with:\n\n```json\n{found.to_json()}\n```")
     return "\n\n".join(parts)
 
@@ -42,6 +42,9 @@ _LATENCY = """\
 From the call of a producer to the hands of a consumer, one process and one clock, 1 KB records over 4 partitions. Our
 copier gives its Spark task up and starts another every tide; here `tide_s = 10` in place of 60, so that the counted
 time holds many such borders. "none" is a producer and a consumer on one cluster with no copier between them."""
+_RUNS = """\
+The copier's share is that of its own and the brokers' CPU; "others' cores" is how many cores everything else on the
+machine kept busy meanwhile, the bench's own looks included: where that is much, the run was disturbed."""
 _REPLICATED = "The plain workload between two clusters of three brokers on this machine, every topic in three copies."
 
 
@@ -105,9 +108,11 @@ def _runs(drains: Sequence[Drain]) -> str:
             f"{one.window.rate:,.0f}",
             f"{one.window.cpu_us:.2f}",
             f"{one.window.pump_share:.0%}",
+            f"{one.window.others_cores:.2f}",
             f"{one.window.seconds:.1f}",
             f"{one.window.records:,}",
         ]
         for one in drains
     ]
-    return table(["in order", "records/s", "CPU us/record", "copier's share of CPU", "window s", "records"], rows)
+    head = ["in order", "records/s", "CPU us/record", "copier's share of CPU", "others' cores", "window s", "records"]
+    return table(head, rows)

@@ -8,6 +8,7 @@ import time
 import psutil
 
 _LOOK_EVERY_S = 1.0
+_BUSY = ("user", "nice", "system", "irq", "softirq", "steal")
 
 
 class ProcessTree:
@@ -59,6 +60,12 @@ class ProcessTree:
         with contextlib.suppress(psutil.NoSuchProcess):
             for child in self._root.children(recursive=True):
                 self._known.setdefault(child.pid, child)
+
+
+def machine_cpu_s() -> float:
+    """Seconds that all cores together have worked since the machine started, for whomever."""
+    times = psutil.cpu_times()
+    return float(sum(getattr(times, kind, 0.0) for kind in _BUSY))
 
 
 def own_cpu_s(pid: int) -> float:

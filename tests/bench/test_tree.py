@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from bench.tree import ProcessTree, own_cpu_s
+from bench.tree import ProcessTree, machine_cpu_s, own_cpu_s
 
 BURN_S = 0.3
 BURN = f"""
@@ -65,3 +65,11 @@ def test_nothing_of_a_killed_tree_is_left(family: subprocess.Popen[str]) -> None
     assert not any(child.is_running() for child in children)
     assert tree.cpu_s() == 0
     assert own_cpu_s(family.pid) == 0
+
+
+def test_the_machine_works_at_least_as_much_as_we_do() -> None:
+    before_s, own_s = machine_cpu_s(), time.process_time()
+    while time.process_time() - own_s < BURN_S:
+        pass
+    # The kernel books idle time a tick late.
+    assert machine_cpu_s() - before_s >= BURN_S - 0.1
