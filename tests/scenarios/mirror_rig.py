@@ -98,6 +98,7 @@ def until(holds: Callable[[], bool], within_s: float, what: str, rig: Rig | None
     began_s = time.monotonic()
     while not holds():
         said = rig.process.said[-3000:] if rig else ""
+        assert not rig or rig.process.child.alive(), f"the mirror has ended: {said}"
         assert time.monotonic() - began_s < within_s, f"not within {within_s} s: {what}\n{said}"
         time.sleep(0.05)
     return time.monotonic() - began_s

@@ -19,6 +19,7 @@ from twinshore.lab.clients import admin_of, client_settings
 LINK = "east->west"
 CODECS = ("none", "gzip", "lz4", "zstd", "snappy")
 NEW_TOPIC_S = 5.0
+HEADERS: list[list[tuple[str, str | bytes | None]]] = [[], [("h", b"1"), ("h", None)], [("", b"")]]
 
 
 def fill(cluster: LabCluster, topic: str, records: int = 20, partition: int = 0, codec: str = "none") -> None:
@@ -93,7 +94,7 @@ def test_five_codecs_and_every_shape_of_record_cross(rig: Rig, east: LabCluster,
     for number in range(3_000):
         key = chance.choice((None, b"", b"k%d" % number))
         value = chance.choice((None, b"", b"v" * chance.randrange(2_000)))
-        headers = chance.choice(([], [("h", b"1"), ("h", None)], [("", b"")]))
+        headers = chance.choice(HEADERS)
         stamp = chance.choice((0, 1, 1_600_000_000_000, int(time.time() * 1000)))
         chance.choice(producers).produce(
             "basic-shapes", value, key, partition=number % 3, timestamp=stamp, headers=headers

@@ -94,7 +94,7 @@ class LinkDriver:
         except RefusedError:
             raise
         except KafkaError as error:
-            return self._say("waiting" if self._term is None else "flowing", error.message)
+            return self._say("waiting" if self._term is None else "flowing", str(error))
         term = self._term
         count = len(self._desk.placed(self.link.name))
         refused = f", {len(term.refused)} topics refused" if term and term.refused else ""

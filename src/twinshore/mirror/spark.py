@@ -12,6 +12,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import twinshore
+from twinshore.fleet import TwinshoreError
 from twinshore.fleet.settings import MirrorSettings
 
 SPARE_SLOTS = 4  # Heirs of lanes and other jobs (delay, proof) must never wait behind full lanes.
@@ -39,7 +40,14 @@ def open_session(settings: MirrorSettings, lanes: int) -> SparkSession:
         own |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     for key, value in {**own, **dict(settings.spark.conf)}.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    try:
+        session = builder.getOrCreate()
+    except Exception as error:
+        # Spark raises a different one for every reason, with a page of Java's calls in it.
+        lines = [line.strip(" :") for line in str(error).splitlines() if line.strip(" :")]
+        reason = next((line for line in lines if "Exception" in line), (lines or [type(error).__name__])[0])
+        hint = "is Java 17 or newer there, and is [mirror.spark] right, its master up, its workers able to run Python?"
+        raise TwinshoreError(f"Spark does not start on {master}: {reason}", hint=hint) from error
     if not master.startswith("local"):
         session.sparkContext.addPyFile(str(package_zip()))
     return session

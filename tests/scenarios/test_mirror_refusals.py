@@ -1,0 +1,124 @@
+"""What keeps a link from running is said in a sentence with place and remedy, before anything is touched."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import twinshore
+from tests.scenarios.mirror_rig import Rig, settings_text, until
+from twinshore.fleet import Cluster
+from twinshore.lab import LabCluster, LabSecurity
+from twinshore.lab.clients import admin_of, allow
+from twinshore.lab.ports import free_port
+
+LINK = "east->west"
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    made = Rig(tmp_path, "")
+    yield made
+    made.process.end()
+
+
+def started(rig: Rig, text: str) -> Rig:
+    rig.process.settings.write_text(text, encoding="utf-8")
+    rig.process.start()
+    return rig
+
+
+def names(cluster: Cluster) -> set[str]:
+    return set(admin_of(cluster).list_topics(timeout=10).topics)
+
+
+def ended_with(rig: Rig, *words: str) -> None:
+    """It has ended, said all these words, and shown nobody a stack of calls."""
+    assert rig.until_ended(90) != 0
+    said = rig.process.said
+    assert all(word in said for word in words), said
+    assert "Traceback" not in said, said
+
+
+def test_one_cluster_on_both_sides(rig: Rig, east: LabCluster) -> None:
+    before = names(east.cluster)
+    other = Cluster("west", tuple(address.replace("127.0.0.1", "localhost") for address in east.bootstrap))
+    started(rig, settings_text(rig.folder, [east.cluster, other], {LINK: ".*"}))
+    ended_with(rig, "east and west are the same cluster", "check the bootstrap addresses")
+    assert names(east.cluster) == before
+
+
+def test_an_unknown_setting_names_the_nearest(rig: Rig, east: LabCluster, west: LabCluster) -> None:
+    text = settings_text(rig.folder, [east.cluster, west.cluster], {LINK: ".*"}, mirror={"tide_sec": 3})
+    started(rig, text)
+    ended_with(rig, "[mirror]", "tide_sec", "did you mean tide_s")
+    assert not (rig.folder / "store.db").exists()
+
+
+def test_a_cluster_that_cannot_be_reached_is_waited_for_by_name(rig: Rig, east: LabCluster) -> None:
+    before = names(east.cluster)
+    nobody = Cluster("west", (f"127.0.0.1:{free_port()}",))
+    started(rig, settings_text(rig.folder, [east.cluster, nobody], {LINK: ".*"}))
+    line = rig.until_said("waiting", within_s=90)
+    assert "west" in line
+    assert nobody.bootstrap[0] in line
+    assert names(east.cluster) == before
+    assert rig.process.end() == 0, "and it stops when it is told to"
+    assert "Traceback" not in rig.process.said
+
+
+def test_clusters_that_changed_places_are_not_mixed(rig: Rig, east: LabCluster, west: LabCluster) -> None:
+    text = settings_text(rig.folder, [east.cluster, west.cluster], {LINK: "swapped-none"})
+    started(rig, text).until_said("carried by this process", within_s=90)
+    rig.process.end()
+    swapped = [replace(east.cluster, bootstrap=west.bootstrap), replace(west.cluster, bootstrap=east.bootstrap)]
+    started(rig, settings_text(rig.folder, swapped, {LINK: "swapped-none"}))
+    ended_with(rig, "was between clusters", "the addresses now lead to")
+
+
+def test_a_full_disk_under_the_store(rig: Rig, east: LabCluster, west: LabCluster) -> None:
+    """A bound on the size of files stands for the disk: both refuse to let the store grow."""
+    before = names(west.cluster)
+    text = settings_text(rig.folder, [east.cluster, west.cluster], {LINK: ".*"})
+    rig.process.settings.write_text(text, encoding="utf-8")
+    bounded = "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000));"
+    bounded += "sys.argv = ['twinshore', *sys.argv[1:]]; runpy.run_module('twinshore.cli', run_name='__main__')"
+    command = [sys.executable, "-c", bounded, "mirror", "run", "--settings", str(rig.process.settings)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(twinshore.__file__).parent.parent)}
+    ended = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, cwd=rig.folder, env=environment, check=False
+    )
+    said = ended.stdout + ended.stderr
+    assert ended.returncode != 0
+    assert str(rig.folder / "store.db") in said
+    assert "disk" in said
+    assert "Traceback" not in said
+    assert names(west.cluster) == before
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[LabCluster]:
+    """A target that asks who one is and what one may do."""
+    kind = LabSecurity.SASL_SCRAM_256
+    with LabCluster("west", security=kind, authorizer=True, users=("poor", "half")) as cluster:
+        # librdkafka's word for the cluster as a resource is "broker".
+        allow(cluster.cluster, "half", "describe", "broker", "kafka-cluster")
+        allow(cluster.cluster, "half", "idempotent_write", "broker", "kafka-cluster")
+        yield cluster
+
+
+@pytest.mark.parametrize(("user", "right"), [("poor", "IdempotentWrite"), ("half", "Create")])
+def test_missing_rights_are_named(rig: Rig, east: LabCluster, guarded: LabCluster, user: str, right: str) -> None:
+    if "rights-topic" not in names(east.cluster):
+        east.create_topic("rights-topic")
+    started(rig, settings_text(rig.folder, [east.cluster, guarded.cluster_as(user)], {LINK: "rights-topic"}))
+    until(lambda: "grant" in rig.process.said.lower(), 90, "what to grant", rig)
+    assert right in rig.process.said
+    assert "Traceback" not in rig.process.said
+    assert "rights-topic" not in names(guarded.cluster)
