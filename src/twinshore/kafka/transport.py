@@ -6,6 +6,7 @@ import contextlib
 import select
 import socket
 import ssl
+import struct
 import sys
 import time
 from collections.abc import Sequence
@@ -39,6 +40,11 @@ class Transport:
 
     def setblocking(self, blocking: bool) -> None:
         self._sock.setblocking(blocking)
+
+    def drop_unsent_at_close(self) -> None:
+        """From now on a close, or this process's death, takes back what the peer has not been sent yet. By default the
+        kernel goes on delivering it, long after another writer may have taken over."""
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     def pending(self) -> bool:
         """True when decrypted bytes wait here that no selector will announce."""

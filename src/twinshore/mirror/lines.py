@@ -185,6 +185,7 @@ class TargetLine:
         self.outbox = Outbox(connection)
         self.limits = limits
         self.version = connection.api_version(PRODUCE, PRODUCE_VERSION_MAX, PRODUCE_VERSION_MIN)
+        self.outbox.transport.drop_unsent_at_close()
         self.in_flight: deque[InFlight] = deque()
         self.answered_s = 0.0
         self._writing: list[Sent] = []
