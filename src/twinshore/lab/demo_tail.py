@@ -75,7 +75,11 @@ class TwinTail:
 
     def _work(self) -> None:
         while not self._closed.is_set():
-            messages = self._consumer.consume(_BATCH, timeout=_WAIT_S)
+            first = self._consumer.poll(_WAIT_S)
+            if first is None:
+                continue
+            # What is there already, without waiting for more: consume would hold the first one back for the last.
+            messages = [first, *self._consumer.consume(_BATCH, timeout=0)]
             now_s, now_ms = time.monotonic(), int(time.time() * 1000)
             heard, delays = set(), []
             for message in messages:
