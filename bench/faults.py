@@ -17,21 +17,24 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from confluent_kafka import Consumer, ElectionType, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.cimpl import KafkaException
 
 from bench.fault_stage import MirrorProcess, settings_of
 from twinshore.fleet import Cluster, Secret
 from twinshore.lab import LabCluster, LabError, Workload
 from twinshore.lab.broker import LabBroker
-from twinshore.lab.clients import admin_of, client_settings
+from twinshore.lab.clients import client_settings
 from twinshore.store import open_store
 
 TOPIC = "orders"
 ARRIVE_S_MAX = 180.0
 CALM_S = (0.5, 3.0)
 PAUSE_S = (1.0, 7.0)
+# Preferred leaders are elected again within seconds of a broker's return, not within minutes.
+RESTLESS = {"leader.imbalance.check.interval.seconds": "5", "leader.imbalance.per.broker.percentage": "0"}
 Say = Callable[[str], None]
 
 
@@ -126,9 +129,9 @@ class Stage:
         self.chance = random.Random(seed)
         self._say = say
         self._folder = folder
-        heap_mb = 512 if brokers == 1 else 384
-        self.source = LabCluster("east", brokers=brokers, via_proxy=True, heap_mb=heap_mb)
-        self.target = LabCluster("west", brokers=brokers, via_proxy=True, heap_mb=heap_mb)
+        shape: dict[str, Any] = {"brokers": brokers, "via_proxy": True, "heap_mb": 512 if brokers == 1 else 384}
+        self.source = LabCluster("east", settings=RESTLESS, **shape)
+        self.target = LabCluster("west", settings=RESTLESS, **shape)
         self.mirrors: list[MirrorProcess] = []
         self._count = mirrors
         self._partitions = partitions
@@ -236,14 +239,13 @@ class Stage:
             proxy.heal()
 
     def _move_leaders(self, side: LabCluster) -> None:
-        """A paused follower lags, its leader dies or gives way, and the preferred leaders take over again."""
+        """A broker lags, another gives its leaderships away; the preferred leaders take over again by themselves."""
         first, second = self.chance.sample(list(side.brokers), 2)
         first.pause()
         time.sleep(self.chance.uniform(0.5, 3.0))
         first.resume()
         second.stop()
         second.restart()
-        with_leaders(side.cluster, self._partitions)
 
     def await_flow(self, load: Workload) -> None:
         """Returns once records reach the twin: faults before that would meet nothing."""
@@ -297,13 +299,6 @@ def ends(cluster: Cluster, partitions: int) -> list[int]:
     finally:
         consumer.close()
     return found
-
-
-def with_leaders(cluster: Cluster, partitions: int) -> None:
-    """Asks for the preferred leaders; that some have them already is no failure."""
-    admin = admin_of(cluster)
-    wanted = [TopicPartition(TOPIC, number) for number in range(partitions)]
-    admin.elect_leaders(ElectionType.PREFERRED, wanted, request_timeout=20).result(timeout=30)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,14 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.mirror.model_brokers import Answer, Key, SourceBroker, SourceLog, TargetLog
+from tests.mirror.model_brokers import Key, SourceBroker, SourceLog, TargetLog
+from tests.mirror.model_messages import Fetch, Look, Request
 from twinshore.fleet import NamedPartition
-from twinshore.mirror.fetch_book import FetchOrder, Line
-from twinshore.mirror.lane import Lane, Sent
+from twinshore.mirror.fetch_book import Line
+from twinshore.mirror.lane import Lane
 from twinshore.mirror.observe import Observation
 from twinshore.mirror.orders import Carried, LaneLimits, TrackOrder
 from twinshore.mirror.track import Hold, Phase, Route
-from twinshore.wire.fetch import FetchAnswer
 from twinshore.wire.produce import ProducedPartition
 
 WEEK_MS = 7 * 86_400_000
@@ -28,30 +28,6 @@ LIMITS = LaneLimits(
     partition_bytes_max=300, inflight_max=4, request_bytes_max=1500, merge_below_bytes=150, merged_bytes_max=400
 )
 PUMP_ID = 99
-
-
-@dataclass(slots=True)
-class Request:
-    """A produce request: on its way, then processed, then answered."""
-
-    node: int
-    sent: list[Sent]
-    bodies: list[tuple[NamedPartition, bytes]]
-    sent_s: float
-    answers: dict[NamedPartition, Answer] | None = None
-    done_s: float = 0.0
-
-
-@dataclass(slots=True)
-class Fetch:
-    order: FetchOrder
-    answer: FetchAnswer | None = None
-
-
-@dataclass(slots=True)
-class Look:
-    named: NamedPartition
-    ends: tuple[int, int, int] | None = None
 
 
 @dataclass(slots=True)
