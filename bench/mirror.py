@@ -20,6 +20,7 @@ from bench.loader import load, warm_broker
 from bench.machine import Machine, this_machine
 from bench.page import write_section
 from bench.topics import clear
+from bench.tree import end_in_order_on_sigterm
 from bench.workloads import PARTITIONS, WORKLOADS, Workload
 from twinshore.lab import LabCluster
 
@@ -235,6 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", help=f"some of {','.join(PARTS)}; does not write the page")
     parser.add_argument("--page", type=Path, help="write this page, whatever was measured")
     chosen = parser.parse_args(arguments)
+    end_in_order_on_sigterm()
     only = [part for part in chosen.only.split(",") if part]
     unknown = [part for part in only if part not in PARTS]
     if unknown:

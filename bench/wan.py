@@ -18,6 +18,7 @@ from bench.machine import Machine, this_machine
 from bench.mirror import BROKERS, OURS, THEIRS, middle
 from bench.page import table, write_section
 from bench.topics import clear
+from bench.tree import end_in_order_on_sigterm
 from bench.workloads import PARTITIONS, WORKLOADS
 from twinshore.lab import LabCluster
 
@@ -149,6 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--page", type=Path, help="write this page, however short the run")
     chosen = parser.parse_args(arguments)
+    end_in_order_on_sigterm()
     found = run_wan_bench(chosen.short, lambda line: print(line, file=sys.stderr, flush=True))
     write_section("wan", wan_section(found), chosen.page, by_default=not chosen.short)
     print(found.to_json(), flush=True)
