@@ -96,6 +96,7 @@ def run_faults(
                 done[kind] += 1
                 time.sleep(stage.chance.uniform(*CALM_S))
                 stage.check()
+                say(f"  the twin is {load.acked - sum(ends(stage.target.cluster, partitions))} records behind")
             acked = load.stop()
         stopped_s = time.monotonic()
         arrived = stage.await_end()
