@@ -183,6 +183,8 @@ class Pump:
         return phases
 
     def _done(self) -> None:
+        if self._ended:
+            return
         for target in list(self._targets.values()):
             self._drop_target(target)
         for track in self.lane.tracks.values():
