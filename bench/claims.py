@@ -82,6 +82,8 @@ def try_claims(claims: Sequence[Claim], only: Collection[str], *, long: bool, sa
         try:
             finding = claim.run(long)
         except Exception as error:
+            # Whole, for whoever looks on; the page has its first line.
+            say(str(error))
             finding = Finding(_sentence(error), passed=False)
         verdict = Verdict(claim, finding, time.monotonic() - begun_s)
         say(f"{claim.name}: {verdict.word}: {finding.figure}")
