@@ -62,7 +62,7 @@ class FetchBook:
         session = self._sessions.setdefault(line, FetchSession())
         wanted, unwanted = [], list(self._gone.pop(line, ()))
         for track in self._dirty.pop(line, ()):
-            if self._asks(track, line):
+            if self._asks(track, line) and not track.full():
                 topic_id, partition = track.source_key
                 ask = (topic_id, partition, track.fetched, track.route.source_epoch, track.leader_epoch)
                 wanted.append(FetchPartition(*ask, track.partition_bytes_max))

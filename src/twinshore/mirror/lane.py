@@ -21,6 +21,7 @@ from twinshore.wire.fetch import FetchAnswer, FetchedPartition
 from twinshore.wire.produce import ProducedPartition
 
 CONFIRM_S = 1.0
+ABSENCES_MAX = 20  # answers in a row, half a second apart: longer than a broker takes to hear of a new topic
 RETRY_S_MAX = 2.0
 PRODUCERS_KEPT = 5  # batches per producer id that a broker itself remembers
 
@@ -111,12 +112,16 @@ class Lane:
     def routed(self, named: NamedPartition, route: Route) -> None:
         """Leaders as the metadata has them now. A move never loses order: the target's is looked at anew."""
         track = self.tracks.get(named)
-        if track is None or track.route == route:
+        if track is None or track.phase is Phase.STOPPED:
             return
-        if route.recreated:
-            if track.phase is not Phase.STOPPED:
-                sentence = f"topic {named.topic} on the {route.recreated} is another one of the same name now"
-                self._stop(track, Halt("recreated topic", track.acked, track.acked, sentence))
+        track.absences = track.absences + 1 if route.absent else 0
+        gone = route.recreated or (route.absent if track.absences >= ABSENCES_MAX else "")
+        if gone:
+            what = "is another one of the same name now" if route.recreated else "is there no more"
+            sentence = f"topic {named.topic} on the {gone} {what}"
+            self._stop(track, Halt("recreated topic", track.acked, track.acked, sentence))
+            return
+        if track.route == route:
             return
         before, track.route = track.route, route
         if self._fetches.line_of(track, before) != self._fetches.line_of(track, route):
@@ -213,6 +218,7 @@ class Lane:
         for parcel in done.parcels:
             borrowed = isinstance(parcel.body, memoryview)
             track.waiting.append((parcel, hold if borrowed else None))
+            track.waiting_bytes += parcel.size
             if borrowed:
                 hold.uses += 1
         if done.end > track.fetched:
@@ -239,6 +245,9 @@ class Lane:
             if not track.may_send(track.waiting[0][0], now_ms, self._armed_ms):
                 continue
             parcel, hold = track.waiting.popleft()
+            track.waiting_bytes -= parcel.size
+            if track.choked and track.waiting_bytes < track.partition_bytes_max:
+                self._fetches.wake(track)
             track.in_flight += 1
             track.sent = parcel.end
             sent.append(Sent(track, parcel, hold))

@@ -231,9 +231,11 @@ class LinkDriver:
         if time.monotonic() - self._followed_at_s < SETTLE_LOG_START_S:
             return
         self._followed_at_s = time.monotonic()
-        behind = self._recorder.live[self.link.name].cuts()
+        live = self._recorder.live[self.link.name]
+        behind = live.cuts()
         if behind:
             self._target.admin.delete_records(behind)
+            live.cut_to.update(behind)
             self._log(f"{self.link.name}: cut {len(behind)} twins to their sources' log starts")
 
     def _balance(self) -> None:

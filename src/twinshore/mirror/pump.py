@@ -24,6 +24,7 @@ from twinshore.mirror.scout import Dialled, Looked, Report, Routes, Scout
 TIMERS_S = 0.02
 CONGESTED_S = 0.5
 ROUTES_S = 30.0
+ABSENT_S = 0.5
 FINISH_S_MAX = 5.0
 REDIAL_S_MAX = 2.0
 STANDBY_S_MAX = 600.0
@@ -329,6 +330,8 @@ class Pump:
                     self.lane.routed(named, route)
                 if report.error:
                     self.lane.stale_routes = True
+                if any(route.absent for route in routes.values()):
+                    self._routes_at_s = now_s + ABSENT_S
             case Looked(seen):
                 for named, found in seen.items():
                     self.lane.observed(named, found, now_s)

@@ -48,9 +48,7 @@ class LinkLive:
 
     def cuts(self) -> dict[NamedPartition, int]:
         """Twins whose source begins later than it did when they were last cut, and where they should begin."""
-        due = {named: at for named, at in self.starts.copy().items() if at > self.cut_to.get(named, 0)}
-        self.cut_to.update(due)
-        return due
+        return {named: at for named, at in self.starts.copy().items() if at > self.cut_to.get(named, 0)}
 
 
 class Recorder:

@@ -108,6 +108,11 @@ class Mirror:
                 self._failure = error
                 self._stop.set()
                 return
+            except Exception as error:
+                # A link that nobody drives must not look as if it ran.
+                self._failure = TwinshoreError(f"link {driver.link.name}: {type(error).__name__}: {error}")
+                self._stop.set()
+                return
             if sentence != last:
                 last = sentence
                 self._log(sentence)

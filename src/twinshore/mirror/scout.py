@@ -13,9 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import SimpleQueue
 
-from twinshore.fleet import Cluster, KafkaError, NamedPartition, TwinshoreError
+from twinshore.fleet import Cluster, KafkaError, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
+from twinshore.kafka.metadata import TopicMetadata
 from twinshore.kafka.questions import OffsetKind
 from twinshore.mirror.observe import Observation, Tail
 from twinshore.mirror.track import Route, Track
@@ -72,13 +73,15 @@ class Scout:
             found.append(self._reports.get())
         return found
 
+    # An errand answers whatever happens: the pump waits for it.
+
     def dial(self, side: str, node: int, key: object) -> None:
         """Opens a connection of its own to a broker, for the pump to drive."""
 
         def errand() -> Report:
             try:
                 return Dialled(side, key, self._cluster(side).dial(node))
-            except TwinshoreError as error:
+            except Exception as error:
                 return Dialled(side, key, None, str(error))
 
         self._send(errand)
@@ -90,7 +93,7 @@ class Scout:
         def errand() -> Report:
             try:
                 return Routes(self._routes(wanted))
-            except TwinshoreError as error:
+            except Exception as error:
                 return Routes({}, str(error))
 
         self._send(errand)
@@ -137,8 +140,8 @@ class Scout:
         found = {}
         for named, (source_id, target_id) in wanted.items():
             theirs, ours = source.topics.get(named.topic), target.topics.get(named.topic)
-            if not theirs or not ours or named.partition >= min(len(theirs.partitions), len(ours.partitions)):
-                found[named] = Route()
+            if not _there(theirs, named) or not _there(ours, named) or not theirs or not ours:
+                found[named] = Route(absent="target" if _there(theirs, named) else "source")
                 continue
             if theirs.topic_id != source_id or ours.topic_id != target_id:
                 found[named] = Route(recreated="source" if theirs.topic_id != source_id else "target")
@@ -151,7 +154,7 @@ class Scout:
         """One bad partition must not hide the others: on its error the group is halved until it stands alone."""
         try:
             return dict(self._observe(partitions))
-        except TwinshoreError as error:
+        except Exception as error:
             away = isinstance(error, KafkaError) and error.retriable
             if away or len(partitions) == 1:
                 return dict.fromkeys(partitions)
@@ -188,3 +191,7 @@ class Scout:
         if header is None:
             raise KafkaError(f"{named}: the twin's last batch could not be read", retriable=True)
         return Tail(header.base_offset, header.last_offset, header.producer_id, header.base_sequence)
+
+
+def _there(topic: TopicMetadata | None, named: NamedPartition) -> bool:
+    return topic is not None and named.partition < len(topic.partitions)

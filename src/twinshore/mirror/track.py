@@ -42,12 +42,13 @@ class Phase(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Route:
     """Who leads the partition on both sides; node -1 while nobody does. `recreated`: the side whose topic of this name
-    is another one now."""
+    is another one now; `absent`: the side that has none."""
 
     source: int = -1
     source_epoch: int = -1
     target: int = -1
     recreated: str = ""
+    absent: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -68,6 +69,9 @@ class Track:
     write_from: int = 0
     in_flight: int = 0
     leaving: bool = False
+    absences: int = 0
+    waiting_bytes: int = 0
+    choked: bool = False
     leader_epoch: int = -1
     armed_until_ms: int = 0
     partition_bytes_max: int = 0
@@ -117,12 +121,18 @@ class Track:
         self.armed_until_ms = min(self.armed_until_ms, until_ms)
         return True
 
+    def full(self) -> bool:
+        """So much waits to be sent that no more is fetched; merged batches are copies, which no buffer bounds."""
+        self.choked = self.waiting_bytes >= 2 * self.partition_bytes_max
+        return self.choked
+
     def drop_waiting(self) -> None:
         """Forget what was fetched and not sent; it will be fetched again."""
         for _, hold in self.waiting:
             if hold:
                 hold.uses -= 1
         self.waiting.clear()
+        self.waiting_bytes = 0
 
     def settle(self, retry_at_s: float) -> None:
         """An answer was wrong or missing: stop sending, look at the twin again once all answers are in."""

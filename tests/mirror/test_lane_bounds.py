@@ -1,0 +1,72 @@
+"""What bounds a lane: how far it reads ahead, and how long it believes in a topic that is not there."""
+
+from __future__ import annotations
+
+from twinshore.fleet import NamedPartition
+from twinshore.mirror.lane import ABSENCES_MAX, Lane
+from twinshore.mirror.orders import Handover, LaneLimits, TrackOrder
+from twinshore.mirror.track import Hold, Phase, Route
+from twinshore.wire.fetch import FetchAnswer, FetchedPartition
+from twinshore.wire.records import Record, encode_batch
+
+NAMED = NamedPartition("orders", 0)
+SOURCE_ID, TARGET_ID = "11" * 16, "22" * 16
+LINE = (1, 0)
+NOW_MS = 1_800_000_000_000
+
+
+def running_lane(limits: LaneLimits) -> Lane:
+    lane = Lane(7, 0, state_expiry_ms=86_400_000, limits=limits)
+    lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID)])
+    lane.routed(NAMED, Route(1, 0, 2))
+    lane.take_over([Handover("orders", 0, 0, -1, NOW_MS + 1_000_000)])
+    return lane
+
+
+def answer(first: int, count: int) -> FetchAnswer:
+    """A fetch of single-record batches, which are merged and so lie in no receive buffer."""
+    data = b"".join(
+        bytes(encode_batch([Record(offset, NOW_MS, None, b"x" * 100, ())], base_offset=offset))
+        for offset in range(first, first + count)
+    )
+    part = FetchedPartition(
+        bytes.fromhex(SOURCE_ID), 0, 0, 10**6, 10**6, 0, None, None, [], memoryview(data).toreadonly()
+    )
+    return FetchAnswer(0, 0, 5, [part])
+
+
+def test_a_lane_reads_only_so_far_ahead_of_a_slow_target_and_goes_on_when_it_drains() -> None:
+    lane = running_lane(LaneLimits(partition_bytes_max=10_000, merged_bytes_max=2_000, merge_below_bytes=4096))
+    track = lane.tracks[NAMED]
+    asked = 0
+    while True:
+        order = lane.fetch_order(LINE)
+        if order is None:
+            break
+        asked += 1
+        assert asked < 100, "nothing bounds what is read ahead"
+        lane.fetched(LINE, answer(track.fetched, 50), Hold(bytearray()), 0.0, NOW_MS)
+    assert 20_000 <= track.waiting_bytes < 40_000
+    while track.waiting_bytes >= 10_000:
+        assert lane.produce_order(2, NOW_MS)
+    assert lane.fetch_order(LINE) is not None
+
+
+def test_a_topic_that_stays_away_stops_its_partition_by_name() -> None:
+    lane = running_lane(LaneLimits())
+    for _ in range(ABSENCES_MAX - 1):
+        lane.routed(NAMED, Route(absent="target"))
+    assert not lane.incidents
+    lane.routed(NAMED, Route(absent="target"))
+    (stopped,) = lane.incidents
+    assert stopped.kind == "recreated topic"
+    assert "orders on the target is there no more" in stopped.sentence
+    assert lane.tracks[NAMED].phase is Phase.STOPPED
+
+
+def test_a_topic_that_comes_back_in_time_is_carried_on() -> None:
+    lane = running_lane(LaneLimits())
+    for _ in range(3 * ABSENCES_MAX):
+        lane.routed(NAMED, Route(absent="target"))
+        lane.routed(NAMED, Route(1, 0, 2))
+    assert not lane.incidents
