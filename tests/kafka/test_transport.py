@@ -141,10 +141,13 @@ def test_decrypted_bytes_that_no_selector_announces_are_told(authority: Authorit
 
 def test_a_peer_that_resets_is_a_retriable_error_with_its_address() -> None:
     def reset(connection: socket.socket) -> None:
+        # Only once the other side has surely connected.
+        connection.recv(1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
 
     with peer(reset) as address:
         transport = dial(address, Security())
+        assert transport.sendv([b"x"]) == 1
         with pytest.raises(KafkaError, match=f"{address[0]}:{address[1]}: connection lost") as caught:
             receive(transport, 1)
         assert caught.value.retriable

@@ -42,6 +42,11 @@ def gone(marks: list[ProcessMark], within_s: float) -> bool:
     return True
 
 
+def hear_ctrl_c() -> None:
+    """A shell starts what it puts into the background deaf to Ctrl-C, and so all that it starts."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_servers_end_with_whoever_started_them(number: signal.Signals, tmp_path: Path) -> None:
     log = tmp_path / "parent.log"
@@ -49,7 +54,11 @@ def test_servers_end_with_whoever_started_them(number: signal.Signals, tmp_path:
     with (
         log.open("wb") as errors,
         subprocess.Popen(
-            [sys.executable, "-c", _PARENT], stdout=subprocess.PIPE, stderr=errors, env=environment
+            [sys.executable, "-c", _PARENT],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=environment,
+            preexec_fn=hear_ctrl_c,
         ) as parent,
     ):
         try:
