@@ -27,9 +27,10 @@ class RawWriter:
     def __init__(self, kafka: KafkaCluster, topic: str) -> None:
         self.kafka = kafka
         self.named = NamedPartition(topic, 0)
-        self.topic_id = kafka.metadata([topic]).topics[topic].topic_id
         # A new leader answers 3 or 6 for a moment after metadata names it; this waits until it serves.
         kafka.list_offsets([self.named], OffsetKind.LOG_END)
+        # Only now: right after its creation metadata may not know the topic, and its id is all zero then.
+        self.topic_id = kafka.metadata([topic]).topics[topic].topic_id
         self.producer_id, self.epoch = kafka.init_producer_id()
 
     @property
