@@ -21,8 +21,8 @@ from twinshore.store import (
     SourceProducer,
     Store,
 )
+from twinshore.store.values import BATCHES_KEPT
 
-BATCHES_KEPT = 5
 RATE_HALF_LIFE_S = 3.0
 STANDBY = "standby"
 WORD_HOLDS_MS = 10_000
