@@ -8,6 +8,8 @@ whoever calls says what time it is.
 from twinshore.store.lease_watch import HeldLease, LeaseWatch
 from twinshore.store.store import Store, open_store
 from twinshore.store.values import (
+    AuditRow,
+    Followed,
     Incident,
     IncidentKind,
     LeaseRow,
@@ -25,6 +27,8 @@ from twinshore.store.values import (
 )
 
 __all__ = [
+    "AuditRow",
+    "Followed",
     "HeldLease",
     "Incident",
     "IncidentKind",

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from sqlalchemy import Connection
 
 from twinshore.fleet import Secret
-from twinshore.store import leases, ledger, links, receipts
+from twinshore.store import audit, leases, ledger, links, receipts
 from twinshore.store.engine import Database
 from twinshore.store.schema import bring_up
 from twinshore.store.values import (
+    AuditRow,
+    Followed,
     Incident,
     LeaseRow,
     LedgerRow,
@@ -169,3 +171,25 @@ class Store:
     def incidents(self, link: str | None = None, *, open_only: bool = False) -> tuple[LedgerRow, ...]:
         """The ledger of one link, or of all, oldest first."""
         return self._database.read(lambda connection: ledger.read(connection, link, open_only=open_only))
+
+    # What follows besides records
+
+    def add_audit(self, rows: Sequence[AuditRow]) -> None:
+        """Keeps what was changed and how it ended; the oldest rows of a link give way to the newest."""
+        self._database.write(lambda connection: audit.add(connection, rows))
+
+    def audit(self, link: str | None = None, *, limit: int = 100) -> tuple[AuditRow, ...]:
+        """The newest changes of one link, or of all, newest first."""
+        return self._database.read(lambda connection: audit.read(connection, link, limit))
+
+    def remember(self, rows: Sequence[Followed]) -> None:
+        """Each row stands from now on as given."""
+        self._database.write(lambda connection: audit.remember(connection, rows))
+
+    def forget(self, rows: Sequence[Followed]) -> None:
+        """Drops what is remembered of these rows' subjects."""
+        self._database.write(lambda connection: audit.forget(connection, rows))
+
+    def followed(self, link: str, kind: str | None = None) -> tuple[Followed, ...]:
+        """What is remembered of what follows, by kind and subject."""
+        return self._database.read(lambda connection: audit.read_followed(connection, link, kind))

@@ -174,3 +174,30 @@ link_status = Table(
     Column("p50_ms", Double, nullable=True),
     Column("p99_ms", Double, nullable=True),
 )
+
+# Every change a link made on its target besides records; of each link the newest rows only.
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", _row_id(), primary_key=True, autoincrement=True),
+    _number("at_ms"),
+    Column("link", _name(LINK_LENGTH), nullable=False, index=True),
+    Column("kind", _name(64), nullable=False),
+    Column("subject", _text(), nullable=False),
+    Column("before", _text(), nullable=False),
+    Column("after", _text(), nullable=False),
+    Column("outcome", _text(), nullable=False),
+)
+
+# `item` is the subject's digest: subjects are longer than keys may be.
+followed = Table(
+    "followed",
+    metadata,
+    Column("link", _name(LINK_LENGTH), primary_key=True),
+    Column("kind", _name(64), primary_key=True),
+    Column("item", _name(64), primary_key=True),
+    Column("state", _name(32), nullable=False),
+    Column("subject", _text(), nullable=False),
+    Column("value", _text(), nullable=False),
+    _number("since_ms"),
+)

@@ -160,6 +160,31 @@ class LedgerRow:
 
 
 @dataclass(frozen=True, slots=True)
+class AuditRow:
+    """A change that a link made, or tried to, on its target: `kind` of thing, which one, what it was and became."""
+
+    at_ms: int
+    link: str
+    kind: str
+    subject: str
+    before: str
+    after: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """Something of the source that follows to the target: what the link wrote there, or holds back, since when."""
+
+    link: str
+    kind: str
+    subject: str
+    value: str
+    state: str
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class LinkStatus:
     """What the mirror last said of a link. Latencies are None while there was nothing to measure."""
 
