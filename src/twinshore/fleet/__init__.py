@@ -14,8 +14,11 @@ from twinshore.fleet.errors import (
 )
 from twinshore.fleet.nouns import (
     Cluster,
+    Deleted,
+    Follow,
     Link,
     NamedPartition,
+    Recreated,
     SaslMechanism,
     Secret,
     Security,
@@ -26,10 +29,13 @@ from twinshore.fleet.nouns import (
 __all__ = [
     "Cluster",
     "ConfigError",
+    "Deleted",
+    "Follow",
     "KafkaError",
     "Link",
     "NamedPartition",
     "NotYetError",
+    "Recreated",
     "RefusedError",
     "SaslMechanism",
     "Secret",

@@ -10,6 +10,8 @@ from typing import NewType
 
 from twinshore.fleet.errors import ConfigError
 
+# Where each link says that it runs; crosses under the source's name whatever the naming.
+HEARTBEATS = "twinshore.heartbeats"
 SourceOffset = NewType("SourceOffset", int)
 TargetOffset = NewType("TargetOffset", int)
 
@@ -79,9 +81,49 @@ class Cluster:
     site: str = ""
 
 
+class Deleted(StrEnum):
+    """What becomes of a twin whose source topic was deleted."""
+
+    KEEP = "keep"
+    ARCHIVE = "archive"
+    DELETE = "delete"
+
+
+class Recreated(StrEnum):
+    """What becomes of a twin whose source topic was deleted and made again."""
+
+    STOP = "stop"
+    BEGIN_AGAIN = "begin again"
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """What follows a link besides records. `users`: SCRAM users whose secrets are known, and where those are kept."""
+
+    every_s: float = 5.0
+    settings_exclude: tuple[str, ...] = ()
+    acls: bool = True
+    group_acls: bool = False
+    principal: str = ""
+    deleted: Deleted = Deleted.KEEP
+    recreated: Recreated = Recreated.STOP
+    delete_after_s: float = 3600.0
+    quotas: bool = False
+    scram_users: bool = False
+    users: tuple[tuple[str, Secret], ...] = ()
+
+
+class Naming(StrEnum):
+    """What a twin is called: as its source topic, or with the source cluster's name before it."""
+
+    SAME = "same"
+    PREFIX = "prefix"
+
+
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A one-way mirror `source->target` for the topics its filters admit."""
+    """A one-way mirror `source->target` for the topics its filters admit. `chain`: what other links brought to the
+    source goes on to the target too."""
 
     source: str
     target: str
@@ -89,6 +131,7 @@ class Link:
     exclude: tuple[str, ...] = ()
     replication_factor: int = 0
     topic_settings: tuple[tuple[str, str], ...] = field(default=())
+    follow: Follow = Follow()
 
     @property
     def name(self) -> str:

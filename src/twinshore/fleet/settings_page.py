@@ -5,12 +5,14 @@ from __future__ import annotations
 from twinshore.fleet.settings_env import OVERRIDABLE, variable
 from twinshore.fleet.settings_table import (
     ClusterSection,
+    FollowSection,
     LinkSection,
     MirrorSettings,
     Row,
     SecuritySection,
     SparkSection,
     StoreSection,
+    UserSection,
     rows,
 )
 
@@ -50,6 +52,8 @@ PLACES: tuple[tuple[str, type], ...] = (
     ("[clusters.NAME]", ClusterSection),
     ("[clusters.NAME.security]", SecuritySection),
     ('[links."SOURCE->TARGET"]', LinkSection),
+    ('[links."SOURCE->TARGET".follow]', FollowSection),
+    ('[links."SOURCE->TARGET".follow.users.NAME]', UserSection),
     ("[mirror]", MirrorSettings),
     ("[mirror.spark]", SparkSection),
 )

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from twinshore.fleet.nouns import Cluster, Link, SaslMechanism, Secret, Security
 from twinshore.fleet.settings_edge import Complaints, did_you_mean, read_section
+from twinshore.fleet.settings_follow import read_follow
 from twinshore.fleet.settings_table import (
     ClusterSection,
     LinkSection,
@@ -182,13 +183,17 @@ def _link(name: str, raw: object, clusters: Mapping[str, Cluster | None], compla
     rest = dict(raw) if isinstance(raw, Mapping) else raw
     if isinstance(rest, dict) and isinstance(rest.get("topic_settings"), Mapping):
         rest["topic_settings"] = flat(rest["topic_settings"])
+    follow_raw = rest.pop("follow", {}) if isinstance(rest, dict) else {}
+    follow = read_follow(follow_raw, f"{place[:-1]}.follow]", complaints)
     section = read_section(LinkSection, rest, place, complaints)
     if section is None:
         return None
     _check_filters(section, place, complaints)
     if len(complaints.lines) > before:
         return None
-    return Link(source, target, section.topics, section.exclude, section.replication_factor, section.topic_settings)
+    return Link(
+        source, target, section.topics, section.exclude, section.replication_factor, section.topic_settings, follow
+    )
 
 
 def _check_sides(

@@ -114,6 +114,40 @@ class LinkSection:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowSection:
+    """What follows a link besides records."""
+
+    every_s: float = setting(5.0, "how often both clusters are compared", low=0.5, high=3600)
+    settings_exclude: tuple[str, ...] = setting(
+        (), "topic settings that do not follow: regular expressions that match the whole name"
+    )
+    acls: bool = setting(True, "ACLs of mirrored topics follow, where both clusters have an authorizer")
+    group_acls: bool = setting(False, "ACLs of consumer groups follow too")
+    principal: str = setting(
+        "",
+        "whom the target's authorizer takes the mirror for, as `User:mirror`; empty: by its SASL username. No ACL that"
+        " shuts it out is written",
+    )
+    deleted: str = setting("keep", "a twin whose source topic is deleted: `keep`, `archive` or `delete` it")
+    recreated: str = setting(
+        "stop", "a twin whose source topic was deleted and made again: `stop`, or delete the twin and `begin again`"
+    )
+    delete_after_s: float = setting(
+        3600.0, "how long a twin is kept before one of these two policies deletes it", low=0, high=31536000
+    )
+    quotas: bool = setting(False, "client quotas of users and client ids follow")
+    scram_users: bool = setting(False, "SCRAM users follow as far as they can; see docs/topics-follow.md")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserSection:
+    """A SCRAM user of the source that the target shall have too: its password cannot be read from a cluster."""
+
+    password_env: str = setting("", "environment variable that holds the user's password")
+    password_file: str = setting("", "file that holds the user's password")
+
+
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
     """Where the pumps run, and `spark.*` settings passed through as they are."""
@@ -135,10 +169,16 @@ class MirrorSettings:
     partition_fetch_kb: int = setting(1024, "most that one partition brings in one fetch request", low=16, high=524288)
     fetch_wait_ms: int = setting(500, "how long a broker may hold a fetch that has nothing to bring", low=0, high=30000)
     inflight_max: int = setting(8, "produce requests on their way per connection", low=1, high=64)
-    merge_below_bytes: int = setting(
-        4096, "neighbouring batches smaller than this are merged; 0: never", low=0, high=1048576
+    join_below_kb: int = setting(
+        128, "uncompressed neighbouring batches smaller than this are joined; 0: never", low=0, high=1024
     )
-    merge_target_kb: int = setting(64, "merged batches grow to about this size", low=4, high=1024)
+    merge_below_bytes: int = setting(
+        4096,
+        "compressed neighbouring batches smaller than this are unpacked and joined; 0: never",
+        low=0,
+        high=1048576,
+    )
+    merge_target_kb: int = setting(256, "joined batches grow to about this size", low=4, high=512)
     produce_timeout_s: float = setting(30.0, "how long a target broker may take to replicate a batch", low=1, high=600)
     stop_s: float = setting(10.0, "how long an orderly stop waits for requests on their way", low=0, high=600)
     metrics_address: str = setting("127.0.0.1", "address that serves /metrics and /health")
