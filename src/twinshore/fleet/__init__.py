@@ -3,6 +3,7 @@
 Settings enter as TOML text (`settings`), leave as frozen values. Nothing here knows of sockets, Spark, SQL or a clock.
 """
 
+from twinshore.fleet.control import Control
 from twinshore.fleet.errors import (
     ConfigError,
     KafkaError,
@@ -13,27 +14,33 @@ from twinshore.fleet.errors import (
     WireError,
 )
 from twinshore.fleet.nouns import (
+    HEARTBEATS,
     Cluster,
     Deleted,
     Follow,
     Link,
     NamedPartition,
+    Naming,
     Recreated,
     SaslMechanism,
     Secret,
     Security,
     SourceOffset,
     TargetOffset,
+    is_heartbeats,
 )
 
 __all__ = [
+    "HEARTBEATS",
     "Cluster",
     "ConfigError",
+    "Control",
     "Deleted",
     "Follow",
     "KafkaError",
     "Link",
     "NamedPartition",
+    "Naming",
     "NotYetError",
     "Recreated",
     "RefusedError",
@@ -45,4 +52,5 @@ __all__ = [
     "TargetOffset",
     "TwinshoreError",
     "WireError",
+    "is_heartbeats",
 ]

@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NewType
 
+from twinshore.fleet.control import UNCONTROLLED, Control
 from twinshore.fleet.errors import ConfigError
 
 # Where each link says that it runs; crosses under the source's name whatever the naming.
@@ -132,10 +133,24 @@ class Link:
     replication_factor: int = 0
     topic_settings: tuple[tuple[str, str], ...] = field(default=())
     follow: Follow = Follow()
+    naming: Naming = Naming.SAME
+    chain: bool = False
+    control: Control = UNCONTROLLED
 
     @property
     def name(self) -> str:
         return f"{self.source}->{self.target}"
+
+    def twin_of(self, topic: str) -> str:
+        """What the topic's twin is called on the target."""
+        if self.naming is Naming.PREFIX or is_heartbeats(topic):
+            return f"{self.source}.{topic}"
+        return topic
+
+
+def is_heartbeats(topic: str) -> bool:
+    """Whether it holds a cluster's heartbeats, its own or those that came from others."""
+    return topic == HEARTBEATS or topic.endswith(f".{HEARTBEATS}")
 
 
 @dataclass(frozen=True, slots=True, order=True)

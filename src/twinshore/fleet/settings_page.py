@@ -5,6 +5,7 @@ from __future__ import annotations
 from twinshore.fleet.settings_env import OVERRIDABLE, variable
 from twinshore.fleet.settings_table import (
     ClusterSection,
+    ControlSection,
     FollowSection,
     LinkSection,
     MirrorSettings,
@@ -52,6 +53,7 @@ PLACES: tuple[tuple[str, type], ...] = (
     ("[clusters.NAME]", ClusterSection),
     ("[clusters.NAME.security]", SecuritySection),
     ('[links."SOURCE->TARGET"]', LinkSection),
+    ('[links."SOURCE->TARGET".control]', ControlSection),
     ('[links."SOURCE->TARGET".follow]', FollowSection),
     ('[links."SOURCE->TARGET".follow.users.NAME]', UserSection),
     ("[mirror]", MirrorSettings),

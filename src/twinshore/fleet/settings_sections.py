@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from twinshore.fleet.nouns import Cluster, Link, SaslMechanism, Secret, Security
+from twinshore.fleet.nouns import Cluster, Link, Naming, SaslMechanism, Secret, Security
+from twinshore.fleet.settings_control import read_control
 from twinshore.fleet.settings_edge import Complaints, did_you_mean, read_section
 from twinshore.fleet.settings_follow import read_follow
 from twinshore.fleet.settings_table import (
@@ -24,6 +25,7 @@ STORE_KINDS = ("sqlite", "postgresql", "mysql", "mariadb")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 MASTER = re.compile(r"local(\[(\*|[1-9][0-9]*)\])?|(spark|k8s)://\S+|yarn")
+NAMINGS = tuple(policy.value for policy in Naming)
 TWINS_OWN = (
     "cleanup.policy",
     "compression.type",
@@ -185,14 +187,27 @@ def _link(name: str, raw: object, clusters: Mapping[str, Cluster | None], compla
         rest["topic_settings"] = flat(rest["topic_settings"])
     follow_raw = rest.pop("follow", {}) if isinstance(rest, dict) else {}
     follow = read_follow(follow_raw, f"{place[:-1]}.follow]", complaints)
+    control_raw = rest.pop("control", {}) if isinstance(rest, dict) else {}
+    control = read_control(control_raw, f"{place[:-1]}.control]", complaints)
     section = read_section(LinkSection, rest, place, complaints)
     if section is None:
         return None
     _check_filters(section, place, complaints)
+    if section.naming not in NAMINGS:
+        complaints.add(place, f"naming: no such policy {section.naming!r}{did_you_mean(section.naming, NAMINGS)}")
     if len(complaints.lines) > before:
         return None
     return Link(
-        source, target, section.topics, section.exclude, section.replication_factor, section.topic_settings, follow
+        source,
+        target,
+        section.topics,
+        section.exclude,
+        section.replication_factor,
+        section.topic_settings,
+        follow,
+        Naming(section.naming),
+        section.chain,
+        control,
     )
 
 

@@ -112,6 +112,25 @@ class LinkSection:
     topic_settings: tuple[tuple[str, str], ...] = setting(
         (), "settings given to each twin, as Kafka names them, besides those a twin needs for itself"
     )
+    naming: str = setting(
+        "same", "what a twin is called: `same` as its source topic, or `prefix`: `east.orders` for orders of east"
+    )
+    chain: bool = setting(
+        False, "also carry topics of the source that are twins themselves; never back to where they have been"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlSection:
+    """What holds until the store says otherwise, which is changed while the mirror runs. Besides: `topic_throttles`,
+    bytes per second, and `priorities`, 1 to 100, both tables from expression to number; the first that matches counts.
+    """
+
+    throttle_bytes_s: int = setting(0, "most bytes per second that the link carries; 0: no bound", low=0, high=2**50)
+    paused: bool = setting(False, "carry nothing")
+    paused_topics: tuple[str, ...] = setting((), "topics not to carry for now: expressions that match the whole name")
+    groups: tuple[str, ...] = setting((".*",), "consumer groups that follow: expressions that match the whole name")
+    exclude_groups: tuple[str, ...] = setting((), "consumer groups to leave out, stronger than groups")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
