@@ -138,6 +138,14 @@ class KafkaCluster:
             "a new producer id", lambda: self._anybody(partial(ask_producer_id, place=self.name))
         )
 
+    def anybody(self, what: str, ask: Callable[[Connection, float], Value]) -> Value:
+        """What any broker answers; `ask` gets a connection and a time-out in seconds, perhaps several times."""
+
+        def once(connection: Connection, *, timeout_s: float) -> Value:
+            return ask(connection, timeout_s)
+
+        return self._patience.persist(what, lambda: self._anybody(once))
+
     def _find(self, named: NamedPartition, *, refresh: bool, led: bool) -> PartitionMetadata:
         stale = refresh
 

@@ -1,0 +1,101 @@
+"""ACLs, quotas and SCRAM users on a real broker, with and without an authorizer."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from twinshore.fleet import Cluster, KafkaError, SaslMechanism, Secret, Security
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.errors import Code
+from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, QuotaEntity, Resource, ScramUser
+from twinshore.kafka.rights_requests import (
+    alter_quotas,
+    create_acls,
+    delete_acls,
+    read_acls,
+    read_quotas,
+    read_scram_users,
+    set_scram_password,
+)
+from twinshore.lab import LabCluster, LabSecurity
+
+READ = Acl(Resource.TOPIC, "orders", Pattern.LITERAL, "User:anna", "*", Operation.READ, Permission.ALLOW)
+DENY = Acl(Resource.TOPIC, "or", Pattern.PREFIXED, "User:*", "10.0.0.7", Operation.ALL, Permission.DENY)
+GROUP = Acl(Resource.GROUP, "*", Pattern.LITERAL, "User:anna", "*", Operation.READ, Permission.ALLOW)
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[LabCluster]:
+    kind = LabSecurity.SASL_SCRAM_256
+    flags = ("-XX:TieredStopAtLevel=1",)
+    with LabCluster("west", security=kind, authorizer=True, users=("anna",), heap_mb=256, jvm_flags=flags) as cluster:
+        yield cluster
+
+
+def test_acls_are_read_made_and_removed_one_by_one(guarded: LabCluster) -> None:
+    with contextlib.closing(KafkaCluster(guarded.cluster)) as cluster:
+        assert read_acls(cluster) == frozenset()
+        assert create_acls(cluster, [READ, DENY, GROUP]) == {}
+        assert create_acls(cluster, [READ]) == {}, "what is there already is no error"
+        assert read_acls(cluster) == frozenset({READ, DENY, GROUP})
+        assert delete_acls(cluster, [DENY]) == {}
+        assert delete_acls(cluster, [DENY]) == {}
+        assert read_acls(cluster) == frozenset({READ, GROUP}), "a wide rule is removed without the narrow ones it covers"
+        bad = Acl(Resource.CLUSTER, "no-such", Pattern.LITERAL, "User:anna", "*", Operation.READ, Permission.ALLOW)
+        refused = create_acls(cluster, [READ, bad])
+        assert list(refused) == [bad]
+        assert "add ACL: allow User:anna read on cluster no-such" in refused[bad].message
+        assert delete_acls(cluster, [READ, GROUP]) == {}
+
+
+def test_who_may_not_look_is_told_what_to_grant(guarded: LabCluster) -> None:
+    with contextlib.closing(KafkaCluster(guarded.cluster_as("anna"))) as cluster:
+        with pytest.raises(KafkaError) as caught:
+            read_acls(cluster)
+        assert (caught.value.code, caught.value.hint) == (
+            Code.CLUSTER_AUTHORIZATION_FAILED,
+            "grant Describe on the cluster",
+        )
+        refused = create_acls(cluster, [READ])
+        assert refused[READ].hint == "grant Alter on the cluster"
+        assert delete_acls(cluster, [READ])[READ].code == Code.CLUSTER_AUTHORIZATION_FAILED
+
+
+def test_a_cluster_without_an_authorizer_says_none(east: LabCluster) -> None:
+    with contextlib.closing(KafkaCluster(east.cluster)) as cluster:
+        assert read_acls(cluster) is None
+
+
+def test_quotas_of_users_clients_and_defaults(guarded: LabCluster) -> None:
+    anna = QuotaEntity((("client-id", ""), ("user", "anna")))
+    everybody = QuotaEntity((("user", ""),))
+    with contextlib.closing(KafkaCluster(guarded.cluster)) as cluster:
+        alter_quotas(cluster, anna, {"producer_byte_rate": 1e6, "request_percentage": 12.5})
+        alter_quotas(cluster, everybody, {"consumer_byte_rate": 2e6})
+        assert read_quotas(cluster) == {
+            anna: {"producer_byte_rate": 1e6, "request_percentage": 12.5},
+            everybody: {"consumer_byte_rate": 2e6},
+        }
+        alter_quotas(cluster, anna, {"producer_byte_rate": None, "request_percentage": 25.0})
+        alter_quotas(cluster, everybody, {"consumer_byte_rate": None})
+        assert read_quotas(cluster) == {anna: {"request_percentage": 25.0}}
+        alter_quotas(cluster, anna, {"request_percentage": None})
+        with pytest.raises(KafkaError, match="change quotas of user anna"):
+            alter_quotas(cluster, QuotaEntity((("user", "anna"),)), {"no_such_rate": 1.0})
+
+
+def test_a_scram_user_can_be_named_and_made_but_its_password_never_read(
+    guarded: LabCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with contextlib.closing(KafkaCluster(guarded.cluster)) as cluster:
+        assert ScramUser("anna", "SCRAM-SHA-256", 4096) in read_scram_users(cluster)
+        bella = ScramUser("bella", "SCRAM-SHA-256", 8192)
+        set_scram_password(cluster, bella, "geheim")
+        assert bella in read_scram_users(cluster)
+    monkeypatch.setenv("BELLA", "geheim")
+    security = Security(sasl=SaslMechanism.SCRAM_SHA_256, username="bella", password=Secret(env="BELLA"))
+    with contextlib.closing(KafkaCluster(Cluster("west", guarded.bootstrap, security))) as as_bella:
+        assert as_bella.cluster_id() == guarded.cluster_id
