@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from random import Random
 from typing import TYPE_CHECKING, TypeVar
@@ -21,6 +21,7 @@ from twinshore.kafka.questions import (
     ProducerState,
     Wanted,
     ask_batch,
+    ask_cut,
     ask_epoch_end,
     ask_offsets,
     ask_producer_id,
@@ -116,6 +117,11 @@ class KafkaCluster:
         """Who wrote to these partitions, as their leaders remember; it speaks of the log end."""
         ask = partial(ask_producers, timeout_s=self._call_s)
         return self._leaders.ask(parts, Question("producers", "Read", ask))
+
+    def delete_records(self, before: Mapping[NamedPartition, int]) -> dict[NamedPartition, int]:
+        """Cuts each log below the offset, on its leader; returns the new log starts."""
+        ask = partial(ask_cut, before=before, timeout_s=self._call_s)
+        return self._leaders.ask(before, Question("deletion of records", "Delete", ask))
 
     def end_offset_for_epoch(self, named: NamedPartition, leader_epoch: int) -> tuple[int, int]:
         """(The largest epoch not above `leader_epoch` that wrote here, where it ended); (-1, -1) when none did."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
+from kio.schema.delete_records.v2 import DeleteRecordsRequest, DeleteRecordsResponse
+from kio.schema.delete_records.v2.request import DeleteRecordsPartition, DeleteRecordsTopic
 from kio.schema.describe_producers.v0 import DescribeProducersRequest, DescribeProducersResponse
 from kio.schema.describe_producers.v0.request import TopicRequest
 from kio.schema.init_producer_id.v4 import InitProducerIdRequest, InitProducerIdResponse
@@ -117,6 +119,30 @@ def ask_producers(
             ]
             found[NamedPartition(str(topic.name), int(one.partition_index))] = (int(one.error_code), states)
     return found
+
+
+def ask_cut(
+    connection: Connection, wanted: Sequence[Wanted], before: Mapping[NamedPartition, int], *, timeout_s: float
+) -> dict[NamedPartition, tuple[int, int]]:
+    """Code and new log start of each partition, whose records below `before` are deleted."""
+    topics = tuple(
+        DeleteRecordsTopic(
+            name=TopicName(topic),
+            partitions=tuple(
+                DeleteRecordsPartition(partition_index=i32(one.named.partition), offset=i64(before[one.named]))
+                for one in ours
+            ),
+        )
+        for topic, ours in _by_topic(wanted).items()
+    )
+    wait = i32Timedelta.parse(datetime.timedelta(seconds=0.8 * timeout_s))
+    request = DeleteRecordsRequest(topics=topics, timeout=wait)
+    answer = connection.call(request, DeleteRecordsResponse, timeout_s=timeout_s)
+    return {
+        NamedPartition(str(topic.name), int(one.partition_index)): (int(one.error_code), int(one.low_watermark))
+        for topic in answer.topics
+        for one in topic.partitions
+    }
 
 
 def ask_epoch_end(

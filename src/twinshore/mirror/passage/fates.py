@@ -1,0 +1,103 @@
+"""What becomes of a source batch: its records cross, or its offsets are taken by markers that nobody sees.
+
+Read below the last stable offset, every fate is known: a fetch names the transactions that were aborted. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from twinshore.wire.batch import CONTROL, HEADER_BYTES, TIMESTAMP_APPEND, TRANSACTIONAL, BatchHeader, check_crc
+from twinshore.wire.primitives import Buffer
+from twinshore.wire.records import decode_batch
+from twinshore.wire.slice import hole_free_runs, slice_batch
+
+_ABORT = 0
+_CONTROL_KEY_BYTES = 4
+
+
+class Blank(NamedTuple):
+    """Offsets [base, end) that no consumer of the source sees: control records, aborted ones, holes of compaction."""
+
+    base: int
+    end: int
+
+
+class Piece(NamedTuple):
+    """Records that cross: a batch without holes, its header still the source's own but for what was cut."""
+
+    body: Buffer
+    header: BatchHeader
+
+
+class Aborted:
+    """Which transactional batches of one fetch were aborted; batches must be shown in their order, each once."""
+
+    def __init__(self, listed: Iterable[tuple[int, int]]) -> None:
+        """`listed`: producer id and first offset of each, as the fetch names them."""
+        self._coming = sorted(listed, key=lambda entry: entry[1], reverse=True)
+        self._open: set[int] = set()
+
+    def hides(self, view: memoryview, header: BatchHeader) -> bool:
+        """Whether a transactional or control batch is not to be seen by anybody."""
+        while self._coming and self._coming[-1][1] <= header.last_offset:
+            self._open.add(self._coming.pop()[0])
+        if header.attributes & CONTROL:
+            if header.producer_id in self._open and _aborts(view, header):
+                self._open.discard(header.producer_id)
+            return True
+        return header.producer_id in self._open
+
+
+def _aborts(view: memoryview, header: BatchHeader) -> bool:
+    """A control batch that compaction has emptied says nothing any more: the data it closed is gone as well."""
+    if not header.count:
+        return False
+    check_crc(view, header)
+    key = decode_batch(view, header)[0].key or b""
+    return len(key) >= _CONTROL_KEY_BYTES and int.from_bytes(key[2:4], "big") == _ABORT
+
+
+def fates(
+    view: memoryview, header: BatchHeader, position: int, write_from: int, aborted: Aborted
+) -> Iterator[Blank | Piece]:
+    """The fates of offsets from `position` to the batch's end, in order. What lies below `write_from` is on the twin
+    already: of that only the blanks are named, each on one side of it."""
+    hidden = bool(header.attributes & (CONTROL | TRANSACTIONAL)) and aborted.hides(view, header)
+    for base, end, seen in _spans(view, header, position, hidden=hidden):
+        if not seen:
+            if base < write_from:
+                yield Blank(base, min(end, write_from))
+            if end > write_from:
+                yield Blank(max(base, write_from), end)
+        elif end > write_from:
+            yield _piece(view, header, max(base, write_from), end)
+
+
+def _spans(view: memoryview, header: BatchHeader, at: int, *, hidden: bool) -> Iterator[tuple[int, int, bool]]:
+    """Offsets from `at` to the batch's end, without a gap: first, end, and whether consumers see them."""
+    stop = header.last_offset + 1
+    if hidden or not header.count:
+        runs = []
+    elif header.count == header.last_offset_delta + 1:
+        runs = [(header.base_offset, stop)]
+    else:
+        check_crc(view, header)
+        runs = hole_free_runs(view, header)
+    for first, end in runs:
+        if end <= at:
+            continue
+        if first > at:
+            yield at, first, False
+        yield max(first, at), end, True
+        at = end
+    if at < stop:
+        yield at, stop, False
+
+
+def _piece(view: memoryview, header: BatchHeader, first: int, end: int) -> Piece:
+    if first == header.base_offset and end == header.last_offset + 1 and not header.attributes & TIMESTAMP_APPEND:
+        check_crc(view, header)
+        return Piece(view[HEADER_BYTES:], header)
+    return Piece(*slice_batch(view, header, first, end))

@@ -1,0 +1,160 @@
+"""What markers, fillers and cuts lean on, shown on real brokers of two Kafka versions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from tests.scenarios.raw_writer import RawWriter
+from twinshore.fleet import NamedPartition
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.errors import Code
+from twinshore.kafka.questions import OffsetKind, ProducerState
+from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
+from twinshore.lab.clients import client_settings
+from twinshore.mirror.passage.marking import marker_id
+from twinshore.wire.filler import FILLER_RECORDS_MAX, filler
+from twinshore.wire.log_ends import LOG_ENDS_KEY, LOG_ENDS_VERSION, LogEnd, encode_log_ends, parse_log_ends
+from twinshore.wire.markers import MARKERS_KEY, MARKERS_VERSION, Marker, encode_markers, parse_markers
+
+WEEK_MS = 7 * 24 * 3600 * 1000
+SETTINGS = {"producer.id.expiration.check.interval.ms": "1000"}
+
+
+@pytest.fixture(scope="module", params=[KAFKA_NEWEST, KAFKA_3])
+def lab(request: pytest.FixtureRequest) -> Iterator[LabCluster]:
+    with LabCluster("markers", version=request.param, brokers=1, heap_mb=384, settings=SETTINGS) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def kafka(lab: LabCluster) -> Iterator[KafkaCluster]:
+    cluster = KafkaCluster(lab.cluster)
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def writer(lab: LabCluster, kafka: KafkaCluster, unique_topic: str) -> RawWriter:
+    lab.create_topic(unique_topic, partitions=4, copies=1)
+    return RawWriter(kafka, unique_topic)
+
+
+def ends(writer: RawWriter, partitions: Sequence[int] = (0,)) -> list[LogEnd]:
+    body = encode_log_ends([(writer.named.topic, partitions)])
+    return parse_log_ends(writer.leader.call_raw(LOG_ENDS_KEY, LOG_ENDS_VERSION, body), 0)
+
+
+def end_of(writer: RawWriter) -> int:
+    (found,) = ends(writer)
+    assert not found.error
+    return found.end
+
+
+def mark(writer: RawWriter, runs: Sequence[tuple[int, int, Sequence[int]]], producer_id: int = -1) -> dict[int, int]:
+    """Writes (times, coordinator epoch, partitions) as one request; the code of each partition."""
+    ours = producer_id if producer_id >= 0 else marker_id(writer.producer_id)
+    topic = writer.named.topic
+    wanted = [(Marker(ours, 0, False, epoch, [(topic, partitions)]), times) for times, epoch, partitions in runs]
+    view = writer.leader.call_raw(MARKERS_KEY, MARKERS_VERSION, encode_markers(wanted))
+    return {one.partition: one.error for one in parse_markers(view, 0)}
+
+
+def states(writer: RawWriter) -> dict[int, ProducerState]:
+    return {one.producer_id: one for one in writer.kafka.describe_producers([writer.named])[writer.named]}
+
+
+def seen(lab: LabCluster, topic: str, isolation: str) -> list[int]:
+    """The offsets that a consumer is given."""
+    consumer = Consumer(
+        {
+            **client_settings(lab.cluster),
+            "group.id": f"seen-{isolation}",
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    found: list[int] = []
+    try:
+        consumer.assign([TopicPartition(topic, 0, -2)])
+        while True:
+            message = consumer.poll(20.0)
+            assert message is not None
+            if message.error():
+                return found
+            found.append(message.offset() or 0)
+    finally:
+        consumer.close()
+
+
+def test_markers_under_an_id_of_their_own_leave_our_sequence_alone(lab: LabCluster, writer: RawWriter) -> None:
+    assert writer.write(5, 0).error == 0
+    assert mark(writer, [(1000, 3, [0])]) == {0: 0}
+    assert end_of(writer) == 1005
+    assert states(writer)[writer.producer_id].last_sequence == 4
+    ours = states(writer)[marker_id(writer.producer_id)]
+    assert (ours.last_sequence, ours.coordinator_epoch, ours.current_txn_start) == (-1, 3, -1)
+    assert writer.kafka.list_offsets([writer.named], OffsetKind.LAST_STABLE)[writer.named] == 1005
+    assert writer.write(2, 6).error == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert writer.write(2, 5).base_offset == 1005
+    for isolation in ("read_committed", "read_uncommitted"):
+        assert seen(lab, writer.named.topic, isolation) == [0, 1, 2, 3, 4, 1005, 1006]
+
+
+def test_a_forgotten_writer_stays_forgotten_under_markers(writer: RawWriter) -> None:
+    """So a marker of the writer's own id, which would bring it back with a sequence that begins at 0, is never sent."""
+    old_ms = int(time.time() * 1000) - WEEK_MS
+    assert writer.write(3, 10, time_ms=old_ms).error == 0
+    deadline = time.monotonic() + 20.0
+    while writer.producer_id in states(writer):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert mark(writer, [(2, 0, [0])]) == {0: 0}
+    assert writer.producer_id not in states(writer)
+    assert writer.write(3, 900, time_ms=old_ms).base_offset == 5
+
+
+def test_one_request_marks_many_partitions_each_as_often_as_it_needs(writer: RawWriter) -> None:
+    assert mark(writer, [(1, 0, [0, 1, 2, 3]), (4, 0, [1, 2]), (5000, 0, [2])]) == dict.fromkeys(range(4), 0)
+    assert [one.end for one in ends(writer, range(4))] == [1, 5, 5005, 1]
+
+
+def test_later_markers_of_a_request_hide_what_befell_earlier_ones(writer: RawWriter) -> None:
+    """Why the log's end, and no code, says what came of a run."""
+    assert mark(writer, [(1, 5, [0])]) == {0: 0}
+    assert mark(writer, [(3, 4, [0]), (1, 5, [0])]) == {0: 0}
+    assert end_of(writer) == 2
+    assert mark(writer, [(1, 6, [0]), (3, 5, [0])]) == {0: Code.TRANSACTION_COORDINATOR_FENCED}
+    assert end_of(writer) == 3
+
+
+def test_fillers_take_offsets_and_are_cut_off(lab: LabCluster, kafka: KafkaCluster, unique_topic: str) -> None:
+    lab.create_topic(unique_topic, copies=1, settings={"cleanup.policy": "compact,delete", "retention.ms": "-1"})
+    writer = RawWriter(kafka, unique_topic)
+    whole, rest = filler(FILLER_RECORDS_MAX), filler(345)
+    at = 0
+    for one in (whole, whole, whole, rest):
+        head = one.stamped(writer.producer_id, writer.epoch, at)
+        answer = writer.send([head + one.body])
+        assert (answer.error, answer.base_offset) == (0, at)
+        at += one.header.count
+    assert end_of(writer) == at
+    cut = at - 45
+    assert kafka.delete_records({writer.named: cut}) == {writer.named: cut}
+    assert kafka.list_offsets([writer.named], OffsetKind.EARLIEST)[writer.named] == cut
+    assert kafka.admin.delete_records({writer.named: at}) == {writer.named: at}
+    assert writer.write(2, at).error == 0
+    assert seen(lab, unique_topic, "read_uncommitted") == [at, at + 1]
+
+
+def test_delete_records_needs_delete_in_the_policy(lab: LabCluster, kafka: KafkaCluster, unique_topic: str) -> None:
+    lab.create_topic(unique_topic, copies=1, settings={"cleanup.policy": "compact"})
+    writer = RawWriter(kafka, unique_topic)
+    assert writer.write(3, 0).error == 0
+    with pytest.raises(Exception, match="POLICY_VIOLATION"):
+        kafka.delete_records({NamedPartition(unique_topic, 0): 2})
+
