@@ -264,7 +264,9 @@ class Lane:
         by_key = {(part.topic, part.partition): part for part in parts}
         for entry in sent:
             track, order = entry.track, entry.track.order
-            part = by_key.get((order.topic, order.partition)) or by_key.get((track.target_id, order.partition))
+            part = by_key.get((order.twin or order.topic, order.partition)) or by_key.get(
+                (track.target_id, order.partition)
+            )
             track.in_flight -= 1
             if track.phase is Phase.RUNNING:
                 self._answered(track, entry.parcel, part, now_s)

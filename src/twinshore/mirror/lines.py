@@ -207,7 +207,8 @@ class TargetLine:
         topics: dict[str, tuple[str, bytes, list[tuple[int, bytes, Buffer]]]] = {}
         for track, parcel, _ in sent:
             order = track.order
-            entry = topics.get(order.topic)
+            topic = order.twin or order.topic
+            entry = topics.get(topic)
             if entry is None:
                 entry = topics[order.topic] = (order.topic, track.target_id, [])
             entry[2].append((order.partition, parcel.head, parcel.body))

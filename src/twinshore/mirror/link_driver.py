@@ -204,6 +204,7 @@ class LinkDriver:
             NamedPartition(at.topic, at.partition): at.to_offset for at in self._store.positions(self.link.name)
         }
         orders = {}
+        twins_called = {step.topic: step.twin for step in steps}
         for row in self._store.save_twins(rows):
             named = NamedPartition(row.topic, row.partition)
             orders[named] = TrackOrder(
@@ -214,6 +215,7 @@ class LinkDriver:
                 receipted.get(named, 0),
                 row.anchor_offset,
                 row.anchor_sequence,
+                twin=twins_called[row.topic],
             )
         rates = self._recorder.live[self.link.name].rate
         placed = self._desk.placed(self.link.name)
@@ -234,7 +236,8 @@ class LinkDriver:
         live = self._recorder.live[self.link.name]
         behind = live.cuts()
         if behind:
-            self._target.admin.delete_records(behind)
+            called = {NamedPartition(self.link.twin_of(n.topic), n.partition): at for n, at in behind.items()}
+            self._target.admin.delete_records(called)
             live.cut_to.update(behind)
             self._log(f"{self.link.name}: cut {len(behind)} twins to their sources' log starts")
 

@@ -21,10 +21,16 @@ class TrackOrder:
     receipt_to: int = 0
     anchor_offset: int = 0
     anchor_sequence: int = 0
+    twin: str = ""
 
     @property
     def named(self) -> NamedPartition:
         return NamedPartition(self.topic, self.partition)
+
+    @property
+    def twin_named(self) -> NamedPartition:
+        """The partition on the target; `twin` is empty where it has the source's name."""
+        return NamedPartition(self.twin or self.topic, self.partition)
 
 
 @dataclass(frozen=True, slots=True)

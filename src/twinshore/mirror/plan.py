@@ -72,16 +72,20 @@ class KnownTwin:
 
 @dataclass(frozen=True, slots=True)
 class Create:
+    """`twin`, here and below: what the twin is called, empty where it has the source's name."""
+
     topic: str
     partitions: int
     replication: int
     settings: tuple[tuple[str, str], ...]
+    twin: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Grow:
     topic: str
     partitions: int
+    twin: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,7 @@ class Settle:
 
     topic: str
     settings: tuple[tuple[str, str], ...]
+    twin: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +103,7 @@ class CarryTopic:
     partitions: int
     source_topic_id: str
     target_topic_id: str
+    twin: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,17 +159,18 @@ def plan_topic(
         return [refusal]
     replication = min(link.replication_factor or source.replication, target_brokers)
     settings = twin_settings(link, source, replication, old_bound=old_bound)
+    twin = "" if link.twin_of(source.name) == source.name else link.twin_of(source.name)
     if target is None:
-        return [Create(source.name, source.partitions, replication, settings)]
+        return [Create(source.name, source.partitions, replication, settings, twin)]
     steps: list[Step] = []
     if target.partitions < source.partitions:
-        steps.append(Grow(source.name, source.partitions))
+        steps.append(Grow(source.name, source.partitions, twin))
     have = dict(target.settings)
     lacking = tuple((name, value) for name, value in settings if have.get(name) != value)
     if lacking:
-        steps.append(Settle(source.name, lacking))
+        steps.append(Settle(source.name, lacking, twin))
     partitions = min(source.partitions, target.partitions)
-    steps.append(CarryTopic(source.name, partitions, source.topic_id, target.topic_id))
+    steps.append(CarryTopic(source.name, partitions, source.topic_id, target.topic_id, twin))
     return steps
 
 
@@ -183,19 +190,24 @@ def _refusal(source: SourceTopic, target: TargetTopic | None, known: KnownTwin |
         sentence = f"the twin of topic {name} was deleted and made again by someone else"
         return Refuse(name, "recreated topic", sentence, "delete it on the target, then `twinshore mirror forget` it")
     if not known and any(end > start for start, end in target.spans):
-        sentence = f"topic {name} on the target holds data that this link did not write"
+        sentence = f"topic {target.name} on the target holds data that this link did not write"
         return Refuse(name, "foreign write", sentence, "delete or rename it on the target, or exclude the topic")
+    counts = f"{target.partitions} partitions on the target, {source.partitions} on the source"
     if target.partitions > source.partitions:
-        sentence = f"topic {name} has {target.partitions} partitions on the target, {source.partitions} on the source"
+        sentence = (
+            f"topic {target.name} has {target.partitions} partitions on the target, {source.partitions} on the source"
+        )
         return Refuse(name, "partition removed", sentence, "delete the target's topic, or exclude it")
     if not known and target.partitions < source.partitions:
-        sentence = f"topic {name} has {target.partitions} partitions on the target, {source.partitions} on the source"
+        sentence = (
+            f"topic {target.name} has {target.partitions} partitions on the target, {source.partitions} on the source"
+        )
         hint = f"give it {source.partitions} partitions, or delete it on the target so that its twin can be made"
         return Refuse(name, "partition removed", sentence, hint)
     if not known and any(
         start != theirs for (start, _), theirs in zip(target.spans, source.starts, strict=False) if start
     ):
-        sentence = f"topic {name} on the target begins at other offsets than the source's"
+        sentence = f"topic {target.name} on the target begins at other offsets than the source's"
         return Refuse(name, "position disagreement", sentence, "delete it on the target so that its twin can be made")
     if not known and any(theirs > start for (start, _), theirs in zip(target.spans, source.starts, strict=False)):
         return _late_start(source)

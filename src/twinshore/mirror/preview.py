@@ -32,16 +32,21 @@ def preview(link: Link, settings: Settings, store: Store) -> list[Step]:
 def in_words(step: Step) -> str:
     """The step as an operator reads it."""
     match step:
-        case Create(topic, partitions, replication, settings):
-            return f"create twin {topic}: {partitions} partitions, {replication} copies, {_pairs(settings)}; carry it"
-        case Grow(topic, partitions):
-            return f"grow twin {topic} to {partitions} partitions"
-        case Settle(topic, settings):
-            return f"settle twin {topic}: {_pairs(settings)}"
-        case CarryTopic(topic, partitions, _, _):
-            return f"carry {topic}: {partitions} partitions"
+        case Create(topic, partitions, replication, settings, twin):
+            shape = f"{partitions} partitions, {replication} copies"
+            return f"create twin {_called(topic, twin)}: {shape}, {_pairs(settings)}; carry it"
+        case Grow(topic, partitions, twin):
+            return f"grow twin {twin or topic} to {partitions} partitions"
+        case Settle(topic, settings, twin):
+            return f"settle twin {twin or topic}: {_pairs(settings)}"
+        case CarryTopic(topic, partitions, _, _, twin):
+            return f"carry {_called(topic, twin)}: {partitions} partitions"
         case Refuse(_, _, sentence, hint):
             return f"refuse: {sentence} (try: {hint})"
+
+
+def _called(topic: str, twin: str) -> str:
+    return f"{twin} of {topic}" if twin else topic
 
 
 def _pairs(settings: tuple[tuple[str, str], ...]) -> str:

@@ -288,7 +288,9 @@ class Pump:
         for message in self._desk.heard():
             match message["what"]:
                 case "assign":
-                    self.lane.assign(TrackOrder(**raw) for raw in message["tracks"])
+                    orders = [TrackOrder(**raw) for raw in message["tracks"]]
+                    self._scout.learn(orders)
+                    self.lane.assign(orders)
                 case "go":
                     self._go(message)
                 case "release":

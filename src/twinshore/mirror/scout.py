@@ -19,6 +19,7 @@ from twinshore.kafka.connection import Connection
 from twinshore.kafka.metadata import TopicMetadata
 from twinshore.kafka.questions import OffsetKind
 from twinshore.mirror.observe import Observation, Tail
+from twinshore.mirror.orders import TrackOrder
 from twinshore.mirror.track import Route, Track
 
 THREADS_MAX = 6
@@ -54,6 +55,7 @@ class Scout:
     def __init__(self, source: Cluster, target: Cluster, producer_id: int) -> None:
         self._clusters = {"source": source, "target": target}
         self._producer_id = producer_id
+        self._twins: dict[NamedPartition, NamedPartition] = {}
         self._own = threading.local()
         self._opened: list[KafkaCluster] = []
         self._guard = threading.Lock()
@@ -72,6 +74,10 @@ class Scout:
         while not self._reports.empty():
             found.append(self._reports.get())
         return found
+
+    def learn(self, orders: Iterable[TrackOrder]) -> None:
+        """What the twins of these partitions are called; all else speaks of them by their sources' names."""
+        self._twins.update((order.named, order.twin_named) for order in orders if order.twin)
 
     # An errand answers whatever happens: the pump waits for it.
 
@@ -134,12 +140,12 @@ class Scout:
         return mine[side]
 
     def _routes(self, wanted: dict[NamedPartition, tuple[bytes, bytes]]) -> dict[NamedPartition, Route]:
-        topics = sorted({named.topic for named in wanted})
-        source = self._cluster("source").metadata(topics, refresh=True)
-        target = self._cluster("target").metadata(topics, refresh=True)
+        source = self._cluster("source").metadata(sorted({named.topic for named in wanted}), refresh=True)
+        twins = sorted({self._twins.get(named, named).topic for named in wanted})
+        target = self._cluster("target").metadata(twins, refresh=True)
         found = {}
         for named, (source_id, target_id) in wanted.items():
-            theirs, ours = source.topics.get(named.topic), target.topics.get(named.topic)
+            theirs, ours = source.topics.get(named.topic), target.topics.get(self._twins.get(named, named).topic)
             if not _there(theirs, named) or not _there(ours, named) or not theirs or not ours:
                 found[named] = Route(absent="target" if _there(theirs, named) else "source")
                 continue
@@ -163,20 +169,21 @@ class Scout:
 
     def _observe(self, partitions: list[NamedPartition]) -> dict[NamedPartition, Observation]:
         target, source = self._cluster("target"), self._cluster("source")
-        start = target.list_offsets(partitions, OffsetKind.EARLIEST)
-        high = target.list_offsets(partitions, OffsetKind.HIGH_WATERMARK)
-        end = target.list_offsets(partitions, OffsetKind.LOG_END)
-        producers = target.describe_producers(partitions)
+        twins = [self._twins.get(named, named) for named in partitions]
+        start = target.list_offsets(twins, OffsetKind.EARLIEST)
+        high = target.list_offsets(twins, OffsetKind.HIGH_WATERMARK)
+        end = target.list_offsets(twins, OffsetKind.LOG_END)
+        producers = target.describe_producers(twins)
         source_start = source.list_offsets(partitions, OffsetKind.EARLIEST)
         source_end = source.list_offsets(partitions, OffsetKind.LOG_END)
         found = {}
-        for named in partitions:
-            ours = [seen for seen in producers[named] if seen.producer_id == self._producer_id]
+        for named, twin in zip(partitions, twins, strict=True):
+            ours = [seen for seen in producers[twin] if seen.producer_id == self._producer_id]
             found[named] = Observation(
-                start[named],
-                high[named],
-                end[named],
-                self._tail(target, named, start[named], high[named], end[named]),
+                start[twin],
+                high[twin],
+                end[twin],
+                self._tail(target, twin, start[twin], high[twin], end[twin]),
                 (ours[0].last_sequence, ours[0].last_timestamp) if ours else None,
                 source_start[named],
                 source_end[named],

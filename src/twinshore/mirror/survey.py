@@ -35,15 +35,13 @@ class Surveyor:
     def plan(self, names: Sequence[str], known: Mapping[str, KnownTwin]) -> list[Step]:
         """The steps for these topics as both clusters are now."""
         source = self.source_topics(names)
-        target = self.target_topics(names)
+        target = self.target_topics(self._link.twin_of(name) for name in names)
         brokers = self.target_brokers()
-        return [
-            step
-            for topic in source
-            for step in plan_topic(
-                self._link, topic, target.get(topic.name), known.get(topic.name), target_brokers=brokers
-            )
-        ]
+        steps: list[Step] = []
+        for topic in source:
+            twin = target.get(self._link.twin_of(topic.name))
+            steps += plan_topic(self._link, topic, twin, known.get(topic.name), target_brokers=brokers)
+        return steps
 
     def source_topics(self, names: Iterable[str]) -> list[SourceTopic]:
         """Everything the planner needs to know of these."""
@@ -65,7 +63,7 @@ class Surveyor:
         ]
 
     def target_topics(self, names: Iterable[str]) -> dict[str, TargetTopic]:
-        """Those of these topics that exist on the target."""
+        """Those of these topics that exist on the target, by what they are called there."""
         wanted = sorted(names)
         seen = self._target.metadata(wanted, refresh=True).topics
         wanted = [name for name in wanted if name in seen and not seen[name].error]

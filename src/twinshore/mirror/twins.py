@@ -19,7 +19,8 @@ def apply(target: KafkaCluster, steps: Iterable[Step]) -> list[str]:
     done = []
     for step in steps:
         match step:
-            case Create(topic, partitions, replication, settings):
+            case Create(_, partitions, replication, settings):
+                topic = step.twin or step.topic
                 try:
                     target.admin.create_topic(
                         topic, partitions=partitions, replication_factor=replication, settings=dict(settings)
@@ -29,11 +30,13 @@ def apply(target: KafkaCluster, steps: Iterable[Step]) -> list[str]:
                         raise
                 _appear(target, topic, partitions)
                 done.append(f"created twin {topic} with {partitions} partitions, {replication} copies")
-            case Grow(topic, partitions):
+            case Grow(_, partitions):
+                topic = step.twin or step.topic
                 target.admin.create_partitions(topic, partitions)
                 _appear(target, topic, partitions)
                 done.append(f"grew twin {topic} to {partitions} partitions")
-            case Settle(topic, settings):
+            case Settle(_, settings):
+                topic = step.twin or step.topic
                 target.admin.alter_topic_settings(topic, dict(settings))
                 done.append(f"settled twin {topic}: {', '.join(f'{name}={value}' for name, value in settings)}")
             case _:
