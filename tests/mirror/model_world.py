@@ -11,10 +11,11 @@ from tests.mirror.model_brokers import Key, SourceBroker, SourceLog, TargetLog
 from tests.mirror.model_messages import Fetch, Look, Request
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.fetch_book import Line
+from twinshore.mirror.joining import Hold
 from twinshore.mirror.lane import Lane
 from twinshore.mirror.observe import Observation
 from twinshore.mirror.orders import Carried, LaneLimits, TrackOrder
-from twinshore.mirror.track import Hold, Phase, Route
+from twinshore.mirror.track import Phase, Route
 from twinshore.wire.produce import ProducedPartition
 
 WEEK_MS = 7 * 86_400_000

@@ -8,6 +8,7 @@ import struct
 import pytest
 
 from twinshore.mirror.cutting import Cut, Halt, Stamp, cut
+from twinshore.mirror.joining import Joining
 from twinshore.mirror.orders import LaneLimits
 from twinshore.wire.batch import (
     CONTROL,
@@ -22,7 +23,7 @@ from twinshore.wire.codecs import Codec
 from twinshore.wire.records import Record, decode_batch, encode_batch
 
 STAMP = Stamp(producer_id=9, producer_epoch=2, anchor_offset=0, anchor_sequence=0)
-LIMITS = LaneLimits(merge_below_bytes=200, merged_bytes_max=600)
+LIMITS = LaneLimits(merge_below_bytes=200, merged_bytes_max=600, join_below_bytes=500)
 
 
 def records(base: int, count: int, chance: random.Random) -> list[Record]:
@@ -56,9 +57,9 @@ def source(
     return data, seen
 
 
-def fed(data: bytes, position: int = 0, write_from: int = -1, stamp: Stamp = STAMP) -> Cut:
+def fed(data: bytes, position: int = 0, write_from: int = -1, stamp: Stamp = STAMP, *, joins: bool = False) -> Cut:
     at = position if write_from < 0 else write_from
-    return cut(split_batches(memoryview(data)), position, at, stamp, LIMITS)
+    return cut(memoryview(data), position, at, stamp, LIMITS, Joining(LIMITS) if joins else None)
 
 
 def read_back(found: Cut, stamp: Stamp = STAMP) -> list[Record]:
@@ -81,15 +82,18 @@ def read_back(found: Cut, stamp: Stamp = STAMP) -> list[Record]:
 
 @pytest.mark.parametrize("base", [0, 5, 2**31 - 9, 2**40])
 @pytest.mark.parametrize("append_time", [False, True])
-def test_parcels_hold_the_same_records_at_the_same_offsets(base: int, append_time: bool) -> None:
+@pytest.mark.parametrize("joins", [False, True])
+def test_parcels_hold_the_same_records_at_the_same_offsets(base: int, append_time: bool, joins: bool) -> None:
     stamp = STAMP._replace(anchor_offset=base, anchor_sequence=3)
     for seed in range(40):
         data, seen = source(base, random.Random(seed), append_time=append_time)
-        found = fed(data, base, stamp=stamp)
+        found = fed(data, base, stamp=stamp, joins=joins)
         assert found.halt is None, f"seed {seed}"
         assert read_back(found, stamp) == seen, f"seed {seed}"
         assert found.end == seen[-1].offset + 1
         assert found.leader_epoch == 4
+        assert sum(entry.size for entry in found.carried) == len(data)
+        assert [entry[4] for carried in found.carried for entry in carried.producers][-1] < found.end
         assert [parcel.base for parcel in found.parcels] == [base, *(parcel.end for parcel in found.parcels[:-1])]
 
 

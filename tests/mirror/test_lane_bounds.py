@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from twinshore.fleet import NamedPartition
+from twinshore.mirror.joining import Hold
 from twinshore.mirror.lane import ABSENCES_MAX, Lane
 from twinshore.mirror.orders import Handover, LaneLimits, TrackOrder
-from twinshore.mirror.track import Hold, Phase, Route
+from twinshore.mirror.track import Phase, Route
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition
 from twinshore.wire.records import Record, encode_batch
 

@@ -8,6 +8,7 @@ import pytest
 
 from twinshore.mirror.cutting import Stamp
 from twinshore.mirror.observe import Go, Observation, Stop, Tail, Wait, judge
+from twinshore.mirror.passage.marking import marker_id
 
 STAMP = Stamp(producer_id=9, producer_epoch=0, anchor_offset=100, anchor_sequence=0)
 TAIL = Tail(base_offset=195, last_offset=199, producer_id=9, base_sequence=95)
@@ -24,11 +25,11 @@ EMPTY = Observation(0, 0, 0, None, None, 0, 0)
 
 
 def test_a_sound_twin_goes_on_where_it_ends() -> None:
-    assert judge(SOUND, STAMP) == Go(200, 1_000)
+    assert judge(SOUND, STAMP) == Go(200, 1_000, 100)
 
 
 def test_a_broker_that_has_forgotten_us_is_told_apart() -> None:
-    assert judge(replace(SOUND, producer=None), STAMP) == Go(200, -1)
+    assert judge(replace(SOUND, producer=None), STAMP) == Go(200, -1, 100)
 
 
 def test_an_empty_twin_is_begun() -> None:
@@ -37,8 +38,8 @@ def test_an_empty_twin_is_begun() -> None:
 
 def test_a_twin_cut_to_its_end_is_gone_on_with() -> None:
     seen = replace(SOUND, log_start=200, tail=None)
-    assert judge(seen, STAMP) == Go(200, 1_000)
-    assert judge(replace(seen, producer=(3, 1_000)), STAMP) == Go(200, -1)
+    assert judge(seen, STAMP) == Go(200, 1_000, 100)
+    assert judge(replace(seen, producer=(3, 1_000)), STAMP) == Go(200, 1_000, 4), "96 of its offsets were markers"
 
 
 @pytest.mark.parametrize(
@@ -63,10 +64,10 @@ def test_readings_that_do_not_fit_are_waited_out(changed: dict[str, object]) -> 
     [
         ({"source_end": 150}, "truncation", 150, 200),
         ({"source_end": 0}, "truncation", 0, 200),
-        ({"source_start": 210}, "retention gap", 200, 210),
         ({"tail": replace(TAIL, producer_id=8)}, "foreign write", 195, 200),
         ({"tail": replace(TAIL, producer_id=-1, base_sequence=-1)}, "foreign write", 195, 200),
-        ({"tail": replace(TAIL, base_sequence=94)}, "position disagreement", 195, 200),
+        ({"tail": replace(TAIL, base_sequence=96)}, "position disagreement", 195, 200),
+        ({"log_start": 200, "tail": None, "producer": (100, 1_000)}, "position disagreement", 200, 200),
         ({"tail": replace(TAIL, base_sequence=96), "producer": None}, "position disagreement", 195, 200),
     ],
     ids=str,
@@ -83,11 +84,34 @@ def test_sequences_follow_the_offsets_round_the_corner(end: int) -> None:
     stamp = Stamp(9, 0, 0, 0)
     tail = Tail(end - 5, end - 1, 9, (end - 5) % 2**31)
     seen = Observation(0, end, end, tail, ((end - 1) % 2**31, 77), 0, end)
-    assert judge(seen, stamp) == Go(end, 77)
-    moved = replace(seen, tail=replace(tail, base_sequence=1))
-    assert isinstance(judge(moved, stamp), Stop)
+    assert judge(seen, stamp) == Go(end, 77, end % 2**31)
+    moved = replace(seen, tail=replace(tail, base_sequence=(end + 1) % 2**31))
+    assert not isinstance(judge(moved, stamp), Go)
 
 
 def test_a_source_that_ends_where_the_twin_does_is_no_truncation() -> None:
-    assert judge(replace(SOUND, source_end=200), STAMP) == Go(200, 1_000)
-    assert judge(replace(SOUND, source_start=200), STAMP) == Go(200, 1_000)
+    assert judge(replace(SOUND, source_end=200), STAMP) == Go(200, 1_000, 100)
+    assert judge(replace(SOUND, source_start=200), STAMP) == Go(200, 1_000, 100)
+
+
+def test_offsets_that_the_source_has_forgotten_are_a_gap() -> None:
+    assert judge(replace(SOUND, source_start=210), STAMP) == Go(200, 1_000, 100, gap_to=210)
+
+
+def test_markers_take_offsets_that_no_sequence_counts() -> None:
+    after = replace(SOUND, tail=Tail(199, 199, marker_id(9), -1), producer=(59, 1_000))
+    assert judge(after, STAMP) == Go(200, 1_000, 60)
+    data = replace(SOUND, tail=replace(TAIL, base_sequence=55), producer=(59, 1_000))
+    assert judge(data, STAMP) == Go(200, 1_000, 60)
+    assert judge(replace(data, producer=None), STAMP) == Go(200, -1, 60), "the log itself remembers"
+
+
+def test_a_forgotten_writer_behind_markers_may_take_any_sequence_so_all_take_the_same() -> None:
+    after = replace(SOUND, tail=Tail(199, 199, marker_id(9), -1), producer=None)
+    assert judge(after, STAMP) == Go(200, -1, 100)
+
+
+def test_markers_of_another_link_are_foreign() -> None:
+    verdict = judge(replace(SOUND, tail=Tail(199, 199, marker_id(8), -1)), STAMP)
+    assert isinstance(verdict, Stop)
+    assert verdict.kind == "foreign write"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 from collections import deque
 
-from twinshore.mirror.cutting import Parcel, Stamp
-from twinshore.mirror.lane import producers_of
+from twinshore.mirror.cutting import Parcel, Stamp, producer_of
+from twinshore.mirror.joining import Hold
+from twinshore.mirror.lane import latest_of
 from twinshore.mirror.orders import Carried, TrackOrder
-from twinshore.mirror.track import Hold, Noted, Phase, Producers, Track
+from twinshore.mirror.track import Noted, Phase, Producers, Track
 from twinshore.wire.batch import split_batches
 from twinshore.wire.records import Record, encode_batch
 
@@ -165,7 +166,8 @@ def test_the_last_five_batches_of_each_producer_are_known() -> None:
             if producer >= 0:
                 wrote.append((producer, 1, first, (first + count - 1) % 2**31, offset, 9))
             offset += count
-        found = producers_of([header for _, header in split_batches(memoryview(data))])
+        headers = [header for _, header in split_batches(memoryview(data))]
+        found = latest_of([producer_of(header) for header in headers if header.producer_id >= 0])
         for producer in (3, 4, 5):
             ours = [batch for batch in wrote if batch[0] == producer]
             assert [batch for batch in found if batch[0] == producer] == ours[-5:]

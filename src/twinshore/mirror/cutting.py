@@ -1,4 +1,4 @@
-"""Fetched batches become parcels: restamped for the target, small neighbours merged, everything else refused by name.
+"""Fetched batches become parcels: restamped for the target, neighbours joined, everything else refused by name.
 
 Pure, and the pump's hottest loop: the ordinary batch costs one header check, two CRCs and one packed header.
 """
@@ -8,17 +8,21 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from twinshore.fleet import WireError
+from twinshore.mirror.joining import Hold, Joining
 from twinshore.mirror.orders import LaneLimits
 from twinshore.wire.batch import (
     CONTROL,
     HEADER_BYTES,
+    PREFIX_BYTES,
     SEQUENCE_SPAN,
     TIMESTAMP_APPEND,
     TRANSACTIONAL,
     BatchHeader,
     check_crc,
+    next_batch,
     restamp_checked,
 )
+from twinshore.wire.join import Producer
 from twinshore.wire.merge import can_merge, merge_small, restamp_merged
 from twinshore.wire.primitives import Buffer
 from twinshore.wire.slice import reencode_append_time, slice_batch
@@ -45,7 +49,7 @@ class Stamp(NamedTuple):
 
 
 class Parcel(NamedTuple):
-    """One batch ready to send: offsets [base, end) of the twin."""
+    """One batch ready to send: offsets [base, end) of the twin. `room` is where a joined body lies."""
 
     head: bytes
     body: Buffer
@@ -53,6 +57,16 @@ class Parcel(NamedTuple):
     end: int
     size: int
     max_timestamp: int
+    room: Hold | None = None
+
+
+class Carriage(NamedTuple):
+    """Source batches from offset `base` on: what the receipts will say of them."""
+
+    base: int
+    size: int
+    batches: int
+    producers: list[Producer]
 
 
 class Cut(NamedTuple):
@@ -63,48 +77,119 @@ class Cut(NamedTuple):
     noted_to: int
     leader_epoch: int
     halt: Halt | None
+    carried: list[Carriage]
 
 
-def cut(batches: list[Batch], position: int, write_from: int, stamp: Stamp, limits: LaneLimits) -> Cut:
+def cut(
+    records: memoryview,
+    position: int,
+    write_from: int,
+    stamp: Stamp,
+    limits: LaneLimits,
+    joining: Joining | None = None,
+) -> Cut:
     """Parcels for the batches from `position` on. A halt ends the list; what came before it still crosses."""
-    parcels: list[Parcel] = []
-    small: list[Batch] = []
-    producer_id, producer_epoch, anchor_offset, anchor_sequence = stamp
-    shift = anchor_sequence - anchor_offset
-    merge_below = limits.merge_below_bytes
-    noted_to, leader_epoch = position, -1
+    cutter = _Cutter(records, position, write_from, stamp, limits, joining)
     halt: Halt | None = None
     try:
-        for view, header in batches:
-            base, length, epoch, _, _, attributes, last_delta, _, max_timestamp, _, _, _, count = header
-            end = base + last_delta + 1
-            if end <= position:
-                continue
-            if base != position or attributes & ODD or count != last_delta + 1 or position < write_from:
-                _flush(small, parcels, stamp, limits)
-                parcel = _unusual(view, header, position, write_from, stamp)
-                if parcel is None:
-                    noted_to = end
-                else:
-                    parcels.append(parcel)
-            elif length < merge_below:
-                small.append((view, header))
-            else:
-                if small:
-                    _flush(small, parcels, stamp, limits)
-                sequence = (base + shift) % SEQUENCE_SPAN
-                head = restamp_checked(view, header, producer_id, producer_epoch, sequence)
-                parcels.append(Parcel(head, view[HEADER_BYTES:], base, end, length + 12, max_timestamp))
-            position, leader_epoch = end, epoch
-        if small:
-            _flush(small, parcels, stamp, limits)
+        cutter.run()
     except WireError as error:
-        halt = Halt("corrupt batch", position, position + 1, str(error))
+        halt = Halt("corrupt batch", cutter.position, cutter.position + 1, str(error))
     except Halt as reason:
         halt = reason
+    parcels, end = cutter.parcels, cutter.position
     if halt:
-        position = parcels[-1].end if parcels else noted_to
-    return Cut(parcels, position, noted_to, leader_epoch, halt)
+        end = parcels[-1].end if parcels else cutter.noted_to
+    return Cut(parcels, end, cutter.noted_to, cutter.leader_epoch, halt, cutter.carried)
+
+
+class _Cutter:
+    """One pass over a fetch's bytes."""
+
+    def __init__(
+        self,
+        records: memoryview,
+        position: int,
+        write_from: int,
+        stamp: Stamp,
+        limits: LaneLimits,
+        joining: Joining | None,
+    ) -> None:
+        self.records, self.position, self.write_from = records, position, write_from
+        self.stamp, self.limits, self.joining = stamp, limits, joining
+        self.parcels: list[Parcel] = []
+        self.carried: list[Carriage] = []
+        self.noted_to, self.leader_epoch = position, -1
+        self._small: list[Batch] = []
+        self._next_offset = self._joined_to = 0
+        self._join_below = joining.below_bytes if joining else 0
+        self._shift = stamp.anchor_sequence - stamp.anchor_offset
+
+    def run(self) -> None:
+        place = 0
+        while True:
+            try:
+                found = next_batch(self.records, place, self._next_offset)
+            except WireError:
+                self._flush()
+                raise
+            if found is None:
+                break
+            view, header = found
+            self._next_offset = header[0] + header[6] + 1
+            place = self._take(place, view, header)
+        self._flush()
+
+    def _take(self, place: int, view: memoryview, header: BatchHeader) -> int:
+        """Deals with one batch, or with a run of them; returns where the next one begins."""
+        base, length, epoch, _, _, attributes, last_delta, _, max_timestamp, producer_id, _, _, count = header
+        position, end, after = self.position, base + last_delta + 1, place + PREFIX_BYTES + length
+        if end <= position:
+            return after
+        if base != position or attributes & ODD or count != last_delta + 1 or position < self.write_from:
+            self._flush()
+            parcel = _unusual(view, header, position, self.write_from, self.stamp)
+            if parcel is None:
+                self.noted_to = end
+            else:
+                self.parcels.append(parcel)
+        elif not attributes and length < self._join_below and after < len(self.records) and self._join(place, header):
+            return self._joined_to
+        elif length < self.limits.merge_below_bytes:
+            self._small.append((view, header))
+        else:
+            self._flush()
+            sequence = (base + self._shift) % SEQUENCE_SPAN
+            head = restamp_checked(view, header, self.stamp.producer_id, self.stamp.producer_epoch, sequence)
+            self.parcels.append(Parcel(head, view[HEADER_BYTES:], base, end, length + PREFIX_BYTES, max_timestamp))
+        self.carried.append(Carriage(base, length + PREFIX_BYTES, 1, [producer_of(header)] if producer_id >= 0 else []))
+        self.position, self.leader_epoch = end, epoch
+        return after
+
+    def _join(self, place: int, first: BatchHeader) -> bool:
+        """Whether the batch and those that follow it were joined; `_joined_to` is then where they end."""
+        found = self.joining.join(self.records, place, first) if self.joining else None
+        if found is None:
+            return False
+        (body, header, self._joined_to, batches, producers), room = found
+        self._flush()
+        sequence = (header[0] + self._shift) % SEQUENCE_SPAN
+        head = restamp_merged(body, header, self.stamp.producer_id, self.stamp.producer_epoch, sequence)
+        self.parcels.append(_parcel(head, body, header)._replace(room=room))
+        self.carried.append(Carriage(header[0], self._joined_to - place, batches, producers))
+        self._next_offset = self.position = header[0] + header[12]
+        self.leader_epoch = header[2]
+        return True
+
+    def _flush(self) -> None:
+        if self._small:
+            _flush(self._small, self.parcels, self.stamp, self.limits)
+
+
+def producer_of(header: BatchHeader) -> Producer:
+    """What a retry of this batch after a switch would be known by."""
+    last = (header[11] + header[6]) % SEQUENCE_SPAN
+    return header[9], header[10], header[11], last, header[0], header[8]
 
 
 def _flush(small: list[Batch], parcels: list[Parcel], stamp: Stamp, limits: LaneLimits) -> None:

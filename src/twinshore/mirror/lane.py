@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from typing import NamedTuple
 
-from twinshore.fleet import NamedPartition, WireError
+from twinshore.fleet import NamedPartition
 from twinshore.mirror import answers
 from twinshore.mirror.cutting import Cut, Halt, Parcel, Stamp, cut
 from twinshore.mirror.fetch_book import FetchBook, FetchOrder, Line
+from twinshore.mirror.joining import Hold, Joining
 from twinshore.mirror.observe import Go, Observation, Stop, Wait, judge
 from twinshore.mirror.orders import Carried, Handover, LaneLimits, Stoppage, TrackOrder
-from twinshore.mirror.track import UNKNOWN, Hold, Noted, Phase, Producers, Route, Track
-from twinshore.wire.batch import SEQUENCE_SPAN, BatchHeader, split_batches
+from twinshore.mirror.track import UNKNOWN, Noted, Phase, Producers, Route, Track
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition
 from twinshore.wire.produce import ProducedPartition
 
@@ -46,6 +46,7 @@ class Lane:
         self._armed_ms = state_expiry_ms - min(3_600_000, state_expiry_ms // 4)
         self.tracks: dict[NamedPartition, Track] = {}
         self._fetches = FetchBook(self.limits.streams_per_leader)
+        self._joining = Joining(self.limits)
         self._ready: dict[int, dict[Track, None]] = {}
         self.incidents: list[Stoppage] = []
         self.stale_routes = True
@@ -171,7 +172,7 @@ class Lane:
 
     def fetch_order(self, line: Line) -> FetchOrder | None:
         """The next fetch for a source connection; None while it has nothing to ask."""
-        if self.finishing:
+        if self.finishing or self._joining.full():
             return None
         return self._fetches.order(line)
 
@@ -196,36 +197,30 @@ class Lane:
         track.source_end, track.source_start = part.high_watermark, part.log_start
         if not len(part.records):
             return
-        try:
-            batches = split_batches(part.records)
-        except WireError as error:
-            self._halt(track, Halt("corrupt batch", track.fetched, track.fetched + 1, str(error)))
-            return
-        if not batches:
+        done = cut(part.records, track.fetched, track.write_from, track.stamp, self.limits, self._joining)
+        if not done.carried and not done.halt:
             track.partition_bytes_max = answers.bytes_needed(part.records, track.partition_bytes_max)
             self._wake(track)
             return
-        done = cut(batches, track.fetched, track.write_from, track.stamp, self.limits)
-        self._queue(track, batches, done, hold, now_ms)
+        self._queue(track, done, hold, now_ms)
         if done.halt:
             self._halt(track, done.halt)
 
-    def _queue(
-        self, track: Track, batches: list[tuple[memoryview, BatchHeader]], done: Cut, hold: Hold, now_ms: int
-    ) -> None:
+    def _queue(self, track: Track, done: Cut, hold: Hold, now_ms: int) -> None:
         if done.noted_to > track.fetched:
             track.sent = track.acked = max(track.acked, done.noted_to)
         for parcel in done.parcels:
-            borrowed = isinstance(parcel.body, memoryview)
-            track.waiting.append((parcel, hold if borrowed else None))
-            track.waiting_bytes += parcel.size
-            if borrowed:
+            holder = parcel.room
+            if holder is None and isinstance(parcel.body, memoryview):
+                holder = hold
                 hold.uses += 1
+            track.waiting.append((parcel, holder))
+            track.waiting_bytes += parcel.size
         if done.end > track.fetched:
-            taken = [batch[1] for batch in batches if track.fetched <= batch[1][0] < done.end]
-            size = sum(header[1] + 12 for header in taken)
-            producers = producers_of(taken)
-            track.noted.append(Noted(track.fetched, done.end, size, len(taken), now_ms, producers))
+            taken = [entry for entry in done.carried if entry.base < done.end]
+            size, batches = sum(entry.size for entry in taken), sum(entry.batches for entry in taken)
+            producers = latest_of([seen for entry in taken for seen in entry.producers])
+            track.noted.append(Noted(track.fetched, done.end, size, batches, now_ms, producers))
         track.fetched, track.leader_epoch, track.last_ms = done.end, done.leader_epoch, now_ms
         self._wake(track)
 
@@ -381,22 +376,14 @@ class Lane:
             self._ready.setdefault(track.route.target, {})[track] = None
 
 
-def producers_of(headers: list[BatchHeader]) -> Producers:
+def latest_of(seen: Producers) -> Producers:
     """The last five batches of each idempotent producer: what a retry after a switch is known by."""
-    wanted = len({header[9] for header in headers} - {-1})
-    found: Producers = []
-    seen: dict[int, int] = {}
-    full = 0
-    for header in reversed(headers):
-        if full == wanted:
-            break
-        producer_id = header[9]
-        times = seen.get(producer_id, 0)
-        if producer_id < 0 or times == PRODUCERS_KEPT:
-            continue
-        seen[producer_id] = times + 1
-        full += times + 1 == PRODUCERS_KEPT
-        last = (header[11] + header[6]) % SEQUENCE_SPAN
-        found.append((producer_id, header[10], header[11], last, header[0], header[8]))
-    found.reverse()
-    return found
+    kept: Producers = []
+    times: dict[int, int] = {}
+    for entry in reversed(seen):
+        known = times.get(entry[0], 0)
+        if known < PRODUCERS_KEPT:
+            times[entry[0]] = known + 1
+            kept.append(entry)
+    kept.reverse()
+    return kept

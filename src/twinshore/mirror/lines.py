@@ -13,9 +13,9 @@ from twinshore.fleet import KafkaError
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.transport import WOULD_BLOCK
 from twinshore.mirror.fetch_book import FetchOrder, Line
+from twinshore.mirror.joining import Hold
 from twinshore.mirror.lane import Sent
 from twinshore.mirror.orders import LaneLimits
-from twinshore.mirror.track import Hold
 from twinshore.wire.fetch import FetchAnswer, encode_fetch, parse_fetch
 from twinshore.wire.frames import frame, read_response_header
 from twinshore.wire.primitives import Buffer
@@ -210,7 +210,7 @@ class TargetLine:
             topic = order.twin or order.topic
             entry = topics.get(topic)
             if entry is None:
-                entry = topics[order.topic] = (order.topic, track.target_id, [])
+                entry = topics[topic] = (topic, track.target_id, [])
             entry[2].append((order.partition, parcel.head, parcel.body))
         timeout_s = self.limits.produce_timeout_s
         body = encode_produce(self.version, list(topics.values()), timeout_ms=int(timeout_s * 1000))

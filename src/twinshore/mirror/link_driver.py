@@ -298,5 +298,6 @@ def limits_of(settings: MirrorSettings) -> LaneLimits:
         inflight_max=settings.inflight_max,
         merge_below_bytes=settings.merge_below_bytes,
         merged_bytes_max=settings.merge_target_kb << 10,
+        join_below_bytes=settings.join_below_kb << 10,
         produce_timeout_s=settings.produce_timeout_s,
     )

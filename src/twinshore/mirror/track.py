@@ -14,9 +14,11 @@ from typing import NamedTuple
 
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.cutting import Halt, Parcel, Stamp
+from twinshore.mirror.joining import Hold
 from twinshore.mirror.orders import Carried, Handover, TrackOrder
+from twinshore.wire.join import Producer
 
-Producers = list[tuple[int, int, int, int, int, int]]
+Producers = list[Producer]
 UNKNOWN = -1.0
 
 
@@ -202,11 +204,3 @@ class Track:
             return None
         order, calm = self.order, not self.strays_until_s
         return Handover(order.topic, order.partition, self.acked, self.leader_epoch, self.armed_until_ms, calm)
-
-
-@dataclass(slots=True, eq=False)
-class Hold:
-    """A receive buffer and how many parcels still point into it; free at zero."""
-
-    buffer: bytearray
-    uses: int = 0

@@ -53,25 +53,30 @@ class BatchHeader(NamedTuple):
         return self.base_offset + self.last_offset_delta
 
 
+def next_batch(view: memoryview, position: int, next_offset: int) -> tuple[memoryview, BatchHeader] | None:
+    """The batch at `position`, at `next_offset` or later; None when it is incomplete: fetches end so."""
+    size = len(view)
+    if position + HEADER_BYTES > size:
+        if position + 17 <= size and view[position + 16] != 2:
+            raise _old_format(view[position + 16], int.from_bytes(view[position : position + 8], "big"), position)
+        return None
+    header = tuple.__new__(BatchHeader, HEADER.unpack_from(view, position))
+    base_offset, length, _, magic, _, _, last_delta, _, _, _, _, _, count = header
+    if magic != 2 or length < BODY_IN_LENGTH or base_offset < next_offset or not 0 <= count <= last_delta + 1 > 0:
+        raise _malformed(header, next_offset, position)
+    end = position + PREFIX_BYTES + length
+    return None if end > size else (view[position:end], header)
+
+
 def split_batches(view: memoryview) -> list[tuple[memoryview, BatchHeader]]:
-    """The complete batches in `view`, in order. An incomplete last one is left out: fetches end so."""
+    """The complete batches in `view`, in order. An incomplete last one is left out."""
     found: list[tuple[memoryview, BatchHeader]] = []
-    append, unpack, new = found.append, HEADER.unpack_from, tuple.__new__
-    position, size = 0, len(view)
-    next_offset = 0
-    while position + HEADER_BYTES <= size:
-        header = new(BatchHeader, unpack(view, position))
-        base_offset, length, _, magic, _, _, last_delta, _, _, _, _, _, count = header
-        if magic != 2 or length < BODY_IN_LENGTH or base_offset < next_offset or not 0 <= count <= last_delta + 1 > 0:
-            raise _malformed(header, next_offset, position)
-        end = position + PREFIX_BYTES + length
-        if end > size:
-            return found
-        append((view[position:end], header))
-        next_offset = base_offset + last_delta + 1
-        position = end
-    if position + 17 <= size and view[position + 16] != 2:
-        raise _old_format(view[position + 16], int.from_bytes(view[position : position + 8], "big"), position)
+    position = next_offset = 0
+    while (batch := next_batch(view, position, next_offset)) is not None:
+        found.append(batch)
+        header = batch[1]
+        position += PREFIX_BYTES + header[1]
+        next_offset = header[0] + header[6] + 1
     return found
 
 

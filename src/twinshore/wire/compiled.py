@@ -1,0 +1,290 @@
+"""The inner loop of joining, compiled to machine code by numba; without numba this module cannot be imported.
+
+Plain Python spends about a microsecond on each record that it moves from one batch into another; this spends about as
+long as the copy takes. `join` is its only caller and says what it means.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import numpy as np
+from llvmlite import binding, ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+RECORD_GROWTH: Final = 24  # bytes by which a record can grow: 4 of length, 9 of time stamp, 4 of offset, and room
+SEEN_FIELDS: Final = 6
+SEEN_EACH: Final = 5
+SEEN_MAX: Final = 64 * SEEN_EACH
+ROW_FIELDS: Final = 8
+_BIG: Final = 1 << 61
+_INT64_MIN: Final = -(1 << 63)
+_HEADER: Final = 61
+_SOURCE = types.Array(types.uint8, 1, "C", readonly=True)
+_ROOM = types.uint8[::1]
+
+
+def _compiled(signature: Any) -> Callable[[_Function], _Function]:
+    """Compiled when the module is loaded, and kept on disk for the next process."""
+
+    def compiled(function: _Function) -> _Function:
+        try:
+            made: _Function = njit(signature, cache=True, nogil=True, boundscheck=False)(function)
+        except RuntimeError:  # shipped in an archive, on a machine where nothing may be written: compiled each time
+            made = njit(signature, nogil=True, boundscheck=False)(function)
+        return made
+
+    return compiled
+
+
+def _inlined(function: _Function) -> _Function:
+    inlined: _Function = njit(inline="always")(function)
+    return inlined
+
+
+def _crc_instruction() -> tuple[str, int] | None:
+    """The processor's own step of CRC-32C over eight bytes, and the width of its register."""
+    features = binding.get_host_cpu_features()
+    if platform.machine() in {"x86_64", "AMD64"} and features.get("sse4.2"):
+        return "llvm.x86.sse42.crc32.64.64", 64
+    if platform.machine() in {"aarch64", "arm64"} and features.get("crc"):
+        return "llvm.aarch64.crc32cx", 32
+    return None
+
+
+_INSTRUCTION = _crc_instruction()
+
+
+@intrinsic
+def _load(typing: Any, array: Any, place: Any) -> Any:
+    """Eight bytes at `place`, the first one lowest."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        word = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(64).as_pointer())
+        return builder.load(word, align=1)
+
+    return types.uint64(array, types.int64), build
+
+
+@intrinsic
+def _swapped(typing: Any, word: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bswap(arguments[0])
+
+    return types.uint64(types.uint64), build
+
+
+@intrinsic
+def _copy(typing: Any, room: Any, room_place: Any, source: Any, place: Any, size: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        into = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        data = context.make_array(signature.args[2])(context, builder, arguments[2]).data
+        into, data = builder.gep(into, [arguments[1]]), builder.gep(data, [arguments[3]])
+        cgutils.raw_memcpy(builder, into, data, arguments[4], 1)
+        return context.get_dummy_value()
+
+    return types.void(room, types.int64, source, types.int64, types.int64), build
+
+
+@intrinsic
+def _step_by_hardware(typing: Any, crc: Any, word: Any) -> Any:
+    name, width = _INSTRUCTION or ("", 64)
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        register = ir.IntType(width)
+        kind = ir.FunctionType(register, [register, ir.IntType(64)])
+        step = cgutils.get_or_insert_function(builder.module, kind, name)
+        crc = arguments[0] if width == 64 else builder.trunc(arguments[0], register)
+        after = builder.call(step, [crc, arguments[1]])
+        return after if width == 64 else builder.zext(after, ir.IntType(64))
+
+    return types.uint64(types.uint64, types.uint64), build
+
+
+def _byte_table() -> np.ndarray[Any, Any]:
+    table = np.arange(256, dtype=np.uint64)
+    for _ in range(8):
+        table = np.where(table & 1, (table >> 1) ^ 0x82F63B78, table >> 1)
+    return table
+
+
+_BYTES = _byte_table()
+
+
+@_inlined
+def _step_by_table(crc: Any, word: Any) -> Any:
+    for _ in range(8):
+        crc = (crc >> np.uint64(8)) ^ _BYTES[(crc ^ word) & np.uint64(255)]
+        word >>= np.uint64(8)
+    return crc
+
+
+_step = _step_by_hardware if _INSTRUCTION else _step_by_table
+
+
+@_inlined
+def _crc(source: Any, place: Any, end: Any) -> Any:
+    crc = np.uint64(0xFFFFFFFF)
+    while place + 8 <= end:
+        crc = _step(crc, _load(source, place))
+        place += 8
+    while place < end:
+        crc = (crc >> np.uint64(8)) ^ _BYTES[(crc ^ np.uint64(source[place])) & np.uint64(255)]
+        place += 1
+    return np.int64(crc ^ np.uint64(0xFFFFFFFF))
+
+
+@_inlined
+def _big(source: Any, place: Any, size: Any) -> Any:
+    """A signed number of `size` bytes, the first one highest; eight bytes must be readable from `place`."""
+    return np.int64(_swapped(_load(source, place))) >> np.int64(64 - 8 * size)
+
+
+@_inlined
+def _put_varint(room: Any, place: Any, value: Any) -> Any:
+    left = (np.uint64(value) << np.uint64(1)) ^ np.uint64(value >> np.int64(63))
+    while left > np.uint64(127):
+        room[place] = np.uint8((left & np.uint64(127)) | np.uint64(128))
+        place += 1
+        left >>= np.uint64(7)
+    room[place] = np.uint8(left)
+    return place + 1
+
+
+@_inlined
+def _varint_size(value: Any) -> Any:
+    left = (np.uint64(value) << np.uint64(1)) ^ np.uint64(value >> np.int64(63))
+    size = 1
+    while left > np.uint64(127):
+        left >>= np.uint64(7)
+        size += 1
+    return size
+
+
+@_compiled(types.UniTuple(types.int64, 2)(_SOURCE, types.int64, types.int64))
+def _varint(source: Any, place: Any, end: Any) -> Any:
+    """The number at `place` and where it ends; -1 when it ends nowhere."""
+    value, shift = np.uint64(0), np.uint64(0)
+    while place < end and shift < np.uint64(70):
+        byte = np.uint64(source[place])
+        place += 1
+        value |= (byte & np.uint64(127)) << shift
+        if byte < np.uint64(128):
+            return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), place
+        shift += np.uint64(7)
+    return 0, -1
+
+
+@_compiled(types.UniTuple(types.int64, 2)(_SOURCE, _ROOM, *[types.int64] * 7))
+def _move_records(
+    source: Any, room: Any, place: Any, end: Any, to: Any, count: Any, time_shift: Any, offset_shift: Any, latest: Any
+) -> Any:
+    """Moves `count` records; returns where they end in the room, -1 if malformed, and the latest time delta."""
+    for index in range(count):
+        length, at = _varint(source, place, end)
+        record_end = at + length
+        if at < 0 or length < 6 or record_end > end:
+            return -1, latest
+        late, after = _varint(source, at + 1, record_end)
+        if after < 0:
+            return -1, latest
+        number, rest = _varint(source, after, record_end)
+        if rest < 0 or number != index or late > _BIG or late < -_BIG:
+            return -1, latest
+        late += time_shift
+        number += offset_shift
+        size = record_end - rest
+        to = _put_varint(room, to, 1 + _varint_size(late) + _varint_size(number) + size)
+        room[to] = source[at]
+        to = _put_varint(room, to + 1, late)
+        to = _put_varint(room, to, number)
+        _copy(room, to, source, rest, size)
+        to += size
+        latest = max(latest, late)
+        place = record_end
+    return (to if place == end else -1), latest
+
+
+@_compiled(types.int64(types.int64[:, ::1], types.int64, _SOURCE, types.int64, types.int64, types.int64))
+def _note_producer(seen: Any, known: Any, source: Any, place: Any, base: Any, last_delta: Any) -> Any:
+    """Keeps the last batches of each producer, in the order of their offsets; -1 when there is no more room."""
+    producer = _big(source, place + 43, 8)
+    if producer < 0:
+        return known
+    times, first = 0, 0
+    for index in range(known):
+        if seen[index, 0] == producer:
+            if times == 0:
+                first = index
+            times += 1
+    if times == SEEN_EACH:
+        for index in range(first, known - 1):
+            seen[index] = seen[index + 1]
+        known -= 1
+    if known == SEEN_MAX:
+        return -1
+    sequence = _big(source, place + 53, 4)
+    seen[known, 0] = producer
+    seen[known, 1] = _big(source, place + 51, 2)
+    seen[known, 2] = sequence
+    seen[known, 3] = (sequence + last_delta) % (1 << 31)
+    seen[known, 4] = base
+    seen[known, 5] = _big(source, place + 35, 8)
+    return known + 1
+
+
+@_compiled(types.void(_SOURCE, _ROOM, *[types.int64] * 5, types.int64[::1], types.int64[:, ::1]))
+def join_batches(
+    source: Any, room: Any, place: Any, offset: Any, to: Any, below: Any, most: Any, row: Any, seen: Any
+) -> None:
+    """Fills `row`: where the joined batches end in the source and their records in the room, how many batches, the next
+    offset, the first time stamp, the latest, the last leader epoch, how many rows of `seen`."""
+    start, first_offset = to, offset
+    batches, known = 0, 0
+    base_time, latest, epoch = np.int64(0), np.int64(_INT64_MIN), np.int64(-1)
+    while place + _HEADER + 7 <= source.size:
+        length = _big(source, place + 8, 4)
+        end = place + 12 + length
+        last_delta, count = _big(source, place + 23, 4), np.int64(np.uint32(_big(source, place + 57, 4)))
+        body = length - 49
+        if (
+            _big(source, place, 8) != offset
+            or source[place + 16] != 2
+            or not 49 < length < below
+            or end > source.size
+            or _big(source, place + 21, 2) != 0
+            or count != last_delta + 1
+            or not 0 < count <= body
+            or (batches and to - start + body > most)
+            or to + body + count * RECORD_GROWTH > room.size
+        ):
+            break
+        time = _big(source, place + 27, 8)
+        if time > _BIG or time < -_BIG:
+            break
+        if _crc(source, place + 21, end) != _big(source, place + 17, 4) & 0xFFFFFFFF:
+            break
+        if batches == 0:
+            base_time = time
+        moved, late = _move_records(
+            source, room, place + _HEADER, end, to, count, time - base_time, offset - first_offset, latest
+        )
+        if moved < 0:
+            break
+        noted = _note_producer(seen, known, source, place, offset, last_delta)
+        if noted < 0:
+            break
+        known, to, latest = noted, moved, late
+        epoch = _big(source, place + 12, 4)
+        batches += 1
+        offset += count
+        place = end
+    row[0], row[1], row[2], row[3] = place, to, batches, offset
+    row[4], row[5], row[6], row[7] = base_time, latest, epoch, known

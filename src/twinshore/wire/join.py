@@ -1,0 +1,93 @@
+"""Whole neighbouring batches as one larger one: the target appends 256 KB at about the cost of 16 KB.
+
+Offsets, time stamps, keys, values and headers read as before; only deltas are written anew. Uncompressed plain batches
+alone are joined: the others would have to be compressed again. Where numba is not installed nothing is joined here.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from twinshore.wire.batch import BODY_IN_LENGTH, BatchHeader, seal
+
+Producer = tuple[int, int, int, int, int, int]
+
+
+class Joined(NamedTuple):
+    """`end` is where the joined batches end in the source's bytes; `producers` as (id, epoch, first and last sequence,
+    base offset, latest time) for the last five batches of each."""
+
+    body: memoryview
+    header: BatchHeader
+    end: int
+    batches: int
+    producers: list[Producer]
+
+
+@cache
+def _compiled() -> ModuleType | None:
+    """Loaded when a lane first needs it, since that takes half a second, and some more the first time on a machine."""
+    try:
+        from twinshore.wire import compiled
+    except ImportError:  # no wheel of numba for this platform: batches cross as they are
+        return None
+    return compiled
+
+
+def available() -> bool:
+    """Whether this machine can join."""
+    return _compiled() is not None
+
+
+def room_needed(size: int) -> int:
+    """How large a room must be so that everything in `size` bytes of batches can be joined within it."""
+    return size + size // 2 + 4096
+
+
+class Joiner:
+    """Its tables, used again and again: one for each thread that joins."""
+
+    def __init__(self, *, below_bytes: int, most_bytes: int) -> None:
+        self._below, self._most = below_bytes, most_bytes
+        self._join: Any = None
+        compiled = _compiled()
+        if compiled is not None:
+            self._join = compiled.join_batches
+            self._row = np.zeros(compiled.ROW_FIELDS, dtype=np.int64)
+            self._seen = np.zeros((compiled.SEEN_MAX, compiled.SEEN_FIELDS), dtype=np.int64)
+
+    def join(self, source: Any, place: int, first: BatchHeader, room: memoryview, to: int) -> Joined | None:
+        """Joins the batch `first`, at `place` of `source` (see `source_of`), with those that follow it and fit, into
+        `room` from `to` on. None when fewer than two can be joined: the room's bytes from `to` on are then undefined.
+
+        A batch whose CRC is wrong, or that is unusual in any way, ends the run before it.
+        """
+        if self._join is None:
+            return None
+        row, seen = self._row, self._seen
+        self._join(source, np.frombuffer(room, dtype=np.uint8), place, first[0], to, self._below, self._most, row, seen)
+        end, room_end, batches, next_offset, base_time, latest, epoch, known = row.tolist()
+        if batches < 2:
+            return None
+        body = room[to:room_end].toreadonly()
+        count = next_offset - first[0]
+        header = first._replace(
+            length=BODY_IN_LENGTH + len(body),
+            leader_epoch=epoch,
+            last_offset_delta=count - 1,
+            base_timestamp=base_time,
+            max_timestamp=base_time + latest,
+            base_sequence=-1,
+            count=count,
+        )
+        producers = [tuple(entry) for entry in seen[:known].tolist()] if known else []
+        return Joined(body, seal(header, body), end, batches, producers)
+
+
+def source_of(view: memoryview) -> Any:
+    """The bytes of a fetch in the shape that `Joiner.join` takes; no copy."""
+    return np.frombuffer(view.toreadonly(), dtype=np.uint8)
