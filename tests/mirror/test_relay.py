@@ -148,6 +148,17 @@ def test_a_holder_lost_without_a_word_is_waited_out_and_its_heir_looks_for_itsel
     assert (say.tide, say.what, say.handovers) == (1, "go", ())
 
 
+def test_a_frozen_holder_whose_connection_stays_open_is_waited_out_as_well() -> None:
+    relay = Relay(GRANT_S)
+    going(relay, 0)
+    assert relay.beat(0, 2.0, 100.0) == [Say(0, "grant", GRANT_S)]
+    assert [(say.tide, say.what) for say in relay.arrived(1, 3.0, 100.0)] == [(0, "finish")]
+    assert relay.tick(2.0 + GRANT_S, 100.0) == []
+    (say,) = relay.tick(2.0 + GRANT_S + SLACK_S, 100.0)
+    assert (say.tide, say.what, say.handovers) == (1, "go", ())
+    assert relay.beat(0, 9.0, 100.0) == [Say(0, "stop")]
+
+
 def test_nobody_is_granted_longer_than_the_link_is_ours() -> None:
     relay = Relay(GRANT_S)
     assert relay.arrived(0, 0.0, 0.0) == []

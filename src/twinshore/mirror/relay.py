@@ -69,6 +69,9 @@ class Relay:
         """What time alone brings about."""
         if self.heir is None:
             return []
+        if self.holder is not None and now_s >= self.granted_until_s:
+            # Frozen, or its machine is gone and no connection says so: it may write no more, so it is waited for no more.
+            self.holder, self.handovers, self.finishing = None, (), False
         if self.holder is not None:
             if self.finishing:
                 return []
@@ -84,4 +87,4 @@ class Relay:
 
     def due_s(self) -> float | None:
         """When `tick` has something to do at the latest."""
-        return self.granted_until_s if self.heir is not None and self.holder is None else None
+        return self.granted_until_s if self.heir is not None else None
