@@ -47,8 +47,10 @@ def run(settings: Path = SETTINGS, link: list[str] = LINKS, dry_run: bool = DRY_
 def plan(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: bool = JSON) -> None:
     """Prints every step that running the links would begin with, and does none of them."""
     from twinshore.mirror.preview import in_words, preview
+    from twinshore.mirror.topology.rules import check_links
 
     loaded = load(settings)
+    check_links(loaded.links)
     with _store_or_none_yet(loaded) as store:
         steps = [(one.name, step) for one in chosen(loaded, link) for step in preview(one, loaded, store)]
     if json_output:

@@ -194,14 +194,10 @@ def _refusal(source: SourceTopic, target: TargetTopic | None, known: KnownTwin |
         return Refuse(name, "foreign write", sentence, "delete or rename it on the target, or exclude the topic")
     counts = f"{target.partitions} partitions on the target, {source.partitions} on the source"
     if target.partitions > source.partitions:
-        sentence = (
-            f"topic {target.name} has {target.partitions} partitions on the target, {source.partitions} on the source"
-        )
+        sentence = f"topic {target.name} has {counts}"
         return Refuse(name, "partition removed", sentence, "delete the target's topic, or exclude it")
     if not known and target.partitions < source.partitions:
-        sentence = (
-            f"topic {target.name} has {target.partitions} partitions on the target, {source.partitions} on the source"
-        )
+        sentence = f"topic {target.name} has {counts}"
         hint = f"give it {source.partitions} partitions, or delete it on the target so that its twin can be made"
         return Refuse(name, "partition removed", sentence, hint)
     if not known and any(

@@ -17,6 +17,7 @@ from twinshore.mirror.link_driver import LinkDriver
 from twinshore.mirror.metrics import MetricsServer
 from twinshore.mirror.recorder import Recorder
 from twinshore.mirror.tides import Tides
+from twinshore.mirror.topology.rules import check_links
 from twinshore.store import open_store
 
 TURN_S = 0.1
@@ -29,6 +30,8 @@ class Mirror:
     def __init__(self, settings: Settings, links: list[Link], log: Callable[[str], None]) -> None:
         if not links:
             raise ConfigError("no link to run", hint='name one in the settings: [links."east->west"]')
+        # All links of the settings, though only some run here: another process may run the others.
+        check_links(settings.links)
         self._settings = settings
         self._links = links
         self._log = log

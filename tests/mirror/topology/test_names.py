@@ -1,0 +1,65 @@
+"""Sets of topic names against Python's own matching, on random names and on the examples that are found."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+
+from twinshore.mirror.topology.names import EVERYTHING, both, example, holds, without
+from twinshore.mirror.topology.patterns import StrangeError, names_of
+
+PATTERNS = [
+    "orders",
+    "orders.*",
+    r"east\..*",
+    "(?!__).*",
+    "a|b|ab",
+    "(a|b)*c",
+    "[a-c]{2,4}",
+    "[^a]b?",
+    r"\w+\.\d+",
+    "^abc$",
+    "(?i)AbC.*",
+    "a(?=b).*c",
+    "(ab(?!c)|a).*",
+    "(a|ab)(c|bcd)",
+    "((a*)b)*",
+    ".",
+    r"\D\.b",
+]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_a_set_holds_the_names_that_the_expression_matches_whole(pattern: str) -> None:
+    seed = 7
+    chance = random.Random(seed)
+    names = {"".join(chance.choice("abcABC.1_") for _ in range(chance.randrange(1, 6))) for _ in range(600)}
+    names |= {"orders", "orders-2", "east.orders", "__x", "abcd", "abc"}
+    term = names_of(pattern)
+    wrong = [name for name in sorted(names) if holds(term, name) != bool(re.fullmatch(pattern, name))]
+    assert wrong == [], f"seed {seed}"
+
+
+@pytest.mark.parametrize("one", PATTERNS)
+@pytest.mark.parametrize("other", PATTERNS)
+def test_an_example_of_two_sets_is_matched_by_both(one: str, other: str) -> None:
+    found = example(both(names_of(one), names_of(other)))
+    assert found is None or (re.fullmatch(one, found) and re.fullmatch(other, found))
+    short = [a + b for a in "abc." for b in ("", *"abc.1")]
+    if found is None:
+        assert not [name for name in short if re.fullmatch(one, name) and re.fullmatch(other, name)]
+
+
+def test_exclusions_are_part_of_a_set() -> None:
+    assert example(both(names_of("orders.*"), without(names_of("orders.+")))) == "orders"
+    assert example(both(names_of("orders"), without(names_of("ord.*")))) is None
+    assert example(both(EVERYTHING, without(names_of(".*")))) is None
+    assert example(names_of("[Z]{3}")) == "ZZZ"
+
+
+@pytest.mark.parametrize("pattern", [r"(a)\1", "(?<=a)b", "(a(?=b))*", r"\bab", "a{400}"])
+def test_what_no_set_of_names_can_say_is_said_to_be_strange(pattern: str) -> None:
+    with pytest.raises(StrangeError):
+        names_of(pattern)
