@@ -177,6 +177,39 @@ def test_a_pump_that_reads_nothing_does_not_hold_up_the_others(office: Office) -
     deaf.close()
 
 
+def topic_order(topic: str = "orders") -> TrackOrder:
+    return TrackOrder(topic, 0, "aa", "bb")
+
+
+def test_a_topic_that_is_withdrawn_is_let_go_of_before_it_may_come_again(office: Office) -> None:
+    office.desk.assign(KEY, [topic_order(), topic_order("bills")])
+    holder = going(office)
+    heir = office.pump(1)
+    heard(heir, "assign")
+    assert not office.desk.withdraw(LINK, "orders"), "the holder has it still"
+    assert not office.desk.move(LINK, NamedPartition("orders", 0), 1)
+    for line in (holder, heir):
+        assert heard(line, "release")["topic"] == "orders"
+    holder.say("released", topic="orders", partition=0, handovers=[], carried=[], incidents=[], speed={})
+    until(lambda: office.desk.withdraw(LINK, "orders"))
+    assert list(office.desk.placed(LINK)) == [NamedPartition("bills", 0)]
+    office.desk.assign(KEY, [topic_order()])
+    assert heard(holder, "assign")["tracks"][0]["topic"] == "orders"
+    assert office.desk.withdraw("north->west", "orders"), "another link's topic of that name is another topic"
+    assert NamedPartition("orders", 0) in office.desk.placed(LINK)
+
+
+def test_a_topic_is_withdrawn_though_its_pump_is_gone(office: Office) -> None:
+    office.desk.assign(KEY, [topic_order()])
+    assert office.desk.withdraw(LINK, "orders"), "nobody pumps the lane yet"
+    assert office.desk.placed(LINK) == {}
+    office.desk.assign(KEY, [topic_order()])
+    holder = going(office)
+    assert not office.desk.withdraw(LINK, "orders")
+    holder.close()
+    until(lambda: office.desk.withdraw(LINK, "orders"))
+
+
 def test_nobody_without_the_token_is_let_in(office: Office) -> None:
     stranger = office.pump(0, token="guess")
     deadline = time.monotonic() + 2.0

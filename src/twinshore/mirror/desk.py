@@ -48,6 +48,7 @@ class Post:
     told_to: dict[NamedPartition, int] = field(default_factory=dict)
     pumps: dict[int, socket.socket] = field(default_factory=dict)
     moving: dict[NamedPartition, int] = field(default_factory=dict)
+    leaving: set[NamedPartition] = field(default_factory=set)
     holder_since_s: float = 0.0
 
 
@@ -99,12 +100,26 @@ class Desk:
             for key, post in self._posts.items():
                 if key[0] == link and key[1] != lane and named in post.tracks:
                     holder = post.relay.holder
-                    if holder is None or post.relay.finishing or named in post.moving:
+                    if holder is None or post.relay.finishing or named in post.moving or named in post.leaving:
                         return False
                     post.moving[named] = lane
                     self._send(post, holder, {"what": "release", "topic": named.topic, "partition": named.partition})
                     return True
         return False
+
+    def withdraw(self, link: str, topic: str) -> bool:
+        """Takes a topic from the link's lanes; asked again until True, when no pump carries it any more."""
+        with self._lock:
+            for (name, _), post in self._posts.items():
+                ours = [named for named in post.tracks if named.topic == topic] if name == link else []
+                for named in ours:
+                    post.moving.pop(named, None)
+                    post.leaving.add(named)
+                    for tide in list(post.pumps):
+                        self._send(post, tide, {"what": "release", "topic": topic, "partition": named.partition})
+                if post.relay.holder is None:
+                    _let_go(post)
+            return not any(named.topic == topic for named in self.placed(link))
 
     def holding(self, key: LaneKey) -> tuple[int | None, float, bool]:
         """The tide that pumps the lane, for how long it has, and whether an heir stands by."""
@@ -190,6 +205,8 @@ class Desk:
             if post and post.pumps.get(tide) is pump:
                 del post.pumps[tide]
                 post.moving.clear()
+                if tide == post.relay.holder:
+                    _let_go(post)
                 self._say(post, post.relay.lost(tide, steady_s(), self._allowed_s(key[0])))
 
     def _hear(self, key: LaneKey, tide: int, message: dict[str, Any]) -> None:
@@ -215,6 +232,8 @@ class Desk:
                         self._account(key, post, message)
                     handovers = tuple(Handover(*raw) for raw in message["handovers"])
                     post.moving.clear()
+                    if tide == post.relay.holder:
+                        _let_go(post)
                     says = post.relay.done(tide, handovers, now_s, allowed_s)
                 case _:
                     says = []
@@ -223,6 +242,7 @@ class Desk:
     def _released(self, key: LaneKey, post: Post, message: dict[str, Any]) -> None:
         """The lane has let go: from now on the partition is the other lane's, which starts where this one stood."""
         named = NamedPartition(str(message["topic"]), int(message["partition"]))
+        post.leaving.discard(named)
         other = self._posts.get((key[0], post.moving.pop(named, -1)))
         order = post.tracks.pop(named, None)
         told_to = post.told_to.pop(named, 0)
@@ -268,6 +288,14 @@ class Desk:
                 for key, post in self._posts.items():
                     if post.relay.heir is not None:
                         self._say(post, post.relay.tick(now_s, self._allowed_s(key[0])))
+
+
+def _let_go(post: Post) -> None:
+    """Nobody pumps the lane who could be asked: what was to leave it has left."""
+    for named in post.leaving:
+        post.tracks.pop(named, None)
+        post.told_to.pop(named, None)
+    post.leaving.clear()
 
 
 def _hang_up(peer: socket.socket) -> None:

@@ -294,7 +294,12 @@ class Pump:
                 case "go":
                     self._go(message)
                 case "release":
-                    self.lane.release(NamedPartition(message["topic"], message["partition"]))
+                    named = NamedPartition(message["topic"], message["partition"])
+                    if self._going:
+                        self.lane.release(named)
+                    else:
+                        # An heir has begun nothing: it forgets at once, or would take what comes later for the same.
+                        self.lane.keep_only(self.lane.tracks.keys() - {named})
                 case "take":
                     self.lane.take_over(Handover(*raw) for raw in message["handovers"])
                 case "finish":
