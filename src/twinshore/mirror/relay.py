@@ -70,7 +70,7 @@ class Relay:
         if self.heir is None:
             return []
         if self.holder is not None and now_s >= self.granted_until_s:
-            # Frozen, or its machine is gone and no connection says so: it may write no more, so it is waited for no more.
+            # Frozen, or its machine is gone and no connection says so: it may write no more.
             self.holder, self.handovers, self.finishing = None, (), False
         if self.holder is not None:
             if self.finishing:
