@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tests.mirror.model_brokers import Answer
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.fetch_book import FetchOrder
-from twinshore.mirror.lane import Sent
+from twinshore.mirror.track import Sent
 from twinshore.wire.fetch import FetchAnswer
 
 

@@ -157,6 +157,8 @@ class World:
             line = self.requests[node]
             if len(line) >= LIMITS.inflight_max or not self.up("target", node):
                 continue
+            marks = self.lane.marker_order(node)
+            assert not marks, f"the twin got markers where the source holds records: {marks[0].blank}"
             sent = self.lane.produce_order(node, self.now_ms)
             if sent:
                 bodies = [(one.track.named, bytes(one.parcel.head) + bytes(one.parcel.body)) for one in sent]

@@ -7,9 +7,10 @@ import struct
 
 import pytest
 
-from twinshore.mirror.cutting import Cut, Halt, Stamp, cut
+from twinshore.mirror.cutting import Cut, Halt, Parcel, Stamp, cut
 from twinshore.mirror.joining import Joining
 from twinshore.mirror.orders import LaneLimits
+from twinshore.mirror.passage.fates import Blank
 from twinshore.wire.batch import (
     CONTROL,
     HEADER_BYTES,
@@ -20,6 +21,7 @@ from twinshore.wire.batch import (
     split_batches,
 )
 from twinshore.wire.codecs import Codec
+from twinshore.wire.primitives import Buffer
 from twinshore.wire.records import Record, decode_batch, encode_batch
 
 STAMP = Stamp(producer_id=9, producer_epoch=2, anchor_offset=0, anchor_sequence=0)
@@ -62,10 +64,16 @@ def fed(data: bytes, position: int = 0, write_from: int = -1, stamp: Stamp = STA
     return cut(memoryview(data), position, at, stamp, LIMITS, Joining(LIMITS) if joins else None)
 
 
+def body_of(piece: Parcel | Blank) -> Buffer:
+    assert isinstance(piece, Parcel)
+    return piece.body
+
+
 def read_back(found: Cut, stamp: Stamp = STAMP) -> list[Record]:
     """The parcels' records as the twin's consumers would see them; every header is judged on the way."""
     read: list[Record] = []
     for parcel in found.parcels:
+        assert isinstance(parcel, Parcel)
         ((view, header),) = split_batches(memoryview(bytes(parcel.head) + bytes(parcel.body)))
         check_crc(view, header)
         assert header.base_offset == 0, "brokers refuse another base offset"
@@ -103,14 +111,14 @@ def test_small_neighbours_travel_as_one_within_their_limit() -> None:
     found = fed(data)
     assert len(found.parcels) < 60
     assert max(parcel.size for parcel in found.parcels if parcel.end - parcel.base > 1) <= LIMITS.merged_bytes_max + 100
-    assert all(isinstance(parcel.body, bytes) for parcel in found.parcels if parcel.end - parcel.base > 1)
+    assert all(isinstance(body_of(parcel), bytes) for parcel in found.parcels if parcel.end - parcel.base > 1)
 
 
 def test_a_large_batch_is_not_copied() -> None:
     data = encode_batch([Record(0, 5, None, b"v" * 1000)])
     (parcel,) = fed(data).parcels
-    assert isinstance(parcel.body, memoryview)
-    assert bytes(parcel.body) == data[HEADER_BYTES:]
+    assert isinstance(body_of(parcel), memoryview)
+    assert bytes(body_of(parcel)) == data[HEADER_BYTES:]
 
 
 @pytest.mark.parametrize("append_time", [False, True])
@@ -154,28 +162,43 @@ def holed(base: int) -> bytes:
     return encode_batch([Record(base, 5, b"k", b"v"), Record(base + 2, 5, b"k", b"v")])
 
 
+def small(base: int) -> bytes:
+    return encode_batch([Record(base + number, 5, b"k", b"v") for number in range(3)])
+
+
 @pytest.mark.parametrize(
-    ("bad", "kind", "words"),
+    ("odd", "aborted", "blanks", "offsets"),
     [
-        (encode_batch([Record(3, 5, b"k", b"v")], attributes=TRANSACTIONAL, producer_id=1), "not yet", "transaction"),
-        (encode_batch([Record(3, 5, b"k", b"v")], attributes=CONTROL, producer_id=1), "not yet", "transaction"),
-        (encode_batch([], base_offset=3, last_offset=5), "not yet", "holes"),
-        (holed(3), "not yet", "holes"),
-        (plain(4, 2), "not yet", "offsets 3 to 3 are missing"),
+        (encode_batch([Record(3, 5, b"k", b"v")], attributes=TRANSACTIONAL, producer_id=1), [], [(4, 6)], [3]),
+        (encode_batch([Record(3, 5, b"k", b"v")], attributes=TRANSACTIONAL, producer_id=1), [(1, 2)], [(3, 6)], []),
+        (encode_batch([Record(3, 5, b"\0\0\0\1", b"v")], attributes=CONTROL, producer_id=1), [], [(3, 6)], []),
+        (encode_batch([], base_offset=3, last_offset=4), [], [(3, 6)], []),
+        (holed(3), [], [(4, 5)], [3, 5]),
+        (plain(4, 2), [], [(3, 4)], [4, 5]),
     ],
-    ids=["transactional", "control", "empty", "holed", "gap"],
+    ids=["committed", "aborted", "control", "empty", "holed", "gap"],
 )
-@pytest.mark.parametrize("before", [plain(0), encode_batch([Record(number, 5, b"k", b"v") for number in range(3)])])
-def test_what_cannot_cross_yet_stops_there_and_what_came_before_crosses(
-    before: bytes, bad: bytes, kind: str, words: str
+@pytest.mark.parametrize("before", [plain(0), small(0)], ids=["large", "small"])
+def test_what_nobody_sees_becomes_blanks_and_takes_no_sequence(
+    before: bytes, odd: bytes, aborted: list[tuple[int, int]], blanks: list[tuple[int, int]], offsets: list[int]
 ) -> None:
-    found = fed(before + bad + plain(6))
-    assert isinstance(found.halt, Halt)
-    assert (found.halt.kind, found.halt.offset) == (kind, 3)
-    assert words in found.halt.sentence
-    assert "3" in found.halt.sentence
-    assert found.end == 3
-    assert [record.offset for record in read_back(found)] == [0, 1, 2]
+    records = memoryview(before + odd + plain(6))
+    found = cut(records, 0, 0, STAMP, LIMITS, None, aborted)
+    assert found.halt is None
+    assert found.end == 9
+    assert [piece for piece in found.parcels if isinstance(piece, Blank)] == blanks
+    at, sequence, read = 0, 0, []
+    for piece in found.parcels:
+        assert piece.base == at
+        at = piece.end
+        if isinstance(piece, Parcel):
+            ((view, header),) = split_batches(memoryview(bytes(piece.head) + bytes(piece.body)))
+            assert header.base_sequence == sequence
+            sequence += header.count
+            read += [piece.base + record.offset for record in decode_batch(view, header)]
+    assert at == 9
+    assert read == [0, 1, 2, *offsets, 6, 7, 8]
+    assert found.stamp == STAMP.after(9 - len(read))
 
 
 @pytest.mark.parametrize("size", [1, 300], ids=["small", "large"])

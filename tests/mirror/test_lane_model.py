@@ -131,7 +131,7 @@ MUTANTS = [
     (pipelining_though_forgotten, "the twin got"),
     (arming_by_the_youngest, "the twin got"),
     (blind_to_strays, "the twin got"),
-    (taking_any_answer, "compaction"),
+    (taking_any_answer, "the twin got markers"),
 ]
 
 

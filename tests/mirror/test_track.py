@@ -7,9 +7,8 @@ from collections import deque
 
 from twinshore.mirror.cutting import Parcel, Stamp, producer_of
 from twinshore.mirror.joining import Hold
-from twinshore.mirror.lane import latest_of
 from twinshore.mirror.orders import Carried, TrackOrder
-from twinshore.mirror.track import Noted, Phase, Producers, Track
+from twinshore.mirror.track import Noted, Phase, Producers, Track, latest_of
 from twinshore.wire.batch import split_batches
 from twinshore.wire.records import Record, encode_batch
 

@@ -1,15 +1,17 @@
-"""Fetched batches become parcels: restamped for the target, neighbours joined, everything else refused by name.
+"""Fetched batches become parcels, restamped for the target and joined, and blanks: offsets that nobody sees.
 
 Pure, and the pump's hottest loop: the ordinary batch costs one header check, two CRCs and one packed header.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from twinshore.fleet import WireError
 from twinshore.mirror.joining import Hold, Joining
 from twinshore.mirror.orders import LaneLimits
+from twinshore.mirror.passage.fates import Aborted, Blank, fates
 from twinshore.wire.batch import (
     CONTROL,
     HEADER_BYTES,
@@ -18,14 +20,12 @@ from twinshore.wire.batch import (
     TIMESTAMP_APPEND,
     TRANSACTIONAL,
     BatchHeader,
-    check_crc,
     next_batch,
     restamp_checked,
 )
 from twinshore.wire.join import Producer
 from twinshore.wire.merge import can_merge, merge_small, restamp_merged
 from twinshore.wire.primitives import Buffer
-from twinshore.wire.slice import reencode_append_time, slice_batch
 
 ODD = CONTROL | TRANSACTIONAL | TIMESTAMP_APPEND
 Batch = tuple[memoryview, BatchHeader]
@@ -46,6 +46,10 @@ class Stamp(NamedTuple):
     producer_epoch: int
     anchor_offset: int
     anchor_sequence: int
+
+    def after(self, blanks: int) -> Stamp:
+        """The stamp behind so many more offsets that no sequence counts."""
+        return self._replace(anchor_offset=self.anchor_offset + blanks)
 
 
 class Parcel(NamedTuple):
@@ -70,14 +74,19 @@ class Carriage(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """What one fetch gave for a partition. `noted_to` is how far batches lay below `write_from`: counted, not sent."""
+    """What one fetch gave for a partition. `noted_to` is how far batches lay below `write_from`: counted, not sent.
 
-    parcels: list[Parcel]
+    `stamp` is the one that holds from `end` on; `blanks` are all those from the position on, also below `write_from`.
+    """
+
+    parcels: list[Parcel | Blank]
     end: int
     noted_to: int
     leader_epoch: int
     halt: Halt | None
     carried: list[Carriage]
+    stamp: Stamp
+    blanks: list[Blank]
 
 
 def cut(
@@ -87,9 +96,13 @@ def cut(
     stamp: Stamp,
     limits: LaneLimits,
     joining: Joining | None = None,
+    aborted: Iterable[tuple[int, int]] = (),
 ) -> Cut:
-    """Parcels for the batches from `position` on. A halt ends the list; what came before it still crosses."""
-    cutter = _Cutter(records, position, write_from, stamp, limits, joining)
+    """Parcels and blanks for the batches from `position` on. A halt ends the list; what came before it still crosses.
+
+    `aborted` are the transactions that the fetch says were aborted: producer id and first offset of each.
+    """
+    cutter = _Cutter(records, position, write_from, stamp, limits, joining, aborted)
     halt: Halt | None = None
     try:
         cutter.run()
@@ -100,7 +113,7 @@ def cut(
     parcels, end = cutter.parcels, cutter.position
     if halt:
         end = parcels[-1].end if parcels else cutter.noted_to
-    return Cut(parcels, end, cutter.noted_to, cutter.leader_epoch, halt, cutter.carried)
+    return Cut(parcels, end, cutter.noted_to, cutter.leader_epoch, halt, cutter.carried, cutter.stamp, cutter.blanks)
 
 
 class _Cutter:
@@ -114,10 +127,13 @@ class _Cutter:
         stamp: Stamp,
         limits: LaneLimits,
         joining: Joining | None,
+        aborted: Iterable[tuple[int, int]],
     ) -> None:
         self.records, self.position, self.write_from = records, position, write_from
         self.stamp, self.limits, self.joining = stamp, limits, joining
-        self.parcels: list[Parcel] = []
+        self.aborted = Aborted(aborted)
+        self.parcels: list[Parcel | Blank] = []
+        self.blanks: list[Blank] = []
         self.carried: list[Carriage] = []
         self.noted_to, self.leader_epoch = position, -1
         self._small: list[Batch] = []
@@ -148,11 +164,9 @@ class _Cutter:
             return after
         if base != position or attributes & ODD or count != last_delta + 1 or position < self.write_from:
             self._flush()
-            parcel = _unusual(view, header, position, self.write_from, self.stamp)
-            if parcel is None:
+            self._unusual(view, header)
+            if end <= self.write_from:
                 self.noted_to = end
-            else:
-                self.parcels.append(parcel)
         elif not attributes and length < self._join_below and after < len(self.records) and self._join(place, header):
             return self._joined_to
         elif length < self.limits.merge_below_bytes:
@@ -162,7 +176,8 @@ class _Cutter:
             sequence = (base + self._shift) % SEQUENCE_SPAN
             head = restamp_checked(view, header, self.stamp.producer_id, self.stamp.producer_epoch, sequence)
             self.parcels.append(Parcel(head, view[HEADER_BYTES:], base, end, length + PREFIX_BYTES, max_timestamp))
-        self.carried.append(Carriage(base, length + PREFIX_BYTES, 1, [producer_of(header)] if producer_id >= 0 else []))
+        numbered = producer_id >= 0 and not attributes & CONTROL
+        self.carried.append(Carriage(base, length + PREFIX_BYTES, 1, [producer_of(header)] if numbered else []))
         self.position, self.leader_epoch = end, epoch
         return after
 
@@ -181,6 +196,28 @@ class _Cutter:
         self.leader_epoch = header[2]
         return True
 
+    def _unusual(self, view: memoryview, header: BatchHeader) -> None:
+        """A batch of a transaction, of control records, with holes, or with a part that is on the twin already."""
+        for fate in fates(view, header, self.position, self.write_from, self.aborted):
+            if isinstance(fate, Blank):
+                self.blanks.append(fate)
+                if fate.end > self.write_from:
+                    self._blank(fate)
+                continue
+            body, ours = fate
+            sequence = (ours[0] + self._shift) % SEQUENCE_SPAN
+            head = restamp_merged(body, ours, self.stamp.producer_id, self.stamp.producer_epoch, sequence)
+            self.parcels.append(_parcel(head, body, ours))
+
+    def _blank(self, blank: Blank) -> None:
+        self.stamp = self.stamp.after(blank.end - blank.base)
+        self._shift = self.stamp.anchor_sequence - self.stamp.anchor_offset
+        last = self.parcels[-1] if self.parcels else None
+        if isinstance(last, Blank):
+            self.parcels[-1] = Blank(last.base, blank.end)
+        else:
+            self.parcels.append(blank)
+
     def _flush(self) -> None:
         if self._small:
             _flush(self._small, self.parcels, self.stamp, self.limits)
@@ -192,7 +229,7 @@ def producer_of(header: BatchHeader) -> Producer:
     return header[9], header[10], header[11], last, header[0], header[8]
 
 
-def _flush(small: list[Batch], parcels: list[Parcel], stamp: Stamp, limits: LaneLimits) -> None:
+def _flush(small: list[Batch], parcels: list[Parcel | Blank], stamp: Stamp, limits: LaneLimits) -> None:
     """Turns the waiting small batches into as few parcels as the rules of merging allow."""
     run: list[Batch] = []
     size = 0
@@ -208,7 +245,7 @@ def _flush(small: list[Batch], parcels: list[Parcel], stamp: Stamp, limits: Lane
     small.clear()
 
 
-def _pack(run: list[Batch], parcels: list[Parcel], stamp: Stamp) -> None:
+def _pack(run: list[Batch], parcels: list[Parcel | Blank], stamp: Stamp) -> None:
     """One parcel; or, where one of the batches is damaged, one for each that lies before it."""
     try:
         parcels.append(_merged(run, stamp))
@@ -235,29 +272,3 @@ def _merged(run: list[Batch], stamp: Stamp) -> Parcel:
 
 def _parcel(head: bytes, body: Buffer, header: BatchHeader) -> Parcel:
     return Parcel(head, body, header[0], header[0] + header[6] + 1, header[1] + 12, header[8])
-
-
-def _unusual(view: memoryview, header: BatchHeader, position: int, write_from: int, stamp: Stamp) -> Parcel | None:
-    """The batches that need a second look. None: it is on the twin already and is only noted."""
-    end = header.base_offset + header.last_offset_delta + 1
-    if header.attributes & CONTROL or header.attributes & TRANSACTIONAL:
-        raise Halt("not yet", position, end, f"offset {header.base_offset} belongs to a transaction")
-    if header.base_offset > position:
-        sentence = f"offsets {position} to {header.base_offset - 1} are missing from the source's log"
-        raise Halt("not yet", position, header.base_offset, f"{sentence} (compaction)")
-    if header.count != header.last_offset_delta + 1:
-        raise Halt("not yet", position, end, f"the batch at offset {header.base_offset} has holes (compaction)")
-    if end <= write_from:
-        return None
-    check_crc(view, header)
-    start = max(position, write_from)
-    body: Buffer = view[HEADER_BYTES:]
-    if header.attributes & TIMESTAMP_APPEND:
-        body, header = reencode_append_time(view, header)
-        if start > header.base_offset:
-            raise Halt("position disagreement", start, end, f"the twin ends at {start}, inside a source batch")
-    elif start > header.base_offset:
-        body, header = slice_batch(view, header, start, end)
-    sequence = (header.base_offset - stamp.anchor_offset + stamp.anchor_sequence) % SEQUENCE_SPAN
-    head = restamp_merged(body, header, stamp.producer_id, stamp.producer_epoch, sequence)
-    return _parcel(head, body, header)

@@ -7,41 +7,36 @@ reading. The simulation does the same against a model of brokers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
-from typing import NamedTuple
 
 from twinshore.fleet import NamedPartition
 from twinshore.mirror import answers
-from twinshore.mirror.cutting import Cut, Halt, Parcel, Stamp, cut
+from twinshore.mirror.cutting import Halt, Parcel, Stamp, cut
 from twinshore.mirror.fetch_book import FetchBook, FetchOrder, Line
 from twinshore.mirror.joining import Hold, Joining
 from twinshore.mirror.observe import Go, Observation, Stop, Wait, judge
 from twinshore.mirror.orders import Carried, Handover, LaneLimits, Stoppage, TrackOrder
-from twinshore.mirror.track import UNKNOWN, Noted, Phase, Producers, Route, Track
+from twinshore.mirror.passage.fates import Blank
+from twinshore.mirror.passage.marking import Marked
+from twinshore.mirror.passage.runs import Marks, by_partition, fill, landed, next_runs, refused
+from twinshore.mirror.track import UNKNOWN, Phase, Route, Sent, Track
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition
 from twinshore.wire.produce import ProducedPartition
 
 CONFIRM_S = 1.0
 ABSENCES_MAX = 20  # answers in a row, half a second apart: longer than a broker takes to hear of a new topic
 RETRY_S_MAX = 2.0
-PRODUCERS_KEPT = 5  # batches per producer id that a broker itself remembers
-
-
-class Sent(NamedTuple):
-    """One partition of a produce request on its way."""
-
-    track: Track
-    parcel: Parcel
-    hold: Hold | None
 
 
 class Lane:
     """The partitions one pump carries, and everything it knows of them."""
 
     def __init__(
-        self, producer_id: int, producer_epoch: int, *, state_expiry_ms: int, limits: LaneLimits | None = None
+        self, producer_id: int, epoch: int, fence: int = 0, *, state_expiry_ms: int, limits: LaneLimits | None = None
     ) -> None:
+        """`fence`: a coordinator epoch for our markers; those of pumps with a lower one are refused after ours."""
         self.limits = limits or LaneLimits()
-        self._producer = (producer_id, producer_epoch)
+        self._fence = fence
+        self.producer = (producer_id, epoch)
         # Belt 2 counts as fastened only while the broker surely remembers us.
         self._armed_ms = state_expiry_ms - min(3_600_000, state_expiry_ms // 4)
         self.tracks: dict[NamedPartition, Track] = {}
@@ -61,10 +56,11 @@ class Lane:
                 continue
             track = Track(
                 order,
-                Stamp(*self._producer, order.anchor_offset, order.anchor_sequence),
+                Stamp(*self.producer, order.anchor_offset, order.anchor_sequence),
                 (bytes.fromhex(order.source_topic_id), order.partition),
                 bytes.fromhex(order.target_topic_id),
                 told_to=order.receipt_to,
+                fence=self._fence,
                 partition_bytes_max=self.limits.partition_bytes_max,
             )
             self.tracks[order.named] = track
@@ -78,7 +74,8 @@ class Lane:
             if track is not None and track.phase is Phase.LOOK:
                 track.told_to = entry.position
                 track.strays_until_s = 0.0 if entry.calm else UNKNOWN
-                track.begin(entry.position, armed_until_ms=entry.armed_until_ms, leader_epoch=entry.leader_epoch)
+                stand = {"armed_until_ms": entry.armed_until_ms, "leader_epoch": entry.leader_epoch}
+                track.begin(entry.position, **stand, next_sequence=entry.next_sequence)
                 self._wake(track)
 
     def finish(self) -> None:
@@ -150,23 +147,38 @@ class Lane:
                 found.append(track.named)
         return found
 
-    def observed(self, named: NamedPartition, seen: Observation | None, now_s: float) -> None:
+    def observed(self, named: NamedPartition, seen: Observation | None, now_s: float, now_ms: int = 1) -> None:
         """What a look at the twin gave; None: it could not be had."""
         track = self.tracks.get(named)
         if track is None or track.leaving or track.phase is not Phase.LOOKING:
             return
-        verdict = judge(seen, track.stamp) if seen else Wait("the twin's leader did not answer")
+        anchor = Stamp(*self.producer, track.order.anchor_offset, track.order.anchor_sequence)
+        verdict = judge(seen, anchor) if seen else Wait("the twin's leader did not answer")
         match verdict:
-            case Go(position, last_timestamp) if seen:
-                armed_until = last_timestamp + self._armed_ms if last_timestamp >= 0 else 0
-                track.seen(CONFIRM_S)
-                track.begin(position, armed_until_ms=armed_until, leader_epoch=-1, source_start=seen.source_start)
-                track.source_end, track.source_start = seen.source_end, seen.source_start
-                self._wake(track)
+            case Go() if seen:
+                self._begin(track, verdict, seen, now_ms)
             case Stop(kind, offset, end, sentence):
                 self._stop(track, Halt(kind, offset, end, sentence))
             case _:
                 self._again(track, now_s)
+
+    def _begin(self, track: Track, go: Go, seen: Observation, now_ms: int) -> None:
+        track.seen(CONFIRM_S)
+        track.resume(go, seen, fence=self._fence, armed_ms=self._armed_ms)
+        if go.gap_to > go.position:
+            trouble, told = fill(track, go.gap_to, now_ms)
+            self.incidents.extend(told)
+            if trouble:
+                self._stop(track, trouble)
+                return
+        self._wake(track)
+
+    def to_cut(self) -> dict[NamedPartition, int]:
+        """Twins that begin before their sources do, and where they should; each is named once for each look."""
+        due = {track.named: track.cut_to for track in self.tracks.values() if 0 <= track.cut_to <= track.acked}
+        for named in due:
+            self.tracks[named].cut_to = -1
+        return due
 
     # -- fetching
 
@@ -197,32 +209,16 @@ class Lane:
         track.source_end, track.source_start = part.high_watermark, part.log_start
         if not len(part.records):
             return
-        done = cut(part.records, track.fetched, track.write_from, track.stamp, self.limits, self._joining)
+        begin = (track.fetched, track.write_from, track.stamp)
+        done = cut(part.records, *begin, self.limits, self._joining, part.aborted)
         if not done.carried and not done.halt:
             track.partition_bytes_max = answers.bytes_needed(part.records, track.partition_bytes_max)
             self._wake(track)
             return
-        self._queue(track, done, hold, now_ms)
+        track.take(done, hold, now_ms)
+        self._wake(track)
         if done.halt:
             self._halt(track, done.halt)
-
-    def _queue(self, track: Track, done: Cut, hold: Hold, now_ms: int) -> None:
-        if done.noted_to > track.fetched:
-            track.sent = track.acked = max(track.acked, done.noted_to)
-        for parcel in done.parcels:
-            holder = parcel.room
-            if holder is None and isinstance(parcel.body, memoryview):
-                holder = hold
-                hold.uses += 1
-            track.waiting.append((parcel, holder))
-            track.waiting_bytes += parcel.size
-        if done.end > track.fetched:
-            taken = [entry for entry in done.carried if entry.base < done.end]
-            size, batches = sum(entry.size for entry in taken), sum(entry.batches for entry in taken)
-            producers = latest_of([seen for entry in taken for seen in entry.producers])
-            track.noted.append(Noted(track.fetched, done.end, size, batches, now_ms, producers))
-        track.fetched, track.leader_epoch, track.last_ms = done.end, done.leader_epoch, now_ms
-        self._wake(track)
 
     # -- producing
 
@@ -237,9 +233,10 @@ class Lane:
             if not track.waiting or track.phase is not Phase.RUNNING:
                 del ready[track]
                 continue
-            if not track.may_send(track.waiting[0][0], now_ms, self._armed_ms):
+            parcel, hold = track.waiting[0]
+            if isinstance(parcel, Blank) or not track.may_send(parcel, now_ms, self._armed_ms):
                 continue
-            parcel, hold = track.waiting.popleft()
+            track.waiting.popleft()
             track.waiting_bytes -= parcel.size
             if track.choked and track.waiting_bytes < track.partition_bytes_max:
                 self._fetches.wake(track)
@@ -274,26 +271,53 @@ class Lane:
         if part is None:
             self._again(track, now_s)
         elif part.error == 0 and part.base_offset == parcel.base:
-            track.acked = parcel.end
-            track.failures = 0
             if not track.in_flight:
                 track.armed_until_ms = parcel.max_timestamp + self._armed_ms
-            if track.waiting:
-                self._ready.setdefault(track.route.target, {})[track] = None
-            elif track.halt_after and not track.in_flight:
-                self._stop(track, track.halt_after)
+            self._arrived(track, parcel.end)
         elif part.error == 0:
             self._misplaced(track, parcel, part.base_offset)
         else:
             self._target_error(track, parcel, part, now_s)
 
-    def lost(self, sent: Iterable[list[Sent]], now_s: float) -> None:
+    def _arrived(self, track: Track, end: int) -> None:
+        track.acked = end
+        track.failures = 0
+        if track.waiting:
+            self._ready.setdefault(track.route.target, {})[track] = None
+        elif track.halt_after and not track.in_flight:
+            self._stop(track, track.halt_after)
+
+    # -- offsets that nobody sees
+
+    def marker_order(self, node: int) -> list[Marks]:
+        """Markers for partitions led by `node`, one run for each; empty: nothing to mark."""
+        return next_runs(self._ready.get(node, {}))
+
+    def marked(self, sent: list[Marks], answers: list[Marked], now_s: float) -> None:
+        """A marker request was answered, and the log ends read behind it: only where they are is proof."""
+        found = by_partition(answers)
+        for track, blank in sent:
+            answer = found.get(track.order.twin_named)
+            track.in_flight -= 1
+            halt = refused(answer, blank, track.failures)
+            if halt:
+                self._stop(track, halt)
+            elif track.phase is Phase.RUNNING and landed(answer, blank):
+                self._arrived(track, blank.end)
+            elif track.phase is Phase.RUNNING:
+                self.stale_routes = True
+                self._again(track, now_s)
+            if track.phase is Phase.SETTLING and not track.in_flight:
+                track.phase = Phase.LOOK
+
+    def lost(self, sent: Iterable[list[Sent] | list[Marks]], now_s: float) -> None:
         """A target connection is gone with these requests unanswered."""
         for request in sent:
             for entry in request:
                 track = entry.track
                 track.in_flight -= 1
                 track.strays_until_s = now_s + self.limits.produce_timeout_s
+                track.lost_run = entry.blank if isinstance(entry, Marks) else None
                 if track.phase is Phase.RUNNING:
                     self._again(track, now_s)
                 if track.phase is Phase.SETTLING and not track.in_flight:
@@ -374,16 +398,3 @@ class Lane:
         self._fetches.wake(track)
         if track.waiting and track.route.target >= 0:
             self._ready.setdefault(track.route.target, {})[track] = None
-
-
-def latest_of(seen: Producers) -> Producers:
-    """The last five batches of each idempotent producer: what a retry after a switch is known by."""
-    kept: Producers = []
-    times: dict[int, int] = {}
-    for entry in reversed(seen):
-        known = times.get(entry[0], 0)
-        if known < PRODUCERS_KEPT:
-            times[entry[0]] = known + 1
-            kept.append(entry)
-    kept.reverse()
-    return kept

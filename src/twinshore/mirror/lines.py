@@ -14,10 +14,15 @@ from twinshore.kafka.connection import Connection
 from twinshore.kafka.transport import WOULD_BLOCK
 from twinshore.mirror.fetch_book import FetchOrder, Line
 from twinshore.mirror.joining import Hold
-from twinshore.mirror.lane import Sent
+from twinshore.mirror.lane import Lane
 from twinshore.mirror.orders import LaneLimits
+from twinshore.mirror.passage.marking import Marked, by_topic, layers
+from twinshore.mirror.passage.runs import Marks
+from twinshore.mirror.track import Sent
 from twinshore.wire.fetch import FetchAnswer, encode_fetch, parse_fetch
 from twinshore.wire.frames import frame, read_response_header
+from twinshore.wire.log_ends import LOG_ENDS_KEY, LOG_ENDS_VERSION, LogEnd, encode_log_ends, parse_log_ends
+from twinshore.wire.markers import MARKERS_KEY, MARKERS_VERSION, MarkedPartition, encode_markers, parse_markers
 from twinshore.wire.primitives import Buffer
 from twinshore.wire.produce import ProducedPartition, encode_produce, parse_produce
 
@@ -30,6 +35,8 @@ ANSWER_BYTES_MAX = 1 << 30
 ANSWER_SLACK_S = 10.0
 FAR_S = 0.01
 EXPIRY_S = 5.0
+UNANSWERED = -1  # as brokers call an error without a name
+CORRELATION_MAX = 0x7FFFFFFF
 FETCH_BYTES_WIDEST = 128 << 20
 
 
@@ -175,6 +182,21 @@ class InFlight(NamedTuple):
     sent: list[Sent]
     deadline_s: float
     sent_s: float
+    marks: list[Marks]
+
+
+class Answered(NamedTuple):
+    """A request of a target line with its answer: `marked` for markers, `produced` for all else."""
+
+    flight: InFlight
+    produced: list[ProducedPartition]
+    marked: list[Marked]
+
+    def tell(self, lane: Lane, now_s: float) -> None:
+        if self.flight.marks:
+            lane.marked(self.flight.marks, self.marked, now_s)
+        else:
+            lane.produced(self.flight.sent, self.produced, now_s)
 
 
 class TargetLine:
@@ -189,6 +211,8 @@ class TargetLine:
         self.in_flight: deque[InFlight] = deque()
         self.answered_s = 0.0
         self._writing: list[Sent] = []
+        self._busy = False
+        self._marked: list[MarkedPartition] | None = None
         self._buffer = bytearray(BUFFER_BYTES_MIN)
         self._filled = 0
 
@@ -196,11 +220,24 @@ class TargetLine:
         return self.outbox.transport.fileno()
 
     def free(self) -> bool:
-        return not self._writing and len(self.in_flight) < self.limits.inflight_max and not self.outbox.expired()
+        return not self._busy and len(self.in_flight) < self.limits.inflight_max and not self.outbox.expired()
 
     @property
     def writing(self) -> bool:
-        return bool(self._writing)
+        return self._busy
+
+    def serve(self, lane: Lane, now_s: float, now_ms: int) -> None:
+        """Sends what the lane has for this leader, as long as there is room."""
+        while self.free():
+            sent = lane.produce_order(self.node, now_ms)
+            if not sent:
+                break
+            self.send(sent, now_s)
+        while self.free():
+            marks = lane.marker_order(self.node)
+            if not marks:
+                break
+            self.mark(marks, now_s, *lane.producer)
 
     def send(self, sent: list[Sent], now_s: float) -> None:
         """Puts one produce request on its way; `push` goes on with it when the kernel has room again."""
@@ -215,15 +252,32 @@ class TargetLine:
         timeout_s = self.limits.produce_timeout_s
         body = encode_produce(self.version, list(topics.values()), timeout_ms=int(timeout_s * 1000))
         correlation = self.outbox.connection.next_correlation_id()
-        self.in_flight.append(InFlight(correlation, sent, now_s + timeout_s + ANSWER_SLACK_S, now_s))
-        self._writing = sent
-        self.outbox.put(frame(PRODUCE, self.version, correlation, CLIENT_ID, body))
+        self.in_flight.append(InFlight(correlation, sent, now_s + timeout_s + ANSWER_SLACK_S, now_s, []))
+        self._put(sent, frame(PRODUCE, self.version, correlation, CLIENT_ID, body))
+
+    def mark(self, marks: list[Marks], now_s: float, producer_id: int, producer_epoch: int) -> None:
+        """Puts a marker request on its way, and right behind it the question where the logs end then: a broker takes
+        the requests of a connection one after another."""
+        connection = self.outbox.connection
+        connection.api_version(MARKERS_KEY, MARKERS_VERSION, MARKERS_VERSION)
+        runs = [entry.run for entry in marks]
+        first, second = connection.next_correlation_id(), connection.next_correlation_id()
+        body = encode_markers(layers(runs, producer_id, producer_epoch))
+        asked = encode_log_ends(by_topic(runs))
+        deadline_s = now_s + self.limits.produce_timeout_s + ANSWER_SLACK_S
+        self.in_flight.append(InFlight(first, [], deadline_s, now_s, marks))
+        buffers = frame(MARKERS_KEY, MARKERS_VERSION, first, CLIENT_ID, [body])
+        self._put([], buffers + frame(LOG_ENDS_KEY, LOG_ENDS_VERSION, second, CLIENT_ID, [asked]))
+
+    def _put(self, sent: list[Sent], buffers: list[Buffer]) -> None:
+        self._writing, self._busy = sent, True
+        self.outbox.put(buffers)
         self.push()
 
     def push(self) -> None:
-        if self._writing and self.outbox.push():
+        if self._busy and self.outbox.push():
             release(self._writing)
-            self._writing = []
+            self._writing, self._busy = [], False
 
     def detach(self) -> None:
         """A peer that takes nothing must not keep receive buffers busy."""
@@ -231,9 +285,9 @@ class TargetLine:
         release(self._writing)
         self._writing = [entry._replace(hold=None) for entry in self._writing]
 
-    def receive(self) -> list[tuple[InFlight, list[ProducedPartition]]]:
+    def receive(self) -> list[Answered]:
         """Every answer that is complete."""
-        found: list[tuple[InFlight, list[ProducedPartition]]] = []
+        found: list[Answered] = []
         while True:
             with memoryview(self._buffer) as whole, whole[self._filled :] as room:
                 got = self.outbox.transport.recv_into(room)
@@ -251,7 +305,9 @@ class TargetLine:
                     if size + 4 > len(self._buffer):
                         self._buffer.extend(bytes(size + 4 - len(self._buffer)))
                     break
-                found.append(self._match(bytes(self._buffer[start + 4 : start + 4 + size])))
+                answered = self._match(bytes(self._buffer[start + 4 : start + 4 + size]))
+                if answered:
+                    found.append(answered)
                 start += size + 4
             if start:
                 self._buffer[: self._filled - start] = self._buffer[start : self._filled]
@@ -259,21 +315,39 @@ class TargetLine:
             if self._filled == len(self._buffer):
                 self._buffer.extend(bytes(len(self._buffer)))
 
-    def _match(self, answer: bytes) -> tuple[InFlight, list[ProducedPartition]]:
+    def _match(self, answer: bytes) -> Answered | None:
+        """The request that is answered by now; None when the other half of its answer is still to come."""
         view = memoryview(answer)
         correlation, position = read_response_header(view)
-        if not self.in_flight or self.in_flight[0].correlation != correlation:
-            raise KafkaError(f"{self.outbox.connection.place}: a produce answer out of order")
-        return self.in_flight.popleft(), parse_produce(view, position, self.version)
+        flight = self.in_flight[0] if self.in_flight else None
+        behind = self._marked is not None  # the log ends were asked under the next number
+        if flight is None or correlation != (flight.correlation + behind) & CORRELATION_MAX:
+            raise KafkaError(f"{self.outbox.connection.place}: an answer out of order")
+        if flight.marks and self._marked is None:
+            self._marked = parse_markers(view, position)
+            return None
+        self.in_flight.popleft()
+        if self._marked is None:
+            return Answered(flight, parse_produce(view, position, self.version), [])
+        codes = {(one.topic, one.partition): one.error for one in self._marked}
+        self._marked = None
+        ends = parse_log_ends(view, position)
+        return Answered(flight, [], [joined(codes, end) for end in ends])
 
-    def close(self) -> list[list[Sent]]:
+    def close(self) -> list[list[Sent] | list[Marks]]:
         """Hangs up; returns what was never answered."""
         self.outbox.connection.close()
         release(self._writing)
-        self._writing = []
-        unanswered = [entry.sent for entry in self.in_flight]
+        self._writing, self._busy = [], False
+        unanswered = [entry.marks or entry.sent for entry in self.in_flight]
         self.in_flight.clear()
         return unanswered
+
+
+def joined(codes: dict[tuple[str, int], int], end: LogEnd) -> Marked:
+    """What a partition's markers were answered; without a word about them the look at the twin must tell."""
+    error = codes.get((end.topic, end.partition), UNANSWERED)
+    return Marked(end.topic, end.partition, error or end.error, -1 if end.error else end.end)
 
 
 def release(sent: list[Sent]) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from twinshore.mirror.cutting import Stamp
-from twinshore.wire.batch import SEQUENCE_SPAN
+from twinshore.mirror.passage.marking import marker_id
+from twinshore.wire.batch import SEQUENCE_SPAN, next_sequence, sequence_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,8 @@ class Tail:
 class Observation:
     """`producer` is what the twin's leader remembers of the link: last sequence and last timestamp; None if nothing.
 
-    `source_start` and `source_end` are the source's log start and log end, read after the twin.
+    `source_start` and `source_end` are the source's log start and log end, read after the twin. `fence` is the highest
+    coordinator epoch that the leader remembers of the link's markers.
     """
 
     log_start: int
@@ -36,14 +38,21 @@ class Observation:
     producer: tuple[int, int] | None
     source_start: int
     source_end: int
+    fence: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Go:
-    """The twin ends at `position` and the log is ours. `last_timestamp` is -1 when the broker has forgotten us."""
+    """The twin ends at `position` and the log is ours; the next record there has `next_sequence`.
+
+    `last_timestamp` is -1 when the broker has forgotten us. Where the source begins later than the twin ends, offsets
+    up to `gap_to` hold nothing any more.
+    """
 
     position: int
     last_timestamp: int = -1
+    next_sequence: int = 0
+    gap_to: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,31 +81,31 @@ def judge(seen: Observation, stamp: Stamp) -> Verdict:
     if end > seen.source_end:
         sentence = f"the source ends at {seen.source_end}, the twin already at {end}: the source has lost offsets"
         return Stop("truncation", seen.source_end, end, sentence)
-    if seen.source_start > end:
-        sentence = f"the source's log now begins at {seen.source_start}, the twin ends at {end}: retention was faster"
-        return Stop("retention gap", end, seen.source_start, sentence)
-    expected = (end - stamp.anchor_offset + stamp.anchor_sequence - 1) % SEQUENCE_SPAN
+    following = sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end)
+    tail = seen.tail if end > seen.log_start else None
     if end > seen.log_start:
-        foreign = _foreign(seen, stamp, expected)
-        if foreign:
-            return foreign
-    if seen.producer is None:
-        return Go(end)
-    last_sequence, last_timestamp = seen.producer
-    if last_sequence != expected and end > seen.log_start:
-        return Wait(f"the broker's last sequence is {last_sequence}, the log's end asks for {expected}")
-    return Go(end, last_timestamp if last_sequence == expected else -1)
+        if tail is None or tail.last_offset != end - 1:
+            return Wait("the log moved between two readings")
+        if tail.producer_id == stamp.producer_id:
+            following = next_sequence(tail.base_sequence, tail.last_offset - tail.base_offset + 1)
+        elif tail.producer_id != marker_id(stamp.producer_id):
+            sentence = f"offsets up to {tail.last_offset} were written by producer id {tail.producer_id}"
+            return Stop("foreign write", tail.base_offset, end, f"{sentence}, not by this link")
+    ours = tail is not None and tail.producer_id == stamp.producer_id
+    if seen.producer is not None and not (ours and _impossible(following, end, stamp)):
+        remembered = next_sequence(seen.producer[0], 1)
+        if ours and remembered != following:
+            return Wait(f"the broker's next sequence is {remembered}, the log's end asks for {following}")
+        following = remembered
+    if _impossible(following, end, stamp):
+        expected = sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end)
+        sentence = f"the twin's next sequence is {following}; at offset {end} it should be {expected} at most"
+        return Stop("position disagreement", tail.base_offset if tail else end, end, sentence)
+    gap_to = seen.source_start if seen.source_start > end else -1
+    return Go(end, seen.producer[1] if seen.producer else -1, following, gap_to)
 
 
-def _foreign(seen: Observation, stamp: Stamp, expected: int) -> Stop | Wait | None:
-    tail = seen.tail
-    if tail is None or tail.last_offset != seen.log_end - 1:
-        return Wait("the log moved between two readings")
-    if tail.producer_id != stamp.producer_id:
-        sentence = f"offsets up to {tail.last_offset} were written by producer id {tail.producer_id}, not by this link"
-        return Stop("foreign write", tail.base_offset, seen.log_end, sentence)
-    last = (tail.base_sequence + tail.last_offset - tail.base_offset) % SEQUENCE_SPAN
-    if last != expected:
-        sentence = f"the twin's last sequence is {last}; at offset {tail.last_offset} it should be {expected}"
-        return Stop("position disagreement", tail.base_offset, seen.log_end, sentence)
-    return None
+def _impossible(following: int, end: int, stamp: Stamp) -> bool:
+    """Whether no number of markers since the anchor, which no sequence counts, explains the next sequence."""
+    markers = (sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end) - following) % SEQUENCE_SPAN
+    return markers > max(0, end - stamp.anchor_offset)

@@ -68,6 +68,7 @@ class TideOrder:
     desk_token: str = field(repr=False)
     limits: LaneLimits = LaneLimits()
     report_s: float = 0.5
+    fence: int = 0
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))
@@ -94,7 +95,7 @@ def cluster_from(raw: dict[str, Any]) -> Cluster:
 @dataclass(frozen=True, slots=True)
 class Handover:
     """Where a pump stood when it let a partition go: the next one begins there without looking again. `calm`: no lost
-    request can still land."""
+    request can still land. `next_sequence` is that of the next record; -1 where no offset was ever a marker's."""
 
     topic: str
     partition: int
@@ -102,6 +103,7 @@ class Handover:
     leader_epoch: int
     armed_until_ms: int
     calm: bool = True
+    next_sequence: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,7 @@ def carried_from(raw: list[Any]) -> Carried:
 
 @dataclass(frozen=True, slots=True)
 class Stoppage:
-    """Why a partition stopped; the ledger keeps it."""
+    """Why a partition stopped, or what was done about it instead when `policy` says so; the ledger keeps it."""
 
     topic: str
     partition: int
@@ -139,3 +141,4 @@ class Stoppage:
     from_offset: int
     to_offset: int
     sentence: str
+    policy: str = ""

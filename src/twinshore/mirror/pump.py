@@ -38,7 +38,9 @@ class Pump:
     def __init__(self, order: TideOrder) -> None:
         self.order = order
         self.lane = Lane(
-            order.producer_id, order.producer_epoch, state_expiry_ms=order.state_expiry_ms, limits=order.limits
+            *(order.producer_id, order.producer_epoch, order.fence),
+            state_expiry_ms=order.state_expiry_ms,
+            limits=order.limits,
         )
         self._desk = DeskLine(order)
         self._scout = Scout(order.source, order.target, order.producer_id)
@@ -108,6 +110,7 @@ class Pump:
             for group in by_node.values():
                 for start in range(0, len(group), LOOK_MAX):
                     self._scout.look(group[start : start + LOOK_MAX])
+            self._scout.cut(lane.to_cut())
             self._deadlines(now_s)
             if now_s >= self._beat_at_s:
                 self._beat_at_s = now_s + self.order.report_s
@@ -211,13 +214,9 @@ class Pump:
         if not self._desk.holds():
             return
         now_ms = int(time.time() * 1000)
-        for node, target in list(self._targets.items()):
+        for target in list(self._targets.values()):
             try:
-                while target.free():
-                    sent = lane.produce_order(node, now_ms)
-                    if not sent:
-                        break
-                    target.send(sent, now_s)
+                target.serve(lane, now_s, now_ms)
             except TwinshoreError:
                 self._drop_target(target)
                 continue
@@ -274,10 +273,10 @@ class Pump:
 
     def _answers(self, line: TargetLine) -> None:
         now_s = steady_s()
-        for flight, parts in line.receive():
+        for answer in line.receive():
             line.answered_s = now_s
-            self._produce_s.append(now_s - flight.sent_s)
-            self.lane.produced(flight.sent, parts, now_s)
+            self._produce_s.append(now_s - answer.flight.sent_s)
+            answer.tell(self.lane, now_s)
             if line.node in self._congested:
                 self._congested.discard(line.node)
                 self.lane.relieved(line.node)
@@ -341,7 +340,7 @@ class Pump:
                     self._routes_at_s = now_s + ABSENT_S
             case Looked(seen):
                 for named, found in seen.items():
-                    self.lane.observed(named, found, now_s)
+                    self.lane.observed(named, found, now_s, int(time.time() * 1000))
                 if any(found is None for found in seen.values()):
                     self.lane.stale_routes = True
 

@@ -20,6 +20,7 @@ from twinshore.kafka.metadata import TopicMetadata
 from twinshore.kafka.questions import OffsetKind
 from twinshore.mirror.observe import Observation, Tail
 from twinshore.mirror.orders import TrackOrder
+from twinshore.mirror.passage.marking import marker_id
 from twinshore.mirror.track import Route, Track
 
 THREADS_MAX = 6
@@ -108,6 +109,19 @@ class Scout:
         """Where the twins of these partitions end, and what the source holds."""
         self._send(lambda: Looked(self._look(partitions)))
 
+    def cut(self, before: dict[NamedPartition, int]) -> None:
+        """Cuts the twins of these partitions below the offsets. If it fails, the driver does it within a minute."""
+
+        if not before:
+            return
+
+        def errand() -> Report:
+            with contextlib.suppress(KafkaError):
+                self._cluster("target").delete_records({self._twins.get(n, n): at for n, at in before.items()})
+            return Looked({})
+
+        self._send(errand)
+
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
         with self._guard:
@@ -174,6 +188,7 @@ class Scout:
         high = target.list_offsets(twins, OffsetKind.HIGH_WATERMARK)
         end = target.list_offsets(twins, OffsetKind.LOG_END)
         producers = target.describe_producers(twins)
+        marks = marker_id(self._producer_id)
         source_start = source.list_offsets(partitions, OffsetKind.EARLIEST)
         source_end = source.list_offsets(partitions, OffsetKind.LOG_END)
         found = {}
@@ -187,6 +202,7 @@ class Scout:
                 (ours[0].last_sequence, ours[0].last_timestamp) if ours else None,
                 source_start[named],
                 source_end[named],
+                max((seen.coordinator_epoch for seen in producers[twin] if seen.producer_id == marks), default=-1),
             )
         return found
 

@@ -13,17 +13,22 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from twinshore.fleet import NamedPartition
-from twinshore.mirror.cutting import Halt, Parcel, Stamp
+from twinshore.mirror.cutting import Cut, Halt, Parcel, Stamp
 from twinshore.mirror.joining import Hold
+from twinshore.mirror.observe import Go, Observation
 from twinshore.mirror.orders import Carried, Handover, TrackOrder
+from twinshore.mirror.passage.fates import Blank
+from twinshore.wire.batch import sequence_of
 from twinshore.wire.join import Producer
 
 Producers = list[Producer]
 UNKNOWN = -1.0
+PRODUCERS_KEPT = 5  # batches per producer id that a broker itself remembers
+NOWHERE = Stamp(-1, -1, 0, 0)
 
 
 class Noted(NamedTuple):
-    """One fetch of a partition: offsets [begin, end), its source batches and their producers."""
+    """One fetch of a partition: offsets [begin, end), its source batches and their producers, and what nobody sees."""
 
     begin: int
     end: int
@@ -31,6 +36,15 @@ class Noted(NamedTuple):
     batches: int
     seen_ms: int
     producers: Producers
+    blanks: tuple[Blank, ...] = ()
+
+
+class Sent(NamedTuple):
+    """One partition of a produce request on its way."""
+
+    track: Track
+    parcel: Parcel
+    hold: Hold | None
 
 
 class Phase(StrEnum):
@@ -55,7 +69,11 @@ class Route:
 
 @dataclass(slots=True, eq=False)
 class Track:
-    """Mutable, owned by one lane. Offsets: acked <= sent <= fetched; parcels waiting lie in [sent, fetched)."""
+    """Mutable, owned by one lane. Offsets: acked <= sent <= fetched; what waits lies in [sent, fetched).
+
+    Blanks take offsets and no sequences, so the stamp moves with them: `stamp` is that of `fetched`, `sent_stamp` that
+    of `sent`. `fence` is the coordinator epoch of our markers, `cut_to` where the twin's log should begin (-1: done).
+    """
 
     order: TrackOrder
     stamp: Stamp
@@ -79,7 +97,12 @@ class Track:
     partition_bytes_max: int = 0
     source_end: int = 0
     source_start: int = 0
-    waiting: deque[tuple[Parcel, Hold | None]] = field(default_factory=deque)
+    waiting: deque[tuple[Parcel | Blank, Hold | None]] = field(default_factory=deque)
+    sent_stamp: Stamp = NOWHERE
+    fence: int = 0
+    lost_run: Blank | None = None
+    cut_to: int = -1
+    gap_told_to: int = 0
     # What came before this still crosses; then the partition stops for it.
     halt_after: Halt | None = None
     # Until then a request that was lost, or a dead pump's, may still land; 0: none can, UNKNOWN: no look has been yet.
@@ -95,13 +118,39 @@ class Track:
     def named(self) -> NamedPartition:
         return NamedPartition(self.order.topic, self.order.partition)
 
-    def begin(self, position: int, *, armed_until_ms: int, leader_epoch: int, source_start: int = 0) -> None:
+    def begin(
+        self,
+        position: int,
+        *,
+        armed_until_ms: int,
+        leader_epoch: int,
+        source_start: int = 0,
+        next_sequence: int = -1,
+    ) -> None:
         """The twin ends at `position`: fetch from there, or from the last account when that lies behind, so that what
         crossed unaccounted is read and told, not sent."""
         self.phase = Phase.RUNNING
+        stamp, order = self.stamp, self.order
+        if next_sequence < 0:
+            next_sequence = sequence_of(order.anchor_offset, order.anchor_sequence, position)
+        self.stamp = self.sent_stamp = stamp._replace(anchor_offset=position, anchor_sequence=next_sequence)
         self.write_from = position
         self.fetched = self.sent = self.acked = min(position, max(self.told_to, source_start))
         self.armed_until_ms, self.leader_epoch = armed_until_ms, leader_epoch
+
+    def resume(self, go: Go, seen: Observation, *, fence: int, armed_ms: int) -> None:
+        """A look says where to go on. `fence` and `armed_ms` are the lane's."""
+        self.landed(go.position)
+        self.fence = max(fence, seen.fence + 1)
+        self.cut_to = seen.source_start if seen.log_start < seen.source_start else -1
+        self.begin(
+            go.position,
+            armed_until_ms=go.last_timestamp + armed_ms if go.last_timestamp >= 0 else 0,
+            leader_epoch=-1,
+            source_start=seen.source_start,
+            next_sequence=go.next_sequence,
+        )
+        self.source_end, self.source_start = seen.source_end, seen.source_start
 
     def seen(self, confirm_s: float) -> None:
         """The twin was looked at, `looked_at_s` or later: strays that had their time by then are in what was seen."""
@@ -109,6 +158,32 @@ class Track:
             self.strays_until_s = self.looked_at_s + confirm_s
         elif self.looked_at_s >= self.strays_until_s:
             self.strays_until_s = 0.0
+
+    def landed(self, position: int) -> None:
+        """A look found the twin's end: a lost run of markers that is wholly in was all that could be on its way."""
+        if self.lost_run is not None and self.lost_run.end == position:
+            self.strays_until_s = 0.0
+        self.lost_run = None
+
+    def may_mark(self) -> bool:
+        """Whether markers may go now. No sequence guards them, so nothing of ours may be on its way or still land."""
+        if self.in_flight:
+            return False
+        if self.strays_until_s:
+            self.settle(self.strays_until_s)
+            return False
+        return True
+
+    def send_blank(self, most: int) -> Blank:
+        """Takes the blank that waits first, or as much of it as `most`; it counts as on its way."""
+        blank, _ = self.waiting.popleft()
+        run = Blank(blank.base, min(blank.end, blank.base + most))
+        if run.end < blank.end:
+            self.waiting.appendleft((Blank(run.end, blank.end), None))
+        self.in_flight += 1
+        self.sent = run.end
+        self.sent_stamp = self.sent_stamp.after(run.end - run.base)
+        return run
 
     def may_send(self, parcel: Parcel, now_ms: int, kept_ms: int) -> bool:
         """Whether the next parcel may go now. A broker keeps our sequence for `kept_ms` after the time stamp of the
@@ -127,6 +202,29 @@ class Track:
         """So much waits to be sent that no more is fetched; merged batches are copies, which no buffer bounds."""
         self.choked = self.waiting_bytes >= 2 * self.partition_bytes_max
         return self.choked
+
+    def take(self, done: Cut, hold: Hold, now_ms: int) -> None:
+        """Queues what a fetch gave; pieces that point into its buffer are counted on `hold`."""
+        if done.noted_to > self.fetched:
+            self.sent = self.acked = max(self.acked, done.noted_to)
+        for piece in done.parcels:
+            holder = None if isinstance(piece, Blank) else piece.room
+            if holder is None and not isinstance(piece, Blank) and isinstance(piece.body, memoryview):
+                holder = hold
+                hold.uses += 1
+            self.queue(piece, holder)
+        if done.end > self.fetched:
+            taken = [entry for entry in done.carried if entry.base < done.end]
+            size, batches = sum(entry.size for entry in taken), sum(entry.batches for entry in taken)
+            producers = latest_of([seen for entry in taken for seen in entry.producers])
+            self.noted.append(Noted(self.fetched, done.end, size, batches, now_ms, producers, tuple(done.blanks)))
+        self.fetched, self.leader_epoch, self.last_ms = done.end, done.leader_epoch, now_ms
+        self.stamp = done.stamp
+
+    def queue(self, piece: Parcel | Blank, hold: Hold | None) -> None:
+        """`piece` is what goes next after all that waits."""
+        self.waiting.append((piece, hold))
+        self.waiting_bytes += piece.size
 
     def drop_waiting(self) -> None:
         """Forget what was fetched and not sent; it will be fetched again."""
@@ -148,7 +246,7 @@ class Track:
         """A slow target: let go of the buffers and fetch these offsets again later."""
         self.drop_waiting()
         self.halt_after = None
-        self.fetched = self.sent
+        self.fetched, self.stamp = self.sent, self.sent_stamp
         while self.noted and self.noted[-1].end > self.sent:
             entry = self.noted.pop()
             if entry.begin < self.sent:
@@ -160,24 +258,25 @@ class Track:
         if self.acked <= self.told_to:
             return self._source_moved()
         producers: Producers = []
-        size = batches = first_ms = 0
+        size = batches = unseen = first_ms = 0
         while self.noted and self.noted[0].end <= self.acked:
             entry = self.noted.popleft()
             producers.extend(entry.producers)
+            unseen += sum(min(blank.end, entry.end) - blank.base for blank in entry.blanks if blank.base < entry.end)
             size, batches, first_ms = size + entry.size, batches + entry.batches, first_ms or entry.seen_ms
-        if not batches:
-            return self._source_moved()
         topic, partition = self.order.topic, self.order.partition
         begin, end = self.told_to, self.acked
         if self.noted and self.noted[0].begin < end:
             end = self.noted[0].begin
+        if not first_ms or end <= begin:
+            return self._source_moved()
         self.told_to, self.told_source = end, (self.source_start, self.source_end)
         return Carried(
             topic,
             partition,
             begin,
             end,
-            end - begin,
+            max(0, end - begin - unseen),
             size,
             batches,
             self.source_end,
@@ -203,4 +302,19 @@ class Track:
         if self.phase is not Phase.RUNNING or self.in_flight or self.acked < self.write_from:
             return None
         order, calm = self.order, not self.strays_until_s
-        return Handover(order.topic, order.partition, self.acked, self.leader_epoch, self.armed_until_ms, calm)
+        following = sequence_of(self.sent_stamp.anchor_offset, self.sent_stamp.anchor_sequence, self.acked)
+        stand = (self.acked, self.leader_epoch, self.armed_until_ms, calm, following)
+        return Handover(order.topic, order.partition, *stand)
+
+
+def latest_of(seen: Producers) -> Producers:
+    """The last five batches of each idempotent producer: what a retry after a switch is known by."""
+    kept: Producers = []
+    times: dict[int, int] = {}
+    for entry in reversed(seen):
+        known = times.get(entry[0], 0)
+        if known < PRODUCERS_KEPT:
+            times[entry[0]] = known + 1
+            kept.append(entry)
+    kept.reverse()
+    return kept

@@ -23,6 +23,11 @@ class Blank(NamedTuple):
     base: int
     end: int
 
+    @property
+    def size(self) -> int:
+        """Bytes it keeps busy here."""
+        return 0
+
 
 class Piece(NamedTuple):
     """Records that cross: a batch without holes, its header still the source's own but for what was cut."""

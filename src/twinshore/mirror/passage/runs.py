@@ -1,0 +1,122 @@
+"""Which partitions' blanks go into the next marker request, what its answer proves, and what fills a gap.
+
+Pure over tracks; the lane hands the requests out and is told the answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from twinshore.fleet import NamedPartition
+from twinshore.kafka.errors import Code, describe
+from twinshore.mirror.answers import LOOKS_MAX, RIGHTS
+from twinshore.mirror.cutting import Halt, Parcel
+from twinshore.mirror.orders import Stoppage
+from twinshore.mirror.passage.fates import Blank
+from twinshore.mirror.passage.marking import Marked, Run
+from twinshore.mirror.track import Noted, Phase, Track
+from twinshore.wire.batch import sequence_of
+from twinshore.wire.filler import FILLER_RECORDS_MAX, filler
+
+MARKERS_MAX = 4000  # In one request: some tens of milliseconds of a broker's time.
+GAP_MARKED_MAX = 20_000  # A longer gap below a running twin is filled and cut off, not marked.
+GAP_MAX = 20_000_000_000  # About an hour of filling.
+GAP_POLICY = "go on behind the gap, whose offsets nobody sees on the twin either"
+FENCED = frozenset({Code.TRANSACTION_COORDINATOR_FENCED, Code.INVALID_PRODUCER_EPOCH})
+
+
+class Marks(NamedTuple):
+    """One partition of a marker request on its way."""
+
+    track: Track
+    blank: Blank
+
+    @property
+    def run(self) -> Run:
+        named = self.track.order.twin_named
+        return Run(named.topic, named.partition, self.blank.end - self.blank.base, self.track.fence)
+
+
+def next_runs(ready: dict[Track, None]) -> list[Marks]:
+    """What the next request to a leader marks; each of its partitions waits for the answer before anything else."""
+    found: list[Marks] = []
+    room = MARKERS_MAX
+    for track in list(ready):
+        if not room:
+            break
+        blank = track.waiting[0][0] if track.waiting and track.phase is Phase.RUNNING else None
+        if isinstance(blank, Blank) and track.may_mark():
+            del ready[track]
+            run = track.send_blank(room)
+            room -= run.end - run.base
+            found.append(Marks(track, run))
+    return found
+
+
+def by_partition(answers: Iterable[Marked]) -> dict[NamedPartition, Marked]:
+    return {NamedPartition(answer.topic, answer.partition): answer for answer in answers}
+
+
+def landed(answer: Marked | None, blank: Blank) -> bool:
+    """All markers are in, and nothing else is: the log ends exactly where they do."""
+    return answer is not None and answer.error == 0 and answer.end == blank.end
+
+
+def refused(answer: Marked | None, blank: Blank, failures: int) -> Halt | None:
+    """Why a run that did not land as it should stops the partition; None: a look at the twin tells how to go on."""
+    if answer is None:
+        return None
+    where = f"offsets {blank.base} to {blank.end - 1}"
+    if answer.end > blank.end:
+        sentence = f"after markers for {where} the twin ends at {answer.end}: someone else writes there"
+        return Halt("position disagreement", blank.base, answer.end, sentence)
+    kind = describe(answer.error)
+    if answer.error in RIGHTS:
+        sentence = (
+            f"the target refuses markers for {where}: {kind.sentence}. Grant ClusterAction or Alter on the cluster"
+        )
+        return Halt("rights lost", blank.base, blank.end, sentence)
+    if answer.error in FENCED and failures >= LOOKS_MAX:
+        sentence = f"the twin keeps refusing markers for {where} as fenced: another pump of this link is at work"
+        return Halt("position disagreement", blank.base, blank.end, sentence)
+    if answer.error in FENCED or answer.error == 0 or kind.retriable or kind.unknown_outcome:
+        return None
+    return Halt("refused", blank.base, blank.end, f"the twin refuses markers for {where}: {kind.name}, {kind.sentence}")
+
+
+def fill(track: Track, end: int, now_ms: int) -> tuple[Halt | None, list[Stoppage]]:
+    """Queues what takes the offsets up to `end`, which the source has no more. What must be told of it, or a halt.
+
+    Below a twin that holds records a short gap becomes markers, since its readers may be right behind us; a longer one,
+    and all that comes before a twin's first record, becomes filler that is cut off as soon as it is written.
+    """
+    begin, named = track.fetched, track.named
+    sentence = f"the source's log now begins at {end}, the twin ended at {begin}: retention was faster"
+    if end - begin > GAP_MAX:
+        return Halt("retention gap", begin, end, f"{sentence}, and the gap is too long to fill"), []
+    told: list[Stoppage] = []
+    if begin >= max(track.order.anchor_offset, track.gap_told_to) and begin:
+        told = [Stoppage(named.topic, named.partition, "retention gap", begin, end, sentence, GAP_POLICY)]
+        track.gap_told_to = end
+    for piece in _gap_pieces(track, begin, end):
+        track.queue(piece, None)
+        track.noted.append(Noted(piece.base, piece.end, 0, 0, now_ms, [], (Blank(piece.base, piece.end),)))
+        if isinstance(piece, Blank):
+            track.stamp = track.stamp.after(piece.end - piece.base)
+    track.fetched = end
+    return None, told
+
+
+def _gap_pieces(track: Track, begin: int, end: int) -> Iterator[Blank | Parcel]:
+    if begin and begin >= track.order.anchor_offset and end - begin <= GAP_MARKED_MAX:
+        yield Blank(begin, end)
+        return
+    stamp = track.stamp
+    while begin < end:
+        made = filler(min(FILLER_RECORDS_MAX, end - begin))
+        sequence = sequence_of(stamp.anchor_offset, stamp.anchor_sequence, begin)
+        head = made.stamped(stamp.producer_id, stamp.producer_epoch, sequence)
+        after = begin + made.header.count
+        yield Parcel(head, made.body, begin, after, len(head) + len(made.body), made.header.max_timestamp)
+        begin = after
