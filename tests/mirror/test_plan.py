@@ -107,6 +107,7 @@ def test_a_twin_keeps_bytes_times_and_records_as_they_are() -> None:
     assert found == {
         "cleanup.policy": "delete",
         "compression.type": "producer",
+        "flush.ms": "5",
         "index.interval.bytes": "8192",
         "max.message.bytes": "9000000",
         "message.timestamp.after.max.ms": MAX_LONG,
@@ -125,10 +126,6 @@ def test_a_twin_keeps_bytes_times_and_records_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("source", "target", "known", "kind", "words"),
     [
-        (replace(SOURCE, settings=(("cleanup.policy", "compact"),)), None, None, "not yet", "compacted"),
-        (replace(SOURCE, settings=(("cleanup.policy", "compact,delete"),)), TARGET, KNOWN, "not yet", "compacted"),
-        (replace(SOURCE, starts=(0, 7)), None, None, "not yet", "orders-1 begins at 7"),
-        (replace(SOURCE, starts=(0, 7)), TARGET, None, "not yet", "orders-1 begins at 7"),
         (replace(SOURCE, topic_id="cc"), TARGET, KNOWN, "recreated topic", "deleted and made again on the source"),
         (SOURCE, None, KNOWN, "recreated topic", "deleted on the target"),
         (SOURCE, replace(TARGET, topic_id="dd"), KNOWN, "recreated topic", "made again by someone else"),
@@ -137,7 +134,7 @@ def test_a_twin_keeps_bytes_times_and_records_as_they_are() -> None:
         (SOURCE, replace(TARGET, spans=((0, 0),)), None, "partition removed", "1 partitions on the target, 2"),
         (SOURCE, replace(TARGET, spans=((0, 0),) * 3), None, "partition removed", "3 partitions on the target, 2"),
         (SOURCE, replace(TARGET, spans=((0, 0),) * 3), KNOWN, "partition removed", "3 partitions on the target, 2"),
-        (SOURCE, replace(TARGET, spans=((0, 0), (5, 5))), None, "position disagreement", "begins at other offsets"),
+        (SOURCE, replace(TARGET, spans=((0, 0), (5, 5))), None, "position disagreement", "begins at later offsets"),
     ],
 )
 def test_what_is_refused_is_refused_alone_with_reason_and_remedy(
@@ -154,7 +151,17 @@ def test_what_is_refused_is_refused_alone_with_reason_and_remedy(
 def test_an_empty_target_that_begins_where_the_source_does_is_accepted() -> None:
     high = 2_147_483_000
     source = replace(SOURCE, starts=(high, high))
-    assert plan(source, replace(TARGET, spans=((high, high), (high, high)))) == [CarryTopic("orders", 2, "aa", "bb")]
+    expected = [CarryTopic("orders", 2, "aa", "bb", starts=(high, high))]
+    assert plan(source, replace(TARGET, spans=((high, high), (high, high)))) == expected
+    assert plan(source, replace(TARGET, spans=((0, 0), (high - 1, high - 1)))) == expected, "what is before is filled"
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_a_compacted_sources_twin_is_compacted_and_can_be_cut(policy: str) -> None:
+    (made,) = plan(replace(SOURCE, settings=(("cleanup.policy", policy),)), None)
+    assert isinstance(made, Create)
+    assert dict(made.settings)["cleanup.policy"] == "compact,delete"
+    assert dict(made.settings)["retention.ms"] == dict(made.settings)["retention.bytes"] == "-1"
 
 
 def test_a_known_twin_goes_on_though_its_sources_log_was_cut() -> None:

@@ -23,7 +23,7 @@ from twinshore.mirror.plan import CarryTopic, Create, KnownTwin, Refuse, moves, 
 from twinshore.mirror.recorder import STANDBY, Recorder
 from twinshore.mirror.survey import Surveyor, known_twins
 from twinshore.mirror.tides import Tides
-from twinshore.store import LinkIdentity, Store, TwinRow
+from twinshore.store import LinkIdentity, Store
 
 STATE_EXPIRY_MS_DEFAULT = 86_400_000
 SETTLE_LOG_START_S = 30.0
@@ -194,7 +194,7 @@ class LinkDriver:
     def _supply(self, term: Term, steps: list[CarryTopic], seen: dict[str, tuple[str, int]]) -> None:
         now_ms = int(time.time() * 1000)
         rows = [
-            TwinRow(self.link.name, step.topic, partition, step.source_topic_id, step.target_topic_id, 0, 0, now_ms)
+            twins.twin_row(self.link.name, step, partition, now_ms)
             for step in steps
             for partition in range(step.partitions)
         ]
@@ -271,6 +271,7 @@ class LinkDriver:
             desk_token=self._desk.token,
             limits=limits_of(self._mirror),
             report_s=self._mirror.receipts_s,
+            fence=fence_of(term.generation, tide),
         )
 
     def stop(self, deadline_s: float) -> bool:
@@ -287,6 +288,12 @@ class LinkDriver:
         self.lease.close(release=clean)
         self._source.close()
         self._target.close()
+
+
+def fence_of(generation: int, tide: int) -> int:
+    """The coordinator epoch of a tide's markers: later tides mostly have higher ones. Where one has not, a look at what
+    the twin's leader remembers raises it."""
+    return (generation << 12 | tide & 0xFFF) & 0x3FFFFFFF
 
 
 def limits_of(settings: MirrorSettings) -> LaneLimits:

@@ -29,6 +29,8 @@ TWINS_OWN: Mapping[str, str] = {
     "retention.ms": "-1",
     "retention.bytes": "-1",
 }
+# A compacted source's twin is compacted too; "delete" lets its log start follow, since retention is off.
+COMPACTED = "compact,delete"
 # Kafka before 3.6 knows one bound only.
 TIMESTAMP_BOUND_OLD = "message.timestamp.difference.max.ms"
 
@@ -46,6 +48,10 @@ class SourceTopic:
     @property
     def partitions(self) -> int:
         return len(self.starts)
+
+    @property
+    def compacted(self) -> bool:
+        return "compact" in dict(self.settings).get("cleanup.policy", "delete")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +105,14 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class CarryTopic:
+    """`starts`: the source's log starts; empty where all are 0."""
+
     topic: str
     partitions: int
     source_topic_id: str
     target_topic_id: str
     twin: str = ""
+    starts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +145,8 @@ def twin_settings(link: Link, source: SourceTopic, replication: int, *, old_boun
         wanted["min.insync.replicas"] = str(min(int(wanted["min.insync.replicas"]), replication))
     wanted.update(link.topic_settings)
     wanted.update(TWINS_OWN)
+    if source.compacted:
+        wanted["cleanup.policy"] = COMPACTED
     if old_bound:
         del wanted["message.timestamp.before.max.ms"], wanted["message.timestamp.after.max.ms"]
         wanted[TIMESTAMP_BOUND_OLD] = MAX_LONG
@@ -170,14 +181,13 @@ def plan_topic(
     if lacking:
         steps.append(Settle(source.name, lacking, twin))
     partitions = min(source.partitions, target.partitions)
-    steps.append(CarryTopic(source.name, partitions, source.topic_id, target.topic_id, twin))
+    starts = source.starts if any(source.starts) and not known else ()
+    steps.append(CarryTopic(source.name, partitions, source.topic_id, target.topic_id, twin, starts))
     return steps
 
 
 def _refusal(source: SourceTopic, target: TargetTopic | None, known: KnownTwin | None) -> Refuse | None:
     name = source.name
-    if "compact" in dict(source.settings).get("cleanup.policy", "delete"):
-        return Refuse(name, "not yet", f"topic {name} is compacted", "compacted topics are not carried yet: exclude it")
     if known and known.source_topic_id != source.topic_id:
         sentence = f"topic {name} was deleted and made again on the source: its offsets begin anew"
         return Refuse(name, "recreated topic", sentence, "delete its twin to begin again, or exclude the topic")
@@ -185,7 +195,7 @@ def _refusal(source: SourceTopic, target: TargetTopic | None, known: KnownTwin |
         if known:
             sentence = f"the twin of topic {name} has been deleted on the target"
             return Refuse(name, "recreated topic", sentence, "forget it with `twinshore mirror forget` to begin again")
-        return _late_start(source)
+        return None
     if known and known.target_topic_id != target.topic_id:
         sentence = f"the twin of topic {name} was deleted and made again by someone else"
         return Refuse(name, "recreated topic", sentence, "delete it on the target, then `twinshore mirror forget` it")
@@ -200,23 +210,10 @@ def _refusal(source: SourceTopic, target: TargetTopic | None, known: KnownTwin |
         sentence = f"topic {target.name} has {counts}"
         hint = f"give it {source.partitions} partitions, or delete it on the target so that its twin can be made"
         return Refuse(name, "partition removed", sentence, hint)
-    if not known and any(
-        start != theirs for (start, _), theirs in zip(target.spans, source.starts, strict=False) if start
-    ):
-        sentence = f"topic {target.name} on the target begins at other offsets than the source's"
+    if not known and any(start > theirs for (start, _), theirs in zip(target.spans, source.starts, strict=False)):
+        sentence = f"topic {target.name} on the target begins at later offsets than the source's"
         return Refuse(name, "position disagreement", sentence, "delete it on the target so that its twin can be made")
-    if not known and any(theirs > start for (start, _), theirs in zip(target.spans, source.starts, strict=False)):
-        return _late_start(source)
     return None
-
-
-def _late_start(source: SourceTopic) -> Refuse | None:
-    late = [(partition, start) for partition, start in enumerate(source.starts) if start > 0]
-    if not late:
-        return None
-    partition, start = late[0]
-    sentence = f"the log of {source.name}-{partition} begins at {start}, no longer at 0"
-    return Refuse(source.name, "not yet", sentence, "such topics are not carried yet: exclude it")
 
 
 def spread(

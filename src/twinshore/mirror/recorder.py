@@ -160,7 +160,7 @@ class Recorder:
             IncidentKind(stopped.kind),
             stopped.from_offset,
             stopped.to_offset,
-            POLICY_STOP,
+            stopped.policy or POLICY_STOP,
             stopped.sentence,
         )
         self._store.add_incident(incident, now_ms=int(time.time() * 1000))

@@ -8,7 +8,9 @@ from collections.abc import Iterable
 from twinshore.fleet import KafkaError
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
-from twinshore.mirror.plan import Create, Grow, Settle, Step
+from twinshore.mirror.plan import CarryTopic, Create, Grow, Settle, Step
+from twinshore.store import TwinRow
+from twinshore.wire.batch import SEQUENCE_SPAN
 
 APPEAR_S_MAX = 15.0
 POLL_S = 0.05
@@ -42,6 +44,14 @@ def apply(target: KafkaCluster, steps: Iterable[Step]) -> list[str]:
             case _:
                 pass
     return done
+
+
+def twin_row(link: str, step: CarryTopic, partition: int, now_ms: int) -> TwinRow:
+    """A new twin's row. Its history begins where the source's log does now: sequences follow the offsets there, and
+    what is filled below it is not missing."""
+    start = step.starts[partition] if step.starts else 0
+    ids = (step.source_topic_id, step.target_topic_id)
+    return TwinRow(link, step.topic, partition, *ids, start, start % SEQUENCE_SPAN, now_ms)
 
 
 def _appear(target: KafkaCluster, topic: str, partitions: int) -> None:
