@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.ballast import Ballast
 from bench.copiers import Copier, CopyJob
 from bench.ends import TopicEnd
 from bench.figures import BenchError, Sample, Window, WindowRule, window_of
 from bench.tree import ProcessTree, machine_cpu_s, own_cpu_s
-from bench.workloads import PARTITIONS
+from bench.workloads import PARTITIONS, Workload
 from twinshore.lab import FaultProxy, LabCluster
 from twinshore.lab.errors import log_tail
 from twinshore.lab.processes import Child
@@ -57,23 +60,30 @@ class Sides:
         return sum(each.bytes_to_source + each.bytes_to_target for each in counts)
 
 
-def drain(copier: Copier, job: CopyJob, workload: str, sides: Sides, backlog: int, rule: WindowRule) -> Drain:
-    """Starts the copier on a topic that holds `backlog` records, measures by `rule`, and ends the copier."""
-    with tempfile.TemporaryDirectory(prefix="twinshore-bench-") as name:
+def drain(copier: Copier, job: CopyJob, workload: Workload, sides: Sides, backlog: int, rule: WindowRule) -> Drain:
+    """Starts the copier on a topic that holds `backlog` records, measures by `rule`, and ends the copier.
+
+    Before that the disk is given what earlier runs left for it, so that nobody is slowed by another's writing.
+    """
+    os.sync()
+    with (
+        tempfile.TemporaryDirectory(prefix="twinshore-bench-") as name,
+        closing(Ballast(int(backlog * workload.bytes_per_record))) as ballast,
+    ):
         folder = Path(name)
         end = TopicEnd(job.target, copier.target_topic(job), PARTITIONS)
         started_s = time.monotonic()
         child = copier.start(job, folder)
         tree = ProcessTree(child.pid)
         try:
-            samples, window = _watch(child, folder, tree, end, sides, backlog, rule)
+            samples, window = _watch(child, folder, tree, end, sides, workload, ballast, backlog, rule)
             memory_mb = tree.memory_mb()
             copier.check(folder)
         finally:
             stop(child, tree)
     first_s = next(sample.at_s for sample in samples if sample.records)
     line_bytes = (samples[-1].line_bytes - samples[0].line_bytes) / samples[-1].records
-    return Drain(copier.name, copier.setting, workload, window, first_s - started_s, memory_mb, line_bytes)
+    return Drain(copier.name, copier.setting, workload.name, window, first_s - started_s, memory_mb, line_bytes)
 
 
 def stop(child: Child, tree: ProcessTree) -> None:
@@ -83,13 +93,22 @@ def stop(child: Child, tree: ProcessTree) -> None:
 
 
 def _watch(
-    child: Child, folder: Path, tree: ProcessTree, end: TopicEnd, sides: Sides, backlog: int, rule: WindowRule
+    child: Child,
+    folder: Path,
+    tree: ProcessTree,
+    end: TopicEnd,
+    sides: Sides,
+    workload: Workload,
+    ballast: Ballast,
+    backlog: int,
+    rule: WindowRule,
 ) -> tuple[list[Sample], Window]:
     samples: list[Sample] = []
     begun_s = time.monotonic()
     while True:
         records = end.records()
         at_s = time.monotonic()
+        ballast.written(int(records * workload.bytes_per_record))
         samples.append(Sample(at_s, records, tree.cpu_s(), sides.brokers_cpu_s(), machine_cpu_s(), sides.line_bytes()))
         window = window_of(samples, backlog, rule)
         if window:

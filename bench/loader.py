@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from bench.ends import TopicEnd
 from bench.topics import clear
-from bench.workloads import PARTITIONS, Batch, plain
+from bench.workloads import PARTITIONS, Batch, Workload
 from twinshore.fleet import Cluster, KafkaError
 from twinshore.kafka.connection import Connection, open_connection
 from twinshore.lab import LabCluster
@@ -18,7 +18,7 @@ from twinshore.wire.frames import frame, read_response_header
 from twinshore.wire.produce import PRODUCE_KEY, encode_produce, parse_produce
 
 _IN_FLIGHT = 32
-_WARM_RECORDS = 300_000
+_WARM_PART = 5
 _BY_NAME = 12
 _LENGTH = struct.Struct(">i")
 _PATIENCE_S = 120.0
@@ -50,12 +50,12 @@ def load(cluster: Cluster, topic: str, batches: Sequence[Batch], records: int) -
     return rounds * per_round
 
 
-def warm_broker(side: LabCluster) -> None:
-    """Writes to a target until its JVM has compiled what appends: the first copier shall not meet a colder one."""
-    workload, topic = plain(), "bench-warm"
-    side.create_topic(topic, partitions=PARTITIONS)
+def warm_broker(side: LabCluster, workload: Workload) -> None:
+    """Writes to a target until its JVM has compiled what appends: no copier shall meet a colder one than another."""
+    topic = "bench-warm"
+    side.create_topic(topic, partitions=PARTITIONS, copies=min(3, len(side.brokers)))
     TopicEnd(side.cluster, topic, PARTITIONS).wait_ready()
-    load(side.cluster, topic, workload.batches, _WARM_RECORDS)
+    load(side.cluster, topic, workload.batches, workload.short_backlog // _WARM_PART)
     clear(side.cluster)
 
 

@@ -44,7 +44,7 @@ class Plan:
     direct_s: float
 
 
-SHORT = Plan(True, WindowRule(8, 0.3, 8), 1, (Pace(LATENCY_RATE, 5, 45),), 10)
+SHORT = Plan(True, WindowRule(8, 0.3, 8), 2, (Pace(LATENCY_RATE, 5, 45),), 10)
 FULL = Plan(False, WindowRule(12, 0.3, 15), 3, (Pace(LATENCY_RATE, 10, 120), Pace(1_000, 5, 60)), 20)
 
 
@@ -114,7 +114,6 @@ def run_mirror_bench(
     run = _Run(plan, say)
     with LabCluster("east", settings=BROKERS) as east, LabCluster("west", settings=BROKERS) as west:
         sides = Sides(east, west)
-        warm_broker(west)
         for part in parts:
             if part in WORKLOADS:
                 run.workload(sides, WORKLOADS[part]())
@@ -146,6 +145,7 @@ class _Run:
     def workload(self, sides: Sides, workload: Workload) -> None:
         """Each of MirrorMaker's settings once, ours after the first; then the fastest and ours by turns."""
         backlog = self._load(sides, workload, copies=1)
+        warm_broker(sides.target, workload)
         tried: list[tuple[float, MirrorMaker]] = []
         for setting in mirror_makers(workload.name, few=self._plan.short):
             found = self._drain(sides, workload, setting, backlog)
@@ -182,7 +182,7 @@ class _Run:
             LabCluster("west", brokers=3, settings=BROKERS) as west,
         ):
             sides, workload = Sides(east, west), WORKLOADS["plain"]()
-            warm_broker(west)
+            warm_broker(west, workload)
             backlog = self._load(sides, workload, copies=3)
             peer = self._peers.get("plain", MirrorMaker())
             for copier in (peer, Twinshore()) * min(2, self._plan.repeats):
@@ -203,7 +203,7 @@ class _Run:
 
     def _one_drain(self, sides: Sides, workload: Workload, copier: Copier, backlog: int, *, copies: int) -> Drain:
         job = CopyJob(sides.source.cluster, sides.target.cluster, workload.topic, next(self._numbers), copies)
-        found = drain(copier, job, workload.name, sides, backlog, self._plan.rule)
+        found = drain(copier, job, workload, sides, backlog, self._plan.rule)
         clear(sides.target.cluster)
         clear(sides.source.cluster, keep=workload.topic)
         window = found.window

@@ -57,8 +57,8 @@ def plain() -> Workload:
     return Workload(
         "plain",
         "1 KB records, uncompressed, 16 KB batches",
-        2_000_000,
-        1_200_000,
+        6_000_000,
+        4_000_000,
         tuple(batch() for _ in range(_BATCH_KINDS)),
     )
 
@@ -77,8 +77,8 @@ def lz4() -> Workload:
     return Workload(
         "lz4",
         "JSON records of about 250 bytes, lz4, 64 KB batches",
-        24_000_000,
-        12_000_000,
+        48_000_000,
+        36_000_000,
         tuple(batch() for _ in range(_BATCH_KINDS)),
     )
 
@@ -90,7 +90,7 @@ def single() -> Workload:
         "single",
         "100-byte records, one to a batch",
         3_000_000,
-        1_200_000,
+        2_000_000,
         tuple(_batch([(None, chance.randbytes(100))], Codec.NONE) for _ in range(_BATCH_KINDS)),
     )
 
