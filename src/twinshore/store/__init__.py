@@ -9,6 +9,7 @@ from twinshore.store.lease_watch import HeldLease, LeaseWatch
 from twinshore.store.store import Store, open_store
 from twinshore.store.values import (
     AuditRow,
+    ControlRow,
     Followed,
     Incident,
     IncidentKind,
@@ -28,6 +29,7 @@ from twinshore.store.values import (
 
 __all__ = [
     "AuditRow",
+    "ControlRow",
     "Followed",
     "HeldLease",
     "Incident",

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Connection
 
 from twinshore.fleet import Secret
-from twinshore.store import audit, leases, ledger, links, receipts
+from twinshore.store import audit, controls, leases, ledger, links, receipts
 from twinshore.store.engine import Database
 from twinshore.store.schema import bring_up
 from twinshore.store.values import (
     AuditRow,
+    ControlRow,
     Followed,
     Incident,
     LeaseRow,
@@ -193,3 +194,19 @@ class Store:
     def followed(self, link: str, kind: str | None = None) -> tuple[Followed, ...]:
         """What is remembered of what follows, by kind and subject."""
         return self._database.read(lambda connection: audit.read_followed(connection, link, kind))
+
+    # Control
+
+    def control_version(self, link: str) -> int:
+        """Grows with each change of the link's control; 0 before the first."""
+        return self._database.read(lambda connection: controls.version(connection, link))
+
+    def controls(self, link: str) -> tuple[ControlRow, ...]:
+        """What operators have said of the link, by name."""
+        return self._database.read(lambda connection: controls.read(connection, link))
+
+    def change_controls(
+        self, link: str, rows: Mapping[str, ControlRow | None], *, seen: int, told: Sequence[AuditRow]
+    ) -> bool:
+        """Whether the version was still `seen` and the rows stand now; None drops a name. The audit is told with it."""
+        return self._database.write(lambda connection: controls.change(connection, rows, link, seen, list(told)))

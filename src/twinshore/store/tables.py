@@ -201,3 +201,21 @@ followed = Table(
     Column("value", _text(), nullable=False),
     _number("since_ms"),
 )
+
+# One value for each name, as JSON; the version grows with each change, so that whoever follows reads only that.
+controls = Table(
+    "controls",
+    metadata,
+    Column("link", _name(LINK_LENGTH), primary_key=True),
+    Column("name", _name(64), primary_key=True),
+    Column("value", _text(), nullable=False),
+    _number("changed_ms"),
+    Column("changed_by", _name(255), nullable=False),
+)
+
+control_versions = Table(
+    "control_versions",
+    metadata,
+    Column("link", _name(LINK_LENGTH), primary_key=True),
+    _number("version"),
+)

@@ -174,6 +174,17 @@ class AuditRow:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
+@dataclass(frozen=True, slots=True)
+class ControlRow:
+    """What an operator has said of a link, instead of what its settings say; `value` is JSON."""
+
+    link: str
+    name: str
+    value: str
+    changed_ms: int
+    changed_by: str
+
+
     """Something of the source that follows to the target: what the link wrote there, or holds back, since when."""
 
     link: str

@@ -1,0 +1,41 @@
+"""What operators changed on links while they run, in SQL: named values, and a number that grows with each change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from sqlalchemy import Connection, select
+
+from twinshore.store.audit import add
+from twinshore.store.dialects import insert_absent, put
+from twinshore.store.tables import control_versions, controls
+from twinshore.store.values import AuditRow, ControlRow
+
+
+def version(connection: Connection, link: str) -> int:
+    """How often the link's control has been changed."""
+    query = select(control_versions.c.version).where(control_versions.c.link == link)
+    return connection.scalar(query) or 0
+
+
+def read(connection: Connection, link: str) -> tuple[ControlRow, ...]:
+    """What was changed, by name."""
+    query = select(controls).where(controls.c.link == link).order_by(controls.c.name)
+    return tuple(ControlRow(**row) for row in connection.execute(query).mappings())
+
+
+def change(
+    connection: Connection, rows: Mapping[str, ControlRow | None], link: str, seen: int, audit: list[AuditRow]
+) -> bool:
+    """Puts the rows, drops the names without one, and tells the audit; False, and nothing done, when the link's control
+    was changed since `seen`."""
+    insert_absent(connection, control_versions, [{"link": link, "version": 0}])
+    as_seen = (control_versions.c.link == link, control_versions.c.version == seen)
+    if connection.execute(control_versions.update().where(*as_seen).values(version=seen + 1)).rowcount != 1:
+        return False
+    dropped = [name for name, row in rows.items() if row is None]
+    connection.execute(controls.delete().where(controls.c.link == link, controls.c.name.in_(dropped)))
+    put(connection, controls, [asdict(row) for row in rows.values() if row is not None])
+    add(connection, audit)
+    return True
