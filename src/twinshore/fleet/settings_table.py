@@ -199,6 +199,9 @@ class MirrorSettings:
     )
     merge_target_kb: int = setting(256, "joined batches grow to about this size", low=4, high=512)
     produce_timeout_s: float = setting(30.0, "how long a target broker may take to replicate a batch", low=1, high=600)
+    heartbeat_s: float = setting(
+        1.0, "how often a link writes a heartbeat to `twinshore.heartbeats` on its source; 0: never", low=0, high=3600
+    )
     stop_s: float = setting(10.0, "how long an orderly stop waits for requests on their way", low=0, high=600)
     metrics_address: str = setting("127.0.0.1", "address that serves /metrics and /health")
     metrics_port: int = setting(0, "port that serves /metrics and /health; 0: none", low=0, high=65535)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from twinshore.fleet import KafkaError, Link, NamedPartition, RefusedError, TwinshoreError
+from twinshore.fleet import KafkaError, Link, NamedPartition, RefusedError, TwinshoreError, is_heartbeats
 from twinshore.fleet.settings import MirrorSettings, Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
@@ -23,6 +23,8 @@ from twinshore.mirror.plan import CarryTopic, Create, KnownTwin, Refuse, moves, 
 from twinshore.mirror.recorder import STANDBY, Recorder
 from twinshore.mirror.survey import Surveyor, known_twins
 from twinshore.mirror.tides import Tides
+from twinshore.mirror.topology.descents import Descents
+from twinshore.mirror.topology.heart import Heart
 from twinshore.store import LinkIdentity, Store
 
 STATE_EXPIRY_MS_DEFAULT = 86_400_000
@@ -63,6 +65,7 @@ class LinkDriver:
         self._source = KafkaCluster(settings.cluster(link.source), patience_s=10.0)
         self._target = KafkaCluster(settings.cluster(link.target), patience_s=10.0)
         self._surveyor = Surveyor(link, self._source, self._target)
+        self._descents = Descents(link, settings.links, store, self._source, self._target, log)
         self._store, self._desk, self._tides, self._recorder = store, desk, tides, recorder
         self._lanes = lanes
         self._log = log
@@ -72,6 +75,7 @@ class LinkDriver:
         self._surveyed_at_s = 0.0
         self._followed_at_s = 0.0
         self._balanced_at_s = time.monotonic()
+        self._heart = Heart(link, self._source.cluster, self._mirror.heartbeat_s, self.lease.generation, log)
 
     # -- the turn
 
@@ -141,7 +145,7 @@ class LinkDriver:
     def _survey(self) -> None:
         term = self._term
         assert term is not None
-        names = self._surveyor.names()
+        names = self._descents.admitted(self._surveyor.names())
         fresh = [name for name, seen in names.items() if term.flowing.get(name) != seen]
         for name in [name for name in term.flowing if name not in names]:
             self._log(f"{self.link.name}: topic {name} is gone from the source or no longer admitted")
@@ -158,6 +162,7 @@ class LinkDriver:
         steps = self._surveyor.plan(names, known)
         ready: list[CarryTopic] = []
         made: list[str] = []
+        self._descents.announce(step for step in steps if isinstance(step, Create))
         for step in steps:
             if isinstance(step, Refuse):
                 self._refuse(term, step)
@@ -188,10 +193,13 @@ class LinkDriver:
             return
         term.refused[step.topic] = step
         self._log(f"{self.link.name}: refused: {step.sentence} (try: {step.hint})")
+        if is_heartbeats(step.topic):
+            return  # Nothing of the operator's is missing on the target.
         sentence = f"{step.sentence}. {step.hint}"
         self._recorder.stopped(self.link.name, Stoppage(step.topic, -1, step.kind, -1, -1, sentence))
 
     def _supply(self, term: Term, steps: list[CarryTopic], seen: dict[str, tuple[str, int]]) -> None:
+        self._descents.declare(steps)
         now_ms = int(time.time() * 1000)
         rows = [
             twins.twin_row(self.link.name, step, partition, now_ms)
@@ -285,6 +293,7 @@ class LinkDriver:
         return clean
 
     def close(self, *, clean: bool) -> None:
+        self._heart.close()
         self.lease.close(release=clean)
         self._source.close()
         self._target.close()

@@ -9,12 +9,16 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from twinshore.fleet import Link, NamedPartition
+from twinshore.fleet import Link, NamedPartition, is_heartbeats
 
 MAX_LONG = "9223372036854775807"
 MESSAGE_BYTES_DEFAULT = 1_048_588
-# Kafka's own: nothing an application wrote.
-INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
+# Where each target says which of its topics are twins.
+TWINS_TOPIC = "twinshore.twins"
+# Nothing an application wrote.
+INTERNAL = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata", TWINS_TOPIC}
+)
 # Taken from the source when it has set them on the topic.
 COPIED = frozenset(
     {"min.insync.replicas", "segment.bytes", "segment.ms", "segment.index.bytes", "index.interval.bytes"}
@@ -125,13 +129,23 @@ class Refuse:
     hint: str
 
 
-Step = Create | Grow | Settle | CarryTopic | Refuse
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """Nothing is wrong with it; it is a twin that does not go on."""
+
+    topic: str
+    sentence: str
+
+
+Step = Create | Grow | Settle | CarryTopic | Refuse | Stay
 
 
 def admits(link: Link, topic: str) -> bool:
     """Whether the link's filters let the topic through. Exclusions win; Kafka's own topics never pass."""
     if topic in INTERNAL:
         return False
+    if is_heartbeats(topic):
+        return True
     if any(re.fullmatch(pattern, topic) for pattern in link.exclude):
         return False
     return any(re.fullmatch(pattern, topic) for pattern in link.topics)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from twinshore.fleet import Link
+from twinshore.fleet import Link, is_heartbeats
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror.identity import recognise
-from twinshore.mirror.plan import CarryTopic, Create, Grow, Refuse, Settle, Step
+from twinshore.mirror.plan import CarryTopic, Create, Grow, Refuse, Settle, Stay, Step
 from twinshore.mirror.survey import Surveyor, known_twins
+from twinshore.mirror.topology.descents import Descents
 from twinshore.store import Store
 
 TOPICS_AT_ONCE = 100
@@ -21,9 +22,12 @@ def preview(link: Link, settings: Settings, store: Store) -> list[Step]:
         recognise(link, store, source, target)
         surveyor = Surveyor(link, source, target)
         known = known_twins(store, link)
-        names = list(surveyor.names())
+        descents = Descents(link, settings.links, store, source, target, log=lambda _: None)
+        names = [name for name in descents.admitted(surveyor.names()) if not is_heartbeats(name)]
         chunks = [names[at : at + TOPICS_AT_ONCE] for at in range(0, len(names), TOPICS_AT_ONCE)]
-        return [step for chunk in chunks for step in surveyor.plan(chunk, known)]
+        steps = [step for chunk in chunks for step in surveyor.plan(chunk, known)]
+        stay = [Stay(name, why) for name, why in descents.staying.items() if not is_heartbeats(name)]
+        return [*steps, *stay]
     finally:
         source.close()
         target.close()
@@ -43,6 +47,8 @@ def in_words(step: Step) -> str:
             return f"carry {_called(topic, twin)}: {partitions} partitions"
         case Refuse(_, _, sentence, hint):
             return f"refuse: {sentence} (try: {hint})"
+        case Stay(_, sentence):
+            return f"leave: {sentence}"
 
 
 def _called(topic: str, twin: str) -> str:

@@ -13,8 +13,6 @@ from twinshore.fleet import ConfigError, Link, Naming
 from twinshore.mirror.topology.names import Term, TooManyError, both, either, example, holds, text, then, without
 from twinshore.mirror.topology.patterns import StrangeError, names_of
 
-# Internal to Twinshore: never carried under a name that its filters could share.
-TWINS_TOPIC = "twinshore.twins"
 SHOWN_MAX = 3
 CYCLE_LINKS_MAX = 12
 

@@ -1,0 +1,38 @@
+"""`twinshore topology`: which links really run, drawn from the heartbeats that arrived."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import typer
+
+from twinshore.cli.looking import JSON, SETTINGS, load
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb to the command."""
+    app.command("topology")(topology)
+
+
+def topology(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
+    """Draws what really runs between the clusters of the settings: links, chains, the age of the last heartbeat."""
+    from twinshore.mirror.topology.listening import listen
+    from twinshore.mirror.topology.picture import drawing
+
+    seen = listen(load(settings))
+    if json_output:
+        links = [asdict(link) for link in seen.links]
+        paths = [{"path": list(beat.path), "age_s": round(beat.age_s, 3)} for beat in seen.paths]
+        away = [{"cluster": name, "error": why} for name, why in seen.away]
+        typer.echo(json.dumps({"links": links, "paths": paths, "away": away}))
+        return
+    for link in seen.links:
+        age = "" if link.age_s is None else f", last heartbeat {link.age_s:.0f} s ago"
+        how = f" ({link.naming}{', chain' if link.chain else ''})" if link.settings else " (not in these settings)"
+        typer.echo(f"{link.link}{how}: {link.state}{age}")
+    for name, why in seen.away:
+        typer.echo(f"{name} cannot be asked: {why}")
+    for line in ["", *drawing(seen)] if seen.paths else []:
+        typer.echo(line)

@@ -1,0 +1,140 @@
+"""Small records of Twinshore's own in a topic of one partition: appended in batches, read from an offset on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.connection import Connection
+from twinshore.kafka.errors import Code, kafka_error
+from twinshore.kafka.questions import OffsetKind
+from twinshore.wire.batch import split_batches
+from twinshore.wire.fetch import FETCH_KEY, FETCH_VERSION, FetchPartition, encode_fetch, parse_fetch
+from twinshore.wire.produce import (
+    PRODUCE_KEY,
+    PRODUCE_VERSION_BY_ID,
+    PRODUCE_VERSION_MIN,
+    encode_produce,
+    parse_produce,
+)
+from twinshore.wire.records import Record, decode_batch, encode_batch
+
+TIMES_MAX = 4
+PAUSE_S = 0.1
+IDLE_MAX = 20
+READ_BYTES = 1 << 20
+BATCH_HEAD_BYTES = 61
+
+Value = TypeVar("Value")
+
+
+class Note(NamedTuple):
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+
+
+class Notebook:
+    """One topic. `exists` is asked of the cluster each time; nothing is created unless `make` is called."""
+
+    def __init__(self, cluster: KafkaCluster, topic: str, *, call_s: float = 5.0) -> None:
+        self._cluster = cluster
+        self._named = NamedPartition(topic, 0)
+        self._call_s = call_s
+
+    def exists(self) -> bool:
+        topic = self._cluster.metadata([self._named.topic], refresh=True).topics.get(self._named.topic)
+        return topic is not None and not topic.error
+
+    def make(self, settings: dict[str, str], copies_max: int = 3) -> None:
+        """Creates it; one that is there already stays as it is."""
+        brokers = len(self._cluster.metadata([], refresh=True).brokers)
+        try:
+            self._cluster.admin.create_topic(
+                self._named.topic, partitions=1, replication_factor=min(copies_max, max(1, brokers)), settings=settings
+            )
+        except KafkaError as error:
+            if error.code != Code.TOPIC_ALREADY_EXISTS:
+                raise
+
+    def append(self, entries: Sequence[tuple[bytes, bytes | None]], now_ms: int) -> None:
+        """Adds keys and values in one batch; after a lost answer they may be there twice."""
+        records = [Record(index, now_ms, key, value) for index, (key, value) in enumerate(entries)]
+        batch = encode_batch(records)
+        head, body = batch[:BATCH_HEAD_BYTES], batch[BATCH_HEAD_BYTES:]
+
+        def ask(connection: Connection, *, topic_id: bytes) -> None:
+            version = connection.api_version(PRODUCE_KEY, PRODUCE_VERSION_BY_ID, PRODUCE_VERSION_MIN)
+            request = encode_produce(version, [(self._named.topic, topic_id, [(0, head, body)])], timeout_ms=5000)
+            view = connection.call_raw(PRODUCE_KEY, version, b"".join(request), timeout_s=self._call_s)
+            (answer,) = parse_produce(view, 0, version)
+            self._check(answer.error, "append", "Write")
+
+        self._persist(ask)
+
+    def read(self, offset: int) -> tuple[list[Note], int]:
+        """The notes from `offset` on as far as the log goes now, and where to go on."""
+        found: list[Note] = []
+        position = max(offset, self._bound(OffsetKind.EARLIEST))
+        end = self._bound(OffsetKind.HIGH_WATERMARK)
+        idle = 0
+        while position < end and idle < IDLE_MAX:
+            before = position
+            some, position = self._persist(partial(self._some, position=before))
+            found += some
+            idle = idle + 1 if position == before else 0
+        return found, position
+
+    def last(self, count: int = 1) -> list[Note]:
+        """The newest notes, oldest first; fewer when there are not so many."""
+        end = self._bound(OffsetKind.HIGH_WATERMARK)
+        notes, _ = self.read(max(0, end - count))
+        return notes[-count:]
+
+    def _bound(self, kind: OffsetKind) -> int:
+        return self._cluster.list_offsets([self._named], kind)[self._named]
+
+    def _some(self, connection: Connection, *, topic_id: bytes, position: int) -> tuple[list[Note], int]:
+        body = encode_fetch(
+            session_id=0,
+            session_epoch=-1,
+            max_wait_ms=100,
+            min_bytes=1,
+            max_bytes=READ_BYTES,
+            isolation=0,
+            partitions=[FetchPartition(topic_id, 0, position, -1, -1, READ_BYTES)],
+        )
+        view = connection.call_raw(FETCH_KEY, FETCH_VERSION, body, timeout_s=self._call_s)
+        answer = parse_fetch(view, 0)
+        self._check(answer.error, "read", "Read")
+        (part,) = answer.partitions
+        self._check(part.error, "read", "Read")
+        found: list[Note] = []
+        onward = position
+        for data, header in split_batches(part.records):
+            onward = header.last_offset + 1
+            if not header.attributes & 0x20:
+                found += [Note(*record[:4]) for record in decode_batch(data, header) if record.offset >= position]
+        return found, onward
+
+    def _check(self, code: int, what: str, right: str) -> None:
+        if code:
+            place = f"{self._cluster.name}: {what} {self._named}"
+            raise kafka_error(code, place, right=f"{right} on topic {self._named.topic}")
+
+    def _persist(self, ask: Callable[..., Value]) -> Value:
+        for times in range(TIMES_MAX):
+            try:
+                part = self._cluster.partition_of(self._named, refresh=times > 0)
+                topic = self._cluster.metadata([self._named.topic], refresh=False).topics[self._named.topic]
+                return ask(self._cluster.connection_to(part.leader), topic_id=topic.topic_id)
+            except KafkaError as error:
+                if not error.retriable or times == TIMES_MAX - 1:
+                    raise
+            time.sleep(PAUSE_S * 2**times)
+        raise AssertionError("unreachable")

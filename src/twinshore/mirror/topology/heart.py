@@ -1,0 +1,67 @@
+"""A link's heartbeat: a small record on its source, a second apart, which crosses like any other."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+
+from twinshore.fleet import HEARTBEATS, Cluster, KafkaError, Link
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.notes import Notebook
+
+HEARTBEAT_SETTINGS = {"cleanup.policy": "delete", "retention.ms": "604800000", "segment.bytes": "16777216"}
+REFUSED_PAUSE_S = 30.0
+
+
+class Heart:
+    """Beats in a thread of its own while `may_beat`; a slow source must not hold up the driver."""
+
+    def __init__(
+        self, link: Link, source: Cluster, every_s: float, may_beat: Callable[[], object], log: Callable[[str], None]
+    ) -> None:
+        self._link, self._cluster, self._every_s = link, source, every_s
+        self._may_beat = may_beat
+        self._log = log
+        self._said = ""
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._work, name=f"heart {link.name}", daemon=True)
+        if every_s:
+            self._thread.start()
+
+    def close(self) -> None:
+        self._closed.set()
+        if self._thread.ident:
+            self._thread.join(timeout=10)
+
+    def _work(self) -> None:
+        source = KafkaCluster(self._cluster, client_id="twinshore-heart", patience_s=2.0, call_s=2.0)
+        notebook = Notebook(source, HEARTBEATS, call_s=2.0)
+        pause_s, there = self._every_s, False
+        while not self._closed.wait(pause_s):
+            if not self._may_beat():
+                continue
+            try:
+                if not there and not notebook.exists():
+                    notebook.make(HEARTBEAT_SETTINGS)
+                there = True
+                now_ms = int(time.time() * 1000)
+                notebook.append([(self._link.name.encode(), self._beat(now_ms))], now_ms)
+                pause_s, self._said = self._every_s, ""
+            except KafkaError as error:
+                there = False
+                pause_s = self._every_s if error.retriable else REFUSED_PAUSE_S
+                self._say(error)
+        source.close()
+
+    def _beat(self, now_ms: int) -> bytes:
+        beat = {"link": self._link.name, "source": self._link.source, "target": self._link.target, "at_ms": now_ms}
+        return json.dumps(beat, separators=(",", ":")).encode()
+
+    def _say(self, error: KafkaError) -> None:
+        sentence = f"no heartbeat on {self._link.source}, so `twinshore topology` does not see it: {error.message}"
+        if error.retriable or sentence == self._said:
+            return
+        self._said = sentence
+        self._log(f"{self._link.name}: {sentence} (try: {error.hint})")

@@ -1,0 +1,42 @@
+"""Reads the newest heartbeat of every heartbeats topic of every cluster."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from twinshore.fleet import KafkaError, is_heartbeats
+from twinshore.fleet.settings import Settings
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.notes import Note, Notebook
+from twinshore.mirror.topology.picture import Beat, Picture, path_of, picture
+
+PATIENCE_S = 5.0
+
+
+def listen(settings: Settings) -> Picture:
+    """What runs now, as the clusters of the settings show it; one that cannot be asked is named, not waited for."""
+    beats: list[Beat] = []
+    away: dict[str, str] = {}
+    for name, known in settings.clusters.items():
+        cluster = KafkaCluster(known, patience_s=PATIENCE_S, call_s=PATIENCE_S)
+        try:
+            for topic in sorted(cluster.metadata(None, refresh=True).topics):
+                if is_heartbeats(topic):
+                    beats += _newest(cluster, topic, path_of(topic, name, settings.clusters))
+        except KafkaError as error:
+            away[name] = error.message
+        finally:
+            cluster.close()
+    return picture(settings.links, beats, away)
+
+
+def _newest(cluster: KafkaCluster, topic: str, path: tuple[str, ...]) -> list[Beat]:
+    return [Beat(path, max(0.0, time.time() - _written_ms(note) / 1000)) for note in Notebook(cluster, topic).last()]
+
+
+def _written_ms(note: Note) -> int:
+    try:
+        return int(json.loads(note.value or b"")["at_ms"])
+    except (ValueError, KeyError, TypeError):
+        return note.timestamp

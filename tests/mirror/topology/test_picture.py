@@ -1,0 +1,59 @@
+"""The drawing of what runs, from heartbeats."""
+
+from __future__ import annotations
+
+import pytest
+
+from twinshore.fleet import Link, Naming
+from twinshore.mirror.topology.picture import Beat, drawing, path_of, picture
+
+CLUSTERS = ("east", "west", "west.2", "north")
+
+
+@pytest.mark.parametrize(
+    ("topic", "path"),
+    [
+        ("twinshore.heartbeats", ("north",)),
+        ("east.twinshore.heartbeats", ("east", "north")),
+        ("west.east.twinshore.heartbeats", ("east", "west", "north")),
+        ("west.2.east.twinshore.heartbeats", ("east", "west.2", "north")),
+        ("far.east.twinshore.heartbeats", ("east", "far", "north")),
+    ],
+)
+def test_a_heartbeats_topic_says_by_its_name_which_way_it_came(topic: str, path: tuple[str, ...]) -> None:
+    assert path_of(topic, "north", CLUSTERS) == path
+
+
+def test_links_run_are_silent_unseen_or_not_to_be_asked() -> None:
+    links = [Link("east", "west"), Link("west", "north", chain=True), Link("east", "north"), Link("north", "east")]
+    beats = [
+        Beat(("east",), 0.2),
+        Beat(("east", "west"), 1.0),
+        Beat(("west", "north"), 60.0),
+        Beat(("east", "west", "north"), 61.0),
+        Beat(("far", "west"), 2.0),
+    ]
+    seen = picture(links, beats, {"east": "nobody answers"})
+    assert [(link.link, link.state, link.settings) for link in seen.links] == [
+        ("east->west", "runs", True),
+        ("west->north", "silent", True),
+        ("east->north", "unseen", True),
+        ("north->east", "unknown", True),
+        ("far->west", "runs", False),
+    ]
+    assert (seen.links[1].chain, seen.links[0].naming) == (True, Naming.SAME.value)
+    assert drawing(seen) == [
+        "east",
+        "└─ west  1 s ago",
+        "   └─ north  61 s ago",
+        "far",
+        "└─ west  2 s ago",
+        "west",
+        "└─ north  60 s ago",
+    ]
+    assert drawing(picture(links, [], {})) == []
+
+
+def test_branches_stay_apart() -> None:
+    beats = [Beat(("a", "b"), 0), Beat(("a", "c"), 0), Beat(("a", "b", "d"), 0)]
+    assert drawing(picture([], beats, {})) == ["a", "├─ b  0 s ago", "│  └─ d  0 s ago", "└─ c  0 s ago"]

@@ -1,0 +1,104 @@
+"""Several links between real clusters: a ring of three and both directions at once, with stores of their own."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from tests.conftest import ClusterFactory
+from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
+from tests.scenarios.test_mirror_basic import fill
+from twinshore.cli.entry import app, gather
+from twinshore.fleet import Cluster
+from twinshore.lab import LabCluster
+from twinshore.lab.clients import admin_of
+
+QUICK = {"lanes": 1, "refresh_s": 0.5, "heartbeat_s": 0.5}
+
+
+def chained(text: str) -> str:
+    """Every link by prefix, twins carried on."""
+    return text.replace("topics = [", 'naming = "prefix"\nchain = true\ntopics = [')
+
+
+def topics_of(cluster: Cluster, *parts: str) -> set[str]:
+    names = admin_of(cluster).list_topics(timeout=10).topics
+    return {name for name in names if any(part in name for part in parts)}
+
+
+def test_a_chained_ring_of_three_carries_everything_everywhere_once(
+    tmp_path: Path, cluster_factory: ClusterFactory
+) -> None:
+    """Without provenance each turn of the ring would name every topic anew, for ever."""
+    ring = [cluster_factory(name) for name in ("red", "green", "blue")]
+    for lab in ring:
+        lab.create_topic(f"ring-{lab.name}")
+        fill(lab, f"ring-{lab.name}", 20)
+    names = [lab.name for lab in ring]
+    links = {f"{one}->{other}": "(.*[.])?ring-.*" for one, other in zip(names, [*names[1:], names[0]], strict=True)}
+    file = tmp_path / "twinshore.toml"
+    file.write_text(chained(settings_text(tmp_path, [lab.cluster for lab in ring], links, mirror=QUICK)))
+    rig = Rig(tmp_path, file.read_text())
+    rig.process.start()
+    try:
+        red, green, blue = (lab.cluster for lab in ring)
+        wanted = {
+            "red": {"ring-red", "blue.ring-blue", "blue.green.ring-green"},
+            "green": {"ring-green", "red.ring-red", "red.blue.ring-blue"},
+            "blue": {"ring-blue", "green.ring-green", "green.red.ring-red"},
+        }
+        clusters = {lab.name: lab.cluster for lab in ring}
+        until(lambda: all(wanted[n] <= topics_of(clusters[n], "ring-") for n in names), 90, "all twins", rig)
+        until(lambda: spans(blue, "green.red.ring-red", 1) == [(0, 20)], 30, "two hops", rig)
+        until(lambda: spans(red, "blue.green.ring-green", 1) == [(0, 20)], 30, "two hops", rig)
+        until(lambda: spans(green, "red.blue.ring-blue", 1)[0][1] == 20, 30, "two hops", rig)
+        time.sleep(6 * QUICK["refresh_s"])
+        assert {name: topics_of(clusters[name], "ring-") for name in names} == wanted, "nothing goes round again"
+        beats = topics_of(red, "heartbeats")
+        assert beats == {
+            "twinshore.heartbeats",
+            "blue.twinshore.heartbeats",
+            "blue.green.twinshore.heartbeats",
+        }
+        gather()
+        said = json.loads(CliRunner().invoke(app, ["topology", "--json", "--settings", str(file)]).output)
+        assert {link["link"]: link["state"] for link in said["links"]} == dict.fromkeys(links, "runs")
+        assert all(link["age_s"] < 5 for link in said["links"])
+        assert ["green", "blue", "red"] in [path["path"] for path in said["paths"]]
+        drawn = CliRunner().invoke(app, ["topology", "--settings", str(file)]).output
+        assert "red->green (prefix, chain): runs, last heartbeat" in drawn
+        assert "\nblue\n└─ red  " in drawn
+    finally:
+        rig.process.end()
+
+
+def test_both_directions_at_once_by_two_mirrors_that_share_no_store(
+    tmp_path: Path, east: LabCluster, west: LabCluster
+) -> None:
+    east.create_topic("both-orders", partitions=2)
+    west.create_topic("both-orders", partitions=2)
+    fill(east, "both-orders", 30)
+    fill(west, "both-orders", 10)
+    rigs = []
+    try:
+        for link in ("east->west", "west->east"):
+            folder = tmp_path / link[:4]
+            folder.mkdir()
+            text = settings_text(folder, [east.cluster, west.cluster], {link: "(.*[.])?both-.*"}, mirror=QUICK)
+            rigs.append(Rig(folder, chained(text)))
+            rigs[-1].process.start()
+        until(lambda: spans(west.cluster, "east.both-orders", 1) == [(0, 30)], 90, "east's orders", rigs[0])
+        until(lambda: spans(east.cluster, "west.both-orders", 1) == [(0, 10)], 90, "west's orders", rigs[1])
+        rigs[0].until_said("west.both-orders on east came by west and does not go back to west", 30)
+        rigs[1].until_said("east.both-orders on west came by east and does not go back to east", 30)
+        for lab, other in ((east, "west"), (west, "east")):
+            assert topics_of(lab.cluster, "both-") == {"both-orders", f"{other}.both-orders"}
+        fill(east, "both-orders", 5, partition=1)
+        until(lambda: spans(west.cluster, "east.both-orders", 2)[1] == (0, 5), 30, "it goes on", rigs[0])
+        assert not same_ends(east.cluster, west.cluster, "both-orders", 1), "two topics of one name stay two"
+    finally:
+        for rig in rigs:
+            rig.process.end()
