@@ -173,8 +173,6 @@ class AuditRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
-@dataclass(frozen=True, slots=True)
 class ControlRow:
     """What an operator has said of a link, instead of what its settings say; `value` is JSON."""
 
@@ -185,6 +183,8 @@ class ControlRow:
     changed_by: str
 
 
+@dataclass(frozen=True, slots=True)
+class Followed:
     """Something of the source that follows to the target: what the link wrote there, or holds back, since when."""
 
     link: str
