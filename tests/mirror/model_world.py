@@ -274,7 +274,7 @@ class World:
         self._into_limbo(node, line, LANDS_LATE_S)
         congested = node in self.congested
         self.congested.discard(node)
-        self.lane.lost([request.sent for request in line], self.now_s)
+        self.lane.lost(node, [request.sent for request in line], self.now_s)
         if congested:
             self.lane.relieved(node)
 

@@ -8,6 +8,7 @@ from twinshore.mirror.lane import ABSENCES_MAX, Lane
 from twinshore.mirror.orders import Handover, LaneLimits, TrackOrder
 from twinshore.mirror.track import Phase, Route
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition
+from twinshore.wire.produce import ProducedPartition
 from twinshore.wire.records import Record, encode_batch
 
 NAMED = NamedPartition("orders", 0)
@@ -71,3 +72,27 @@ def test_a_topic_that_comes_back_in_time_is_carried_on() -> None:
         lane.routed(NAMED, Route(absent="target"))
         lane.routed(NAMED, Route(1, 0, 2))
     assert not lane.incidents
+
+
+def test_a_line_that_breaks_while_nothing_is_on_its_way_has_its_twins_looked_at_anew() -> None:
+    lane = running_lane(LaneLimits())
+    lane.routed(NAMED, Route(1, 0, 2))
+    lane.lost(3, [], 0.0)
+    assert lane.to_look_at(0.0) == [], "another leader's line"
+    lane.lost(2, [], 0.0)
+    assert lane.to_look_at(0.0) == [NAMED]
+
+
+def test_a_handover_behind_what_is_told_is_carried_again_and_not_told_again() -> None:
+    lane = Lane(7, 0, state_expiry_ms=86_400_000)
+    lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID, receipt_to=40)])
+    lane.routed(NAMED, Route(1, 0, 2))
+    lane.take_over([Handover("orders", 0, 10, -1, NOW_MS + 1_000_000)])
+    assert lane.fetch_order(LINE) is not None
+    lane.fetched(LINE, answer(10, 50), Hold(bytearray()), 0.0, NOW_MS)
+    while sent := lane.produce_order(2, NOW_MS):
+        base = sent[0].parcel.base
+        part = ProducedPartition(bytes.fromhex(TARGET_ID), 0, 0, base, -1, 0, None, None)
+        lane.produced(sent, [part], 0.0)
+    told = lane.accounts()
+    assert [(entry.from_offset, entry.to_offset) for entry in told] == [(40, 60)]

@@ -72,7 +72,7 @@ class Lane:
         for entry in handovers:
             track = self.tracks.get(NamedPartition(entry.topic, entry.partition))
             if track is not None and track.phase is Phase.LOOK:
-                track.told_to = entry.position
+                track.told_to = max(track.told_to, entry.position)  # told already, and lost by the target
                 track.strays_until_s = 0.0 if entry.calm else UNKNOWN
                 stand = {"armed_until_ms": entry.armed_until_ms, "leader_epoch": entry.leader_epoch}
                 track.begin(entry.position, **stand, next_sequence=entry.next_sequence)
@@ -95,7 +95,7 @@ class Lane:
     def released(self) -> list[tuple[NamedPartition, Handover | None, Carried | None]]:
         """Partitions that stand still and are no longer ours, with their handover and last account."""
         found = []
-        for track in [track for track in self.tracks.values() if track.leaving and not track.in_flight]:
+        for track in [one for one in self.tracks.values() if one.leaving and not one.in_flight]:
             found.append((track.named, track.handover(), track.account()))
             del self.tracks[track.named]
             self._ready.get(track.route.target, {}).pop(track, None)
@@ -256,16 +256,14 @@ class Lane:
         by_key = {(part.topic, part.partition): part for part in parts}
         for entry in sent:
             track, order = entry.track, entry.track.order
-            part = by_key.get((order.twin or order.topic, order.partition)) or by_key.get(
-                (track.target_id, order.partition)
-            )
+            twin, number = order.twin or order.topic, order.partition
+            part = by_key.get((twin, number)) or by_key.get((track.target_id, number))
             track.in_flight -= 1
             if track.phase is Phase.RUNNING:
                 self._answered(track, entry.parcel, part, now_s)
             elif part is not None and part.error == 0 and part.base_offset != entry.parcel.base:
                 self._misplaced(track, entry.parcel, part.base_offset)
-            if track.phase is Phase.SETTLING and not track.in_flight:
-                track.phase = Phase.LOOK
+            track.settled()
 
     def _answered(self, track: Track, parcel: Parcel, part: ProducedPartition | None, now_s: float) -> None:
         if part is None:
@@ -307,11 +305,11 @@ class Lane:
             elif track.phase is Phase.RUNNING:
                 self.stale_routes = True
                 self._again(track, now_s)
-            if track.phase is Phase.SETTLING and not track.in_flight:
-                track.phase = Phase.LOOK
+            track.settled()
 
-    def lost(self, sent: Iterable[list[Sent] | list[Marks]], now_s: float) -> None:
-        """A target connection is gone with these requests unanswered."""
+    def lost(self, node: int, sent: Iterable[list[Sent] | list[Marks]], now_s: float) -> None:
+        """The connection to a target's leader is gone, these requests unanswered. The leader may come back without the
+        end of its logs, so all its twins are looked at anew."""
         for request in sent:
             for entry in request:
                 track = entry.track
@@ -320,8 +318,10 @@ class Lane:
                 track.lost_run = entry.blank if isinstance(entry, Marks) else None
                 if track.phase is Phase.RUNNING:
                     self._again(track, now_s)
-                if track.phase is Phase.SETTLING and not track.in_flight:
-                    track.phase = Phase.LOOK
+                track.settled()
+        for track in [] if self.finishing else self.tracks.values():
+            if track.route.target == node and track.phase is Phase.RUNNING:
+                track.settle(now_s)
         self.stale_routes = True
 
     def source_lost(self, line: Line) -> None:

@@ -378,7 +378,7 @@ class Pump:
         self._unregister(line)
         self._targets.pop(line.node, None)
         self._congested.discard(line.node)
-        self.lane.lost(line.close(), steady_s())
+        self.lane.lost(line.node, line.close(), steady_s())
 
     def _unregister(self, line: SourceLine | TargetLine) -> None:
         try:

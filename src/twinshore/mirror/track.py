@@ -242,6 +242,11 @@ class Track:
         self.phase = Phase.SETTLING if self.in_flight else Phase.LOOK
         self.retry_at_s = max(self.retry_at_s, retry_at_s)
 
+    def settled(self) -> None:
+        """To be asked whenever an answer is in: was it the last that was waited for?"""
+        if self.phase is Phase.SETTLING and not self.in_flight:
+            self.phase = Phase.LOOK
+
     def set_back(self) -> None:
         """A slow target: let go of the buffers and fetch these offsets again later."""
         self.drop_waiting()
