@@ -43,17 +43,18 @@ def test_a_plan_names_what_would_be_made_and_refused_and_does_nothing(
 ) -> None:
     topic = unique_topic[-40:]
     east.create_topic(f"{topic}.plain", partitions=3)
-    east.create_topic(f"{topic}.compacted", settings={"cleanup.policy": "compact"})
+    east.create_topic(f"{topic}.few", partitions=2)
+    west.create_topic(f"{topic}.few")
     file = _settings(tmp_path, east, west, topic)
 
     said = _run("mirror", "plan", "--settings", str(file)).splitlines()
     assert len(said) == 2
-    assert said[0].startswith(f"east->west: refuse: topic {topic}.compacted is compacted (try: ")
+    assert said[0].startswith(f"east->west: refuse: topic {topic}.few has 1 partitions on the target")
     assert said[1].startswith(f"east->west: create twin {topic}.plain: 3 partitions, 1 copies, cleanup.policy=delete")
     assert _run("mirror", "run", "--dry-run", "--settings", str(file)).splitlines() == said
 
     refuse, create = json.loads(_run("mirror", "plan", "--json", "--settings", str(file)))
-    assert (refuse["step"], refuse["topic"]) == ("refuse", f"{topic}.compacted")
+    assert (refuse["step"], refuse["topic"]) == ("refuse", f"{topic}.few")
     assert (create["step"], create["partitions"]) == ("create", 3)
     assert create["settings"]["retention.ms"] == "-1"
 

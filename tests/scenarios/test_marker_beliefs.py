@@ -157,4 +157,3 @@ def test_delete_records_needs_delete_in_the_policy(lab: LabCluster, kafka: Kafka
     assert writer.write(3, 0).error == 0
     with pytest.raises(Exception, match="POLICY_VIOLATION"):
         kafka.delete_records({NamedPartition(unique_topic, 0): 2})
-
