@@ -1,0 +1,67 @@
+"""`make simulate SEED=n` replays one seed with its step log; `make simulate SEEDS=n` runs the first n and counts."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import traceback
+from multiprocessing import Pool
+
+from tests.simulation.world import World, run_seed
+
+
+def attempt(seed: int) -> tuple[int, str, int]:
+    """A seed, why it failed, and how many steps it took."""
+    try:
+        return seed, "", run_seed(seed).schedule.steps
+    except Exception as error:
+        return seed, str(error), 0
+
+
+def replay(seed: int) -> int:
+    """Every step of one seed, to read."""
+    world = World(str(seed), listener=lambda sentence: print(sentence, flush=False))
+    try:
+        world.run()
+    except Exception as error:
+        print(world.standing())
+        print("".join(traceback.format_exception(error)))
+        print(f"seed {seed} fails at step {world.schedule.steps}: {error}")
+        return 1
+    print(world.standing())
+    print(f"seed {seed} passes in {world.schedule.steps} steps")
+    return 0
+
+
+def many(first: int, count: int, processes: int) -> int:
+    began_s = time.monotonic()
+    failed: list[tuple[int, str]] = []
+    steps = done = 0
+    with Pool(processes) as pool:
+        for seed, error, took in pool.imap_unordered(attempt, range(first, first + count), chunksize=20):
+            done, steps = done + 1, steps + took
+            if error:
+                failed.append((seed, error))
+                print(error, flush=True)
+            if done % 1000 == 0:
+                print(f"{done} seeds, {len(failed)} failed", flush=True)
+    took_s = time.monotonic() - began_s
+    print(f"{count} seeds, {len(failed)} failed, {steps} steps in {took_s:.1f} s: {count / took_s:.1f} seeds/s")
+    return 1 if failed else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make simulate", description=__doc__)
+    parser.add_argument("--seed", type=int, help="replay this one with its step log")
+    parser.add_argument("--seeds", type=int, default=1000, help="how many to run")
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=1)
+    given = parser.parse_args()
+    if given.seed is not None:
+        return replay(given.seed)
+    return many(given.first, given.seeds, given.processes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

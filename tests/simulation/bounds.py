@@ -1,0 +1,42 @@
+"""What bounds a pump at every moment: offsets in order, buffers counted, nothing read ahead without end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tests.simulation.twin_log import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.pump_model import PumpModel
+
+
+def check_bounds(pump: PumpModel) -> None:
+    """Raises Violation when the lane has lost count of something."""
+    held: Counter[int] = Counter()
+    flying = Counter(
+        one.track.named  # type: ignore[attr-defined]
+        for wire in pump.targets.values()
+        for request in wire.in_flight
+        for one in (*request.sent, *request.marks)
+    )
+    for track in pump.lane.tracks.values():
+        if not track.acked <= track.sent <= track.fetched:
+            raise Violation(f"{track.named}: acked {track.acked}, sent {track.sent}, fetched {track.fetched}")
+        if track.in_flight != flying[track.named]:
+            raise Violation(f"{track.named}: believes {track.in_flight} on their way, there are {flying[track.named]}")
+        size = 0
+        for parcel, hold in track.waiting:
+            size += parcel.size
+            if hold:
+                held[id(hold)] += 1
+        if size != track.waiting_bytes:
+            raise Violation(f"{track.named}: believes {track.waiting_bytes} bytes wait, there are {size}")
+        if size > 4 * track.partition_bytes_max:
+            raise Violation(f"{track.named}: {size} bytes wait, fetched {track.partition_bytes_max} at a time")
+    for wire in pump.targets.values():
+        held.update(id(one.hold) for one in wire.pinned if one.hold)
+    for source in pump.sources.values():
+        for hold in source.holds:
+            if hold.uses != held[id(hold)]:
+                raise Violation(f"{pump.name}: a buffer counts {hold.uses} uses, there are {held[id(hold)]}")

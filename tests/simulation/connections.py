@@ -1,0 +1,286 @@
+"""A pump's connections as networks and brokers treat them: late, slow, dark, cut, and requests that land afterwards."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tests.simulation.clusters import Clusters
+from tests.simulation.schedule import Channel
+from tests.simulation.twin_log import Appended
+from twinshore.fleet import NamedPartition
+from twinshore.kafka.errors import Code
+from twinshore.mirror.fetch_book import FetchOrder, Line
+from twinshore.mirror.joining import Hold
+from twinshore.mirror.passage.marking import Marked, Run, marker_id
+from twinshore.mirror.passage.runs import Marks
+from twinshore.mirror.track import Sent
+from twinshore.wire.fetch import FetchAnswer
+from twinshore.wire.produce import ProducedPartition
+
+WIRE_S = 0.002
+FETCH_WAIT_S = 0.5
+PRODUCE_TIMEOUT_S = 30.0
+# A lane believes a request dead after its produce timeout; brokers of this model keep to that.
+LANDS_LATE_S = 25.0
+# A pump that is gone: whatever it left in brokers' queues is done soon after nobody may write in its name any more.
+LEFT_LANDS_S = 0.9
+CONFIRM_EVERY_S = 0.1
+
+
+class Body(NamedTuple):
+    """One partition of a produce request, or of a marker request: then `run` says how many."""
+
+    named: NamedPartition
+    topic_id: bytes
+    data: bytes
+    run: Run | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A produce or marker request on its way. `arrives_s`: when the broker has read all of it."""
+
+    sent: list[Sent]
+    marks: list[Marks]
+    bodies: list[Body]
+    sent_s: float
+    arrives_s: float
+    answers: list[Appended] = field(default_factory=list)
+    done_s: float = -1.0
+
+
+class TargetWire:
+    """One connection to a leader of twins. `answered` is the pump's."""
+
+    def __init__(
+        self,
+        clusters: Clusters,
+        node: int,
+        answered: Callable[[TargetWire, Request, list[ProducedPartition], list[Marked]], None],
+        producer: tuple[int, int],
+    ) -> None:
+        self.producer = producer
+        self.clusters, self.schedule, self.node = clusters, clusters.schedule, node
+        self.in_flight: deque[Request] = deque()  # as the pump sees it
+        self._queue: deque[Request] = deque()  # as the broker does
+        self._busy = False
+        self._answered = answered
+        self._back = Channel(self.schedule, WIRE_S)
+        self._arrived_s = 0.0
+        self.open = True
+        self.dark = self.writing = False
+        self.answered_s = 0.0
+        self.pinned: list[Sent] = []
+        self.strays: deque[Request] = deque()
+
+    def send(self, sent: list[Sent]) -> None:
+        bodies = [
+            Body(one.track.named, one.track.target_id, bytes(one.parcel.head) + bytes(one.parcel.body)) for one in sent
+        ]
+        if self.dark:
+            # The kernel takes nothing more: its buffers stay busy until the pump lets go.
+            self.pinned.extend(sent)
+        else:
+            unpin(sent)
+        self._put(Request(sent, [], bodies, self.schedule.now_s, 0.0))
+
+    def mark(self, marks: list[Marks]) -> None:
+        """Markers, and right behind them the question where the logs end then."""
+        bodies = [Body(one.track.named, one.track.target_id, b"", one.run) for one in marks]
+        self._put(Request([], marks, bodies, self.schedule.now_s, 0.0))
+
+    def _put(self, request: Request) -> None:
+        schedule = self.schedule
+        extra_s = self.clusters.slow_s.get(("target", self.node), 0.0)
+        self._arrived_s = max(self._arrived_s, schedule.now_s + schedule.lag(WIRE_S) + extra_s)
+        request.arrives_s = self._arrived_s
+        self.in_flight.append(request)
+        self.writing = self.dark
+        self._queue.append(request)
+        schedule.after(self._arrived_s - schedule.now_s, self._take)
+
+    def _take(self) -> None:
+        """The broker does a connection's requests one after another: test_a_connection_is_served_in_order."""
+        queue = self._queue
+        if self._busy or not self.open or self.dark or not queue or queue[0].arrives_s > self.schedule.now_s:
+            return
+        if not self.clusters.up("target", self.node):
+            return
+        self._busy = True
+        request = queue.popleft()
+        self.execute(request)
+        self._confirm(request)
+
+    def execute(self, request: Request) -> None:
+        """What the leader makes of it, whether or not anybody still waits for the answer."""
+        clusters = self.clusters
+        request.done_s = self.schedule.now_s
+        for body in request.bodies:
+            twin = clusters.pairs[body.named].twin
+            if twin.topic_id != body.topic_id and body.run is None:
+                answer = Appended(Code.UNKNOWN_TOPIC_ID)  # test_a_recreated_topic_refuses_the_old_id
+            elif twin.leader != self.node:
+                answer = Appended(Code.NOT_LEADER_OR_FOLLOWER)
+            elif self.schedule.odds(clusters.errand_fails / 2):
+                answer = Appended(Code.KAFKA_STORAGE_ERROR)
+            elif body.run is not None:
+                identity = (marker_id(self.producer[0]), self.producer[1], body.run.fence)
+                answer = twin.mark(*identity, body.run.times, clusters.broker_ms)
+            else:
+                answer = twin.produce(body.data)
+            request.answers.append(answer)
+            if self.schedule.listening:
+                self.schedule.say(f"target {self.node}: {body.named} takes {body.run or 'a batch'}: {answer}")
+
+    def _confirm(self, request: Request) -> None:
+        """Answers once all replicas in sync have it, or when time is up."""
+        if not self.open or self.dark:
+            return
+        late = self.schedule.now_s >= request.done_s + PRODUCE_TIMEOUT_S
+        codes = [
+            self._code(body, answer, late=late) for body, answer in zip(request.bodies, request.answers, strict=True)
+        ]
+        if None in codes:
+            self.schedule.after(
+                self.schedule.chance.uniform(0.2, 1.0) * CONFIRM_EVERY_S, lambda: self._confirm(request)
+            )
+            return
+        parts: list[ProducedPartition] = []
+        marked: list[Marked] = []
+        for body, answer, code in zip(request.bodies, request.answers, codes, strict=True):
+            named, twin = body.named, self.clusters.pairs[body.named].twin
+            if body.run is None:
+                base = -1 if code else answer.base
+                parts.append(ProducedPartition(body.topic_id, named.partition, code or 0, base, -1, 0, None, None))
+            else:
+                # test_later_markers_of_a_request_hide_what_befell_earlier_ones: so the log end is read behind them.
+                end = twin.end if twin.leader == self.node else -1
+                marked.append(Marked(named.topic, named.partition, code or 0, end))
+        self._busy = False
+        extra_s = self.clusters.slow_s.get(("target", self.node), 0.0)
+        self._back.send(lambda: self._hear(request, parts, marked), extra_s)
+        self._take()
+
+    def _code(self, body: Body, answer: Appended, *, late: bool) -> int | None:
+        """test_a_produce_waits_for_all_in_sync, test_a_deposed_leader_answers_its_waiting_requests"""
+        if answer.error:
+            return answer.error
+        twin = self.clusters.pairs[body.named].twin
+        if twin.topic_id != body.topic_id and body.run is None:
+            return Code.UNKNOWN_TOPIC_OR_PARTITION
+        if twin.leader != self.node:
+            return Code.NOT_LEADER_OR_FOLLOWER
+        if twin.high >= answer.confirmed_at:
+            enough = len(twin.in_sync) >= twin.in_sync_min
+            return 0 if enough else Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return Code.REQUEST_TIMED_OUT if late else None
+
+    def _hear(self, request: Request, parts: list[ProducedPartition], marked: list[Marked]) -> None:
+        if self.open:
+            self._answered(self, request, parts, marked)
+
+    def forget(self) -> None:
+        """The broker's process ended: what it had not done it never does."""
+        self._queue.clear()
+        self.dark = False
+
+    def detach(self) -> None:
+        """What the kernel has not taken is copied, and its buffers are free."""
+        unpin(self.pinned)
+        self.pinned = []
+
+    def close(self, *, gone_at_s: float | None = None, alive: bool = True) -> list[list[Sent] | list[Marks]]:
+        """The pump's end closes, or is gone since its grant ended at `gone_at_s`. Requests that the broker has not done
+        may still be done, the first so many of them; unless it died (`alive` is False)."""
+        self.open = False
+        unpin(self.pinned)
+        self.pinned = []
+        unread = list(self._queue)
+        self._queue.clear()
+        chance = self.schedule.chance
+        self.strays = deque(unread[: chance.randint(0, len(unread))] if alive else [])
+        if self.strays:
+            now_s = self.schedule.now_s
+            left_s = LANDS_LATE_S if gone_at_s is None else gone_at_s + LEFT_LANDS_S - now_s
+            # Most land at once; some take all the time there is.
+            part = chance.random() if chance.random() < 0.5 else chance.random() * 0.05
+            self.schedule.after(part * max(0.0, left_s), self._land)
+        unanswered = [request.marks or request.sent for request in self.in_flight]
+        self.in_flight.clear()
+        return unanswered
+
+    def _land(self) -> None:
+        """test_a_request_may_be_done_after_its_connection_is_gone"""
+        while self.strays:
+            if self.clusters.up("target", self.node):
+                self.schedule.say(f"target {self.node}: a late request lands")
+                self.execute(self.strays[0])
+            self.strays.popleft()
+
+    def hurry_strays(self, gone_at_s: float) -> None:
+        """The pump itself is gone now: nobody counts the time of its lost connections any more."""
+        if self.strays:
+            at_s = min(
+                self.schedule.chance.random() * LANDS_LATE_S, max(0.0, gone_at_s + LEFT_LANDS_S - self.schedule.now_s)
+            )
+            self.schedule.after(at_s, self._land)
+
+
+def unpin(sent: list[Sent]) -> None:
+    """The kernel has these bytes."""
+    for one in sent:
+        if one.hold:
+            one.hold.uses -= 1
+
+
+class SourceWire:
+    """One connection to a leader on the source: one fetch at a time, into one of a few buffers."""
+
+    def __init__(
+        self,
+        clusters: Clusters,
+        line: Line,
+        buffers: int,
+        answered: Callable[[SourceWire, FetchAnswer, Hold], None],
+    ) -> None:
+        self.clusters, self.schedule, self.line = clusters, clusters.schedule, line
+        self.holds = [Hold(bytearray()) for _ in range(buffers)]
+        self.current: Hold | None = None
+        self.deadline_s = 0.0
+        self._answered = answered
+        self.open = True
+        self.dark = False
+
+    def free(self) -> bool:
+        return self.current is None and any(hold.uses == 0 for hold in self.holds)
+
+    def ask(self, order: FetchOrder) -> None:
+        schedule = self.schedule
+        self.current = next(hold for hold in self.holds if hold.uses == 0)
+        self.deadline_s = schedule.now_s + FETCH_WAIT_S + 10.0
+        extra_s = self.clusters.slow_s.get(("source", self.line[0]), 0.0)
+        by_s = schedule.now_s + FETCH_WAIT_S
+        schedule.after(schedule.lag(WIRE_S) + extra_s, lambda: self._serve(order, by_s))
+
+    def _serve(self, order: FetchOrder, by_s: float) -> None:
+        node, schedule = self.line[0], self.schedule
+        if not self.open or self.dark or not self.clusters.up("source", node):
+            return
+        broker = self.clusters.brokers[node]
+        if order.session_epoch and schedule.now_s < by_s and not broker.news(order):
+            schedule.after(schedule.chance.uniform(0.01, 0.1), lambda: self._serve(order, by_s))
+            return
+        answer = broker.fetch(order)
+        schedule.after(schedule.lag(WIRE_S), lambda: self._hear(answer))
+
+    def _hear(self, answer: FetchAnswer) -> None:
+        hold = self.current
+        if self.open and not self.dark and hold is not None:
+            self.current = None
+            self._answered(self, answer, hold)
+
+    def close(self) -> None:
+        self.open = False

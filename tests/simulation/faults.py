@@ -1,0 +1,190 @@
+"""What goes wrong in a world, one method for each fault of a plan. Whatever may rightly stop a partition excuses it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tests.simulation.clusters import NODES, Pair
+from tests.simulation.connections import SourceWire, TargetWire
+from tests.simulation.pump_model import PumpModel
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+SKEW_PART = 0.11  # of the expiry, for each of two clocks: below the quarter by which a lane forgets before brokers do
+
+
+class Faults:
+    def __init__(self, world: World) -> None:
+        self.world, self.clusters, self.schedule = world, world.clusters, world.schedule
+        self.chance = world.schedule.chance
+
+    def act(self, name: str) -> None:
+        act: Callable[[], None] = getattr(self, name)
+        act()
+
+    def _pair(self) -> Pair:
+        return self.chance.choice(list(self.clusters.pairs.values()))
+
+    def _side(self) -> str:
+        return self.chance.choice(("source", "target"))
+
+    def _pump(self) -> PumpModel | None:
+        alive = [pump for pump in self.world.pumps if not pump.ended]
+        return self.chance.choice(alive) if alive else None
+
+    # -- brokers
+
+    def move_leader(self) -> None:
+        """A clean election: test_a_clean_leader_keeps_what_was_acknowledged."""
+        pair, side = self._pair(), self._side()
+        log = pair.source if side == "source" else pair.twin
+        choices = [node for node in log.in_sync if node != log.leader and self.clusters.up(side, node)]
+        if choices:
+            self.world.elect(pair, side, self.chance.choice(choices))
+
+    def stop_node(self) -> None:
+        side, node = self._side(), self.chance.choice(NODES)
+        self.world.stop_node(side, node, self.chance.uniform(0.1, 4.0))
+
+    def lag_follower(self) -> None:
+        """A follower falls behind; after a while its leader goes on without it."""
+        pair, side = self._pair(), self._side()
+        log = pair.source if side == "source" else pair.twin
+        followers = [node for node in log.nodes if node != log.leader]
+        if followers:
+            node = self.chance.choice(followers)
+            self.world.lagging[side, pair.named, node] = self.schedule.now_s + self.chance.uniform(0.5, 6.0)
+
+    def lose_target_data(self) -> None:
+        """An unclean leader, or a disk that lost its end: test_an_unclean_leader_loses_what_was_acknowledged."""
+        pair = self._pair()
+        self._lose("target", pair)
+
+    def truncate_source(self) -> None:
+        pair = self._pair()
+        self._lose("source", pair)
+
+    def _lose(self, side: str, pair: Pair) -> None:
+        log = pair.source if side == "source" else pair.twin
+        up = [node for node in log.nodes if self.clusters.up(side, node)]
+        if not up or log.end == log.start:
+            return
+        node = self.chance.choice(up)
+        # The same broker again comes from a crash that took the end of its disk: its connections broke with it. And
+        # where brokers may have forgotten the link's producer, nobody could refuse a request that is on its way while
+        # the log loses its end; so there all of them crash.
+        for other in log.nodes if pair.source.style.old_part else [node] if node == log.leader else []:
+            self.world.break_lines(side, other)
+        ends = [
+            *(entry.base for entry in log.entries[:1] if entry.base >= log.start),
+            *(entry.end for entry in log.entries),
+        ]
+        log.ends[node] = min(log.ends[node], self.chance.choice(ends[-6:]))
+        log.in_sync.discard(node)
+        self.world.elect(pair, side, node)
+
+    def retain(self) -> None:
+        pair = self._pair()
+        log = pair.source
+        reach = 1.0 if self.chance.random() < 0.2 else 0.8
+        bound = min(log.high, pair.twin.end) if self.chance.random() < 0.8 else log.high
+        log.cut(log.start + int(self.chance.random() * reach * max(0, bound - log.start)))
+        self.world.excuse_gap(pair)
+
+    def compact(self) -> None:
+        pair = self._pair()
+        if pair.source.style.keys:
+            pair.source.compact()
+
+    def corrupt(self) -> None:
+        """A bit of a batch on the source's disk turns."""
+        pair = self._pair()
+        if pair.source.entries and not pair.source.style.keys:
+            number = self.chance.randrange(len(pair.source.entries))
+            entry = pair.source.entries[number]
+            data = bytearray(entry.data)
+            data[self.chance.randrange(61, len(data))] ^= 1 << self.chance.randrange(8)
+            pair.source.entries[number] = entry._replace(data=bytes(data))
+            pair.excuses.add("corrupt batch")
+
+    def recreate_source(self) -> None:
+        self.world.recreate("source", self.chance.choice(list(self.world.plan.styles)))
+
+    def recreate_target(self) -> None:
+        self.world.recreate("target", self.chance.choice(list(self.world.plan.styles)))
+
+    def write_foreign(self) -> None:
+        pair = self._pair()
+        if self.clusters.leads("target", pair):
+            pair.twin.write_foreign(self.clusters.broker_ms)
+            pair.excuses.update(("foreign write", "position disagreement", "truncation"))
+            self.schedule.say(f"somebody writes to {pair.named} at {pair.twin.spoiled_at}")
+
+    # -- networks and clocks
+
+    def lose_line(self) -> None:
+        pump = self._pump()
+        if pump is None:
+            return
+        lines: list[tuple[str, object]] = [("source", line) for line in pump.sources]
+        lines += [("target", node) for node in pump.targets]
+        if lines:
+            side, key = self.chance.choice(lines)
+            self.world.cut_line(pump, side, key)
+
+    def darken_line(self) -> None:
+        """Nothing comes through any more, and nobody says so."""
+        pump = self._pump()
+        wires: list[SourceWire | TargetWire] = [*pump.sources.values(), *pump.targets.values()] if pump else []
+        if wires:
+            self.chance.choice(wires).dark = True
+
+    def slow_node(self) -> None:
+        """A throttled or overloaded broker."""
+        key = (self._side(), self.chance.choice(NODES))
+        self.clusters.slow_s[key] = self.chance.choice((0.1, 0.7, 3.0))
+        self.schedule.after(self.chance.uniform(0.5, 5.0), lambda: self._quicken(key))
+
+    def _quicken(self, key: tuple[str, int]) -> None:
+        self.clusters.slow_s.pop(key, None)
+
+    def jump_clock(self) -> None:
+        skew_ms = int(self.chance.uniform(-SKEW_PART, SKEW_PART) * self.clusters.expiry_ms)
+        pump = self._pump()
+        if pump and self.chance.random() < 0.7:
+            pump.wall_skew_ms = skew_ms
+        else:
+            self.clusters.skew_ms = skew_ms
+
+    # -- processes
+
+    def kill_pump(self) -> None:
+        pump = self._pump()
+        if pump:
+            pump.end("killed")
+
+    def pause_pump(self) -> None:
+        pump = self._pump()
+        if pump and not pump.paused:
+            pump.pause(self.chance.choice((0.3, 2.0, 8.0)) * self.chance.uniform(0.5, 1.5))
+
+    def freeze_pump(self) -> None:
+        """Its machine is gone, and no connection says so."""
+        pump = self._pump()
+        if pump and not pump.paused:
+            pump.pause(1e9)
+
+    def kill_driver(self) -> None:
+        self.world.kill_driver(heard=self.chance.random() < 0.5)
+
+    def pause_driver(self) -> None:
+        self.world.driver.pause(self.chance.uniform(0.5, 12.0))
+
+    def move_partition(self) -> None:
+        self.world.driver.move()
+
+    def second_pump(self) -> None:
+        """Another pump writes the same twins at once, and asks nobody: only the brokers' memory is left."""
+        self.world.rogue(self.chance.uniform(1.0, 8.0))

@@ -1,0 +1,433 @@
+"""A pump around the shipped lane: `mirror/pump.py` with virtual sockets, clocks and threads, function by function.
+
+What the pump asks of the lane, and in which order, is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from tests.simulation.bounds import check_bounds
+from tests.simulation.clusters import Clusters, Pair
+from tests.simulation.connections import FETCH_WAIT_S, PRODUCE_TIMEOUT_S, Request, SourceWire, TargetWire
+from tests.simulation.schedule import Channel
+from twinshore.fleet import NamedPartition
+from twinshore.mirror.fetch_book import Line
+from twinshore.mirror.joining import Hold
+from twinshore.mirror.lane import Lane
+from twinshore.mirror.link_driver import fence_of
+from twinshore.mirror.observe import Observation
+from twinshore.mirror.orders import Handover, LaneLimits, TrackOrder
+from twinshore.mirror.passage.marking import Marked, marker_id
+from twinshore.mirror.relay import Say
+from twinshore.mirror.track import Route, Track
+from twinshore.wire.fetch import FetchAnswer
+from twinshore.wire.produce import ProducedPartition
+
+if TYPE_CHECKING:
+    from tests.simulation.driver_model import DriverModel
+
+CONGESTED_S = 0.5
+ROUTES_S = 30.0
+ABSENT_S = 0.5
+FINISH_S_MAX = 5.0
+REDIAL_S_MAX = 2.0
+REPORT_S = 0.5
+ANSWER_SLACK_S = 10.0
+TICK_S = (0.02, 0.15)
+LIMITS = LaneLimits(
+    partition_bytes_max=400,
+    inflight_max=4,
+    request_bytes_max=1500,
+    merge_below_bytes=150,
+    merged_bytes_max=400,
+    produce_timeout_s=PRODUCE_TIMEOUT_S,
+)
+PUMP_ID = 99
+
+
+class PumpModel:
+    """`tell(message)` is the desk's ear; `wall_skew_ms` is how wrong this machine's wall clock is."""
+
+    def __init__(
+        self, clusters: Clusters, driver: DriverModel, lane_number: int, tide: int, *, name: str, generation: int = 1
+    ) -> None:
+        self.clusters, self.schedule, self.driver = clusters, clusters.schedule, driver
+        self.lane_number, self.tide, self.name = lane_number, tide, name
+        self.lane = Lane(PUMP_ID, 0, fence_of(generation, tide), state_expiry_ms=clusters.expiry_ms, limits=LIMITS)
+        self.sources: dict[Line, SourceWire] = {}
+        self.targets: dict[int, TargetWire] = {}
+        self.closed: list[TargetWire] = []
+        self.to_desk = Channel(self.schedule, 0.002)
+        self.from_desk = Channel(self.schedule, 0.002)
+        self.granted_until_s = 0.0
+        self.lawless = False  # writes without any grant: only belt 2 holds it
+        self.wall_skew_ms = 0
+        self.paused = False
+        self.backlog: list[Callable[[], None]] = []
+        self.going = self.ended = False
+        self.why = ""
+        self._redial: dict[tuple[str, object], tuple[float, int]] = {}
+        self._congested: set[int] = set()
+        self._ready_said = self._asking_routes = False
+        self._routes_at_s = self._beat_at_s = self._finish_by_s = 0.0
+        self._tick()
+
+    # -- its own clocks and its own loop
+
+    def now_ms(self) -> int:
+        return self.schedule.now_ms + self.wall_skew_ms
+
+    def holds(self) -> bool:
+        return self.lawless or self.schedule.now_s < self.granted_until_s
+
+    def _tick(self) -> None:
+        if not self.ended:
+            self.schedule.after(self.schedule.chance.uniform(*TICK_S), self._tick)
+            if not self.paused:
+                self.turn()
+
+    def hear(self, act: Callable[[], None]) -> None:
+        """Something came for the pump; it is handled at once, unless the process is paused."""
+        if self.ended:
+            return
+        if self.paused:
+            self.backlog.append(act)
+            return
+        act()
+        self.turn()
+
+    def pause(self, for_s: float) -> None:
+        self.paused = True
+        self.schedule.say(f"{self.name} is paused for {for_s:.1f} s")
+        self.schedule.after(for_s, self.resume)
+
+    def resume(self) -> None:
+        """All that came meanwhile is read before the timers look at the clock, as a loop over sockets does."""
+        if self.paused and not self.ended:
+            self.paused = False
+            self.schedule.say(f"{self.name} goes on")
+            waiting, self.backlog = self.backlog, []
+            for act in waiting:
+                if not self.ended:
+                    act()
+            self.turn()
+
+    def turn(self) -> None:
+        now_s = self.schedule.now_s
+        if not self.ended:
+            self._timers(now_s)
+        if self.going and not self.ended:
+            self._flow()
+        if not self.ended:
+            check_bounds(self)
+
+    # -- what time brings
+
+    def _timers(self, now_s: float) -> None:
+        lane = self.lane
+        if lane.tracks and (lane.stale_routes or now_s >= self._routes_at_s) and not self._asking_routes:
+            lane.stale_routes, self._asking_routes = False, True
+            self._routes_at_s = now_s + ROUTES_S
+            self._ask_routes()
+        self._keep_lines(now_s)
+        if not self.going:
+            return
+        if not self.holds() and self.granted_until_s > 0:
+            self.end("the grant ran out")
+            return
+        for named in [] if lane.finishing else lane.to_look_at(now_s):
+            self._look(named)
+        for named, at in lane.to_cut().items():
+            self._cut(named, at)
+        self._deadlines(now_s)
+        if now_s >= self._beat_at_s:
+            self._beat_at_s = now_s + REPORT_S
+            self._beat()
+        for named, handover, carried in lane.released():
+            self._tell(lambda n=named, h=handover, c=carried: self.driver.released(self, n, h, c))  # type: ignore[misc]
+        if lane.finishing and (lane.settled() or now_s >= self._finish_by_s):
+            self._done()
+
+    def _keep_lines(self, now_s: float) -> None:
+        sources, targets = self.lane.lines()
+        for line in sorted(sources - self.sources.keys()):
+            self._dial("source", line[0], line, now_s)
+        for node in sorted(targets - self.targets.keys()):
+            self._dial("target", node, node, now_s)
+        for line in sorted(self.sources.keys() - sources):
+            self.drop_source(line)
+        for node in [n for n in sorted(self.targets.keys() - targets) if not self.targets[n].in_flight]:
+            self.drop_target(node)
+        if not self._ready_said and self.lane.tracks and not self._asking_routes and not self.lane.stale_routes:
+            missing = (sources - self.sources.keys()) or (targets - self.targets.keys())
+            tried = all(times > 0 for _, times in self._redial.values()) and bool(self._redial)
+            if not missing or tried:
+                self._ready_said = True
+                self._tell(lambda: self.driver.ready(self))
+
+    def _dial(self, side: str, node: int, key: object, now_s: float) -> None:
+        at_s, times = self._redial.get((side, key), (0.0, 0))
+        if now_s >= at_s:
+            self._redial[side, key] = (now_s + 30.0, times)
+            self.schedule.after(self.schedule.lag(0.004), lambda: self._dial_back(side, node, key))
+
+    def _dial_back(self, side: str, node: int, key: object) -> None:
+        there = self.clusters.up(side, node)
+        self.hear(lambda: self._dialled(side, node, key, there=there))
+
+    def _dialled(self, side: str, node: int, key: object, *, there: bool) -> None:
+        now_s, place = self.schedule.now_s, (side, key)
+        if not there:
+            times = self._redial.get(place, (0.0, 0))[1] + 1
+            self._redial[place] = (now_s + min(REDIAL_S_MAX, 0.1 * 2 ** min(times, 5)), times)
+            self.lane.stale_routes = True
+            return
+        self._redial.pop(place, None)
+        if isinstance(key, tuple):
+            self.sources[key] = SourceWire(self.clusters, key, LIMITS.buffers_per_line, self._on_fetched)
+        else:
+            self.targets[node] = TargetWire(self.clusters, node, self._on_answered, self.lane.producer)
+
+    def _deadlines(self, now_s: float) -> None:
+        for line, source in list(self.sources.items()):
+            if source.current is not None and now_s > source.deadline_s:
+                self.drop_source(line)
+        for node, target in list(self.targets.items()):
+            if not target.in_flight:
+                continue
+            first = target.in_flight[0]
+            if now_s > first.sent_s + PRODUCE_TIMEOUT_S + ANSWER_SLACK_S:
+                self.drop_target(node)
+            elif node not in self._congested and now_s - max(target.answered_s, first.sent_s) > CONGESTED_S:
+                self._congested.add(node)
+                target.detach()
+                self.lane.congested(node)
+
+    def _beat(self) -> None:
+        carried, incidents = self.lane.accounts(), list(self.lane.incidents)
+        self.lane.incidents.clear()
+        asked_s = self.schedule.now_s
+        self._tell(lambda: self.driver.beat(self, asked_s, carried, incidents))
+
+    def _done(self) -> None:
+        for node in list(self.targets):
+            self.drop_target(node)
+        for track in self.lane.tracks.values():
+            track.set_back()
+        carried, incidents, handovers = self.lane.accounts(), list(self.lane.incidents), tuple(self.lane.handovers())
+        self._tell(lambda: self.driver.done(self, carried, incidents, handovers))
+        self.end("finished")
+
+    # -- what flows
+
+    def _flow(self) -> None:
+        lane = self.lane
+        for line, source in list(self.sources.items()):
+            if source.free():
+                ask = lane.fetch_order(line)
+                if ask:
+                    source.ask(ask)
+        if not self.holds():
+            return
+        for node, target in list(self.targets.items()):
+            while self._free(target) and (sent := lane.produce_order(node, self.now_ms())):
+                if self.schedule.listening:
+                    what = ", ".join(f"{one.track.named} [{one.parcel.base}, {one.parcel.end})" for one in sent)
+                    self.schedule.say(f"{self.name} sends to {node}: {what}")
+                target.send(sent)
+            while self._free(target) and (marks := lane.marker_order(node)):
+                if self.schedule.listening:
+                    what = ", ".join(f"{one.track.named} [{one.blank.base}, {one.blank.end})" for one in marks)
+                    self.schedule.say(f"{self.name} marks at {node}: {what}")
+                target.mark(marks)
+
+    @staticmethod
+    def _free(target: TargetWire) -> bool:
+        return len(target.in_flight) < LIMITS.inflight_max and not target.writing
+
+    def _on_fetched(self, wire: SourceWire, answer: FetchAnswer, hold: Hold) -> None:
+        def act() -> None:
+            if self.sources.get(wire.line) is wire:
+                self.lane.fetched(wire.line, answer, hold, self.schedule.now_s, self.now_ms())
+
+        self.hear(act)
+
+    def _on_answered(
+        self, wire: TargetWire, request: Request, parts: list[ProducedPartition], marked: list[Marked]
+    ) -> None:
+        def act() -> None:
+            if self.targets.get(wire.node) is not wire:
+                return
+            assert wire.in_flight.popleft() is request, "the model answers in order"
+            wire.answered_s = self.schedule.now_s
+            if request.marks:
+                self.lane.marked(request.marks, marked, self.schedule.now_s)
+            else:
+                self.lane.produced(request.sent, parts, self.schedule.now_s)
+            if wire.node in self._congested:
+                self._congested.discard(wire.node)
+                self.lane.relieved(wire.node)
+
+        self.hear(act)
+
+    # -- errands, as `scout` runs them
+
+    def _ask_routes(self) -> None:
+        wanted = {track.named: (track.source_key[0], track.target_id) for track in self.lane.tracks.values()}
+
+        def answer() -> None:
+            if self.schedule.odds(self.clusters.errand_fails):
+                self.hear(lambda: self._routes({}, failed=True))
+                return
+            found = {named: self.clusters.route(named, ids) for named, ids in wanted.items()}
+            self.schedule.after(self.schedule.lag(0.002), lambda: self.hear(lambda: self._routes(found, failed=False)))
+
+        self.schedule.after(self.schedule.lag(0.002), answer)
+
+    def _routes(self, routes: dict[NamedPartition, Route], *, failed: bool) -> None:
+        self._asking_routes = False
+        for named, route in routes.items():
+            self.lane.routed(named, route)
+        if failed:
+            self.lane.stale_routes = True
+        if any(route.absent for route in routes.values()):
+            self._routes_at_s = self.schedule.now_s + ABSENT_S
+
+    def _cut(self, named: NamedPartition, at: int) -> None:
+        """test_fillers_take_offsets_and_are_cut_off"""
+
+        def act() -> None:
+            pair = self.clusters.pairs[named]
+            if self.clusters.leads("target", pair) and at <= pair.twin.high:
+                pair.twin.cut(at)
+
+        self.schedule.after(self.schedule.lag(0.002), act)
+
+    def _look(self, named: NamedPartition) -> None:
+        reads = self._readings(self.clusters.pairs[named])
+
+        def go_on() -> None:
+            while True:
+                try:
+                    seen = next(reads)
+                except StopIteration:
+                    return
+                if seen is not None:
+                    self.hear(lambda got=seen: self._looked(named, got[0]))  # type: ignore[misc]
+                    return
+                if self.schedule.odds(0.3):
+                    self.schedule.after(self.schedule.lag(0.002), go_on)
+                    return
+
+        self.schedule.after(self.schedule.lag(0.002), go_on)
+
+    def _readings(self, pair: Pair) -> Iterator[tuple[Observation | None] | None]:
+        """One reading after another, in `scout`'s order, each as the leader of that moment gives it."""
+        clusters, twin, source = self.clusters, pair.twin, pair.source
+        read: list[int] = []
+        for what in ("start", "high", "end", "producers", "source_start", "source_end", "tail"):
+            side = "source" if what.startswith("source") else "target"
+            log = pair.source if side == "source" else pair.twin
+            # test_a_new_leader_shows_no_end_before_its_followers_confirm
+            hidden = what == "high" and log.high < log.epoch_start
+            if hidden or not clusters.leads(side, pair) or self.schedule.odds(clusters.errand_fails / 5):
+                yield (None,)
+                return
+            if what == "producers":
+                producer, fence = twin.remembered(PUMP_ID), twin.fence(marker_id(PUMP_ID))
+            elif what == "tail":
+                tail = twin.tail(read[2] - 1) if read[2] > read[0] and read[1] == read[2] else None
+                if tail is None and read[2] > read[0] and read[1] == read[2]:
+                    yield (None,)
+                    return
+            else:
+                values = {"start": twin.start, "high": twin.high, "end": twin.end}
+                read.append(values.get(what, source.start if what == "source_start" else source.end))
+            yield None
+        start, high, end, source_start, source_end = read
+        yield (Observation(start, high, end, tail, producer, source_start, source_end, fence),)
+
+    def _looked(self, named: NamedPartition, seen: Observation | None) -> None:
+        self.schedule.say(f"{self.name} looked at {named}: {seen}")
+        self.lane.observed(named, seen, self.schedule.now_s, self.now_ms())
+        if seen is None:
+            self.lane.stale_routes = True
+
+    # -- what the desk says
+
+    def told(self, act: Callable[[], None]) -> None:
+        self.from_desk.send(lambda: self.hear(act))
+
+    def assign(self, orders: list[TrackOrder]) -> None:
+        self.lane.assign(orders)
+
+    def go(self, say: Say, told_to: dict[NamedPartition, int]) -> None:
+        self.granted_until_s = 0.0
+        self.lane.keep_only(told_to.keys())
+        for named, track in self.lane.tracks.items():
+            track.told_to = told_to[named]
+        self.lane.take_over(say.handovers)
+        self.going = True
+        self.schedule.say(f"{self.name} goes, with {len(say.handovers)} handovers, told {told_to}")
+        self._beat_at_s = self.schedule.now_s + REPORT_S
+        self._beat()
+
+    def grant(self, asked_s: float, grant_s: float) -> None:
+        self.granted_until_s = max(self.granted_until_s, asked_s + grant_s)
+
+    def release(self, named: NamedPartition) -> None:
+        if self.going:
+            self.lane.release(named)
+
+    def take(self, handovers: list[Handover]) -> None:
+        self.lane.take_over(handovers)
+
+    def finish(self) -> None:
+        self.schedule.say(f"{self.name} is told to finish")
+        self.lane.finish()
+        self._finish_by_s = self.schedule.now_s + FINISH_S_MAX
+        if self.going and self.lane.settled():
+            self._done()
+
+    def _tell(self, act: Callable[[], None]) -> None:
+        self.to_desk.send(lambda: self.driver.hear(act))
+
+    # -- letting go
+
+    def drop_source(self, line: Line) -> None:
+        self.sources.pop(line).close()
+        self.lane.source_lost(line)
+
+    def drop_target(self, node: int) -> None:
+        wire = self.targets.pop(node)
+        self._congested.discard(node)
+        unanswered = wire.close(alive=self.clusters.up("target", node))
+        self.closed.append(wire)
+        if self.schedule.listening:
+            self.schedule.say(f"{self.name} drops its line to {node}, {len(unanswered)} unanswered")
+        self.lane.lost(node, unanswered, self.schedule.now_s)
+
+    def end(self, why: str) -> None:
+        """The process ends, in whatever way: sockets close, the desk hears of it."""
+        if self.ended:
+            return
+        self.ended, self.why = True, why
+        self.schedule.say(f"{self.name} ends: {why}")
+        gone_at_s = max(self.schedule.now_s, self.granted_until_s if why == "killed" else self.schedule.now_s)
+        for source in self.sources.values():
+            source.close()
+        for node, wire in self.targets.items():
+            wire.close(gone_at_s=gone_at_s, alive=self.clusters.up("target", node))
+        for wire in self.closed:
+            wire.hurry_strays(gone_at_s)
+        self._tell(lambda: self.driver.departed(self))
+
+    # -- for the invariants
+
+    def tracks(self) -> list[Track]:
+        return list(self.lane.tracks.values())
+
+
+assert LIMITS.fetch_wait_ms_max / 1000 == FETCH_WAIT_S
