@@ -15,6 +15,7 @@ from twinshore.fleet.settings import MirrorSettings, Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.mirror import answers, twins
+from twinshore.mirror.control.ruling import Ruling, in_words
 from twinshore.mirror.desk import Desk
 from twinshore.mirror.identity import establish
 from twinshore.mirror.lease_keeper import LeaseKeeper
@@ -66,6 +67,7 @@ class LinkDriver:
         self._target = KafkaCluster(settings.cluster(link.target), patience_s=10.0)
         self._surveyor = Surveyor(link, self._source, self._target)
         self._descents = Descents(link, settings.links, store, self._source, self._target, log)
+        self._ruling = Ruling(link, settings.links, store, log)
         self._store, self._desk, self._tides, self._recorder = store, desk, tides, recorder
         self._lanes = lanes
         self._log = log
@@ -90,6 +92,7 @@ class LinkDriver:
         try:
             if self._term is None:
                 self._begin_term(generation)
+            self._heed()
             if time.monotonic() - self._surveyed_at_s >= self._mirror.refresh_s:
                 self._survey()
                 self._surveyed_at_s = time.monotonic()
@@ -102,6 +105,8 @@ class LinkDriver:
         term = self._term
         count = len(self._desk.placed(self.link.name))
         refused = f", {len(term.refused)} topics refused" if term and term.refused else ""
+        if self.link.control.paused:
+            return self._say("paused", f"{count} partitions still on their lanes" if count else "nothing is carried")
         return self._say("flowing", f"{count} partitions on {self._lanes} lanes{refused}")
 
     def _say(self, state: str, sentence: str) -> str:
@@ -140,12 +145,28 @@ class LinkDriver:
                 found = min(found, int(setting.value))
         return found
 
+    # -- what operators say
+
+    def _heed(self) -> None:
+        """What holds now: topics that may no longer flow leave their lanes, those that may again are found anew."""
+        term, name = self._term, self.link.name
+        assert term is not None
+        if self._ruling.changed():
+            self.link = self._ruling.link
+            self._surveyor = Surveyor(self.link, self._source, self._target)
+            self._surveyed_at_s = 0.0
+            self._log(f"{name}: now holds: {in_words(self.link)}")
+        placed = {named.topic for named in self._desk.placed(name)}
+        for topic in self._ruling.partings(placed, lambda topic: self._desk.withdraw(name, topic)):
+            term.flowing.pop(topic, None)
+            self._log(f"{name}: topic {topic} {'is paused' if self._ruling.holds(topic) else 'is no longer admitted'}")
+
     # -- survey and plan
 
     def _survey(self) -> None:
         term = self._term
         assert term is not None
-        names = self._descents.admitted(self._surveyor.names())
+        names = self._ruling.flowing(self._descents.admitted(self._surveyor.names()))
         fresh = [name for name, seen in names.items() if term.flowing.get(name) != seen]
         for name in [name for name in term.flowing if name not in names]:
             self._log(f"{self.link.name}: topic {name} is gone from the source or no longer admitted")

@@ -1,0 +1,200 @@
+"""`twinshore link`: what holds for each link, and what an operator changes on it while it runs."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_if_there
+from twinshore.fleet import ConfigError
+
+if TYPE_CHECKING:
+    from twinshore.fleet import Link
+    from twinshore.fleet.settings import Settings
+    from twinshore.mirror.control.wishes import Wish
+    from twinshore.store import Store
+
+LINK = typer.Argument(help="The link, as its settings name it: `east->west`.")
+TOPICS = typer.Option([], "--topic", help="An expression for topics, whole names; may be given several times.")
+ADMITTED = typer.Option([], "--topics", help="Topics to mirror; may be given several times.")
+EXCLUDED = typer.Option([], "--exclude", help="Topics to leave out; may be given several times.")
+GROUPS = typer.Option([], "--groups", help="Consumer groups that follow; may be given several times.")
+EXCLUDED_GROUPS = typer.Option([], "--exclude-groups", help="Consumer groups to leave out.")
+NAMES = typer.Option([], "--name", help="Only this value, as `link list` names it.")
+DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would change.")
+TRIES_MAX = 5
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb to the command."""
+    link = typer.Typer(help="Look at links and change them while they run.", no_args_is_help=True)
+    for verb in (pause, resume, throttle, priority, reset):
+        link.command(verb.__name__)(verb)
+    link.command("list")(list_links)
+    link.command("filter")(filter_names)
+    app.add_typer(link, name="link")
+
+
+def list_links(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: bool = JSON) -> None:
+    """Says what holds for each link, and whether from the settings or from the store."""
+    from twinshore.mirror.control.in_force import as_json, in_force
+
+    loaded = load(settings)
+    store = open_if_there(loaded)
+    shown = []
+    for one in chosen(loaded, link):
+        now = in_force(one, store.controls(one.name) if store else ())
+        values = {name: {"value": json.loads(as_json(now.value(name))), "from": origin} for name, origin in now.origins}
+        shown.append({"link": one.name, "naming": one.naming.value, "chain": one.chain, **values})
+        if not json_output:
+            typer.echo(f"{one.name} (naming {one.naming.value}{', chain' if one.chain else ''})")
+            for name, origin in now.origins:
+                typer.echo(f"  {name} = {as_json(now.value(name))}  from the {origin}")
+            for trouble in now.troubles:
+                typer.echo(f"  {trouble}")
+    if store:
+        store.close()
+    if json_output:
+        typer.echo(json.dumps(shown))
+
+
+def pause(link: str = LINK, topic: list[str] = TOPICS, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
+    """Carries nothing of the link, or of these topics, until resumed. Nothing is lost while the source keeps it."""
+    from twinshore.mirror.control import wishes
+
+    _change(settings, link, lambda now: wishes.pause(now, topic), dry_run=dry_run)
+
+
+def resume(link: str = LINK, topic: list[str] = TOPICS, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
+    """Carries on where it was paused: the link with all its topics, or these topics."""
+    from twinshore.mirror.control import wishes
+
+    _change(settings, link, lambda now: wishes.resume(now, topic), dry_run=dry_run)
+
+
+def throttle(
+    link: str = LINK,
+    bytes_s: int = typer.Argument(help="Bytes per second; 0: no bound."),
+    topic: str | None = typer.Option(None, "--topic", help="Each topic that matches, instead of the whole link."),
+    settings: Path = SETTINGS,
+    dry_run: bool = DRY_RUN,
+) -> None:
+    """Bounds what a link carries, or what each topic that matches carries."""
+    from twinshore.mirror.control import wishes
+
+    _change(settings, link, lambda now: wishes.throttle(now, bytes_s, topic), dry_run=dry_run)
+
+
+def priority(
+    link: str = LINK,
+    topic: str = typer.Argument(help="An expression for topics, whole names."),
+    weight: int = typer.Argument(help="1 to 100; all others have 10. 0: as all others."),
+    settings: Path = SETTINGS,
+    dry_run: bool = DRY_RUN,
+) -> None:
+    """Lets topics go before or behind others where not everything can be carried at once."""
+    from twinshore.mirror.control import wishes
+
+    _change(settings, link, lambda now: wishes.priority(now, topic, weight), dry_run=dry_run)
+
+
+def filter_names(
+    link: str = LINK,
+    topics: list[str] = ADMITTED,
+    exclude: list[str] = EXCLUDED,
+    groups: list[str] = GROUPS,
+    exclude_groups: list[str] = EXCLUDED_GROUPS,
+    settings: Path = SETTINGS,
+    dry_run: bool = DRY_RUN,
+) -> None:
+    """Puts other expressions in place of a link's filters; those that are not named stay."""
+    from twinshore.mirror.control import wishes
+
+    _change(settings, link, lambda _: wishes.filters(topics, exclude, groups, exclude_groups), dry_run=dry_run)
+
+
+def reset(
+    link: str = LINK,
+    name: list[str] = NAMES,
+    settings: Path = SETTINGS,
+    dry_run: bool = DRY_RUN,
+) -> None:
+    """Takes back what operators said: the settings hold again."""
+    from twinshore.mirror.control import wishes
+
+    _change(settings, link, lambda _: wishes.reset(name), dry_run=dry_run)
+
+
+def _change(path: Path, name: str, wished: Any, *, dry_run: bool) -> None:
+    loaded = load(path)
+    link = loaded.link(name)
+    from twinshore.store import open_store
+
+    store = open_if_there(loaded)
+    if store is None and not dry_run:
+        store = open_store(loaded.store.url, loaded.store.password)
+    try:
+        for _ in range(TRIES_MAX):
+            if _tried(loaded, link, store, wished, dry_run=dry_run):
+                return
+    finally:
+        if store:
+            store.close()
+    raise ConfigError(f"link {name} is being changed by somebody else all the time", hint="look at it and try again")
+
+
+def _tried(loaded: Settings, link: Link, store: Store | None, wished: Any, *, dry_run: bool) -> bool:
+    """Whether it is done, or would be; False when somebody else was quicker."""
+    from twinshore.mirror.control import wishes
+    from twinshore.mirror.control.in_force import in_force
+    from twinshore.mirror.control.ruling import others_in_force
+    from twinshore.mirror.topology.rules import check_links
+
+    seen = store.control_version(link.name) if store else 0
+    standing = store.controls(link.name) if store else ()
+    now = in_force(link, standing)
+    wish: Wish = wishes.check(wished(now), link.name)
+    steps = wishes.steps(now, wish, in_force(link, ()))
+    rows = _rows(link.name, wish, {step[0] for step in steps})
+    kept = [row for row in standing if row.name not in rows]
+    then = in_force(link, [*kept, *(row for row in rows.values() if row)])
+    check_links(others_in_force(loaded.links, store, then))
+    for name, before, after in steps:
+        typer.echo(f"{link.name}: {name} {'would change' if dry_run else 'changes'} from {before} to {after}")
+    if not steps:
+        typer.echo(f"{link.name}: nothing to change")
+    if dry_run or not steps or store is None:
+        return True
+    told = _told(link.name, steps)
+    return store.change_controls(link.name, rows, seen=seen, told=told)
+
+
+def _rows(link: str, wish: Wish, names: set[str]) -> dict[str, Any]:
+    from twinshore.mirror.control.in_force import as_json
+    from twinshore.store import ControlRow
+
+    now_ms, who = int(time.time() * 1000), _who()
+    return {
+        name: None if value is None else ControlRow(link, name, as_json(value), now_ms, who)
+        for name, value in wish.items()
+        if name in names
+    }
+
+
+def _told(link: str, steps: list[tuple[str, str, str]]) -> list[Any]:
+    from twinshore.store import AuditRow
+
+    now_ms, who = int(time.time() * 1000), _who()
+    return [AuditRow(now_ms, link, "control", name, before, after, f"by {who}") for name, before, after in steps]
+
+
+def _who() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "somebody without a name"

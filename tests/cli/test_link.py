@@ -1,0 +1,116 @@
+"""`twinshore link`: what it shows, changes, refuses, and tells the audit. No cluster is needed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from twinshore.cli.entry import app, gather
+from twinshore.fleet import ConfigError
+from twinshore.store import open_store
+
+LINK = "east->west"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    found = tmp_path / "twinshore.toml"
+    found.write_text(
+        f"""
+[store]
+url = "sqlite:///{tmp_path / "store.db"}"
+[clusters.east]
+bootstrap = ["127.0.0.1:1"]
+[clusters.west]
+bootstrap = ["127.0.0.1:2"]
+[links."{LINK}"]
+topics = ["orders.*"]
+[links."{LINK}".control]
+throttle_bytes_s = 5000
+[links."west->east"]
+topics = ["bills.*"]
+"""
+    )
+    return found
+
+
+def run(file: Path, *words: str) -> str:
+    gather()
+    result = CliRunner().invoke(app, ["link", *words, "--settings", str(file)], catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.output
+
+
+def held(file: Path) -> dict[str, dict[str, object]]:
+    (shown,) = json.loads(run(file, "list", "--link", LINK, "--json"))
+    found: dict[str, dict[str, object]] = shown
+    return found
+
+
+def test_a_list_says_what_holds_and_from_where(file: Path) -> None:
+    assert held(file)["throttle_bytes_s"] == {"value": 5000, "from": "settings"}
+    assert not (file.parent / "store.db").exists(), "looking makes no store"
+    run(file, "throttle", LINK, "9000")
+    run(file, "pause", LINK, "--topic", "orders-old")
+    assert held(file)["throttle_bytes_s"] == {"value": 9000, "from": "store"}
+    assert held(file)["paused_topics"] == {"value": ["orders-old"], "from": "store"}
+    said = run(file, "list")
+    assert "east->west (naming same)" in said
+    assert '  topics = ["orders.*"]  from the settings' in said
+    run(file, "reset", LINK)
+    assert held(file)["throttle_bytes_s"] == {"value": 5000, "from": "settings"}
+
+
+def test_a_dry_run_says_the_same_and_changes_nothing(file: Path) -> None:
+    said = run(file, "pause", LINK, "--dry-run")
+    assert said == "east->west: paused would change from false to true\n"
+    assert not (file.parent / "store.db").exists()
+    assert run(file, "pause", LINK) == "east->west: paused changes from false to true\n"
+    assert run(file, "resume", LINK, "--dry-run") == "east->west: paused would change from true to false\n"
+    assert held(file)["paused"]["value"] is True
+    assert run(file, "pause", LINK) == "east->west: nothing to change\n"
+
+
+def test_each_change_is_told_to_the_audit_with_who_made_it(file: Path) -> None:
+    run(file, "priority", LINK, "orders-now", "100")
+    run(file, "filter", LINK, "--topics", "orders.*", "--topics", "lists", "--exclude", "x")
+    with open_store(f"sqlite:///{file.parent / 'store.db'}") as store:
+        told = [(row.kind, row.subject, row.before, row.after) for row in store.audit(LINK)]
+        assert told == [
+            ("control", "exclude", '["__.*"]', '["x"]'),
+            ("control", "topics", '["orders.*"]', '["orders.*", "lists"]'),
+            ("control", "priorities", "[]", '[["orders-now", 100]]'),
+        ]
+        assert all(row.outcome.startswith("by ") for row in store.audit(LINK))
+        assert store.control_version(LINK) == 2
+
+
+def test_a_filter_that_could_loop_is_refused_before_anything_changes(file: Path) -> None:
+    with pytest.raises(ConfigError, match=r"east->west and west->east would carry .*bills"):
+        run(file, "filter", LINK, "--topics", "bills-new")
+    with pytest.raises(ConfigError, match="west->east"):
+        run(file, "filter", LINK, "--topics", ".*", "--dry-run")
+    assert held(file)["topics"]["from"] == "settings"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("pause", "east->wets"), "no link 'east->wets' in the settings; did you mean east->west?"),
+        (("pause", LINK, "--topic", "("), "paused_topics: '(' is not a regular expression"),
+        (("throttle", LINK, "--", "-5"), "throttle_bytes_s: is -5"),
+        (("priority", LINK, "x", "101"), "is 101, must be 1 to 100"),
+        (("resume", LINK, "--topic", "x"), "'x' is not paused"),
+        (("filter", LINK), "no filter is named"),
+    ],
+)
+def test_what_cannot_be_is_refused(file: Path, words: tuple[str, ...], sentence: str) -> None:
+    gather()
+    at = words.index("--") if "--" in words else len(words)
+    words = (*words[:at], "--settings", str(file), *words[at:])
+    with pytest.raises(ConfigError) as caught:
+        CliRunner().invoke(app, ["link", *words], catch_exceptions=False)
+    assert sentence in caught.value.message
