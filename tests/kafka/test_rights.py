@@ -43,7 +43,7 @@ def test_acls_are_read_made_and_removed_one_by_one(guarded: LabCluster) -> None:
         assert read_acls(cluster) == frozenset({READ, DENY, GROUP})
         assert delete_acls(cluster, [DENY]) == {}
         assert delete_acls(cluster, [DENY]) == {}
-        assert read_acls(cluster) == frozenset({READ, GROUP}), "a wide rule is removed without the narrow ones it covers"
+        assert read_acls(cluster) == frozenset({READ, GROUP}), "a wide rule goes without the narrow ones it covers"
         bad = Acl(Resource.CLUSTER, "no-such", Pattern.LITERAL, "User:anna", "*", Operation.READ, Permission.ALLOW)
         refused = create_acls(cluster, [READ, bad])
         assert list(refused) == [bad]

@@ -38,7 +38,7 @@ KINDS = {
     ),
     "append-time": Kind(
         {"message.timestamp.type": "LogAppendTime"},
-        lambda cluster, topic: log_kinds.plain(cluster, topic, codec="gzip"),  # type: ignore[arg-type]
+        lambda cluster, topic: log_kinds.plain(cluster, topic, codec="gzip"),
     ),
     "empty": Kind({}, lambda _cluster, _topic: None),
 }

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from twinshore.cli.following import begin_again
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_if_there
 from twinshore.fleet.settings import Settings
 
 if TYPE_CHECKING:
+    from twinshore.mirror.follow.preview import Line
     from twinshore.mirror.plan import Step
     from twinshore.store import Store
 
@@ -30,6 +32,7 @@ def register(app: typer.Typer) -> None:
     mirror.command("run")(run)
     mirror.command("plan")(plan)
     mirror.command("forget")(forget)
+    mirror.command("begin-again")(begin_again)
     app.add_typer(mirror, name="mirror")
 
 
@@ -46,18 +49,28 @@ def run(settings: Path = SETTINGS, link: list[str] = LINKS, dry_run: bool = DRY_
 
 def plan(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: bool = JSON) -> None:
     """Prints every step that running the links would begin with, and does none of them."""
+    from twinshore.mirror.follow.preview import preview as follows
+    from twinshore.mirror.plan import Refuse
     from twinshore.mirror.preview import in_words, preview
     from twinshore.mirror.topology.rules import check_links
 
     loaded = load(settings)
     check_links(loaded.links)
+    besides: list[tuple[str, Line]] = []
     with _store_or_none_yet(loaded) as store:
         steps = [(one.name, step) for one in chosen(loaded, link) for step in preview(one, loaded, store)]
+        for one in chosen(loaded, link):
+            carried = {step.topic for name, step in steps if name == one.name and not isinstance(step, Refuse)}
+            besides += [(one.name, line) for line in follows(one, loaded, store, carried)]
     if json_output:
-        typer.echo(json.dumps([_values(name, step) for name, step in steps], indent=2))
+        values = [_values(name, step) for name, step in steps]
+        values += [{"link": name, "step": type(line).__name__.lower(), **asdict(line)} for name, line in besides]
+        typer.echo(json.dumps(values, indent=2))
         return
     for name, step in steps:
         typer.echo(f"{name}: {in_words(step)}")
+    for name, line in besides:
+        typer.echo(f"{name}: {line}")
     if not steps:
         typer.echo("nothing to do: the links' filters admit no topic of their sources")
 

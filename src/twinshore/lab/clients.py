@@ -67,7 +67,8 @@ def create_topic(
 
 def delete_topic(cluster: Cluster, topic: str) -> None:
     """Deletes a topic."""
-    admin_of(cluster).delete_topics([topic], operation_timeout=30)[topic].result(timeout=40)
+    admin = admin_of(cluster)
+    admin.delete_topics([topic], operation_timeout=30)[topic].result(timeout=40)
 
 
 def set_scram_password(cluster: Cluster, user: str, password: str, mechanism: SaslMechanism) -> None:

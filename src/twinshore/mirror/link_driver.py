@@ -17,10 +17,12 @@ from twinshore.kafka.errors import Code
 from twinshore.mirror import answers, twins
 from twinshore.mirror.control.ruling import Ruling, in_words
 from twinshore.mirror.desk import Desk
+from twinshore.mirror.follow.follower import Follower
+from twinshore.mirror.follow.lifecycle import RECREATED
 from twinshore.mirror.identity import establish
 from twinshore.mirror.lease_keeper import LeaseKeeper
 from twinshore.mirror.orders import LaneLimits, Stoppage, TideOrder, TrackOrder
-from twinshore.mirror.plan import CarryTopic, Create, KnownTwin, Refuse, moves, spread
+from twinshore.mirror.plan import CarryTopic, Create, KnownTwin, Refuse, admits, moves, spread
 from twinshore.mirror.recorder import STANDBY, Recorder
 from twinshore.mirror.survey import Surveyor, known_twins
 from twinshore.mirror.tides import Tides
@@ -77,6 +79,8 @@ class LinkDriver:
         self._surveyed_at_s = 0.0
         self._followed_at_s = 0.0
         self._balanced_at_s = time.monotonic()
+        self._leaving: set[str] = set()
+        self._follower = Follower(link, settings, store, active=self._is_ours, log=log)
         self._heart = Heart(link, self._source.cluster, self._mirror.heartbeat_s, self.lease.generation, log)
 
     # -- the turn
@@ -93,6 +97,7 @@ class LinkDriver:
             if self._term is None:
                 self._begin_term(generation)
             self._heed()
+            self._obey()
             if time.monotonic() - self._surveyed_at_s >= self._mirror.refresh_s:
                 self._survey()
                 self._surveyed_at_s = time.monotonic()
@@ -128,6 +133,7 @@ class LinkDriver:
         self._tides.close_link(self.link.name)
         self._desk.close_link(self.link.name)
         self._term = None
+        self._leaving.clear()
         self._surveyed_at_s = 0.0
 
     def _state_expiry_ms(self) -> int:
@@ -144,6 +150,25 @@ class LinkDriver:
             if setting and setting.value:
                 found = min(found, int(setting.value))
         return found
+
+    # -- what follows besides records
+
+    def _is_ours(self) -> bool:
+        return self._term is not None and self.lease.left_s() > 0
+
+    def _obey(self) -> None:
+        """The follower's orders for lanes and planner. A topic comes back only when its pumps have let go of it."""
+        term, link = self._term, self.link.name
+        assert term is not None
+        self._leaving -= {topic for topic in self._leaving if self._desk.withdraw(link, topic)}
+        self._follower.doubt(self._recorder.doubted(link))
+        for order in self._follower.endings.orders(named.topic for named in self._desk.placed(link)):
+            term.flowing.pop(order.topic, None)
+            if order.withdraw:
+                self._leaving.add(order.topic)
+            if order.forget:
+                self._recorder.forget(link, order.topic)
+                self._surveyed_at_s = 0.0
 
     # -- what operators say
 
@@ -167,9 +192,12 @@ class LinkDriver:
         term = self._term
         assert term is not None
         names = self._ruling.flowing(self._descents.admitted(self._surveyor.names()))
-        fresh = [name for name, seen in names.items() if term.flowing.get(name) != seen]
+        fresh = [name for name, seen in names.items() if term.flowing.get(name) != seen and name not in self._leaving]
         for name in [name for name in term.flowing if name not in names]:
-            self._log(f"{self.link.name}: topic {name} is gone from the source or no longer admitted")
+            if admits(self.link, name):
+                self._follower.doubt([name])
+            else:
+                self._log(f"{self.link.name}: topic {name} is no longer admitted")
             del term.flowing[name]
         if not fresh:
             return
@@ -213,6 +241,9 @@ class LinkDriver:
         if term.refused.get(step.topic) == step:
             return
         term.refused[step.topic] = step
+        if step.kind == RECREATED:
+            self._follower.doubt([step.topic])  # It knows what the twin holds and what the policy is, and tells.
+            return
         self._log(f"{self.link.name}: refused: {step.sentence} (try: {step.hint})")
         if is_heartbeats(step.topic):
             return  # Nothing of the operator's is missing on the target.
@@ -315,6 +346,7 @@ class LinkDriver:
 
     def close(self, *, clean: bool) -> None:
         self._heart.close()
+        self._follower.close()
         self.lease.close(release=clean)
         self._source.close()
         self._target.close()

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from twinshore.fleet import Link, NamedPartition, is_heartbeats
+from twinshore.mirror.follow.topic_settings import followed
 
 MAX_LONG = "9223372036854775807"
 MESSAGE_BYTES_DEFAULT = 1_048_588
@@ -18,10 +19,6 @@ TWINS_TOPIC = "twinshore.twins"
 # Nothing an application wrote.
 INTERNAL = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata", TWINS_TOPIC}
-)
-# Taken from the source when it has set them on the topic.
-COPIED = frozenset(
-    {"min.insync.replicas", "segment.bytes", "segment.ms", "segment.index.bytes", "index.interval.bytes"}
 )
 # What a twin needs for itself, whatever the source says: bytes as they are, any time stamp, nothing lost by age.
 TWINS_OWN: Mapping[str, str] = {
@@ -154,10 +151,7 @@ def admits(link: Link, topic: str) -> bool:
 def twin_settings(link: Link, source: SourceTopic, replication: int, *, old_bound: bool) -> tuple[tuple[str, str], ...]:
     """Settings of the twin while it is one: the source's that matter, the link's, and the twin's own above all."""
     theirs = dict(source.settings)
-    wanted = {name: value for name, value in theirs.items() if name in COPIED}
-    if "min.insync.replicas" in wanted:
-        wanted["min.insync.replicas"] = str(min(int(wanted["min.insync.replicas"]), replication))
-    wanted.update(link.topic_settings)
+    wanted = followed(theirs, link, replication)
     wanted.update(TWINS_OWN)
     if source.compacted:
         wanted["cleanup.policy"] = COMPACTED

@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from twinshore.fleet import NamedPartition, StoreError
 from twinshore.mirror.desk import Account
@@ -50,6 +51,13 @@ class LinkLive:
         """Twins whose source begins later than it did when they were last cut, and where they should begin."""
         return {named: at for named, at in self.starts.copy().items() if at > self.cut_to.get(named, 0)}
 
+    def forget(self, topic: str) -> None:
+        """Drops what is shown of a topic."""
+        tables: tuple[dict[NamedPartition, Any], ...] = (self.lag, self.rate, self.starts, self.cut_to)
+        for table in tables:
+            for named in [named for named in table if named.topic == topic]:
+                del table[named]
+
 
 class Recorder:
     """`take` is called by the desk and only queues; a thread of its own writes. `trouble` hears what the store says."""
@@ -63,6 +71,8 @@ class Recorder:
         self._queue: list[Account] = []
         self._unwritten: list[Receipt] = []
         self._unledgered: list[tuple[str, Stoppage]] = []
+        self._doubted: dict[str, set[str]] = defaultdict(set)
+        self._forgotten: list[tuple[str, str]] = []
         self._said = ""
         self.live: dict[str, LinkLive] = defaultdict(LinkLive)
         self._states: dict[str, tuple[str, str, int]] = {}
@@ -90,6 +100,17 @@ class Recorder:
             if (row.incident.topic, row.incident.partition) == (topic, partition):
                 self._store.close_incident(row.id, now_ms=now_ms)
 
+    def doubted(self, link: str) -> set[str]:
+        """Topics at which a pump stopped because a side seemed gone or made again; each is told once. It is for the
+        driver to find out which, so that the ledger has one row for the topic and not one for each partition."""
+        with self._lock:
+            return self._doubted.pop(link, set())
+
+    def forget(self, link: str, topic: str) -> None:
+        """The topic begins anew: nothing that was still to be written of it is."""
+        with self._lock:
+            self._forgotten.append((link, topic))
+
     def close(self) -> None:
         self._closed.set()
         self._thread.join(timeout=10)
@@ -103,11 +124,20 @@ class Recorder:
         with self._lock:
             accounts, self._queue = self._queue, []
             states = dict(self._states)
+            forgotten, self._forgotten = self._forgotten, []
         now_ms = int(time.time() * 1000)
         for account in accounts:
             self._count(account)
             self._unwritten.extend(receipt_of(account.link, entry) for entry in account.carried)
-            self._unledgered.extend((account.link, stopped) for stopped in account.incidents)
+            for stopped in account.incidents:
+                if stopped.kind == IncidentKind.RECREATED_TOPIC:
+                    with self._lock:
+                        self._doubted[account.link].add(stopped.topic)
+                else:
+                    self._unledgered.append((account.link, stopped))
+        for link, topic in forgotten:
+            self._unwritten = [one for one in self._unwritten if (one.link, one.topic) != (link, topic)]
+            self.live[link].forget(topic)
         try:
             self._record()
             while self._unledgered:

@@ -101,6 +101,8 @@ class Track:
     sent_stamp: Stamp = NOWHERE
     fence: int = 0
     lost_run: Blank | None = None
+    # Markers are on their way. No sequence counts them: what goes next must not go before they are seen to be in.
+    marking: bool = False
     cut_to: int = -1
     gap_told_to: int = 0
     # What came before this still crosses; then the partition stops for it.
@@ -181,6 +183,7 @@ class Track:
         if run.end < blank.end:
             self.waiting.appendleft((Blank(run.end, blank.end), None))
         self.in_flight += 1
+        self.marking = True
         self.sent = run.end
         self.sent_stamp = self.sent_stamp.after(run.end - run.base)
         return run
@@ -188,8 +191,9 @@ class Track:
     def may_send(self, parcel: Parcel, now_ms: int, kept_ms: int) -> bool:
         """Whether the next parcel may go now. A broker keeps our sequence for `kept_ms` after the time stamp of the
         last batch it appended; where it may have forgotten us, nothing but we ourselves keep the order."""
-        if self.in_flight and self.armed_until_ms < now_ms:
+        if self.in_flight and (self.marking or self.armed_until_ms < now_ms):
             return False
+        self.marking = False
         until_ms = parcel.max_timestamp + kept_ms
         if until_ms < now_ms and self.strays_until_s:
             # After this batch a stray would be appended wherever the log ends: let it land first, then look again.

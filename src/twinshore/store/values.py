@@ -91,6 +91,7 @@ class Receipt:
 class PartitionState(StrEnum):
     FLOWING = "flowing"
     STOPPED = "stopped"
+    ARCHIVED = "archived"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,7 @@ class IncidentKind(StrEnum):
     RETENTION_GAP = "retention gap"
     TRUNCATION = "truncation"
     RECREATED_TOPIC = "recreated topic"
+    DELETED_TOPIC = "deleted topic"
     FOREIGN_WRITE = "foreign write"
     OVERSIZE_BATCH = "oversize batch"
     PARTITION_ADDED = "partition added"

@@ -1,0 +1,81 @@
+"""`twinshore migrate`: from another mirror's settings to Twinshore's."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from twinshore.cli.looking import JSON
+from twinshore.fleet import ConfigError
+
+if TYPE_CHECKING:
+    from twinshore.fleet.mirrormaker import Proposal
+
+FILE = typer.Argument(
+    help="Properties of connect-mirror-maker.sh, or JSON of its connectors in Connect; - reads stdin."
+)
+OUTPUT = typer.Option(None, "--output", help="Write the proposal there; a file that is there already stays.")
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verbs to the command."""
+    migrate = typer.Typer(help="Come from another mirror.", no_args_is_help=True)
+    migrate.callback()(lambda: None)
+    migrate.command("mm2")(mm2)
+    app.add_typer(migrate, name="migrate")
+
+
+def mm2(file: Path = FILE, output: Path | None = OUTPUT, json_output: bool = JSON) -> None:
+    """Reads MirrorMaker 2's settings, proposes the same links, and says what each property became.
+
+    Asks no cluster and changes nothing. No password is copied: the proposal names where to put each.
+    """
+    from twinshore.fleet.mirrormaker import propose
+
+    proposal = propose(_read(file), "standard input" if str(file) == "-" else file.name)
+    if output is not None:
+        _write(output, proposal.text)
+    if json_output:
+        typer.echo(json.dumps(asdict(proposal), indent=2))
+        return
+    if output is None:
+        typer.echo(proposal.text)
+    for line in _report(proposal):
+        # The proposal alone goes where a shell would send it.
+        typer.echo(line, err=output is None)
+    if output is not None:
+        typer.echo(f"wrote {output}")
+
+
+def _report(proposal: Proposal) -> list[str]:
+    return [
+        f"links: {', '.join(proposal.links)}",
+        *(f"{one.fate}: {one.key} ({one.place}): {one.sentence}" for one in proposal.findings),
+        *(f"to do: {step}" for step in proposal.steps),
+    ]
+
+
+def _read(file: Path) -> str:
+    if str(file) == "-":
+        return sys.stdin.read()
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file} is not text, at byte {error.start}") from error
+
+
+def _write(output: Path, text: str) -> None:
+    try:
+        with output.open("x", encoding="utf-8") as out:
+            out.write(text)
+    except FileExistsError as error:
+        raise ConfigError(f"{output} is there already", hint="name another file with --output") from error
+    except OSError as error:
+        raise ConfigError(f"{output} cannot be written: {error.strerror}") from error

@@ -1,0 +1,202 @@
+"""MirrorMaker 2's links proposed as Twinshore's, with what became of each property. Pure: text in, text out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from twinshore.fleet.errors import ConfigError
+from twinshore.fleet.mirrormaker.login import PLACEHOLDER, login
+from twinshore.fleet.mirrormaker.meanings import OF_CLUSTERS, OF_LINKS, Fate, Meaning, by_pattern
+from twinshore.fleet.mirrormaker.reading import Properties, Written, read_properties
+from twinshore.fleet.mirrormaker.rendering import ProposedLink, render
+from twinshore.fleet.settings_edge import did_you_mean
+
+TOPICS_DEFAULT = ".*"
+# Both of its default lists, the older and the newer, and what it makes for itself.
+EXCLUDE_DEFAULT = r".*[\-\.]internal, .*\.replica, __.*"
+GROUPS_EXCLUDE_DEFAULT = "console-consumer-.*, connect-.*, __.*"
+IDENTITY, PREFIX = "IdentityReplicationPolicy", "DefaultReplicationPolicy"
+ARROW = re.compile(r"(?P<source>.+?)->(?P<target>[^.]+)\.(?P<rest>.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one property became."""
+
+    key: str
+    place: str
+    fate: Fate
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """`text` is a settings file. `steps` is what is left to do by hand."""
+
+    text: str
+    findings: tuple[Finding, ...]
+    steps: tuple[str, ...]
+    links: tuple[str, ...]
+
+
+def propose(text: str, name: str) -> Proposal:
+    """The same links as Twinshore's settings; ConfigError, naming the nearest right thing, where there are none."""
+    given = read_properties(text, name)
+    clusters = _clusters(given, name)
+    pairs = _pairs(given, clusters, name)
+    findings: list[Finding] = []
+    steps: list[str] = []
+    links = [_link(given, source, target, findings, steps) for source, target in pairs]
+    used = [cluster for cluster in clusters if any(cluster in pair for pair in pairs)]
+    logins = {}
+    for cluster in used:
+        ours = _of_cluster(given, cluster)
+        found = login(cluster, ours)
+        logins[cluster] = found.values
+        steps += found.steps
+        for wrong in found.wrong:
+            key = wrong.split(":")[0]
+            place = ours[key].place if key in ours else name
+            findings.append(Finding(f"{cluster}.{key}", place, Fate.DIFFERS, wrong.split(": ", 1)[1]))
+    told = {finding.key for finding in findings}
+    findings += [_finding(key, one, clusters) for key, one in given.items() if key not in told]
+    for key, one in given.items():
+        if PLACEHOLDER.search(one.value) and "jaas" not in key and "password" not in key:
+            steps.append(f"{key} ({one.place}) is fetched by a config provider: write its value into the proposal")
+    addresses = {cluster: _listed(given[f"{cluster}.bootstrap.servers"].value) for cluster in used}
+    findings.sort(key=lambda finding: (list(Fate).index(finding.fate), finding.key))
+    body = render(name, addresses, logins, links, steps)
+    return Proposal(body, tuple(findings), tuple(dict.fromkeys(steps)), tuple(f"{a}->{b}" for a, b in pairs))
+
+
+def _clusters(given: Properties, name: str) -> list[str]:
+    if "clusters" not in given:
+        near = did_you_mean("clusters", [key for key in given if "." not in key])
+        raise ConfigError(
+            f"{name}: no property `clusters`{near}",
+            hint="this reads the properties of connect-mirror-maker.sh, or JSON of MirrorSourceConnector",
+        )
+    clusters = _listed(given["clusters"].value)
+    for cluster in clusters:
+        if f"{cluster}.bootstrap.servers" not in given:
+            known = [key for key in given if key.endswith("bootstrap.servers")]
+            near = did_you_mean(f"{cluster}.bootstrap.servers", known)
+            raise ConfigError(f"{name}: cluster {cluster} has no {cluster}.bootstrap.servers{near}")
+    return clusters
+
+
+def _pairs(given: Properties, clusters: list[str], name: str) -> list[tuple[str, str]]:
+    pairs: list[tuple[str, str]] = []
+    for key, one in given.items():
+        found = ARROW.fullmatch(key)
+        if not found:
+            continue
+        for side in (found["source"], found["target"]):
+            if side not in clusters:
+                raise ConfigError(f"{name}, {one.place}: {key}: no cluster {side}{did_you_mean(side, clusters)}")
+        if found["rest"] == "enabled" and one.value.strip().lower() == "true":
+            pairs.append((found["source"], found["target"]))
+    if not pairs:
+        arrows = [f"{a}->{b}.enabled = true" for a in clusters for b in clusters if a != b][:2]
+        raise ConfigError(f"{name}: no link is enabled", hint=f"MirrorMaker 2 mirrors only with {' or '.join(arrows)}")
+    return pairs
+
+
+def _link(given: Properties, source: str, target: str, findings: list[Finding], steps: list[str]) -> ProposedLink:
+    def say(key: str, default: str = "") -> str:
+        return _value(given, source, target, key, default)
+
+    exclude = say("topics.exclude", say("topics.blacklist", EXCLUDE_DEFAULT))
+    groups_exclude = say("groups.exclude", say("groups.blacklist", GROUPS_EXCLUDE_DEFAULT))
+    configs = say("config.properties.exclude", say("config.properties.blacklist"))
+    factor = say("replication.factor", "0").strip()
+    return ProposedLink(
+        source,
+        target,
+        topics=_patterns(say("topics", TOPICS_DEFAULT), "topics", steps),
+        exclude=_patterns(exclude, "topics.exclude", steps),
+        groups=_patterns(say("groups", ".*"), "groups", steps),
+        exclude_groups=_patterns(groups_exclude, "groups.exclude", steps),
+        # Its own default is 2, chosen for no cluster in particular; ours is the source's.
+        replication_factor=int(factor) if factor.isdigit() else 0,
+        naming=_naming(given, source, target, findings),
+        acls=say("sync.topic.acls.enabled", "true").strip().lower() != "false",
+        settings_exclude=(".*",)
+        if say("sync.topic.configs.enabled", "true").strip().lower() == "false"
+        else _patterns(configs, "config.properties.exclude", steps),
+    )
+
+
+def _naming(given: Properties, source: str, target: str, findings: list[Finding]) -> str:
+    policy = _value(given, source, target, "replication.policy.class", PREFIX).rsplit(".", 1)[-1].strip()
+    key, one = _where(given, source, target, "replication.policy.class")
+    if one and policy not in (IDENTITY, PREFIX):
+        sentence = f"a class of your own: proposed is prefix; Twinshore knows {PREFIX} and {IDENTITY}"
+        findings.append(Finding(key, one.place, Fate.DIFFERS, sentence))
+    key, one = _where(given, source, target, "replication.policy.separator")
+    if one and one.value != "." and policy != IDENTITY:
+        sentence = f"twins are called {source}.topic, with a dot, not {one.value!r}: readers must be told"
+        findings.append(Finding(key, one.place, Fate.DIFFERS, sentence))
+    return "same" if policy == IDENTITY else "prefix"
+
+
+def _value(given: Properties, source: str, target: str, key: str, default: str) -> str:
+    _, one = _where(given, source, target, key)
+    return one.value if one else default
+
+
+def _where(given: Properties, source: str, target: str, key: str) -> tuple[str, Written | None]:
+    """The link's own property, or else the one for all links."""
+    for name in (f"{source}->{target}.{key}", key):
+        if name in given:
+            return name, given[name]
+    return key, None
+
+
+def _of_cluster(given: Properties, cluster: str) -> dict[str, Written]:
+    """The cluster's own properties; those without an alias stand for all clusters."""
+    shared = {key: one for key, one in given.items() if key in OF_CLUSTERS}
+    head = f"{cluster}."
+    return shared | {key.removeprefix(head): one for key, one in given.items() if key.startswith(head)}
+
+
+def _finding(key: str, one: Written, clusters: list[str]) -> Finding:
+    meaning = _meaning(key, clusters)
+    return Finding(key, one.place, meaning.fate, meaning.sentence)
+
+
+def _meaning(key: str, clusters: list[str]) -> Meaning:
+    arrow = ARROW.fullmatch(key)
+    bare = arrow["rest"] if arrow else key
+    known: Mapping[str, Meaning] = OF_LINKS
+    if not arrow:
+        alias = next((one for one in clusters if key.startswith(f"{one}.")), "")
+        bare = key.removeprefix(f"{alias}.") if alias else key
+        known = OF_CLUSTERS if alias else {**OF_LINKS, **OF_CLUSTERS}
+    # One of a client, in front of what is a cluster's: consumer.ssl.truststore.location.
+    plain = re.sub(r"^(source\.|target\.)?(consumer|producer|admin)\.(?=ssl|sasl|security)", "", bare)
+    found = (
+        known.get(bare) or (OF_CLUSTERS.get(plain) if plain != bare else None) or by_pattern(bare) or by_pattern(key)
+    )
+    if found and plain != bare:
+        return Meaning(Fate.DIFFERS, "Twinshore has one login for each cluster: write it in the section security")
+    return found or Meaning(Fate.UNKNOWN, f"not a property of MirrorMaker 2{did_you_mean(bare, known)}")
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _patterns(text: str, key: str, steps: list[str]) -> tuple[str, ...]:
+    """Its lists are parted by commas; each part matches a whole name, as ours do."""
+    found = []
+    for part in _listed(text):
+        try:
+            re.compile(part)
+        except re.error as error:
+            steps.append(f"{key}: {part!r} is left out: not an expression here ({error.msg}); write it anew")
+            continue
+        found.append(part)
+    return tuple(found)

@@ -1,0 +1,153 @@
+"""MirrorMaker 2's settings as flat properties, whichever way they were written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from twinshore.fleet.errors import ConfigError
+from twinshore.fleet.settings_edge import did_you_mean
+
+SOURCE_CONNECTOR = "MirrorSourceConnector"
+CONNECTORS = (SOURCE_CONNECTOR, "MirrorCheckpointConnector", "MirrorHeartbeatConnector")
+# What belongs to the connector as a thing of Connect's, and not to the link.
+OF_CONNECT = ("connector.class", "name", "source.cluster.alias", "target.cluster.alias")
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A property and where it stands."""
+
+    value: str
+    place: str
+
+
+Properties = dict[str, Written]
+
+
+def read_properties(text: str, name: str) -> Properties:
+    """Properties of a dedicated MirrorMaker; Connect's JSON is brought into the same form."""
+    if text.lstrip()[:1] in ("{", "["):
+        return _from_connect(text, name)
+    found: Properties = {}
+    for number, line in _logical_lines(text):
+        key, value = _parted(line)
+        if not key:
+            raise ConfigError(f"{name}, line {number}: a property without a name: {line.strip()!r}")
+        found[key] = Written(value, f"line {number}")
+    if not found:
+        raise ConfigError(
+            f"{name} holds no property", hint="name the file that connect-mirror-maker.sh is started with"
+        )
+    return found
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines without comments; one that ends in a single backslash goes on in the next."""
+    begun, first = "", 0
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = raw.lstrip()
+        if not begun and (not line or line[0] in "#!"):
+            continue
+        first = first if begun else number
+        whole = begun + line
+        if (len(whole) - len(whole.rstrip("\\"))) % 2:
+            begun = whole[:-1]
+            continue
+        begun = ""
+        yield first, whole
+    if begun:
+        yield first, begun
+
+
+def _parted(line: str) -> tuple[str, str]:
+    """Key and value, as java.util.Properties parts and unescapes them. `a->b.topics` holds no separator."""
+    key, escaped, rest = "", False, ""
+    for at, sign in enumerate(line):  # noqa: B007
+        if escaped:
+            key += _ESCAPES.get(sign, sign)
+            escaped = False
+        elif sign == "\\":
+            escaped = True
+        elif sign in "=: \t":
+            rest = line[at:].lstrip(" \t")
+            break
+        else:
+            key += sign
+    else:
+        return key, ""
+    if rest[:1] in ("=", ":"):
+        rest = rest[1:].lstrip(" \t")
+    return key, _unescaped(rest).rstrip()
+
+
+def _unescaped(text: str) -> str:
+    parts, at = [], 0
+    while at < len(text):
+        sign = text[at]
+        if sign != "\\" or at + 1 == len(text):
+            parts.append(sign)
+            at += 1
+            continue
+        after = text[at + 1]
+        if after == "u" and len(text) >= at + 6:
+            parts.append(chr(int(text[at + 2 : at + 6], 16)))
+            at += 6
+            continue
+        parts.append(_ESCAPES.get(after, after))
+        at += 2
+    return "".join(parts)
+
+
+def _from_connect(text: str, name: str) -> Properties:
+    try:
+        raw: Any = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{name} is not JSON: {error.msg} in line {error.lineno}") from error
+    if isinstance(raw, dict) and raw and all(isinstance(one, dict) and "info" in one for one in raw.values()):
+        raw = [one["info"] for one in raw.values()]  # GET /connectors?expand=info
+    connectors = raw if isinstance(raw, list) else [raw]
+    found: Properties = {}
+    clusters: list[str] = []
+    for number, one in enumerate(connectors, 1):
+        config = one.get("config", one) if isinstance(one, dict) else None
+        if not isinstance(config, dict):
+            raise ConfigError(f"{name}: connector {number} is no table of properties")
+        place = str(one.get("name") or config.get("name") or f"connector {number}")
+        for alias in _one_connector(config, place, name, found):
+            if alias not in clusters:
+                clusters.append(alias)
+    found["clusters"] = Written(",".join(clusters), name)
+    return found
+
+
+def _one_connector(config: dict[str, Any], place: str, name: str, found: Properties) -> tuple[str, str]:
+    kind = str(config.get("connector.class", "")).rsplit(".", 1)[-1]
+    if kind not in CONNECTORS:
+        raise ConfigError(f"{name}: {place}: no connector of MirrorMaker 2: {kind!r}{did_you_mean(kind, CONNECTORS)}")
+    aliases = []
+    for side in ("source", "target"):
+        key = f"{side}.cluster.alias"
+        if not config.get(key):
+            near = did_you_mean(key, [other for other in config if "alias" in other])
+            raise ConfigError(f"{name}: {place}: {key} is missing{near}")
+        aliases.append(str(config[key]))
+    source, target = aliases
+    if kind == SOURCE_CONNECTOR:
+        found[f"{source}->{target}.enabled"] = Written("true", place)
+    for key, value in config.items():
+        if key in OF_CONNECT:
+            continue
+        where = f"{source}->{target}.{key}"
+        for side, alias in (("source", source), ("target", target)):
+            if key.startswith(f"{side}.cluster."):
+                where = f"{alias}.{key.removeprefix(f'{side}.cluster.')}"
+        found.setdefault(where, Written(_text(value), place))
+    return source, target
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,189 @@
+"""Every few seconds: compare both clusters in everything but records, and make the target follow.
+
+A thread of its own, with connections of its own, so that no slow errand here holds up what carries records. It acts
+only while the link is this process's own, and everything it does may be done twice.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from twinshore.fleet import KafkaError, Link, StoreError, TwinshoreError
+from twinshore.fleet.settings import Settings
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.rights_requests import read_acls, read_quotas, read_scram_users
+from twinshore.mirror.follow import acls, quotas, topic_settings
+from twinshore.mirror.follow.endings import Endings
+from twinshore.mirror.follow.hands import Hands, now_ms
+from twinshore.mirror.follow.reading import copies, ground, principal, settings_of
+from twinshore.store import Followed, Store
+
+TOPICS_AT_ONCE = 100  # whose settings are compared in one look; the others' come in the next ones
+REST_S = 0.2
+
+
+class Follower:
+    """`active`: whether the link is ours to act for. `log` gets a sentence for whatever changes, once."""
+
+    def __init__(
+        self, link: Link, settings: Settings, store: Store, *, active: Callable[[], bool], log: Callable[[str], None]
+    ) -> None:
+        self._link = link
+        self._source = KafkaCluster(settings.cluster(link.source), client_id="twinshore-follow", patience_s=10.0)
+        self._target = KafkaCluster(settings.cluster(link.target), client_id="twinshore-follow", patience_s=10.0)
+        self._store = store
+        self._active = active
+        self._log = log
+        self._hands = Hands(link.name, self._target, store, log)
+        self.endings = Endings(link, self._source, self._target, store, self._hands)
+        self._said: dict[str, str] = {}
+        self._next_topic = ""
+        self._closed = threading.Event()
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._work, name=f"follow {link.name}", daemon=True)
+        self._thread.start()
+
+    def doubt(self, topics: Iterable[str]) -> None:
+        """Pumps stopped at these: look at once."""
+        if self.endings.doubt(topics):
+            self._wake.set()
+
+    def close(self) -> None:
+        self._closed.set()
+        self._wake.set()
+        self._thread.join(timeout=15)
+        self._source.close()
+        self._target.close()
+
+    def _work(self) -> None:
+        while not self._closed.is_set():
+            self._wake.wait(self._link.follow.every_s)
+            self._wake.clear()
+            if self._active() and not self._closed.is_set():
+                self.look()
+            self._closed.wait(REST_S)
+
+    def look(self) -> None:
+        """One look at everything that follows; what cannot be done is told, and hinders nothing else."""
+        parts: dict[str, Callable[[], None]] = {
+            "topics": self.endings.look,
+            "topic settings": self._settings,
+            "ACLs": self._acls,
+            "quotas": self._quotas,
+            "SCRAM users": self._users,
+            "audit": self._hands.write_audit,
+        }
+        for what, part in parts.items():
+            if not self._active():
+                return
+            try:
+                part()
+            except TwinshoreError as error:
+                self._say(what, f"{what} do not follow now: {error}")
+            except Exception as error:
+                self._say(what, f"{what} do not follow now: {type(error).__name__}: {error}")
+            else:
+                self._said.pop(what, None)
+
+    def _say(self, what: str, sentence: str) -> None:
+        if self._said.get(what) != sentence:
+            self._said[what] = sentence
+            with suppress(StoreError):
+                self._log(f"{self._link.name}: {sentence}")
+
+    def _twins(self) -> dict[str, str]:
+        """Each topic that has a twin, and what it is called."""
+        return {row.topic: self._link.twin_of(row.topic) for row in self._store.twins(self._link.name)}
+
+    # -- topic settings
+
+    def _settings(self) -> None:
+        twins = {topic: twin for topic, twin in self._twins().items() if self.endings.is_plain(topic)}
+        chosen = self._turn(sorted(twins))
+        if not chosen:
+            return
+        source = settings_of(self._source, chosen)
+        target = settings_of(self._target, [twins[topic] for topic in chosen])
+        held = copies(self._target, [twins[topic] for topic in chosen])
+        for topic in chosen:
+            twin = twins[topic]
+            wanted = topic_settings.changes(self._link, source[topic], target[twin], held.get(twin, 1))
+            if wanted and self._active():
+                self._hands.alter_settings(twin, wanted)
+        known = {row.subject: row.value for row in self._store.followed(self._link.name, topic_settings.KIND)}
+        now = {topic: topic_settings.remembered(source[topic]) for topic in chosen}
+        rows = [
+            Followed(self._link.name, topic_settings.KIND, topic, value, "source", now_ms())
+            for topic, value in now.items()
+            if known.get(topic) != value
+        ]
+        for row in rows:
+            if row.subject in known and _cleanup(known[row.subject]) != _cleanup(row.value):
+                self.endings.again(row.subject)  # What kind of twin it needs is for the planner to say.
+        self._store.remember(rows)
+
+    def _turn(self, topics: list[str]) -> list[str]:
+        """The next of the topics: all of them where they are few, else by turns."""
+        if len(topics) <= TOPICS_AT_ONCE:
+            return topics
+        rest = [topic for topic in topics if topic > self._next_topic]
+        chosen = (rest + topics)[:TOPICS_AT_ONCE]
+        self._next_topic = chosen[-1]
+        return sorted(set(chosen))
+
+    # -- rights
+
+    def _acls(self) -> None:
+        if not self._link.follow.acls:
+            return
+        twins = self._twins()
+        source, target = read_acls(self._source), read_acls(self._target)
+        if source is None or target is None or not twins:
+            return
+        floor = ground(self._link, self._target, twins)
+        reason = acls.cannot(floor)
+        if reason:
+            raise KafkaError(reason)
+        known = self._store.followed(self._link.name)
+        written = frozenset(acls.from_text(row.subject) for row in known if row.kind == acls.WRITTEN)
+        want = acls.wanted(source, floor, self._link)
+        plan = acls.decide(want, target, written)
+        if self._active():
+            self._hands.apply_acls(plan, want, known)
+
+    def _quotas(self) -> None:
+        if not self._link.follow.quotas:
+            return
+        rows = self._store.followed(self._link.name, quotas.QUOTA)
+        written = {quotas.quota_from_text(row.subject): float(row.value) for row in rows}
+        plan = quotas.decide_quotas(read_quotas(self._source), read_quotas(self._target), written, self._us())
+        self._remark("quotas left", [str(one) for one in plan.remarks])
+        if self._active():
+            self._hands.apply_quotas(plan)
+
+    def _users(self) -> None:
+        if not self._link.follow.scram_users:
+            return
+        secrets = dict(self._link.follow.users)
+        source, target = read_scram_users(self._source), read_scram_users(self._target)
+        plan = quotas.decide_users(source, target, secrets, self._us())
+        self._remark("users left", [str(one) for one in plan.remarks])
+        if self._active():
+            self._hands.apply_users(plan, secrets)
+
+    def _us(self) -> str:
+        return principal(self._link, self._target).removeprefix("User:")
+
+    def _remark(self, what: str, sentences: list[str]) -> None:
+        if sentences:
+            more = f" and {len(sentences) - 5} more" if len(sentences) > 5 else ""
+            self._say(what, "; ".join(sentences[:5]) + more)
+        else:
+            self._said.pop(what, None)
+
+
+def _cleanup(remembered: str) -> str:
+    return str(json.loads(remembered or "{}").get("cleanup.policy", ""))

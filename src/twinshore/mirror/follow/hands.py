@@ -1,0 +1,143 @@
+"""Does what was decided on the target, and leaves for each change a row in the audit and what must be remembered."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from twinshore.fleet import KafkaError, Secret, TwinshoreError
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.errors import Code
+from twinshore.kafka.rights import Acl, ScramUser
+from twinshore.kafka.rights_requests import alter_quotas, create_acls, delete_acls, set_scram_password
+from twinshore.mirror.follow import acls, quotas, topic_settings
+from twinshore.mirror.follow.acls import AclPlan, Wanted
+from twinshore.mirror.follow.change import Change
+from twinshore.mirror.follow.quotas import QuotaChange, QuotaPlan, UserPlan
+from twinshore.store import AuditRow, Followed, Store
+
+DONE = "done"
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+@dataclass(slots=True)
+class Hands:
+    """`log` gets a sentence for each change. A row of the audit that the store would not take is offered again."""
+
+    link: str
+    target: KafkaCluster
+    store: Store
+    log: Callable[[str], None]
+    unwritten: list[AuditRow] = field(default_factory=list)
+
+    def alter_settings(self, twin: str, wanted: Mapping[str, tuple[str | None, str | None]]) -> None:
+        """Changes settings of a twin."""
+        outcome = self._try(lambda: self.target.admin.alter_topic_settings(twin, _after(wanted)))
+        self.account(topic_settings.as_changes(twin, wanted), outcome)
+
+    def apply_acls(self, plan: AclPlan, want: Wanted, known: Iterable[Followed]) -> None:
+        """Adds before it takes away: nobody who may read is shut out meanwhile, and nobody forbidden is let in."""
+        # Remembered first: a rule that we made and did not know for ours would stay for ever.
+        self.store.remember([self._acl(acl, acls.WRITTEN) for acl in plan.create])
+        refused = create_acls(self.target, plan.create)
+        refused |= delete_acls(self.target, plan.remove)
+        for change, acl in zip(plan.changes(), [*plan.create, *plan.remove], strict=True):
+            self.account([change], f"refused: {refused[acl]}" if acl in refused else DONE)
+        gone = [acl for acl in plan.create if acl in refused]
+        gone += [acl for acl in (*plan.remove, *plan.forget) if acl not in refused]
+        self.store.forget([self._acl(acl, acls.WRITTEN) for acl in gone])
+        self.hold(want, known)
+
+    def hold(self, want: Wanted, known: Iterable[Followed]) -> None:
+        """Remembers which rules are held back, and drops those that are no more."""
+        before = {row.subject: row for row in known if row.kind == acls.HELD}
+        held = {acls.to_text(acl): reason for acl, reason in want.held.items()}
+        fresh = [text for text in held if text not in before]
+        over = [row for text, row in before.items() if text not in held]
+        for text in fresh:
+            acl = acls.from_text(text)
+            self.account([Change(acls.KIND, str(acl), "", "")], f"held back: {held[text]}")
+        self.store.remember([self._row(acls.HELD, text, held[text]) for text in fresh])
+        self.store.forget(over)
+
+    def apply_quotas(self, plan: QuotaPlan) -> None:
+        """Sets and takes back client quotas."""
+        for change in plan.changes:
+            outcome = self._try(
+                lambda change=change: alter_quotas(  # type: ignore[misc]
+                    self.target, change.entity, {change.key: change.after}
+                )
+            )
+            self.account([change.as_change()], outcome)
+            if outcome == DONE:
+                self._remember_quota(change)
+        self.store.forget([self._row(quotas.QUOTA, quotas.quota_to_text(key)) for key in plan.forget])
+
+    def apply_users(self, plan: UserPlan, secrets: Mapping[str, Secret]) -> None:
+        """Makes SCRAM users whose passwords are known."""
+        for user, change in zip(plan.make, plan.changes(), strict=True):
+            self.account([change], self._try(lambda user=user: self._make(user, secrets[user.name])))  # type: ignore[misc]
+
+    def delete_twin(self, twin: str, reason: str) -> bool:
+        """Whether the target took it; a twin that is gone already is gone."""
+
+        def delete() -> None:
+            try:
+                self.target.admin.delete_topics([twin])
+            except KafkaError as error:
+                if error.code != Code.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
+
+        outcome = self._try(delete)
+        self.account([Change("twin", twin, "", f"deleted: {reason}")], outcome)
+        return outcome == DONE
+
+    def account(self, changes: Sequence[Change], outcome: str) -> None:
+        """Logs and audits."""
+        for change in changes:
+            ended = "" if outcome == DONE else f" ({outcome})"
+            self.log(f"{self.link}: {change}{ended}")
+        at_ms = now_ms()
+        self.unwritten += [
+            AuditRow(at_ms, self.link, one.kind, one.subject, one.before, one.after, outcome) for one in changes
+        ]
+        self.write_audit()
+
+    def write_audit(self) -> None:
+        """Offers the store what it has not taken yet."""
+        if self.unwritten:
+            self.store.add_audit(self.unwritten)
+            self.unwritten = []
+
+    def _make(self, user: ScramUser, secret: Secret) -> None:
+        set_scram_password(self.target, user, secret.read())
+
+    def _remember_quota(self, change: QuotaChange) -> None:
+        row = self._row(quotas.QUOTA, quotas.quota_to_text((change.entity, change.key)), repr(change.after))
+        if change.after is None:
+            self.store.forget([row])
+        else:
+            self.store.remember([row])
+
+    def _acl(self, acl: Acl, kind: str) -> Followed:
+        return self._row(kind, acls.to_text(acl))
+
+    def _row(self, kind: str, subject: str, value: str = "") -> Followed:
+        return Followed(self.link, kind, subject, value, kind, now_ms())
+
+    def _try(self, act: Callable[[], None]) -> str:
+        try:
+            act()
+        except TwinshoreError as error:
+            if isinstance(error, KafkaError) and error.retriable:
+                raise
+            return f"refused: {error}"
+        return DONE
+
+
+def _after(wanted: Mapping[str, tuple[str | None, str | None]]) -> dict[str, str | None]:
+    return {name: after for name, (_, after) in wanted.items()}

@@ -1,0 +1,107 @@
+"""What would follow, without any of it being done: the same decisions as the follower's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from twinshore.fleet import KafkaError, Link
+from twinshore.fleet.settings import Settings
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.rights_requests import read_acls, read_quotas, read_scram_users
+from twinshore.mirror.follow import acls, quotas, topic_settings
+from twinshore.mirror.follow.change import Change, Remark
+from twinshore.mirror.follow.lifecycle import DELETED, KIND, Presence, policy_words
+from twinshore.mirror.follow.reading import copies, ground, principal, settings_of, sides
+from twinshore.store import Store
+
+Line = Change | Remark
+TOPICS_AT_ONCE = 500
+
+
+def preview(link: Link, settings: Settings, store: Store, soon: Iterable[str]) -> list[Line]:
+    """Every change and every remark; `soon` are topics whose twins would be made first."""
+    source = KafkaCluster(settings.cluster(link.source), patience_s=10.0)
+    target = KafkaCluster(settings.cluster(link.target), patience_s=10.0)
+    known = {row.topic for row in store.twins(link.name)}
+    twins = {topic: link.twin_of(topic) for topic in sorted(known | set(soon))}
+    parts: list[tuple[str, Callable[[], list[Line]]]] = [
+        ("topic", lambda: _topics(link, source, known)),
+        (topic_settings.KIND, lambda: _settings(link, source, target, known)),
+        (acls.KIND, lambda: _acls(link, source, target, store, twins)),
+        (quotas.QUOTA, lambda: _quotas(link, source, target, store)),
+        (quotas.USER, lambda: _users(link, source, target)),
+    ]
+    found: list[Line] = []
+    try:
+        for kind, part in parts:
+            try:
+                found += part()
+            except KafkaError as error:
+                found.append(Remark(kind, link.name, f"does not follow: {error}"))
+    finally:
+        source.close()
+        target.close()
+    return found
+
+
+def _topics(link: Link, source: KafkaCluster, known: set[str]) -> list[Line]:
+    gone = [topic for topic, side in sides(source, known).items() if side.presence is Presence.GONE]
+    policy = policy_words(link.follow)[DELETED]
+    return [Remark(KIND, topic, f"was deleted on the source: {policy}") for topic in gone]
+
+
+def _settings(link: Link, source: KafkaCluster, target: KafkaCluster, known: set[str]) -> list[Line]:
+    here = {topic for topic, side in sides(source, known).items() if side.presence is Presence.THERE}
+    twins = {link.twin_of(topic): topic for topic in here}
+    there = [twin for twin, side in sorted(sides(target, twins).items()) if side.presence is Presence.THERE]
+    found: list[Line] = []
+    for start in range(0, len(there), TOPICS_AT_ONCE):
+        part = there[start : start + TOPICS_AT_ONCE]
+        theirs, ours = settings_of(source, [twins[twin] for twin in part]), settings_of(target, part)
+        held = copies(target, part)
+        for twin in part:
+            wanted = topic_settings.changes(link, theirs[twins[twin]], ours[twin], held.get(twin, 1))
+            found += topic_settings.as_changes(twin, wanted)
+    return found
+
+
+def _acls(link: Link, source: KafkaCluster, target: KafkaCluster, store: Store, twins: dict[str, str]) -> list[Line]:
+    if not link.follow.acls or not twins:
+        return []
+    theirs = read_acls(source)
+    ours = read_acls(target) if theirs is not None else None
+    if theirs is None or ours is None:
+        return []
+    floor = ground(link, target, twins)
+    reason = acls.cannot(floor)
+    if reason:
+        return [Remark(acls.KIND, link.name, f"none follows: {reason}")]
+    rows = store.followed(link.name, acls.WRITTEN)
+    want = acls.wanted(theirs, floor, link)
+    plan = acls.decide(want, ours, frozenset(acls.from_text(row.subject) for row in rows))
+    held = [
+        Remark(acls.KIND, str(acl), f"held back until the twin is promoted: {why}")
+        for acl, why in sorted(want.held.items())
+    ]
+    return [*plan.changes(), *held, *acls.exposing(ours, floor)]
+
+
+def _quotas(link: Link, source: KafkaCluster, target: KafkaCluster, store: Store) -> list[Line]:
+    if not link.follow.quotas:
+        return []
+    rows = store.followed(link.name, quotas.QUOTA)
+    written = {quotas.quota_from_text(row.subject): float(row.value) for row in rows}
+    plan = quotas.decide_quotas(read_quotas(source), read_quotas(target), written, _us(link, target))
+    return [*(one.as_change() for one in plan.changes), *plan.remarks]
+
+
+def _users(link: Link, source: KafkaCluster, target: KafkaCluster) -> list[Line]:
+    if not link.follow.scram_users:
+        return []
+    secrets = dict(link.follow.users)
+    plan = quotas.decide_users(read_scram_users(source), read_scram_users(target), secrets, _us(link, target))
+    return [*plan.changes(), *plan.remarks]
+
+
+def _us(link: Link, target: KafkaCluster) -> str:
+    return principal(link, target).removeprefix("User:")

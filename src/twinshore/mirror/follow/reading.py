@@ -1,0 +1,102 @@
+"""Both clusters as the decisions about what follows want to see them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from twinshore.fleet import KafkaError, Link, NamedPartition, SaslMechanism
+from twinshore.kafka.admin import Setting
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.errors import Code
+from twinshore.kafka.questions import OffsetKind
+from twinshore.mirror.follow.acls import Ground
+from twinshore.mirror.follow.lifecycle import Presence, Side, Span
+from twinshore.mirror.follow.topic_settings import SettingsOf
+from twinshore.mirror.plan import INTERNAL
+from twinshore.store import Position
+
+AT_ONCE = 500
+OPEN_UNLESS_RULED = "allow.everyone.if.no.acl.found"
+
+
+def sides(cluster: KafkaCluster, names: Iterable[str]) -> dict[str, Side]:
+    """Each topic as the cluster shows it, asked by name: only then does it tell gone from not for our eyes."""
+    wanted = sorted(set(names))
+    found: dict[str, Side] = {}
+    for start in range(0, len(wanted), AT_ONCE):
+        part = wanted[start : start + AT_ONCE]
+        seen = cluster.metadata(part, refresh=True).topics
+        for name in part:
+            topic = seen.get(name)
+            if topic is None or topic.error not in (Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION):
+                found[name] = Side(Presence.HIDDEN)
+            elif topic.error or not topic.partitions:
+                found[name] = Side(Presence.GONE)
+            else:
+                found[name] = Side(Presence.THERE, topic.topic_id.hex(), len(topic.partitions))
+    return found
+
+
+def settings_of(cluster: KafkaCluster, names: Sequence[str]) -> dict[str, SettingsOf]:
+    """The settings of topics that are there."""
+    return {name: _settings(found) for name, found in cluster.admin.topic_settings(names).items()}
+
+
+def copies(cluster: KafkaCluster, names: Sequence[str]) -> dict[str, int]:
+    """How many copies of its partitions each topic has."""
+    seen = cluster.metadata(list(names), refresh=True).topics
+    return {
+        name: max((len(partition.replicas) for partition in topic.partitions), default=1)
+        for name, topic in seen.items()
+    }
+
+
+def ground(link: Link, target: KafkaCluster, twins: Mapping[str, str]) -> Ground:
+    """What the target's own rules and topics are, beside this link's twins."""
+    ours = set(twins.values())
+    names = target.metadata(None, refresh=True).topics
+    others = frozenset(
+        name for name, topic in names.items() if name not in ours and name not in INTERNAL and not topic.internal
+    )
+    return Ground(twins, others, principal(link, target), _open_unless_ruled(target))
+
+
+def principal(link: Link, target: KafkaCluster) -> str:
+    """Whom the target's authorizer takes us for; empty where that cannot be known."""
+    security = target.cluster.security
+    if link.follow.principal:
+        return link.follow.principal
+    named = security.sasl and security.sasl is not SaslMechanism.OAUTHBEARER
+    return f"User:{security.username}" if named and security.username else ""
+
+
+def spans(target: KafkaCluster, topic: str, twin: str, side: Side, positions: Iterable[Position]) -> list[Span]:
+    """What the twin holds, and how far this link wrote it."""
+    ours = {at.partition: at for at in positions if at.topic == topic}
+    parts = [NamedPartition(twin, number) for number in range(side.partitions)]
+    starts = target.list_offsets(parts, OffsetKind.EARLIEST) if parts else {}
+    ends = target.list_offsets(parts, OffsetKind.LOG_END) if parts else {}
+    found = []
+    for named in parts:
+        at = ours.get(named.partition)
+        carried_to, source_end = (at.to_offset, at.source_end) if at else (0, 0)
+        found.append(Span(named.partition, starts[named], ends[named], carried_to, source_end))
+    return found
+
+
+def _settings(found: Mapping[str, Setting]) -> SettingsOf:
+    told = {name: setting for name, setting in found.items() if setting.value is not None}
+    in_force = {name: setting.value or "" for name, setting in told.items()}
+    return SettingsOf(in_force, {name: setting.value or "" for name, setting in told.items() if setting.own})
+
+
+def _open_unless_ruled(target: KafkaCluster) -> bool:
+    for node in sorted(target.metadata([], refresh=True).brokers)[:1]:
+        try:
+            setting = target.admin.broker_settings(node).get(OPEN_UNLESS_RULED)
+        except KafkaError as error:
+            if error.code != Code.CLUSTER_AUTHORIZATION_FAILED:
+                raise
+            return False
+        return bool(setting and (setting.value or "").lower() == "true")
+    return False

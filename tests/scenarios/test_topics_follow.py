@@ -1,0 +1,159 @@
+"""What follows a topic besides its records, on real brokers: settings, partitions, deletion, and being made again."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from typer.testing import CliRunner
+
+from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
+from twinshore.cli.entry import app, gather
+from twinshore.fleet import Cluster
+from twinshore.kafka.admin import Admin
+from twinshore.lab import LabCluster
+from twinshore.lab.clients import admin_of, client_settings, delete_topic
+from twinshore.store import AuditRow, Followed, LedgerRow, open_store
+
+LINK = "east->west"
+FOLLOW = f'[links."{LINK}".follow]\nevery_s = 0.5\n'
+
+
+def produce(cluster: Cluster, topic: str, partition: int, count: int, word: str = "value") -> None:
+    producer = Producer({**client_settings(cluster), "acks": "all"})
+    for number in range(count):
+        producer.produce(topic, f"{word} {number}".encode(), partition=partition)
+    assert producer.flush(30) == 0
+
+
+def own_settings(cluster: Cluster, topic: str) -> dict[str, str | None]:
+    return {name: one.value for name, one in Admin(cluster).topic_settings([topic])[topic].items() if one.own}
+
+
+def alter(cluster: Cluster, topic: str, **changes: str | None) -> None:
+    Admin(cluster).alter_topic_settings(topic, {name.replace("_", "."): value for name, value in changes.items()})
+
+
+def names(cluster: Cluster) -> set[str]:
+    return set(admin_of(cluster).list_topics(timeout=10).topics)
+
+
+class FollowRig(Rig):
+    """A mirror of topics of one name's beginning, between two plain clusters."""
+
+    def __init__(self, folder: Path, source: LabCluster, target: LabCluster, topics: str, follow: str = "") -> None:
+        clusters = [source.cluster, target.cluster]
+        text = settings_text(folder, clusters, {LINK: topics}, mirror={"lanes": 1, "tide_s": 5})
+        super().__init__(folder, text + FOLLOW + follow)
+
+    def begin(self) -> None:
+        self.process.start()
+        self.until_said("carried by this process", within_s=90)
+
+    def rows(self, topic: str) -> list[LedgerRow]:
+        return [row for row in self.ledger(LINK) if row.incident.topic == topic]
+
+    def kept(self) -> tuple[tuple[AuditRow, ...], tuple[Followed, ...]]:
+        with open_store(f"sqlite:///{self.folder / 'store.db'}") as store:
+            return store.audit(LINK), store.followed(LINK)
+
+    def run(self, *words: str) -> str:
+        gather()
+        result = CliRunner().invoke(app, [*words, "--settings", str(self.process.settings)], catch_exceptions=False)
+        assert result.exit_code == 0
+        return result.output
+
+
+@pytest.fixture
+def stem(unique_topic: str) -> str:
+    return unique_topic[-30:]
+
+
+@pytest.fixture
+def rig(tmp_path: Path, east: LabCluster, west: LabCluster, stem: str) -> Iterator[FollowRig]:
+    made = FollowRig(tmp_path, east, west, f"{stem}.*")
+    yield made
+    made.process.end()
+
+
+def test_settings_partitions_and_topics_that_end_or_begin_anew(
+    rig: FollowRig, east: LabCluster, west: LabCluster, stem: str
+) -> None:
+    orders, bills = f"{stem}.orders", f"{stem}.bills"
+    east.create_topic(orders, partitions=2, settings={"segment.ms": "600000", "retention.ms": "86400000"})
+    east.create_topic(bills)
+    produce(east.cluster, orders, 0, 100)
+    produce(east.cluster, bills, 0, 10)
+    rig.begin()
+    until(lambda: same_ends(east.cluster, west.cluster, orders, 2), 30, "the first records crossed", rig)
+
+    # Settings: what changes, changes; what is taken back, is taken back; the twin's own stay.
+    assert own_settings(west.cluster, orders)["segment.ms"] == "600000"
+    alter(east.cluster, orders, segment_ms=None, flush_ms="7777", retention_ms="3600000")
+    until(lambda: own_settings(west.cluster, orders).get("flush.ms") == "7777", 5, "a new setting followed", rig)
+    until(lambda: "segment.ms" not in own_settings(west.cluster, orders), 5, "one taken back is gone", rig)
+    assert own_settings(west.cluster, orders)["retention.ms"] == "-1"
+    alter(west.cluster, orders, flush_ms="1")
+    until(lambda: own_settings(west.cluster, orders).get("flush.ms") == "7777", 5, "it is given back", rig)
+    audit, followed = rig.kept()
+    assert ("topic setting", f"segment.ms of {orders}", "600000", "Kafka's default", "done") in [
+        (row.kind, row.subject, row.before, row.after, row.outcome) for row in audit
+    ]
+    (source,) = [json.loads(row.value) for row in followed if row.subject == orders and row.kind == "topic setting"]
+    assert source == {"flush.ms": "7777", "retention.ms": "3600000"}, "for the day it is promoted"
+
+    # Partitions.
+    Admin(east.cluster).create_partitions(orders, 4)
+    produce(east.cluster, orders, 3, 50)
+    until(lambda: same_ends(east.cluster, west.cluster, orders, 4), 5, "grown partitions are carried", rig)
+
+    # Made again: one row and one line, whatever pumps and tides say; neighbours go on.
+    delete_topic(east.cluster, orders)
+    until(lambda: orders not in names(east.cluster), 10, "it is gone", rig)
+    east.create_topic(orders, partitions=3)
+    produce(east.cluster, orders, 2, 7, "new")
+    until(lambda: any(row.closed_ms is None for row in rig.rows(orders)), 15, "the ledger has it", rig)
+    before = spans(west.cluster, orders, 4)
+    time.sleep(6)  # a tide and many looks
+    produce(east.cluster, bills, 0, 10)
+    until(lambda: same_ends(east.cluster, west.cluster, bills, 1), 10, "its neighbour goes on", rig)
+    (row,) = [row for row in rig.rows(orders) if row.incident.kind == "recreated topic"]
+    assert f"{orders}-0 0 to 99, {orders}-3 0 to 49" in row.incident.sentence
+    assert row.incident.policy == "stop the topic"
+    assert rig.process.said.count("made again") == 1, rig.process.said
+    assert spans(west.cluster, orders, 4) == before, "the old twin is as it was"
+
+    # The same across a restart, by the ids in the store.
+    rig.process.end()
+    rig.begin()
+    until(lambda: rig.process.said.count("made again") == 2, 15, "it is told once more", rig)
+    time.sleep(2)
+    assert [one.id for one in rig.rows(orders) if one.closed_ms is None] == [row.id]
+    assert spans(west.cluster, orders, 4) == before
+
+    # An operator agrees: the old twin goes, a new one begins.
+    assert "begins again" in rig.run("mirror", "begin-again", orders)
+    until(
+        lambda: same_ends(east.cluster, west.cluster, orders, 3) and spans(west.cluster, orders, 3)[2] == (0, 7),
+        30,
+        "the new topic crossed",
+        rig,
+    )
+    until(lambda: all(one.closed_ms is not None for one in rig.rows(orders)), 5, "the ledger's row is closed", rig)
+    assert f"deleted: its source topic was deleted and made again; its twin holds {orders}-0 0 to 99" in rig.run(
+        "audit"
+    )
+
+    # Deleted: the twin is kept, and the ledger says so.
+    delete_topic(east.cluster, bills)
+    until(lambda: bool(rig.rows(bills)), 15, "the ledger has the deletion", rig)
+    (row,) = rig.rows(bills)
+    assert (row.incident.kind, row.incident.policy) == ("deleted topic", "keep the twin")
+    time.sleep(3)
+    assert spans(west.cluster, bills, 1) == [(0, 20)]
+    assert len(rig.rows(bills)) == 1
+    assert rig.process.said.count(f"topic {bills} was deleted") == 1
