@@ -8,6 +8,7 @@ from collections import deque
 from twinshore.mirror.cutting import Parcel, Stamp, producer_of
 from twinshore.mirror.joining import Hold
 from twinshore.mirror.orders import Carried, TrackOrder
+from twinshore.mirror.passage.fates import Blank
 from twinshore.mirror.track import Noted, Phase, Producers, Track, latest_of
 from twinshore.wire.batch import split_batches
 from twinshore.wire.records import Record, encode_batch
@@ -171,3 +172,13 @@ def test_the_last_five_batches_of_each_producer_are_known() -> None:
             ours = [batch for batch in wrote if batch[0] == producer]
             assert [batch for batch in found if batch[0] == producer] == ours[-5:]
         assert [batch[4] for batch in found] == sorted(batch[4] for batch in found)
+
+
+def test_nothing_goes_behind_markers_before_they_are_seen_to_be_in() -> None:
+    ours = begun(0)
+    ours.armed_until_ms = 10**12
+    ours.queue(Blank(0, 3), None)
+    ours.send_blank(10)
+    assert not ours.may_send(parcel(3, 5), 0, 1000), "no sequence counts markers: if they failed it would be taken"
+    acknowledge(ours)
+    assert ours.may_send(parcel(3, 5), 0, 1000)
