@@ -66,7 +66,7 @@ def test_each_verb_named_exists(page: Path) -> None:
     known = pages.verbs()
     groups = {verb.split()[0] for verb in known if " " in verb}
     for line in code_in(page):
-        for words in re.findall(r"(?:^|\s|/)twinshore((?: [a-z][a-z|-]*)+)", line):
+        for words in re.findall(r"(?:^|\s|/)twinshore((?: [a-z][a-z0-9|-]*)+)", line):
             first, *rest = words.split()
             assert first in known, line
             if first in groups and rest:
@@ -75,7 +75,7 @@ def test_each_verb_named_exists(page: Path) -> None:
 
 @pytest.mark.parametrize("source", sorted((ROOT / "src").rglob("*.py")), ids=name_of)
 def test_each_verb_that_a_hint_or_docstring_names_exists(source: Path) -> None:
-    named = re.findall(r"`twinshore((?: [a-z][a-z-]*)+)", source.read_text())
+    named = re.findall(r"`twinshore((?: [a-z][a-z0-9-]*)+)", source.read_text())
     assert {words.strip() for words in named} <= pages.verbs()
 
 

@@ -128,19 +128,7 @@ def test_who_may_do_what_is_the_same_but_nobody_changes_a_twin(
         alter_quotas(east, QUOTA, {"producer_byte_rate": 1e6})
         anna, bert = (Cluster("west", target.bootstrap, source.cluster_as(name).security) for name in ("anna", "bert"))
 
-        # Said before it is done.
-        said = plan(rig)
-        lines = {(line["kind"], line["subject"]) for line in said if line["step"] == "change"}
-        assert ("acl", "allow User:anna read on every topic") in lines
-        assert ("acl", "deny User:anna all on topic secret") in lines
-        assert ("quota", "producer_byte_rate of user anna") in lines
-        assert ("scram user", "bert") in lines
-        remarks = {line["subject"]: line["sentence"] for line in said if line["step"] == "remark"}
-        assert (
-            "held back until the twin is promoted" in remarks["allow User:bert all on topic orders and all it begins"]
-        )
-        assert "missing on the target" in remarks["carl"]
-
+        said_before_it_is_done(rig)
         rig.process.start()
         rig.until_said("carried by this process", within_s=90)
         until(lambda: READ_ALL in (read_acls(west) or ()), 30, "rules cross", rig)
@@ -158,21 +146,11 @@ def test_who_may_do_what_is_the_same_but_nobody_changes_a_twin(
         assert len(own) == 2, "the mirror's own rules are each side's own"
         assert not [line for line in plan(rig) if line["step"] == "change"], "nothing is left to do"
 
-        # Taken back on the source, taken back on the target; what we did not write stays.
-        delete_acls(east, [READ_ALL])
-        until(lambda: READ_ALL not in (read_acls(west) or ()), 10, "a rule is taken back", rig)
-        assert not may_read(anna, "orders")
-        assert THEIRS in (read_acls(west) or ())
-        alter_quotas(east, QUOTA, {"producer_byte_rate": None})
-        until(lambda: read_quotas(west) == {}, 10, "a quota is taken back", rig)
-
-        # A topic of the target's own: the wide rule gives way to one for each twin.
+        taken_back_on_both(rig, east, west, anna)
         create_acls(east, [READ_ALL])
         until(lambda: READ_ALL in (read_acls(west) or ()), 10, "wide again", rig)
         target.create_topic("private")
-        until(lambda: READ_ALL not in (read_acls(west) or ()), 10, "no longer wide", rig)
-        assert may_read(anna, "orders")
-        assert acl("orders-eu", Operation.READ) in (read_acls(west) or ())
+        wide_gives_way(rig, west, anna)
     gather()
     words = ["audit", "--json", "--settings", str(rig.process.settings)]
     audit = json.loads(CliRunner().invoke(app, words, catch_exceptions=False).output)
@@ -180,3 +158,32 @@ def test_who_may_do_what_is_the_same_but_nobody_changes_a_twin(
     assert outcomes["allow User:anna read on every topic", "given"] == "done"
     held = outcomes["allow User:bert all on topic orders and all it begins", ""]
     assert held == "held back: it would let others change a twin"
+
+
+def said_before_it_is_done(rig: Rig) -> None:
+    said = plan(rig)
+    lines = {(line["kind"], line["subject"]) for line in said if line["step"] == "change"}
+    assert ("acl", "allow User:anna read on every topic") in lines
+    assert ("acl", "deny User:anna all on topic secret") in lines
+    assert ("quota", "producer_byte_rate of user anna") in lines
+    assert ("scram user", "bert") in lines
+    remarks = {line["subject"]: line["sentence"] for line in said if line["step"] == "remark"}
+    assert "held back until the twin is promoted" in remarks["allow User:bert all on topic orders and all it begins"]
+    assert "missing on the target" in remarks["carl"]
+
+
+def taken_back_on_both(rig: Rig, east: KafkaCluster, west: KafkaCluster, anna: Cluster) -> None:
+    """Taken back on the source, taken back on the target; what we did not write stays."""
+    delete_acls(east, [READ_ALL])
+    until(lambda: READ_ALL not in (read_acls(west) or ()), 10, "a rule is taken back", rig)
+    assert not may_read(anna, "orders")
+    assert THEIRS in (read_acls(west) or ())
+    alter_quotas(east, QUOTA, {"producer_byte_rate": None})
+    until(lambda: read_quotas(west) == {}, 10, "a quota is taken back", rig)
+
+
+def wide_gives_way(rig: Rig, west: KafkaCluster, anna: Cluster) -> None:
+    """A topic of the target's own: the wide rule gives way to one for each twin."""
+    until(lambda: READ_ALL not in (read_acls(west) or ()), 10, "no longer wide", rig)
+    assert may_read(anna, "orders")
+    assert acl("orders-eu", Operation.READ) in (read_acls(west) or ())

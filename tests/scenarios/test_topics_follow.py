@@ -91,62 +91,12 @@ def test_settings_partitions_and_topics_that_end_or_begin_anew(
     rig.begin()
     until(lambda: same_ends(east.cluster, west.cluster, orders, 2), 30, "the first records crossed", rig)
 
-    # Settings: what changes, changes; what is taken back, is taken back; the twin's own stay.
-    assert own_settings(west.cluster, orders)["segment.ms"] == "600000"
-    alter(east.cluster, orders, segment_ms=None, flush_ms="7777", retention_ms="3600000")
-    until(lambda: own_settings(west.cluster, orders).get("flush.ms") == "7777", 5, "a new setting followed", rig)
-    until(lambda: "segment.ms" not in own_settings(west.cluster, orders), 5, "one taken back is gone", rig)
-    assert own_settings(west.cluster, orders)["retention.ms"] == "-1"
-    alter(west.cluster, orders, flush_ms="1")
-    until(lambda: own_settings(west.cluster, orders).get("flush.ms") == "7777", 5, "it is given back", rig)
-    audit, followed = rig.kept()
-    assert ("topic setting", f"segment.ms of {orders}", "600000", "Kafka's default", "done") in [
-        (row.kind, row.subject, row.before, row.after, row.outcome) for row in audit
-    ]
-    (source,) = [json.loads(row.value) for row in followed if row.subject == orders and row.kind == "topic setting"]
-    assert source == {"flush.ms": "7777", "retention.ms": "3600000"}, "for the day it is promoted"
-
-    # Partitions.
+    settings_follow(rig, east.cluster, west.cluster, orders)
     Admin(east.cluster).create_partitions(orders, 4)
     produce(east.cluster, orders, 3, 50)
     until(lambda: same_ends(east.cluster, west.cluster, orders, 4), 5, "grown partitions are carried", rig)
-
-    # Made again: one row and one line, whatever pumps and tides say; neighbours go on.
-    delete_topic(east.cluster, orders)
-    until(lambda: orders not in names(east.cluster), 10, "it is gone", rig)
-    east.create_topic(orders, partitions=3)
-    produce(east.cluster, orders, 2, 7, "new")
-    until(lambda: any(row.closed_ms is None for row in rig.rows(orders)), 15, "the ledger has it", rig)
-    before = spans(west.cluster, orders, 4)
-    time.sleep(6)  # a tide and many looks
-    produce(east.cluster, bills, 0, 10)
-    until(lambda: same_ends(east.cluster, west.cluster, bills, 1), 10, "its neighbour goes on", rig)
-    (row,) = [row for row in rig.rows(orders) if row.incident.kind == "recreated topic"]
-    assert f"{orders}-0 0 to 99, {orders}-3 0 to 49" in row.incident.sentence
-    assert row.incident.policy == "stop the topic"
-    assert rig.process.said.count("made again") == 1, rig.process.said
-    assert spans(west.cluster, orders, 4) == before, "the old twin is as it was"
-
-    # The same across a restart, by the ids in the store.
-    rig.process.end()
-    rig.begin()
-    until(lambda: rig.process.said.count("made again") == 2, 15, "it is told once more", rig)
-    time.sleep(2)
-    assert [one.id for one in rig.rows(orders) if one.closed_ms is None] == [row.id]
-    assert spans(west.cluster, orders, 4) == before
-
-    # An operator agrees: the old twin goes, a new one begins.
-    assert "begins again" in rig.run("mirror", "begin-again", orders)
-    until(
-        lambda: same_ends(east.cluster, west.cluster, orders, 3) and spans(west.cluster, orders, 3)[2] == (0, 7),
-        30,
-        "the new topic crossed",
-        rig,
-    )
-    until(lambda: all(one.closed_ms is not None for one in rig.rows(orders)), 5, "the ledger's row is closed", rig)
-    assert f"deleted: its source topic was deleted and made again; its twin holds {orders}-0 0 to 99" in rig.run(
-        "audit"
-    )
+    made_again_stops_alone(rig, east.cluster, west.cluster, orders, bills)
+    agreed_begins_again(rig, east.cluster, west.cluster, orders)
 
     # Deleted: the twin is kept, and the ledger says so.
     delete_topic(east.cluster, bills)
@@ -157,3 +107,61 @@ def test_settings_partitions_and_topics_that_end_or_begin_anew(
     assert spans(west.cluster, bills, 1) == [(0, 20)]
     assert len(rig.rows(bills)) == 1
     assert rig.process.said.count(f"topic {bills} was deleted") == 1
+
+
+def settings_follow(rig: FollowRig, east: Cluster, west: Cluster, orders: str) -> None:
+    """What changes, changes; what is taken back, is taken back; the twin's own stay."""
+    assert own_settings(west, orders)["segment.ms"] == "600000"
+    alter(east, orders, segment_ms=None, flush_ms="7777", retention_ms="3600000")
+    until(lambda: own_settings(west, orders).get("flush.ms") == "7777", 5, "a new setting followed", rig)
+    until(lambda: "segment.ms" not in own_settings(west, orders), 5, "one taken back is gone", rig)
+    assert own_settings(west, orders)["retention.ms"] == "-1"
+    alter(west, orders, flush_ms="1")
+    until(lambda: own_settings(west, orders).get("flush.ms") == "7777", 5, "it is given back", rig)
+    audit, followed = rig.kept()
+    assert ("topic setting", f"segment.ms of {orders}", "600000", "Kafka's default", "done") in [
+        (row.kind, row.subject, row.before, row.after, row.outcome) for row in audit
+    ]
+    (source,) = [json.loads(row.value) for row in followed if row.subject == orders and row.kind == "topic setting"]
+    assert source == {"flush.ms": "7777", "retention.ms": "3600000"}, "for the day it is promoted"
+
+
+def made_again_stops_alone(rig: FollowRig, east: Cluster, west: Cluster, orders: str, bills: str) -> None:
+    """A topic made again on the source: one row and one line, whatever pumps and tides say; neighbours go on."""
+    delete_topic(east, orders)
+    until(lambda: orders not in names(east), 10, "it is gone", rig)
+    Admin(east).create_topic(orders, partitions=3)
+    produce(east, orders, 2, 7, "new")
+    until(lambda: any(row.closed_ms is None for row in rig.rows(orders)), 15, "the ledger has it", rig)
+    before = spans(west, orders, 4)
+    time.sleep(6)  # a tide and many looks
+    produce(east, bills, 0, 10)
+    until(lambda: same_ends(east, west, bills, 1), 10, "its neighbour goes on", rig)
+    (row,) = [row for row in rig.rows(orders) if row.incident.kind == "recreated topic"]
+    assert f"{orders}-0 0 to 99, {orders}-3 0 to 49" in row.incident.sentence
+    assert row.incident.policy == "stop the topic"
+    assert rig.process.said.count("made again") == 1, rig.process.said
+    assert spans(west, orders, 4) == before, "the old twin is as it was"
+
+    # The same across a restart, by the ids in the store.
+    rig.process.end()
+    rig.begin()
+    until(lambda: rig.process.said.count("made again") == 2, 15, "it is told once more", rig)
+    time.sleep(2)
+    assert [one.id for one in rig.rows(orders) if one.closed_ms is None] == [row.id]
+    assert spans(west, orders, 4) == before
+
+
+def agreed_begins_again(rig: FollowRig, east: Cluster, west: Cluster, orders: str) -> None:
+    """An operator agrees: the old twin goes, a new one begins."""
+    assert "begins again" in rig.run("mirror", "begin-again", orders)
+    until(
+        lambda: same_ends(east, west, orders, 3) and spans(west, orders, 3)[2] == (0, 7),
+        30,
+        "the new topic crossed",
+        rig,
+    )
+    until(lambda: all(one.closed_ms is not None for one in rig.rows(orders)), 5, "the ledger's row is closed", rig)
+    assert f"deleted: its source topic was deleted and made again; its twin holds {orders}-0 0 to 99" in rig.run(
+        "audit"
+    )

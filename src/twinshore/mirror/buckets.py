@@ -1,7 +1,7 @@
 """What a lane may fetch: token buckets for its share of a link's and of topics' throttles, and who goes first. Pure.
 
-Bytes are counted as they are fetched, not as they are sent: a throttled partition is then simply not asked for, keeps no
-receive buffer busy and holds back nobody. A bucket may go into debt by one answer; what is over is waited out.
+Bytes are counted as they are fetched, not as they are sent: a throttled partition is then simply not asked for, keeps
+no receive buffer busy and holds back nobody. A bucket may go into debt by one answer; what is over is waited out.
 """
 
 from __future__ import annotations

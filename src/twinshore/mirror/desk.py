@@ -50,6 +50,9 @@ class Post:
     moving: dict[NamedPartition, int] = field(default_factory=dict)
     leaving: set[NamedPartition] = field(default_factory=set)
     holder_since_s: float = 0.0
+    # How much the lane may carry, and what it last said it used of that.
+    bounds: dict[str, Any] = field(default_factory=dict)
+    used: dict[str, list[float]] = field(default_factory=dict)
 
 
 class Desk:
@@ -120,6 +123,20 @@ class Desk:
                 if post.relay.holder is None:
                     _let_go(post)
             return not any(named.topic == topic for named in self.placed(link))
+
+    def bound(self, key: LaneKey, bounds: dict[str, Any]) -> None:
+        """From now on the lane's pumps keep these throttles and weights."""
+        with self._lock:
+            post = self._posts.get(key)
+            if post:
+                post.bounds = {"what": "bounds", **bounds}
+                for tide in list(post.pumps):
+                    self._send(post, tide, post.bounds)
+
+    def used(self, link: str) -> dict[int, dict[str, list[float]]]:
+        """By lane and topic, "" for the whole link: bytes fetched lately, and whether more would have been."""
+        with self._lock:
+            return {key[1]: post.used for key, post in self._posts.items() if key[0] == link}
 
     def holding(self, key: LaneKey) -> tuple[int | None, float, bool]:
         """The tide that pumps the lane, for how long it has, and whether an heir stands by."""
@@ -196,6 +213,8 @@ class Desk:
             post.pumps[tide] = pump
             tracks = [asdict(order) for order in post.tracks.values()]
             self._send(post, tide, {"what": "assign", "tracks": tracks})
+            if post.bounds:
+                self._send(post, tide, post.bounds)
             return True
 
     def _depart(self, key: LaneKey, tide: int, pump: socket.socket) -> None:
@@ -222,6 +241,10 @@ class Desk:
                     if tide == post.relay.holder:
                         self._account(key, post, message)
                     says = post.relay.beat(tide, now_s, allowed_s)
+                case "used":
+                    if tide == post.relay.holder:
+                        post.used = message["used"]
+                    says = []
                 case "released":
                     if tide == post.relay.holder:
                         self._account(key, post, message)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import socket
 import time
+from dataclasses import astuple
 from typing import Any
 
-from twinshore.fleet import TwinshoreError
-from twinshore.mirror.orders import TideOrder
+from twinshore.fleet import NamedPartition, TwinshoreError
+from twinshore.mirror.orders import Carried, Handover, TideOrder
 
 LINE_BYTES_MAX = 64 << 20
 HELLO_S = 20.0
@@ -51,6 +52,13 @@ class DeskLine:
         """Accounts for what crossed and asks for a longer grant. Its length counts from now, before it is asked for;
         the driver says the moment back, since several questions may be on their way."""
         self.say("beat", asked_s=steady_s(), carried=carried, incidents=incidents, speed=speed)
+
+    def released(self, named: NamedPartition, handover: Handover | None, carried: Carried | None) -> None:
+        """A partition stands still and is ours no more: where it stands, and the last account of it."""
+        stand = [astuple(handover)] if handover else []
+        account = [astuple(carried)] if carried else []
+        place = {"topic": named.topic, "partition": named.partition}
+        self.say("released", **place, handovers=stand, carried=account, incidents=[], speed={})
 
     def heard(self) -> list[dict[str, Any]]:
         """Every message that has come; grants are taken on the way."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from twinshore.mirror.buckets import Buckets
 from twinshore.mirror.session import SESSION_LOST, FetchSession
 from twinshore.mirror.track import Phase, Route, Track
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition, FetchPartition
@@ -17,6 +20,7 @@ class FetchOrder(NamedTuple):
     session_epoch: int
     partitions: list[FetchPartition]
     forgotten: list[tuple[bytes, int]]
+    bytes_max: int = 0
 
 
 class FetchBook:
@@ -29,13 +33,16 @@ class FetchBook:
         self._dirty: dict[Line, dict[Track, None]] = {}
         self._gone: dict[Line, dict[tuple[bytes, int], None]] = {}
         self._held: set[int] = set()
+        self.buckets = Buckets()
 
     def add(self, track: Track) -> None:
         self._tracks[track.source_key] = track
+        self._count()
 
     def remove(self, track: Track) -> None:
         self.forget(track, track.route)
         self._tracks.pop(track.source_key, None)
+        self._count()
 
     def line_of(self, track: Track, route: Route) -> Line:
         return route.source, track.order.partition % self._streams
@@ -57,15 +64,37 @@ class FetchBook:
             if track.route.target == node:
                 self.wake(track)
 
+    def bound(self, link_bytes_s: float, topics: Mapping[str, float], weights: Mapping[str, int]) -> None:
+        """New throttles and weights: everything is asked anew under them."""
+        self.buckets.bound(link_bytes_s, topics, weights)
+        self._count()
+        for track in self._tracks.values():
+            self.wake(track)
+
+    def refill(self, now_s: float) -> None:
+        """Time passed: what was throttled may be asked for again."""
+        topics = self.buckets.refill(now_s)
+        for track in self._tracks.values() if topics else ():
+            if track.order.topic in topics:
+                self.wake(track)
+
+    def _count(self) -> None:
+        self.buckets.partitions = (
+            dict(Counter(t.order.topic for t in self._tracks.values())) if self.buckets.topics else {}
+        )
+
     def order(self, line: Line) -> FetchOrder | None:
         """The next fetch of a line; None while it has nothing to ask."""
+        if self.buckets.shut():
+            return None
         session = self._sessions.setdefault(line, FetchSession())
         wanted, unwanted = [], list(self._gone.pop(line, ()))
         for track in self._dirty.pop(line, ()):
             if self._asks(track, line) and not track.full():
                 topic_id, partition = track.source_key
                 ask = (topic_id, partition, track.fetched, track.route.source_epoch, track.leader_epoch)
-                wanted.append(FetchPartition(*ask, track.partition_bytes_max))
+                size = self.buckets.partition_bytes(track.order.topic, track.partition_bytes_max)
+                wanted.append(FetchPartition(*ask, size))
             else:
                 unwanted.append(track.source_key)
         asked, forgotten = session.changes(wanted, unwanted)
@@ -73,7 +102,7 @@ class FetchBook:
             # Nothing left to ask, not even to be told what to forget: the next request begins a session of its own.
             session.reset()
             return None
-        return FetchOrder(session.session_id, session.epoch, asked, forgotten)
+        return FetchOrder(session.session_id, session.epoch, asked, forgotten, self.buckets.bytes_max())
 
     def _asks(self, track: Track, line: Line) -> bool:
         return (
@@ -82,6 +111,7 @@ class FetchBook:
             and track.route.target not in self._held
             and self.line_of(track, track.route) == line
             and self._tracks.get(track.source_key) is track
+            and self.buckets.admits(track.order.topic)
         )
 
     def answered(self, line: Line, answer: FetchAnswer) -> list[tuple[Track, FetchedPartition]] | None:
@@ -100,7 +130,14 @@ class FetchBook:
         session.answered(answer.session_id)
         if answer.session_id == 0:
             self.reset(line)
+        changed = [track for track, part in found if self._spend(track, len(part.records))]
+        for track in self._tracks.values() if changed else ():
+            self.wake(track)
         return found
+
+    def _spend(self, track: Track, size: int) -> bool:
+        asked = self.buckets.partition_bytes(track.order.topic, track.partition_bytes_max)
+        return self.buckets.spend(track.order.topic, size, asked)
 
     def widen(self, answer: FetchAnswer) -> None:
         """A far source: partitions that filled what they may bring in one round trip may bring more in the next."""

@@ -40,7 +40,7 @@ class Lane:
         # Belt 2 counts as fastened only while the broker surely remembers us.
         self._armed_ms = state_expiry_ms - min(3_600_000, state_expiry_ms // 4)
         self.tracks: dict[NamedPartition, Track] = {}
-        self._fetches = FetchBook(self.limits.streams_per_leader)
+        self.fetches = FetchBook(self.limits.streams_per_leader)
         self._joining = Joining(self.limits)
         self._ready: dict[int, dict[Track, None]] = {}
         self.incidents: list[Stoppage] = []
@@ -54,17 +54,9 @@ class Lane:
         for order in orders:
             if order.named in self.tracks:
                 continue
-            track = Track(
-                order,
-                Stamp(*self.producer, order.anchor_offset, order.anchor_sequence),
-                (bytes.fromhex(order.source_topic_id), order.partition),
-                bytes.fromhex(order.target_topic_id),
-                told_to=order.receipt_to,
-                fence=self._fence,
-                partition_bytes_max=self.limits.partition_bytes_max,
-            )
+            track = Track.of(order, self.producer, self._fence, self.limits.partition_bytes_max)
             self.tracks[order.named] = track
-            self._fetches.add(track)
+            self.fetches.add(track)
             self.stale_routes = True
 
     def take_over(self, handovers: Iterable[Handover]) -> None:
@@ -76,6 +68,8 @@ class Lane:
                 track.strays_until_s = 0.0 if entry.calm else UNKNOWN
                 stand = {"armed_until_ms": entry.armed_until_ms, "leader_epoch": entry.leader_epoch}
                 track.begin(entry.position, **stand, next_sequence=entry.next_sequence)
+                track.led = (entry.target, entry.target_epoch)
+                track.led_anew()
                 self._wake(track)
 
     def finish(self) -> None:
@@ -90,7 +84,7 @@ class Lane:
         if track is not None:
             track.set_back()
             track.leaving = True
-            self._fetches.remove(track)
+            self.fetches.remove(track)
 
     def released(self) -> list[tuple[NamedPartition, Handover | None, Carried | None]]:
         """Partitions that stand still and are no longer ours, with their handover and last account."""
@@ -104,7 +98,7 @@ class Lane:
     def keep_only(self, named: Set[NamedPartition]) -> None:
         """Before the word to go: partitions that were given to another lane meanwhile are forgotten."""
         for track in [track for track in self.tracks.values() if track.named not in named]:
-            self._fetches.remove(track)
+            self.fetches.remove(track)
             del self.tracks[track.named]
 
     def routed(self, named: NamedPartition, route: Route) -> None:
@@ -122,18 +116,17 @@ class Lane:
         if track.route == route:
             return
         before, track.route = track.route, route
-        if self._fetches.line_of(track, before) != self._fetches.line_of(track, route):
-            self._fetches.forget(track, before)
+        if self.fetches.line_of(track, before) != self.fetches.line_of(track, route):
+            self.fetches.forget(track, before)
         if before.target != route.target:
             self._ready.get(before.target, {}).pop(track, None)
-            if before.target >= 0 and track.phase is Phase.RUNNING:
-                track.settle(0.0)
+        track.led_anew()
         self._wake(track)
 
     def lines(self) -> tuple[set[Line], set[int]]:
         """The connections that the partitions on their way need now: to sources, to targets."""
         running = [t for t in self.tracks.values() if t.phase is not Phase.STOPPED]
-        sources = {self._fetches.line_of(t, t.route) for t in running if t.route.source >= 0}
+        sources = {self.fetches.line_of(t, t.route) for t in running if t.route.source >= 0}
         return sources, {t.route.target for t in running if t.route.target >= 0}
 
     # -- looking at the twin
@@ -143,7 +136,7 @@ class Lane:
         found = []
         for track in self.tracks.values():
             if track.phase is Phase.LOOK and track.retry_at_s <= now_s and track.route.target >= 0:
-                track.phase, track.looked_at_s = Phase.LOOKING, now_s
+                track.phase, track.looked_at_s, track.led = Phase.LOOKING, now_s, track.route.twin_led
                 found.append(track.named)
         return found
 
@@ -165,6 +158,7 @@ class Lane:
     def _begin(self, track: Track, go: Go, seen: Observation, now_ms: int) -> None:
         track.seen(CONFIRM_S)
         track.resume(go, seen, fence=self._fence, armed_ms=self._armed_ms)
+        track.led_anew()
         if go.gap_to > go.position:
             trouble, told = fill(track, go.gap_to, now_ms)
             self.incidents.extend(told)
@@ -186,11 +180,11 @@ class Lane:
         """The next fetch for a source connection; None while it has nothing to ask."""
         if self.finishing or self._joining.full():
             return None
-        return self._fetches.order(line)
+        return self.fetches.order(line)
 
     def fetched(self, line: Line, answer: FetchAnswer, hold: Hold, now_s: float, now_ms: int) -> None:
         """A fetch was answered; parcels that point into its buffer are counted on `hold`."""
-        found = self._fetches.answered(line, answer)
+        found = self.fetches.answered(line, answer)
         if found is None:
             self.stale_routes = True
             return
@@ -200,7 +194,7 @@ class Lane:
 
     def widen(self, answer: FetchAnswer) -> None:
         """The source is so far that waiting for it costs more than reading it: ask for more at a time."""
-        self._fetches.widen(answer)
+        self.fetches.widen(answer)
 
     def _take(self, track: Track, part: FetchedPartition, hold: Hold, now_s: float, now_ms: int) -> None:
         if part.error or part.diverging_epoch:
@@ -239,7 +233,7 @@ class Lane:
             track.waiting.popleft()
             track.waiting_bytes -= parcel.size
             if track.choked and track.waiting_bytes < track.partition_bytes_max:
-                self._fetches.wake(track)
+                self.fetches.wake(track)
             track.in_flight += 1
             track.sent = parcel.end
             sent.append(Sent(track, parcel, hold))
@@ -326,18 +320,18 @@ class Lane:
 
     def source_lost(self, line: Line) -> None:
         """A source connection is gone: its session with it."""
-        self._fetches.reset(line)
+        self.fetches.reset(line)
         self.stale_routes = True
 
     def congested(self, node: int) -> None:
         """A target that takes nothing must not keep the buffers its neighbours need."""
         for track in self._ready.pop(node, {}):
             track.set_back()
-        self._fetches.hold(node, held=True)
+        self.fetches.hold(node, held=True)
 
     def relieved(self, node: int) -> None:
         """The target answers again: fetch for its partitions."""
-        self._fetches.hold(node, held=False)
+        self.fetches.hold(node, held=False)
 
     # -- accounts
 
@@ -377,14 +371,14 @@ class Lane:
     def _halt(self, track: Track, halt: Halt) -> None:
         if track.waiting or track.in_flight:
             track.halt_after = halt
-            self._fetches.forget(track, track.route)
+            self.fetches.forget(track, track.route)
             return
         self._stop(track, halt)
 
     def _stop(self, track: Track, halt: Halt) -> None:
         track.drop_waiting()
         track.phase = Phase.STOPPED
-        self._fetches.forget(track, track.route)
+        self.fetches.forget(track, track.route)
         self._ready.get(track.route.target, {}).pop(track, None)
         named = track.named
         self.incidents.append(Stoppage(named.topic, named.partition, halt.kind, halt.offset, halt.end, halt.sentence))
@@ -395,6 +389,6 @@ class Lane:
 
     def _wake(self, track: Track) -> None:
         """Something changed: the next fetch of its line asks anew, and its parcels may be sent."""
-        self._fetches.wake(track)
+        self.fetches.wake(track)
         if track.waiting and track.route.target >= 0:
             self._ready.setdefault(track.route.target, {})[track] = None

@@ -110,7 +110,7 @@ class SourceLine:
             session_epoch=order.session_epoch,
             max_wait_ms=wait_ms,
             min_bytes=1,
-            max_bytes=self._fetch_bytes,
+            max_bytes=min(self._fetch_bytes, order.bytes_max or self._fetch_bytes),
             isolation=READ_COMMITTED,
             partitions=order.partitions,
             forgotten=order.forgotten,

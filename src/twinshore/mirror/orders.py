@@ -95,7 +95,8 @@ def cluster_from(raw: dict[str, Any]) -> Cluster:
 @dataclass(frozen=True, slots=True)
 class Handover:
     """Where a pump stood when it let a partition go: the next one begins there without looking again. `calm`: no lost
-    request can still land. `next_sequence` is that of the next record; -1 where no offset was ever a marker's."""
+    request can still land. `next_sequence` is that of the next record; -1 where no offset was ever a marker's.
+    It holds as long as the twin is led as it was: by `target`, in its epoch `target_epoch`; -1 where not known."""
 
     topic: str
     partition: int
@@ -104,6 +105,8 @@ class Handover:
     armed_until_ms: int
     calm: bool = True
     next_sequence: int = -1
+    target: int = -1
+    target_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)

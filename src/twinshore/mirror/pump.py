@@ -27,6 +27,7 @@ ROUTES_S = 30.0
 ABSENT_S = 0.5
 FINISH_S_MAX = 5.0
 REDIAL_S_MAX = 2.0
+USED_S = 0.5
 STANDBY_S_MAX = 600.0
 LOOK_MAX = 250
 Handler = Callable[[int], None]
@@ -56,7 +57,7 @@ class Pump:
         self._asking_routes = False
         self._routes_at_s = 0.0
         self._timers_at_s = self._beat_at_s = 0.0
-        self._finish_by_s = 0.0
+        self._finish_by_s = self._used_at_s = 0.0
         self._ended = ""
         self._produce_s: deque[float] = deque(maxlen=2048)
 
@@ -99,6 +100,7 @@ class Pump:
             self._routes_at_s = now_s + ROUTES_S
             self._scout.ask_routes(lane.tracks.values())
         self._keep_lines(now_s)
+        lane.fetches.refill(now_s)
         if self._going:
             if not self._desk.holds() and self._desk.granted_until_s > 0:
                 self._ended = "the grant ran out"
@@ -115,16 +117,13 @@ class Pump:
             if now_s >= self._beat_at_s:
                 self._beat_at_s = now_s + self.order.report_s
                 self._beat()
+            if now_s >= self._used_at_s:
+                self._used_at_s = now_s + USED_S
+                used = lane.fetches.buckets.report()
+                if used:
+                    self._desk.say("used", used=used)
             for named, handover, carried in lane.released():
-                self._desk.say(
-                    "released",
-                    topic=named.topic,
-                    partition=named.partition,
-                    handovers=[astuple(handover)] if handover else [],
-                    carried=[astuple(carried)] if carried else [],
-                    incidents=[],
-                    speed={},
-                )
+                self._desk.released(named, handover, carried)
             if lane.finishing and (lane.settled() or now_s >= self._finish_by_s):
                 self._done()
 
@@ -299,6 +298,8 @@ class Pump:
                     else:
                         # An heir has begun nothing: it forgets at once, or would take what comes later for the same.
                         self.lane.keep_only(self.lane.tracks.keys() - {named})
+                case "bounds":
+                    self.lane.fetches.bound(message["link"], message["topics"], message["weights"])
                 case "take":
                     self.lane.take_over(Handover(*raw) for raw in message["handovers"])
                 case "finish":

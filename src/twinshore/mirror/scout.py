@@ -167,7 +167,7 @@ class Scout:
                 found[named] = Route(recreated="source" if theirs.topic_id != source_id else "target")
                 continue
             leader, twin = theirs.partitions[named.partition], ours.partitions[named.partition]
-            found[named] = Route(leader.leader, leader.leader_epoch, twin.leader)
+            found[named] = Route(leader.leader, leader.leader_epoch, twin.leader, target_epoch=twin.leader_epoch)
         return found
 
     def _look(self, partitions: list[NamedPartition]) -> dict[NamedPartition, Observation | None]:

@@ -65,6 +65,12 @@ class Route:
     target: int = -1
     recreated: str = ""
     absent: str = ""
+    target_epoch: int = -1
+
+    @property
+    def twin_led(self) -> tuple[int, int]:
+        """Who leads the twin, and in which epoch: another pair may have another log."""
+        return self.target, self.target_epoch
 
 
 @dataclass(slots=True, eq=False)
@@ -81,6 +87,8 @@ class Track:
     target_id: bytes
     phase: Phase = Phase.LOOK
     route: Route = Route()
+    # How the twin was led when its end was last known for certain.
+    led: tuple[int, int] = (-1, -1)
     retry_at_s: float = 0.0
     failures: int = 0
     fetched: int = 0
@@ -115,6 +123,19 @@ class Track:
     told_to: int = 0
     told_source: tuple[int, int] = (-1, -1)
     last_ms: int = 0
+
+    @classmethod
+    def of(cls, order: TrackOrder, producer: tuple[int, int], fence: int, partition_bytes_max: int) -> Track:
+        """A partition whose twin has not been looked at yet."""
+        return cls(
+            order,
+            Stamp(*producer, order.anchor_offset, order.anchor_sequence),
+            (bytes.fromhex(order.source_topic_id), order.partition),
+            bytes.fromhex(order.target_topic_id),
+            told_to=order.receipt_to,
+            fence=fence,
+            partition_bytes_max=partition_bytes_max,
+        )
 
     @property
     def named(self) -> NamedPartition:
@@ -246,6 +267,12 @@ class Track:
         self.phase = Phase.SETTLING if self.in_flight else Phase.LOOK
         self.retry_at_s = max(self.retry_at_s, retry_at_s)
 
+    def led_anew(self) -> None:
+        """Another leader, or the same in another epoch, may have another log: what was known of its end is void."""
+        known = self.led[0] >= 0 and self.route.target >= 0
+        if known and self.led != self.route.twin_led and self.phase is Phase.RUNNING:
+            self.settle(0.0)
+
     def settled(self) -> None:
         """To be asked whenever an answer is in: was it the last that was waited for?"""
         if self.phase is Phase.SETTLING and not self.in_flight:
@@ -313,7 +340,7 @@ class Track:
         order, calm = self.order, not self.strays_until_s
         following = sequence_of(self.sent_stamp.anchor_offset, self.sent_stamp.anchor_sequence, self.acked)
         stand = (self.acked, self.leader_epoch, self.armed_until_ms, calm, following)
-        return Handover(order.topic, order.partition, *stand)
+        return Handover(order.topic, order.partition, *stand, *self.led)
 
 
 def latest_of(seen: Producers) -> Producers:

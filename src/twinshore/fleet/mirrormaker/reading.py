@@ -66,7 +66,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 def _parted(line: str) -> tuple[str, str]:
     """Key and value, as java.util.Properties parts and unescapes them. `a->b.topics` holds no separator."""
     key, escaped, rest = "", False, ""
-    for at, sign in enumerate(line):  # noqa: B007
+    for at, sign in enumerate(line):
         if escaped:
             key += _ESCAPES.get(sign, sign)
             escaped = False

@@ -17,8 +17,8 @@ class Use(NamedTuple):
 
 
 def shares(total: float, lanes: Mapping[int, Use]) -> dict[int, float]:
-    """Bytes per second for each lane; never more than `total` together. A lane that is not held back keeps a little more
-    than it uses, those that are share the rest."""
+    """Bytes per second for each lane; never more than `total` together. A lane that is not held back keeps a little
+    more than it uses, those that are share the rest."""
     if not lanes:
         return {}
     fair = total / len(lanes)
