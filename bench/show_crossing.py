@@ -5,27 +5,22 @@
 
 from __future__ import annotations
 
-import argparse
 import os
-import random
 import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from bench.claims import Claim, Finding, Once, all_hold, to_json, to_page, to_text, try_claims
+from bench.claims import Claim, Finding, Once
 from bench.faults import run_faults
 from bench.figures import BenchError
-from bench.machine import this_machine
 from bench.mirror import run_mirror_bench
 from bench.partitions import run_partitions_bench
+from bench.showing import ROOT, by_test, run_show, to_stderr
 from bench.wan import ROUND_TRIP_MS, run_wan_bench
 
-ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "evidence" / "crossing.md"
 HEAD = """\
 # The crossing, shown
 
@@ -34,7 +29,6 @@ typed by hand. The full benches are in `docs/benchmarks.md` once `make bench-mir
 """
 DEMO_S_MAX = 120.0
 FAULTS_RATE = 10_000
-SCENARIO_S_MAX = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +97,13 @@ FAULT_RUNS = (
 def claims(seed: int, only: Collection[str] = ()) -> list[Claim]:
     """All of them, in the order of the promise; what those in `only` rest on is measured, nothing else."""
     parts = bench_parts(only)
-    mirror = Once(lambda long: run_mirror_bench(short=not long, only=parts, say=_say).figures())
-    wan = Once(lambda long: run_wan_bench(short=not long, say=_say).figures())
+    mirror = Once(lambda long: run_mirror_bench(short=not long, only=parts, say=to_stderr).figures())
+    wan = Once(lambda long: run_wan_bench(short=not long, say=to_stderr).figures())
     found = [Claim("demo", f"`twinshore demo` ends identical, in less than {DEMO_S_MAX:.0f} s", _demo)]
     found += [Claim(bound.name, bound.says, _measured(bound, mirror)) for bound in AGAINST_MIRROR_MAKER]
     found += [Claim(bound.name, bound.says, _measured(bound, wan, "wan_")) for bound in OVER_DISTANCE]
     found += [Claim(run.name, run.says, _under_faults(run, seed)) for run in FAULT_RUNS]
-    found += [Claim(name, says, _scenario(name, test)) for name, says, test in SCENARIOS]
+    found += [Claim(name, says, by_test(name, test)) for name, says, test in SCENARIOS]
     found.append(Claim("partitions", "1 000 partitions planned and flowing, all within bounds", _partitions))
     return found
 
@@ -157,7 +151,7 @@ def _under_faults(plan: FaultRun, seed: int) -> Callable[[bool], Finding]:
             mirrors=plan.mirrors,
             brokers=plan.brokers,
             leaders_move=plan.leaders_move,
-            say=_say,
+            say=to_stderr,
         )
         figure = (
             f"{found.faults} faults, seed {found.seed}: {found.records} records, {found.lost} lost,"
@@ -172,26 +166,8 @@ def _under_faults(plan: FaultRun, seed: int) -> Callable[[bool], Finding]:
     return run
 
 
-def _scenario(name: str, test: str) -> Callable[[bool], Finding]:
-    def run(_long: bool) -> Finding:
-        begun_s = time.monotonic()
-        command = [sys.executable, "-m", "pytest", "-q", "--no-header", f"--timeout={SCENARIO_S_MAX}", test]
-        done = subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, timeout=SCENARIO_S_MAX + 60, check=False
-        )
-        took_s = time.monotonic() - begun_s
-        lines = done.stdout.strip().splitlines() or ["pytest said nothing"]
-        passed = re.search(r"\b(\d+) passed", lines[-1])
-        if done.returncode or passed is None:
-            raise BenchError(f"{test}: {lines[-1]}")
-        figure = f"`{test}` passes in {took_s:.0f} s"
-        return Finding(figure, True, ((f"{name.replace('-', '_')}_s", round(took_s, 1)),))
-
-    return run
-
-
 def _partitions(_long: bool) -> Finding:
-    found = run_partitions_bench(say=_say)
+    found = run_partitions_bench(say=to_stderr)
     numbers = (
         ("partitions", found.partitions),
         ("partitions_plan_s", round(found.plan_s, 2)),
@@ -217,32 +193,9 @@ SCENARIOS = (
 )
 
 
-def _say(sentence: str) -> None:
-    print(sentence, file=sys.stderr, flush=True)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Progress to standard error; the table and, last, one line of JSON to standard output."""
-    seed = int(os.environ.get("TWINSHORE_SEED") or random.SystemRandom().randrange(1_000_000))
-    names = [claim.name for claim in claims(seed)]
-    parser = argparse.ArgumentParser(prog="bench.show_crossing", description=__doc__)
-    parser.add_argument("--only", action="append", default=[], help=f"one of {', '.join(names)}; several times")
-    parser.add_argument("--page", type=Path, help="write this page, whatever was tried")
-    asked = parser.parse_args(arguments)
-    for name in asked.only:
-        if name not in names:
-            parser.error(f"--only {name}: there is {', '.join(names)}")
-    long = os.environ.get("LONG", "") not in ("", "0")
-    verdicts = try_claims(claims(seed, asked.only), asked.only, long=long, say=_say)
-    line = to_json("crossing", verdicts)
-    page = asked.page or (None if asked.only else PAGE)
-    if page is not None:
-        size = "all at full size" if long else "at the default sizes, which the figures name"
-        page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(to_page(HEAD, this_machine().sentence(), size, verdicts, line), encoding="utf-8")
-    print(to_text(verdicts))
-    print(line, flush=True)
-    return 0 if all_hold(verdicts) else 1
+    return run_show("crossing", HEAD, claims, arguments)
 
 
 if __name__ == "__main__":
