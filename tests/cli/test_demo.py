@@ -96,7 +96,8 @@ def test_it_ends_identical_and_what_it_kept_ends_on_request(start: Start, tmp_pa
     settings = folder / "twinshore.toml"
     status, _ = start("status", "--json", "--settings", str(settings)).communicate(timeout=60)
     (link,) = json.loads(status)["links"]
-    assert (link["state"], link["stale"], link["partitions"]) == ("flowing", False, 12)
+    # The topics' partitions, and that of the heartbeats.
+    assert (link["state"], link["stale"], link["partitions"]) == ("flowing", False, 12 + 1)
     marks = json.loads((folder / KEPT_FILE).read_text())["processes"]
     kept = [psutil.Process(pid) for pid, _ in marks]
     kept += kept[0].children(recursive=True)
