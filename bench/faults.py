@@ -32,6 +32,7 @@ from twinshore.store import open_store
 TOPIC = "orders"
 ARRIVE_S_MAX = 180.0
 CALM_S = (0.5, 3.0)
+BEGIN_S_MAX = 240.0  # two mirrors and six brokers on two cores start slowly
 PAUSE_S = (1.0, 7.0)
 # Preferred leaders are elected again within seconds of a broker's return, not within minutes.
 RESTLESS = {"leader.imbalance.check.interval.seconds": "5", "leader.imbalance.per.broker.percentage": "0"}
@@ -250,11 +251,11 @@ class Stage:
 
     def await_flow(self, load: Workload) -> None:
         """Returns once records reach the twin: faults before that would meet nothing."""
-        deadline = time.monotonic() + 90.0
+        deadline = time.monotonic() + BEGIN_S_MAX
         while sum(ends(self.target.cluster, self._partitions)) < min(1_000, load.acked or 1):
             self.check()
             if time.monotonic() > deadline:
-                raise LabError(f"nothing has crossed within 90 s; the mirror says:\n{self.mirrors[0].said[-2000:]}")
+                raise LabError(f"nothing has crossed within {BEGIN_S_MAX:.0f} s; the mirror says:\n{self.mirrors[0].said[-2000:]}")
             time.sleep(0.2)
 
     def await_end(self) -> bool:
