@@ -255,7 +255,9 @@ class Stage:
         while sum(ends(self.target.cluster, self._partitions)) < min(1_000, load.acked or 1):
             self.check()
             if time.monotonic() > deadline:
-                raise LabError(f"nothing has crossed within {BEGIN_S_MAX:.0f} s; the mirror says:\n{self.mirrors[0].said[-2000:]}")
+                raise LabError(
+                    f"nothing has crossed within {BEGIN_S_MAX:.0f} s; the mirror says:\n{self.mirrors[0].said[-2000:]}"
+                )
             time.sleep(0.2)
 
     def await_end(self) -> bool:
