@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from twinshore.mirror.buckets import Buckets
+from twinshore.mirror.buckets import LONGEST_WAIT_MS, Buckets, whole_batches
 from twinshore.mirror.session import SESSION_LOST, FetchSession
 from twinshore.mirror.track import Phase, Route, Track
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition, FetchPartition
@@ -21,6 +21,7 @@ class FetchOrder(NamedTuple):
     partitions: list[FetchPartition]
     forgotten: list[tuple[bytes, int]]
     bytes_max: int = 0
+    wait_ms_max: int = LONGEST_WAIT_MS
 
 
 class FetchBook:
@@ -56,6 +57,7 @@ class FetchBook:
         """Its line under `route` shall ask for it no more."""
         if route.source >= 0:
             self._gone.setdefault(self.line_of(track, route), {})[track.source_key] = None
+        self.buckets.stands(track.source_key, track.order.topic, behind=False)
 
     def hold(self, node: int, *, held: bool) -> None:
         """A target that takes nothing: what would go there is not fetched until it does."""
@@ -97,12 +99,14 @@ class FetchBook:
                 wanted.append(FetchPartition(*ask, size))
             else:
                 unwanted.append(track.source_key)
+                self.buckets.stands(track.source_key, track.order.topic, behind=False)
         asked, forgotten = session.changes(wanted, unwanted)
         if not len(session):
             # Nothing left to ask, not even to be told what to forget: the next request begins a session of its own.
             session.reset()
             return None
-        return FetchOrder(session.session_id, session.epoch, asked, forgotten, self.buckets.bytes_max())
+        bounds = (self.buckets.bytes_max(), self.buckets.wait_ms_max())
+        return FetchOrder(session.session_id, session.epoch, asked, forgotten, *bounds)
 
     def _asks(self, track: Track, line: Line) -> bool:
         return (
@@ -130,14 +134,24 @@ class FetchBook:
         session.answered(answer.session_id)
         if answer.session_id == 0:
             self.reset(line)
-        changed = [track for track, part in found if self._spend(track, len(part.records))]
-        for track in self._tracks.values() if changed else ():
-            self.wake(track)
+        if self.buckets.bounding:
+            self._spend(found)
         return found
 
-    def _spend(self, track: Track, size: int) -> bool:
-        asked = self.buckets.partition_bytes(track.order.topic, track.partition_bytes_max)
-        return self.buckets.spend(track.order.topic, size, asked)
+    def _spend(self, found: list[tuple[Track, FetchedPartition]]) -> None:
+        shut: set[str] = set()
+        others_first = False
+        for track, part in found:
+            size, following = whole_batches(part.records)
+            topic = track.order.topic
+            if size:
+                if self.buckets.spend(topic, size):
+                    shut.add(topic)
+                behind = following < part.last_stable_offset
+                others_first |= self.buckets.stands(track.source_key, topic, behind=behind)
+        for track in self._tracks.values() if shut or others_first else ():
+            if others_first or track.order.topic in shut:
+                self.wake(track)
 
     def widen(self, answer: FetchAnswer) -> None:
         """A far source: partitions that filled what they may bring in one round trip may bring more in the next."""

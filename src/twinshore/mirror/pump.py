@@ -119,8 +119,8 @@ class Pump:
                 self._beat()
             if now_s >= self._used_at_s:
                 self._used_at_s = now_s + USED_S
-                used = lane.fetches.buckets.report()
-                if used:
+                used = lane.fetches.buckets.report(now_s)
+                if used is not None:
                     self._desk.say("used", used=used)
             for named, handover, carried in lane.released():
                 self._desk.released(named, handover, carried)
@@ -223,7 +223,7 @@ class Pump:
                 self._selector.modify(target, selectors.EVENT_READ | selectors.EVENT_WRITE, self._handler(target))
 
     def _ask(self, source: SourceLine, ask: FetchOrder, now_s: float) -> None:
-        if not source.ask(ask, now_s, wait_ms=self.order.limits.fetch_wait_ms_max):
+        if not source.ask(ask, now_s, wait_ms=min(self.order.limits.fetch_wait_ms_max, ask.wait_ms_max)):
             self._selector.modify(source, selectors.EVENT_READ | selectors.EVENT_WRITE, self._handler(source))
 
     def _guarded_source(self, source: SourceLine, act: Callable[[], None]) -> None:
