@@ -125,6 +125,7 @@ class IncidentKind(StrEnum):
     RIGHTS_LOST = "rights lost"
     SOURCE_AWAY = "source away"
     TARGET_AWAY = "target away"
+    LOST_BY_TARGET = "lost by target"
     CORRUPT_BATCH = "corrupt batch"
     OLD_FORMAT = "old format"
     HANGING_TRANSACTION = "hanging transaction"

@@ -1,0 +1,185 @@
+"""The table of incidents: what each kind means, what the mirror does about it, and what an operator can do. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from twinshore.store.values import IncidentKind
+
+
+class After(Enum):
+    """What becomes of what it concerns: a partition, a topic or, where brokers are concerned, all that is on them."""
+
+    GOES_ON = "goes on"
+    RETRIES = "rests, and is tried again every few seconds"
+    RESUMED = "rests until `twinshore mirror resume`"
+    TOPIC = "the whole topic rests until both sides agree again"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """`policy` is what the ledger says was done, unless the row says something more special."""
+
+    kind: IncidentKind
+    after: After
+    policy: str
+    means: str
+    do: str
+
+
+POLICY_STOP = "stop the partition, go on with its neighbours"
+POLICY_RETRY = "rest the partition, try again every few seconds, go on with its neighbours"
+POLICY_TOPIC = "stop the topic"
+POLICY_WAIT = "wait, and go on where it was left"
+
+_ROWS = (
+    Known(
+        IncidentKind.RETENTION_GAP,
+        After.GOES_ON,
+        "go on behind the gap, whose offsets nobody sees on the twin either",
+        "The source deleted records before they crossed: retention was faster than the mirror, or the log was cut.",
+        "Nothing can bring them back. Look why the link lagged; keep records on the source for longer than it ever "
+        "stands still.",
+    ),
+    Known(
+        IncidentKind.TRUNCATION,
+        After.RESUMED,
+        POLICY_STOP,
+        "The source lost records that the twin has, as after an unclean election or a wiped disk; from the first "
+        "offset named on the two histories differ.",
+        "Save what the twin alone holds, if anybody needs it. Then delete the twin on the target and run `twinshore "
+        "mirror begin-again TOPIC`, or stay with the twin and leave the partition as it is.",
+    ),
+    Known(
+        IncidentKind.RECREATED_TOPIC,
+        After.TOPIC,
+        POLICY_TOPIC,
+        "A topic of the same name is another one now, on the source or on the target: its offsets begin anew.",
+        "`twinshore mirror begin-again TOPIC` deletes the old twin and begins a new one; `recreated` in the link's "
+        "section `follow` does so without being asked.",
+    ),
+    Known(
+        IncidentKind.DELETED_TOPIC,
+        After.TOPIC,
+        "keep the twin",
+        "The topic was deleted on the source.",
+        "Nothing, or choose with `deleted` in the link's section `follow` what becomes of such twins.",
+    ),
+    Known(
+        IncidentKind.FOREIGN_WRITE,
+        After.RESUMED,
+        POLICY_STOP,
+        "Somebody else wrote to the twin, or the topic held data before the link was made: its offsets are taken.",
+        "Find the writer by the producer id and take the right to write from it. Then delete the twin and run "
+        "`twinshore mirror begin-again TOPIC`: what was written cannot be cut from a log's end.",
+    ),
+    Known(
+        IncidentKind.OVERSIZE_BATCH,
+        After.RETRIES,
+        POLICY_RETRY,
+        "The target does not take a batch of this size: max.message.bytes or segment.bytes of the twin is below it.",
+        "Nothing where the mirror may change the twin's settings: it raises the limit to the source's. Else raise "
+        "max.message.bytes on the twin to the size named.",
+    ),
+    Known(
+        IncidentKind.PARTITION_ADDED,
+        After.GOES_ON,
+        "give the twin as many, and carry the new ones from their first offset",
+        "The source's topic has more partitions than before.",
+        "Nothing.",
+    ),
+    Known(
+        IncidentKind.PARTITION_REMOVED,
+        After.TOPIC,
+        POLICY_TOPIC,
+        "The twin's topic has more partitions than the source's: somebody added some, or the source was made again.",
+        "Delete the twin, so that a new one is made, or exclude the topic.",
+    ),
+    Known(
+        IncidentKind.RIGHTS_LOST,
+        After.RETRIES,
+        POLICY_RETRY,
+        "A cluster that is well refuses the mirror's user something.",
+        "Grant what the sentence names; it goes on by itself within seconds.",
+    ),
+    Known(
+        IncidentKind.SOURCE_AWAY,
+        After.GOES_ON,
+        POLICY_WAIT,
+        "The source, or the leader of some partitions there, has not answered for `away_after_s`.",
+        "Bring it back before its retention deletes what did not cross; the row names the lag when it closes.",
+    ),
+    Known(
+        IncidentKind.TARGET_AWAY,
+        After.GOES_ON,
+        POLICY_WAIT,
+        "The target, or the leader of some twins there, has not answered for `away_after_s`.",
+        "Bring it back before the source's retention deletes what did not cross.",
+    ),
+    Known(
+        IncidentKind.LOST_BY_TARGET,
+        After.GOES_ON,
+        "carry it once more from the source",
+        "The target lost records that it had acknowledged, as after an unclean election or a wiped disk.",
+        "Nothing: they are carried again as far as the source still has them, and the row closes when they are there. "
+        "Look why the target lost them.",
+    ),
+    Known(
+        IncidentKind.CORRUPT_BATCH,
+        After.RESUMED,
+        POLICY_STOP,
+        "A batch on the source is damaged: its bytes are not those its CRC was made from.",
+        "Let another replica lead the partition, or mend the disk; then `twinshore mirror resume`.",
+    ),
+    Known(
+        IncidentKind.OLD_FORMAT,
+        After.RESUMED,
+        POLICY_STOP,
+        "A batch on the source is in the message format v0 or v1 of clients before Kafka 0.11.",
+        "Rewrite the topic with a current producer, or let retention delete the batch; then `twinshore mirror resume`.",
+    ),
+    Known(
+        IncidentKind.HANGING_TRANSACTION,
+        After.GOES_ON,
+        "wait below it, as every consumer that reads committed data does",
+        "A transaction on the source has been open for long: nothing behind its first offset may cross.",
+        "Abort it with `kafka-transactions.sh abort` on the source; the row names its producer and first offset.",
+    ),
+    Known(
+        IncidentKind.POSITION_DISAGREEMENT,
+        After.RESUMED,
+        POLICY_STOP,
+        "The twin's end, its last batch and the broker's memory of the link do not tell one story.",
+        "Look who else writes as this link: a second store with the same link is the usual one. Then delete the twin "
+        "and run `twinshore mirror begin-again TOPIC`.",
+    ),
+    Known(
+        IncidentKind.DISK_NEAR_FULL,
+        After.GOES_ON,
+        "tell below `disk_warn_percent`; below `disk_pause_percent` write nothing to that broker's twins",
+        "A broker of the target has little room left on a disk.",
+        "Make room, or move partitions to other brokers; it goes on by itself when there is room again.",
+    ),
+    Known(
+        IncidentKind.REFUSED,
+        After.RESUMED,
+        POLICY_STOP,
+        "A cluster refuses something for a reason that is none of the others.",
+        "Mend what the sentence names, then `twinshore mirror resume`.",
+    ),
+    Known(
+        IncidentKind.NOT_YET,
+        After.RESUMED,
+        POLICY_STOP,
+        "A case that this version does not carry.",
+        "Exclude the topic, or wait for a version that does.",
+    ),
+)
+KINDS: Mapping[IncidentKind, Known] = {row.kind: row for row in _ROWS}
+
+
+def known(kind: str) -> Known:
+    """What the table says of a kind."""
+    return KINDS[IncidentKind(kind)]

@@ -1,0 +1,27 @@
+"""The table of incidents is whole: the ledger's kinds, each with a policy and sentences for whoever must act."""
+
+from __future__ import annotations
+
+import pytest
+
+from twinshore.mirror.incidents.kinds import KINDS, After, known
+from twinshore.store import IncidentKind
+
+
+def test_every_kind_of_the_ledger_is_in_the_table() -> None:
+    assert set(KINDS) == set(IncidentKind)
+
+
+@pytest.mark.parametrize("kind", IncidentKind)
+def test_each_says_what_it_means_and_what_to_do(kind: IncidentKind) -> None:
+    row = known(kind.value)
+    assert row.kind is kind
+    assert row.policy
+    assert row.means.endswith(".")
+    assert row.do.endswith(".")
+
+
+def test_what_needs_a_human_waits_for_one() -> None:
+    asked = {kind for kind, row in KINDS.items() if row.after is After.RESUMED}
+    assert {IncidentKind.TRUNCATION, IncidentKind.FOREIGN_WRITE, IncidentKind.CORRUPT_BATCH} <= asked
+    assert IncidentKind.RIGHTS_LOST not in asked, "rights given back need nobody"
