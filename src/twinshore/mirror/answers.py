@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from twinshore.fleet import NamedPartition
 from twinshore.kafka.errors import Code, describe
 from twinshore.mirror.cutting import Halt, Parcel
+from twinshore.mirror.orders import Stoppage
 from twinshore.wire.fetch import FetchedPartition
 from twinshore.wire.produce import ProducedPartition
 
@@ -20,6 +22,8 @@ SEQUENCE = frozenset(
         Code.PRODUCER_FENCED,
     }
 )
+SIZES = frozenset({Code.MESSAGE_TOO_LARGE, 18})
+HEAL_POLICY = "carry it once more from the source"
 LOOKS_MAX = 40
 PARTITION_BYTES_LIMIT = 1 << 30
 
@@ -42,7 +46,7 @@ def target_error(part: ProducedPartition, parcel: Parcel, failures: int) -> Halt
     where = f"offsets {parcel.base} to {parcel.end - 1}"
     if part.error in RIGHTS:
         return Halt("rights lost", parcel.base, parcel.end, f"the twin refuses {where}: {kind.sentence}. {kind.hint}")
-    if part.error == Code.MESSAGE_TOO_LARGE:
+    if part.error in SIZES:
         sentence = f"the batch of {parcel.size} bytes at {where} exceeds the twin's limit"
         return Halt("oversize batch", parcel.base, parcel.end, f"{sentence}; {kind.hint}")
     if part.error in SEQUENCE and failures >= LOOKS_MAX:
@@ -51,6 +55,23 @@ def target_error(part: ProducedPartition, parcel: Parcel, failures: int) -> Halt
     if part.error in RECREATED or part.error in SEQUENCE or kind.retriable or kind.unknown_outcome:
         return None
     return Halt("refused", parcel.base, parcel.end, f"the twin refuses {where}: {kind.name}, {kind.sentence}")
+
+
+def misplaced(parcel: Parcel, base: int) -> Halt:
+    """Our batch lies elsewhere on the twin. The broker held our own batches in order, so others wrote in between."""
+    if base > parcel.base:
+        sentence = f"someone else wrote offsets {parcel.base} to {base - 1} of the twin; the source's landed behind"
+        return Halt("foreign write", parcel.base, base, sentence)
+    sentence = f"offset {parcel.base} of the source was answered as {base} by the twin, which had ended later before"
+    return Halt("position disagreement", base, parcel.end, sentence)
+
+
+def lost_by_target(named: NamedPartition, position: int, told_to: int) -> list[Stoppage]:
+    """What to tell where the twin ends before what it had acknowledged; it crosses once more."""
+    if position >= told_to:
+        return []
+    sentence = f"the target lost offsets {position} to {told_to - 1}, which it had acknowledged; they are carried again"
+    return [Stoppage(named.topic, named.partition, "lost by target", position, told_to, sentence, HEAL_POLICY)]
 
 
 def bytes_needed(records: memoryview, limit: int) -> int:

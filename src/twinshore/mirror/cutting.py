@@ -27,6 +27,7 @@ from twinshore.wire.join import Producer
 from twinshore.wire.merge import can_merge, merge_small, restamp_merged
 from twinshore.wire.primitives import Buffer
 
+MAGIC_AT, MAGIC = 16, 2
 ODD = CONTROL | TRANSACTIONAL | TIMESTAMP_APPEND
 Batch = tuple[memoryview, BatchHeader]
 
@@ -107,7 +108,7 @@ def cut(
     try:
         cutter.run()
     except WireError as error:
-        halt = Halt("corrupt batch", cutter.position, cutter.position + 1, str(error))
+        halt = cutter.damage(str(error))
     except Halt as reason:
         halt = reason
     parcels, end = cutter.parcels, cutter.position
@@ -138,6 +139,7 @@ class _Cutter:
         self.noted_to, self.leader_epoch = position, -1
         self._small: list[Batch] = []
         self._next_offset = self._joined_to = 0
+        self._old = False
         self._join_below = joining.below_bytes if joining else 0
         self._shift = stamp.anchor_sequence - stamp.anchor_offset
 
@@ -148,6 +150,7 @@ class _Cutter:
                 found = next_batch(self.records, place, self._next_offset)
             except WireError:
                 self._flush()
+                self._old = self.records[place + MAGIC_AT] < MAGIC
                 raise
             if found is None:
                 break
@@ -155,6 +158,11 @@ class _Cutter:
             self._next_offset = header[0] + header[6] + 1
             place = self._take(place, view, header)
         self._flush()
+
+    def damage(self, sentence: str) -> Halt:
+        """What to say of the batch that could not be read."""
+        end = max(self._next_offset, self.position + 1)
+        return Halt("old format" if self._old else "corrupt batch", self.position, end, sentence)
 
     def _take(self, place: int, view: memoryview, header: BatchHeader) -> int:
         """Deals with one batch, or with a run of them; returns where the next one begins."""

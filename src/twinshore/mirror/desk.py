@@ -110,11 +110,15 @@ class Desk:
                     return True
         return False
 
-    def withdraw(self, link: str, topic: str) -> bool:
-        """Takes a topic from the link's lanes; asked again until True, when no pump carries it any more."""
+    def withdraw(self, link: str, topic: str, partition: int = -1) -> bool:
+        """Takes a topic, or one partition, from the link's lanes; asked again until True, when no pump carries it."""
+
+        def leaves(named: NamedPartition) -> bool:
+            return named.topic == topic and partition in (-1, named.partition)
+
         with self._lock:
             for (name, _), post in self._posts.items():
-                ours = [named for named in post.tracks if named.topic == topic] if name == link else []
+                ours = [named for named in post.tracks if leaves(named)] if name == link else []
                 for named in ours:
                     post.moving.pop(named, None)
                     post.leaving.add(named)
@@ -122,7 +126,7 @@ class Desk:
                         self._send(post, tide, {"what": "release", "topic": topic, "partition": named.partition})
                 if post.relay.holder is None:
                     _let_go(post)
-            return not any(named.topic == topic for named in self.placed(link))
+            return not any(leaves(named) for named in self.placed(link))
 
     def bound(self, key: LaneKey, bounds: dict[str, Any]) -> None:
         """From now on the lane's pumps keep these throttles and weights."""

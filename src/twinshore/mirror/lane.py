@@ -157,6 +157,7 @@ class Lane:
 
     def _begin(self, track: Track, go: Go, seen: Observation, now_ms: int) -> None:
         track.seen(CONFIRM_S)
+        self.incidents.extend(answers.lost_by_target(track.named, go.position, track.told_to))
         track.resume(go, seen, fence=self._fence, armed_ms=self._armed_ms)
         track.led_anew()
         if go.gap_to > go.position:
@@ -365,8 +366,8 @@ class Lane:
         self._again(track, now_s)
 
     def _misplaced(self, track: Track, parcel: Parcel, base: int) -> None:
-        sentence = f"offset {parcel.base} of the source was answered as {base} by the twin: someone else writes there"
-        self._stop(track, Halt("position disagreement", parcel.base, parcel.end, sentence))
+        if track.phase is not Phase.STOPPED:
+            self._stop(track, answers.misplaced(parcel, base))
 
     def _halt(self, track: Track, halt: Halt) -> None:
         if track.waiting or track.in_flight:

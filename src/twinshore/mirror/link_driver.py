@@ -20,6 +20,7 @@ from twinshore.mirror.desk import Desk
 from twinshore.mirror.follow.follower import Follower
 from twinshore.mirror.follow.lifecycle import RECREATED
 from twinshore.mirror.identity import establish
+from twinshore.mirror.incidents.standing import Standing
 from twinshore.mirror.lease_keeper import LeaseKeeper
 from twinshore.mirror.orders import LaneLimits, Stoppage, TideOrder, TrackOrder
 from twinshore.mirror.plan import CarryTopic, Create, KnownTwin, Refuse, admits, moves, spread
@@ -75,6 +76,7 @@ class LinkDriver:
         self._log = log
         grace_s = min(5.0, self._mirror.produce_timeout_s)
         self.lease = LeaseKeeper(store, f"link {link.name}", owner, self._mirror.lease_s, grace_s)
+        self._standing = Standing(link.name, store, desk, recorder, log)
         self._term: Term | None = None
         self._surveyed_at_s = 0.0
         self._followed_at_s = 0.0
@@ -124,6 +126,7 @@ class LinkDriver:
         identity = establish(self.link, self._store, self._source, self._target)
         expiry = self._state_expiry_ms()
         self._term = Term(generation, identity, expiry)
+        self._standing.begin()
         for lane in range(self._lanes):
             self._desk.open_lane((self.link.name, lane), self._mirror.lease_s)
             self._tides.open_lane((self.link.name, lane), lambda tide, lane=lane: self._order(lane, tide))  # type: ignore[misc]
@@ -168,7 +171,11 @@ class LinkDriver:
                 self._leaving.add(order.topic)
             if order.forget:
                 self._recorder.forget(link, order.topic)
+                self._standing.forget(order.topic)
                 self._surveyed_at_s = 0.0
+        for topic in self._standing.turn():
+            term.flowing.pop(topic, None)
+            self._surveyed_at_s = 0.0
 
     # -- what operators say
 
@@ -267,6 +274,8 @@ class LinkDriver:
         twins_called = {step.topic: step.twin for step in steps}
         for row in self._store.save_twins(rows):
             named = NamedPartition(row.topic, row.partition)
+            if named in self._standing:
+                continue
             orders[named] = TrackOrder(
                 row.topic,
                 row.partition,

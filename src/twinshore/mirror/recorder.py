@@ -11,6 +11,7 @@ from typing import Any
 
 from twinshore.fleet import NamedPartition, StoreError
 from twinshore.mirror.desk import Account
+from twinshore.mirror.incidents.kinds import halt_policy
 from twinshore.mirror.orders import Carried, Stoppage
 from twinshore.store import (
     Incident,
@@ -27,7 +28,6 @@ from twinshore.store.values import BATCHES_KEPT
 RATE_HALF_LIFE_S = 3.0
 STANDBY = "standby"
 WORD_HOLDS_MS = 10_000
-POLICY_STOP = "stop the partition, go on with its neighbours"
 
 
 @dataclass(slots=True)
@@ -46,6 +46,8 @@ class LinkLive:
     speed: dict[int, dict[str, float]] = field(default_factory=dict)
     starts: dict[NamedPartition, int] = field(default_factory=dict)
     cut_to: dict[NamedPartition, int] = field(default_factory=dict)
+    # When a pump last told of it, on the monotonic clock.
+    heard_s: dict[NamedPartition, float] = field(default_factory=dict)
 
     def cuts(self) -> dict[NamedPartition, int]:
         """Twins whose source begins later than it did when they were last cut, and where they should begin."""
@@ -53,7 +55,7 @@ class LinkLive:
 
     def forget(self, topic: str) -> None:
         """Drops what is shown of a topic."""
-        tables: tuple[dict[NamedPartition, Any], ...] = (self.lag, self.rate, self.starts, self.cut_to)
+        tables: tuple[dict[NamedPartition, Any], ...] = (self.lag, self.rate, self.starts, self.cut_to, self.heard_s)
         for table in tables:
             for named in [named for named in table if named.topic == topic]:
                 del table[named]
@@ -72,6 +74,8 @@ class Recorder:
         self._unwritten: list[Receipt] = []
         self._unledgered: list[tuple[str, Stoppage]] = []
         self._doubted: dict[str, set[str]] = defaultdict(set)
+        self._ledgered: dict[str, list[Stoppage]] = defaultdict(list)
+        self._healing: set[tuple[str, NamedPartition]] = set()
         self._forgotten: list[tuple[str, str]] = []
         self._said = ""
         self.live: dict[str, LinkLive] = defaultdict(LinkLive)
@@ -106,6 +110,18 @@ class Recorder:
         with self._lock:
             return self._doubted.pop(link, set())
 
+    def ledgered(self, link: str) -> list[Stoppage]:
+        """What pumps stopped for or told of, in the ledger by now; each is told once."""
+        with self._lock:
+            return self._ledgered.pop(link, [])
+
+    def heals(self, link: str, named: NamedPartition, *, begin: bool = False) -> bool:
+        """Whether what the target lost of it is not there again: pumps tell of it again only then. `begin`: from now
+        on it is waited for."""
+        if begin:
+            self._healing.add((link, named))
+        return (link, named) in self._healing
+
     def forget(self, link: str, topic: str) -> None:
         """The topic begins anew: nothing that was still to be written of it is."""
         with self._lock:
@@ -130,11 +146,7 @@ class Recorder:
             self._count(account)
             self._unwritten.extend(receipt_of(account.link, entry) for entry in account.carried)
             for stopped in account.incidents:
-                if stopped.kind == IncidentKind.RECREATED_TOPIC:
-                    with self._lock:
-                        self._doubted[account.link].add(stopped.topic)
-                else:
-                    self._unledgered.append((account.link, stopped))
+                self._queue_incident(account.link, stopped)
         for link, topic in forgotten:
             self._unwritten = [one for one in self._unwritten if (one.link, one.topic) != (link, topic)]
             self.live[link].forget(topic)
@@ -142,7 +154,10 @@ class Recorder:
             self._record()
             while self._unledgered:
                 self._write_incident(*self._unledgered[0])
-                self._say_stopped(*self._unledgered.pop(0))
+                link, stopped = self._unledgered.pop(0)
+                self._say_stopped(link, stopped)
+                with self._lock:
+                    self._ledgered[link].append(stopped)
             for link, (state, sentence, lanes) in states.items():
                 if state == STANDBY and self._covers_another(link, now_ms):
                     continue
@@ -153,6 +168,16 @@ class Recorder:
             if str(error) != self._said:
                 self._said = str(error)
                 self._trouble(self._said)
+
+    def _queue_incident(self, link: str, stopped: Stoppage) -> None:
+        named = NamedPartition(stopped.topic, stopped.partition)
+        if stopped.kind == IncidentKind.RECREATED_TOPIC:
+            with self._lock:
+                self._doubted[link].add(stopped.topic)
+        elif stopped.kind != IncidentKind.LOST_BY_TARGET or not self.heals(link, named):
+            self._unledgered.append((link, stopped))
+            if stopped.kind == IncidentKind.LOST_BY_TARGET:
+                self.heals(link, named, begin=True)
 
     def _covers_another(self, link: str, now_ms: int) -> bool:
         """Whether another mirror has just said how the link stands: who stands by must not write over it."""
@@ -165,7 +190,7 @@ class Recorder:
         )
 
     def _say_stopped(self, link: str, stopped: Stoppage) -> None:
-        self._trouble(f"{link}: {stopped.topic}-{stopped.partition} stopped: {stopped.kind}: {stopped.sentence}")
+        self._trouble(f"{link}: {stopped.topic}-{stopped.partition}: {stopped.kind}: {stopped.sentence}")
 
     def _record(self) -> None:
         while self._unwritten:
@@ -190,7 +215,7 @@ class Recorder:
             IncidentKind(stopped.kind),
             stopped.from_offset,
             stopped.to_offset,
-            stopped.policy or POLICY_STOP,
+            stopped.policy or halt_policy(stopped.kind, stopped.partition),
             stopped.sentence,
         )
         self._store.add_incident(incident, now_ms=int(time.time() * 1000))
@@ -206,6 +231,8 @@ class Recorder:
             live.bytes_total += entry.bytes
             live.lag[named] = max(0, entry.source_end - entry.to_offset)
             live.starts[named] = min(entry.source_start, entry.to_offset)
+            live.heard_s[named] = time.monotonic()
+            self._healing.discard((account.link, named))
             live.rate[named] = live.rate.get(named, 0.0) + entry.bytes
 
     def _status(self, link: str, state: str, sentence: str, lanes: int, now_ms: int) -> LinkStatus:

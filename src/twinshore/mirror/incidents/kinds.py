@@ -180,6 +180,19 @@ _ROWS = (
 KINDS: Mapping[IncidentKind, Known] = {row.kind: row for row in _ROWS}
 
 
+def halt_policy(kind: str, partition: int) -> str:
+    """What the ledger says was done where a pump stopped a partition, or the driver a topic (`partition` -1)."""
+    after = known(kind).after
+    if partition < 0:
+        return POLICY_TOPIC
+    return POLICY_RETRY if after is After.RETRIES else POLICY_STOP
+
+
+def stops(policy: str) -> bool:
+    """Whether a row that says this keeps its partition off its lane."""
+    return policy in (POLICY_STOP, POLICY_RETRY)
+
+
 def known(kind: str) -> Known:
     """What the table says of a kind."""
     return KINDS[IncidentKind(kind)]

@@ -1,0 +1,160 @@
+"""Which partitions of a link rest because of an incident, and when they are given back to their lanes.
+
+The ledger decides: a partition rests while a row that stops it is open. Whoever closes the row, an operator with
+`twinshore mirror resume` or this class itself when a retry went well, gives it back. So it outlives every restart.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from twinshore.fleet import NamedPartition
+from twinshore.mirror.desk import Desk
+from twinshore.mirror.incidents.kinds import After, known, stops
+from twinshore.mirror.orders import Stoppage
+from twinshore.mirror.recorder import Recorder
+from twinshore.store import IncidentKind, LedgerRow, PartitionState, Store
+
+LEDGER_S = 1.0
+RETRY_S = 4.0
+QUIET_S = 5.0  # so long a partition that is tried again must be carried before what stopped it counts as over
+
+
+class Stage(Enum):
+    LEAVING = "leaving its lane"
+    RESTING = "resting"
+    TRYING = "tried again"
+
+
+@dataclass(slots=True)
+class Rest:
+    """`retries`: it may be tried again unasked. `marked`: the store says so too. `until_s`: when its step is due."""
+
+    retries: bool
+    stage: Stage
+    marked: bool = False
+    until_s: float = 0.0
+    tried_s: float = 0.0
+
+
+class Standing:
+    """One link's. All calls are the driver's thread's."""
+
+    def __init__(self, link: str, store: Store, desk: Desk, recorder: Recorder, log: Callable[[str], None]) -> None:
+        self._link, self._store, self._desk, self._recorder, self._log = link, store, desk, recorder, log
+        self._rests: dict[NamedPartition, Rest] = {}
+        self._healing: set[NamedPartition] = set()
+        self._looked_at_s = 0.0
+
+    def __contains__(self, named: NamedPartition) -> bool:
+        """Whether it must not be put on a lane now."""
+        rest = self._rests.get(named)
+        return rest is not None and rest.stage is not Stage.TRYING
+
+    def begin(self) -> None:
+        """What the ledger says at the beginning of a term."""
+        self._rests.clear()
+        self._healing.clear()
+        self._recorder.ledgered(self._link)
+        for named, rows in self._open().items():
+            stopping = _stopping(rows)
+            if stopping:
+                self._rests[named] = Rest(_retries(stopping), Stage.RESTING)
+                self._log(f"{self._link}: {named} rests: {stopping[0].incident.kind} (incident {stopping[0].id})")
+            if any(row.incident.kind is IncidentKind.LOST_BY_TARGET for row in rows):
+                self._healing.add(named)
+                self._recorder.heals(self._link, named, begin=True)
+
+    def turn(self) -> set[str]:
+        """Topics whose partitions shall be supplied again."""
+        now_s = time.monotonic()
+        for told in self._recorder.ledgered(self._link):
+            self._hear(told)
+        for named, rest in self._rests.items():
+            if rest.stage is Stage.LEAVING and self._desk.withdraw(self._link, named.topic, named.partition):
+                rest.stage, rest.until_s = Stage.RESTING, now_s + RETRY_S
+            if not rest.marked:
+                self._mark(named, PartitionState.STOPPED)
+                rest.marked = True
+        if not (self._rests or self._healing) or now_s - self._looked_at_s < LEDGER_S:
+            return set()
+        self._looked_at_s = now_s
+        rows = self._open()
+        self._heal(rows)
+        return self._resumed(rows) | self._retried(rows, now_s)
+
+    def forget(self, topic: str) -> None:
+        """The topic begins anew: what stopped its partitions is past."""
+        for named in [named for named in self._rests if named.topic == topic]:
+            del self._rests[named]
+        for named, rows in self._open().items():
+            if named.topic == topic:
+                self._close(rows)
+
+    def _hear(self, told: Stoppage) -> None:
+        named = NamedPartition(told.topic, told.partition)
+        if told.kind == IncidentKind.LOST_BY_TARGET:
+            self._healing.add(named)
+        elif not told.policy:
+            self._rests[named] = Rest(known(told.kind).after is After.RETRIES, Stage.LEAVING)
+
+    def _heal(self, rows: dict[NamedPartition, list[LedgerRow]]) -> None:
+        for named in [named for named in self._healing if not self._recorder.heals(self._link, named)]:
+            self._healing.discard(named)
+            self._close([row for row in rows.get(named, ()) if row.incident.kind is IncidentKind.LOST_BY_TARGET])
+            self._log(f"{self._link}: {named}: what the target had lost is there again")
+
+    def _resumed(self, rows: dict[NamedPartition, list[LedgerRow]]) -> set[str]:
+        """Partitions whose rows somebody closed."""
+        found = set()
+        for named, rest in list(self._rests.items()):
+            if _stopping(rows.get(named, [])) or rest.stage is Stage.LEAVING:
+                continue
+            self._over(named)
+            found.add(named.topic)
+            self._log(f"{self._link}: {named} is resumed")
+        return found
+
+    def _retried(self, rows: dict[NamedPartition, list[LedgerRow]], now_s: float) -> set[str]:
+        found = set()
+        for named, rest in list(self._rests.items()):
+            if rest.stage is Stage.RESTING and rest.retries and now_s >= rest.until_s:
+                rest.stage, rest.tried_s = Stage.TRYING, now_s
+                found.add(named.topic)
+            elif rest.stage is Stage.TRYING:
+                heard_s = self._recorder.live[self._link].heard_s.get(named, 0.0)
+                if heard_s > rest.tried_s and now_s - rest.tried_s > QUIET_S:
+                    self._close(_stopping(rows.get(named, [])))
+                    self._over(named)
+                    self._log(f"{self._link}: {named} is carried again")
+        return found
+
+    def _over(self, named: NamedPartition) -> None:
+        self._mark(named, PartitionState.FLOWING)
+        self._rests.pop(named, None)
+
+    def _mark(self, named: NamedPartition, state: PartitionState) -> None:
+        self._store.set_partition_state(self._link, named.topic, named.partition, state)
+
+    def _close(self, rows: list[LedgerRow]) -> None:
+        now_ms = int(time.time() * 1000)
+        for row in rows:
+            self._store.close_incident(row.id, now_ms=now_ms)
+
+    def _open(self) -> dict[NamedPartition, list[LedgerRow]]:
+        found: dict[NamedPartition, list[LedgerRow]] = {}
+        for row in self._store.incidents(self._link, open_only=True):
+            if row.incident.partition >= 0:
+                found.setdefault(NamedPartition(row.incident.topic, row.incident.partition), []).append(row)
+        return found
+
+
+def _retries(rows: list[LedgerRow]) -> bool:
+    return all(known(row.incident.kind).after is After.RETRIES for row in rows)
+
+
+def _stopping(rows: list[LedgerRow]) -> list[LedgerRow]:
+    return [row for row in rows if stops(row.incident.policy)]

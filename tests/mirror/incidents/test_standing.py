@@ -1,0 +1,134 @@
+"""A partition rests as long as the ledger says so, over restarts, and nobody but it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from twinshore.fleet import NamedPartition
+from twinshore.mirror.answers import lost_by_target
+from twinshore.mirror.desk import Account, Desk
+from twinshore.mirror.incidents import standing
+from twinshore.mirror.incidents.standing import Standing
+from twinshore.mirror.orders import Carried, Stoppage, TrackOrder
+from twinshore.mirror.recorder import Recorder
+from twinshore.store import PartitionState, Store, open_store
+
+LINK = "east->west"
+ORDERS = [NamedPartition("orders", number) for number in range(3)]
+CORRUPT = Stoppage("orders", 1, "corrupt batch", 5, 7, "its CRC is wrong")
+RIGHTS = Stoppage("orders", 1, "rights lost", 5, 6, "the right to this topic is missing")
+CARRIED = Carried("orders", 1, 0, 5, 5, 50, 1, 9, 2, 1, 2)
+
+
+class Place:
+    """A store, a desk with three partitions on one lane that nobody pumps, and whoever begins a term."""
+
+    def __init__(self, folder: Path) -> None:
+        self.said: list[str] = []
+        self.store: Store = open_store(f"sqlite:///{folder}/store.db")
+        self.recorder = Recorder(self.store, "first", 0.02, self.said.append)
+        self.desk = Desk("127.0.0.1", allowed_s=lambda _: 9.0, take=self.recorder.take)
+        self.desk.open_lane((LINK, 0), 9.0)
+        self.desk.assign((LINK, 0), [TrackOrder(one.topic, one.partition, "00", "00") for one in ORDERS])
+        self.standing = self.begun()
+
+    def begun(self) -> Standing:
+        made = Standing(LINK, self.store, self.desk, self.recorder, self.said.append)
+        made.begin()
+        return made
+
+    def tell(self, *incidents: Stoppage, carried: tuple[Carried, ...] = ()) -> None:
+        self.recorder.take(Account(LINK, 0, carried, incidents, {}))
+
+    def turned(self, holds: Callable[[], bool], within_s: float = 5.0) -> set[str]:
+        """Turns until it holds; the topics to supply again."""
+        deadline = time.monotonic() + within_s
+        found = self.standing.turn()
+        while not holds():
+            assert time.monotonic() < deadline, self.said
+            time.sleep(0.01)
+            found |= self.standing.turn()
+        return found
+
+    def close(self) -> None:
+        self.desk.close()
+        self.recorder.close()
+        self.store.close()
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    for name, value in (("LEDGER_S", 0.05), ("RETRY_S", 0.1), ("QUIET_S", 0.2)):
+        monkeypatch.setattr(standing, name, value)
+    made = Place(tmp_path)
+    yield made
+    made.close()
+
+
+def test_what_stopped_leaves_its_lane_alone_and_rests_until_its_row_is_closed(place: Place) -> None:
+    place.tell(carried=(CARRIED,))
+    place.tell(CORRUPT)
+    place.turned(lambda: ORDERS[1] in place.standing)
+    place.turned(lambda: ORDERS[1] not in place.desk.placed(LINK))
+    assert set(place.desk.placed(LINK)) == {ORDERS[0], ORDERS[2]}
+    assert ORDERS[0] not in place.standing
+    (row,) = place.store.incidents(LINK, open_only=True)
+    assert (row.incident.from_offset, row.incident.to_offset, row.closed_ms) == (5, 7, None)
+    assert row.incident.policy == "stop the partition, go on with its neighbours"
+    (position,) = place.store.positions(LINK)
+    assert position.state is PartitionState.STOPPED
+    time.sleep(0.3)
+    assert place.standing.turn() == set(), "it is not tried again unasked"
+    place.store.close_incident(row.id, now_ms=1)
+    found = place.turned(lambda: ORDERS[1] not in place.standing)
+    assert found | place.standing.turn() == {"orders"}
+    (position,) = place.store.positions(LINK)
+    assert position.state is PartitionState.FLOWING
+
+
+def test_it_rests_over_a_restart(place: Place) -> None:
+    place.tell(CORRUPT)
+    place.turned(lambda: ORDERS[1] in place.standing)
+    again = place.begun()
+    assert ORDERS[1] in again
+    assert ORDERS[0] not in again
+
+
+def test_rights_are_tried_again_and_the_row_closes_when_they_are_back(place: Place) -> None:
+    place.tell(RIGHTS)
+    place.turned(lambda: ORDERS[1] in place.standing)
+    assert place.turned(lambda: ORDERS[1] not in place.standing) == {"orders"}
+    place.tell(RIGHTS)
+    place.turned(lambda: ORDERS[1] in place.standing)
+    assert len(place.store.incidents(LINK)) == 1, "the same row, still open"
+    place.turned(lambda: ORDERS[1] not in place.standing)
+    assert place.store.incidents(LINK, open_only=True), "tried is not carried"
+    place.tell(carried=(CARRIED,))
+    place.turned(lambda: not place.store.incidents(LINK, open_only=True))
+    assert place.standing.turn() == set()
+
+
+def test_what_the_target_lost_is_told_once_and_closes_when_it_is_there_again(place: Place) -> None:
+    (lost,) = lost_by_target(ORDERS[2], 5, 9)
+    place.tell(lost)
+    place.tell(replace(lost, from_offset=7))
+    place.turned(lambda: bool(place.store.incidents(LINK)))
+    assert ORDERS[2] in place.desk.placed(LINK), "it is carried all the while"
+    place.tell(carried=(replace(CARRIED, partition=2, from_offset=9, to_offset=10),))
+    place.turned(lambda: not place.store.incidents(LINK, open_only=True))
+    (row,) = place.store.incidents(LINK)
+    assert (row.incident.from_offset, row.incident.to_offset) == (5, 9)
+    assert "lost offsets 5 to 8" in row.incident.sentence
+
+
+def test_a_topic_that_begins_anew_has_no_past(place: Place) -> None:
+    place.tell(CORRUPT)
+    place.turned(lambda: ORDERS[1] in place.standing)
+    place.standing.forget("orders")
+    assert ORDERS[1] not in place.standing
+    assert not place.store.incidents(LINK, open_only=True)
