@@ -5,12 +5,13 @@ What the pump asks of the lane, and in which order, is the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tests.simulation.bounds import check_bounds
-from tests.simulation.clusters import Clusters, Pair
+from tests.simulation.clusters import Clusters
 from tests.simulation.connections import FETCH_WAIT_S, PRODUCE_TIMEOUT_S, Request, SourceWire, TargetWire
+from tests.simulation.errands import Errands
 from tests.simulation.schedule import Channel
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.fetch_book import Line
@@ -19,7 +20,7 @@ from twinshore.mirror.lane import Lane
 from twinshore.mirror.link_driver import fence_of
 from twinshore.mirror.observe import Observation
 from twinshore.mirror.orders import Handover, LaneLimits, TrackOrder
-from twinshore.mirror.passage.marking import Marked, marker_id
+from twinshore.mirror.passage.marking import Marked
 from twinshore.mirror.relay import Say
 from twinshore.mirror.track import Route, Track
 from twinshore.wire.fetch import FetchAnswer
@@ -72,6 +73,7 @@ class PumpModel:
         self._congested: set[int] = set()
         self._ready_said = self._asking_routes = False
         self._routes_at_s = self._beat_at_s = self._finish_by_s = 0.0
+        self._errands = Errands(clusters, PUMP_ID, self)
         self._tick()
 
     # -- its own clocks and its own loop
@@ -130,7 +132,7 @@ class PumpModel:
         if lane.tracks and (lane.stale_routes or now_s >= self._routes_at_s) and not self._asking_routes:
             lane.stale_routes, self._asking_routes = False, True
             self._routes_at_s = now_s + ROUTES_S
-            self._ask_routes()
+            self._errands.ask_routes({t.named: (t.source_key[0], t.target_id) for t in lane.tracks.values()})
         self._keep_lines(now_s)
         if not self.going:
             return
@@ -138,9 +140,9 @@ class PumpModel:
             self.end("the grant ran out")
             return
         for named in [] if lane.finishing else lane.to_look_at(now_s):
-            self._look(named)
+            self._errands.look(named)
         for named, at in lane.to_cut().items():
-            self._cut(named, at)
+            self._errands.cut(named, at)
         self._deadlines(now_s)
         if now_s >= self._beat_at_s:
             self._beat_at_s = now_s + REPORT_S
@@ -272,21 +274,9 @@ class PumpModel:
 
         self.hear(act)
 
-    # -- errands, as `scout` runs them
+    # -- what its errands bring
 
-    def _ask_routes(self) -> None:
-        wanted = {track.named: (track.source_key[0], track.target_id) for track in self.lane.tracks.values()}
-
-        def answer() -> None:
-            if self.schedule.odds(self.clusters.errand_fails):
-                self.hear(lambda: self._routes({}, failed=True))
-                return
-            found = {named: self.clusters.route(named, ids) for named, ids in wanted.items()}
-            self.schedule.after(self.schedule.lag(0.002), lambda: self.hear(lambda: self._routes(found, failed=False)))
-
-        self.schedule.after(self.schedule.lag(0.002), answer)
-
-    def _routes(self, routes: dict[NamedPartition, Route], *, failed: bool) -> None:
+    def routes(self, routes: dict[NamedPartition, Route], *, failed: bool) -> None:
         self._asking_routes = False
         for named, route in routes.items():
             self.lane.routed(named, route)
@@ -295,61 +285,7 @@ class PumpModel:
         if any(route.absent for route in routes.values()):
             self._routes_at_s = self.schedule.now_s + ABSENT_S
 
-    def _cut(self, named: NamedPartition, at: int) -> None:
-        """test_fillers_take_offsets_and_are_cut_off"""
-
-        def act() -> None:
-            pair = self.clusters.pairs[named]
-            if self.clusters.leads("target", pair) and at <= pair.twin.high:
-                pair.twin.cut(at)
-
-        self.schedule.after(self.schedule.lag(0.002), act)
-
-    def _look(self, named: NamedPartition) -> None:
-        reads = self._readings(self.clusters.pairs[named])
-
-        def go_on() -> None:
-            while True:
-                try:
-                    seen = next(reads)
-                except StopIteration:
-                    return
-                if seen is not None:
-                    self.hear(lambda got=seen: self._looked(named, got[0]))  # type: ignore[misc]
-                    return
-                if self.schedule.odds(0.3):
-                    self.schedule.after(self.schedule.lag(0.002), go_on)
-                    return
-
-        self.schedule.after(self.schedule.lag(0.002), go_on)
-
-    def _readings(self, pair: Pair) -> Iterator[tuple[Observation | None] | None]:
-        """One reading after another, in `scout`'s order, each as the leader of that moment gives it."""
-        clusters, twin, source = self.clusters, pair.twin, pair.source
-        read: list[int] = []
-        for what in ("start", "high", "end", "producers", "source_start", "source_end", "tail"):
-            side = "source" if what.startswith("source") else "target"
-            log = pair.source if side == "source" else pair.twin
-            # test_a_new_leader_shows_no_end_before_its_followers_confirm
-            hidden = what == "high" and log.high < log.epoch_start
-            if hidden or not clusters.leads(side, pair) or self.schedule.odds(clusters.errand_fails / 5):
-                yield (None,)
-                return
-            if what == "producers":
-                producer, fence = twin.remembered(PUMP_ID), twin.fence(marker_id(PUMP_ID))
-            elif what == "tail":
-                tail = twin.tail(read[2] - 1) if read[2] > read[0] and read[1] == read[2] else None
-                if tail is None and read[2] > read[0] and read[1] == read[2]:
-                    yield (None,)
-                    return
-            else:
-                values = {"start": twin.start, "high": twin.high, "end": twin.end}
-                read.append(values.get(what, source.start if what == "source_start" else source.end))
-            yield None
-        start, high, end, source_start, source_end = read
-        yield (Observation(start, high, end, tail, producer, source_start, source_end, fence),)
-
-    def _looked(self, named: NamedPartition, seen: Observation | None) -> None:
+    def looked(self, named: NamedPartition, seen: Observation | None) -> None:
         self.schedule.say(f"{self.name} looked at {named}: {seen}")
         self.lane.observed(named, seen, self.schedule.now_s, self.now_ms())
         if seen is None:

@@ -73,7 +73,10 @@ class ReplicatedLog:
         if end < self.end:
             last = len(self.entries) - 1
             at = self.index(end)
-            self.ends[node] = self.entries[last if whole else self.chance.randint(at, last)].end
+            # Retention may have emptied the leader's log: its followers go on where it ends.
+            self.ends[node] = (
+                self.entries[last if whole else self.chance.randint(at, last)].end if last >= 0 else self.end
+            )
         self.heard[node] = max(self.heard[node], min(self.high, self.ends[node]))
         if self.ends[node] >= max(self.high, self.epoch_start):
             self.in_sync.add(node)

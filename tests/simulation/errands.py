@@ -1,0 +1,94 @@
+"""A pump's slow errands as `mirror/scout.py` runs them: who leads, where twins end, cutting. Each takes its time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from tests.simulation.clusters import Clusters, Pair
+from twinshore.fleet import NamedPartition
+from twinshore.mirror.observe import Observation
+from twinshore.mirror.passage.marking import marker_id
+from twinshore.mirror.track import Route
+
+ERRAND_S = 0.002
+
+
+class Hearer(Protocol):
+    """The pump, as an errand that comes back finds it."""
+
+    def hear(self, act: Callable[[], None]) -> None: ...
+
+    def routes(self, routes: dict[NamedPartition, Route], *, failed: bool) -> None: ...
+
+    def looked(self, named: NamedPartition, seen: Observation | None) -> None: ...
+
+
+class Errands:
+    def __init__(self, clusters: Clusters, producer_id: int, hearer: Hearer) -> None:
+        self.clusters, self.schedule = clusters, clusters.schedule
+        self._producer_id, self._hearer = producer_id, hearer
+
+    def ask_routes(self, wanted: dict[NamedPartition, tuple[bytes, bytes]]) -> None:
+        schedule, hearer = self.schedule, self._hearer
+
+        def answer() -> None:
+            if schedule.odds(self.clusters.errand_fails):
+                hearer.hear(lambda: hearer.routes({}, failed=True))
+                return
+            found = {named: self.clusters.route(named, ids) for named, ids in wanted.items()}
+            schedule.after(schedule.lag(ERRAND_S), lambda: hearer.hear(lambda: hearer.routes(found, failed=False)))
+
+        schedule.after(schedule.lag(ERRAND_S), answer)
+
+    def cut(self, named: NamedPartition, at: int) -> None:
+        """test_fillers_take_offsets_and_are_cut_off"""
+
+        def act() -> None:
+            pair = self.clusters.pairs[named]
+            if self.clusters.leads("target", pair) and at <= pair.twin.high:
+                pair.twin.cut(at)
+
+        self.schedule.after(self.schedule.lag(ERRAND_S), act)
+
+    def look(self, named: NamedPartition) -> None:
+        schedule, hearer = self.schedule, self._hearer
+        reads = self._readings(self.clusters.pairs[named])
+
+        def go_on() -> None:
+            for seen in reads:
+                if seen is not None:
+                    hearer.hear(lambda got=seen: hearer.looked(named, got[0]))  # type: ignore[misc]
+                    return
+                if schedule.odds(0.3):
+                    schedule.after(schedule.lag(ERRAND_S), go_on)
+                    return
+
+        schedule.after(schedule.lag(ERRAND_S), go_on)
+
+    def _readings(self, pair: Pair) -> Iterator[tuple[Observation | None] | None]:
+        """One reading after another, in `scout`'s order, each as the leader of that moment gives it."""
+        clusters, twin, source = self.clusters, pair.twin, pair.source
+        read: list[int] = []
+        for what in ("start", "high", "end", "producers", "source_start", "source_end", "tail"):
+            side = "source" if what.startswith("source") else "target"
+            log = pair.source if side == "source" else pair.twin
+            # test_a_new_leader_shows_no_end_before_its_followers_confirm
+            hidden = what == "high" and log.high < log.epoch_start
+            if hidden or not clusters.leads(side, pair) or self.schedule.odds(clusters.errand_fails / 5):
+                yield (None,)
+                return
+            if what == "producers":
+                producer = twin.remembered(self._producer_id)
+                fence = twin.fence(marker_id(self._producer_id))
+            elif what == "tail":
+                tail = twin.tail(read[2] - 1) if read[2] > read[0] and read[1] == read[2] else None
+                if tail is None and read[2] > read[0] and read[1] == read[2]:
+                    yield (None,)
+                    return
+            else:
+                values = {"start": twin.start, "high": twin.high, "end": twin.end}
+                read.append(values.get(what, source.start if what == "source_start" else source.end))
+            yield None
+        start, high, end, source_start, source_end = read
+        yield (Observation(start, high, end, tail, producer, source_start, source_end, fence),)
