@@ -16,6 +16,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.mirror import answers, twins
 from twinshore.mirror.control.ruling import Ruling, in_words
+from twinshore.mirror.control.throttle import Throttle
 from twinshore.mirror.desk import Desk
 from twinshore.mirror.follow.follower import Follower
 from twinshore.mirror.follow.lifecycle import RECREATED
@@ -71,6 +72,7 @@ class LinkDriver:
         self._surveyor = Surveyor(link, self._source, self._target)
         self._descents = Descents(link, settings.links, store, self._source, self._target, log)
         self._ruling = Ruling(link, settings.links, store, log)
+        self._throttle = Throttle(link.name, desk)
         self._store, self._desk, self._tides, self._recorder = store, desk, tides, recorder
         self._lanes = lanes
         self._log = log
@@ -99,6 +101,7 @@ class LinkDriver:
             if self._term is None:
                 self._begin_term(generation)
             self._heed()
+            self._throttle.turn(self.link.control, self._lanes)
             self._obey()
             if time.monotonic() - self._surveyed_at_s >= self._mirror.refresh_s:
                 self._survey()
@@ -126,6 +129,7 @@ class LinkDriver:
         identity = establish(self.link, self._store, self._source, self._target)
         expiry = self._state_expiry_ms()
         self._term = Term(generation, identity, expiry)
+        self._throttle.forget()
         self._standing.begin()
         for lane in range(self._lanes):
             self._desk.open_lane((self.link.name, lane), self._mirror.lease_s)
