@@ -10,8 +10,10 @@ from twinshore.store.store import Store, open_store
 from twinshore.store.values import (
     AuditRow,
     ControlRow,
+    Extent,
     Followed,
     Incident,
+    IncidentCount,
     IncidentKind,
     LeaseRow,
     LedgerRow,
@@ -30,9 +32,11 @@ from twinshore.store.values import (
 __all__ = [
     "AuditRow",
     "ControlRow",
+    "Extent",
     "Followed",
     "HeldLease",
     "Incident",
+    "IncidentCount",
     "IncidentKind",
     "LeaseRow",
     "LeaseWatch",

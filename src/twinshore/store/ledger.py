@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, select
+from sqlalchemy import Connection, RowMapping, func, select
 
 from twinshore.fleet import StoreError
 from twinshore.store.dialects import insert_absent, storable
 from twinshore.store.tables import incidents
-from twinshore.store.values import Incident, IncidentKind, LedgerRow
+from twinshore.store.values import Incident, IncidentCount, IncidentKind, LedgerRow
 
 
 def add(connection: Connection, incident: Incident, now_ms: int) -> LedgerRow:
@@ -35,6 +35,13 @@ def read(connection: Connection, link: str | None, *, open_only: bool) -> tuple[
     if open_only:
         query = query.where(incidents.c.closed_ms.is_(None))
     return tuple(_ledger_row(row) for row in connection.execute(query).mappings())
+
+
+def count(connection: Connection) -> tuple[IncidentCount, ...]:
+    """How many rows there are of each link and kind, and how many of them are open."""
+    place = (incidents.c.link, incidents.c.kind)
+    query = select(*place, func.count(), func.count(incidents.c.open_key)).group_by(*place).order_by(*place)
+    return tuple(IncidentCount(link, kind, whole, still) for link, kind, whole, still in connection.execute(query))
 
 
 def _open_key(incident: Incident) -> str:

@@ -66,7 +66,7 @@ def advance(progress: Progress, receipt: Receipt) -> Step:
     )
     if receipt.from_offset == receipt.to_offset:
         return Step(replace(progress, position=seen), None, fresh=False)
-    bare = replace(receipt, source_producers=())
+    bare = replace(receipt, source_producers=(), extents=())
     opened = progress.open
     if opened is None:
         return Step(replace(progress, position=seen, open=bare), None, fresh=True)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, RowMapping, delete, select
 
 from twinshore.fleet import StoreError
+from twinshore.store import extents
 from twinshore.store.dialects import insert_absent, put
 from twinshore.store.receipt_rules import CLOSED_ROWS_MAX, Progress, advance, refusal, thinned
 from twinshore.store.source_producers import forget_aged, read_producers, record_producers
@@ -65,6 +66,7 @@ def record(connection: Connection, given: Sequence[Receipt]) -> None:
         row["closed_rows"] = _thin(connection, row["id"])
         row["producers"] -= forget_aged(connection, row["id"], row["last_ms"])
     put(connection, positions, rows)
+    extents.record(connection, given)
 
 
 def read_positions(connection: Connection, link: str) -> tuple[Position, ...]:

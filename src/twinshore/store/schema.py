@@ -6,7 +6,7 @@ from sqlalchemy import Connection, String, column, inspect, select, table
 
 from twinshore.store.engine import Database
 
-SCHEMA = "0003"
+SCHEMA = "0004"
 VERSION_TABLE = "twinshore_schema"
 
 

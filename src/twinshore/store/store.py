@@ -7,14 +7,16 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import Connection
 
 from twinshore.fleet import Secret
-from twinshore.store import audit, controls, leases, ledger, links, receipts
+from twinshore.store import audit, controls, extents, leases, ledger, links, receipts
 from twinshore.store.engine import Database
 from twinshore.store.schema import bring_up
 from twinshore.store.values import (
     AuditRow,
     ControlRow,
+    Extent,
     Followed,
     Incident,
+    IncidentCount,
     LeaseRow,
     LedgerRow,
     LinkIdentity,
@@ -116,6 +118,7 @@ class Store:
 
         def drop(connection: Connection) -> int:
             receipts.forget(connection, link, topic)
+            extents.forget(connection, link, topic)
             return links.forget_twins(connection, link, topic)
 
         return self._database.write(drop)
@@ -159,6 +162,40 @@ class Store:
             lambda connection: receipts.read_source_producers(connection, (link, topic, partition))
         )
 
+    # Where the records of mapped twins lie
+
+    def adopt(self, rows: Sequence[tuple[TwinRow, Extent]]) -> None:
+        """Twins that go on behind data of others: each with the extent, still empty, that says from where on."""
+
+        def begin(connection: Connection) -> None:
+            links.save_twins(connection, [row for row, _ in rows])
+            for row, extent in rows:
+                extents.begin(connection, (row.link, row.topic, row.partition), extent)
+
+        self._database.write(begin)
+
+    def reached(self, link: str) -> dict[tuple[str, int], Extent]:
+        """The furthest extent of each mapped partition of the link, by topic and partition."""
+        return self._database.read(lambda connection: extents.last_of_link(connection, link))
+
+    def extents(self, link: str, topic: str, partition: int, *, limit: int = 1000) -> tuple[Extent, ...]:
+        """The partition's furthest extents, in order."""
+        return self._database.read(lambda connection: extents.read(connection, (link, topic, partition), limit))
+
+    def extents_around(
+        self, link: str, topic: str, partition: int, offset: int, *, on_target: bool = False
+    ) -> tuple[Extent | None, Extent | None]:
+        """The extent that begins at this offset of the source (of the twin) or before it, and the next behind it: two
+        look-ups in an index, however many extents there are."""
+        find = extents.around_target if on_target else extents.around_source
+        return self._database.read(lambda connection: find(connection, (link, topic, partition), offset))
+
+    def trim_extents(self, link: str, below: Mapping[tuple[str, int], int]) -> int:
+        """Drops extents wholly below these offsets of the twins, where nothing lies any more; how many."""
+        return self._database.write(
+            lambda connection: sum(extents.trim(connection, (link, *place), at) for place, at in below.items())
+        )
+
     # The ledger
 
     def add_incident(self, incident: Incident, *, now_ms: int) -> LedgerRow:
@@ -172,6 +209,10 @@ class Store:
     def incidents(self, link: str | None = None, *, open_only: bool = False) -> tuple[LedgerRow, ...]:
         """The ledger of one link, or of all, oldest first."""
         return self._database.read(lambda connection: ledger.read(connection, link, open_only=open_only))
+
+    def incident_counts(self) -> tuple[IncidentCount, ...]:
+        """The ledger in numbers, by link and kind."""
+        return self._database.read(ledger.count)
 
     # What follows besides records
 

@@ -113,6 +113,20 @@ positions = Table(
     UniqueConstraint("link", "topic", "partition"),
 )
 
+# Where a mapped twin's records lie; looked up from either side by an index.
+extents = Table(
+    "extents",
+    metadata,
+    Column("link", _name(LINK_LENGTH), primary_key=True),
+    Column("topic", _name(TOPIC_LENGTH), primary_key=True),
+    Column("partition", Integer, primary_key=True, autoincrement=False),
+    Column("source", BigInteger, primary_key=True, autoincrement=False),
+    _number("target"),
+    _number("length"),
+    _number("sequence"),
+)
+Index("ix_extents_target", extents.c.link, extents.c.topic, extents.c.partition, extents.c.target)
+
 receipts = Table(
     "receipts",
     metadata,

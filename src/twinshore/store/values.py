@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
-from twinshore.fleet import StoreError
+from twinshore.fleet import SourceOffset, StoreError, TargetOffset
 
 BATCHES_KEPT = 5  # As many as a broker remembers of each producer to know a retry.
 
@@ -66,11 +67,24 @@ class SourceProducer:
     batches: tuple[SourceBatch, ...]
 
 
+class Extent(NamedTuple):
+    """A mapped twin's records from `source` on lie from `target` on: `length` of them, one behind the other.
+
+    `sequence` is the link's own of the first one. Length 0: nothing yet, the next record goes to `target` or behind it.
+    """
+
+    source: SourceOffset
+    target: TargetOffset
+    length: int
+    sequence: int
+
+
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """What a pump carried: offsets from `from_offset` up to, not including, `to_offset`.
 
-    One with both equal says only how far the source is. `source_end` is the high watermark seen.
+    One with both equal says only how far the source is. `source_end` is the high watermark seen. `extents` are those
+    that a mapped twin has gained; they may reach beyond `to_offset`.
     """
 
     link: str
@@ -86,6 +100,7 @@ class Receipt:
     last_ms: int
     lag_records: int = 0
     source_producers: tuple[SourceProducer, ...] = ()
+    extents: tuple[Extent, ...] = ()
 
 
 class PartitionState(StrEnum):
@@ -160,6 +175,15 @@ class LedgerRow:
     incident: Incident
     opened_ms: int
     closed_ms: int | None
+
+
+class IncidentCount(NamedTuple):
+    """Rows of the ledger of one link and kind: all, and those still open."""
+
+    link: str
+    kind: str
+    all: int
+    open: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,97 @@
+"""Extents of mapped twins: neighbours become one, nothing is told twice, both sides find them; on three databases."""
+
+from __future__ import annotations
+
+import random
+
+from twinshore.fleet import SourceOffset, TargetOffset
+from twinshore.store import Extent, Receipt, Store, TwinRow
+from twinshore.store.extent_rules import follow_on, source_end, target_end, without_first
+
+LINK = "east->west"
+
+
+def extent(source: int, target: int, length: int, sequence: int) -> Extent:
+    return Extent(SourceOffset(source), TargetOffset(target), length, sequence)
+
+
+def gained(*extents: Extent, begin: int = 0, end: int = 0, topic: str = "orders") -> Receipt:
+    return Receipt(LINK, topic, 0, begin, end, end - begin, 10, 1, end, 0, 1, 0, extents=extents)
+
+
+def adopted(store: Store, first: Extent, topic: str = "orders") -> None:
+    store.adopt([(TwinRow(LINK, topic, 0, "aa", "bb", first.source, first.sequence, 5), first)])
+
+
+def test_neighbours_become_one_and_repetitions_change_nothing(store: Store) -> None:
+    adopted(store, extent(40, 100, 0, 0))
+    assert [row.anchor_offset for row in store.twins(LINK)] == [40]
+    store.record_receipts([gained(extent(40, 100, 10, 0), begin=40, end=50)])
+    store.record_receipts([gained(extent(45, 105, 10, 5), extent(56, 115, 4, 15), begin=50, end=60)])
+    store.record_receipts([gained(extent(40, 100, 15, 0), begin=60, end=60)])
+    assert store.extents(LINK, "orders", 0) == (extent(40, 100, 15, 0), extent(56, 115, 4, 15))
+    assert store.reached(LINK) == {("orders", 0): extent(56, 115, 4, 15)}
+    assert store.reached("west->east") == {}
+
+
+def test_an_adoption_keeps_what_is_there_and_goes_with_its_topic(store: Store) -> None:
+    adopted(store, extent(0, 7, 0, 0))
+    adopted(store, extent(3, 9, 0, 0))
+    adopted(store, extent(3, 9, 0, 0), topic="Orders")
+    assert store.extents(LINK, "orders", 0) == (extent(0, 7, 0, 0),)
+    # Others wrote before the first record landed: the empty extent makes room for it.
+    store.record_receipts([gained(extent(0, 12, 2, 0), begin=0, end=2)])
+    assert store.extents(LINK, "orders", 0) == (extent(0, 12, 2, 0),)
+    store.forget_topic(LINK, "orders")
+    assert store.reached(LINK) == {("Orders", 0): extent(3, 9, 0, 0)}
+
+
+def test_both_sides_find_what_lies_around_an_offset(store: Store) -> None:
+    adopted(store, extent(0, 10, 0, 0))
+    store.record_receipts([gained(extent(0, 10, 5, 0), extent(6, 15, 5, 5), extent(20, 40, 1, 10), begin=0, end=21)])
+    first, second, third = store.extents(LINK, "orders", 0)
+    assert store.extents_around(LINK, "orders", 0, 5) == (first, second)
+    assert store.extents_around(LINK, "orders", 0, 6) == (second, third)
+    assert store.extents_around(LINK, "orders", 0, 99) == (third, None)
+    assert store.extents_around(LINK, "orders", 0, 9, on_target=True) == (None, first)
+    assert store.extents_around(LINK, "orders", 0, 39, on_target=True) == (second, third)
+    assert store.extents(LINK, "orders", 0, limit=1) == (third,)
+
+
+def test_what_the_twin_holds_no_more_is_dropped_but_never_the_last(store: Store) -> None:
+    adopted(store, extent(0, 10, 0, 0))
+    store.record_receipts([gained(extent(0, 10, 5, 0), extent(6, 15, 5, 5), extent(20, 40, 1, 10), begin=0, end=21)])
+    assert store.trim_extents(LINK, {("orders", 0): 16, ("bills", 0): 9}) == 1
+    assert [one.source for one in store.extents(LINK, "orders", 0)] == [6, 20]
+    assert store.trim_extents(LINK, {("orders", 0): 1_000}) == 1
+    assert store.extents(LINK, "orders", 0) == (extent(20, 40, 1, 10),)
+
+
+def test_any_cut_of_a_history_adds_up_to_the_same_extents() -> None:
+    seed = random.SystemRandom().randrange(1 << 30)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    for _ in range(300):
+        whole: list[Extent] = []
+        source, target, sequence = 0, 0, rng.choice([0, 2**31 - 20])
+        for _ in range(rng.randint(1, 8)):
+            source, target = source + rng.randint(1, 3), target + rng.choice([1, 4])
+            one = extent(source, target, rng.randint(1, 30), sequence)
+            whole.append(one)
+            source, target, sequence = source_end(one), target_end(one), (sequence + one.length) % 2**31
+        whole = follow_on(None, whole)
+        pieces = []
+        for one in whole:
+            while one.length:
+                size = rng.randint(1, one.length)
+                pieces.append(one._replace(length=size))
+                one = without_first(one, size)
+        standing: list[Extent] = []
+        at = 0
+        while at < len(pieces):
+            back = max(0, at - rng.randint(0, 3))
+            ahead = at + rng.randint(1, 4)
+            known = standing[-1] if standing else None
+            standing = standing[:-1] + follow_on(known, pieces[back:ahead])
+            at = ahead
+        assert standing == whole
