@@ -1,4 +1,4 @@
-"""Writes the pages that are drawn from the code: docs/cli.md from the command, docs/settings.md from its table.
+"""Writes the pages that are drawn from the code: docs/cli.md from the command, the others from their tables.
 
 `python scripts/pages.py` writes them, `--check` only says which ones are out of date. tests/test_docs.py compares too.
 """
@@ -15,6 +15,7 @@ import typer
 
 from twinshore.cli.entry import app, gather
 from twinshore.fleet.settings_page import render_settings_page
+from twinshore.mirror.incidents.page import render_incidents_page
 
 ROOT = Path(__file__).resolve().parent.parent
 CLI_HEAD = """\
@@ -29,6 +30,7 @@ def pages() -> dict[Path, str]:
     """Each generated page: where it stands, and what the code says it should hold."""
     return {
         ROOT / "docs" / "cli.md": render_cli_page(),
+        ROOT / "docs" / "incidents.md": render_incidents_page(),
         ROOT / "docs" / "settings.md": render_settings_page(),
     }
 

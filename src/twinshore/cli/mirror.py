@@ -16,6 +16,7 @@ import typer
 
 from twinshore.cli.following import begin_again
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_if_there
+from twinshore.cli.resuming import resume
 from twinshore.fleet.settings import Settings
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def register(app: typer.Typer) -> None:
     mirror.command("plan")(plan)
     mirror.command("forget")(forget)
     mirror.command("begin-again")(begin_again)
+    mirror.command("resume")(resume)
     app.add_typer(mirror, name="mirror")
 
 

@@ -130,10 +130,15 @@ class KafkaCluster:
 
     def read_tail_batch(self, named: NamedPartition, offset: int) -> BatchHeader | None:
         """The header of the batch that covers `offset`; None while it is above the high watermark."""
+        found = self.read_batch(named, offset)
+        return found[1] if found else None
+
+    def read_batch(self, named: NamedPartition, offset: int) -> tuple[bytes, BatchHeader] | None:
+        """The batch that covers `offset`, its CRC not checked; None while it is above the high watermark, or gone."""
 
         def ask(
             connection: Connection, wanted: Sequence[Wanted]
-        ) -> dict[NamedPartition, tuple[int, BatchHeader | None]]:
+        ) -> dict[NamedPartition, tuple[int, tuple[bytes, BatchHeader] | None]]:
             return {one.named: ask_batch(connection, one, offset, timeout_s=self._call_s) for one in wanted}
 
         return self._leaders.ask([named], Question(f"batch at offset {offset}", "Read", ask))[named]

@@ -177,8 +177,8 @@ def ask_epoch_end(
 
 def ask_batch(
     connection: Connection, wanted: Wanted, offset: int, *, timeout_s: float
-) -> tuple[int, BatchHeader | None]:
-    """Code and header of the batch that covers `offset`; None where a consumer may not read it yet."""
+) -> tuple[int, tuple[bytes, BatchHeader] | None]:
+    """Code, and bytes and header of the batch that covers `offset`; None where a consumer may not read it yet."""
     body = encode_fetch(
         session_id=0,
         session_epoch=-1,
@@ -197,9 +197,9 @@ def ask_batch(
     fetched = answer.partitions[0]
     if fetched.error:
         return fetched.error, None
-    for _, header in split_batches(fetched.records):
+    for view, header in split_batches(fetched.records):
         if header.base_offset <= offset <= header.last_offset:
-            return Code.NONE, header
+            return Code.NONE, (bytes(view), header)
     return Code.NONE, None
 
 

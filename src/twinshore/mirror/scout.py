@@ -17,11 +17,10 @@ from twinshore.fleet import Cluster, KafkaError, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.metadata import TopicMetadata
-from twinshore.kafka.questions import OffsetKind
-from twinshore.mirror.observe import Observation, Tail
+from twinshore.mirror.observe import Observation
 from twinshore.mirror.orders import TrackOrder
-from twinshore.mirror.passage.marking import marker_id
 from twinshore.mirror.track import Route, Track
+from twinshore.mirror.twin_look import look_at
 
 THREADS_MAX = 6
 PATIENCE_S = 3.0
@@ -173,47 +172,14 @@ class Scout:
     def _look(self, partitions: list[NamedPartition]) -> dict[NamedPartition, Observation | None]:
         """One bad partition must not hide the others: on its error the group is halved until it stands alone."""
         try:
-            return dict(self._observe(partitions))
+            twins = {named: self._twins.get(named, named) for named in partitions}
+            return dict(look_at(self._cluster("source"), self._cluster("target"), self._producer_id, twins))
         except Exception as error:
             away = isinstance(error, KafkaError) and error.retriable
             if away or len(partitions) == 1:
                 return dict.fromkeys(partitions)
             half = len(partitions) // 2
             return self._look(partitions[:half]) | self._look(partitions[half:])
-
-    def _observe(self, partitions: list[NamedPartition]) -> dict[NamedPartition, Observation]:
-        target, source = self._cluster("target"), self._cluster("source")
-        twins = [self._twins.get(named, named) for named in partitions]
-        start = target.list_offsets(twins, OffsetKind.EARLIEST)
-        high = target.list_offsets(twins, OffsetKind.HIGH_WATERMARK)
-        end = target.list_offsets(twins, OffsetKind.LOG_END)
-        producers = target.describe_producers(twins)
-        marks = marker_id(self._producer_id)
-        source_start = source.list_offsets(partitions, OffsetKind.EARLIEST)
-        source_end = source.list_offsets(partitions, OffsetKind.LOG_END)
-        found = {}
-        for named, twin in zip(partitions, twins, strict=True):
-            ours = [seen for seen in producers[twin] if seen.producer_id == self._producer_id]
-            found[named] = Observation(
-                start[twin],
-                high[twin],
-                end[twin],
-                self._tail(target, twin, start[twin], high[twin], end[twin]),
-                (ours[0].last_sequence, ours[0].last_timestamp) if ours else None,
-                source_start[named],
-                source_end[named],
-                max((seen.coordinator_epoch for seen in producers[twin] if seen.producer_id == marks), default=-1),
-            )
-        return found
-
-    @staticmethod
-    def _tail(target: KafkaCluster, named: NamedPartition, start: int, high: int, end: int) -> Tail | None:
-        if end <= start or high != end:
-            return None
-        header = target.read_tail_batch(named, end - 1)
-        if header is None:
-            raise KafkaError(f"{named}: the twin's last batch could not be read", retriable=True)
-        return Tail(header.base_offset, header.last_offset, header.producer_id, header.base_sequence)
 
 
 def _there(topic: TopicMetadata | None, named: NamedPartition) -> bool:

@@ -1,0 +1,64 @@
+"""docs/incidents.md, drawn from the table of kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from twinshore.mirror.incidents.kinds import KINDS, After, Known
+
+HEAD = """\
+# Incidents
+
+Written from the table in `src/twinshore/mirror/incidents/kinds.py` by `make docs`.
+
+Whatever keeps a twin from being its source's like is a row in the ledger: which link, topic and partition, which
+offsets, what was done about it, one sentence for people, when it opened and when it closed. `twinshore status` shows
+the open ones, `twinshore status --json` their fields, and the metrics count them by kind. Nothing is left out in
+silence.
+
+A partition that stops never holds back its neighbours: it leaves its lane and rests, also across restarts.
+
+- What `goes on` needs nobody: the row says what happened, and closes by itself where it can be over.
+- What `rests, and is tried again every few seconds` goes on by itself once the cause is gone; then its row closes.
+- What `rests until` it is resumed needs a decision: mend the cause, then resume it as below.
+- Where `the whole topic rests`, both sides must agree again first; `twinshore mirror begin-again` lets a topic that was
+  made again begin anew.
+
+```sh
+twinshore mirror resume orders --partition 3
+```
+
+Without `--partition` it is every stopped partition of the topic. It is refused, with the reason, while the cause still
+stands and that can be looked at. A running mirror takes the partition up within 5 s; one that is not running, when it
+starts.
+
+An offset range is the first offset concerned and the one behind the last; -1 where none are, as for a cluster that is
+away. Such rows belong to the whole link; rows of a whole topic have partition -1.
+
+| incident | afterwards | what the ledger says was done |
+| --- | --- | --- |
+"""
+
+
+def render_incidents_page() -> str:
+    """The whole page as Markdown."""
+    return HEAD + "\n".join(_lines()).rstrip() + "\n"
+
+
+def _lines() -> Iterator[str]:
+    for row in KINDS.values():
+        yield f"| [{row.kind.value}](#{row.kind.value.replace(' ', '-')}) | {row.after.value} | {row.policy} |"
+    for row in KINDS.values():
+        yield ""
+        yield from _section(row)
+
+
+def _section(row: Known) -> Iterator[str]:
+    yield f"## {row.kind.value}"
+    yield ""
+    yield f"**What it means.** {row.means}"
+    yield ""
+    yield f"**What to do.** {row.do}"
+    if row.after is After.RESUMED:
+        yield ""
+        yield "**To go on.** `twinshore mirror resume` with the topic."

@@ -1,0 +1,48 @@
+"""Looks at twins: where they end, who wrote that, what their leaders remember of the link, what the sources hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.questions import OffsetKind
+from twinshore.mirror.observe import Observation, Tail
+from twinshore.mirror.passage.marking import marker_id
+
+
+def look_at(
+    source: KafkaCluster, target: KafkaCluster, producer_id: int, twins: Mapping[NamedPartition, NamedPartition]
+) -> dict[NamedPartition, Observation]:
+    """One look at each partition, by its twin. All or nothing: the first that cannot be read is a KafkaError."""
+    partitions, there = list(twins), list(twins.values())
+    start = target.list_offsets(there, OffsetKind.EARLIEST)
+    high = target.list_offsets(there, OffsetKind.HIGH_WATERMARK)
+    end = target.list_offsets(there, OffsetKind.LOG_END)
+    producers = target.describe_producers(there)
+    marks = marker_id(producer_id)
+    source_start = source.list_offsets(partitions, OffsetKind.EARLIEST)
+    source_end = source.list_offsets(partitions, OffsetKind.LOG_END)
+    found = {}
+    for named, twin in twins.items():
+        ours = [seen for seen in producers[twin] if seen.producer_id == producer_id]
+        found[named] = Observation(
+            start[twin],
+            high[twin],
+            end[twin],
+            _tail(target, twin, start[twin], high[twin], end[twin]),
+            (ours[0].last_sequence, ours[0].last_timestamp) if ours else None,
+            source_start[named],
+            source_end[named],
+            max((seen.coordinator_epoch for seen in producers[twin] if seen.producer_id == marks), default=-1),
+        )
+    return found
+
+
+def _tail(target: KafkaCluster, named: NamedPartition, start: int, high: int, end: int) -> Tail | None:
+    if end <= start or high != end:
+        return None
+    header = target.read_tail_batch(named, end - 1)
+    if header is None:
+        raise KafkaError(f"{named}: the twin's last batch could not be read", retriable=True)
+    return Tail(header.base_offset, header.last_offset, header.producer_id, header.base_sequence)
