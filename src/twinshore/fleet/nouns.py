@@ -114,6 +114,18 @@ class Follow:
     users: tuple[tuple[str, Secret], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class GroupRules:
+    """How places of consumer groups follow a link. `resets`: backwards too, where the source's group was set back.
+    `back`: what a group reads at the target is known at the source too."""
+
+    enabled: bool = True
+    every_s: float = 1.0
+    resets: bool = True
+    back: bool = False
+    verify_s: float = 60.0
+
+
 class Naming(StrEnum):
     """What a twin is called: as its source topic, or with the source cluster's name before it."""
 
@@ -136,6 +148,7 @@ class Link:
     naming: Naming = Naming.SAME
     chain: bool = False
     control: Control = UNCONTROLLED
+    groups: GroupRules = GroupRules()
 
     @property
     def name(self) -> str:

@@ -7,6 +7,7 @@ from twinshore.fleet.settings_table import (
     ClusterSection,
     ControlSection,
     FollowSection,
+    GroupsSection,
     LinkSection,
     MirrorSettings,
     Row,
@@ -56,6 +57,7 @@ PLACES: tuple[tuple[str, type], ...] = (
     ('[links."SOURCE->TARGET".control]', ControlSection),
     ('[links."SOURCE->TARGET".follow]', FollowSection),
     ('[links."SOURCE->TARGET".follow.users.NAME]', UserSection),
+    ('[links."SOURCE->TARGET".groups]', GroupsSection),
     ("[mirror]", MirrorSettings),
     ("[mirror.spark]", SparkSection),
 )

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from twinshore.fleet.nouns import Cluster, Link, Naming, SaslMechanism, Secret, Security
+from twinshore.fleet.nouns import Cluster, GroupRules, Link, Naming, SaslMechanism, Secret, Security
 from twinshore.fleet.settings_control import read_control
 from twinshore.fleet.settings_edge import Complaints, did_you_mean, read_section
 from twinshore.fleet.settings_follow import read_follow
 from twinshore.fleet.settings_table import (
     ClusterSection,
+    GroupsSection,
     LinkSection,
     MirrorSettings,
     SecuritySection,
@@ -189,8 +190,10 @@ def _link(name: str, raw: object, clusters: Mapping[str, Cluster | None], compla
     follow = read_follow(follow_raw, f"{place[:-1]}.follow]", complaints)
     control_raw = rest.pop("control", {}) if isinstance(rest, dict) else {}
     control = read_control(control_raw, f"{place[:-1]}.control]", complaints)
+    groups_raw = rest.pop("groups", {}) if isinstance(rest, dict) else {}
+    groups = read_section(GroupsSection, groups_raw, f"{place[:-1]}.groups]", complaints)
     section = read_section(LinkSection, rest, place, complaints)
-    if section is None:
+    if section is None or groups is None:
         return None
     _check_filters(section, place, complaints)
     if section.naming not in NAMINGS:
@@ -208,6 +211,7 @@ def _link(name: str, raw: object, clusters: Mapping[str, Cluster | None], compla
         Naming(section.naming),
         section.chain,
         control,
+        GroupRules(groups.enabled, groups.every_s, groups.resets, groups.back, groups.verify_s),
     )
 
 

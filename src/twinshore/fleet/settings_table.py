@@ -160,6 +160,23 @@ class FollowSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupsSection:
+    """How places of consumer groups follow a link. Which groups: `groups` and `exclude_groups` of its control."""
+
+    enabled: bool = setting(True, "places of consumer groups follow")
+    every_s: float = setting(1.0, "how often both clusters are asked where groups stand", low=0.1, high=3600)
+    resets: bool = setting(
+        True, "a group that is set back on the source is set back on the target; false: never backwards"
+    )
+    back: bool = setting(
+        False, "a group that reads on at the target finds its place on the source too; for groups without members there"
+    )
+    verify_s: float = setting(
+        60.0, "how long until a group on which nothing changes is compared again all the same", low=1, high=86400
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UserSection:
     """A SCRAM user of the source that the target shall have too: its password cannot be read from a cluster."""
 
@@ -202,9 +219,21 @@ class MirrorSettings:
     heartbeat_s: float = setting(
         1.0, "how often a link writes a heartbeat to `twinshore.heartbeats` on its source; 0: never", low=0, high=3600
     )
+    hanging_transaction_s: float = setting(
+        900.0, "a source's transaction that holds a twin for longer is told in the ledger", low=1, high=604800
+    )
     stop_s: float = setting(10.0, "how long an orderly stop waits for requests on their way", low=0, high=600)
     metrics_address: str = setting("127.0.0.1", "address that serves /metrics and /health")
     metrics_port: int = setting(0, "port that serves /metrics and /health; 0: none", low=0, high=65535)
+    metrics_topics_max: int = setting(
+        1000, "most topics with series of their own; all count in their links'", low=0, high=1000000
+    )
+    metrics_partitions_max: int = setting(
+        2000, "most partitions with series of their own; all count in their links'", low=0, high=1000000
+    )
+    ends_s: float = setting(
+        2.0, "how often the source's ends are asked for, for lag and recovery point", low=0.1, high=3600
+    )
     spark: SparkSettings = SparkSettings()
 
 

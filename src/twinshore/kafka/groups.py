@@ -1,0 +1,204 @@
+"""The consumer groups of one cluster: which there are, where they stand, and commits for those without members.
+
+Every request goes to the broker that coordinates the group, many groups in one; `asked` counts them. Nothing here asks
+twice: whoever looks every second asks again then. One broker that is away hinders no group of the others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple
+
+from kio.schema.find_coordinator.v4 import FindCoordinatorRequest, FindCoordinatorResponse
+from kio.schema.list_groups.v4 import ListGroupsRequest as ListGroupsRequestV4
+from kio.schema.list_groups.v4 import ListGroupsResponse as ListGroupsResponseV4
+from kio.schema.list_groups.v5 import ListGroupsRequest, ListGroupsResponse
+from kio.static.primitive import i8
+
+from twinshore.fleet import KafkaError
+from twinshore.kafka.apis import OFFSET_COMMIT, OFFSET_FETCH
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.connection import Connection
+from twinshore.kafka.errors import Code, kafka_error
+from twinshore.wire.group_places import (
+    PLACES_VERSION,
+    GroupPlaces,
+    Place,
+    Where,
+    encode_offset_commit,
+    encode_offset_fetch,
+    parse_offset_commit,
+    parse_offset_fetch,
+)
+
+LIST_GROUPS = 16
+GROUPS_PER_FETCH = 500
+GROUPS_PER_SEARCH = 1000
+# A broker answers one commit of a connection after the other, and takes some milliseconds over each.
+COMMIT_LINES = 16
+SHARE, STREAMS, CONSUMER, CLASSIC = "share", "streams", "consumer", "classic"
+_NOT_THERE = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.NOT_COORDINATOR})
+
+
+class GroupListing(NamedTuple):
+    """A group as its coordinator lists it: `kind` is classic, consumer, share or streams."""
+
+    group: str
+    state: str
+    kind: str
+    protocol: str
+    coordinator: int
+
+    @property
+    def live(self) -> bool:
+        """Whether it has members, or is about to have some."""
+        return self.state not in ("Empty", "Dead")
+
+    @property
+    def reads_by_offsets(self) -> bool:
+        """Whether its places are offsets committed for partitions; Connect's workers and share groups have none."""
+        return self.kind != SHARE and self.protocol in ("", "consumer", "streams")
+
+
+class Listed(NamedTuple):
+    """Every group by name; `away` says which brokers could not be asked, and why."""
+
+    groups: dict[str, GroupListing]
+    away: dict[int, KafkaError]
+
+
+class Groups:
+    """One cluster's. Use it from one thread; its commits take some threads of their own. `close` ends their lines."""
+
+    def __init__(self, cluster: KafkaCluster) -> None:
+        self._cluster = cluster
+        self.name = cluster.name
+        self.asked: Counter[str] = Counter()
+        self._lines: dict[int, list[Connection]] = {}
+        self._pool: ThreadPoolExecutor | None = None
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+        for line in [line for lines in self._lines.values() for line in lines]:
+            line.close()
+        self._lines.clear()
+
+    def listed(self) -> Listed:
+        """Every group of every broker; each lists those that it coordinates."""
+        self.asked["Metadata"] += 1
+        brokers = self._cluster.metadata([], refresh=True).brokers
+        found: dict[str, GroupListing] = {}
+        away: dict[int, KafkaError] = {}
+        for node in brokers:
+            try:
+                self.asked["ListGroups"] += 1
+                found.update((one.group, one) for one in self._list_at(node))
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+                away[node] = error
+        return Listed(found, away)
+
+    def places(
+        self, wanted: Mapping[int, Mapping[str, Iterable[Where] | None]], known: Mapping[str, GroupPlaces]
+    ) -> tuple[dict[str, GroupPlaces], dict[int, KafkaError]]:
+        """The places of these groups, by coordinator; and which coordinators did not answer."""
+        found: dict[str, GroupPlaces] = {}
+        away: dict[int, KafkaError] = {}
+        for node, groups in wanted.items():
+            names = list(groups)
+            try:
+                for start in range(0, len(names), GROUPS_PER_FETCH):
+                    some = {name: groups[name] for name in names[start : start + GROUPS_PER_FETCH]}
+                    self.asked["OffsetFetch"] += 1
+                    line = self._cluster.connection_to(node)
+                    line.api_version(OFFSET_FETCH, PLACES_VERSION, PLACES_VERSION)
+                    body = line.call_raw(OFFSET_FETCH, PLACES_VERSION, encode_offset_fetch(some))
+                    found.update((one.group, one) for one in parse_offset_fetch(bytes(body), known))
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+                away[node] = error
+        return found, away
+
+    def coordinators(self, groups: Sequence[str]) -> dict[str, int]:
+        """Which broker coordinates each; one whose coordinator is not there now is left out."""
+        found: dict[str, int] = {}
+        for start in range(0, len(groups), GROUPS_PER_SEARCH):
+            some = tuple(groups[start : start + GROUPS_PER_SEARCH])
+            request = FindCoordinatorRequest(key_type=i8(0), coordinator_keys=some)
+            self.asked["FindCoordinator"] += 1
+            answer = self._cluster.anybody("coordinators of groups", partial(_search, request))
+            for one in answer.coordinators:
+                code = int(one.error_code)
+                if not code:
+                    found[one.key] = int(one.node_id)
+                elif code not in _NOT_THERE:
+                    place = f"{self.name}: coordinator of group {one.key}"
+                    raise kafka_error(code, place, right=f"Describe on group {one.key}")
+        return found
+
+    def commit(self, places: Mapping[int, Mapping[str, Mapping[Where, Place]]]) -> dict[str, dict[Where, int]]:
+        """Commits for groups by their coordinators; Kafka's code for each place. A group with members is refused by
+        its coordinator, so that none is overtaken. One that is missing from the answer was not reached, perhaps.
+        """
+        answers: dict[str, dict[Where, int]] = {}
+        for node, groups in places.items():
+            try:
+                lines = self._lines_to(node, min(COMMIT_LINES, len(groups)))
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+                continue
+            names = list(groups)
+            parts = [{name: groups[name] for name in names[number :: len(lines)]} for number in range(len(lines))]
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(COMMIT_LINES, thread_name_prefix=f"commits {self.name}")
+            for done in [self._pool.submit(_commit_on, *one) for one in zip(lines, parts, strict=True)]:
+                answers.update(done.result())
+            self.asked["OffsetCommit"] += len(names)
+        return answers
+
+    def _list_at(self, node: int) -> Iterable[GroupListing]:
+        line = self._cluster.connection_to(node)
+        answer: ListGroupsResponse | ListGroupsResponseV4
+        if line.api_version(LIST_GROUPS, 5, 4) >= 5:
+            answer = line.call(ListGroupsRequest(), ListGroupsResponse)
+        else:
+            answer = line.call(ListGroupsRequestV4(), ListGroupsResponseV4)
+        if answer.error_code:
+            raise kafka_error(
+                int(answer.error_code), f"{self.name}: groups of broker {node}", right="Describe on the cluster"
+            )
+        for one in answer.groups:
+            # Brokers before 3.8 know no kinds but the classic one.
+            kind = str(getattr(one, "group_type", CLASSIC)).lower()
+            yield GroupListing(str(one.group_id), one.group_state, kind, one.protocol_type, node)
+
+    def _lines_to(self, node: int, width: int) -> list[Connection]:
+        lines = [line for line in self._lines.get(node, []) if line.usable]
+        while len(lines) < width:
+            lines.append(self._cluster.dial(node))
+        self._lines[node] = lines
+        return lines[:width]
+
+
+def _search(request: FindCoordinatorRequest, line: Connection, timeout_s: float) -> FindCoordinatorResponse:
+    return line.call(request, FindCoordinatorResponse, timeout_s=timeout_s)
+
+
+def _commit_on(line: Connection, groups: Mapping[str, Mapping[Where, Place]]) -> dict[str, dict[Where, int]]:
+    answers: dict[str, dict[Where, int]] = {}
+    try:
+        line.api_version(OFFSET_COMMIT, PLACES_VERSION, PLACES_VERSION)
+        for group, places in groups.items():
+            body = line.call_raw(OFFSET_COMMIT, PLACES_VERSION, encode_offset_commit(group, places))
+            answers[group] = parse_offset_commit(bytes(body))
+    except KafkaError as error:
+        if not error.retriable:
+            raise
+    return answers
