@@ -95,8 +95,7 @@ class Clusters:
                 return Route(recreated=side)
         source, epoch = self._leader("source", pair)
         target, target_epoch = self._leader("target", pair)
-        del target_epoch
-        return Route(source, epoch, target)
+        return Route(source, epoch, target, target_epoch=target_epoch)
 
     def _leader(self, side: str, pair: Pair) -> tuple[int, int]:
         until_s, node, epoch = pair.stale.get(side, (0.0, 0, 0))

@@ -32,6 +32,10 @@ class StoreModel:
     refused: list[Carried] = field(default_factory=list)
     ledger: dict[NamedPartition, list[Stoppage]] = field(default_factory=dict)
 
+    def rests(self, named: NamedPartition) -> bool:
+        """As `incidents.standing` reads the ledger: a partition that was stopped rests until somebody resumes it."""
+        return any(not told.policy for told in self.ledger.get(named, ()))
+
     def to_offset(self, named: NamedPartition) -> int:
         told = self.receipts.get(named)
         return told[-1].to_offset if told else 0
@@ -51,6 +55,16 @@ class Post:
     told_to: dict[NamedPartition, int] = field(default_factory=dict)
     pumps: dict[int, PumpModel] = field(default_factory=dict)
     moving: dict[NamedPartition, int] = field(default_factory=dict)
+    leaving: set[NamedPartition] = field(default_factory=set)
+    bytes_s: float = 0.0
+
+    def let_go(self) -> None:
+        """Nobody pumps the lane who could be asked: what was to leave it has left."""
+        for named in self.leaving:
+            self.tracks.pop(named, None)
+            self.told_to.pop(named, None)
+        self.leaving.clear()
+
     since_s: float = 0.0
     launched_s: float = -100.0
     next_tide: int = 0
@@ -77,6 +91,7 @@ class DriverModel:
         self._watch = LeaseWatch(LEASE_S, GRACE_S)
         self.dead = self.paused = False
         self._unwritten: list[tuple[NamedPartition, Carried]] = []
+        self._unledgered: list[tuple[NamedPartition, Stoppage]] = []
         self._backlog: list[Callable[[], None]] = []
         self._beat()
         self._tick()
@@ -172,7 +187,18 @@ class DriverModel:
         for lane, post in self.posts.items():
             if post.relay.heir is not None:
                 self._say(post, post.relay.tick(now_s, self.left_s()))
+            self._withdraw(post)
             self._launch_if_due(lane, post, now_s)
+
+    def _withdraw(self, post: Post) -> None:
+        """Partitions that rest are taken from their lane: asked again until no pump carries them."""
+        for named in [named for named in post.tracks if self.store.rests(named)]:
+            post.moving.pop(named, None)
+            post.leaving.add(named)
+            for pump in post.pumps.values():
+                pump.told(lambda p=pump, n=named: p.release(n))  # type: ignore[misc]
+        if post.relay.holder is None:
+            post.let_go()
 
     def _launch_if_due(self, lane: int, post: Post, now_s: float) -> None:
         if post.relay.heir is not None or now_s - post.launched_s < 2.0:
@@ -194,6 +220,8 @@ class DriverModel:
         self._started(pump)
         orders = list(post.tracks.values())
         pump.told(lambda: pump.assign(orders))
+        if post.bytes_s:
+            pump.told(lambda: pump.bound(post.bytes_s))
 
     # -- the desk
 
@@ -223,6 +251,7 @@ class DriverModel:
         if post is None or pump.tide != post.relay.holder:
             return
         self._account(post, [carried] if carried else [], [])
+        post.leaving.discard(named)
         other = self.posts.get(post.moving.pop(named, -1))
         order = post.tracks.pop(named, None)
         told_to = post.told_to.pop(named, 0)
@@ -245,6 +274,8 @@ class DriverModel:
         if pump.tide == post.relay.holder:
             self._account(post, carried, incidents)
         post.moving.clear()
+        if pump.tide == post.relay.holder:
+            post.let_go()
         self._say(post, post.relay.done(pump.tide, handovers, self.schedule.now_s, self.left_s()))
 
     def departed(self, pump: PumpModel) -> None:
@@ -252,6 +283,8 @@ class DriverModel:
         if post:
             del post.pumps[pump.tide]
             post.moving.clear()
+            if pump.tide == post.relay.holder:
+                post.let_go()
             self._say(post, post.relay.lost(pump.tide, self.schedule.now_s, self.left_s()))
 
     def move(self) -> None:
@@ -262,11 +295,18 @@ class DriverModel:
         lane, named = self.schedule.chance.choice(choices)
         post = self.posts[lane]
         holder = post.pumps.get(post.relay.holder) if post.relay.holder is not None else None
-        if holder is None or post.relay.finishing or named in post.moving:
+        if holder is None or post.relay.finishing or named in post.moving or named in post.leaving:
             return
         post.moving[named] = (lane + 1) % self.lanes
         self.schedule.say(f"{self.name} moves {named} from lane {lane}")
         holder.told(lambda: holder.release(named))
+
+    def throttle(self, bytes_s: float) -> None:
+        """Every lane fetches so much in a second from now on; 0: as much as it can."""
+        for post in self.posts.values():
+            post.bytes_s = bytes_s
+            for pump in post.pumps.values():
+                pump.told(lambda p=pump: p.bound(bytes_s))  # type: ignore[misc]
 
     def _account(self, post: Post, carried: list[Carried], incidents: list[Stoppage]) -> None:
         for entry in carried:
@@ -277,7 +317,7 @@ class DriverModel:
         for stopped in incidents:
             named = NamedPartition(stopped.topic, stopped.partition)
             self.schedule.say(f"{self.name}: {named} stopped: {stopped.kind}: {stopped.sentence}")
-            self.store.ledger.setdefault(named, []).append(stopped)
+            self._unledgered.append((named, stopped))
 
     def _honest(self, named: NamedPartition, entry: Carried) -> None:
         """A receipt claims only what could be read on the twin, and what is the source's."""
@@ -297,6 +337,9 @@ class DriverModel:
             for named, entry in self._unwritten:
                 self.store.record(entry, named)
             self._unwritten.clear()
+            for named, stopped in self._unledgered:
+                self.store.ledger.setdefault(named, []).append(stopped)
+            self._unledgered.clear()
 
     def _say(self, post: Post, says: list[Say], asked_s: float = 0.0) -> None:
         for say in says:

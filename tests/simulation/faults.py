@@ -105,6 +105,7 @@ class Faults:
             number = self.chance.randrange(len(pair.source.entries))
             entry = pair.source.entries[number]
             data = bytearray(entry.data)
+            pair.source.damaged.setdefault((entry.base, entry.leader_epoch), entry.data)
             data[self.chance.randrange(61, len(data))] ^= 1 << self.chance.randrange(8)
             pair.source.entries[number] = entry._replace(data=bytes(data))
             pair.excuses.add("corrupt batch")
@@ -157,6 +158,11 @@ class Faults:
             pump.wall_skew_ms = skew_ms
         else:
             self.clusters.skew_ms = skew_ms
+
+    def throttle(self) -> None:
+        """An operator bounds the link, and takes the bound away again."""
+        self.world.driver.throttle(self.chance.choice((300.0, 3_000.0)))
+        self.schedule.after(self.chance.uniform(1.0, 8.0), lambda: self.world.driver.throttle(0.0))
 
     # -- processes
 

@@ -27,6 +27,7 @@ RATES = {
     "lose_target_data": 0.12,
     "truncate_source": 0.08,
     "jump_clock": 0.2,
+    "throttle": 0.1,
     "retain": 0.3,
     "recreate_source": 0.02,
     "recreate_target": 0.02,
@@ -71,6 +72,9 @@ def plan_of(chance: random.Random) -> Plan:
     if "second_pump" in faults and (old_part or any(style.keys or style.transactions for style in kinds)):
         # Without the brokers' memory nothing but the grant keeps two pumps apart, and markers are not in it.
         faults.remove("second_pump")
+    if "second_pump" in faults:
+        # It asks no ledger either: what rests for everybody else it would go on with.
+        faults = [name for name in faults if name not in FATAL]
     if any(style.keys for style in kinds):
         faults.append("compact")
     return Plan(

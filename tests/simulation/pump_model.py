@@ -134,6 +134,7 @@ class PumpModel:
             self._routes_at_s = now_s + ROUTES_S
             self._errands.ask_routes({t.named: (t.source_key[0], t.target_id) for t in lane.tracks.values()})
         self._keep_lines(now_s)
+        lane.fetches.refill(now_s)
         if not self.going:
             return
         if not self.holds() and self.granted_until_s > 0:
@@ -316,6 +317,11 @@ class PumpModel:
     def release(self, named: NamedPartition) -> None:
         if self.going:
             self.lane.release(named)
+        else:
+            self.lane.keep_only(self.lane.tracks.keys() - {named})
+
+    def bound(self, bytes_s: float) -> None:
+        self.lane.fetches.bound(bytes_s, {}, {})
 
     def take(self, handovers: list[Handover]) -> None:
         self.lane.take_over(handovers)

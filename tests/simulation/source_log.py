@@ -57,6 +57,7 @@ class SourceLog(ReplicatedLog):
         self.transactions: list[Transaction] = []
         self.next_sequence: dict[int, int] = {}
         self.producers: list[tuple[int, int, int, int, int, int]] = []
+        self.damaged: dict[tuple[int, int], bytes] = {}  # by base and leader epoch: what lay there before a bit turned
         self.unlisted: set[int] = set()  # aborted transactions, by their markers, that fetches name no more
 
     # -- what its producers do
@@ -163,7 +164,7 @@ class SourceLog(ReplicatedLog):
         entry = self.entries[at]
         if entry.base > offset or entry.marker or self.aborted(entry):
             return False
-        ((view, header),) = split_batches(memoryview(entry.data))
+        ((view, header),) = split_batches(memoryview(self.sound(entry)))
         return any(record.offset == offset for record in decode_batch(view, header))
 
     def crosses(self, offset: int, epoch: int) -> bool:
@@ -276,9 +277,13 @@ class SourceLog(ReplicatedLog):
         )
         return entry._replace(data=data)
 
+    def sound(self, entry: Entry) -> bytes:
+        """The batch as its producer sent it."""
+        return self.damaged.get((entry.base, entry.leader_epoch), entry.data)
+
     def _live(self) -> Iterator[tuple[Entry, Record]]:
         for entry in self.entries:
             if not entry.marker and not self.aborted(entry):
-                for view, header in split_batches(memoryview(entry.data)):
+                for view, header in split_batches(memoryview(self.sound(entry))):
                     for record in decode_batch(view, header):
                         yield entry, record

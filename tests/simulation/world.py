@@ -14,7 +14,6 @@ from tests.simulation.schedule import Schedule
 from tests.simulation.twin_log import TwinLog, Violation
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.orders import TrackOrder
-from twinshore.mirror.track import Phase
 
 CALM_S_MAX = 240.0
 STEPS_MAX = 400_000
@@ -72,6 +71,7 @@ class World:
                 self.plan.anchor_sequence,
             )
             for named in self.clusters.pairs
+            if not self.store.rests(named)
         ]
 
     def kill_driver(self, *, heard: bool) -> None:
@@ -282,11 +282,11 @@ class World:
         return True
 
     def stopped(self, pair: Pair) -> bool:
-        for pump in self.pumps:
-            track = pump.lane.tracks.get(pair.named)
-            if not pump.ended and not pump.paused and pump.going and track and track.phase is Phase.STOPPED:
-                return any(one.kind in pair.excuses for one in self.store.ledger.get(pair.named, []))
-        return False
+        """The ledger says that it rests, and for something that was done to it."""
+        told = [one.kind for one in self.store.ledger.get(pair.named, []) if not one.policy]
+        if any(kind not in pair.excuses for kind in told):
+            raise Violation(f"{pair.named} stopped for {told}, excused are {sorted(pair.excuses)}")
+        return bool(told)
 
     def standing(self) -> str:
         """Where each partition stands, for people."""
