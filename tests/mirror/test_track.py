@@ -7,6 +7,7 @@ from collections import deque
 
 from twinshore.mirror.cutting import Parcel, Stamp, producer_of
 from twinshore.mirror.joining import Hold
+from twinshore.mirror.observe import Go, Observation, Tail
 from twinshore.mirror.orders import Carried, TrackOrder
 from twinshore.mirror.passage.fates import Blank
 from twinshore.mirror.track import Noted, Phase, Producers, Track, latest_of
@@ -182,3 +183,13 @@ def test_nothing_goes_behind_markers_before_they_are_seen_to_be_in() -> None:
     assert not ours.may_send(parcel(3, 5), 0, 1000), "no sequence counts markers: if they failed it would be taken"
     acknowledge(ours)
     assert ours.may_send(parcel(3, 5), 0, 1000)
+
+
+def test_what_crossed_untold_and_left_the_source_is_told_before_anything_else_flows() -> None:
+    ours = track(told_to=2)
+    seen = Observation(0, 16, 16, Tail(15, 15, 1, 15), (15, 0), source_start=16, source_end=16)
+    ours.resume(Go(16, 0, 16), seen, fence=1, armed_ms=0)
+    ours.note_untold(7)
+    carried = ours.account()
+    assert carried is not None, "the next pump would be told of 16, and every later receipt refused for the gap"
+    assert (carried.from_offset, carried.to_offset, carried.batches) == (2, 16, 0)

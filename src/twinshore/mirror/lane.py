@@ -159,6 +159,7 @@ class Lane:
         track.seen(CONFIRM_S)
         self.incidents.extend(answers.lost_by_target(track.named, go.position, track.told_to))
         track.resume(go, seen, fence=self._fence, armed_ms=self._armed_ms)
+        track.note_untold(now_ms)
         track.led_anew()
         if go.gap_to > go.position:
             trouble, told = fill(track, go.gap_to, now_ms)

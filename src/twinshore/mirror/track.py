@@ -175,6 +175,12 @@ class Track:
         )
         self.source_end, self.source_start = seen.source_end, seen.source_start
 
+    def note_untold(self, now_ms: int) -> None:
+        """After a look. What crossed, was told by nobody and is gone from the source: receipts would have a gap."""
+        if self.told_to < self.fetched:
+            self.noted.append(Noted(self.told_to, self.fetched, 0, 0, now_ms, []))
+            self.last_ms = now_ms
+
     def seen(self, confirm_s: float) -> None:
         """The twin was looked at, `looked_at_s` or later: strays that had their time by then are in what was seen."""
         if self.strays_until_s == UNKNOWN:
