@@ -16,6 +16,7 @@ import typer
 from twinshore.cli.entry import app, gather
 from twinshore.fleet.settings_page import render_settings_page
 from twinshore.mirror.incidents.page import render_incidents_page
+from twinshore.mirror.metrics.table import render_metrics_page
 
 ROOT = Path(__file__).resolve().parent.parent
 CLI_HEAD = """\
@@ -31,6 +32,7 @@ def pages() -> dict[Path, str]:
     return {
         ROOT / "docs" / "cli.md": render_cli_page(),
         ROOT / "docs" / "incidents.md": render_incidents_page(),
+        ROOT / "docs" / "metrics.md": render_metrics_page(),
         ROOT / "docs" / "settings.md": render_settings_page(),
     }
 

@@ -9,13 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
 
 from scripts import pages
 from twinshore.fleet.settings import parse_settings
-from twinshore.mirror.metrics import MirrorCollector
-from twinshore.mirror.recorder import Recorder
-from twinshore.store import open_store
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -104,17 +100,6 @@ def test_each_settings_example_is_accepted(page: Path) -> None:
 def test_each_python_example_runs(page: Path) -> None:
     for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
         subprocess.run([sys.executable, "-c", block], check=True, timeout=180, cwd=ROOT)
-
-
-def test_the_metrics_on_the_page_are_the_ones_served(tmp_path: Path) -> None:
-    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = Recorder(store, "nobody", 60.0, print)
-        registry = CollectorRegistry()
-        registry.register(MirrorCollector(recorder))
-        served = set(re.findall(r"^# TYPE (\S+)", generate_latest(registry).decode(), re.MULTILINE))
-        recorder.close()
-    page = (ROOT / "docs" / "mirror.md").read_text()
-    assert set(re.findall(r"^\| `(twinshore_\w+)`", page, re.MULTILINE)) == served
 
 
 def test_every_row_that_was_asked_for_has_one_row() -> None:

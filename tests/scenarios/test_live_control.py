@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from bench.control_stage import ControlStage, Neighbour, drained, throttle
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.cli.entry import app, gather
@@ -30,10 +31,20 @@ class Steered(Rig):
         return result.output
 
 
+class Stage(ControlStage):
+    """Speaks to the mirror without a process for each word."""
+
+    rig: Steered
+
+    def tell(self, *words: str) -> str:
+        return self.rig.link(*words)
+
+
 @pytest.fixture(scope="module")
 def rig(east: LabCluster, west: LabCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Steered]:
     for topic in ("live-one", "live-two", "live-fast", "live-slow"):
         east.create_topic(topic, partitions=2)
+    east.create_topic("live-neighbour")
     folder = tmp_path_factory.mktemp("live")
     mirror: dict[str, Any] = {"refresh_s": 1, "lanes": 1}
     text = settings_text(folder, [east.cluster, west.cluster], {LINK: "live-.*"}, mirror=mirror)
@@ -46,6 +57,54 @@ def rig(east: LabCluster, west: LabCluster, tmp_path_factory: pytest.TempPathFac
         yield made
     finally:
         made.process.end()
+
+
+@pytest.fixture(scope="module")
+def stage(rig: Steered, east: LabCluster, west: LabCluster) -> Stage:
+    made = Stage(east.cluster, west.cluster, LINK, rig.folder / "steered.toml", lambda: rig.process.said)
+    made.rig = rig
+    return made
+
+
+def test_a_links_throttle_is_kept_within_a_tenth(stage: Stage) -> None:
+    found = throttle(stage, "live-fast", 3_000_000, 4.0, whole_link=True)
+    assert found.off <= 0.1, found.in_words()
+    assert found.in_force_s < IN_FORCE_S
+    assert drained(stage, "live-fast") < 10, "nothing holds it back any more"
+
+
+def test_a_topics_throttle_is_kept_and_its_neighbour_does_not_feel_it(
+    stage: Stage, east: LabCluster, west: LabCluster
+) -> None:
+    with Neighbour(east.cluster, west.cluster, "live-neighbour") as neighbour:
+        neighbour.latency(1.0)
+        alone = neighbour.latency(3.0)
+        found = throttle(stage, "live-slow", 2_000_000, 4.0, whole_link=False)
+        assert found.off <= 0.1, found.in_words()
+        stage.tell("throttle", LINK, "20000", "--topic", "live-slow")
+        stage.in_force("live-slow at most 20,000 bytes/s")
+        time.sleep(1)
+        beside = neighbour.latency(3.0)
+        stage.tell("throttle", LINK, "0", "--topic", "live-slow")
+    assert beside.records_per_s > 0.9 * alone.records_per_s
+    assert beside.p50_ms < 2 * alone.p50_ms + 3, f"{alone.in_words()} alone, {beside.in_words()} beside it"
+    drained(stage, "live-slow")
+
+
+def test_priority_decides_who_crosses_first_where_not_all_can(stage: Stage) -> None:
+    stage.tell("priority", LINK, "live-fast", "40")
+    stage.tell("throttle", LINK, "3000000")
+    stage.in_force("live-fast has priority 40")
+    time.sleep(1)
+    for topic in ("live-fast", "live-slow"):
+        stage.backlog(topic, 20_000_000)
+    time.sleep(2)
+    rates = stage.rates(["live-fast", "live-slow"], 4.0)
+    assert sum(rates.values()) == pytest.approx(3_000_000, rel=0.1)
+    assert 3 < rates["live-fast"] / rates["live-slow"] < 5
+    stage.tell("reset", LINK)
+    for topic in ("live-fast", "live-slow"):
+        drained(stage, topic)
 
 
 def test_a_paused_topic_holds_while_its_neighbour_flows_on(rig: Steered, east: LabCluster, west: LabCluster) -> None:

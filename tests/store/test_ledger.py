@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from twinshore.fleet import StoreError
-from twinshore.store import Incident, IncidentKind, LedgerRow, Store, open_store
+from twinshore.store import Incident, IncidentCount, IncidentKind, LedgerRow, Store, open_store
 
 GAP = Incident(
     "east->west", "orders", 3, IncidentKind.RETENTION_GAP, 100, 250, "stop", "offsets 100 to 249 are gone 🌊"
@@ -86,3 +86,15 @@ def test_a_row_somebody_else_wrote_is_named(tmp_path: Path) -> None:
         engine.dispose()
         with pytest.raises(StoreError, match=f"table incidents, row {row.id}: no such kind 'fire'"):
             store.incidents()
+
+
+def test_the_ledger_in_numbers_by_link_and_kind(store: Store) -> None:
+    assert store.incident_counts() == ()
+    first = store.add_incident(GAP, now_ms=5)
+    store.add_incident(replace(GAP, partition=7), now_ms=5)
+    store.add_incident(replace(GAP, link="west->east", kind=IncidentKind.RIGHTS_LOST), now_ms=5)
+    store.close_incident(first.id, now_ms=7)
+    assert store.incident_counts() == (
+        IncidentCount("east->west", GAP.kind.value, 2, 1),
+        IncidentCount("west->east", "rights lost", 1, 1),
+    )

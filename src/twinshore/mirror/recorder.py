@@ -93,6 +93,11 @@ class Recorder:
         with self._lock:
             self._states[link] = (state, sentence, lanes)
 
+    def words(self) -> dict[str, dict[str, str]]:
+        """State and sentence of each link as last said here."""
+        with self._lock:
+            return {link: {"state": state, "says": says} for link, (state, says, _) in self._states.items()}
+
     def stopped(self, link: str, stoppage: Stoppage) -> None:
         """Into the ledger at once."""
         self._write_incident(link, stoppage)

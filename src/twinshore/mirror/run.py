@@ -14,7 +14,7 @@ from twinshore.fleet import ConfigError, Link, StoreError, TwinshoreError
 from twinshore.fleet.settings import Settings
 from twinshore.mirror.desk import Desk
 from twinshore.mirror.link_driver import LinkDriver
-from twinshore.mirror.metrics import MetricsServer
+from twinshore.mirror.metrics import Instruments
 from twinshore.mirror.recorder import Recorder
 from twinshore.mirror.tides import Tides
 from twinshore.mirror.topology.rules import check_links
@@ -50,16 +50,14 @@ class Mirror:
         lanes = mirror.lanes or max(1, min(LANES_PER_LINK_MAX, os.cpu_count() or 1))
         store = open_store(self._settings.store.url, self._settings.store.password)
         recorder = Recorder(store, self._owner, mirror.receipts_s, self._log)
-        served = None
-        if mirror.metrics_port:
-            served = MetricsServer(mirror.metrics_address, mirror.metrics_port, recorder)
+        instruments = Instruments(mirror, self._links, store, recorder)
         session = open_session(mirror, lanes * len(self._links))
         # Only once Spark is up: starting its gateway takes the signals for itself.
         self._hear_signals()
         context = session.sparkContext
         keepers: dict[str, LinkDriver] = {}
         host = str(context.getConf().get("spark.driver.host") or "127.0.0.1")
-        desk = Desk(host, allowed_s=lambda link: keepers[link].lease.left_s(), take=recorder.take)
+        desk = Desk(host, allowed_s=lambda link: keepers[link].lease.left_s(), take=instruments.take)
         tides = Tides(desk, mirror.tide_s, lambda order, name: run_tide(context, order, name), self._log)
         try:
             for link in self._links:
@@ -74,12 +72,14 @@ class Mirror:
                     lanes=lanes,
                     log=self._log,
                 )
+                lease = keepers[link.name].lease
+                instruments.watch(link, self._settings.cluster(link.source), lease.generation)
             threads = [threading.Thread(target=self._drive, args=(one,), daemon=True) for one in keepers.values()]
             for thread in threads:
                 thread.start()
             while not self._stop.wait(TURN_S):
-                if served and all(thread.is_alive() for thread in threads):
-                    served.beat()
+                if all(thread.is_alive() for thread in threads):
+                    instruments.beat()
                 if not _alive(context):
                     self._failure = TwinshoreError("Spark's driver has died", hint="start the mirror again")
                     self._stop.set()
@@ -89,8 +89,7 @@ class Mirror:
             for one in keepers.values():
                 one.close(clean=one.stop(deadline_s))
         finally:
-            if served:
-                served.close()
+            instruments.close()
             tides.close()
             desk.close()
             recorder.close()

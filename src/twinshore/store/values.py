@@ -177,7 +177,8 @@ class LedgerRow:
     closed_ms: int | None
 
 
-class IncidentCount(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class IncidentCount:
     """Rows of the ledger of one link and kind: all, and those still open."""
 
     link: str

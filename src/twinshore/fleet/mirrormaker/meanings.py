@@ -135,7 +135,7 @@ PATTERNS: tuple[tuple[re.Pattern[str], Meaning], ...] = (
     (re.compile(r"(.*\.)?(consumer|producer|admin)\..*"), Meaning(Fate.NEEDLESS, _CLIENTS)),
     (re.compile(r"(.*\.)?(config|offset|status)\.storage\..*"), Meaning(Fate.NEEDLESS, _PROCESS)),
     (re.compile(r"(.*\.)?config\.providers\..*"), OF_CLUSTERS["config.providers"]),
-    (re.compile(r"(.*\.)?(metric\.reporters|metrics\..*)"), Meaning(Fate.NEEDLESS, "docs/mirror.md has the metrics")),
+    (re.compile(r"(.*\.)?(metric\.reporters|metrics\..*)"), Meaning(Fate.NEEDLESS, "docs/metrics.md has the metrics")),
     (
         re.compile(r"dedicated\.mode\..*|rest\..*|listeners.*|plugin\..*|name|topic\.creation\..*|errors\..*"),
         Meaning(Fate.NEEDLESS, _PROCESS),

@@ -1,0 +1,163 @@
+"""All metrics as Prometheus reads them: pumps' figures from the meters, states and the ledger from the store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import Metric as Family
+from prometheus_client.registry import Collector
+
+from twinshore.fleet import Link, NamedPartition, StoreError
+from twinshore.mirror.control.in_force import in_force
+from twinshore.mirror.metrics import table
+from twinshore.mirror.metrics.meters import NOTHING, Meters, Reading
+from twinshore.mirror.metrics.table import Kind, Metric
+from twinshore.store import IncidentCount, LinkStatus, Store
+
+TOPICS_MAX = 1_000
+PARTITIONS_MAX = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How many topics, and how many partitions, have series of their own."""
+
+    topics: int = TOPICS_MAX
+    partitions: int = PARTITIONS_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the store says at a scrape; empty, and not `up`, when it does not answer."""
+
+    up: bool = False
+    links: Mapping[str, Link] = field(default_factory=dict)
+    words: Mapping[str, LinkStatus] = field(default_factory=dict)
+    counts: Sequence[IncidentCount] = ()
+    stopped: Mapping[str, frozenset[NamedPartition]] = field(default_factory=dict)
+
+
+class Sheet:
+    """The families of one scrape."""
+
+    def __init__(self) -> None:
+        self._families: dict[str, Family] = {one.name: _family(one) for one in table.METRICS}
+
+    def put(self, metric: Metric, labels: Sequence[str], value: float) -> None:
+        family = self._families[metric.name]
+        assert isinstance(family, CounterMetricFamily | GaugeMetricFamily)
+        family.add_metric(list(labels), value)
+
+    def carried(self, level: str, labels: Sequence[str], reading: Reading) -> None:
+        values = (reading.records, reading.bytes, reading.batches, reading.lag, reading.recovery_point_s)
+        for metric, value in zip(table.BY_LEVEL[level], values, strict=True):
+            self.put(metric, labels, value)
+
+    def families(self) -> Iterator[Family]:
+        yield from self._families.values()
+
+
+def _family(metric: Metric) -> Family:
+    if metric.kind is Kind.COUNTER:
+        return CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
+    return GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
+
+
+class MirrorCollector(Collector):
+    """Reads everything at each scrape; keeps none of it."""
+
+    def __init__(self, links: Sequence[Link], meters: Meters, store: Store, bounds: Bounds) -> None:
+        self._links, self._meters, self._store, self._bounds = list(links), meters, store, bounds
+
+    def describe(self) -> list[Family]:
+        """The registry asks at the start; the store need not answer then."""
+        return [_family(one) for one in table.METRICS]
+
+    def collect(self) -> Iterator[Family]:
+        sheet, now_s, known = Sheet(), time.time(), self._known()
+        sheet.put(table.STORE_UP, (), float(known.up))
+        topics_left, partitions_left = self._bounds.topics, self._bounds.partitions
+        missing = {"topic": 0, "partition": 0}
+        for link in self._links:
+            readings = self._meters.readings(link.name, now_s)
+            self._link(sheet, link.name, readings, known, now_s)
+            topics = _by_topic(readings)
+            kept = list(topics)[:topics_left]
+            topics_left, missing["topic"] = topics_left - len(kept), missing["topic"] + len(topics) - len(kept)
+            _topics(sheet, known.links.get(link.name, link), {topic: topics[topic] for topic in kept}, known)
+            shown = list(readings)[:partitions_left]
+            partitions_left -= len(shown)
+            missing["partition"] += len(readings) - len(shown)
+            stopped = known.stopped.get(link.name, frozenset())
+            for named in shown:
+                labels = (link.name, named.topic, str(named.partition))
+                sheet.carried("partition", labels, readings[named])
+                sheet.put(table.PARTITION_STOPPED, labels, _is_stopped(named, stopped))
+        for level, count in missing.items():
+            sheet.put(table.LEFT_OUT, (level,), count)
+        for one in known.counts:
+            sheet.put(table.INCIDENTS_OPEN, (one.link, one.kind), one.open)
+            sheet.put(table.INCIDENTS, (one.link, one.kind), one.all)
+        yield from sheet.families()
+
+    def _link(
+        self, sheet: Sheet, name: str, readings: Mapping[NamedPartition, Reading], known: Known, now_s: float
+    ) -> None:
+        sheet.carried("link", (name,), sum(readings.values(), NOTHING))
+        sheet.put(table.LINK_PARTITIONS, (name,), len(readings))
+        look_age_s = self._meters.look_age_s(name, now_s)
+        if look_age_s is not None:
+            sheet.put(table.LINK_LOOK_AGE, (name,), look_age_s)
+        if known.up:
+            sheet.put(table.LINK_THROTTLE, (name,), known.links[name].control.throttle_bytes_s)
+        word = known.words.get(name)
+        state = word.state if word and word.state in table.STATES else "unknown"
+        for one in table.STATES if known.up else ():
+            sheet.put(table.LINK_STATE, (name, one), float(one == state))
+        if word is None:
+            return
+        sheet.put(table.LINK_WORD_AGE, (name,), max(0.0, now_s - word.updated_ms / 1000))
+        sheet.put(table.LINK_LANES, (name,), word.lanes)
+        sheet.put(table.LINK_RECORDS_S, (name,), word.records_per_s)
+        sheet.put(table.LINK_BYTES_S, (name,), word.bytes_per_s)
+        for quantile, value_ms in (("0.5", word.p50_ms), ("0.99", word.p99_ms)):
+            if value_ms is not None:
+                sheet.put(table.LINK_ACKNOWLEDGED, (name, quantile), value_ms / 1000)
+
+    def _known(self) -> Known:
+        names = {link.name for link in self._links}
+        try:
+            links = {link.name: in_force(link, self._store.controls(link.name)).link for link in self._links}
+            words = {word.link: word for word in self._store.link_statuses() if word.link in names}
+            counts = [one for one in self._store.incident_counts() if one.link in names]
+            stopped = {name: self._stopped(name) for name in names}
+        except StoreError:
+            return Known()
+        return Known(True, links, words, counts, stopped)
+
+    def _stopped(self, link: str) -> frozenset[NamedPartition]:
+        rows = [row.incident for row in self._store.incidents(link, open_only=True)]
+        return frozenset(NamedPartition(one.topic, one.partition) for one in rows if one.topic)
+
+
+def _topics(sheet: Sheet, link: Link, topics: Mapping[str, dict[NamedPartition, Reading]], known: Known) -> None:
+    stopped = known.stopped.get(link.name, frozenset())
+    for topic, ours in topics.items():
+        labels = (link.name, topic)
+        sheet.carried("topic", labels, sum(ours.values(), NOTHING))
+        sheet.put(table.TOPIC_PAUSED, labels, float(link.control.holds(topic)))
+        sheet.put(table.TOPIC_STOPPED, labels, sum(_is_stopped(named, stopped) for named in ours))
+
+
+def _is_stopped(named: NamedPartition, stopped: frozenset[NamedPartition]) -> bool:
+    return named in stopped or NamedPartition(named.topic, -1) in stopped
+
+
+def _by_topic(readings: Mapping[NamedPartition, Reading]) -> dict[str, dict[NamedPartition, Reading]]:
+    found: dict[str, dict[NamedPartition, Reading]] = {}
+    for named, reading in readings.items():
+        found.setdefault(named.topic, {})[named] = reading
+    return found

@@ -1,0 +1,103 @@
+"""Looks at the source's ends now and then, so that lag and recovery point grow though no pump asks for a partition."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from twinshore.fleet import Cluster, KafkaError, Link, NamedPartition, StoreError
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.questions import OffsetKind
+from twinshore.mirror.metrics.meters import Meters
+from twinshore.mirror.recorder import STANDBY
+from twinshore.store import Store
+
+TWINS_S = 15.0
+PATIENCE_S = 3.0
+OURS_S = 0.2
+
+
+class Looks:
+    """One link's, in a thread of its own: a slow source must not hold up the driver. `ours`: whether this process
+    carries the link now."""
+
+    def __init__(
+        self, link: Link, source: Cluster, store: Store, meters: Meters, every_s: float, ours: Callable[[], object]
+    ) -> None:
+        self._link, self._cluster, self._store, self._meters = link.name, source, store, meters
+        self._every_s, self._ours = every_s, ours
+        self._twins: tuple[NamedPartition, ...] = ()
+        self._read_at_s = self._looked_at_s = -1e9
+        self._held = False
+        self._spoken_s: float | None = None
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._work, name=f"looks {link.name}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join(timeout=10)
+
+    def _work(self) -> None:
+        source = KafkaCluster(self._cluster, client_id="twinshore-looks", patience_s=PATIENCE_S, call_s=PATIENCE_S)
+        while not self._closed.wait(OURS_S):
+            ours = bool(self._ours())
+            if ours == self._held and time.monotonic() - self._looked_at_s < self._every_s:
+                continue
+            self._looked_at_s = time.monotonic()
+            try:
+                self._turn(source, ours)
+            except (KafkaError, StoreError):
+                # The driver says what is wrong; here the age of the last look grows, and that is a metric.
+                continue
+        source.close()
+
+    def _turn(self, source: KafkaCluster, ours: bool) -> None:
+        if not ours:
+            if self._held:
+                self._meters.forget(self._link)
+            self._held = False
+            self._listen()
+            return
+        seen_s = time.time()
+        if not self._held:
+            self._listen()
+            # What came while no mirror ran may have come at once after the last one spoke.
+            seen_s = self._spoken_s or seen_s
+            self._remember(seen_s)
+            self._held = True
+        if time.monotonic() - self._read_at_s >= TWINS_S:
+            self._twins = tuple(NamedPartition(row.topic, row.partition) for row in self._store.twins(self._link))
+            self._read_at_s = time.monotonic()
+            self._meters.keep_only(self._link, self._twins)
+        self._meters.looked(self._link, self._ends(source), seen_s)
+
+    def _listen(self) -> None:
+        """When a mirror that carried the link last spoke of it."""
+        for word in self._store.link_statuses():
+            if word.link == self._link and word.state != STANDBY:
+                self._spoken_s = min(word.updated_ms / 1000, time.time())
+
+    def _remember(self, at_s: float) -> None:
+        """So that a restart does not make a recovery point young."""
+        for at in self._store.positions(self._link):
+            self._meters.knew(self._link, NamedPartition(at.topic, at.partition), at.to_offset, at.source_end, at_s)
+
+    def _ends(self, source: KafkaCluster) -> dict[NamedPartition, int]:
+        if not self._twins:
+            return {}
+        try:
+            return source.list_offsets(self._twins, OffsetKind.HIGH_WATERMARK)
+        except KafkaError as error:
+            if not error.code:
+                raise
+        found: dict[NamedPartition, int] = {}
+        for topic in dict.fromkeys(named.topic for named in self._twins):
+            try:
+                ours = [named for named in self._twins if named.topic == topic]
+                found |= source.list_offsets(ours, OffsetKind.HIGH_WATERMARK)
+            except KafkaError:
+                # Deleted, or no longer ours to read: the others are looked at without it until the twins are read anew.
+                self._twins = tuple(named for named in self._twins if named.topic != topic)
+        return found

@@ -1,0 +1,80 @@
+"""/metrics for Prometheus and /health for whoever restarts processes."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.registry import Collector
+
+from twinshore.fleet import ConfigError
+
+HEALTHY_S = 30.0
+REQUEST_S_MAX = 10.0
+JSON = "application/json"
+TEXT = "text/plain; charset=utf-8"
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+Links = Callable[[], dict[str, Any]]
+
+
+class MetricsServer:
+    """Serves until closed. `beat` is called by the driver's loop; without it for half a minute /health says so.
+    `links`: how each link stands, for people who look there."""
+
+    def __init__(self, address: str, port: int, collector: Collector, links: Links) -> None:
+        registry = CollectorRegistry()
+        registry.register(collector)
+        self._beaten_s = time.monotonic()
+        try:
+            self._server = ThreadingHTTPServer((address, port), _handler(registry, self._alive, links))
+        except OSError as error:
+            raise ConfigError(
+                f"[mirror] metrics_address, metrics_port: {address}:{port} cannot be served: {error.strerror}",
+                hint="choose a free port",
+            ) from error
+        self.port: int = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
+
+    def beat(self) -> None:
+        self._beaten_s = time.monotonic()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _alive(self) -> bool:
+        return time.monotonic() - self._beaten_s < HEALTHY_S
+
+
+def _handler(registry: CollectorRegistry, alive: Callable[[], bool], links: Links) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = REQUEST_S_MAX
+
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            if path == "/metrics":
+                self._answer(200, generate_latest(registry), PROMETHEUS)
+            elif path == "/health":
+                well = alive()
+                says = "ok" if well else "the driver's loop stands still"
+                body = json.dumps({"ok": well, "says": says, "links": links()}) + "\n"
+                self._answer(200 if well else 503, body.encode(), JSON)
+            else:
+                self._answer(404, b"only /metrics and /health\n", TEXT)
+
+        def _answer(self, code: int, body: bytes, kind: str) -> None:
+            self.send_response(code)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Scrapes are not worth a line."""
+
+    return Handler

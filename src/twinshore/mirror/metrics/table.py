@@ -1,0 +1,130 @@
+"""The table of metrics: what is served, what it means. The collector serves it, docs/metrics.md is drawn from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Kind(Enum):
+    """A counter's name ends in `_total` where it is served."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """`name` without `_total`; `help` for the server and the page alike."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    help: str
+
+    @property
+    def served(self) -> str:
+        """As Prometheus knows it."""
+        return f"{self.name}_total" if self.kind is Kind.COUNTER else self.name
+
+
+LINK = ("link",)
+TOPIC = ("link", "topic")
+PARTITION = ("link", "topic", "partition")
+LEVELS = {"link": LINK, "topic": TOPIC, "partition": PARTITION}
+STATES = ("flowing", "waiting", "standby", "paused", "unknown")
+
+# Of each level alike: link, topic, partition.
+CARRIED = (
+    ("records", Kind.COUNTER, "Records carried since this process began."),
+    ("bytes", Kind.COUNTER, "Bytes of batches carried since this process began."),
+    ("batches", Kind.COUNTER, "Batches of the source carried since this process began."),
+    ("lag_records", Kind.GAUGE, "Offsets of the source that the twin does not have yet."),
+    (
+        "recovery_point_seconds",
+        Kind.GAUGE,
+        "How long ago the oldest offset that the twin lacks was first seen on the source; 0 where it lacks none.",
+    ),
+)
+BY_LEVEL = {
+    level: tuple(Metric(f"twinshore_{level}_{name}", kind, labels, text) for name, kind, text in CARRIED)
+    for level, labels in LEVELS.items()
+}
+LINK_STATE = Metric("twinshore_link_state", Kind.GAUGE, ("link", "state"), "1 for the state in which the link is.")
+LINK_WORD_AGE = Metric(
+    "twinshore_link_word_age_seconds", Kind.GAUGE, LINK, "How long ago a mirror last said how the link stands."
+)
+LINK_LOOK_AGE = Metric(
+    "twinshore_link_look_age_seconds",
+    Kind.GAUGE,
+    LINK,
+    "How long ago the source's ends were last seen: lag and recovery point know nothing younger.",
+)
+LINK_LANES = Metric("twinshore_link_lanes", Kind.GAUGE, LINK, "Lanes that carry the link.")
+LINK_PARTITIONS = Metric("twinshore_link_partitions", Kind.GAUGE, LINK, "Partitions that the link has twins of.")
+LINK_RECORDS_S = Metric("twinshore_link_records_per_second", Kind.GAUGE, LINK, "Records carried now.")
+LINK_BYTES_S = Metric("twinshore_link_bytes_per_second", Kind.GAUGE, LINK, "Bytes carried now.")
+LINK_THROTTLE = Metric(
+    "twinshore_link_throttle_bytes_per_second", Kind.GAUGE, LINK, "What the link may carry at most; 0: all it can."
+)
+LINK_ACKNOWLEDGED = Metric(
+    "twinshore_link_acknowledged_seconds",
+    Kind.GAUGE,
+    ("link", "quantile"),
+    "How long the target takes to acknowledge a request.",
+)
+TOPIC_PAUSED = Metric("twinshore_topic_paused", Kind.GAUGE, TOPIC, "1 while operators let it rest, 0 otherwise.")
+TOPIC_STOPPED = Metric(
+    "twinshore_topic_stopped_partitions", Kind.GAUGE, TOPIC, "Partitions that an open incident has stopped."
+)
+PARTITION_STOPPED = Metric(
+    "twinshore_partition_stopped", Kind.GAUGE, PARTITION, "1 while an open incident has it stopped, 0 otherwise."
+)
+INCIDENTS_OPEN = Metric("twinshore_incidents_open", Kind.GAUGE, ("link", "kind"), "Rows of the ledger that are open.")
+INCIDENTS = Metric("twinshore_incidents", Kind.COUNTER, ("link", "kind"), "Rows of the ledger, open or closed.")
+STORE_UP = Metric("twinshore_store_up", Kind.GAUGE, (), "1 while the store answers; without it, states are missing.")
+LEFT_OUT = Metric(
+    "twinshore_metrics_left_out",
+    Kind.GAUGE,
+    ("level",),
+    "Topics or partitions beyond `metrics_topics_max` or `metrics_partitions_max`: counted in their links only.",
+)
+
+METRICS: tuple[Metric, ...] = (
+    *BY_LEVEL["link"],
+    *(LINK_STATE, LINK_WORD_AGE, LINK_LOOK_AGE, LINK_LANES, LINK_PARTITIONS, LINK_RECORDS_S, LINK_BYTES_S),
+    *(LINK_THROTTLE, LINK_ACKNOWLEDGED),
+    *BY_LEVEL["topic"],
+    *(TOPIC_PAUSED, TOPIC_STOPPED),
+    *BY_LEVEL["partition"],
+    *(PARTITION_STOPPED, INCIDENTS_OPEN, INCIDENTS, STORE_UP, LEFT_OUT),
+)
+
+PAGE_HEAD = """\
+# Metrics
+
+Written from the table of the code by `make docs`. With `metrics_port` in `[mirror]`, the mirror serves `/metrics` for
+Prometheus and `/health` for whoever restarts processes: 200 while the driver's loop turns, 503 after it stood still for
+half a minute, with each link's state as JSON. A link that waits for a cluster is no reason to restart anything, so it
+is healthy. `metrics_address` says where it listens: `127.0.0.1` unless another machine shall read it.
+
+`deploy/prometheus/alerts.yml` has rules for alerts, `deploy/grafana/twinshore.json` a dashboard.
+
+**Recovery point.** The age of the oldest offset that the twin lacks, from when the mirror first saw it on the source.
+It is not taken from timestamps of records: a backfill of last year's orders has old ones, and nothing is a year behind.
+The source's ends are asked for every `ends_s` seconds besides what pumps see, so it grows for what is paused,
+throttled, stopped or refused by the target as well. After a restart, what came while no mirror ran counts from when the
+last one spoke. While the source cannot be reached nothing new is seen of it, and `twinshore_link_look_age_seconds` says
+for how long.
+
+**How many series.** Topics and partitions have series of their own up to `metrics_topics_max` and
+`metrics_partitions_max`, in the order in which they were first seen; all count in their link's.
+"""
+
+
+def render_metrics_page() -> str:
+    """docs/metrics.md."""
+    rows = [
+        f"| `{one.served}` | {one.kind.value} | {', '.join(one.labels) or 'none'} | {one.help} |" for one in METRICS
+    ]
+    return "\n".join([PAGE_HEAD, "| metric | kind | labels | means |\n| --- | --- | --- | --- |", *rows]) + "\n"

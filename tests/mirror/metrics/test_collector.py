@@ -1,0 +1,193 @@
+"""What a scrape holds, out of pumps' accounts, looks at the source, and a real store."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from twinshore.fleet import ConfigError, Link, NamedPartition
+from twinshore.mirror.desk import Account
+from twinshore.mirror.metrics import server, table
+from twinshore.mirror.metrics.collector import Bounds, MirrorCollector
+from twinshore.mirror.metrics.meters import Meters
+from twinshore.mirror.metrics.server import MetricsServer
+from twinshore.mirror.orders import Carried
+from twinshore.store import ControlRow, Incident, IncidentKind, LinkStatus, Store, open_store
+
+LINK = Link("east", "west", (".*",))
+NAME = LINK.name
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as opened:
+        yield opened
+
+
+@pytest.fixture
+def meters() -> Meters:
+    return Meters()
+
+
+def carried(topic: str, partition: int, begin: int, end: int, source_end: int) -> Carried:
+    return Carried(topic, partition, begin, end, end - begin, 10 * (end - begin), 1, source_end, 0, 1, 1)
+
+
+def told(meters: Meters, *entries: Carried) -> None:
+    meters.take(Account(NAME, 0, entries, (), {}))
+
+
+def scrape(meters: Meters, store: Store, bounds: Bounds | None = None) -> dict[str, float]:
+    registry = CollectorRegistry()
+    registry.register(MirrorCollector([LINK], meters, store, bounds or Bounds()))
+    lines = generate_latest(registry).decode().splitlines()
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
+
+
+def test_what_pumps_tell_is_counted_for_partition_topic_and_link(meters: Meters, store: Store) -> None:
+    told(meters, carried("orders", 0, 0, 5, 5), carried("orders", 1, 0, 2, 6))
+    told(meters, carried("orders", 0, 5, 7, 7))
+    found = scrape(meters, store)
+    assert found['twinshore_partition_records_total{link="east->west",partition="0",topic="orders"}'] == 7
+    assert found['twinshore_partition_bytes_total{link="east->west",partition="0",topic="orders"}'] == 70
+    assert found['twinshore_topic_batches_total{link="east->west",topic="orders"}'] == 3
+    assert found['twinshore_link_records_total{link="east->west"}'] == 9
+    assert found['twinshore_partition_lag_records{link="east->west",partition="1",topic="orders"}'] == 4
+    assert found['twinshore_link_lag_records{link="east->west"}'] == 4
+    assert found['twinshore_partition_recovery_point_seconds{link="east->west",partition="0",topic="orders"}'] == 0
+    assert found['twinshore_link_partitions{link="east->west"}'] == 2
+
+
+def test_a_recovery_point_grows_though_no_pump_speaks_of_it(meters: Meters, store: Store) -> None:
+    told(meters, carried("orders", 0, 0, 5, 5))
+    now_s = time.time()
+    meters.looked(NAME, {NamedPartition("orders", 0): 8}, now_s - 60)
+    told(meters, carried("bills", 0, 0, 1, 1))
+    found = scrape(meters, store)
+    assert found['twinshore_link_recovery_point_seconds{link="east->west"}'] == pytest.approx(60, abs=5)
+    assert found['twinshore_topic_recovery_point_seconds{link="east->west",topic="bills"}'] == 0
+    assert found['twinshore_link_look_age_seconds{link="east->west"}'] < 5
+    told(meters, carried("orders", 0, 5, 8, 8))
+    assert scrape(meters, store)['twinshore_link_recovery_point_seconds{link="east->west"}'] == 0
+
+
+def test_a_restart_does_not_make_a_recovery_point_young(meters: Meters) -> None:
+    named, now_s = NamedPartition("orders", 0), time.time()
+    meters.knew(NAME, named, 5, 9, now_s - 300)
+    meters.looked(NAME, {named: 12}, now_s - 300)
+    assert meters.readings(NAME, now_s)[named].recovery_point_s == pytest.approx(300)
+    told(meters, carried("orders", 0, 5, 12, 12))
+    assert meters.readings(NAME, now_s)[named].recovery_point_s == 0
+    assert meters.readings(NAME, now_s)[named].lag == 0
+
+
+def test_what_is_mirrored_no_more_is_dropped(meters: Meters) -> None:
+    told(meters, carried("orders", 0, 0, 5, 5), carried("bills", 0, 0, 5, 5))
+    meters.keep_only(NAME, [NamedPartition("bills", 0)])
+    assert list(meters.readings(NAME, 0.0)) == [NamedPartition("bills", 0)]
+    meters.forget(NAME)
+    assert not meters.links()
+
+
+def test_the_ledger_is_counted_by_kind_and_says_what_stands(meters: Meters, store: Store) -> None:
+    told(meters, carried("orders", 0, 0, 5, 5), carried("orders", 1, 0, 5, 5), carried("bills", 0, 0, 5, 5))
+    for topic, partition, kind in (
+        ("orders", 1, IncidentKind.RETENTION_GAP),
+        ("bills", -1, IncidentKind.RIGHTS_LOST),
+    ):
+        store.add_incident(Incident(NAME, topic, partition, kind, 1, 2, "stop", "why"), now_ms=1)
+    old = store.add_incident(Incident(NAME, "bills", 0, IncidentKind.RIGHTS_LOST, 3, 4, "stop", "why"), now_ms=1)
+    store.close_incident(old.id, now_ms=2)
+    found = scrape(meters, store)
+    assert found['twinshore_incidents_total{kind="rights lost",link="east->west"}'] == 2
+    assert found['twinshore_incidents_open{kind="rights lost",link="east->west"}'] == 1
+    assert found['twinshore_partition_stopped{link="east->west",partition="1",topic="orders"}'] == 1
+    assert found['twinshore_partition_stopped{link="east->west",partition="0",topic="orders"}'] == 0
+    assert found['twinshore_topic_stopped_partitions{link="east->west",topic="bills"}'] == 1
+
+
+def test_states_pauses_and_throttles_are_told(meters: Meters, store: Store) -> None:
+    told(meters, carried("orders", 0, 0, 5, 5))
+    now_ms = int(time.time() * 1000)
+    store.save_link_status(LinkStatus(NAME, "me", "waiting", "why", now_ms - 9000, 2, 1, 3.0, 4.0, 5, 2.0, None))
+    rows = [("paused_topics", ["orders"]), ("throttle_bytes_s", 700)]
+    control = {name: ControlRow(NAME, name, json.dumps(value), 1, "me") for name, value in rows}
+    assert store.change_controls(NAME, control, seen=0, told=())
+    found = scrape(meters, store)
+    assert found['twinshore_link_state{link="east->west",state="waiting"}'] == 1
+    assert found['twinshore_link_state{link="east->west",state="flowing"}'] == 0
+    assert found['twinshore_link_word_age_seconds{link="east->west"}'] == pytest.approx(9, abs=3)
+    assert found['twinshore_link_acknowledged_seconds{link="east->west",quantile="0.5"}'] == 0.002
+    assert found['twinshore_topic_paused{link="east->west",topic="orders"}'] == 1
+    assert found['twinshore_link_throttle_bytes_per_second{link="east->west"}'] == 700
+
+
+def test_beyond_the_bounds_only_links_count(meters: Meters, store: Store) -> None:
+    told(meters, *(carried(f"t{number}", part, 0, 1, 1) for number in range(4) for part in range(3)))
+    found = scrape(meters, store, Bounds(topics=2, partitions=5))
+    assert sum(name.startswith("twinshore_topic_records_total") for name in found) == 2
+    assert sum(name.startswith("twinshore_partition_records_total") for name in found) == 5
+    assert found['twinshore_metrics_left_out{level="topic"}'] == 2
+    assert found['twinshore_metrics_left_out{level="partition"}'] == 7
+    assert found['twinshore_link_records_total{link="east->west"}'] == 12
+
+
+def test_a_store_that_is_away_takes_its_own_metrics_along_and_no_others(
+    meters: Meters, tmp_path: Path, store: Store
+) -> None:
+    told(meters, carried("orders", 0, 0, 5, 5))
+    (tmp_path / "store.db").rename(tmp_path / "away.db")
+    (tmp_path / "store.db").mkdir()
+    store.close()
+    found = scrape(meters, store)
+    assert found["twinshore_store_up"] == 0
+    assert found['twinshore_link_records_total{link="east->west"}'] == 5
+    assert not any(name.startswith("twinshore_link_state") for name in found)
+
+
+def test_every_metric_of_the_table_is_served_and_no_other(meters: Meters, store: Store) -> None:
+    told(meters, carried("orders", 0, 0, 5, 5))
+    registry = CollectorRegistry()
+    registry.register(MirrorCollector([LINK], meters, store, Bounds()))
+    served = set(re.findall(r"^# TYPE (\S+)", generate_latest(registry).decode(), re.MULTILINE))
+    assert served == {one.served for one in table.METRICS}
+    assert len(served) == len(table.METRICS)
+
+
+def test_health_speaks_of_links_and_fails_when_the_loop_stands(
+    meters: Meters, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collector = MirrorCollector([LINK], meters, store, Bounds())
+    served = MetricsServer("127.0.0.1", 0, collector, lambda: {NAME: {"state": "waiting", "says": "why"}})
+    try:
+        well, body = answer(served.port, "/health")
+        assert (well, json.loads(body)["links"][NAME]["state"]) == (200, "waiting")
+        assert "twinshore_store_up 1.0" in answer(served.port, "/metrics")[1]
+        assert answer(served.port, "/else")[0] == 404
+        monkeypatch.setattr(server, "HEALTHY_S", 0.0)
+        code, body = answer(served.port, "/health")
+        assert (code, json.loads(body)["ok"]) == (503, False)
+        served.beat()
+        monkeypatch.setattr(server, "HEALTHY_S", 30.0)
+        assert answer(served.port, "/health")[0] == 200
+        with pytest.raises(ConfigError, match="cannot be served"):
+            MetricsServer("127.0.0.1", served.port, collector, dict)
+    finally:
+        served.close()
+
+
+def answer(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as found:
+            return found.status, found.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()

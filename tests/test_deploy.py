@@ -1,0 +1,108 @@
+"""What is shipped for Prometheus and Grafana asks only for metrics, labels and states that are served."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from twinshore.mirror.metrics.table import METRICS, STATES
+
+DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
+SERVED = {one.served: one for one in METRICS}
+FUNCTIONS = {"absent", "max", "min", "sum", "rate", "increase", "deriv", "topk"}
+WORDS = {"by", "and", "or"}
+
+
+def rules() -> list[dict[str, Any]]:
+    yaml: Any = importlib.import_module("yaml")
+    text = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())
+    return [rule for group in text["groups"] for rule in group["rules"]]
+
+
+def dashboard() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((DEPLOY / "grafana" / "twinshore.json").read_text())
+    return found
+
+
+def expressions() -> dict[str, str]:
+    """Every question that is put to Prometheus, by a name for it."""
+    found = {rule["alert"]: rule["expr"] for rule in rules()}
+    for panel in dashboard()["panels"]:
+        for one in panel["targets"]:
+            found[f"panel {panel['id']} {one['refId']}"] = one["expr"]
+    for one in dashboard()["templating"]["list"]:
+        asked = re.fullmatch(r"label_values\((.*), (\w+)\)", one.get("definition", ""))
+        if asked:
+            found[f"variable {one['name']}"] = f"max by ({asked[2]}) ({asked[1]})"
+    return found
+
+
+EXPRESSIONS = expressions()
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_an_expression_asks_only_for_what_is_served(name: str) -> None:
+    text = EXPRESSIONS[name]
+    asked = re.findall(r"\b(twinshore_\w+)(?:\{([^}]*)\})?", text)
+    assert asked
+    for metric, matchers in asked:
+        assert metric in SERVED, f"{metric} is not served"
+        labels = set(re.findall(r"(\w+)(?:=~|=|!=|!~)", matchers))
+        assert labels <= set(SERVED[metric].labels), f"{metric} has no such labels: {labels}"
+        for state in re.findall(r'state="(\w+)"', matchers):
+            assert state in STATES
+    known = set().union(*(SERVED[metric].labels for metric, _ in asked))
+    for group in re.findall(r"by \(([^)]*)\)", text):
+        assert {label.strip() for label in group.split(",")} <= known
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_an_expression_is_well_formed(name: str) -> None:
+    text = re.sub(r'"[^"]*"', '""', EXPRESSIONS[name])
+    assert text.count("(") == text.count(")")
+    assert text.count("{") == text.count("}")
+    bare = re.sub(r"\{[^}]*\}|by \([^)]*\)|\[\w+\]", " ", text)
+    words = set(re.findall(r"[a-z_]\w*", bare)) - SERVED.keys()
+    assert words <= FUNCTIONS | WORDS, words
+    counters = re.findall(r"\b(twinshore_\w+_total)\b", text)
+    for counter in counters if not name.startswith("variable") else ():
+        assert re.search(rf"(rate|increase)\({counter}", text), f"{counter} only grows: its rate says something"
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
+def test_an_alert_says_what_and_where(rule: dict[str, Any]) -> None:
+    assert rule["labels"]["severity"] in {"info", "warning", "critical"}
+    told = rule["annotations"]
+    assert told["summary"]
+    assert told["description"]
+    grouped = {label.strip() for group in re.findall(r"by \(([^)]*)\)", rule["expr"]) for label in group.split(",")}
+    assert set(re.findall(r"\$labels\.(\w+)", told["summary"] + told["description"])) <= grouped
+
+
+def test_alerts_have_names_of_their_own() -> None:
+    names = [rule["alert"] for rule in rules()]
+    assert len(set(names)) == len(names)
+
+
+def test_panels_do_not_lie_on_one_another_and_use_the_chosen_source() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in dashboard()["panels"]:
+        at = panel["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert not cells & taken, panel["title"]
+        assert at["x"] + at["w"] <= 24
+        taken |= cells
+        assert panel["datasource"]["uid"] == "${source}"
+    ids = [panel["id"] for panel in dashboard()["panels"]]
+    assert len(set(ids)) == len(ids)
+
+
+def test_each_level_of_metrics_is_on_the_dashboard() -> None:
+    shown = " ".join(EXPRESSIONS.values())
+    for level in ("link", "topic", "partition"):
+        assert f"twinshore_{level}_" in shown
