@@ -222,6 +222,16 @@ class MirrorSettings:
     hanging_transaction_s: float = setting(
         900.0, "a source's transaction that holds a twin for longer is told in the ledger", low=1, high=604800
     )
+    away_after_s: float = setting(
+        10.0, "a cluster that has not answered for so long is an incident", low=1, high=86400
+    )
+    disk_warn_percent: float = setting(
+        10.0, "a target's broker with less room on a disk is an incident; 0: disks are not watched", low=0, high=100
+    )
+    disk_pause_percent: float = setting(
+        3.0, "nothing is written to twins on a broker with less room; 0: never", low=0, high=100
+    )
+    disk_check_s: float = setting(10.0, "how often the target's disks are looked at", low=1, high=3600)
     stop_s: float = setting(10.0, "how long an orderly stop waits for requests on their way", low=0, high=600)
     metrics_address: str = setting("127.0.0.1", "address that serves /metrics and /health")
     metrics_port: int = setting(0, "port that serves /metrics and /health; 0: none", low=0, high=65535)

@@ -22,6 +22,7 @@ from twinshore.mirror.follow.follower import Follower
 from twinshore.mirror.follow.lifecycle import RECREATED
 from twinshore.mirror.identity import establish
 from twinshore.mirror.incidents.standing import Standing
+from twinshore.mirror.incidents.watch import Watch
 from twinshore.mirror.lease_keeper import LeaseKeeper
 from twinshore.mirror.orders import LaneLimits, Stoppage, TideOrder, TrackOrder
 from twinshore.mirror.plan import CarryTopic, Create, KnownTwin, Refuse, admits, moves, spread
@@ -78,7 +79,8 @@ class LinkDriver:
         self._log = log
         grace_s = min(5.0, self._mirror.produce_timeout_s)
         self.lease = LeaseKeeper(store, f"link {link.name}", owner, self._mirror.lease_s, grace_s)
-        self._standing = Standing(link.name, store, desk, recorder, log)
+        self._watch = Watch(link, settings, store, recorder, active=self._is_ours, log=log)
+        self._standing = Standing(link.name, store, desk, recorder, log, held=lambda: self._watch.held)
         self._term: Term | None = None
         self._surveyed_at_s = 0.0
         self._followed_at_s = 0.0
@@ -360,6 +362,7 @@ class LinkDriver:
     def close(self, *, clean: bool) -> None:
         self._heart.close()
         self._follower.close()
+        self._watch.close()
         self.lease.close(release=clean)
         self._source.close()
         self._target.close()

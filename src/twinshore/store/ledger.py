@@ -21,10 +21,14 @@ def add(connection: Connection, incident: Incident, now_ms: int) -> LedgerRow:
     return _ledger_row(row)
 
 
-def close(connection: Connection, row_id: int, now_ms: int) -> bool:
-    """Whether it was open until now."""
+def close(connection: Connection, row_id: int, now_ms: int, came_to: str = "") -> bool:
+    """Whether it was open until now; `came_to` is added to what it says."""
+    values: dict[str, Any] = {"closed_ms": now_ms, "open_key": None}
+    if came_to:
+        said = connection.scalar(select(incidents.c.sentence).where(incidents.c.id == row_id))
+        values["sentence"] = storable(f"{said}; {came_to}")
     still_open = incidents.update().where(incidents.c.id == row_id, incidents.c.closed_ms.is_(None))
-    return connection.execute(still_open.values(closed_ms=now_ms, open_key=None)).rowcount == 1
+    return connection.execute(still_open.values(values)).rowcount == 1
 
 
 def read(connection: Connection, link: str | None, *, open_only: bool) -> tuple[LedgerRow, ...]:

@@ -202,9 +202,9 @@ class Store:
         """The incident's open row; the one that is there already if its place, kind and first offset are the same."""
         return self._database.write(lambda connection: ledger.add(connection, incident, now_ms))
 
-    def close_incident(self, row_id: int, *, now_ms: int) -> bool:
-        """Whether the row was open until now."""
-        return self._database.write(lambda connection: ledger.close(connection, row_id, now_ms))
+    def close_incident(self, row_id: int, *, now_ms: int, came_to: str = "") -> bool:
+        """Whether the row was open until now; `came_to` is added to its sentence."""
+        return self._database.write(lambda connection: ledger.close(connection, row_id, now_ms, came_to))
 
     def incidents(self, link: str | None = None, *, open_only: bool = False) -> tuple[LedgerRow, ...]:
         """The ledger of one link, or of all, oldest first."""

@@ -43,16 +43,27 @@ class Rest:
 class Standing:
     """One link's. All calls are the driver's thread's."""
 
-    def __init__(self, link: str, store: Store, desk: Desk, recorder: Recorder, log: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        link: str,
+        store: Store,
+        desk: Desk,
+        recorder: Recorder,
+        log: Callable[[str], None],
+        *,
+        held: Callable[[], frozenset[NamedPartition]] = frozenset,
+    ) -> None:
+        """`held`: partitions that rest for the time being, whatever the ledger says of them."""
         self._link, self._store, self._desk, self._recorder, self._log = link, store, desk, recorder, log
         self._rests: dict[NamedPartition, Rest] = {}
+        self._held_now, self._held = held, frozenset[NamedPartition]()
         self._healing: set[NamedPartition] = set()
         self._looked_at_s = 0.0
 
     def __contains__(self, named: NamedPartition) -> bool:
         """Whether it must not be put on a lane now."""
         rest = self._rests.get(named)
-        return rest is not None and rest.stage is not Stage.TRYING
+        return named in self._held or (rest is not None and rest.stage is not Stage.TRYING)
 
     def begin(self) -> None:
         """What the ledger says at the beginning of a term."""
@@ -79,12 +90,13 @@ class Standing:
             if not rest.marked:
                 self._mark(named, PartitionState.STOPPED)
                 rest.marked = True
+        freed = self._hold()
         if not (self._rests or self._healing) or now_s - self._looked_at_s < LEDGER_S:
-            return set()
+            return freed
         self._looked_at_s = now_s
         rows = self._open()
         self._heal(rows)
-        return self._resumed(rows) | self._retried(rows, now_s)
+        return freed | self._resumed(rows) | self._retried(rows, now_s)
 
     def forget(self, topic: str) -> None:
         """The topic begins anew: what stopped its partitions is past."""
@@ -93,6 +105,18 @@ class Standing:
         for named, rows in self._open().items():
             if named.topic == topic:
                 self._close(rows)
+
+    def _hold(self) -> set[str]:
+        """Topics of partitions that need not be held any more."""
+        before, now = self._held, self._held_now()
+        if not (before or now):
+            return set()
+        # One that is still leaving its lane could not come back to it yet.
+        leaving = (before | now).intersection(self._desk.placed(self._link))
+        for named in leaving:
+            self._desk.withdraw(self._link, named.topic, named.partition)
+        self._held = now | leaving
+        return {named.topic for named in before - self._held}
 
     def _hear(self, told: Stoppage) -> None:
         named = NamedPartition(told.topic, told.partition)

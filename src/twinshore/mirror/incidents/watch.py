@@ -1,0 +1,212 @@
+"""Watches what no pump can tell apart: a side that is away, one that turns the mirror away, disks that fill up.
+
+A thread of its own for each link, with connections of its own: it says within seconds what others still try again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from twinshore.fleet import KafkaError, Link, NamedPartition, StoreError
+from twinshore.fleet.settings import Settings
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.disks import Disk, read_disks
+from twinshore.kafka.errors import Code
+from twinshore.kafka.metadata import NO_LEADER
+from twinshore.mirror.answers import RIGHTS
+from twinshore.mirror.incidents.kinds import known
+from twinshore.mirror.incidents.watch_rules import Absence, Room, Turn, disks_in_words, rooms
+from twinshore.mirror.recorder import Recorder
+from twinshore.store import Incident, IncidentKind, LedgerRow, Store
+
+EVERY_S = 1.0
+TWINS_S = 10.0
+PATIENCE_S = 2.0
+CALL_S = 2.0
+SHOWN_MAX = 5
+TURNED_AWAY = RIGHTS | {Code.SASL_AUTHENTICATION_FAILED}
+WATCHED = (IncidentKind.SOURCE_AWAY, IncidentKind.TARGET_AWAY, IncidentKind.RIGHTS_LOST, IncidentKind.DISK_NEAR_FULL)
+
+
+@dataclass(slots=True)
+class Side:
+    """One cluster of the link, the kinds that speak of its absence, and the rows that do now."""
+
+    called: str
+    kind: IncidentKind
+    cluster: KafkaCluster
+    away: Absence
+    refused: Absence
+    rows: dict[IncidentKind, LedgerRow] = field(default_factory=dict)
+
+
+class Watch:
+    """`active`: whether the link is ours to speak of. `held` may be read by any thread: partitions to which nothing
+    shall be written now."""
+
+    def __init__(
+        self,
+        link: Link,
+        settings: Settings,
+        store: Store,
+        recorder: Recorder,
+        *,
+        active: Callable[[], bool],
+        log: Callable[[str], None],
+    ) -> None:
+        self._link, self._mirror, self._store = link, settings.mirror, store
+        self._recorder, self._active, self._log = recorder, active, log
+        self._sides = [
+            self._side("source", IncidentKind.SOURCE_AWAY, settings, link.source),
+            self._side("target", IncidentKind.TARGET_AWAY, settings, link.target),
+        ]
+        self.held: frozenset[NamedPartition] = frozenset()
+        self._twins: list[NamedPartition] = []
+        self._twins_at_s = self._disks_at_s = -1e9
+        self._rooms: dict[int, Room] = {}
+        self._disk_row: LedgerRow | None = None
+        self._disks_unknown = ""
+        self._adopted = False
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._work, name=f"watch {link.name}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join(timeout=15)
+        for side in self._sides:
+            side.cluster.close()
+
+    def _side(self, called: str, kind: IncidentKind, settings: Settings, name: str) -> Side:
+        cluster = KafkaCluster(
+            settings.cluster(name), client_id="twinshore-watch", patience_s=PATIENCE_S, call_s=CALL_S
+        )
+        return Side(called, kind, cluster, Absence(self._mirror.away_after_s), Absence(self._mirror.away_after_s))
+
+    def _work(self) -> None:
+        while not self._closed.wait(EVERY_S):
+            if not self._active():
+                continue
+            try:
+                self.look()
+            except StoreError as error:
+                self._log(f"{self._link.name}: {error}")
+
+    def look(self) -> None:
+        """One look at both sides, and at the target's disks when they are due."""
+        if not self._adopted:
+            self._adopt()
+        now_s = time.monotonic()
+        if now_s - self._twins_at_s >= TWINS_S:
+            self._twins_at_s = now_s
+            self._twins = [NamedPartition(row.topic, row.partition) for row in self._store.twins(self._link.name)]
+        for side in self._sides:
+            self._look_at(side)
+        if self._mirror.disk_warn_percent and now_s - self._disks_at_s >= self._mirror.disk_check_s:
+            self._disks_at_s = now_s
+            self._look_at_disks(self._sides[1].cluster)
+
+    # -- away
+
+    def _look_at(self, side: Side) -> None:
+        away = refused = ""
+        try:
+            away = self._leaderless(side)
+        except KafkaError as error:
+            if error.code in TURNED_AWAY:
+                refused = f"the {side.called} turns the mirror away: {error}"
+            else:
+                away = f"the {side.called} {side.cluster.name} does not answer: {error}"
+        now_s = time.monotonic()
+        for absence, kind, trouble in (
+            (side.away, side.kind, away),
+            (side.refused, IncidentKind.RIGHTS_LOST, refused),
+        ):
+            match absence.look(bool(trouble), now_s):
+                case Turn.OPEN:
+                    side.rows[kind] = self._open(kind, trouble)
+                case Turn.CLOSE if kind in side.rows:
+                    lasted = f" after {absence.lasted_s():.0f} s" if absence.lasted_s() else ""
+                    behind = sum(self._recorder.live[self._link.name].lag.copy().values())
+                    self._close(side.rows.pop(kind), f"back{lasted}, {behind:,} records behind")
+                case _:
+                    pass
+
+    def _leaderless(self, side: Side) -> str:
+        """Which partitions nobody leads there, in words; empty where all is well."""
+        names = {named.topic for named in self._twins}
+        if side.called == "target":
+            names = {self._link.twin_of(name) for name in names}
+        seen = side.cluster.metadata(sorted(names), refresh=True).topics
+        missing = [
+            f"{name}-{part.partition}"
+            for name, topic in sorted(seen.items())
+            for part in topic.partitions
+            if part.leader == NO_LEADER
+        ]
+        if not missing:
+            return ""
+        more = f" and {len(missing) - SHOWN_MAX} more" if len(missing) > SHOWN_MAX else ""
+        return f"nobody leads {', '.join(missing[:SHOWN_MAX])}{more} on the {side.called} {side.cluster.name}"
+
+    # -- disks
+
+    def _look_at_disks(self, target: KafkaCluster) -> None:
+        try:
+            seen = target.metadata(sorted({self._link.twin_of(one.topic) for one in self._twins}), refresh=True)
+            disks = [disk for node in sorted(seen.brokers) for disk in read_disks(target, node)]
+        except KafkaError as error:
+            if not error.retriable and str(error) != self._disks_unknown:
+                self._disks_unknown = str(error)
+                self._log(f"{self._link.name}: the target's disks cannot be watched: {error}")
+            return
+        warn, pause = self._mirror.disk_warn_percent, self._mirror.disk_pause_percent
+        now = rooms(disks, self._rooms, warn_percent=warn, pause_percent=pause)
+        changed, self._rooms = now != self._rooms, now
+        full = {node for node, room in now.items() if room is Room.NONE}
+        self.held = frozenset(
+            named
+            for named in (self._twins if full else ())
+            if (topic := seen.topics.get(self._link.twin_of(named.topic)))
+            and any(full.intersection(part.replicas) for part in topic.partitions if part.partition == named.partition)
+        )
+        if changed:
+            self._tell_disks(disks, now)
+
+    def _tell_disks(self, disks: Iterable[Disk], now: dict[int, Room]) -> None:
+        sentence = disks_in_words(self._link.target, disks, now)
+        if self._disk_row is not None:
+            self._close(self._disk_row, "more changed" if sentence else "there is room again")
+            self._disk_row = None
+        if sentence:
+            rest = f"; {len(self.held)} partitions rest" if self.held else ""
+            self._disk_row = self._open(IncidentKind.DISK_NEAR_FULL, sentence + rest)
+
+    # -- the ledger
+
+    def _adopt(self) -> None:
+        """Rows that an earlier process left open."""
+        for row in self._store.incidents(self._link.name, open_only=True):
+            kind = row.incident.kind
+            if row.incident.topic or kind not in WATCHED:
+                continue
+            if kind is IncidentKind.DISK_NEAR_FULL:
+                self._disk_row, self._rooms = row, {-1: Room.LITTLE}
+            for side in self._sides:
+                if kind is side.kind:
+                    side.rows[kind], side.away.open = row, True
+                elif kind is IncidentKind.RIGHTS_LOST and f"the {side.called} " in row.incident.sentence:
+                    side.rows[kind], side.refused.open = row, True
+        self._adopted = True
+
+    def _open(self, kind: IncidentKind, sentence: str) -> LedgerRow:
+        self._log(f"{self._link.name}: {kind}: {sentence}")
+        incident = Incident(self._link.name, "", -1, kind, -1, -1, known(kind).policy, sentence)
+        return self._store.add_incident(incident, now_ms=int(time.time() * 1000))
+
+    def _close(self, row: LedgerRow, came_to: str) -> None:
+        self._store.close_incident(row.id, now_ms=int(time.time() * 1000), came_to=came_to)
+        self._log(f"{self._link.name}: {row.incident.kind}: {came_to}")
