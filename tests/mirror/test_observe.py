@@ -115,3 +115,17 @@ def test_markers_of_another_link_are_foreign() -> None:
     verdict = judge(replace(SOUND, tail=Tail(199, 199, marker_id(8), -1)), STAMP)
     assert isinstance(verdict, Stop)
     assert verdict.kind == "foreign write"
+
+
+def test_a_last_record_that_is_not_the_sources_stops_it_though_all_numbers_fit() -> None:
+    verdict = judge(replace(SOUND, unlike=True), STAMP)
+    assert isinstance(verdict, Stop)
+    assert (verdict.kind, verdict.offset, verdict.end) == ("truncation", 199, 200)
+
+
+def test_ours_behind_what_somebody_else_wrote_is_no_marker() -> None:
+    below = replace(SOUND, tail=replace(TAIL, base_sequence=92), producer=(96, 1_000))
+    assert isinstance(judge(below, STAMP), Go), "as many markers would explain it"
+    verdict = judge(replace(below, unlike=True), STAMP)
+    assert isinstance(verdict, Stop)
+    assert verdict.kind == "position disagreement"

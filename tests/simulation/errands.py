@@ -7,6 +7,7 @@ from typing import Protocol
 
 from tests.simulation.clusters import Clusters, Pair
 from twinshore.fleet import NamedPartition
+from twinshore.mirror.likeness import unlike
 from twinshore.mirror.observe import Observation
 from twinshore.mirror.passage.marking import marker_id
 from twinshore.mirror.track import Route
@@ -91,4 +92,6 @@ class Errands:
                 read.append(values.get(what, source.start if what == "source_start" else source.end))
             yield None
         start, high, end, source_start, source_end = read
-        yield (Observation(start, high, end, tail, producer, source_start, source_end, fence),)
+        shared = source_start < end <= source_end
+        differs = shared and unlike(source.batch(end - 1), twin.batch(end - 1), end - 1)
+        yield (Observation(start, high, end, tail, producer, source_start, source_end, fence, unlike=differs),)

@@ -9,9 +9,11 @@ import random
 from bisect import bisect_right
 from typing import NamedTuple
 
+from twinshore.wire.batch import BatchHeader, split_batches
+
 
 class Entry(NamedTuple):
-    """A batch in the log. `data` are the bytes a fetch brings, on a source; `marker` tells a control batch."""
+    """A batch in the log. `data` are the bytes a fetch brings; `marker` tells a control batch."""
 
     base: int
     end: int
@@ -52,6 +54,13 @@ class ReplicatedLog:
     def index(self, offset: int) -> int:
         """Of the first entry that ends above `offset`."""
         return bisect_right(self.entries, offset, key=lambda entry: entry.end)
+
+    def batch(self, offset: int) -> tuple[memoryview, BatchHeader] | None:
+        """What covers this offset; None where that cannot be read."""
+        at = self.index(offset)
+        if at >= len(self.entries) or not self.start <= offset < self.high:
+            return None
+        return next(iter(split_batches(memoryview(self.entries[at].data))), None)
 
     def append(self, entry: Entry) -> None:
         self.entries.append(entry)

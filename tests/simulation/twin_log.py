@@ -84,7 +84,7 @@ class TwinLog(ReplicatedLog):
             self.epoch,
         )
         self.memory.appended(header.producer_id, header.producer_epoch, batch, header.max_timestamp)
-        self.append(Entry(base, batch.end, b"", *identity))
+        self.append(Entry(base, batch.end, base.to_bytes(8, "big") + data[8:], *identity))
         return Appended(0, base, batch.end)
 
     def mark(self, producer_id: int, epoch: int, coordinator_epoch: int, times: int, now_ms: int) -> Appended:

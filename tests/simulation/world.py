@@ -97,7 +97,7 @@ class World:
             acknowledged = pair.source.high
             lost_from = pair.source.elect(node)
             if lost_from < acknowledged:
-                pair.excuses.add("truncation")
+                pair.excuses.update(("truncation", "position disagreement"))
         else:
             acknowledged = pair.twin.high
             lost_from = pair.twin.lead(node, self.clusters.broker_ms)
@@ -169,7 +169,8 @@ class World:
         for named, pair in clusters.pairs.items():
             if named.topic != topic:
                 continue
-            pair.excuses.add("recreated topic")
+            # Where it is looked at before its leaders are asked for again, all that shows is a shorter log.
+            pair.excuses.update(("recreated topic", "truncation"))
             if side == "source":
                 del clusters.logs[pair.source.topic_id, named.partition]
                 pair.source = clusters.new_source(named, pair.source.style)

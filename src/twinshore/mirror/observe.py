@@ -28,7 +28,8 @@ class Observation:
     """`producer` is what the twin's leader remembers of the link: last sequence and last timestamp; None if nothing.
 
     `source_start` and `source_end` are the source's log start and log end, read after the twin. `fence` is the highest
-    coordinator epoch that the leader remembers of the link's markers.
+    coordinator epoch that the leader remembers of the link's markers. `unlike`: the twin's last record is not the
+    source's at that offset.
     """
 
     log_start: int
@@ -39,6 +40,7 @@ class Observation:
     source_start: int
     source_end: int
     fence: int = -1
+    unlike: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,11 @@ def judge(seen: Observation, stamp: Stamp) -> Verdict:
             sentence = f"offsets up to {tail.last_offset} were written by producer id {tail.producer_id}"
             return Stop("foreign write", tail.base_offset, end, f"{sentence}, not by this link")
     ours = tail is not None and tail.producer_id == stamp.producer_id
+    if ours and seen.unlike:
+        # Ours in number and not in place: somebody wrote below. Else the source has another history by now.
+        expected = sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end)
+        kind = "truncation" if following == expected else "position disagreement"
+        return Stop(kind, end - 1, end, f"the record at offset {end - 1} of the twin is not the source's")
     if seen.producer is not None and not (ours and _impossible(following, end, stamp)):
         remembered = next_sequence(seen.producer[0], 1)
         if ours and remembered != following:

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
+from twinshore.mirror.likeness import unlike
 from twinshore.mirror.observe import Observation, Tail
 from twinshore.mirror.passage.marking import marker_id
+from twinshore.wire.batch import BatchHeader
 
 
 def look_at(
@@ -25,24 +27,36 @@ def look_at(
     source_end = source.list_offsets(partitions, OffsetKind.LOG_END)
     found = {}
     for named, twin in twins.items():
+        tail = _tail(target, twin, start[twin], high[twin], end[twin])
+        shared = tail is not None and source_start[named] < end[twin] <= source_end[named]
         ours = [seen for seen in producers[twin] if seen.producer_id == producer_id]
         found[named] = Observation(
             start[twin],
             high[twin],
             end[twin],
-            _tail(target, twin, start[twin], high[twin], end[twin]),
+            _described(tail),
             (ours[0].last_sequence, ours[0].last_timestamp) if ours else None,
             source_start[named],
             source_end[named],
             max((seen.coordinator_epoch for seen in producers[twin] if seen.producer_id == marks), default=-1),
+            shared and unlike(source.read_batch(named, end[twin] - 1), tail, end[twin] - 1),
         )
     return found
 
 
-def _tail(target: KafkaCluster, named: NamedPartition, start: int, high: int, end: int) -> Tail | None:
+def _tail(
+    target: KafkaCluster, named: NamedPartition, start: int, high: int, end: int
+) -> tuple[bytes, BatchHeader] | None:
     if end <= start or high != end:
         return None
-    header = target.read_tail_batch(named, end - 1)
-    if header is None:
+    found = target.read_batch(named, end - 1)
+    if found is None:
         raise KafkaError(f"{named}: the twin's last batch could not be read", retriable=True)
+    return found
+
+
+def _described(batch: tuple[bytes, BatchHeader] | None) -> Tail | None:
+    if batch is None:
+        return None
+    header = batch[1]
     return Tail(header.base_offset, header.last_offset, header.producer_id, header.base_sequence)

@@ -1,0 +1,35 @@
+"""Whether a twin's last record is its source's: ends and sequences alone do not tell a source that lost its end and
+grew beyond it again, nor a foreign write that lies below batches of ours. Pure."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+
+from twinshore.fleet import WireError
+from twinshore.wire.batch import TIMESTAMP_APPEND, BatchHeader
+from twinshore.wire.primitives import Buffer
+from twinshore.wire.records import Record, iter_records
+
+Batch = tuple[Buffer, BatchHeader]
+
+
+def unlike(source: Batch | None, twin: Batch | None, offset: int) -> bool:
+    """Whether they hold different records there. Not where one holds none, or cannot be read: cleaners take records,
+    and damage is found when it is fetched."""
+    if source is None or twin is None:
+        return False
+    try:
+        theirs, ours = _record(source, offset), _record(twin, offset)
+    except WireError:
+        return False
+    if theirs is None or ours is None:
+        return False
+    if twin[1].attributes & TIMESTAMP_APPEND:
+        # The twin's topic stamps records itself; that the topics' settings differ is told elsewhere.
+        ours = ours._replace(timestamp=theirs.timestamp)
+    return theirs != ours
+
+
+def _record(batch: Batch, offset: int) -> Record | None:
+    below = takewhile(lambda record: record.offset <= offset, iter_records(*batch))
+    return next((record for record in below if record.offset == offset), None)
