@@ -1,0 +1,139 @@
+"""What one direction of a link remembers of its groups between rounds, and which places are worth a look now. Pure.
+
+A round of two thousand groups looks only at what changed: a group's answer that is the very object of last time is
+passed over, and its places that are the same on both sides are closed until something happens to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from zlib import crc32
+
+from twinshore.groups.place import NOTHING, Decision, Memory, State
+from twinshore.groups.scope import NOWHERE, Scope
+from twinshore.wire.group_places import GroupPlaces, Place, Where
+
+RENEWED_WITHIN_S = 3600.0
+
+
+@dataclass(slots=True)
+class Entry:
+    """One group. `open`: places to look at; `standing`: those not the same on both sides, how, by how much, since
+    when. `check`: compare all of it with the target, whatever is remembered."""
+
+    said: GroupPlaces
+    open: set[Where] = field(default_factory=set)
+    memory: dict[Where, Memory] = field(default_factory=dict)
+    standing: dict[Where, tuple[State, int, float]] = field(default_factory=dict)
+    live: bool = False
+    check: bool = True
+    check_at_s: float = 0.0
+    renew_at_s: float = 0.0
+    renews: bool = False
+
+
+class Book:
+    """`renew_s`: how often an idle group is committed again, so that its target does not forget it."""
+
+    def __init__(self, verify_s: float, renew_s: float) -> None:
+        self.verify_s, self.renew_s = verify_s, renew_s
+        self.entries: dict[str, Entry] = {}
+        self.scope = NOWHERE
+
+    def rescope(self, scope: Scope) -> None:
+        """Other twins than before: everything is looked at again."""
+        if scope.names == self.scope.names and scope.parts.keys() == self.scope.parts.keys():
+            self.scope = scope
+            return
+        self.scope = scope
+        for entry in self.entries.values():
+            entry.check = True
+            entry.open.clear()
+            entry.standing.clear()
+            entry.memory = {where: one for where, one in entry.memory.items() if where in scope.parts}
+            self._open_all(entry)
+
+    def heard(self, found: Mapping[str, GroupPlaces], now_s: float) -> None:
+        """What the reading side says of its groups."""
+        parts = self.scope.parts
+        for name, said in found.items():
+            entry = self.entries.get(name)
+            if entry is None:
+                entry = self.entries[name] = Entry(said)
+                entry.check_at_s = now_s + _part(name, self.verify_s)
+                # Nobody tells when a place was committed, so after a start all are renewed soon.
+                entry.renew_at_s = now_s + _part(name, min(self.renew_s, RENEWED_WITHIN_S))
+                self._open_all(entry)
+            elif entry.said is not said:
+                before = entry.said.places
+                entry.said = said
+                entry.open |= {w for w, place in said.places.items() if w in parts and before.get(w) != place}
+                gone = before.keys() - said.places.keys()
+                entry.open -= gone
+                for where in gone:
+                    entry.standing.pop(where, None)
+                    entry.memory.pop(where, None)
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Groups that are no more, or that the filters leave out from now on."""
+        for name in names:
+            self.entries.pop(name, None)
+
+    def absent(self, names: Iterable[str]) -> None:
+        """Groups that the writing side does not know: whatever we believe of their places there is wrong."""
+        for name in names:
+            entry = self.entries[name]
+            if entry.memory and any(one.agreed >= 0 for one in entry.memory.values()):
+                entry.memory = {where: one._replace(agreed=-1) for where, one in entry.memory.items()}
+                self._open_all(entry)
+
+    def due(self, now_s: float) -> Iterator[tuple[str, Entry]]:
+        """Groups without members with something to look at."""
+        for name, entry in self.entries.items():
+            if now_s >= entry.check_at_s:
+                entry.check_at_s = now_s + self.verify_s
+                entry.check = True
+                self._open_all(entry)
+            if now_s >= entry.renew_at_s:
+                entry.renews = True
+                self._open_all(entry)
+            if entry.open and not entry.live:
+                yield name, entry
+
+    def renewed(self, entry: Entry, now_s: float) -> None:
+        """All of its places have been committed again."""
+        entry.renews, entry.renew_at_s = False, now_s + self.renew_s
+
+    def settle(self, entry: Entry, where: Where, decision: Decision, behind: int, now_s: float) -> None:
+        """What was decided has been done, or needed no doing."""
+        entry.memory[where] = decision.memory
+        same = decision.whole and decision.state in (State.SAME, State.MOVES, State.SET_BACK)
+        if same:
+            entry.standing.pop(where, None)
+        else:
+            self.stands(entry, where, decision.state, behind, now_s)
+        if decision.whole:
+            entry.open.discard(where)
+
+    @staticmethod
+    def stands(entry: Entry, where: Where, state: State, behind: int, now_s: float) -> None:
+        """It differs from the source's, in this way."""
+        since_s = entry.standing[where][2] if where in entry.standing else now_s
+        entry.standing[where] = (state, behind, since_s)
+
+    @staticmethod
+    def memory_of(entry: Entry, where: Where) -> Memory:
+        return entry.memory.get(where, NOTHING)
+
+    @staticmethod
+    def place_of(entry: Entry, where: Where) -> Place:
+        return entry.said.places[where]
+
+    def _open_all(self, entry: Entry) -> None:
+        entry.open |= entry.said.places.keys() & self.scope.parts.keys()
+
+
+def _part(name: str, period_s: float) -> float:
+    """A share of the period that is the group's own, so that not all of them come due at once."""
+    return period_s * (crc32(name.encode()) % 1024) / 1024

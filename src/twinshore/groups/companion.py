@@ -1,0 +1,121 @@
+"""Rounds of one link, in a thread beside its mirror: they can be late or fail, and hinder no record."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from twinshore.fleet import Link, TwinshoreError
+from twinshore.fleet.settings import Settings
+from twinshore.groups.place import State
+from twinshore.groups.rounds import Round, Rounds, standing
+from twinshore.store import Followed, Store
+
+KIND = "groups"
+ROUND = "round"
+WORD_S = 2.0
+NAMED_MAX = 500
+# A round that takes longer than its interval leaves the machine to others for a part of it.
+REST_PART = 0.2
+
+
+class GroupsCompanion:
+    """`active`: whether the link is ours to act for. `log` gets a sentence for what changed or failed, once."""
+
+    def __init__(
+        self, link: Link, settings: Settings, store: Store, *, active: Callable[[], bool], log: Callable[[str], None]
+    ) -> None:
+        self._link, self._settings, self._store = link, settings, store
+        self._active, self._log = active, log
+        self._said: dict[str, str] = {}
+        self._word_at_s = 0.0
+        self.last: Round | None = None
+        self.totals: dict[str, int] = {"rounds": 0, "failed": 0, "moved": 0}
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._work, name=f"groups {link.name}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join(timeout=15)
+
+    def _work(self) -> None:
+        every_s = self._link.groups.every_s
+        rounds: Rounds | None = None
+        while not self._closed.is_set():
+            begun_s = time.monotonic()
+            if self._active():
+                rounds = rounds or Rounds(self._link, self._settings, self._store)
+                self._round(rounds)
+            elif rounds is not None:
+                # Another process moves them now; what is remembered here will be wrong when it is ours again.
+                rounds.close()
+                rounds = None
+            took_s = time.monotonic() - begun_s
+            self._closed.wait(max(every_s - took_s, every_s * REST_PART))
+        if rounds is not None:
+            rounds.close()
+
+    def _round(self, rounds: Rounds) -> None:
+        try:
+            done = rounds.run(time.monotonic())
+        except TwinshoreError as error:
+            self.totals["failed"] += 1
+            self._say({ROUND: f"groups do not follow now: {error}"})
+        except Exception as error:
+            # Whatever it is, records go on, and so does the next round.
+            self.totals["failed"] += 1
+            self._say({ROUND: f"groups do not follow now: {type(error).__name__}: {error}"})
+        else:
+            self.last = done
+            self.totals["rounds"] += 1
+            self.totals["moved"] += sum(done.moved.values())
+            self._say(done.told)
+            self._leave_word(rounds, done)
+
+    def _say(self, told: dict[str, str]) -> None:
+        for key, sentence in told.items():
+            if self._said.get(key) != sentence:
+                self._log(f"{self._link.name}: {sentence if key == ROUND else f'{key}: {sentence}'}")
+        if ROUND in self._said and ROUND not in told:
+            self._log(f"{self._link.name}: groups follow again")
+        self._said = dict(told)
+
+    def _leave_word(self, rounds: Rounds, done: Round) -> None:
+        """For `groups` and whoever else wants to know how old a difference is."""
+        now_s = time.monotonic()
+        if now_s - self._word_at_s < WORD_S:
+            return
+        self._word_at_s = now_s
+        now_ms = int(time.time() * 1000)
+        value = json.dumps(word_of(rounds, done, now_s=now_s, now_ms=now_ms))
+        try:
+            self._store.remember([Followed(self._link.name, KIND, "", value, KIND, now_ms)])
+        except TwinshoreError as error:
+            self._log(f"{self._link.name}: {error}")
+
+
+def word_of(rounds: Rounds, done: Round, *, now_s: float, now_ms: int) -> dict[str, Any]:
+    """The last round in figures, and each group that differs: how, by how many records, since when."""
+    differ: dict[str, list[Any]] = {}
+    counts: dict[str, int] = {}
+    behind = 0
+    for name, entry in rounds.entries().items():
+        state, records, since_s = standing(entry)
+        counts[state] = counts.get(state, 0) + 1
+        behind += records
+        if state is not State.SAME and len(differ) < NAMED_MAX:
+            since_ms = now_ms - int((now_s - since_s) * 1000) if since_s >= 0 else None
+            differ[name] = [state, records, since_ms]
+    return {
+        "at_ms": now_ms,
+        "groups": done.groups,
+        "took_ms": round(done.took_s * 1000, 1),
+        "requests": dict(done.asked),
+        "states": counts,
+        "behind": behind,
+        "differ": differ,
+    }

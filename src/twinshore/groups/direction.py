@@ -1,0 +1,267 @@
+"""One direction of a link: what groups read on the one side becomes known on the other. One call is one round."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from twinshore.fleet import NamedPartition
+from twinshore.groups.book import Book, Entry
+from twinshore.groups.place import Decision, State, decide
+from twinshore.groups.scope import Scope
+from twinshore.groups.translation import Spot
+from twinshore.kafka.cluster import KafkaCluster, OffsetKind
+from twinshore.kafka.errors import Code, describe
+from twinshore.kafka.groups import GroupListing, Groups, Listed
+from twinshore.wire.group_places import GroupPlaces, Place, Where
+
+Decide = Callable[..., Decision]
+# The group has members now: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, STALE_MEMBER_EPOCH.
+_LIVE = frozenset({25, 22, 27, 113})
+_ELSEWHERE = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.NOT_COORDINATOR})
+
+
+@dataclass(slots=True)
+class Wish:
+    """A place to be committed: where it was read, what was decided, how far the target would still be behind."""
+
+    where: Where
+    decision: Decision
+    place: Place
+    behind: int
+
+
+@dataclass(slots=True)
+class Turn:
+    """What a round did. `told`: sentences for whoever runs the link."""
+
+    groups: int = 0
+    changed: int = 0
+    moved: Counter[State] = field(default_factory=Counter)
+    commits: int = 0
+    told: dict[str, str] = field(default_factory=dict)
+
+
+class Direction:
+    """`reader` is asked where groups stand, `writer` is told. One thread's."""
+
+    def __init__(
+        self, reader: Groups, writer: Groups, written: KafkaCluster, book: Book, rule: Decide = decide
+    ) -> None:
+        self._reader, self._writer, self._written = reader, writer, written
+        self.book = book
+        self._rule = rule
+        self._known: dict[str, GroupPlaces] = {}
+        self._ends: dict[Where, int] = {}
+        self._ends_until_s = 0.0
+
+    def turn(
+        self,
+        scope: Scope,
+        reading: Listed,
+        writing: Listed,
+        admits: Callable[[str], bool],
+        now_s: float,
+        *,
+        act: bool = True,
+    ) -> Turn:
+        """One round. Not `act`: everything but the commits."""
+        turn = Turn()
+        book = self.book
+        if scope is not book.scope or now_s >= self._ends_until_s:
+            # An end is trusted to grow only, and only for a while: a twin's log can be lost as any other.
+            self._ends.clear()
+            self._ends_until_s = now_s + book.verify_s
+        book.rescope(scope)
+        self._listen(reading, admits, now_s, turn)
+        self._see_members(writing)
+        due = dict(book.due(now_s))
+        spots = self._spots(due, now_s)
+        theirs = self._theirs({name: set(ours) for name, ours in spots.items()}, writing, turn)
+        wishes = self._wishes(due, spots, theirs, now_s)
+        if act:
+            self._commit(wishes, writing, now_s, turn)
+        else:
+            self._note(wishes, now_s, turn)
+        for name, entry in due.items():
+            if entry.renews and name not in wishes and name in theirs:
+                book.renewed(entry, now_s)
+            if name in theirs:
+                entry.check = False
+        turn.groups = len(book.entries)
+        return turn
+
+    # -- the reading side
+
+    def _listen(self, reading: Listed, admits: Callable[[str], bool], now_s: float, turn: Turn) -> None:
+        wanted: dict[int, dict[str, None]] = {}
+        names: set[str] = set()
+        for one in reading.groups.values():
+            if one.reads_by_offsets and admits(one.group):
+                names.add(one.group)
+                wanted.setdefault(one.coordinator, {})[one.group] = None
+        found, away = self._reader.places(wanted, self._known)
+        for node, error in {**reading.away, **away}.items():
+            turn.told[f"broker {node} of {self._reader.name}"] = error.message
+        refused = {name: said for name, said in found.items() if said.error}
+        for name, said in refused.items():
+            del found[name]
+            if said.error not in _ELSEWHERE:
+                turn.told[f"group {name}"] = f"cannot be read on {self._reader.name}: {describe(said.error).sentence}"
+        turn.changed = sum(self._known.get(name) is not said for name, said in found.items())
+        self._known.update(found)
+        if not reading.away:
+            gone = self.book.entries.keys() - names
+            self.book.forget(gone)
+            for name in self._known.keys() - names:
+                del self._known[name]
+        self.book.heard(found, now_s)
+
+    def _see_members(self, writing: Listed) -> None:
+        entries = self.book.entries
+        absent = []
+        for name, entry in entries.items():
+            there = writing.groups.get(name)
+            was, entry.live = entry.live, there is not None and there.live
+            if was and not entry.live:
+                entry.check = True
+            if there is None and not writing.away:
+                absent.append(name)
+        self.book.absent(absent)
+
+    # -- what should be
+
+    def _spots(self, due: Mapping[str, Entry], now_s: float) -> dict[str, dict[Where, tuple[Spot, int]]]:
+        """By group and place: where it would stand, and where the log there ends. What is known to stand as far as it
+        can already needs no question."""
+        spots: dict[str, dict[Where, Spot]] = {}
+        short: set[Where] = set()
+        parts = self.book.scope.parts
+        for name, entry in due.items():
+            ours = spots[name] = {}
+            for where in list(entry.open):
+                twin, translation = parts[where]
+                spot = translation.forward(entry.said.places[where].offset)
+                if spot is None:
+                    self.book.stands(entry, where, State.UNKNOWN, 0, now_s)
+                    entry.open.discard(where)
+                    continue
+                ours[where] = spot
+                if spot.offset > self._ends.get(twin, -1):
+                    short.add(twin)
+        self._ask_ends(short)
+        return {
+            name: {
+                where: (spot, self._ends[parts[where][0]])
+                for where, spot in ours.items()
+                if due[name].check or due[name].renews or not self._stands(due[name], where, spot)
+            }
+            for name, ours in spots.items()
+        }
+
+    def _stands(self, entry: Entry, where: Where, spot: Spot) -> bool:
+        """Whether it stands where the twin ends, and the twin has not grown."""
+        goal = min(spot.offset, self._ends[self.book.scope.parts[where][0]])
+        memory = self.book.memory_of(entry, where)
+        whole = spot.reached and goal == spot.offset
+        if whole or memory.agreed != goal or entry.said.places[where].offset < memory.high:
+            return False
+        state, _, since_s = entry.standing.get(where, (State.BEHIND, 0, 0.0))
+        entry.standing[where] = (state, spot.offset - goal, since_s)
+        return True
+
+    def _ask_ends(self, short: Iterable[Where]) -> None:
+        named = {NamedPartition(*where): where for where in short}
+        if named:
+            self._writer.asked["ListOffsets"] += 1
+            found = self._written.list_offsets(named, OffsetKind.HIGH_WATERMARK)
+            self._ends.update((named[one], end) for one, end in found.items())
+
+    # -- the writing side
+
+    def _theirs(self, asked: Mapping[str, set[Where]], writing: Listed, turn: Turn) -> dict[str, Mapping[Where, Place]]:
+        """What these groups have there now; those that could not be asked for are left out, until the next round."""
+        parts = self.book.scope.parts
+        wanted: dict[int, dict[str, list[Where]]] = {}
+        theirs: dict[str, Mapping[Where, Place]] = {}
+        for name, places in asked.items():
+            listing = writing.groups.get(name)
+            if listing is not None and places:
+                wanted.setdefault(listing.coordinator, {})[name] = [parts[where][0] for where in places]
+            elif not writing.away:
+                theirs[name] = {}
+        found, away = self._writer.places(wanted, {})
+        for node, error in {**writing.away, **away}.items():
+            turn.told[f"broker {node} of {self._writer.name}"] = error.message
+        for name, said in found.items():
+            if not said.error:
+                theirs[name] = said.places
+            elif said.error not in _ELSEWHERE:
+                turn.told[f"group {name}"] = f"cannot be read on {self._writer.name}: {describe(said.error).sentence}"
+        return theirs
+
+    def _wishes(
+        self,
+        due: Mapping[str, Entry],
+        spots: Mapping[str, Mapping[Where, tuple[Spot, int]]],
+        theirs: Mapping[str, Mapping[Where, Place]],
+        now_s: float,
+    ) -> dict[str, dict[Where, Wish]]:
+        """What to commit, by group and place on the writing side. All else is settled here."""
+        parts, book = self.book.scope.parts, self.book
+        wishes: dict[str, dict[Where, Wish]] = {}
+        for name, there in theirs.items():
+            entry = due[name]
+            for where, (spot, end) in spots[name].items():
+                twin = parts[where][0]
+                has = there.get(twin)
+                decision = self._rule(entry.said.places[where], spot, end, has, book.memory_of(entry, where))
+                to = decision.to
+                if to is None and entry.renews and has is not None:
+                    to = has
+                stands = to.offset if to is not None else has.offset if has is not None else spot.offset
+                behind = spot.offset - stands
+                if to is None:
+                    book.settle(entry, where, decision, behind, now_s)
+                else:
+                    wishes.setdefault(name, {})[twin] = Wish(where, decision, to, behind)
+        return wishes
+
+    def _commit(self, wishes: dict[str, dict[Where, Wish]], writing: Listed, now_s: float, turn: Turn) -> None:
+        nodes = self._nodes(wishes, writing.groups)
+        places: dict[int, dict[str, dict[Where, Place]]] = {}
+        for name, ours in wishes.items():
+            if name in nodes:
+                places.setdefault(nodes[name], {})[name] = {twin: wish.place for twin, wish in ours.items()}
+        answers = self._writer.commit(places) if places else {}
+        for name, codes in answers.items():
+            entry = self.book.entries[name]
+            for twin, code in codes.items():
+                self._answered(name, entry, wishes[name][twin], code, now_s, turn)
+            if entry.renews and not any(codes.values()):
+                self.book.renewed(entry, now_s)
+        turn.commits = len(answers)
+
+    def _answered(self, name: str, entry: Entry, wish: Wish, code: int, now_s: float, turn: Turn) -> None:
+        if not code:
+            turn.moved[wish.decision.state] += 1
+            self.book.settle(entry, wish.where, wish.decision, wish.behind, now_s)
+        elif code in _LIVE:
+            entry.live = True
+        elif code not in _ELSEWHERE and not describe(code).retriable:
+            self.book.stands(entry, wish.where, State.REFUSED, wish.behind, now_s)
+            entry.open.discard(wish.where)
+            topic = wish.where[0]
+            turn.told[f"group {name}"] = f"{self._writer.name} refuses its place in {topic}: {describe(code).sentence}"
+
+    def _note(self, wishes: Mapping[str, Mapping[Where, Wish]], now_s: float, turn: Turn) -> None:
+        for name, ours in wishes.items():
+            for wish in ours.values():
+                turn.moved[wish.decision.state] += 1
+                self.book.stands(self.book.entries[name], wish.where, wish.decision.state, wish.behind, now_s)
+
+    def _nodes(self, names: Iterable[str], listed: Mapping[str, GroupListing]) -> dict[str, int]:
+        found = {name: listed[name].coordinator for name in names if name in listed}
+        new = [name for name in names if name not in listed]
+        return found | self._writer.coordinators(new) if new else found

@@ -1,0 +1,190 @@
+"""A link's rounds: both clusters' groups listed once, then each direction takes its turn."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+
+from twinshore.fleet import KafkaError, Link
+from twinshore.fleet.settings import Settings
+from twinshore.groups.book import Book, Entry
+from twinshore.groups.direction import Direction, Turn
+from twinshore.groups.place import State, decide, decide_back
+from twinshore.groups.scope import NOWHERE, Scope, admits_group, scope_of
+from twinshore.groups.translation import ByExtents, Stretch, Translation
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.errors import Code
+from twinshore.kafka.groups import Groups
+from twinshore.mirror.control.in_force import in_force
+from twinshore.store import Store
+from twinshore.wire.group_places import Where
+
+SCOPE_S = 5.0
+RETENTION_DEFAULT_S = 7 * 86_400.0
+# Where the target's setting cannot be read: shorter than anybody sets it without knowing why.
+RETENTION_UNKNOWN_S = 3_600.0
+RENEWALS_IN_RETENTION = 4
+RENEW_S_MIN = 2.0
+
+
+@dataclass(slots=True)
+class Round:
+    """What one round did and took; `asked` are requests by their names, on both clusters."""
+
+    groups: int = 0
+    changed: int = 0
+    moved: Counter[str] = field(default_factory=Counter)
+    commits: int = 0
+    asked: Counter[str] = field(default_factory=Counter)
+    took_s: float = 0.0
+    told: dict[str, str] = field(default_factory=dict)
+
+    def add(self, turn: Turn, prefix: str = "") -> None:
+        self.groups += turn.groups
+        self.changed += turn.changed
+        self.commits += turn.commits
+        self.moved.update({f"{prefix}{state}": count for state, count in turn.moved.items()})
+        self.told.update(turn.told)
+
+
+class Rounds:
+    """One link's. It has connections of its own; `close` ends them."""
+
+    def __init__(self, link: Link, settings: Settings, store: Store, *, retention_s: float | None = None) -> None:
+        self.link, self._begins, self._store = link, link, store
+        self.source = KafkaCluster(settings.cluster(link.source), client_id="twinshore-groups", patience_s=5.0)
+        self.target = KafkaCluster(settings.cluster(link.target), client_id="twinshore-groups", patience_s=5.0)
+        self.at_source, self.at_target = Groups(self.source), Groups(self.target)
+        self._retention_s = retention_s
+        self.scope = self._scope_back = NOWHERE
+        self._scoped_at_s = float("-inf")
+        self._control_version = -1
+        self._admitted: dict[str, bool] = {}
+        self._forward: Direction | None = None
+        self._back: Direction | None = None
+
+    def close(self) -> None:
+        for one in (self.at_source, self.at_target, self.source, self.target):
+            one.close()
+
+    def run(self, now_s: float, *, act: bool = True) -> Round:
+        """One round. Not `act`: looks and decides, commits nothing."""
+        begun_s = time.perf_counter()
+        done = Round()
+        self.at_source.asked.clear()
+        self.at_target.asked.clear()
+        self._begin(now_s)
+        reading, writing = self.at_source.listed(), self.at_target.listed()
+        if self._forward is not None:
+            done.add(self._forward.turn(self.scope, reading, writing, self._admits, now_s, act=act))
+        if self._back is not None:
+            done.add(self._back.turn(self._scope_back, writing, reading, self._admits, now_s, act=act), "back: ")
+        done.asked = self.at_source.asked + self.at_target.asked
+        done.took_s = time.perf_counter() - begun_s
+        return done
+
+    def entries(self) -> dict[str, Entry]:
+        """What is remembered of the groups whose places go to the target."""
+        return self._forward.book.entries if self._forward else {}
+
+    def _begin(self, now_s: float) -> None:
+        version = self._store.control_version(self.link.name)
+        if version != self._control_version:
+            self._control_version = version
+            self.link = in_force(self._begins, self._store.controls(self.link.name)).link
+            self._admitted.clear()
+        if self._forward is None:
+            rules = self.link.groups
+            renew_s = max(RENEW_S_MIN, self._retention() / RENEWALS_IN_RETENTION)
+            book = Book(rules.verify_s, renew_s)
+            rule = partial(decide, resets=rules.resets)
+            self._forward = Direction(self.at_source, self.at_target, self.target, book, rule)
+            if rules.back:
+                # The source's brokers keep what the source's groups commit; renewing it is not this link's to do.
+                book = Book(rules.verify_s, float("inf"))
+                self._back = Direction(self.at_target, self.at_source, self.source, book, decide_back)
+        if now_s - self._scoped_at_s >= SCOPE_S:
+            self._scoped_at_s = now_s
+            scope = self._look()
+            if scope != self.scope:
+                self.scope, self._scope_back = scope, scope.reversed()
+
+    def _admits(self, group: str) -> bool:
+        known = self._admitted.get(group)
+        if known is None:
+            known = self._admitted[group] = admits_group(self.link.control, group)
+        return known
+
+    def _look(self) -> Scope:
+        """Which twins there are now, as the store and both clusters say."""
+        rows = self._store.twins(self.link.name)
+        topics = sorted({row.topic for row in rows})
+        twins = sorted({self.link.twin_of(topic) for topic in topics})
+        mapped = {where: self._by_extents(where) for where in self._store.reached(self.link.name)}
+        return scope_of(self.link, rows, mapped, _ids(self.source, topics), _ids(self.target, twins))
+
+    def _by_extents(self, where: Where) -> Translation:
+        known = self.scope.parts.get(where)
+        if known is not None and isinstance(known[1], ByExtents):
+            return known[1]
+        return extents_of(self._store, self.link.name, where)
+
+    def _retention(self) -> float:
+        """For how long the target remembers what an idle group has committed; the shortest of its brokers counts."""
+        if self._retention_s is None:
+            found = RETENTION_DEFAULT_S
+            try:
+                for node in self.target.metadata([], refresh=True).brokers:
+                    settings = self.target.admin.broker_settings(node)
+                    said = settings.get("offsets.retention.minutes")
+                    found = min(found, float(said.value) * 60.0 if said and said.value else RETENTION_DEFAULT_S)
+            except KafkaError as error:
+                if error.code not in (Code.CLUSTER_AUTHORIZATION_FAILED, Code.TOPIC_AUTHORIZATION_FAILED):
+                    raise
+                found = RETENTION_UNKNOWN_S
+            self._retention_s = found
+        return self._retention_s
+
+
+def extents_of(store: Store, link: str, where: Where) -> ByExtents:
+    """The translation of a mapped partition, by what the store keeps."""
+    topic, partition = where
+
+    def around(offset: int, on_target: bool) -> tuple[Stretch | None, Stretch | None]:
+        return store.extents_around(link, topic, partition, offset, on_target=on_target)
+
+    return ByExtents(around)
+
+
+def standing(entry: Entry) -> tuple[State, int, float]:
+    """The group as a whole: the worst of its places, records that it is behind by, since when; since -1: never."""
+    if entry.live:
+        return State.LIVE, 0, -1.0
+    if not entry.standing:
+        return State.SAME, 0, -1.0
+    states = [state for state, _, _ in entry.standing.values()]
+    worst = next(state for state in WORST_FIRST if state in states)
+    behind = sum(max(0, count) for _, count, _ in entry.standing.values())
+    return worst, behind, min(since_s for _, _, since_s in entry.standing.values())
+
+
+WORST_FIRST = (
+    State.REFUSED,
+    State.UNKNOWN,
+    State.AHEAD,
+    State.SETTING_BACK,
+    State.SET_BACK,
+    State.BEHIND,
+    State.MOVES,
+    State.SAME,
+    State.LIVE,
+)
+
+
+def _ids(cluster: KafkaCluster, topics: list[str]) -> dict[str, str]:
+    if not topics:
+        return {}
+    seen = cluster.metadata(topics, refresh=True).topics
+    return {name: topic.topic_id.hex() for name, topic in seen.items() if not topic.error}

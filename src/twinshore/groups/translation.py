@@ -1,0 +1,95 @@
+"""An offset of one side in terms of the other: as it is on exact twins, through extents on mapped ones. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+
+class Stretch(Protocol):
+    """Records that lie on either side without a gap between them: `length` of them, from `source` and from `target` on.
+    The store's extents are such."""
+
+    @property
+    def source(self) -> int: ...
+
+    @property
+    def target(self) -> int: ...
+
+    @property
+    def length(self) -> int: ...
+
+
+Around = Callable[[int, bool], tuple[Stretch | None, Stretch | None]]
+
+
+class Spot(NamedTuple):
+    """Where a reader of the one side reads on at the other. Not `reached`: what it reads next there has not crossed
+    yet, and `offset` is the furthest that is known to be right."""
+
+    offset: int
+    reached: bool = True
+
+
+class Translation(Protocol):
+    """None where no right answer is known: before the first record that this link carried."""
+
+    def forward(self, offset: int) -> Spot | None:
+        """An offset of the source, on the target."""
+
+    def back(self, offset: int) -> Spot | None:
+        """An offset of the target, on the source."""
+
+
+class AsIs:
+    """Exact twins: the offsets are the same."""
+
+    def forward(self, offset: int) -> Spot | None:
+        return Spot(offset)
+
+    def back(self, offset: int) -> Spot | None:
+        return Spot(offset)
+
+
+AS_IS = AsIs()
+
+
+class Reversed:
+    """The same, seen from the other side."""
+
+    def __init__(self, inner: Translation) -> None:
+        self.forward, self.back = inner.back, inner.forward
+
+
+class ByExtents:
+    """Mapped twins. `around(offset, on_target)` gives the extent that begins at the offset or before it, and the next.
+
+    A reader inside an extent reads the very record there. One between two extents has read all of the first and nothing
+    of the second, so it reads on where the second begins: exact at any lag.
+    """
+
+    def __init__(self, around: Around) -> None:
+        self._around = around
+
+    def forward(self, offset: int) -> Spot | None:
+        before, behind = self._around(offset, False)
+        if before is None:
+            return None
+        begin = behind.target if behind is not None else None
+        return _through(offset - before.source, before.target, before.length, begin)
+
+    def back(self, offset: int) -> Spot | None:
+        before, behind = self._around(offset, True)
+        if before is None:
+            return None
+        begin = behind.source if behind is not None else None
+        return _through(offset - before.target, before.source, before.length, begin)
+
+
+def _through(into: int, goal: int, length: int, following: int | None) -> Spot:
+    """`into`: how far behind the begin of the stretch; `goal`, `following`: where it and the next one begin there."""
+    if into < length:
+        return Spot(goal + into)
+    if following is not None:
+        return Spot(following)
+    return Spot(goal + length, reached=into == length)

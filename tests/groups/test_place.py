@@ -1,0 +1,124 @@
+"""What becomes of a place: never past the twin's end, never backwards but for a reset, never twice the same commit."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twinshore.groups.place import NOTHING, Memory, State, decide, decide_back
+from twinshore.groups.translation import Spot
+from twinshore.wire.group_places import Place
+
+OFFSETS = st.integers(0, 60)
+MEMORIES = st.builds(Memory, st.integers(-1, 60), st.integers(0, 3), st.integers(-1, 60))
+
+
+@given(OFFSETS, OFFSETS, st.none() | OFFSETS, MEMORIES, st.booleans())
+def test_no_commit_lies_beyond_the_twins_end_or_the_sources_place(
+    source: int, end: int, there: int | None, memory: Memory, resets: bool
+) -> None:
+    has = None if there is None else Place(there)
+    decision = decide(Place(source, "m"), Spot(source), end, has, memory, resets=resets)
+    if decision.to is not None:
+        assert decision.to.offset == min(source, end)
+        assert decision.memory.agreed == decision.to.offset
+    if decision.to is not None and there is not None and decision.to.offset < there:
+        assert resets
+        assert decision.state is State.SET_BACK
+        assert there == memory.agreed, "somebody else's place was moved backwards"
+        assert source < memory.high, "the source's group was never set back"
+
+
+def test_a_group_moves_as_far_as_the_twin_reaches_and_on_when_it_grows() -> None:
+    first = decide(Place(10, "mine"), Spot(10), 4, None)
+    assert (first.state, first.to, first.whole) == (State.BEHIND, Place(4, ""), False)
+    second = decide(Place(10, "mine"), Spot(10), 12, Place(4), first.memory)
+    assert (second.state, second.to, second.whole) == (State.MOVES, Place(10, "mine"), True)
+    third = decide(Place(10, "mine"), Spot(10), 12, Place(10, "mine"), second.memory)
+    assert (third.state, third.to) == (State.SAME, None)
+
+
+def test_what_a_consumer_left_beside_its_place_follows_by_itself() -> None:
+    decision = decide(Place(10, "new"), Spot(10), 12, Place(10, "old"), Memory(10, 0, 10))
+    assert decision.to == Place(10, "new")
+
+
+def test_a_reset_is_followed_at_the_second_look_and_not_for_a_moment_of_disorder() -> None:
+    steady = Memory(high=50, lower_looks=0, agreed=50)
+    first = decide(Place(20), Spot(20), 60, Place(50), steady)
+    assert (first.state, first.to, first.whole) == (State.SETTING_BACK, None, False)
+    again = decide(Place(50), Spot(50), 60, Place(50), first.memory)
+    assert (again.state, again.memory) == (State.SAME, steady)
+    second = decide(Place(23), Spot(23), 60, Place(50), first.memory)
+    assert (second.state, second.to) == (State.SET_BACK, Place(23))
+    assert second.memory == Memory(23, 0, 23)
+
+
+def test_a_reset_is_not_followed_where_the_policy_says_never() -> None:
+    memory = Memory(50, 1, 50)
+    assert decide(Place(20), Spot(20), 60, Place(50), memory, resets=False).state is State.AHEAD
+
+
+def test_who_read_on_at_the_target_is_left_alone_though_the_source_is_set_back() -> None:
+    memory = Memory(high=50, lower_looks=5, agreed=50)
+    decision = decide(Place(20), Spot(20), 99, Place(70), memory)
+    assert (decision.state, decision.to, decision.whole) == (State.AHEAD, None, True)
+
+
+def test_after_a_start_a_target_ahead_is_left_alone() -> None:
+    assert decide(Place(20), Spot(20), 99, Place(50), NOTHING).state is State.AHEAD
+
+
+def test_what_has_not_crossed_yet_keeps_a_place_open() -> None:
+    decision = decide(Place(90), Spot(70, reached=False), 99, None)
+    assert (decision.state, decision.to, decision.whole) == (State.BEHIND, Place(70, ""), False)
+
+
+@given(st.lists(st.tuples(OFFSETS, st.integers(0, 5), st.booleans()), max_size=30))
+def test_in_the_end_the_target_is_where_the_source_is(steps: list[tuple[int, int, bool]]) -> None:
+    """Any history of commits and growing logs, each looked at or not; then quiet. Nobody reads at the target."""
+    source, end, there, memory = 0, 0, None, NOTHING
+    for offset, grown, looked in steps:
+        source, end = min(offset, 60), end + grown
+        if looked:
+            decision = decide(Place(source), Spot(source), end, there, memory)
+            there, memory = decision.to or there, decision.memory
+    for _ in range(3):
+        decision = decide(Place(source), Spot(source), 60, there, memory)
+        there, memory = decision.to or there, decision.memory
+    assert there == Place(source)
+    assert decision.state is State.SAME
+
+
+def test_the_way_back_begins_only_once_the_group_is_seen_to_read_at_the_target() -> None:
+    found = decide_back(Place(50), Spot(50), 99, Place(20))
+    assert (found.state, found.to) == (State.AHEAD, None), "a reset of the source may have been that"
+    moved = decide_back(Place(60), Spot(60), 99, Place(20), found.memory)
+    assert (moved.state, moved.to) == (State.MOVES, Place(60))
+    assert decide_back(Place(40), Spot(40), 99, Place(60), moved.memory).to is None, "never backwards"
+
+
+def test_the_way_back_gives_a_place_to_a_group_that_has_none() -> None:
+    assert decide_back(Place(50), Spot(50), 99, None).to == Place(50)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["read east", "read west", "reset east", "look"]), OFFSETS), max_size=25))
+def test_both_ways_at_once_come_to_rest(steps: list[tuple[str, int]]) -> None:
+    """One direction's commit is never a reason for the other's: after two quiet looks nothing is committed."""
+    east, west = Place(0), Place(0)
+    forth, back = NOTHING, NOTHING
+    for what, offset in [*steps, *[("look", 0)] * 4]:
+        commits = 0
+        if what == "read east":
+            east = Place(max(east.offset, offset))
+        elif what == "reset east":
+            east = Place(offset)
+        elif what == "read west":
+            west = Place(max(west.offset, offset))
+        else:
+            one = decide(east, Spot(east.offset), 99, west, forth)
+            west, forth = one.to or west, one.memory
+            other = decide_back(west, Spot(west.offset), 99, east, back)
+            east, back = other.to or east, other.memory
+            commits = (one.to is not None) + (other.to is not None)
+    assert commits == 0

@@ -1,0 +1,78 @@
+"""Through extents, both ways: a reader goes on at the very next record, wherever it stands."""
+
+from __future__ import annotations
+
+import bisect
+from typing import NamedTuple
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twinshore.groups.translation import AS_IS, Around, ByExtents, Reversed, Spot
+
+
+class Run(NamedTuple):
+    source: int
+    target: int
+    length: int
+
+
+def around(runs: list[Run]) -> Around:
+    def find(offset: int, on_target: bool) -> tuple[Run | None, Run | None]:
+        begins = [run.target if on_target else run.source for run in runs]
+        at = bisect.bisect_right(begins, offset)
+        return (runs[at - 1] if at else None), (runs[at] if at < len(runs) else None)
+
+    return find
+
+
+# Gaps before each run on either side, and its length.
+SHAPES = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(1, 6)), min_size=1, max_size=8)
+
+
+def runs_of(shapes: list[tuple[int, int, int]]) -> list[Run]:
+    runs, source, target = [], 0, 0
+    for before_source, before_target, length in shapes:
+        source, target = source + before_source, target + before_target
+        runs.append(Run(source, target, length))
+        source, target = source + length, target + length
+    return runs
+
+
+def records(runs: list[Run]) -> list[tuple[int, int]]:
+    """Each record's offsets on both sides."""
+    return [(run.source + n, run.target + n) for run in runs for n in range(run.length)]
+
+
+@given(SHAPES)
+def test_nothing_is_read_twice_and_nothing_is_left_out(shapes: list[tuple[int, int, int]]) -> None:
+    runs = runs_of(shapes)
+    translation, pairs = ByExtents(around(runs)), records(runs)
+    for one, there in ((0, 1), (1, 0)):
+        for offset in range(pairs[0][one], pairs[-1][one] + 3):
+            spot = translation.forward(offset) if one == 0 else translation.back(offset)
+            assert spot is not None
+            unread = [pair[there] for pair in pairs if pair[one] >= offset]
+            assert [pair[there] for pair in pairs if pair[there] >= spot.offset] == unread
+            assert spot.reached == (offset <= pairs[-1][one] + 1)
+
+
+@given(SHAPES)
+def test_there_and_back_reads_the_same_record(shapes: list[tuple[int, int, int]]) -> None:
+    translation = ByExtents(around(runs_of(shapes)))
+    for source, target in records(runs_of(shapes)):
+        assert translation.forward(source) == Spot(target)
+        assert translation.back(target) == Spot(source)
+        assert Reversed(translation).forward(target) == Spot(source)
+
+
+def test_before_the_first_record_of_the_link_nothing_is_claimed() -> None:
+    translation = ByExtents(around([Run(100, 500, 0)]))
+    assert translation.forward(99) is None
+    assert translation.forward(100) == Spot(500)
+    assert translation.forward(101) == Spot(500, reached=False)
+    assert translation.back(499) is None
+
+
+def test_exact_twins_need_no_translation() -> None:
+    assert AS_IS.forward(7) == AS_IS.back(7) == Spot(7)
