@@ -45,7 +45,9 @@ def writer(lab: LabCluster, kafka: KafkaCluster, unique_topic: str) -> RawWriter
 
 def ends(writer: RawWriter, partitions: Sequence[int] = (0,)) -> list[LogEnd]:
     body = encode_log_ends([(writer.named.topic, partitions)])
-    return parse_log_ends(writer.leader.call_raw(LOG_ENDS_KEY, LOG_ENDS_VERSION, body), 0)
+    answered = parse_log_ends(writer.leader.call_raw(LOG_ENDS_KEY, LOG_ENDS_VERSION, body), 0)
+    # A broker answers in whatever order it likes.
+    return sorted(answered, key=lambda one: one.partition)
 
 
 def end_of(writer: RawWriter) -> int:

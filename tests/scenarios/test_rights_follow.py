@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 from typer.testing import CliRunner
 
 from tests.scenarios.mirror_rig import Rig, settings_text, until
+from tests.scenarios.raw_writer import RawWriter
 from twinshore.cli.entry import app, gather
 from twinshore.fleet import Cluster, KafkaError, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
@@ -19,7 +19,7 @@ from twinshore.kafka.errors import Code
 from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, QuotaEntity, Resource
 from twinshore.kafka.rights_requests import alter_quotas, create_acls, delete_acls, read_acls, read_quotas
 from twinshore.lab import LabCluster, LabSecurity
-from twinshore.lab.clients import allow, client_settings
+from twinshore.lab.clients import allow
 
 LINK = "east->west"
 QUOTA = QuotaEntity((("user", "anna"),))
@@ -79,12 +79,12 @@ def may_read(cluster: Cluster, topic: str) -> bool:
 
 def may_write(cluster: Cluster, topic: str) -> bool:
     """Whether this user's record is taken."""
-    said: list[object] = []
-    settings = {**client_settings(cluster), "message.timeout.ms": 8_000, "log_level": 0}
-    producer = Producer(settings)
-    producer.produce(topic, b"mine", on_delivery=lambda error, _: said.append(error))
-    producer.flush(15)
-    return said == [None]
+    with contextlib.closing(KafkaCluster(cluster, patience_s=5.0)) as found:
+        try:
+            return RawWriter(found, topic).write(1, 0).error == Code.NONE
+        except KafkaError as error:
+            assert error.code in (Code.TOPIC_AUTHORIZATION_FAILED, Code.CLUSTER_AUTHORIZATION_FAILED), error
+            return False
 
 
 @pytest.fixture
