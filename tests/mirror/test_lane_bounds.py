@@ -83,6 +83,25 @@ def test_a_line_that_breaks_while_nothing_is_on_its_way_has_its_twins_looked_at_
     assert lane.to_look_at(0.0) == [NAMED]
 
 
+def test_a_handover_counts_no_more_when_the_line_broke_while_the_heir_stood_by() -> None:
+    for broken in (2, 3):
+        lane = Lane(7, 0, state_expiry_ms=86_400_000)
+        lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID)])
+        lane.routed(NAMED, Route(1, 0, 2))
+        lane.lost(broken, [], 0.0)
+        lane.take_over([Handover("orders", 0, 10, -1, NOW_MS + 1_000_000)])
+        asked = [NAMED] if broken == 2 else []
+        assert lane.to_look_at(0.0) == asked, "the leader may be back without the end of its log"
+
+
+def test_a_line_that_breaks_while_a_pump_finishes_leaves_nothing_to_hand_over() -> None:
+    lane = running_lane(LaneLimits())
+    lane.finish()
+    assert lane.handovers()
+    lane.lost(2, [], 0.0)
+    assert not lane.handovers()
+
+
 def test_a_handover_behind_what_is_told_is_carried_again_and_not_told_again() -> None:
     lane = Lane(7, 0, state_expiry_ms=86_400_000)
     lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID, receipt_to=40)])

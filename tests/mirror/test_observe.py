@@ -123,6 +123,10 @@ def test_a_last_record_that_is_not_the_sources_stops_it_though_all_numbers_fit()
     assert (verdict.kind, verdict.offset, verdict.end) == ("truncation", 199, 200)
 
 
+def test_a_source_that_does_not_show_so_much_yet_is_waited_for() -> None:
+    assert isinstance(judge(replace(SOUND, unlike=None), STAMP), Wait)
+
+
 def test_ours_behind_what_somebody_else_wrote_is_no_marker() -> None:
     below = replace(SOUND, tail=replace(TAIL, base_sequence=92), producer=(96, 1_000))
     assert isinstance(judge(below, STAMP), Go), "as many markers would explain it"

@@ -92,6 +92,7 @@ class Errands:
                 read.append(values.get(what, source.start if what == "source_start" else source.end))
             yield None
         start, high, end, source_start, source_end = read
-        shared = source_start < end <= source_end
-        differs = shared and unlike(source.batch(end - 1), twin.batch(end - 1), end - 1)
+        differs: bool | None = False
+        if tail and source_start < end <= source_end:
+            differs = unlike(source.batch(end - 1), twin.batch(end - 1), end - 1) if end <= source.high else None
         yield (Observation(start, high, end, tail, producer, source_start, source_end, fence, unlike=differs),)

@@ -69,7 +69,7 @@ class Faults:
     def _lose(self, side: str, pair: Pair) -> None:
         log = pair.source if side == "source" else pair.twin
         up = [node for node in log.nodes if self.clusters.up(side, node)]
-        if not up or log.end == log.start:
+        if not up or log.end == log.start or not log.entries:
             return
         node = self.chance.choice(up)
         # The same broker again comes from a crash that took the end of its disk: its connections broke with it. And

@@ -215,7 +215,7 @@ class PumpModel:
         self._tell(lambda: self.driver.beat(self, asked_s, carried, incidents))
 
     def _done(self) -> None:
-        for node in list(self.targets):
+        for node in [node for node, target in self.targets.items() if target.in_flight]:
             self.drop_target(node)
         for track in self.lane.tracks.values():
             track.set_back()

@@ -63,7 +63,7 @@ class Lane:
         """Partitions whose last holder said where it stood start there without a look."""
         for entry in handovers:
             track = self.tracks.get(NamedPartition(entry.topic, entry.partition))
-            if track is not None and track.phase is Phase.LOOK:
+            if track is not None and track.phase is Phase.LOOK and not track.doubted:
                 track.told_to = max(track.told_to, entry.position)  # told already, and lost by the target
                 track.strays_until_s = 0.0 if entry.calm else UNKNOWN
                 stand = {"armed_until_ms": entry.armed_until_ms, "leader_epoch": entry.leader_epoch}
@@ -315,9 +315,9 @@ class Lane:
                 if track.phase is Phase.RUNNING:
                     self._again(track, now_s)
                 track.settled()
-        for track in [] if self.finishing else self.tracks.values():
-            if track.route.target == node and track.phase is Phase.RUNNING:
-                track.settle(now_s)
+        for track in self.tracks.values():
+            if track.route.target == node:
+                track.doubt(now_s)
         self.stale_routes = True
 
     def source_lost(self, line: Line) -> None:

@@ -29,7 +29,7 @@ class Observation:
 
     `source_start` and `source_end` are the source's log start and log end, read after the twin. `fence` is the highest
     coordinator epoch that the leader remembers of the link's markers. `unlike`: the twin's last record is not the
-    source's at that offset.
+    source's at that offset; None while the source does not show it, as right after an election.
     """
 
     log_start: int
@@ -40,7 +40,7 @@ class Observation:
     source_start: int
     source_end: int
     fence: int = -1
-    unlike: bool = False
+    unlike: bool | None = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,8 @@ def judge(seen: Observation, stamp: Stamp) -> Verdict:
             sentence = f"offsets up to {tail.last_offset} were written by producer id {tail.producer_id}"
             return Stop("foreign write", tail.base_offset, end, f"{sentence}, not by this link")
     ours = tail is not None and tail.producer_id == stamp.producer_id
+    if seen.unlike is None:
+        return Wait(f"the source does not show offset {end - 1} yet")
     if ours and seen.unlike:
         # Ours in number and not in place: somebody wrote below. Else the source has another history by now.
         expected = sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end)

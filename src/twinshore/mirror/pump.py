@@ -188,7 +188,7 @@ class Pump:
     def _done(self) -> None:
         if self._ended:
             return
-        for target in list(self._targets.values()):
+        for target in [one for one in self._targets.values() if one.in_flight]:
             self._drop_target(target)
         for track in self.lane.tracks.values():
             track.set_back()

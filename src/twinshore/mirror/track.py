@@ -109,6 +109,8 @@ class Track:
     sent_stamp: Stamp = NOWHERE
     fence: int = 0
     lost_run: Blank | None = None
+    # While we stood by, the line to its leader broke: what another pump knew of the twin's end may be past.
+    doubted: bool = False
     # Markers are on their way. No sequence counts them: what goes next must not go before they are seen to be in.
     marking: bool = False
     cut_to: int = -1
@@ -272,6 +274,12 @@ class Track:
         self.halt_after = None
         self.phase = Phase.SETTLING if self.in_flight else Phase.LOOK
         self.retry_at_s = max(self.retry_at_s, retry_at_s)
+
+    def doubt(self, now_s: float) -> None:
+        """The line to the leader is gone, perhaps the end of its log too: only a look may tell where the twin ends."""
+        self.doubted = self.phase is Phase.LOOK
+        if self.phase is Phase.RUNNING:
+            self.settle(now_s)
 
     def led_anew(self) -> None:
         """Another leader, or the same in another epoch, may have another log: what was known of its end is void."""

@@ -24,11 +24,14 @@ def look_at(
     producers = target.describe_producers(there)
     marks = marker_id(producer_id)
     source_start = source.list_offsets(partitions, OffsetKind.EARLIEST)
+    source_high = source.list_offsets(partitions, OffsetKind.HIGH_WATERMARK)
     source_end = source.list_offsets(partitions, OffsetKind.LOG_END)
     found = {}
     for named, twin in twins.items():
         tail = _tail(target, twin, start[twin], high[twin], end[twin])
-        shared = tail is not None and source_start[named] < end[twin] <= source_end[named]
+        last = end[twin] - 1
+        shared = tail is not None and source_start[named] <= last < source_end[named]
+        shown = shared and last < source_high[named]
         ours = [seen for seen in producers[twin] if seen.producer_id == producer_id]
         found[named] = Observation(
             start[twin],
@@ -39,7 +42,7 @@ def look_at(
             source_start[named],
             source_end[named],
             max((seen.coordinator_epoch for seen in producers[twin] if seen.producer_id == marks), default=-1),
-            shared and unlike(source.read_batch(named, end[twin] - 1), tail, end[twin] - 1),
+            unlike(source.read_batch(named, last), tail, last) if shown else None if shared else False,
         )
     return found
 
