@@ -5,6 +5,7 @@ from __future__ import annotations
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.joining import Hold
 from twinshore.mirror.lane import ABSENCES_MAX, Lane
+from twinshore.mirror.observe import Observation
 from twinshore.mirror.orders import Handover, LaneLimits, TrackOrder
 from twinshore.mirror.track import Phase, Route
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition
@@ -100,6 +101,19 @@ def test_a_line_that_breaks_while_a_pump_finishes_leaves_nothing_to_hand_over() 
     assert lane.handovers()
     lane.lost(2, [], 0.0)
     assert not lane.handovers()
+
+
+def test_a_look_that_is_void_when_it_comes_back_fills_nothing() -> None:
+    lane = Lane(7, 0, state_expiry_ms=86_400_000)
+    lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID)])
+    lane.routed(NAMED, Route(1, 0, 2, target_epoch=1))
+    assert lane.to_look_at(0.0) == [NAMED]
+    lane.routed(NAMED, Route(1, 0, 2, target_epoch=2))
+    seen = Observation(0, 0, 0, None, None, source_start=3, source_end=9)
+    for _ in range(2):
+        lane.observed(NAMED, seen, 0.0, NOW_MS)
+        lane.to_look_at(1.0)
+    assert [(piece.base, piece.end) for piece, _ in lane.tracks[NAMED].waiting] == [(0, 3)], "once, by the look that counts"
 
 
 def test_a_handover_behind_what_is_told_is_carried_again_and_not_told_again() -> None:

@@ -161,7 +161,7 @@ class Lane:
         track.resume(go, seen, fence=self._fence, armed_ms=self._armed_ms)
         track.note_untold(now_ms)
         track.led_anew()
-        if go.gap_to > go.position:
+        if go.gap_to > go.position and track.phase is Phase.RUNNING:
             trouble, told = fill(track, go.gap_to, now_ms)
             self.incidents.extend(told)
             if trouble:
