@@ -1,179 +1,236 @@
-"""`python -m bench.markers`: how fast offsets that nobody sees cross: markers, transactions, a late log start."""
+"""`python -m bench.markers`: how fast offsets that nobody sees cross: markers, holes, transactions, a late log start.
+
+`--only PART` measures one of markers, run, holes, hole-run, late, commits.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from confluent_kafka import Producer
-
 from bench.fault_stage import MirrorProcess, settings_of
-from twinshore.fleet import NamedPartition
+from bench.figures import BenchError
+from bench.unseen_topics import (
+    COMPACTED,
+    KEPT_OF,
+    SOURCE_SETTINGS,
+    begin_late,
+    commit_steadily,
+    write_holes,
+    write_markers,
+)
+from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
 from twinshore.lab import LabCluster
-from twinshore.lab.clients import client_settings
-from twinshore.wire.batch import SEQUENCE_SPAN
-from twinshore.wire.filler import FILLER_RECORDS_MAX, filler
-from twinshore.wire.markers import MARKERS_KEY, MARKERS_VERSION, Marker, encode_markers, parse_markers
-from twinshore.wire.produce import (
-    PRODUCE_KEY,
-    PRODUCE_VERSION_BY_ID,
-    PRODUCE_VERSION_MIN,
-    encode_produce,
-    parse_produce,
-)
 
 PARTITIONS = 50
 MARKERS = 100_000
 LATE_START = 100_000_000
 COMMITS_PER_S = 10
 COMMITTING_S = 20.0
+WARM_S = 3.0
 _PATIENCE_S = 200.0
+_WATCH_S = 0.1
+PARTS = ("markers", "run", "holes", "hole-run", "late", "commits")
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """`lag_max`: the most offsets that the committed topic's twins were behind together. The `_s` count from the
-    topic's making on the twin to its end."""
+    """None where a part was not measured. `markers` and `holes` are on PARTITIONS partitions, `run` and `hole_run` on
+    one. `behind_max_s`: the longest that all twins of the committed topic together were behind, in seconds of its
+    offsets; `after_s`: how long after the last commit they were level."""
 
-    markers_per_s: float
-    runs_per_s: float
-    late_s: float
-    lag_max: int
-    lag_last_s: float
-
-
-class Ends:
-    """Where logs end on both sides."""
-
-    def __init__(self, source: LabCluster, target: LabCluster) -> None:
-        self.source, self.target = KafkaCluster(source.cluster), KafkaCluster(target.cluster, patience_s=2.0)
-
-    def total(self, side: KafkaCluster, topic: str, partitions: int) -> int:
-        wanted = [NamedPartition(topic, number) for number in range(partitions)]
-        try:
-            return sum(side.list_offsets(wanted, OffsetKind.LOG_END).values())
-        except Exception:
-            return -1  # The twin is not there yet.
-
-    def took(self, topic: str, partitions: int) -> tuple[float, int]:
-        """Seconds from the first offset that crossed to the last, and how many did in that time."""
-        wanted = self.total(self.source, topic, partitions)
-        deadline = time.monotonic() + _PATIENCE_S
-        first_s, first = 0.0, 0
-        while True:
-            now = self.total(self.target, topic, partitions)
-            if now > 0 and not first_s:
-                first_s, first = time.monotonic(), now
-            if now >= wanted:
-                return max(time.monotonic() - first_s, 1e-3), wanted - first
-            if time.monotonic() > deadline:
-                raise SystemExit(f"{topic} stands at {now} of {wanted}")
-            time.sleep(0.02)
+    markers_per_s: float | None = None
+    run_per_s: float | None = None
+    holes_per_s: float | None = None
+    hole_run_per_s: float | None = None
+    late_s: float | None = None
+    commits_per_s: float | None = None
+    behind_max_s: float | None = None
+    after_s: float | None = None
 
 
-def write_markers(kafka: KafkaCluster, topic: str, partitions: Sequence[int], times: int) -> None:
-    """Control records on the source, as transactions leave them."""
-    marker = Marker(5_000_000, 0, True, 0, [(topic, list(partitions))])
-    leader = kafka.connection_to(kafka.leader_of(NamedPartition(topic, 0)))
-    view = leader.call_raw(MARKERS_KEY, MARKERS_VERSION, encode_markers([(marker, times)]), timeout_s=60)
-    if any(one.error for one in parse_markers(view, 0)):
-        raise SystemExit("the source refuses markers")
+class Stage:
+    """Two clusters and a mirror for each topic, one after the other."""
 
+    def __init__(self, folder: Path, source: LabCluster, target: LabCluster) -> None:
+        self.folder, self.source, self.target = folder, source, target
+        self.kafka = KafkaCluster(source.cluster), KafkaCluster(target.cluster, patience_s=2.0)
 
-def write_filler(kafka: KafkaCluster, topic: str, end: int) -> None:
-    named = NamedPartition(topic, 0)
-    leader = kafka.connection_to(kafka.leader_of(named))
-    producer_id, epoch = kafka.init_producer_id()
-    version = leader.api_version(PRODUCE_KEY, PRODUCE_VERSION_BY_ID, PRODUCE_VERSION_MIN)
-    topic_id = kafka.metadata([topic]).topics[topic].topic_id
-    at = 0
-    while at < end:
-        made = filler(min(FILLER_RECORDS_MAX, end - at))
-        head = made.stamped(producer_id, epoch, at % SEQUENCE_SPAN)
-        body = b"".join(encode_produce(version, [(topic, topic_id, [(0, head, made.body)])]))
-        (answer,) = parse_produce(leader.call_raw(PRODUCE_KEY, version, body), 0, version)
-        if answer.error:
-            raise SystemExit(f"the source refuses a filler: {answer}")
-        at += made.header.count
-
-
-def commit_steadily(source: LabCluster, topic: str, for_s: float) -> None:
-    """Each transaction writes one record to every partition."""
-    producer = Producer({**client_settings(source.cluster), "transactional.id": topic, "linger.ms": 0})
-    producer.init_transactions(60)
-    began_s, done = time.monotonic(), 0
-    while time.monotonic() - began_s < for_s:
-        producer.begin_transaction()
-        for partition in range(PARTITIONS):
-            producer.produce(topic, b"v" * 100, b"k", partition=partition)
-        producer.commit_transaction(60)
-        done += 1
-        time.sleep(max(0.0, began_s + done / COMMITS_PER_S - time.monotonic()))
-
-
-def watch(ends: Ends, topic: str, work: Callable[[], None]) -> tuple[int, float]:
-    """The largest lag seen while `work` ran, and how long after it the twin was level."""
-    worker = threading.Thread(target=work)
-    worker.start()
-    most = 0
-    while worker.is_alive():
-        theirs = ends.total(ends.target, topic, PARTITIONS)
-        if theirs > 0:
-            most = max(most, ends.total(ends.source, topic, PARTITIONS) - theirs)
-        time.sleep(0.2)
-    ended_s = time.monotonic()
-    ends.took(topic, PARTITIONS)
-    return most, time.monotonic() - ended_s
-
-
-def measure(folder: Path) -> Figures:
-    with LabCluster("east", heap_mb=512) as source, LabCluster("west", heap_mb=512) as target:
-        ends = Ends(source, target)
-        for topic, partitions in (("markers", PARTITIONS), ("runs", 1), ("late", 1), ("commits", PARTITIONS)):
-            source.create_topic(topic, partitions=partitions)
-        for _ in range(10):
-            write_markers(ends.source, "markers", range(PARTITIONS), MARKERS // PARTITIONS // 10)
-            write_markers(ends.source, "runs", [0], MARKERS // 10)
-        write_filler(ends.source, "late", LATE_START)
-        ends.source.delete_records({NamedPartition("late", 0): LATE_START})
-        figures = {}
-        for topic, partitions in (("markers", PARTITIONS), ("runs", 1), ("late", 1)):
-            process = MirrorProcess(
-                folder / topic, settings_of(source.cluster, target.cluster, store=folder / f"{topic}.db", topics=topic)
-            )
-            process.start()
-            try:
-                figures[topic] = ends.took(topic, partitions)
-            finally:
-                process.end()
-        process = MirrorProcess(
-            folder / "commits",
-            settings_of(source.cluster, target.cluster, store=folder / "commits.db", topics="commits"),
-        )
+    @contextmanager
+    def mirror(self, topic: str) -> Iterator[MirrorProcess]:
+        store = self.folder / f"{topic}.db"
+        text = settings_of(self.source.cluster, self.target.cluster, store=store, topics=topic)
+        process = MirrorProcess(self.folder / topic, text)
         process.start()
         try:
-            lag, last_s = watch(ends, "commits", lambda: commit_steadily(source, "commits", COMMITTING_S))
+            yield process
         finally:
             process.end()
-    (many_s, many), (one_s, one), (late_s, _) = figures["markers"], figures["runs"], figures["late"]
-    return Figures(many / many_s, one / one_s, late_s, lag, last_s)
+
+    def total(self, side: int, topic: str, partitions: int, which: OffsetKind = OffsetKind.LOG_END) -> int:
+        """All partitions' ends together; -1 while the twin is not there."""
+        wanted = [NamedPartition(topic, number) for number in range(partitions)]
+        try:
+            return sum(self.kafka[side].list_offsets(wanted, which).values())
+        except KafkaError:
+            return -1
+
+    def carried(self, topic: str, partitions: int) -> tuple[float, int]:
+        """Seconds from the first offset that crossed to the last, log start included, and how many did in that
+        time."""
+        wanted = self.total(0, topic, partitions)
+        begin = self.total(0, topic, partitions, OffsetKind.EARLIEST)
+        deadline = time.monotonic() + _PATIENCE_S
+        first_s, first = 0.0, 0
+        with self.mirror(topic) as process:
+            while True:
+                now = self.total(1, topic, partitions)
+                if now > 0 and not first_s:
+                    first_s, first = time.monotonic(), now
+                if now >= wanted and self.total(1, topic, partitions, OffsetKind.EARLIEST) == begin:
+                    return max(time.monotonic() - first_s, 1e-3), wanted - first
+                if time.monotonic() > deadline:
+                    raise BenchError(f"{topic} stands at {now} of {wanted}")
+                process.check()
+                time.sleep(0.02)
+
+    def close(self) -> None:
+        for side in self.kafka:
+            side.close()
 
 
-def main() -> int:
-    with tempfile.TemporaryDirectory(prefix="markers-") as folder:
-        found = measure(Path(folder))
-    print(f"{MARKERS} markers on {PARTITIONS} partitions: {found.markers_per_s:,.0f} per second")
-    print(f"{MARKERS} markers on one partition: {found.runs_per_s:,.0f} per second")
-    print(f"a log that begins at {LATE_START:,}: aligned in {found.late_s:.1f} s")
-    print(f"{COMMITS_PER_S} commits/s on {PARTITIONS} partitions: {found.lag_max} offsets behind at most")
+def run_markers_bench(*, short: bool = False, only: Collection[str] = (), say: Say) -> Figures:
+    """Measures these parts, all when none is named; `short` at a fifth of the size."""
+    found: dict[str, float] = {}
+    with (
+        tempfile.TemporaryDirectory(prefix="markers-") as folder,
+        LabCluster("east", heap_mb=512, settings=SOURCE_SETTINGS) as source,
+        LabCluster("west", heap_mb=512) as target,
+    ):
+        stage = Stage(Path(folder), source, target)
+        try:
+            for part in PARTS:
+                if part in (only or PARTS):
+                    measured = _PARTS[part](stage, 5 if short else 1)
+                    say(", ".join(f"{name} {value:,.1f}" for name, value in measured.items()))
+                    found |= measured
+        finally:
+            stage.close()
+    return Figures(**found)
+
+
+def _markers(stage: Stage, part_of: int) -> dict[str, float]:
+    stage.source.create_topic("markers", partitions=PARTITIONS)
+    write_markers(stage.kafka[0], "markers", range(PARTITIONS), MARKERS // part_of // PARTITIONS)
+    took_s, crossed = stage.carried("markers", PARTITIONS)
+    return {"markers_per_s": crossed / took_s}
+
+
+def _run(stage: Stage, part_of: int) -> dict[str, float]:
+    stage.source.create_topic("run", partitions=1)
+    write_markers(stage.kafka[0], "run", [0], MARKERS // part_of)
+    took_s, crossed = stage.carried("run", 1)
+    return {"run_per_s": crossed / took_s}
+
+
+def _holes(stage: Stage, part_of: int) -> dict[str, float]:
+    return {"holes_per_s": _compacted(stage, "holes", PARTITIONS, MARKERS // part_of)}
+
+
+def _hole_run(stage: Stage, part_of: int) -> dict[str, float]:
+    return {"hole_run_per_s": _compacted(stage, "hole-run", 1, MARKERS // 10 // part_of)}
+
+
+def _compacted(stage: Stage, topic: str, partitions: int, holes: int) -> float:
+    stage.source.create_topic(topic, partitions=partitions, settings=COMPACTED)
+    records = holes * KEPT_OF // (KEPT_OF - 1) // partitions
+    missing = write_holes(stage.source, topic, partitions, records)
+    whole = stage.total(0, topic, partitions)
+    took_s, crossed = stage.carried(topic, partitions)
+    return crossed * missing / whole / took_s
+
+
+def _late(stage: Stage, part_of: int) -> dict[str, float]:
+    stage.source.create_topic("late", partitions=1)
+    begin_late(stage.kafka[0], "late", LATE_START // part_of)
+    took_s, _ = stage.carried("late", 1)
+    return {"late_s": took_s}
+
+
+def _commits(stage: Stage, part_of: int) -> dict[str, float]:
+    """The mirror runs first, and is warm when it is watched."""
+    topic = "commits"
+    stage.source.create_topic(topic, partitions=PARTITIONS)
+    per_s = 0.0
+
+    def work() -> None:
+        nonlocal per_s
+        for_s = WARM_S + max(COMMITTING_S / part_of, 8.0)
+        per_s = commit_steadily(stage.source, topic, PARTITIONS, commits_per_s=COMMITS_PER_S, for_s=for_s)
+
+    with stage.mirror(topic):
+        deadline = time.monotonic() + _PATIENCE_S
+        while stage.total(1, topic, PARTITIONS) < 0:
+            if time.monotonic() > deadline:
+                raise BenchError("the twin was never made")
+            time.sleep(0.1)
+        worker = threading.Thread(target=work)
+        worker.start()
+        behind = _watch(stage, topic, worker)
+        ended_s = time.monotonic()
+        while stage.total(1, topic, PARTITIONS) < stage.total(0, topic, PARTITIONS):
+            if time.monotonic() > deadline:
+                raise BenchError(f"{topic} never came level")
+            time.sleep(0.02)
+    # Each transaction takes two offsets of each partition: a record and its marker.
+    offsets_per_s = 2 * PARTITIONS * per_s
+    return {
+        "commits_per_s": per_s,
+        "behind_max_s": behind / offsets_per_s,
+        "after_s": time.monotonic() - ended_s,
+    }
+
+
+def _watch(stage: Stage, topic: str, worker: threading.Thread) -> int:
+    """The most offsets that the twins were behind while `worker` worked, once warm."""
+    began_s, most = time.monotonic(), 0
+    while worker.is_alive():
+        theirs = stage.total(0, topic, PARTITIONS)
+        behind = theirs - stage.total(1, topic, PARTITIONS)
+        if time.monotonic() - began_s > WARM_S:
+            most = max(most, behind)
+        time.sleep(_WATCH_S)
+    return most
+
+
+_PARTS: dict[str, Callable[[Stage, int], dict[str, float]]] = {
+    "markers": _markers,
+    "run": _run,
+    "holes": _holes,
+    "hole-run": _hole_run,
+    "late": _late,
+    "commits": _commits,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Progress to standard error, one line of JSON last."""
+    parser = argparse.ArgumentParser(prog="bench.markers")
+    parser.add_argument("--only", action="append", default=[], choices=PARTS)
+    parser.add_argument("--short", action="store_true", help="a fifth of the size")
+    asked = parser.parse_args(arguments)
+    found = run_markers_bench(short=asked.short, only=asked.only, say=lambda line: print(line, file=sys.stderr))
     print(json.dumps({"bench": "markers", **asdict(found)}))
     return 0
 
