@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.mirror.model_world import World
-from twinshore.mirror import lane as lane_module
+from twinshore.mirror import track as track_module
 from twinshore.mirror.cutting import Parcel, Stamp
 from twinshore.mirror.fetch_book import FetchBook, Line
 from twinshore.mirror.observe import Observation, Verdict, judge
@@ -73,7 +73,7 @@ def deaf_to_the_high_watermark(monkeypatch: pytest.MonkeyPatch) -> None:
             values["log_start"] = seen.log_end  # Its tail cannot be read either: believe it.
         return judge(Observation(**{**values, **high}), stamp)
 
-    monkeypatch.setattr(lane_module, "judge", hasty)
+    monkeypatch.setattr(track_module, "judge", hasty)
 
 
 def pipelining_though_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

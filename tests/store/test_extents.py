@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from twinshore.fleet import SourceOffset, TargetOffset
-from twinshore.store import Extent, Receipt, Store, TwinRow
-from twinshore.store.extent_rules import follow_on, source_end, target_end, without_first
+from twinshore.fleet.extents import Extent, follow_on, source_end, target_end, without_first
+from twinshore.store import Receipt, Store, TwinRow
 
 LINK = "east->west"
 

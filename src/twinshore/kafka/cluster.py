@@ -26,8 +26,10 @@ from twinshore.kafka.questions import (
     ask_offsets,
     ask_producer_id,
     ask_producers,
+    ask_records,
 )
 from twinshore.wire.batch import BatchHeader
+from twinshore.wire.fetch import FetchedPartition
 
 if TYPE_CHECKING:
     from twinshore.kafka.admin import Admin
@@ -142,6 +144,19 @@ class KafkaCluster:
             return {one.named: ask_batch(connection, one, offset, timeout_s=self._call_s) for one in wanted}
 
         return self._leaders.ask([named], Question(f"batch at offset {offset}", "Read", ask))[named]
+
+    def read_from(self, named: NamedPartition, offset: int, *, bytes_max: int, committed: bool) -> FetchedPartition:
+        """Batches from the one on that covers `offset`, as far as a consumer may read; never less than one whole."""
+
+        def ask(
+            connection: Connection, wanted: Sequence[Wanted]
+        ) -> dict[NamedPartition, tuple[int, FetchedPartition | None]]:
+            read = partial(ask_records, bytes_max=bytes_max, committed=committed, timeout_s=self._call_s)
+            return {one.named: read(connection, one, offset) for one in wanted}
+
+        found = self._leaders.ask([named], Question(f"records from offset {offset}", "Read", ask))[named]
+        assert found is not None
+        return found
 
     def init_producer_id(self) -> tuple[int, int]:
         """A new producer id and its epoch."""

@@ -23,7 +23,7 @@ from twinshore.fleet import NamedPartition
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.errors import Code, kafka_error
 from twinshore.wire.batch import BatchHeader, split_batches
-from twinshore.wire.fetch import FETCH_KEY, FETCH_VERSION, FetchPartition, encode_fetch, parse_fetch
+from twinshore.wire.fetch import FETCH_KEY, FETCH_VERSION, FetchedPartition, FetchPartition, encode_fetch, parse_fetch
 
 CONSUMER = -1
 # Kafka's debugging replica: it is shown the log end, where a consumer is shown the high watermark.
@@ -201,6 +201,27 @@ def ask_batch(
         if header.base_offset <= offset <= header.last_offset:
             return Code.NONE, (bytes(view), header)
     return Code.NONE, None
+
+
+def ask_records(
+    connection: Connection, wanted: Wanted, offset: int, *, bytes_max: int, committed: bool, timeout_s: float
+) -> tuple[int, FetchedPartition | None]:
+    """Code and what the partition holds from the batch on that covers `offset`."""
+    place = (wanted.topic_id, wanted.named.partition, offset, wanted.leader_epoch, -1, bytes_max)
+    body = encode_fetch(
+        session_id=0,
+        session_epoch=-1,
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=bytes_max,
+        isolation=int(committed),
+        partitions=[FetchPartition(*place)],
+    )
+    connection.api_version(FETCH_KEY, FETCH_VERSION, FETCH_VERSION)
+    answer = parse_fetch(connection.call_raw(FETCH_KEY, FETCH_VERSION, body, timeout_s=timeout_s), 0)
+    if answer.error or not answer.partitions:
+        return answer.error or Code.UNKNOWN_TOPIC_ID, None
+    return answer.partitions[0].error, answer.partitions[0]
 
 
 def ask_producer_id(connection: Connection, place: str, *, timeout_s: float) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from typing import Any
 
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.desk_line import LINE_BYTES_MAX, steady_s
+from twinshore.mirror.mapping.reach import reach_of
 from twinshore.mirror.orders import Carried, Handover, Stoppage, TrackOrder, carried_from
 from twinshore.mirror.relay import Relay, Say
 
@@ -287,6 +288,8 @@ class Desk:
         for entry in carried:
             named = NamedPartition(entry.topic, entry.partition)
             post.told_to[named] = max(entry.to_offset, post.told_to.get(named, 0))
+            if entry.extents and named in post.tracks:
+                post.tracks[named] = replace(post.tracks[named], reached=reach_of(entry.extents[-1]))
         incidents = tuple(Stoppage(*raw) for raw in message["incidents"])
         self._take(Account(key[0], key[1], carried, incidents, message["speed"]))
 

@@ -13,7 +13,8 @@ from twinshore.mirror import answers
 from twinshore.mirror.cutting import Halt, Parcel, Stamp, cut
 from twinshore.mirror.fetch_book import FetchBook, FetchOrder, Line
 from twinshore.mirror.joining import Hold, Joining
-from twinshore.mirror.observe import Go, Observation, Stop, Wait, judge
+from twinshore.mirror.mapping.track import track_of
+from twinshore.mirror.observe import Go, Observation, Stop, Wait
 from twinshore.mirror.orders import Carried, Handover, LaneLimits, Stoppage, TrackOrder
 from twinshore.mirror.passage.fates import Blank
 from twinshore.mirror.passage.marking import Marked
@@ -54,7 +55,7 @@ class Lane:
         for order in orders:
             if order.named in self.tracks:
                 continue
-            track = Track.of(order, self.producer, self._fence, self.limits.partition_bytes_max)
+            track = track_of(order, self.producer, self._fence, self.limits.partition_bytes_max)
             self.tracks[order.named] = track
             self.fetches.add(track)
             self.stale_routes = True
@@ -146,7 +147,7 @@ class Lane:
         if track is None or track.leaving or track.phase is not Phase.LOOKING:
             return
         anchor = Stamp(*self.producer, track.order.anchor_offset, track.order.anchor_sequence)
-        verdict = judge(seen, anchor) if seen else Wait("the twin's leader did not answer")
+        verdict = track.judge(seen, anchor) if seen else Wait("the twin's leader did not answer")
         match verdict:
             case Go() if seen:
                 self._begin(track, verdict, seen, now_ms)
@@ -257,14 +258,14 @@ class Lane:
             track.in_flight -= 1
             if track.phase is Phase.RUNNING:
                 self._answered(track, entry.parcel, part, now_s)
-            elif part is not None and part.error == 0 and part.base_offset != entry.parcel.base:
+            elif part is not None and part.error == 0 and not track.lands(entry.parcel, part.base_offset):
                 self._misplaced(track, entry.parcel, part.base_offset)
             track.settled()
 
     def _answered(self, track: Track, parcel: Parcel, part: ProducedPartition | None, now_s: float) -> None:
         if part is None:
             self._again(track, now_s)
-        elif part.error == 0 and part.base_offset == parcel.base:
+        elif part.error == 0 and track.lands(parcel, part.base_offset):
             if not track.in_flight:
                 track.armed_until_ms = parcel.max_timestamp + self._armed_ms
             self._arrived(track, parcel.end)
@@ -274,7 +275,7 @@ class Lane:
             self._target_error(track, parcel, part, now_s)
 
     def _arrived(self, track: Track, end: int) -> None:
-        track.acked = end
+        track.arrived(end)
         track.failures = 0
         if track.waiting:
             self._ready.setdefault(track.route.target, {})[track] = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from twinshore.fleet.extents import Extent
 from twinshore.mirror.cutting import Stamp
 from twinshore.mirror.passage.marking import marker_id
 from twinshore.wire.batch import SEQUENCE_SPAN, next_sequence, sequence_of
@@ -41,6 +42,9 @@ class Observation:
     source_end: int
     fence: int = -1
     unlike: bool | None = False
+    # Of a mapped twin, whose batches must be read to know: what follows, and where those lie that were not told yet.
+    verdict: Verdict | None = None
+    extents: tuple[Extent, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from twinshore.fleet import Cluster, NamedPartition, SaslMechanism, Secret, Security
+from twinshore.fleet.extents import Extent
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,8 @@ class TrackOrder:
     anchor_offset: int = 0
     anchor_sequence: int = 0
     twin: str = ""
+    # Only of a mapped twin: the source's offset, the twin's, and the sequence, up to which it is written and told.
+    reached: tuple[int, int, int] | None = None
 
     @property
     def named(self) -> NamedPartition:
@@ -126,12 +129,15 @@ class Carried:
     last_ms: int
     # One entry per source batch: producer id, epoch, base sequence, last sequence, base offset, timestamp.
     producers: tuple[tuple[int, int, int, int, int, int], ...] = ()
+    # Where the records of a mapped twin went.
+    extents: tuple[Extent, ...] = ()
 
 
 def carried_from(raw: list[Any]) -> Carried:
     """An account out of its JSON form."""
     fields: Any = [tuple(map(tuple, value)) if isinstance(value, list) else value for value in raw]
-    return Carried(*fields)
+    found = Carried(*fields)
+    return dataclasses.replace(found, extents=tuple(Extent(*one) for one in found.extents))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from twinshore.fleet import NamedPartition, StoreError
 from twinshore.mirror.desk import Account
-from twinshore.mirror.incidents.kinds import halt_policy
+from twinshore.mirror.incidents.kinds import halt_policy, passing
 from twinshore.mirror.orders import Carried, Stoppage
 from twinshore.store import (
     Incident,
@@ -75,7 +75,7 @@ class Recorder:
         self._unledgered: list[tuple[str, Stoppage]] = []
         self._doubted: dict[str, set[str]] = defaultdict(set)
         self._ledgered: dict[str, list[Stoppage]] = defaultdict(list)
-        self._healing: set[tuple[str, NamedPartition]] = set()
+        self._passing: dict[tuple[str, NamedPartition], int] = {}
         self._forgotten: list[tuple[str, str]] = []
         self._said = ""
         self.live: dict[str, LinkLive] = defaultdict(LinkLive)
@@ -120,12 +120,12 @@ class Recorder:
         with self._lock:
             return self._ledgered.pop(link, [])
 
-    def heals(self, link: str, named: NamedPartition, *, begin: bool = False) -> bool:
-        """Whether what the target lost of it is not there again: pumps tell of it again only then. `begin`: from now
-        on it is waited for."""
-        if begin:
-            self._healing.add((link, named))
-        return (link, named) in self._healing
+    def passes(self, link: str, named: NamedPartition, *, until: int = -1) -> bool:
+        """Whether an incident that stops nothing is not over: its twin has not been told of up to the offset that was
+        last given as `until`."""
+        if until >= 0:
+            self._passing[link, named] = until
+        return (link, named) in self._passing
 
     def forget(self, link: str, topic: str) -> None:
         """The topic begins anew: nothing that was still to be written of it is."""
@@ -179,10 +179,10 @@ class Recorder:
         if stopped.kind == IncidentKind.RECREATED_TOPIC:
             with self._lock:
                 self._doubted[link].add(stopped.topic)
-        elif stopped.kind != IncidentKind.LOST_BY_TARGET or not self.heals(link, named):
+        elif stopped.kind != IncidentKind.LOST_BY_TARGET or not self.passes(link, named):
             self._unledgered.append((link, stopped))
-            if stopped.kind == IncidentKind.LOST_BY_TARGET:
-                self.heals(link, named, begin=True)
+            if passing(stopped.kind, stopped.policy):
+                self.passes(link, named, until=stopped.to_offset)
 
     def _covers_another(self, link: str, now_ms: int) -> bool:
         """Whether another mirror has just said how the link stands: who stands by must not write over it."""
@@ -237,7 +237,8 @@ class Recorder:
             live.lag[named] = max(0, entry.source_end - entry.to_offset)
             live.starts[named] = min(entry.source_start, entry.to_offset)
             live.heard_s[named] = time.monotonic()
-            self._healing.discard((account.link, named))
+            if entry.to_offset >= self._passing.get((account.link, named), entry.to_offset + 1):
+                del self._passing[account.link, named]
             live.rate[named] = live.rate.get(named, 0.0) + entry.bytes
 
     def _status(self, link: str, state: str, sentence: str, lanes: int, now_ms: int) -> LinkStatus:
@@ -289,4 +290,5 @@ def receipt_of(link: str, entry: Carried) -> Receipt:
         entry.last_ms,
         max(0, entry.source_end - entry.to_offset),
         producers,
+        entry.extents,
     )

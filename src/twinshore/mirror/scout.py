@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -17,6 +17,9 @@ from twinshore.fleet import Cluster, KafkaError, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.metadata import TopicMetadata
+from twinshore.mirror.mapping.look import look_at_mapped
+from twinshore.mirror.mapping.reach import Reach
+from twinshore.mirror.mapping.track import reaches
 from twinshore.mirror.observe import Observation
 from twinshore.mirror.orders import TrackOrder
 from twinshore.mirror.track import Route, Track
@@ -104,9 +107,14 @@ class Scout:
 
         self._send(errand)
 
-    def look(self, partitions: list[NamedPartition]) -> None:
-        """Where the twins of these partitions end, and what the source holds."""
-        self._send(lambda: Looked(self._look(partitions)))
+    def look(self, partitions: list[NamedPartition], tracks: Mapping[NamedPartition, Track]) -> None:
+        """Where the twins of these partitions end, and what the source holds; of mapped ones each by itself."""
+        mapped = reaches(tracks, partitions)
+        exact = [named for named in partitions if named not in mapped]
+        if exact:
+            self._send(lambda: Looked(self._look(exact)))
+        for named, reach in mapped.items():
+            self._send(lambda n=named, r=reach: Looked({n: self._look_mapped(n, r)}))  # type: ignore[misc]
 
     def cut(self, before: dict[NamedPartition, int]) -> None:
         """Cuts the twins of these partitions below the offsets. If it fails, the driver does it within a minute."""
@@ -168,6 +176,13 @@ class Scout:
             leader, twin = theirs.partitions[named.partition], ours.partitions[named.partition]
             found[named] = Route(leader.leader, leader.leader_epoch, twin.leader, target_epoch=twin.leader_epoch)
         return found
+
+    def _look_mapped(self, named: NamedPartition, reach: Reach) -> Observation | None:
+        clusters, twin = (self._cluster("source"), self._cluster("target")), self._twins.get(named, named)
+        try:
+            return look_at_mapped(*clusters, self._producer_id, named, twin, reach)
+        except Exception:
+            return None
 
     def _look(self, partitions: list[NamedPartition]) -> dict[NamedPartition, Observation | None]:
         """One bad partition must not hide the others: on its error the group is halved until it stands alone."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.cutting import Cut, Halt, Parcel, Stamp
 from twinshore.mirror.joining import Hold
-from twinshore.mirror.observe import Go, Observation
+from twinshore.mirror.observe import Go, Observation, Verdict, judge
 from twinshore.mirror.orders import Carried, Handover, TrackOrder
 from twinshore.mirror.passage.fates import Blank
 from twinshore.wire.batch import sequence_of
@@ -81,6 +81,7 @@ class Track:
     of `sent`. `fence` is the coordinator epoch of our markers, `cut_to` where the twin's log should begin (-1: done).
     """
 
+    mapped: ClassVar[bool] = False
     order: TrackOrder
     stamp: Stamp
     source_key: tuple[bytes, int]
@@ -182,6 +183,18 @@ class Track:
         if self.told_to < self.fetched:
             self.noted.append(Noted(self.told_to, self.fetched, 0, 0, now_ms, []))
             self.last_ms = now_ms
+
+    def judge(self, seen: Observation, anchor: Stamp) -> Verdict:
+        """What follows from a look at the twin."""
+        return judge(seen, anchor)
+
+    def lands(self, parcel: Parcel, base: int) -> bool:
+        """Whether a batch may lie where the twin says that it does."""
+        return base == parcel.base
+
+    def arrived(self, end: int) -> None:
+        """All offsets below `end` are on the twin."""
+        self.acked = end
 
     def seen(self, confirm_s: float) -> None:
         """The twin was looked at, `looked_at_s` or later: strays that had their time by then are in what was seen."""

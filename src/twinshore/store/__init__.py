@@ -10,7 +10,6 @@ from twinshore.store.store import Store, open_store
 from twinshore.store.values import (
     AuditRow,
     ControlRow,
-    Extent,
     Followed,
     Incident,
     IncidentCount,
@@ -32,7 +31,6 @@ from twinshore.store.values import (
 __all__ = [
     "AuditRow",
     "ControlRow",
-    "Extent",
     "Followed",
     "HeldLease",
     "Incident",

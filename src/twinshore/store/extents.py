@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from sqlalchemy import ColumnElement, Connection, RowMapping, and_, func, select
 
 from twinshore.fleet import SourceOffset, TargetOffset
+from twinshore.fleet.extents import Extent, follow_on
 from twinshore.store.dialects import put
-from twinshore.store.extent_rules import follow_on
 from twinshore.store.tables import extents
-from twinshore.store.values import Extent, Receipt
+from twinshore.store.values import Receipt
 
 Key = tuple[str, str, int]
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import Connection
 
 from twinshore.fleet import Secret
+from twinshore.fleet.extents import Extent
 from twinshore.store import audit, controls, extents, leases, ledger, links, receipts
 from twinshore.store.engine import Database
 from twinshore.store.schema import bring_up
 from twinshore.store.values import (
     AuditRow,
     ControlRow,
-    Extent,
     Followed,
     Incident,
     IncidentCount,

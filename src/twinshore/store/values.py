@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
 
-from twinshore.fleet import SourceOffset, StoreError, TargetOffset
+from twinshore.fleet import StoreError
+from twinshore.fleet.extents import Extent
 
 BATCHES_KEPT = 5  # As many as a broker remembers of each producer to know a retry.
 
@@ -65,18 +65,6 @@ class SourceProducer:
     producer_id: int
     epoch: int
     batches: tuple[SourceBatch, ...]
-
-
-class Extent(NamedTuple):
-    """A mapped twin's records from `source` on lie from `target` on: `length` of them, one behind the other.
-
-    `sequence` is the link's own of the first one. Length 0: nothing yet, the next record goes to `target` or behind it.
-    """
-
-    source: SourceOffset
-    target: TargetOffset
-    length: int
-    sequence: int
 
 
 @dataclass(frozen=True, slots=True)

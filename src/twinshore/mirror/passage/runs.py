@@ -93,7 +93,7 @@ def fill(track: Track, end: int, now_ms: int) -> tuple[Halt | None, list[Stoppag
     """
     begin, named = track.fetched, track.named
     sentence = f"the source's log now begins at {end}, the twin ended at {begin}: retention was faster"
-    if end - begin > GAP_MAX:
+    if end - begin > GAP_MAX and not track.mapped:
         return Halt("retention gap", begin, end, f"{sentence}, and the gap is too long to fill"), []
     told: list[Stoppage] = []
     if begin >= max(track.order.anchor_offset, track.gap_told_to) and begin:
@@ -109,7 +109,7 @@ def fill(track: Track, end: int, now_ms: int) -> tuple[Halt | None, list[Stoppag
 
 
 def _gap_pieces(track: Track, begin: int, end: int) -> Iterator[Blank | Parcel]:
-    if begin and begin >= track.order.anchor_offset and end - begin <= GAP_MARKED_MAX:
+    if track.mapped or (begin and begin >= track.order.anchor_offset and end - begin <= GAP_MARKED_MAX):
         yield Blank(begin, end)
         return
     stamp = track.stamp

@@ -1,13 +1,25 @@
-"""How extents of a mapped twin add up: neighbours at one difference become one, nothing is told twice. Pure."""
+"""Where a mapped twin's records lie: neighbours at one difference become one, nothing is told twice. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
-from twinshore.fleet import SourceOffset, TargetOffset
-from twinshore.store.values import Extent
+from twinshore.fleet.nouns import SourceOffset, TargetOffset
 
 SEQUENCES = 2**31
+
+
+class Extent(NamedTuple):
+    """A mapped twin's records from `source` on lie from `target` on: `length` of them, one behind the other.
+
+    `sequence` is the link's own of the first one. Length 0: nothing yet, the next record goes to `target` or behind it.
+    """
+
+    source: SourceOffset
+    target: TargetOffset
+    length: int
+    sequence: int
 
 
 def source_end(extent: Extent) -> SourceOffset:

@@ -1,0 +1,105 @@
+"""Looks at a mapped twin: which batches of ours landed beyond what was told, and which records of the source they are.
+
+Readings are taken so that none can be younger than what it is compared with: what the leader remembers, then the log's
+end, then the batches up to there.
+"""
+
+from __future__ import annotations
+
+from twinshore.fleet import NamedPartition
+from twinshore.fleet.extents import Extent, source_end
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.questions import OffsetKind
+from twinshore.mirror.mapping.reach import Landed, Reach, Unclear, beyond, complete, reach_of
+from twinshore.mirror.mapping.reading import batches, seen_record, seen_runs
+from twinshore.mirror.observe import Go, Observation, Stop, Verdict, Wait
+from twinshore.wire.batch import next_sequence
+
+DISAGREES = "position disagreement"
+
+
+def look_at_mapped(
+    source: KafkaCluster,
+    target: KafkaCluster,
+    producer_id: int,
+    named: NamedPartition,
+    twin: NamedPartition,
+    reach: Reach,
+) -> Observation:
+    """Where to go on with one partition; raises KafkaError when it cannot be read."""
+    states = [one for one in target.describe_producers([twin])[twin] if one.producer_id == producer_id]
+    remembered = (states[0].last_sequence, states[0].last_timestamp) if states else None
+    end = target.list_offsets([twin], OffsetKind.LOG_END)[twin]
+    start = target.list_offsets([twin], OffsetKind.EARLIEST)[twin]
+    source_start = source.list_offsets([named], OffsetKind.EARLIEST)[named]
+    source_stop = source.list_offsets([named], OffsetKind.LOG_END)[named]
+    extents: list[Extent] = []
+    verdict: Verdict | None = _refusal(reach, start, end, remembered)
+    if verdict is None:
+        verdict, extents = _landed(source, target, producer_id, named, twin, reach, (start, end), remembered)
+    if isinstance(verdict, Go):
+        verdict = _within_source(verdict, source_start, source_stop)
+    return Observation(
+        start, end, end, None, remembered, source_start, source_stop, verdict=verdict, extents=tuple(extents)
+    )
+
+
+def _refusal(reach: Reach, start: int, end: int, remembered: tuple[int, int] | None) -> Verdict | None:
+    if end < reach.target:
+        sentence = (
+            f"the twin ends at {end}, though it had acknowledged records up to {reach.target}: the target lost them"
+        )
+        return Stop(DISAGREES, reach.source, reach.source, sentence)
+    if start > reach.target and remembered is None:
+        sentence = (
+            f"the twin now begins at {start}, behind {reach.target}, up to which the link had written, and its leader"
+            " has forgotten the link: whether more had landed cannot be known"
+        )
+        return Stop(DISAGREES, reach.source, reach.source, sentence)
+    return None
+
+
+def _landed(
+    source: KafkaCluster,
+    target: KafkaCluster,
+    producer_id: int,
+    named: NamedPartition,
+    twin: NamedPartition,
+    reach: Reach,
+    span: tuple[int, int],
+    remembered: tuple[int, int] | None,
+) -> tuple[Verdict, list[Extent]]:
+    ours: list[Landed] = []
+    at = max(span[0], reach.target)
+    for _, header in batches(target, twin, at, span[1], committed=False):
+        at = header.last_offset + 1
+        if header.producer_id == producer_id:
+            ours.append(Landed(header.base_offset, header.last_offset_delta + 1, header.base_sequence))
+    if at < span[1]:
+        return Wait(f"the twin's leader ends at {span[1]}, its replicas at {at}"), []
+    fresh = beyond(reach, ours)
+    if isinstance(fresh, Unclear):
+        return Stop(DISAGREES, reach.source, reach.source, fresh.sentence), []
+    following = next_sequence(fresh[-1].sequence, fresh[-1].records) if fresh else reach.sequence
+    if remembered is not None and next_sequence(remembered[0], 1) != following:
+        return Wait(f"the twin's leader remembers sequence {remembered[0]}, its log asks for {following} next"), []
+    timestamp = remembered[1] if remembered else -1
+    if not fresh:
+        return Go(reach.source, timestamp, reach.sequence), []
+    extents = complete(reach, fresh, seen_runs(source, named, reach.source))
+    if isinstance(extents, Unclear):
+        return Stop(DISAGREES, reach.source, reach.source, extents.sentence), []
+    position = source_end(extents[-1])
+    theirs = seen_record(source, named, position - 1)
+    if theirs is None or theirs != seen_record(target, twin, fresh[-1].target + fresh[-1].records - 1):
+        sentence = f"the record at {position - 1} of the source is not the last one that the link wrote to the twin"
+        return Stop(DISAGREES, reach.source, position, sentence), []
+    return Go(position, timestamp, reach_of(extents[-1]).sequence), extents
+
+
+def _within_source(go: Go, start: int, end: int) -> Verdict:
+    if go.position > end:
+        sentence = f"the source ends at {end}, the twin has records up to {go.position}: the source has lost offsets"
+        return Stop("truncation", end, go.position, sentence)
+    gap_to = start if start > go.position else -1
+    return Go(go.position, go.last_timestamp, go.next_sequence, gap_to)

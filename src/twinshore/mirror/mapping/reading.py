@@ -1,0 +1,100 @@
+"""Reads logs for a map: batches in order, what consumers see of them, single records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.mirror.passage.fates import Aborted, Piece, fates
+from twinshore.wire.batch import CONTROL, TRANSACTIONAL, BatchHeader, split_batches
+from twinshore.wire.records import Headers, iter_records
+
+FETCH_BYTES = 4 << 20
+Batch = tuple[memoryview, BatchHeader]
+
+
+class Content(NamedTuple):
+    """What makes a record the same one on both sides."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+def batches(cluster: KafkaCluster, named: NamedPartition, offset: int, end: int, *, committed: bool) -> Iterator[Batch]:
+    """The batches that hold offsets from `offset` up to `end`, as far as a consumer may read."""
+    while offset < end:
+        fetched = cluster.read_from(named, offset, bytes_max=FETCH_BYTES, committed=committed)
+        found = [one for one in split_batches(fetched.records) if one[1].last_offset >= offset]
+        if not found:
+            return
+        yield from found
+        offset = found[-1][1].last_offset + 1
+
+
+def seen_runs(cluster: KafkaCluster, named: NamedPartition, offset: int) -> Iterator[tuple[int, int]]:
+    """The offsets [first, end) from `offset` on that a consumer of committed records sees, in order."""
+    while True:
+        fetched = cluster.read_from(named, offset, bytes_max=FETCH_BYTES, committed=True)
+        aborted = Aborted(fetched.aborted)
+        before = offset
+        for view, header in split_batches(fetched.records):
+            if header.last_offset < offset:
+                continue
+            for fate in fates(view, header, offset, offset, aborted):
+                if isinstance(fate, Piece):
+                    yield fate.header.base_offset, fate.header.last_offset + 1
+            offset = header.last_offset + 1
+        if offset == before:
+            return
+
+
+def contents(
+    cluster: KafkaCluster, named: NamedPartition, offset: int, end: int, *, committed: bool = False
+) -> Iterator[tuple[int, Content]]:
+    """Offset and content of each record in [offset, end); with `committed`, without those of aborted transactions."""
+    while offset < end:
+        fetched = cluster.read_from(named, offset, bytes_max=FETCH_BYTES, committed=committed)
+        aborted = Aborted(fetched.aborted)
+        before = offset
+        for view, header in split_batches(fetched.records):
+            if header.last_offset < offset:
+                continue
+            hidden = bool(header.attributes & CONTROL)
+            if committed and header.attributes & (CONTROL | TRANSACTIONAL):
+                hidden = aborted.hides(view, header)
+            for record in () if hidden else iter_records(view, header):
+                if offset <= record.offset < end:
+                    yield record.offset, Content(record.key, record.value, record.headers)
+            offset = header.last_offset + 1
+        if offset == before:
+            return
+
+
+def seen_record(cluster: KafkaCluster, named: NamedPartition, offset: int) -> Content | None:
+    """The record at `offset`; None where there is none."""
+    found = cluster.read_batch(named, offset)
+    if found is None:
+        return None
+    for record in iter_records(*found):
+        if record.offset == offset:
+            return Content(record.key, record.value, record.headers)
+    return None
+
+
+def last_record(cluster: KafkaCluster, named: NamedPartition, start: int, end: int) -> tuple[int, Content] | None:
+    """The last record below `end` with its offset, past control records; None where the log holds none."""
+    at = end - 1
+    while at >= start:
+        found = cluster.read_batch(named, at)
+        if found is None:
+            raise KafkaError(f"{named}: the batch at {at} could not be read", retriable=True)
+        _, header = found
+        if not header.attributes & CONTROL:
+            for record in reversed(list(iter_records(*found))):
+                if record.offset <= at:
+                    return record.offset, Content(record.key, record.value, record.headers)
+        at = header.base_offset - 1
+    return None
