@@ -148,10 +148,10 @@ class Recorder:
             forgotten, self._forgotten = self._forgotten, []
         now_ms = int(time.time() * 1000)
         for account in accounts:
-            self._count(account)
-            self._unwritten.extend(receipt_of(account.link, entry) for entry in account.carried)
             for stopped in account.incidents:
                 self._queue_incident(account.link, stopped)
+            self._count(account)
+            self._unwritten.extend(receipt_of(account.link, entry) for entry in account.carried)
         for link, topic in forgotten:
             self._unwritten = [one for one in self._unwritten if (one.link, one.topic) != (link, topic)]
             self.live[link].forget(topic)

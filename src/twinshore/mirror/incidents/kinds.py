@@ -41,7 +41,7 @@ _ROWS = (
         "go on behind the gap, whose offsets nobody sees on the twin either",
         "The source deleted records before they crossed: retention was faster than the mirror, or the log was cut.",
         "Nothing can bring them back. Look why the link lagged; keep records on the source for longer than it ever "
-        "stands still.",
+        "stands still. The row closes when the twin is behind the gap.",
     ),
     Known(
         IncidentKind.TRUNCATION,
@@ -191,6 +191,11 @@ def halt_policy(kind: str, partition: int) -> str:
 def stops(policy: str) -> bool:
     """Whether a row that says this keeps its partition off its lane."""
     return policy in (POLICY_STOP, POLICY_RETRY)
+
+
+def passing(kind: str, policy: str) -> bool:
+    """Whether the incident stopped nothing and is over once its twin has all up to where the row ends."""
+    return kind in (IncidentKind.LOST_BY_TARGET, IncidentKind.RETENTION_GAP) and not stops(policy)
 
 
 def known(kind: str) -> Known:

@@ -13,10 +13,10 @@ from enum import Enum
 
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.desk import Desk
-from twinshore.mirror.incidents.kinds import After, known, stops
+from twinshore.mirror.incidents.kinds import After, known, passing, stops
 from twinshore.mirror.orders import Stoppage
 from twinshore.mirror.recorder import Recorder
-from twinshore.store import IncidentKind, LedgerRow, PartitionState, Store
+from twinshore.store import LedgerRow, PartitionState, Store
 
 LEDGER_S = 1.0
 RETRY_S = 4.0
@@ -57,7 +57,7 @@ class Standing:
         self._link, self._store, self._desk, self._recorder, self._log = link, store, desk, recorder, log
         self._rests: dict[NamedPartition, Rest] = {}
         self._held_now, self._held = held, frozenset[NamedPartition]()
-        self._healing: set[NamedPartition] = set()
+        self._passing: set[NamedPartition] = set()
         self._looked_at_s = 0.0
 
     def __contains__(self, named: NamedPartition) -> bool:
@@ -68,16 +68,17 @@ class Standing:
     def begin(self) -> None:
         """What the ledger says at the beginning of a term."""
         self._rests.clear()
-        self._healing.clear()
+        self._passing.clear()
         self._recorder.ledgered(self._link)
         for named, rows in self._open().items():
             stopping = _stopping(rows)
             if stopping:
                 self._rests[named] = Rest(_retries(stopping), Stage.RESTING)
                 self._log(f"{self._link}: {named} rests: {stopping[0].incident.kind} (incident {stopping[0].id})")
-            if any(row.incident.kind is IncidentKind.LOST_BY_TARGET for row in rows):
-                self._healing.add(named)
-                self._recorder.heals(self._link, named, begin=True)
+            over_at = [row.incident.to_offset for row in rows if passing(row.incident.kind, row.incident.policy)]
+            if over_at:
+                self._passing.add(named)
+                self._recorder.passes(self._link, named, until=max(over_at))
 
     def turn(self) -> set[str]:
         """Topics whose partitions shall be supplied again."""
@@ -91,11 +92,11 @@ class Standing:
                 self._mark(named, PartitionState.STOPPED)
                 rest.marked = True
         freed = self._hold()
-        if not (self._rests or self._healing) or now_s - self._looked_at_s < LEDGER_S:
+        if not (self._rests or self._passing) or now_s - self._looked_at_s < LEDGER_S:
             return freed
         self._looked_at_s = now_s
         rows = self._open()
-        self._heal(rows)
+        self._pass(rows)
         return freed | self._resumed(rows) | self._retried(rows, now_s)
 
     def forget(self, topic: str) -> None:
@@ -120,16 +121,18 @@ class Standing:
 
     def _hear(self, told: Stoppage) -> None:
         named = NamedPartition(told.topic, told.partition)
-        if told.kind == IncidentKind.LOST_BY_TARGET:
-            self._healing.add(named)
+        if passing(told.kind, told.policy):
+            self._passing.add(named)
         elif not told.policy:
             self._rests[named] = Rest(known(told.kind).after is After.RETRIES, Stage.LEAVING)
 
-    def _heal(self, rows: dict[NamedPartition, list[LedgerRow]]) -> None:
-        for named in [named for named in self._healing if not self._recorder.heals(self._link, named)]:
-            self._healing.discard(named)
-            self._close([row for row in rows.get(named, ()) if row.incident.kind is IncidentKind.LOST_BY_TARGET])
-            self._log(f"{self._link}: {named}: what the target had lost is there again")
+    def _pass(self, rows: dict[NamedPartition, list[LedgerRow]]) -> None:
+        for named in [named for named in self._passing if not self._recorder.passes(self._link, named)]:
+            self._passing.discard(named)
+            over = [row for row in rows.get(named, ()) if passing(row.incident.kind, row.incident.policy)]
+            self._close(over)
+            for row in over:
+                self._log(f"{self._link}: {named}: over: {row.incident.kind} (incident {row.id})")
 
     def _resumed(self, rows: dict[NamedPartition, list[LedgerRow]]) -> set[str]:
         """Partitions whose rows somebody closed."""
