@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from twinshore.fleet import ConfigError, Link, NamedPartition
 from twinshore.mirror.desk import Account
+from twinshore.mirror.incidents.kinds import POLICY_STOP, POLICY_TOPIC
 from twinshore.mirror.metrics import server, table
 from twinshore.mirror.metrics.collector import Bounds, MirrorCollector
 from twinshore.mirror.metrics.meters import Meters
@@ -99,12 +100,13 @@ def test_what_is_mirrored_no_more_is_dropped(meters: Meters) -> None:
 
 def test_the_ledger_is_counted_by_kind_and_says_what_stands(meters: Meters, store: Store) -> None:
     told(meters, carried("orders", 0, 0, 5, 5), carried("orders", 1, 0, 5, 5), carried("bills", 0, 0, 5, 5))
-    for topic, partition, kind in (
-        ("orders", 1, IncidentKind.RETENTION_GAP),
-        ("bills", -1, IncidentKind.RIGHTS_LOST),
+    for topic, partition, kind, policy in (
+        ("orders", 0, IncidentKind.RETENTION_GAP, "go on"),
+        ("orders", 1, IncidentKind.RETENTION_GAP, POLICY_STOP),
+        ("bills", -1, IncidentKind.RIGHTS_LOST, POLICY_TOPIC),
     ):
-        store.add_incident(Incident(NAME, topic, partition, kind, 1, 2, "stop", "why"), now_ms=1)
-    old = store.add_incident(Incident(NAME, "bills", 0, IncidentKind.RIGHTS_LOST, 3, 4, "stop", "why"), now_ms=1)
+        store.add_incident(Incident(NAME, topic, partition, kind, 1, 2, policy, "why"), now_ms=1)
+    old = store.add_incident(Incident(NAME, "bills", 0, IncidentKind.RIGHTS_LOST, 3, 4, POLICY_STOP, "why"), now_ms=1)
     store.close_incident(old.id, now_ms=2)
     found = scrape(meters, store)
     assert found['twinshore_incidents_total{kind="rights lost",link="east->west"}'] == 2

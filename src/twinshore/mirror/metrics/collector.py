@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from twinshore.fleet import Link, NamedPartition, StoreError
 from twinshore.mirror.control.in_force import in_force
+from twinshore.mirror.incidents.kinds import POLICY_TOPIC, stops
 from twinshore.mirror.metrics import table
 from twinshore.mirror.metrics.meters import NOTHING, Meters, Reading
 from twinshore.mirror.metrics.table import Kind, Metric
@@ -140,7 +141,11 @@ class MirrorCollector(Collector):
 
     def _stopped(self, link: str) -> frozenset[NamedPartition]:
         rows = [row.incident for row in self._store.incidents(link, open_only=True)]
-        return frozenset(NamedPartition(one.topic, one.partition) for one in rows if one.topic)
+        return frozenset(
+            NamedPartition(one.topic, one.partition)
+            for one in rows
+            if one.topic and (stops(one.policy) or one.policy == POLICY_TOPIC)
+        )
 
 
 def _topics(sheet: Sheet, link: Link, topics: Mapping[str, dict[NamedPartition, Reading]], known: Known) -> None:
