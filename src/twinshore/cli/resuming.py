@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from twinshore.mirror.incidents.causes import Sides
     from twinshore.store import LedgerRow, Store
 
-PARTITION = typer.Option(-1, "--partition", min=0, help="Only this partition; all that are stopped otherwise.")
+PARTITION = typer.Option(None, "--partition", min=0, help="Only this partition; all that are stopped otherwise.")
 DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would be resumed.")
 PATIENCE_S = 5.0
 
 
 def resume(
     topic: str = typer.Argument(help="The topic with stopped partitions, as the source names it."),
-    partition: int = PARTITION,
+    partition: int | None = PARTITION,
     settings: Path = SETTINGS,
     link: list[str] = LINKS,
     dry_run: bool = DRY_RUN,
@@ -47,12 +47,12 @@ def resume(
         for one in chosen(loaded, link):
             rows = _stopping(store, one.name)
             stopped |= {row.incident.topic for row in rows}
-            ours = [r for r in rows if r.incident.topic == topic and partition in (-1, r.incident.partition)]
+            ours = [r for r in rows if r.incident.topic == topic and partition in (None, r.incident.partition)]
             asked += len(ours)
             refused += _resume(loaded, one, store, ours, dry_run=dry_run)
     if not asked:
-        place = topic if partition < 0 else f"{topic}-{partition}"
-        known = did_you_mean(topic, sorted(stopped - {topic})).removeprefix("; ")
+        place = topic if partition is None else f"{topic}-{partition}"
+        known = "" if topic in stopped else did_you_mean(topic, sorted(stopped)).removeprefix("; ")
         raise ConfigError(f"no incident stops {place}", hint=known or "`twinshore status` shows what is open")
     if refused:
         raise RefusedError("not resumed: " + "; ".join(refused), hint="docs/incidents.md says what to do about each")

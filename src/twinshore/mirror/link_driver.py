@@ -21,11 +21,11 @@ from twinshore.mirror.desk import Desk
 from twinshore.mirror.follow.follower import Follower
 from twinshore.mirror.follow.lifecycle import RECREATED
 from twinshore.mirror.identity import establish
-from twinshore.mirror.incidents.standing import Standing
+from twinshore.mirror.incidents.standing import Standing, grown
 from twinshore.mirror.incidents.watch import Watch
 from twinshore.mirror.lease_keeper import LeaseKeeper
 from twinshore.mirror.orders import LaneLimits, Stoppage, TideOrder, TrackOrder
-from twinshore.mirror.plan import CarryTopic, Create, KnownTwin, Refuse, admits, moves, spread
+from twinshore.mirror.plan import CarryTopic, Create, Grow, KnownTwin, Refuse, admits, moves, spread
 from twinshore.mirror.recorder import STANDBY, Recorder
 from twinshore.mirror.survey import Surveyor, known_twins
 from twinshore.mirror.tides import Tides
@@ -243,6 +243,8 @@ class LinkDriver:
                 continue
             if isinstance(step, Create):
                 made.append(step.topic)
+            elif isinstance(step, Grow):
+                self._recorder.passed(self.link.name, grown(step))
             elif isinstance(step, CarryTopic):
                 ready.append(step)
         if made:

@@ -102,6 +102,10 @@ class Recorder:
         """Into the ledger at once."""
         self._write_incident(link, stoppage)
 
+    def passed(self, link: str, stoppage: Stoppage) -> None:
+        """Into the ledger as something that is over already."""
+        self._store.close_incident(self._write_incident(link, stoppage), now_ms=int(time.time() * 1000))
+
     def mended(self, link: str, topic: str, partition: int = -1) -> None:
         """What stopped it is over: its open rows are closed."""
         now_ms = int(time.time() * 1000)
@@ -212,7 +216,7 @@ class Recorder:
                 continue
             self._unwritten = []
 
-    def _write_incident(self, link: str, stopped: Stoppage) -> None:
+    def _write_incident(self, link: str, stopped: Stoppage) -> int:
         incident = Incident(
             link,
             stopped.topic,
@@ -223,7 +227,7 @@ class Recorder:
             stopped.policy or halt_policy(stopped.kind, stopped.partition),
             stopped.sentence,
         )
-        self._store.add_incident(incident, now_ms=int(time.time() * 1000))
+        return self._store.add_incident(incident, now_ms=int(time.time() * 1000)).id
 
     def _count(self, account: Account) -> None:
         live = self.live[account.link]

@@ -15,8 +15,9 @@ from twinshore.fleet import NamedPartition
 from twinshore.mirror.desk import Desk
 from twinshore.mirror.incidents.kinds import After, known, passing, stops
 from twinshore.mirror.orders import Stoppage
+from twinshore.mirror.plan import Grow
 from twinshore.mirror.recorder import Recorder
-from twinshore.store import LedgerRow, PartitionState, Store
+from twinshore.store import IncidentKind, LedgerRow, PartitionState, Store
 
 LEDGER_S = 1.0
 RETRY_S = 4.0
@@ -185,3 +186,10 @@ def _retries(rows: list[LedgerRow]) -> bool:
 
 def _stopping(rows: list[LedgerRow]) -> list[LedgerRow]:
     return [row for row in rows if stops(row.incident.policy)]
+
+
+def grown(step: Grow) -> Stoppage:
+    """What the ledger says of a topic that got more partitions."""
+    kind, twin = IncidentKind.PARTITION_ADDED, step.twin or step.topic
+    sentence = f"topic {step.topic} has {step.partitions} partitions on the source now; twin {twin} was given as many"
+    return Stoppage(step.topic, -1, kind, -1, -1, sentence, known(kind).policy)

@@ -1,0 +1,95 @@
+"""`twinshore mirror resume`: which rows it closes, what it says where there is nothing to resume."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from twinshore.cli.entry import app, gather
+from twinshore.fleet import ConfigError
+from twinshore.mirror.incidents.kinds import POLICY_RETRY, POLICY_STOP, known
+from twinshore.store import Incident, IncidentKind, Store, open_store
+
+LINK = "east->west"
+GAP = known("retention gap").policy
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    found = tmp_path / "twinshore.toml"
+    found.write_text(
+        f"""
+[store]
+url = "sqlite:///{tmp_path / "store.db"}"
+[clusters.east]
+bootstrap = ["127.0.0.1:1"]
+[clusters.west]
+bootstrap = ["127.0.0.1:2"]
+[links."{LINK}"]
+"""
+    )
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        for topic, number, kind, policy in (
+            ("orders", 0, IncidentKind.CORRUPT_BATCH, POLICY_STOP),
+            ("orders", 1, IncidentKind.RIGHTS_LOST, POLICY_RETRY),
+            ("orders", 2, IncidentKind.RETENTION_GAP, GAP),
+            ("orders", -1, IncidentKind.DELETED_TOPIC, "keep the twin"),
+            ("bills", 0, IncidentKind.REFUSED, POLICY_STOP),
+        ):
+            store.add_incident(Incident(LINK, topic, number, kind, 5, 7, policy, "a sentence."), now_ms=1)
+    return found
+
+
+def opened(file: Path) -> Store:
+    return open_store(f"sqlite:///{file.parent / 'store.db'}")
+
+
+def still_open(file: Path) -> set[tuple[str, int]]:
+    with opened(file) as store:
+        return {(row.incident.topic, row.incident.partition) for row in store.incidents(LINK, open_only=True)}
+
+
+def run(file: Path, *words: str) -> str:
+    gather()
+    done = CliRunner().invoke(app, ["mirror", "resume", *words, "--settings", str(file)])
+    if done.exception and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_all_stopped_partitions_of_a_topic_and_nothing_else(file: Path) -> None:
+    said = run(file, "orders")
+    assert "orders-0 is resumed" in said
+    assert "orders-1 is resumed" in said
+    assert "orders-2" not in said, "a gap stops nothing"
+    assert still_open(file) == {("orders", 2), ("orders", -1), ("bills", 0)}
+    with opened(file) as store:
+        told = store.audit(LINK)
+    assert [(row.kind, row.subject, row.after) for row in told] == [
+        ("resume", "orders-1", "resumed"),
+        ("resume", "orders-0", "resumed"),
+    ]
+
+
+def test_one_partition_alone(file: Path) -> None:
+    run(file, "orders", "--partition", "1")
+    assert ("orders", 0) in still_open(file)
+    assert ("orders", 1) not in still_open(file)
+
+
+def test_a_dry_run_changes_nothing(file: Path) -> None:
+    before = still_open(file)
+    assert "orders-0 would be resumed" in run(file, "orders", "--dry-run")
+    assert still_open(file) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"), [(["order"], "did you mean orders"), (["orders", "--partition", "2"], "twinshore status")]
+)
+def test_what_is_not_stopped_is_named(file: Path, words: list[str], hint: str) -> None:
+    with pytest.raises(ConfigError, match="no incident stops") as found:
+        run(file, *words)
+    assert hint in found.value.hint
