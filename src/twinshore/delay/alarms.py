@@ -1,0 +1,140 @@
+"""When an alarm rises, is told again, and clears. Pure: signs and the time in, what stands and what to tell out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class AlarmKind(StrEnum):
+    END_OFFSET = "end offset delay"  # The published algorithm's first alarm,
+    GROUP = "group delay"  # and its second.
+    RECOVERY_POINT = "recovery point"
+    HEARTBEAT = "heartbeat"
+    BLIND = "blind"
+    MONITOR = "monitor silent"
+    MIRROR = "mirror silent"
+
+
+class AlarmKey(NamedTuple):
+    """What an alarm is about: one for all partitions of a topic. Topic and group are empty where none is meant."""
+
+    link: str
+    kind: AlarmKind
+    topic: str = ""
+    group: str = ""
+
+
+class Sign(NamedTuple):
+    """Whether something is wrong now, with the sentence that would be told."""
+
+    key: AlarmKey
+    wrong: bool
+    sentence: str = ""
+
+
+class Manner(NamedTuple):
+    """`rise_s`: for how long it must be wrong without a break; `clear_s`: right without a break; `repeat_s`: told no
+    sooner again, 0: never again."""
+
+    rise_s: float = 0.0
+    clear_s: float = 0.0
+    repeat_s: float = 600.0
+
+
+class Standing(NamedTuple):
+    """Something that is wrong, or was until just now. `told_ms` is None for what rose in a quiet time."""
+
+    key: AlarmKey
+    wrong_ms: int
+    sentence: str
+    raised_ms: int | None = None
+    told_ms: int | None = None
+    times_told: int = 0
+    right_ms: int | None = None
+
+
+class Happening(StrEnum):
+    RAISED = "raised"
+    REPEATED = "repeated"
+    CLEARED = "cleared"
+
+
+class Event(NamedTuple):
+    """`tell`: whether operators are told now; in quiet times it only goes into the history."""
+
+    happening: Happening
+    key: AlarmKey
+    at_ms: int
+    raised_ms: int
+    sentence: str
+    tell: bool = True
+
+
+Book = Mapping[AlarmKey, Standing]
+
+
+def turn(
+    book: Book, signs: Iterable[Sign], now_ms: int, manners: Mapping[AlarmKind, Manner], *, quiet: bool = False
+) -> tuple[dict[AlarmKey, Standing], list[Event]]:
+    """What stands after these signs, and what happened. A key without a sign stays as it is: no news is not good."""
+    standing = dict(book)
+    events: list[Event] = []
+    for sign in signs:
+        manner = manners.get(sign.key.kind, Manner())
+        before = standing.get(sign.key)
+        if sign.wrong:
+            one, happened = _wrong(before, sign, now_ms, manner, quiet=quiet)
+            standing[sign.key] = one
+        elif before is not None:
+            stays, happened = _right(before, now_ms, manner, quiet=quiet)
+            if stays is None:
+                del standing[sign.key]
+            else:
+                standing[sign.key] = stays
+        else:
+            continue
+        events += [happened] if happened else []
+    return standing, events
+
+
+def _wrong(
+    before: Standing | None, sign: Sign, now_ms: int, manner: Manner, *, quiet: bool
+) -> tuple[Standing, Event | None]:
+    one = before or Standing(sign.key, now_ms, sign.sentence)
+    one = one._replace(right_ms=None, sentence=sign.sentence)
+    if one.raised_ms is None:
+        if now_ms - one.wrong_ms < manner.rise_s * 1000:
+            return one, None
+        told_ms = None if quiet else now_ms
+        one = one._replace(raised_ms=now_ms, told_ms=told_ms, times_told=int(not quiet))
+        return one, Event(Happening.RAISED, one.key, now_ms, now_ms, one.sentence, tell=not quiet)
+    if quiet:
+        return one, None
+    first = one.told_ms is None
+    again = manner.repeat_s > 0 and not first and now_ms - (one.told_ms or 0) >= manner.repeat_s * 1000
+    if not first and not again:
+        return one, None
+    one = one._replace(told_ms=now_ms, times_told=one.times_told + 1)
+    return one, Event(Happening.REPEATED, one.key, now_ms, one.raised_ms or now_ms, one.sentence)
+
+
+def _right(before: Standing, now_ms: int, manner: Manner, *, quiet: bool) -> tuple[Standing | None, Event | None]:
+    if before.raised_ms is None:
+        return None, None
+    right_ms = now_ms if before.right_ms is None else before.right_ms
+    if now_ms - right_ms < manner.clear_s * 1000:
+        return before._replace(right_ms=right_ms), None
+    # Nobody who was never told that it was wrong wants to hear that it is right.
+    tell = before.told_ms is not None and not quiet
+    lasted_s = max(0, right_ms - before.raised_ms) / 1000
+    sentence = f"{what(before.key)}: well again; it lasted {lasted_s:.0f} s"
+    return None, Event(Happening.CLEARED, before.key, now_ms, before.raised_ms, sentence, tell=tell)
+
+
+def what(key: AlarmKey) -> str:
+    """What the alarm is about, in words."""
+    topic = f" {key.topic}" if key.topic else ""
+    group = f", group {key.group}" if key.group else ""
+    return f"{key.link}{topic}{group}: {key.kind}"

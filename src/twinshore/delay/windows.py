@@ -1,0 +1,104 @@
+"""The published sliding-window algorithm, exactly. Pure: one step per tick of each place.
+
+"MQ_Sync_Monitor" keeps four long arrays used as rings of four, A_maxOffset, A_consumeOffset, B_maxOffset and
+B_consumeOffset, and one number, times. Every PT it reads both clusters; from times >= 3 on it judges, and whatever the
+judgement, times grows by one. B is given three PT for what A did in one, since a sync may lie just before a reading and
+take longer than a second. Only differences count, so the two clusters' numbers need not be equal.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+SLOTS = 4
+TIMES_FIRST = 3
+# Of a long, as the published arrays are; the one after it falls on the slot that follows and still counts as begun.
+TIMES_MAX = (1 << 63) - 1
+TIMES_AGAIN = SLOTS
+
+Ring = tuple[int, int, int, int]
+_EMPTY: Ring = (0, 0, 0, 0)
+
+
+class Offsets(NamedTuple):
+    """One tick: A is the source, B the target; "max" a log's end, "consume" what the group has committed."""
+
+    a_max: int
+    b_max: int
+    a_consume: int = 0
+    b_consume: int = 0
+
+
+class Thresholds(NamedTuple):
+    """What A must move by in one PT before B is asked at all: a topic that moves less counts as quiet."""
+
+    min_delay_latest_offset: int = 0
+    min_delay_consume_offset: int = 0
+
+
+class Window(NamedTuple):
+    """The four rings; `times` is the tick that comes next."""
+
+    times: int = 0
+    a_max: Ring = _EMPTY
+    b_max: Ring = _EMPTY
+    a_consume: Ring = _EMPTY
+    b_consume: Ring = _EMPTY
+
+
+class Verdict(NamedTuple):
+    """What a tick showed. The `_sub` are A's move between times-3 and times-2, and B's from times-3 until now."""
+
+    judged: bool
+    latest_delayed: bool = False
+    consume_delayed: bool = False
+    a_max_sub: int = 0
+    b_max_sub: int = 0
+    a_consume_sub: int = 0
+    b_consume_sub: int = 0
+
+
+NOT_YET = Verdict(judged=False)
+
+
+def step(window: Window, seen: Offsets, thresholds: Thresholds) -> tuple[Window, Verdict]:
+    """The window after one more PT, and its verdict."""
+    times = window.times
+    now = Window(
+        times,
+        _put(window.a_max, times, seen.a_max),
+        _put(window.b_max, times, seen.b_max),
+        _put(window.a_consume, times, seen.a_consume),
+        _put(window.b_consume, times, seen.b_consume),
+    )
+    verdict = _judge(now, thresholds) if times >= TIMES_FIRST else NOT_YET
+    return now._replace(times=after(times)), verdict
+
+
+def after(times: int) -> int:
+    """times + 1; beyond the largest number it goes on where the same slots follow and judging has begun."""
+    return times + 1 if times < TIMES_MAX else TIMES_AGAIN
+
+
+def _judge(now: Window, thresholds: Thresholds) -> Verdict:
+    a_max_sub, b_max_sub = _moved(now.a_max, now.times, 2), _moved(now.b_max, now.times, 0)
+    a_consume_sub, b_consume_sub = _moved(now.a_consume, now.times, 2), _moved(now.b_consume, now.times, 0)
+    return Verdict(
+        judged=True,
+        latest_delayed=a_max_sub > thresholds.min_delay_latest_offset and b_max_sub < a_max_sub,
+        consume_delayed=a_consume_sub > thresholds.min_delay_consume_offset and b_consume_sub < a_consume_sub,
+        a_max_sub=a_max_sub,
+        b_max_sub=b_max_sub,
+        a_consume_sub=a_consume_sub,
+        b_consume_sub=b_consume_sub,
+    )
+
+
+def _put(ring: Ring, times: int, value: int) -> Ring:
+    slot = times % SLOTS
+    return (*ring[:slot], value, *ring[slot + 1 :])  # type: ignore[return-value]  # as long as it was
+
+
+def _moved(ring: Ring, times: int, until: int) -> int:
+    """From times-3 to times-`until`."""
+    return ring[(times - until) % SLOTS] - ring[(times - 3) % SLOTS]
