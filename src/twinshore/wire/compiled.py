@@ -1,7 +1,7 @@
 """The inner loop of joining, compiled to machine code by numba; without numba this module cannot be imported.
 
 Plain Python spends about a microsecond on each record that it moves from one batch into another; this spends about as
-long as the copy takes. `join` is its only caller and says what it means.
+long as the copy takes. `join` calls `join_batches` and says what it means; other compiled loops take the same steps.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ ROW_FIELDS: Final = 8
 _BIG: Final = 1 << 61
 _INT64_MIN: Final = -(1 << 63)
 _HEADER: Final = 61
-_SOURCE = types.Array(types.uint8, 1, "C", readonly=True)
+BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _ROOM = types.uint8[::1]
 
 
-def _compiled(signature: Any) -> Callable[[_Function], _Function]:
+def machine_code(signature: Any) -> Callable[[_Function], _Function]:
     """Compiled when the module is loaded, and kept on disk for the next process."""
 
     def compiled(function: _Function) -> _Function:
@@ -43,9 +43,10 @@ def _compiled(signature: Any) -> Callable[[_Function], _Function]:
     return compiled
 
 
-def _inlined(function: _Function) -> _Function:
-    inlined: _Function = njit(inline="always")(function)
-    return inlined
+def inlined(function: _Function) -> _Function:
+    """Becomes part of each function that calls it."""
+    made: _Function = njit(inline="always")(function)
+    return made
 
 
 def _crc_instruction() -> tuple[str, int] | None:
@@ -62,7 +63,7 @@ _INSTRUCTION = _crc_instruction()
 
 
 @intrinsic
-def _load(typing: Any, array: Any, place: Any) -> Any:
+def load_word(typing: Any, array: Any, place: Any) -> Any:
     """Eight bytes at `place`, the first one lowest."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -118,7 +119,7 @@ def _byte_table() -> np.ndarray[Any, Any]:
 _BYTES = _byte_table()
 
 
-@_inlined
+@inlined
 def _step_by_table(crc: Any, word: Any) -> Any:
     for _ in range(8):
         crc = (crc >> np.uint64(8)) ^ _BYTES[(crc ^ word) & np.uint64(255)]
@@ -129,11 +130,11 @@ def _step_by_table(crc: Any, word: Any) -> Any:
 _step = _step_by_hardware if _INSTRUCTION else _step_by_table
 
 
-@_inlined
-def _crc(source: Any, place: Any, end: Any) -> Any:
+@inlined
+def crc_of(source: Any, place: Any, end: Any) -> Any:
     crc = np.uint64(0xFFFFFFFF)
     while place + 8 <= end:
-        crc = _step(crc, _load(source, place))
+        crc = _step(crc, load_word(source, place))
         place += 8
     while place < end:
         crc = (crc >> np.uint64(8)) ^ _BYTES[(crc ^ np.uint64(source[place])) & np.uint64(255)]
@@ -141,13 +142,13 @@ def _crc(source: Any, place: Any, end: Any) -> Any:
     return np.int64(crc ^ np.uint64(0xFFFFFFFF))
 
 
-@_inlined
-def _big(source: Any, place: Any, size: Any) -> Any:
+@inlined
+def big_endian(source: Any, place: Any, size: Any) -> Any:
     """A signed number of `size` bytes, the first one highest; eight bytes must be readable from `place`."""
-    return np.int64(_swapped(_load(source, place))) >> np.int64(64 - 8 * size)
+    return np.int64(_swapped(load_word(source, place))) >> np.int64(64 - 8 * size)
 
 
-@_inlined
+@inlined
 def _put_varint(room: Any, place: Any, value: Any) -> Any:
     left = (np.uint64(value) << np.uint64(1)) ^ np.uint64(value >> np.int64(63))
     while left > np.uint64(127):
@@ -158,7 +159,7 @@ def _put_varint(room: Any, place: Any, value: Any) -> Any:
     return place + 1
 
 
-@_inlined
+@inlined
 def _varint_size(value: Any) -> Any:
     left = (np.uint64(value) << np.uint64(1)) ^ np.uint64(value >> np.int64(63))
     size = 1
@@ -168,8 +169,8 @@ def _varint_size(value: Any) -> Any:
     return size
 
 
-@_compiled(types.UniTuple(types.int64, 2)(_SOURCE, types.int64, types.int64))
-def _varint(source: Any, place: Any, end: Any) -> Any:
+@machine_code(types.UniTuple(types.int64, 2)(BYTES, types.int64, types.int64))
+def read_varint(source: Any, place: Any, end: Any) -> Any:
     """The number at `place` and where it ends; -1 when it ends nowhere."""
     value, shift = np.uint64(0), np.uint64(0)
     while place < end and shift < np.uint64(70):
@@ -182,20 +183,20 @@ def _varint(source: Any, place: Any, end: Any) -> Any:
     return 0, -1
 
 
-@_compiled(types.UniTuple(types.int64, 2)(_SOURCE, _ROOM, *[types.int64] * 7))
+@machine_code(types.UniTuple(types.int64, 2)(BYTES, _ROOM, *[types.int64] * 7))
 def _move_records(
     source: Any, room: Any, place: Any, end: Any, to: Any, count: Any, time_shift: Any, offset_shift: Any, latest: Any
 ) -> Any:
     """Moves `count` records; returns where they end in the room, -1 if malformed, and the latest time delta."""
     for index in range(count):
-        length, at = _varint(source, place, end)
+        length, at = read_varint(source, place, end)
         record_end = at + length
         if at < 0 or length < 6 or record_end > end:
             return -1, latest
-        late, after = _varint(source, at + 1, record_end)
+        late, after = read_varint(source, at + 1, record_end)
         if after < 0:
             return -1, latest
-        number, rest = _varint(source, after, record_end)
+        number, rest = read_varint(source, after, record_end)
         if rest < 0 or number != index or late > _BIG or late < -_BIG:
             return -1, latest
         late += time_shift
@@ -212,10 +213,10 @@ def _move_records(
     return (to if place == end else -1), latest
 
 
-@_compiled(types.int64(types.int64[:, ::1], types.int64, _SOURCE, types.int64, types.int64, types.int64))
+@machine_code(types.int64(types.int64[:, ::1], types.int64, BYTES, types.int64, types.int64, types.int64))
 def _note_producer(seen: Any, known: Any, source: Any, place: Any, base: Any, last_delta: Any) -> Any:
     """Keeps the last batches of each producer, in the order of their offsets; -1 when there is no more room."""
-    producer = _big(source, place + 43, 8)
+    producer = big_endian(source, place + 43, 8)
     if producer < 0:
         return known
     times, first = 0, 0
@@ -230,17 +231,17 @@ def _note_producer(seen: Any, known: Any, source: Any, place: Any, base: Any, la
         known -= 1
     if known == SEEN_MAX:
         return -1
-    sequence = _big(source, place + 53, 4)
+    sequence = big_endian(source, place + 53, 4)
     seen[known, 0] = producer
-    seen[known, 1] = _big(source, place + 51, 2)
+    seen[known, 1] = big_endian(source, place + 51, 2)
     seen[known, 2] = sequence
     seen[known, 3] = (sequence + last_delta) % (1 << 31)
     seen[known, 4] = base
-    seen[known, 5] = _big(source, place + 35, 8)
+    seen[known, 5] = big_endian(source, place + 35, 8)
     return known + 1
 
 
-@_compiled(types.void(_SOURCE, _ROOM, *[types.int64] * 5, types.int64[::1], types.int64[:, ::1]))
+@machine_code(types.void(BYTES, _ROOM, *[types.int64] * 5, types.int64[::1], types.int64[:, ::1]))
 def join_batches(
     source: Any, room: Any, place: Any, offset: Any, to: Any, below: Any, most: Any, row: Any, seen: Any
 ) -> None:
@@ -250,26 +251,26 @@ def join_batches(
     batches, known = 0, 0
     base_time, latest, epoch = np.int64(0), np.int64(_INT64_MIN), np.int64(-1)
     while place + _HEADER + 7 <= source.size:
-        length = _big(source, place + 8, 4)
+        length = big_endian(source, place + 8, 4)
         end = place + 12 + length
-        last_delta, count = _big(source, place + 23, 4), np.int64(np.uint32(_big(source, place + 57, 4)))
+        last_delta, count = big_endian(source, place + 23, 4), np.int64(np.uint32(big_endian(source, place + 57, 4)))
         body = length - 49
         if (
-            _big(source, place, 8) != offset
+            big_endian(source, place, 8) != offset
             or source[place + 16] != 2
             or not 49 < length < below
             or end > source.size
-            or _big(source, place + 21, 2) != 0
+            or big_endian(source, place + 21, 2) != 0
             or count != last_delta + 1
             or not 0 < count <= body
             or (batches and to - start + body > most)
             or to + body + count * RECORD_GROWTH > room.size
         ):
             break
-        time = _big(source, place + 27, 8)
+        time = big_endian(source, place + 27, 8)
         if time > _BIG or time < -_BIG:
             break
-        if _crc(source, place + 21, end) != _big(source, place + 17, 4) & 0xFFFFFFFF:
+        if crc_of(source, place + 21, end) != big_endian(source, place + 17, 4) & 0xFFFFFFFF:
             break
         if batches == 0:
             base_time = time
@@ -282,7 +283,7 @@ def join_batches(
         if noted < 0:
             break
         known, to, latest = noted, moved, late
-        epoch = _big(source, place + 12, 4)
+        epoch = big_endian(source, place + 12, 4)
         batches += 1
         offset += count
         place = end

@@ -1,0 +1,139 @@
+"""One side's log as chunks: fetched bytes in, stretches without a gap out, records as rows. Pure.
+
+A chunk covers all offsets up to its end. Those without a row are seen by nobody: control records, aborted ones, holes
+of compaction. A compressed batch is unpacked only when somebody looks into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from twinshore.mirror.passage.fates import Aborted
+from twinshore.proof.rows import Array, as_bytes, compiled, index_batch, no_rows, same_bytes, table
+from twinshore.wire.batch import (
+    CODEC_MASK,
+    CONTROL,
+    HEADER_BYTES,
+    TIMESTAMP_APPEND,
+    TRANSACTIONAL,
+    BatchHeader,
+    check_crc,
+    next_batch,
+)
+from twinshore.wire.records import plain_records
+
+ROWS_MAX = 1 << 16
+NO_BYTES = as_bytes(b"")
+
+
+class Chunk:
+    """`end` is behind its last offset, `first` its first row not dealt with. `packed` is its only batch while nobody
+    has looked into it. `shift` is how far the source's offsets are ahead of its own."""
+
+    __slots__ = ("_data", "_rows", "end", "first", "packed", "shift")
+
+    def __init__(
+        self,
+        end: int,
+        data: Array,
+        rows: Array,
+        packed: tuple[memoryview, BatchHeader] | None = None,
+    ) -> None:
+        self.end = end
+        self.first = 0
+        self.shift = 0
+        self._data = data
+        self._rows = rows
+        self.packed = packed
+
+    def opened(self) -> tuple[Array, Array]:
+        """Its bytes and its rows, unpacked by now."""
+        if self.packed is not None:
+            view, header = self.packed
+            plain = plain_records(view, header)
+            self._data, self._rows = as_bytes(plain), index_batch(plain, header)
+            self.packed = None
+        return self._data, self._rows
+
+    @property
+    def source_end(self) -> int:
+        """Behind its last offset, as the source counts."""
+        return self.end + self.shift
+
+    def skip_below(self, offset: int) -> None:
+        """Takes no notice of records below this offset of its own."""
+        if self.packed is not None and self.packed[1].base_offset >= offset:
+            return
+        rows = self.opened()[1]
+        if self.first < len(rows) and rows[self.first, 0] < offset:
+            self.first = int(np.searchsorted(rows[:, 0], offset))
+
+    def rows_below(self, offset: int) -> int:
+        """How many of its rows lie below this offset of its own."""
+        rows = self.opened()[1]
+        if not len(rows) or rows[-1, 0] < offset:
+            return len(rows)
+        return int(np.searchsorted(rows[:, 0], offset))
+
+
+def nothing(end: int) -> Chunk:
+    """Offsets up to `end` that nobody sees."""
+    return Chunk(end, NO_BYTES, no_rows())
+
+
+class Chunker:
+    """Its table, used again and again: so a chunk is good until the next one is asked for."""
+
+    def __init__(self) -> None:
+        self._table = table(ROWS_MAX)
+        self._out = np.zeros(4, dtype=np.int64)
+
+    def chunks(self, records: memoryview, aborted: Iterable[tuple[int, int]]) -> Iterator[Chunk]:
+        """The chunks of one fetch; an incomplete last batch is left out. WireError where one is corrupt."""
+        fates = Aborted(aborted)
+        loops = compiled()
+        place, size = 0, len(records)
+        source = as_bytes(records)
+        expected = 0
+        while place < size:
+            if loops is not None:
+                loops.index_plain(source, place, expected, self._table, self._out)
+                after, expected_after, filled, batches = self._out.tolist()
+                if batches:
+                    place, expected = after, expected_after
+                    yield Chunk(expected, source, self._table[:filled])
+                    continue
+            found = next_batch(records, place, expected)
+            if found is None:
+                return
+            view, header = found
+            check_crc(view, header)
+            place += len(view)
+            expected = header.last_offset + 1
+            yield _chunk(view, header, fates)
+
+
+def _chunk(view: memoryview, header: BatchHeader, fates: Aborted) -> Chunk:
+    hidden = bool(header.attributes & (CONTROL | TRANSACTIONAL)) and fates.hides(view, header)
+    if hidden or not header.count:
+        return nothing(header.last_offset + 1)
+    return Chunk(header.last_offset + 1, NO_BYTES, no_rows(), (view, header))
+
+
+def same_packed(one: Chunk, other: Chunk) -> bool:
+    """Both are batches that hold the same records for certain: nobody need look into more than one of them."""
+    if one.packed is None or other.packed is None:
+        return False
+    (view, header), (peer_view, peer) = one.packed, other.packed
+    alike = (
+        header.length == peer.length
+        and header.base_offset == peer.base_offset + other.shift
+        and header.last_offset_delta == peer.last_offset_delta
+        and header.count == peer.count
+        and header.base_timestamp == peer.base_timestamp
+        and (header.attributes ^ peer.attributes) & (CODEC_MASK | TIMESTAMP_APPEND) == 0
+        and (not header.attributes & TIMESTAMP_APPEND or header.max_timestamp == peer.max_timestamp)
+    )
+    return alike and same_bytes(view[HEADER_BYTES:], peer_view[HEADER_BYTES:])

@@ -1,0 +1,178 @@
+"""The hands of a proof: one side's log, read from its leader batch by batch, the next fetch on its way meanwhile."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterator
+from random import Random
+
+from twinshore.fleet import KafkaError, NamedPartition, WireError
+from twinshore.kafka.backoff import delay_s
+from twinshore.kafka.cluster import KafkaCluster, OffsetKind
+from twinshore.kafka.connection import Connection
+from twinshore.kafka.errors import Code, kafka_error
+from twinshore.kafka.patience import may_pass
+from twinshore.proof.chunks import Chunk, Chunker, nothing
+from twinshore.proof.pace import Pace
+from twinshore.proof.rows import offset_behind
+from twinshore.wire.fetch import FETCH_KEY, FETCH_VERSION, FetchedPartition, FetchPartition, encode_fetch, parse_fetch
+from twinshore.wire.frames import frame, read_response_header
+
+FETCH_BYTES = 4 << 20
+PATIENCE_S = 45.0
+ANSWER_S = 30.0
+WAIT_MS = 500
+COMMITTED = 1
+_LENGTH = struct.Struct(">i")
+_MOVED = frozenset({Code.FENCED_LEADER_EPOCH, Code.UNKNOWN_LEADER_EPOCH, Code.UNKNOWN_TOPIC_ID})
+
+
+class LogReader:
+    """Reads up to `end`, below the last stable offset. `position` is behind what was given out, `read_bytes` all that
+    came; `skipped_to` is where the log begins when it no longer held the first offsets wanted."""
+
+    def __init__(
+        self, kafka: KafkaCluster, named: NamedPartition, position: int, end: int, pace: Pace | None = None
+    ) -> None:
+        self.position = position
+        self.read_bytes = 0
+        self.skipped_to = -1
+        self._kafka, self._named, self._end = kafka, named, end
+        self._pace = pace or Pace(0)
+        self._line: Connection | None = None
+        self._asked_at = -1
+        self._buffers = (bytearray(1 << 16), bytearray(1 << 16))
+        self._turn = 0
+        self._rng = Random()
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Chunks without a gap, to `end` or beyond; each is good until the next is asked for."""
+        chunker = Chunker()
+        progress_s = time.monotonic()
+        failures = 0
+        while self.position < self._end:
+            try:
+                fetched = self._fetched()
+                if fetched.error == Code.OFFSET_OUT_OF_RANGE:
+                    yield self._skip()
+                    continue
+                if fetched.error:
+                    raise kafka_error(fetched.error, f"{self._kafka.name}: {self._named}", right="Read on the topic")
+                behind = max(self.position, offset_behind(fetched.records))
+                if behind == self.position and len(fetched.records):
+                    raise WireError(f"{self._kafka.name}: {self._named}: no batch at offset {self.position} is whole")
+                if behind > self.position:
+                    progress_s, failures = time.monotonic(), 0
+                    self._ask(behind)
+            except KafkaError as error:
+                failures += 1
+                self._lose(error, progress_s, failures)
+                continue
+            if behind > self.position:
+                yield from chunker.chunks(fetched.records, fetched.aborted)
+                self.position = behind
+            elif time.monotonic() - progress_s > PATIENCE_S:
+                raise KafkaError(
+                    f"{self._kafka.name}: {self._named}: nothing to read at offset {self.position}, below its end"
+                )
+
+    def close(self) -> None:
+        if self._line is not None:
+            self._line.close()
+            self._line = None
+        self._asked_at = -1
+
+    def _skip(self) -> Chunk:
+        """The log begins later by now: so far nobody sees anything."""
+        self.close()
+        start = self._kafka.list_offsets([self._named], OffsetKind.EARLIEST)[self._named]
+        if start <= self.position:
+            ended = self._kafka.list_offsets([self._named], OffsetKind.HIGH_WATERMARK)[self._named]
+            raise KafkaError(
+                f"{self._kafka.name}: {self._named} ends at {ended}, before offset {self.position}",
+                hint="was the topic made again, or its end cut off by an unclean election?",
+            )
+        self.position = self.skipped_to = start
+        return nothing(start)
+
+    def _lose(self, error: KafkaError, progress_s: float, failures: int) -> None:
+        self.close()
+        if not may_pass(error) and error.code not in _MOVED:
+            raise error
+        if time.monotonic() - progress_s > PATIENCE_S:
+            raise error
+        time.sleep(delay_s(failures, self._rng))
+        self._kafka.partition_of(self._named, refresh=True)
+
+    def _fetched(self) -> FetchedPartition:
+        """The answer to the fetch at `position`; the buffer of the one before it may be in use still."""
+        if self._asked_at != self.position:
+            self._ask(self.position)
+        self._turn ^= 1
+        view = self._receive()
+        self._asked_at = -1
+        self.read_bytes += len(view)
+        self._pace.taken(len(view))
+        answer = parse_fetch(view, read_response_header(view)[1])
+        if answer.error or not answer.partitions:
+            raise kafka_error(answer.error or Code.UNKNOWN_TOPIC_ID, f"{self._kafka.name}: {self._named}")
+        return answer.partitions[0]
+
+    def _ask(self, position: int) -> None:
+        """Sends the fetch of what lies at `position`, unless that is the end."""
+        if position >= self._end:
+            return
+        found = self._kafka.partition_of(self._named)
+        if self._line is None:
+            self._line = self._kafka.dial(self._kafka.leader_of(self._named))
+            self._line.api_version(FETCH_KEY, FETCH_VERSION, FETCH_VERSION)
+        topic_id = self._kafka.metadata([self._named.topic], refresh=False).topics[self._named.topic].topic_id
+        most = self._pace.most(FETCH_BYTES)
+        body = encode_fetch(
+            session_id=0,
+            session_epoch=-1,
+            max_wait_ms=WAIT_MS,
+            min_bytes=1,
+            max_bytes=most,
+            isolation=COMMITTED,
+            partitions=[FetchPartition(topic_id, self._named.partition, position, found.leader_epoch, -1, most)],
+        )
+        parts = frame(FETCH_KEY, FETCH_VERSION, self._line.next_correlation_id(), "twinshore-proof", [body])
+        rest = memoryview(b"".join(parts))
+        deadline = time.monotonic() + ANSWER_S
+        while rest:
+            taken = self._line.transport.sendv([rest])
+            if taken > 0:
+                rest = rest[taken:]
+            elif not self._line.transport.wait(writable=True, deadline=deadline):
+                raise KafkaError(f"{self._line.place}: a fetch cannot be sent", retriable=True)
+        self._asked_at = position
+
+    def _receive(self) -> memoryview:
+        deadline = time.monotonic() + ANSWER_S
+        (size,) = _LENGTH.unpack(self._fill(4, deadline))
+        return self._fill(size, deadline)
+
+    def _fill(self, size: int, deadline: float) -> memoryview:
+        assert self._line is not None
+        transport = self._line.transport
+        if len(self._buffers[self._turn]) < size:
+            self._grow(size)
+        view = memoryview(self._buffers[self._turn])[:size]
+        filled = 0
+        while filled < size:
+            got = transport.recv_into(view[filled:])
+            if got > 0:
+                filled += got
+            elif got == 0:
+                raise KafkaError(f"{self._line.place}: the broker closed the connection", retriable=True)
+            elif not transport.wait(deadline=deadline):
+                raise KafkaError(f"{self._line.place}: no answer to a fetch in time", retriable=True)
+        return view
+
+    def _grow(self, size: int) -> None:
+        # A new buffer, since views of the old one may be in use; some room to spare, for fetches vary.
+        buffers = list(self._buffers)
+        buffers[self._turn] = bytearray(size + size // 8)
+        self._buffers = (buffers[0], buffers[1])

@@ -1,0 +1,82 @@
+"""Where a target's chunks lie on the source's axis. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+from twinshore.proof.chunks import NO_BYTES, Chunk, nothing
+from twinshore.proof.rows import no_rows
+
+
+class Run(NamedTuple):
+    """Records of the source from `source` on lie on the target from `target` on, `length` of them."""
+
+    source: int
+    target: int
+    length: int
+
+
+class Placement(Protocol):
+    """How offsets of the two sides belong together."""
+
+    def placed(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        """The target's chunks, their shift making their offsets the source's; without what is not from there."""
+        ...
+
+    def target_of(self, source: int) -> int:
+        """Where on the target to begin for this offset of the source, or right before it."""
+        ...
+
+
+class SameOffsets:
+    """An exact twin."""
+
+    def placed(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        return iter(chunks)
+
+    def target_of(self, source: int) -> int:
+        return source
+
+
+class ByRuns:
+    """A mapped twin, by the runs of its records. What lies between runs was there before the link, or is nobody's."""
+
+    def __init__(self, runs: Sequence[Run], end: int) -> None:
+        """`end`: offsets of the source that are spoken for; those in no run are seen by nobody there."""
+        self._runs = sorted(run for run in runs if run.length)
+        self._sources = [run.source for run in self._runs]
+        self._end = end
+
+    def target_of(self, source: int) -> int:
+        if not self._runs:
+            return 0
+        run = self._runs[max(0, bisect_right(self._sources, source) - 1)]
+        return run.target + min(max(0, source - run.source), run.length)
+
+    def placed(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        runs = iter(self._runs)
+        run = next(runs, None)
+        for chunk in chunks:
+            while run is not None and run.target < chunk.end:
+                stop = min(run.target + run.length, chunk.end)
+                whole = chunk.packed is not None and run.target <= chunk.packed[1].base_offset and stop == chunk.end
+                yield _part(chunk, run.target, stop, run.source - run.target, whole=whole)
+                if run.target + run.length > chunk.end:
+                    break
+                run = next(runs, None)
+            if run is None:
+                break
+        yield nothing(self._end)
+
+
+def _part(chunk: Chunk, first: int, stop: int, shift: int, *, whole: bool) -> Chunk:
+    if whole:
+        part = Chunk(stop, NO_BYTES, no_rows(), chunk.packed)
+    else:
+        data, rows = chunk.opened()
+        chunk.skip_below(first)
+        part = Chunk(stop, data, rows[chunk.first : chunk.rows_below(stop)])
+    part.shift = shift
+    return part

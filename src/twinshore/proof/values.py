@@ -1,0 +1,149 @@
+"""What is asked of a proof and what it found, as frozen values that travel as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from twinshore.fleet import Cluster, NamedPartition
+from twinshore.mirror.orders import cluster_from
+
+SHOWN_BYTES_MAX = 200
+
+
+class Way(StrEnum):
+    """How both sides are laid beside each other.
+
+    `exact`: record by record at the same offsets. `extents`: at the offsets that a mapped twin's extents say.
+    `compacted`: offsets present on both sides are the same, and so is the latest value of each key. `content`: the same
+    records in the same order, whatever their offsets.
+    """
+
+    EXACT = "exact"
+    EXTENTS = "extents"
+    COMPACTED = "compacted"
+    CONTENT = "content"
+
+
+class DifferenceKind(StrEnum):
+    CHANGED_VALUE = "changed value"
+    CHANGED_KEY = "changed key"
+    CHANGED_TIMESTAMP = "changed timestamp"
+    CHANGED_HEADERS = "changed headers"
+    MISSING = "missing record"
+    FOREIGN = "foreign record"
+    SWAPPED = "swapped pair"
+    CORRUPT = "corrupt batch"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A record for people: where it lies and what is in it, cut off where it is long."""
+
+    offset: int
+    timestamp: int
+    key: str | None
+    value: str | None
+    headers: tuple[tuple[str, str | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first place where the sides part. `offset` is the source's; where only the target has a record, the place at
+    which the source would have had it. A side that has none there is None."""
+
+    kind: DifferenceKind
+    offset: int
+    sentence: str
+    source: Shown | None
+    target: Shown | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """One errand: a stretch of one partition to compare, from `start` up to, not including, `end`, both the source's.
+
+    `target_start` counts where offsets do not (`content`); -1: find where the target begins. `extents` are (source,
+    target, length). `bytes_s` of 0: no bound. `rated`: make the digest.
+    """
+
+    source: Cluster
+    target: Cluster
+    named: NamedPartition
+    twin: str
+    way: Way
+    start: int
+    end: int
+    target_start: int = -1
+    target_end: int = -1
+    extents: tuple[tuple[int, int, int], ...] = ()
+    bytes_s: float = 0.0
+    digest: bool = True
+    number: int = 0
+
+    @property
+    def twin_named(self) -> NamedPartition:
+        return NamedPartition(self.twin, self.named.partition)
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> Stretch:
+        raw = json.loads(text)
+        raw |= {side: cluster_from(raw[side]) for side in ("source", "target")}
+        raw["named"] = NamedPartition(**raw["named"])
+        raw["way"] = Way(raw["way"])
+        raw["extents"] = tuple(tuple(extent) for extent in raw["extents"])
+        return Stretch(**raw)
+
+
+@dataclass(frozen=True, slots=True)
+class Proven:
+    """What became of a stretch: both sides are the same from `start` up to, not including, `to`.
+
+    `start` is later than asked where the source itself had no more. `trouble` says why it could not go on; a
+    `difference` is why it would not. `open_keys` of a compacted topic are those whose latest record one side lacks
+    so far. `cpu_s` is this process's own.
+    """
+
+    number: int
+    start: int
+    to: int
+    target_to: int = -1
+    records: int = 0
+    bytes: int = 0
+    equal_batches: int = 0
+    digest: int = 0
+    seconds: float = 0.0
+    cpu_s: float = 0.0
+    difference: Difference | None = None
+    trouble: str = ""
+    hint: str = ""
+    open_keys: int = 0
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> Proven:
+        raw = json.loads(text)
+        raw["difference"] = difference_from(raw["difference"])
+        return Proven(**raw)
+
+
+def difference_from(raw: dict[str, Any] | None) -> Difference | None:
+    """A difference out of its JSON form."""
+    if raw is None:
+        return None
+    sides = {side: _shown_from(raw[side]) for side in ("source", "target")}
+    return Difference(DifferenceKind(raw["kind"]), raw["offset"], raw["sentence"], sides["source"], sides["target"])
+
+
+def _shown_from(raw: dict[str, Any] | None) -> Shown | None:
+    if raw is None:
+        return None
+    return Shown(**{**raw, "headers": tuple((name, content) for name, content in raw["headers"])})
