@@ -5,11 +5,14 @@ receipt never leaves a gap, and nothing grows without bound but the ledger. Noth
 whoever calls says what time it is.
 """
 
+from twinshore.store.delays import DelayStore
 from twinshore.store.lease_watch import HeldLease, LeaseWatch
 from twinshore.store.store import Store, open_store
 from twinshore.store.values import (
+    AlarmRow,
     AuditRow,
     ControlRow,
+    DelayPlace,
     Followed,
     Incident,
     IncidentCount,
@@ -26,11 +29,15 @@ from twinshore.store.values import (
     SourceBatch,
     SourceProducer,
     TwinRow,
+    WatchRow,
 )
 
 __all__ = [
+    "AlarmRow",
     "AuditRow",
     "ControlRow",
+    "DelayPlace",
+    "DelayStore",
     "Followed",
     "HeldLease",
     "Incident",
@@ -50,5 +57,6 @@ __all__ = [
     "SourceProducer",
     "Store",
     "TwinRow",
+    "WatchRow",
     "open_store",
 ]

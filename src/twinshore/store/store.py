@@ -9,6 +9,7 @@ from sqlalchemy import Connection
 from twinshore.fleet import Secret
 from twinshore.fleet.extents import Extent
 from twinshore.store import audit, controls, extents, leases, ledger, links, receipts
+from twinshore.store.delays import DelayStore
 from twinshore.store.engine import Database
 from twinshore.store.schema import bring_up
 from twinshore.store.values import (
@@ -49,6 +50,7 @@ class Store:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.delay = DelayStore(database)
 
     def __enter__(self) -> Store:
         return self

@@ -233,3 +233,51 @@ control_versions = Table(
     Column("link", _name(LINK_LENGTH), primary_key=True),
     _number("version"),
 )
+
+# As with incidents: `open_key` is unique while an alarm stands, and NULL in the history.
+alarms = Table(
+    "alarms",
+    metadata,
+    Column("id", _row_id(), primary_key=True, autoincrement=True),
+    Column("open_key", _name(64), nullable=True, unique=True),
+    Column("link", _name(LINK_LENGTH), nullable=False, index=True),
+    Column("kind", _name(64), nullable=False),
+    Column("topic", _name(TOPIC_LENGTH), nullable=False),
+    Column("group_id", _name(255), nullable=False),
+    Column("sentence", _text(), nullable=False),
+    _number("raised_ms"),
+    Column("told_ms", BigInteger, nullable=True),
+    _number("times_told"),
+    Column("cleared_ms", BigInteger, nullable=True),
+)
+
+delay_places = Table(
+    "delay_places",
+    metadata,
+    Column("link", _name(LINK_LENGTH), primary_key=True),
+    Column("topic", _name(TOPIC_LENGTH), primary_key=True),
+    Column("partition", Integer, primary_key=True, autoincrement=False),
+    Column("group_id", _name(255), primary_key=True),
+    _number("at_ms"),
+    _number("source_end"),
+    _number("target_end"),
+    _number("lag_records"),
+    _number("recovery_point_ms"),
+    Column("axis", _name(32), nullable=False),
+    Column("state", _name(32), nullable=False),
+    Column("waiting", _text(), nullable=False),
+)
+
+# Who watches delays, and who watches those; each says so itself, and whoever stops saying so is missed.
+delay_watches = Table(
+    "delay_watches",
+    metadata,
+    Column("name", _name(255), primary_key=True),
+    Column("kind", _name(32), nullable=False),
+    Column("owner", _name(255), nullable=False),
+    _number("beat"),
+    _number("every_ms"),
+    _number("beaten_ms"),
+    _number("sampled_ms"),
+    Column("sentence", _text(), nullable=False),
+)
