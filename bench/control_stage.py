@@ -137,10 +137,16 @@ class ControlStage:
 
     def rates(self, topics: Collection[str], during_s: float) -> dict[str, float]:
         """Bytes per second that cross."""
-        before, begun_s = {topic: self.crossed(topic) for topic in topics}, time.monotonic()
+        before = {topic: self._crossed_at(topic) for topic in topics}
         time.sleep(during_s)
-        after, took_s = {topic: self.crossed(topic) for topic in topics}, time.monotonic() - begun_s
-        return {topic: (after[topic] - before[topic]) / took_s for topic in topics}
+        after = {topic: self._crossed_at(topic) for topic in topics}
+        return {topic: (after[topic][0] - before[topic][0]) / (after[topic][1] - before[topic][1]) for topic in topics}
+
+    def _crossed_at(self, topic: str) -> tuple[float, float]:
+        """And the moment: the middle of the question, which may take its time."""
+        begun_s = time.monotonic()
+        crossed = self.crossed(topic)
+        return crossed, (begun_s + time.monotonic()) / 2
 
 
 def plain_bytes() -> float:

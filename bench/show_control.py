@@ -1,18 +1,28 @@
-"""Claims about `twinshore link`: what operators change is in force while all runs, exact, and costs nobody else."""
+"""Claims about `twinshore link`: what operators change is in force while all runs, exact, and costs nobody else.
+
+`python -m bench.show_control` tries them alone; LONG=1 measures for longer.
+"""
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.claims import Claim, Finding, Once
 from bench.control_stage import IN_FORCE_S, SETTLE_S, ControlStage, Latency, Neighbour, Throttled, drained, throttle
 from bench.fault_stage import MirrorProcess, settings_of
+from bench.showing import run_show
 from twinshore.lab import LabCluster
 
+HEAD = """\
+# Live control, shown
+
+Written by `python -m bench.show_control`, which changes a running link on real clusters; no figure is typed by hand.
+"""
 LINK = "east->west"
 BOUND = 5_000_000
 OFF_MOST = 0.1
@@ -170,3 +180,12 @@ def _first(rate: float) -> Finding:
     return Finding(
         f"{rate:.2f} times the bytes of its neighbour", 3.0 <= rate <= 5.0, (("priority_ratio", round(rate, 2)),)
     )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Progress to standard error; the table and, last, one line of JSON to standard output."""
+    return run_show("control", HEAD, claims, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

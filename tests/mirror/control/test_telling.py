@@ -1,0 +1,102 @@
+"""From a link's control to its pumps, over a real desk: told once, told to heirs, told anew when needs change."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from twinshore.fleet import Cluster
+from twinshore.fleet.control import Control
+from twinshore.mirror.control import throttle
+from twinshore.mirror.control.throttle import Throttle
+from twinshore.mirror.desk import Desk
+from twinshore.mirror.desk_line import DeskLine
+from twinshore.mirror.orders import TideOrder, TrackOrder
+
+LINK = "east->west"
+LANES = 2
+
+
+class Shop:
+    """A desk with a topic on two lanes."""
+
+    def __init__(self) -> None:
+        self.desk = Desk("127.0.0.1", allowed_s=lambda _: 100.0, take=lambda _: None)
+        self.pumps: list[DeskLine] = []
+        for lane in range(LANES):
+            self.desk.open_lane((LINK, lane), 5.0)
+            self.desk.assign((LINK, lane), [TrackOrder("orders", lane, "a", "b")])
+
+    def pump(self, lane: int, tide: int = 0) -> DeskLine:
+        cluster = Cluster("east", ("127.0.0.1:1",))
+        at: dict[str, Any] = {"desk_host": self.desk.host, "desk_port": self.desk.port, "desk_token": self.desk.token}
+        order = TideOrder(LINK, lane, tide, cluster, cluster, producer_id=1, producer_epoch=0, state_expiry_ms=1, **at)
+        self.pumps.append(DeskLine(order))
+        return self.pumps[-1]
+
+
+@pytest.fixture
+def shop(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    monkeypatch.setattr(throttle, "EVERY_S", 0.0)
+    made = Shop()
+    yield made
+    made.desk.close()
+    for pump in made.pumps:
+        pump.close()
+
+
+def heard(line: DeskLine, what: str, within_s: float = 3.0) -> list[dict[str, Any]]:
+    """Messages of this kind, once there is one."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        found = [message for message in line.heard() if message["what"] == what]
+        if found:
+            return found
+        time.sleep(0.01)
+    return []
+
+
+def test_a_pump_and_its_heir_are_told_their_share(shop: Shop) -> None:
+    pump = shop.pump(0)
+    assert heard(pump, "assign")
+    teller = Throttle(LINK, shop.desk)
+    teller.turn(Control(throttle_bytes_s=1000, topic_throttles=(("orders", 100),)), LANES)
+    (bounds,) = heard(pump, "bounds")
+    assert (bounds["link"], bounds["topics"]) == (500.0, {"orders": 50.0})
+    assert heard(shop.pump(0, tide=1), "bounds") == [bounds]
+    teller.turn(Control(throttle_bytes_s=1000, topic_throttles=(("orders", 100),)), LANES)
+    assert not heard(pump, "bounds", within_s=0.3), "nothing has changed"
+
+
+def test_who_is_held_back_gets_what_others_leave(shop: Shop) -> None:
+    busy, idle = shop.pump(0), shop.pump(1)
+    for pump in (busy, idle):
+        pump.say("ready")
+        assert heard(pump, "go")
+    teller, control = Throttle(LINK, shop.desk), Control(throttle_bytes_s=1000)
+    teller.turn(control, LANES)
+    assert heard(busy, "bounds")[0]["link"] == 500.0
+    busy.say("used", used={"": [500.0, 1.0]})
+    idle.say("used", used={})
+    until = time.monotonic() + 3.0
+    while time.monotonic() < until and not shop.desk.used(LINK)[0]:
+        time.sleep(0.01)
+    teller.turn(control, LANES)
+    (mine,), (theirs,) = heard(busy, "bounds"), heard(idle, "bounds")[-1:]
+    assert mine["link"] > 990
+    assert mine["link"] + theirs["link"] == pytest.approx(1000)
+
+
+def test_a_bound_that_is_taken_away_is_told_too(shop: Shop) -> None:
+    pump = shop.pump(0)
+    assert heard(pump, "assign")
+    teller = Throttle(LINK, shop.desk)
+    teller.turn(Control(), LANES)
+    assert not heard(pump, "bounds", within_s=0.2), "there never was one"
+    teller.turn(Control(throttle_bytes_s=1000), LANES)
+    assert heard(pump, "bounds")
+    teller.turn(Control(), LANES)
+    assert heard(pump, "bounds") == [{"what": "bounds", "link": 0.0, "topics": {}, "weights": {}}]
