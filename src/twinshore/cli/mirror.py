@@ -43,10 +43,11 @@ def run(settings: Path = SETTINGS, link: list[str] = LINKS, dry_run: bool = DRY_
     if dry_run:
         plan(settings, link, json_output=False)
         return
+    from twinshore.groups.companion import begin
     from twinshore.mirror.run import Mirror
 
     loaded = load(settings)
-    Mirror(loaded, chosen(loaded, link), _log).run()
+    Mirror(loaded, chosen(loaded, link), _log, beside=[begin]).run()
 
 
 def plan(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: bool = JSON) -> None:

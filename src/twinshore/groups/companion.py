@@ -12,6 +12,7 @@ from twinshore.fleet import Link, TwinshoreError
 from twinshore.fleet.settings import Settings
 from twinshore.groups.place import State
 from twinshore.groups.rounds import Round, Rounds, standing
+from twinshore.mirror.companions import Beside, Companion
 from twinshore.store import Followed, Store
 
 KIND = "groups"
@@ -96,6 +97,20 @@ class GroupsCompanion:
             self._store.remember([Followed(self._link.name, KIND, "", value, KIND, now_ms)])
         except TwinshoreError as error:
             self._log(f"{self._link.name}: {error}")
+
+
+class Nobody:
+    """Beside a link whose groups do not follow."""
+
+    def close(self) -> None:
+        """Nothing runs."""
+
+
+def begin(beside: Beside) -> Companion:
+    """Starts what the link's rules ask for."""
+    if not beside.link.groups.enabled:
+        return Nobody()
+    return GroupsCompanion(beside.link, beside.settings, beside.store, active=beside.active, log=beside.log)
 
 
 def word_of(rounds: Rounds, done: Round, *, now_s: float, now_ms: int) -> dict[str, Any]:

@@ -3,20 +3,48 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from twinshore.fleet import NamedPartition
+from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.groups.book import Book, Entry
 from twinshore.groups.place import Decision, State, decide
 from twinshore.groups.scope import Scope
 from twinshore.groups.translation import Spot
-from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.errors import Code, describe
-from twinshore.kafka.groups import GroupListing, Groups, Listed
+from twinshore.kafka.groups import GroupListing, Listed
+from twinshore.kafka.questions import OffsetKind
 from twinshore.wire.group_places import GroupPlaces, Place, Where
 
 Decide = Callable[..., Decision]
+ByCoordinator = Mapping[int, Mapping[str, Iterable[Where] | None]]
+
+
+class Side(Protocol):
+    """A cluster's groups, as `kafka.groups.Groups` asks and commits them."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def asked(self) -> Counter[str]: ...
+
+    def places(
+        self, wanted: ByCoordinator, known: Mapping[str, GroupPlaces]
+    ) -> tuple[dict[str, GroupPlaces], dict[int, KafkaError]]: ...
+
+    def coordinators(self, groups: Sequence[str]) -> dict[str, int]: ...
+
+    def commit(self, places: Mapping[int, Mapping[str, Mapping[Where, Place]]]) -> dict[str, dict[Where, int]]: ...
+
+
+class Logs(Protocol):
+    """The cluster whose logs end somewhere."""
+
+    def list_offsets(self, parts: Iterable[NamedPartition], which: OffsetKind) -> dict[NamedPartition, int]: ...
+
+
 # The group has members now: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, STALE_MEMBER_EPOCH.
 _LIVE = frozenset({25, 22, 27, 113})
 _ELSEWHERE = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.NOT_COORDINATOR})
@@ -46,9 +74,7 @@ class Turn:
 class Direction:
     """`reader` is asked where groups stand, `writer` is told. One thread's."""
 
-    def __init__(
-        self, reader: Groups, writer: Groups, written: KafkaCluster, book: Book, rule: Decide = decide
-    ) -> None:
+    def __init__(self, reader: Side, writer: Side, written: Logs, book: Book, rule: Decide = decide) -> None:
         self._reader, self._writer, self._written = reader, writer, written
         self.book = book
         self._rule = rule

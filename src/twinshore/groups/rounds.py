@@ -75,12 +75,12 @@ class Rounds:
         done = Round()
         self.at_source.asked.clear()
         self.at_target.asked.clear()
-        self._begin(now_s)
+        self.begin(now_s)
         reading, writing = self.at_source.listed(), self.at_target.listed()
         if self._forward is not None:
-            done.add(self._forward.turn(self.scope, reading, writing, self._admits, now_s, act=act))
+            done.add(self._forward.turn(self.scope, reading, writing, self.admits, now_s, act=act))
         if self._back is not None:
-            done.add(self._back.turn(self._scope_back, writing, reading, self._admits, now_s, act=act), "back: ")
+            done.add(self._back.turn(self._scope_back, writing, reading, self.admits, now_s, act=act), "back: ")
         done.asked = self.at_source.asked + self.at_target.asked
         done.took_s = time.perf_counter() - begun_s
         return done
@@ -89,7 +89,8 @@ class Rounds:
         """What is remembered of the groups whose places go to the target."""
         return self._forward.book.entries if self._forward else {}
 
-    def _begin(self, now_s: float) -> None:
+    def begin(self, now_s: float) -> None:
+        """Learns what holds now: the operators' filters, and every few seconds which twins there are."""
         version = self._store.control_version(self.link.name)
         if version != self._control_version:
             self._control_version = version
@@ -111,7 +112,8 @@ class Rounds:
             if scope != self.scope:
                 self.scope, self._scope_back = scope, scope.reversed()
 
-    def _admits(self, group: str) -> bool:
+    def admits(self, group: str) -> bool:
+        """Whether the group follows, by the link's filters."""
         known = self._admitted.get(group)
         if known is None:
             known = self._admitted[group] = admits_group(self.link.control, group)

@@ -8,26 +8,29 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from twinshore.fleet import ConfigError, Link, StoreError, TwinshoreError
 from twinshore.fleet.settings import Settings
+from twinshore.mirror.companions import Beside, Companion, Start
 from twinshore.mirror.desk import Desk
 from twinshore.mirror.link_driver import LinkDriver
 from twinshore.mirror.metrics import Instruments
 from twinshore.mirror.recorder import Recorder
 from twinshore.mirror.tides import Tides
 from twinshore.mirror.topology.rules import check_links
-from twinshore.store import open_store
+from twinshore.store import Store, open_store
 
 TURN_S = 0.1
 LANES_PER_LINK_MAX = 8
 
 
 class Mirror:
-    """Runs the links in threads of their own. `log` gets one line per event."""
+    """Runs the links in threads of their own. `log` gets one line per event; `beside` starts each link's companions."""
 
-    def __init__(self, settings: Settings, links: list[Link], log: Callable[[str], None]) -> None:
+    def __init__(
+        self, settings: Settings, links: list[Link], log: Callable[[str], None], beside: Sequence[Start] = ()
+    ) -> None:
         if not links:
             raise ConfigError("no link to run", hint='name one in the settings: [links."east->west"]')
         # All links of the settings, though only some run here: another process may run the others.
@@ -35,6 +38,7 @@ class Mirror:
         self._settings = settings
         self._links = links
         self._log = log
+        self._beside = beside
         self._stop = threading.Event()
         self._failure: TwinshoreError | None = None
         self._owner = f"{socket.gethostname()} process {os.getpid()} {uuid.uuid4().hex[:8]}"
@@ -56,6 +60,7 @@ class Mirror:
         self._hear_signals()
         context = session.sparkContext
         keepers: dict[str, LinkDriver] = {}
+        companions: list[Companion] = []
         host = str(context.getConf().get("spark.driver.host") or "127.0.0.1")
         desk = Desk(host, allowed_s=lambda link: keepers[link].lease.left_s(), take=instruments.take)
         tides = Tides(desk, mirror.tide_s, lambda order, name: run_tide(context, order, name), self._log)
@@ -77,12 +82,15 @@ class Mirror:
             threads = [threading.Thread(target=self._drive, args=(one,), daemon=True) for one in keepers.values()]
             for thread in threads:
                 thread.start()
+            companions += [start(self._beside_link(one, store)) for one in keepers.values() for start in self._beside]
             while not self._stop.wait(TURN_S):
                 if all(thread.is_alive() for thread in threads):
                     instruments.beat()
                 if not _alive(context):
                     self._failure = TwinshoreError("Spark's driver has died", hint="start the mirror again")
                     self._stop.set()
+            for companion in companions:
+                companion.close()
             for thread in threads:
                 thread.join(timeout=mirror.stop_s)
             deadline_s = time.monotonic() + mirror.stop_s
@@ -98,6 +106,10 @@ class Mirror:
         if self._failure:
             raise self._failure
         self._log("stopped in good order")
+
+    def _beside_link(self, driver: LinkDriver, store: Store) -> Beside:
+        lease = driver.lease
+        return Beside(driver.link, self._settings, store, lambda: lease.left_s() > 0, self._log)
 
     def _drive(self, driver: LinkDriver) -> None:
         last = ""

@@ -1,0 +1,212 @@
+"""`twinshore groups`: where consumer groups stand on both sides, and an offset of one side on the other."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_if_there
+from twinshore.fleet import ConfigError, Link
+from twinshore.fleet.settings import Settings
+
+if TYPE_CHECKING:
+    from twinshore.groups.look import GroupView
+    from twinshore.store import Store
+
+GROUP = typer.Option(".*", "--group", help="An expression for groups, whole names.")
+PARTITIONS = typer.Option(False, "--partitions", help="Every partition's places too.")
+BACK = typer.Option(False, "--back", help="From the target's side to the source's.")
+TOPIC = typer.Option("", "--topic", help="The topic, as it is called on the side whose offset is given.")
+PARTITION = typer.Option(0, "--partition", min=0, help="The partition.")
+DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would be committed.")
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb to the command."""
+    groups = typer.Typer(help="Where consumer groups stand on both sides of links.")
+    groups.callback(invoke_without_command=True)(show)
+    groups.command("translate")(translate)
+    groups.command("move")(move)
+    app.add_typer(groups, name="groups")
+
+
+def show(
+    context: typer.Context,
+    settings: Path = SETTINGS,
+    link: list[str] = LINKS,
+    group: str = GROUP,
+    partitions: bool = PARTITIONS,
+    json_output: bool = JSON,
+) -> None:
+    """Shows each group on both sides: the difference in records, and for how many seconds. Asks both clusters."""
+    if context.invoked_subcommand is not None:
+        return
+    from twinshore.fleet.settings_control import why_not_pattern
+
+    reason = why_not_pattern(group)
+    if reason:
+        raise ConfigError(f"--group: {reason}")
+    from twinshore.groups.look import look
+
+    loaded = load(settings)
+    with _store(loaded) as store:
+        views = [view for one in chosen(loaded, link) for view in look(one, loaded, store, group)]
+    if json_output:
+        typer.echo(json.dumps({"groups": [_values(view, partitions=partitions) for view in views]}))
+        return
+    _table(views, partitions=partitions)
+
+
+def translate(
+    what: str = typer.Argument(help="A group, or an offset of --topic and --partition."),
+    settings: Path = SETTINGS,
+    link: list[str] = LINKS,
+    topic: str = TOPIC,
+    partition: int = PARTITION,
+    back: bool = BACK,
+    json_output: bool = JSON,
+) -> None:
+    """Says where a group, or an offset, is on the other side. With --topic it asks the store alone, no cluster."""
+    loaded = load(settings)
+    with _store(loaded) as store:
+        lines = []
+        for one in chosen(loaded, link):
+            if topic:
+                lines.append(_translated(loaded, one, store, what, (topic, partition), back=back))
+            else:
+                lines += _places_of(loaded, one, store, what, back=back)
+    if json_output:
+        typer.echo(json.dumps({"places": lines}))
+        return
+    for line in lines:
+        to = "nowhere known" if line["to"] is None else f"{line['to_topic']}-{line['partition']} offset {line['to']}"
+        yet = "" if line["reached"] else ", as far as has crossed"
+        typer.echo(f"{line['link']}: {line['topic']}-{line['partition']} offset {line['offset']} is {to}{yet}")
+    if not lines:
+        raise ConfigError(f"no link keeps a place of group {what}", hint="for an offset name its --topic")
+
+
+def move(
+    group: str = typer.Argument(help="An expression for groups, whole names."),
+    settings: Path = SETTINGS,
+    link: list[str] = LINKS,
+    back: bool = typer.Option(False, "--back", help="From the target to the source instead."),
+    lower: bool = typer.Option(False, "--backwards", help="Also where the place there is further on."),
+    dry_run: bool = DRY_RUN,
+) -> None:
+    """Commits groups' places on the other side now, whatever a running mirror waits for; never over a live group."""
+    from twinshore.fleet.settings_control import why_not_pattern
+    from twinshore.groups.moving import move as moved
+
+    reason = why_not_pattern(group)
+    if reason:
+        raise ConfigError(f"GROUP: {reason}")
+    loaded = load(settings)
+    with _store(loaded) as store:
+        steps = [
+            step
+            for one in chosen(loaded, link)
+            for step in moved(one, loaded, store, group, back=back, lower=lower, act=not dry_run)
+        ]
+    for step in steps:
+        typer.echo(str(step))
+    if not steps:
+        typer.echo("nothing to move: every group stands where it should, or has members there")
+
+
+def _translated(
+    loaded: Settings, link: Link, store: Store, what: str, where: tuple[str, int], *, back: bool
+) -> dict[str, object]:
+    from twinshore.groups.translator import open_translator
+
+    if not what.isdecimal():
+        raise ConfigError(f"{what!r} is not an offset", hint="leave --topic away to translate a group")
+    translator = open_translator(loaded, link.name, store)
+    offset, (topic, partition) = int(what), where
+    spot = (translator.back if back else translator.forward)(topic, partition, offset)
+    return {
+        "link": link.name,
+        "topic": topic,
+        "partition": partition,
+        "offset": offset,
+        "to_topic": translator.source_topic(topic) if back else link.twin_of(topic),
+        "to": spot.offset if spot else None,
+        "reached": spot.reached if spot else False,
+    }
+
+
+def _places_of(loaded: Settings, link: Link, store: Store, group: str, *, back: bool) -> list[dict[str, object]]:
+    import re
+
+    from twinshore.groups.look import look
+    from twinshore.groups.translator import open_translator
+
+    translator = open_translator(loaded, link.name, store)
+    found: list[dict[str, object]] = []
+    for view in look(link, loaded, store, re.escape(group)):
+        for part in view.parts:
+            topic, to_topic = (part.twin, part.topic) if back else (part.topic, part.twin)
+            offset = part.target if back else part.source
+            if offset is None:
+                continue
+            spot = (translator.back if back else translator.forward)(topic, part.partition, offset)
+            found.append(
+                {
+                    "link": link.name,
+                    "topic": topic,
+                    "partition": part.partition,
+                    "offset": offset,
+                    "to_topic": to_topic,
+                    "to": spot.offset if spot else None,
+                    "reached": spot.reached if spot else False,
+                }
+            )
+    return found
+
+
+def _store(loaded: Settings) -> Store:
+    store = open_if_there(loaded)
+    if store is None:
+        raise ConfigError(
+            f"there is no store at {loaded.store.url}: no mirror has run with these settings here",
+            hint="start one with `twinshore mirror run`, or name its settings with --settings",
+        )
+    return store
+
+
+def _values(view: GroupView, *, partitions: bool) -> dict[str, object]:
+    values = asdict(view)
+    parts = values.pop("parts")
+    if view.behind_s is not None:
+        values["behind_s"] = round(view.behind_s, 3)
+    values["partitions"] = len(parts)
+    if partitions:
+        values["places"] = [part | {"behind": seen.behind} for part, seen in zip(parts, view.parts, strict=True)]
+    return values
+
+
+def _table(views: list[GroupView], *, partitions: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("link", "group", "kind", "at source", "at target", "stands"):
+        table.add_column(column, no_wrap=True)
+    for column in ("partitions", "no place", "records behind", "s behind"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for view in views:
+        words = [view.link, view.group, view.kind, view.source_state, view.target_state, view.state]
+        seconds = "-" if view.behind_s is None else f"{view.behind_s:.1f}"
+        numbers = [f"{len(view.parts):,}", f"{view.missing:,}", f"{view.behind:,}", seconds]
+        table.add_row(*(Text(cell) for cell in [*words, *numbers]))
+        for part in view.parts if partitions else ():
+            spots = ["-" if one is None else f"{one:,}" for one in (part.source, part.expected, part.target)]
+            place = f"  {part.topic}-{part.partition}: {spots[0]} at source, so {spots[1]}; has {spots[2]}"
+            table.add_row("", Text(place), "", "", "", Text(part.state), "", "", f"{part.behind:,}", "")
+    console = Console() if Console().is_terminal else Console(width=1000)
+    console.print(table if views else "no group has a place in a topic that these links carry")

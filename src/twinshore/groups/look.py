@@ -1,0 +1,170 @@
+"""Both sides of a link's groups as they are now, side by side: asks both clusters and changes nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from twinshore.fleet import Link, NamedPartition
+from twinshore.fleet.settings import Settings
+from twinshore.groups.companion import KIND
+from twinshore.groups.place import State, decide
+from twinshore.groups.rounds import WORST_FIRST, Rounds
+from twinshore.groups.scope import Scope
+from twinshore.kafka.cluster import OffsetKind
+from twinshore.kafka.groups import GroupListing, Groups, Listed
+from twinshore.store import Store
+from twinshore.wire.group_places import Place, Where
+
+WORD_FRESH_MS = 15_000
+ONLY_THERE = "only on the target"
+NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class PartView:
+    """One partition: the source's place, the same on the target, what the target has. None: no place, or unknown."""
+
+    topic: str
+    partition: int
+    source: int | None
+    twin: str
+    expected: int | None
+    target: int | None
+    state: str
+    end: int = 0
+
+    @property
+    def within(self) -> int | None:
+        """Where the group could stand on the target now."""
+        return None if self.expected is None else min(self.expected, self.end)
+
+    @property
+    def behind(self) -> int:
+        """Offsets that the target's place is behind; below 0: ahead."""
+        return self.expected - self.target if self.expected is not None and self.target is not None else 0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """A group on both sides. `behind_s`: for how long its places have differed, by the mirror's word; None: no word."""
+
+    link: str
+    group: str
+    kind: str
+    source_state: str
+    target_state: str
+    state: str
+    behind: int
+    missing: int
+    behind_s: float | None
+    parts: tuple[PartView, ...]
+
+
+def look(link: Link, settings: Settings, store: Store, pattern: str = ".*") -> list[GroupView]:
+    """Every group whose whole name matches and that the link's filters admit, by name."""
+    rounds = Rounds(link, settings, store, retention_s=1.0)
+    try:
+        rounds.begin(time.monotonic())
+        reading, writing = rounds.at_source.listed(), rounds.at_target.listed()
+        wanted = re.compile(pattern)
+
+        def admits(name: str) -> bool:
+            return bool(wanted.fullmatch(name)) and rounds.admits(name)
+
+        here, there = _places(rounds.at_source, reading, admits), _places(rounds.at_target, writing, admits)
+        twins = {twin for twin, _ in rounds.scope.parts.values()}
+        named = {NamedPartition(*twin): twin for twin in twins} if here or there else {}
+        found = rounds.target.list_offsets(named, OffsetKind.HIGH_WATERMARK) if named else {}
+        ends = {named[one]: end for one, end in found.items()}
+        word = word_in(store, link.name)
+        views = []
+        for name in sorted(here.keys() | there.keys()):
+            places = here.get(name, {}), there.get(name, {})
+            views.append(_view(link.name, name, (reading, writing), places, rounds.scope, ends, word))
+        return [view for view in views if view.parts]
+    finally:
+        rounds.close()
+
+
+def word_in(store: Store, link: str) -> dict[str, Any]:
+    """What the running mirror last said of the link's groups; empty when that is old."""
+    for row in store.followed(link, KIND):
+        word = json.loads(row.value)
+        if time.time() * 1000 - word["at_ms"] < WORD_FRESH_MS:
+            return dict(word)
+    return {}
+
+
+def _places(groups: Groups, listed: Listed, admits: Callable[[str], bool]) -> dict[str, dict[Where, Place]]:
+    wanted: dict[int, dict[str, None]] = {}
+    for one in listed.groups.values():
+        if one.reads_by_offsets and admits(one.group):
+            wanted.setdefault(one.coordinator, {})[one.group] = None
+    found, _ = groups.places(wanted, {})
+    return {name: said.places for name, said in found.items() if not said.error}
+
+
+def _view(
+    link: str,
+    name: str,
+    listed: tuple[Listed, Listed],
+    places: tuple[Mapping[Where, Place], Mapping[Where, Place]],
+    scope: Scope,
+    ends: Mapping[Where, int],
+    word: Mapping[str, Any],
+) -> GroupView:
+    here, there = (one.groups.get(name) for one in listed)
+    parts = tuple(_parts(*places, scope, ends))
+    any_listing = here or there
+    since_ms = word.get("differ", {}).get(name, [None, 0, None])[2]
+    same = all(part.state == State.SAME for part in parts)
+    behind_s = None
+    if word:
+        behind_s = 0.0 if same or since_ms is None else max(0.0, (time.time() * 1000 - since_ms) / 1000)
+    return GroupView(
+        link,
+        name,
+        any_listing.kind if any_listing else NONE,
+        _state_of(here),
+        _state_of(there),
+        State.LIVE.value if there is not None and there.live and not same else _worst(part.state for part in parts),
+        sum(part.behind for part in parts),
+        sum(part.target is None for part in parts),
+        behind_s,
+        parts,
+    )
+
+
+def _parts(
+    here: Mapping[Where, Place], there: Mapping[Where, Place], scope: Scope, ends: Mapping[Where, int]
+) -> Iterator[PartView]:
+    for where, (twin, translation) in sorted(scope.parts.items(), key=lambda item: item[0]):
+        place, has = here.get(where), there.get(twin)
+        if place is None and has is None:
+            continue
+        target = has.offset if has else None
+        if place is None:
+            back = translation.back(has.offset) if has else None
+            yield PartView(*where, None, twin[0], back.offset if back else None, target, ONLY_THERE)
+            continue
+        spot = translation.forward(place.offset)
+        if spot is None:
+            yield PartView(*where, place.offset, twin[0], None, target, State.UNKNOWN.value)
+            continue
+        end = ends.get(twin, 0)
+        state = decide(place, spot, end, has).state
+        yield PartView(*where, place.offset, twin[0], spot.offset, target, state.value, end)
+
+
+def _state_of(listing: GroupListing | None) -> str:
+    return listing.state if listing else NONE
+
+
+def _worst(states: Iterable[str]) -> str:
+    seen = set(states)
+    return next((state.value for state in WORST_FIRST if state.value in seen), ONLY_THERE)

@@ -1,0 +1,98 @@
+"""Two clusters' groups as brokers keep them, in memory: who has members, who has what place, where logs end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.kafka.groups import GroupListing, Listed
+from twinshore.kafka.questions import OffsetKind
+from twinshore.wire.group_places import GroupPlaces, Place, Where
+
+UNKNOWN_MEMBER = 25
+NODE = 1
+
+
+class Taken(NamedTuple):
+    """A commit from outside. `read_on`: its own consumers had read here before; `beyond`: the log's end."""
+
+    group: str
+    before: int
+    after: int
+    read_on: bool
+    beyond: bool
+
+
+class ModelSide:
+    """Knows itself again by the bytes of its answers, as the real one does."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.asked: Counter[str] = Counter()
+        self.groups: dict[str, dict[Where, Place]] = {}
+        self.members: set[str] = set()
+        self.ends: dict[Where, int] = {}
+        self.away = False
+        self.joins_before_commit: set[str] = set()
+        self.read_on: set[str] = set()
+        self.taken: list[Taken] = []
+
+    def consume(self, group: str, where: Where, offset: int) -> None:
+        """One of its members reads on, as far as the log goes."""
+        has = self.groups.setdefault(group, {}).get(where, Place(0)).offset
+        self.groups[group][where] = Place(max(has, min(offset, self.ends[where])))
+        self.read_on.add(group)
+
+    def forget(self, group: str) -> None:
+        """Its places are too old."""
+        self.groups.pop(group, None)
+        self.read_on.discard(group)
+
+    def listed(self) -> Listed:
+        if self.away:
+            return Listed({}, {NODE: KafkaError(f"{self.name} is away", retriable=True)})
+        groups = {
+            name: GroupListing(name, "Stable" if name in self.members else "Empty", "classic", "consumer", NODE)
+            for name, places in self.groups.items()
+            if places or name in self.members
+        }
+        return Listed(groups, {})
+
+    def places(
+        self, wanted: Mapping[int, Mapping[str, Iterable[Where] | None]], known: Mapping[str, GroupPlaces]
+    ) -> tuple[dict[str, GroupPlaces], dict[int, KafkaError]]:
+        found: dict[str, GroupPlaces] = {}
+        for groups in wanted.values():
+            for name, only in groups.items():
+                has = self.groups.get(name, {})
+                some = dict(has) if only is None else {where: has[where] for where in only if where in has}
+                said = GroupPlaces(name, 0, some, {}, repr(sorted(some.items())).encode())
+                before = known.get(name)
+                found[name] = before if before is not None and before.raw == said.raw else said
+        return found, {}
+
+    def coordinators(self, groups: Sequence[str]) -> dict[str, int]:
+        return dict.fromkeys(groups, NODE)
+
+    def commit(self, places: Mapping[int, Mapping[str, Mapping[Where, Place]]]) -> dict[str, dict[Where, int]]:
+        answers: dict[str, dict[Where, int]] = {}
+        for groups in places.values():
+            for name, ours in groups.items():
+                self.asked["OffsetCommit"] += 1
+                if name in self.members | self.joins_before_commit:
+                    answers[name] = dict.fromkeys(ours, UNKNOWN_MEMBER)
+                    continue
+                has = self.groups.setdefault(name, {})
+                for where, place in ours.items():
+                    before = has[where].offset if where in has else -1
+                    beyond = place.offset > self.ends.get(where, 0)
+                    self.taken.append(Taken(name, before, place.offset, name in self.read_on, beyond))
+                has.update(ours)
+                answers[name] = dict.fromkeys(ours, 0)
+        return answers
+
+    def list_offsets(self, parts: Iterable[NamedPartition], which: OffsetKind) -> dict[NamedPartition, int]:
+        assert which is OffsetKind.HIGH_WATERMARK
+        return {one: self.ends.get((one.topic, one.partition), 0) for one in parts}

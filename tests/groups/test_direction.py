@@ -1,0 +1,212 @@
+"""Whole rounds against a model of two clusters: what is committed, what is left alone, what is not asked again."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.groups.model_sides import ModelSide
+from twinshore.groups.book import Book
+from twinshore.groups.direction import Direction, Turn
+from twinshore.groups.place import State
+from twinshore.groups.rounds import standing
+from twinshore.groups.scope import Scope
+from twinshore.groups.translation import AS_IS
+from twinshore.wire.group_places import Place, Where
+
+PARTS: list[Where] = [("orders", 0), ("orders", 1)]
+SCOPE = Scope(
+    {where: (("east." + where[0], where[1]), AS_IS) for where in PARTS}, (("orders", "east.orders", "a", "b"),)
+)
+TWINS = {where: twin for where, (twin, _) in SCOPE.parts.items()}
+
+
+class Stage:
+    """A source, a target, and rounds a second apart."""
+
+    def __init__(self, verify_s: float = 1000.0, renew_s: float = 1e9) -> None:
+        self.east, self.west = ModelSide("east"), ModelSide("west")
+        self.west.ends = dict.fromkeys(TWINS.values(), 100)
+        self.direction = Direction(self.east, self.west, self.west, Book(verify_s, renew_s))
+        self.now_s = 0.0
+
+    def commit(self, group: str, offset: int, where: Where = PARTS[0]) -> None:
+        self.east.groups.setdefault(group, {})[where] = Place(offset)
+
+    def there(self, group: str, where: Where = PARTS[0]) -> int | None:
+        place = self.west.groups.get(group, {}).get(TWINS[where])
+        return place.offset if place else None
+
+    def turn(self, *, act: bool = True) -> Turn:
+        self.now_s += 1.0
+        here, there = self.east.listed(), self.west.listed()
+        return self.direction.turn(SCOPE, here, there, lambda name: name != "left-out", self.now_s, act=act)
+
+    def state(self, group: str) -> tuple[State, int]:
+        return standing(self.direction.book.entries[group])[:2]
+
+
+def test_only_what_changed_is_committed_and_only_what_is_open_is_asked() -> None:
+    stage = Stage()
+    for number in range(20):
+        stage.commit(f"g{number}", number)
+    assert stage.turn().commits == 20
+    assert stage.turn().commits == 0
+    stage.commit("g3", 50)
+    turn = stage.turn()
+    assert (turn.changed, turn.commits, stage.there("g3")) == (1, 1, 50)
+    assert stage.turn().commits == 0
+
+
+def test_a_place_waits_at_the_twins_end_and_goes_on_with_it() -> None:
+    stage = Stage()
+    stage.west.ends[TWINS[PARTS[0]]] = 40
+    stage.commit("g", 70)
+    stage.turn()
+    assert (stage.there("g"), stage.state("g")) == (40, (State.BEHIND, 30))
+    assert stage.turn().commits == 0
+    stage.west.ends[TWINS[PARTS[0]]] = 80
+    stage.turn()
+    assert (stage.there("g"), stage.state("g")) == (70, (State.SAME, 0))
+
+
+def test_a_group_with_members_there_is_not_even_asked_and_follows_when_they_go() -> None:
+    stage = Stage()
+    stage.commit("g", 10)
+    stage.turn()
+    stage.west.members.add("g")
+    stage.commit("g", 20)
+    assert stage.turn().commits == 0
+    assert stage.state("g")[0] is State.LIVE
+    stage.west.members.clear()
+    stage.turn()
+    assert stage.there("g") == 20
+
+
+def test_members_that_join_between_look_and_commit_are_not_overtaken() -> None:
+    stage = Stage()
+    stage.commit("g", 10)
+    stage.west.joins_before_commit.add("g")
+    stage.turn()
+    assert (stage.there("g"), stage.state("g")[0]) == (None, State.LIVE)
+    stage.west.joins_before_commit.clear()
+    stage.turn()
+    assert stage.there("g") == 10
+
+
+def test_a_group_that_the_target_forgot_gets_its_place_again_at_once() -> None:
+    stage = Stage()
+    stage.commit("g", 10)
+    stage.turn()
+    stage.west.groups.clear()
+    stage.turn()
+    assert stage.there("g") == 10
+
+
+def test_a_place_lost_alone_is_found_by_the_next_comparison() -> None:
+    stage = Stage(verify_s=5.0)
+    for where in PARTS:
+        stage.commit("g", 10, where)
+    stage.turn()
+    del stage.west.groups["g"][TWINS[PARTS[1]]]
+    for _ in range(6):
+        stage.turn()
+    assert stage.there("g", PARTS[1]) == 10
+
+
+def test_idle_groups_are_committed_again_in_time_and_those_ahead_keep_their_place() -> None:
+    stage = Stage(renew_s=10.0)
+    for number in range(50):
+        stage.commit(f"g{number}", 10)
+    stage.turn()
+    stage.west.groups["g7"][TWINS[PARTS[0]]] = Place(99)
+    last = dict.fromkeys(stage.east.groups, stage.now_s)
+    for _ in range(60):
+        stage.west.taken.clear()
+        stage.turn()
+        last.update((one.group, stage.now_s) for one in stage.west.taken)
+        assert min(last.values()) >= stage.now_s - 11.0
+        assert all(one.before == one.after for one in stage.west.taken)
+    assert stage.there("g7") == 99
+
+
+def test_filters_leave_groups_out() -> None:
+    stage = Stage()
+    stage.commit("left-out", 10)
+    stage.turn()
+    assert stage.there("left-out") is None
+
+
+def test_a_cluster_that_is_away_is_told_and_nothing_is_forgotten() -> None:
+    stage = Stage()
+    stage.commit("g", 10)
+    stage.turn()
+    stage.east.away = True
+    turn = stage.turn()
+    assert "g" in stage.direction.book.entries
+    assert list(turn.told.values()) == ["east is away"]
+    stage.east.away, stage.west.away = False, True
+    stage.commit("g", 20)
+    assert stage.turn().commits == 0
+    stage.west.away = False
+    stage.turn()
+    assert stage.there("g") == 20
+
+
+def test_looking_alone_commits_nothing_and_says_what_would_be() -> None:
+    stage = Stage()
+    stage.commit("g", 10)
+    turn = stage.turn(act=False)
+    assert (turn.moved[State.MOVES], stage.there("g")) == (1, None)
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["read", "reset", "grow", "join", "leave", "consume", "forget", "turn", "turn"]),
+        st.sampled_from(["a", "b"]),
+        st.integers(0, 60),
+    ),
+    max_size=40,
+)
+
+
+def play(stage: Stage, what: str, group: str, number: int) -> None:
+    twin = TWINS[PARTS[0]]
+    if what == "read":
+        now = stage.east.groups.get(group, {}).get(PARTS[0], Place(0)).offset
+        stage.commit(group, max(now, number))
+    elif what == "reset":
+        stage.commit(group, number)
+    elif what == "grow":
+        stage.west.ends[twin] += number
+    elif what == "join":
+        stage.west.members.add(group)
+        stage.west.groups.setdefault(group, {})
+    elif what == "leave":
+        stage.west.members.discard(group)
+    elif what == "forget" and group not in stage.west.members:
+        stage.west.forget(group)
+    elif what == "consume" and group in stage.west.members:
+        stage.west.consume(group, twin, number)
+    elif what == "turn":
+        stage.turn()
+
+
+@given(STEPS)
+def test_whatever_happens_nobody_who_read_on_is_set_back_and_nobody_sent_beyond_the_end(
+    steps: list[tuple[str, str, int]],
+) -> None:
+    stage = Stage(verify_s=3.0)
+    stage.west.ends = dict.fromkeys(TWINS.values(), 0)
+    for step in steps:
+        play(stage, *step)
+    stage.west.ends[TWINS[PARTS[0]]] += 60
+    stage.west.members.clear()
+    for _ in range(8):
+        stage.turn()
+    assert not any(one.beyond for one in stage.west.taken)
+    set_back = [one for one in stage.west.taken if one.read_on and one.after < one.before]
+    assert set_back == []
+    for group, source in stage.east.groups.items():
+        if group not in stage.west.read_on:
+            assert stage.there(group) == source[PARTS[0]].offset
