@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from twinshore.fleet import Secret
 from twinshore.fleet.extents import Extent
-from twinshore.store import audit, controls, extents, leases, ledger, links, receipts
+from twinshore.store import audit, controls, extents, leases, ledger, links, proofs, receipts
 from twinshore.store.delays import DelayStore
 from twinshore.store.engine import Database
 from twinshore.store.schema import bring_up
@@ -24,6 +24,7 @@ from twinshore.store.values import (
     LinkStatus,
     PartitionState,
     Position,
+    ProofRow,
     Receipt,
     SourceProducer,
     TwinRow,
@@ -121,6 +122,7 @@ class Store:
         def drop(connection: Connection) -> int:
             receipts.forget(connection, link, topic)
             extents.forget(connection, link, topic)
+            proofs.forget(connection, link, topic)
             return links.forget_twins(connection, link, topic)
 
         return self._database.write(drop)
@@ -253,3 +255,13 @@ class Store:
     ) -> bool:
         """Whether the version was still `seen` and the rows stand now; None drops a name. The audit is told with it."""
         return self._database.write(lambda connection: controls.change(connection, rows, link, seen, list(told)))
+
+    # Proofs
+
+    def save_proofs(self, rows: Sequence[ProofRow]) -> None:
+        """What was proven of these partitions; the last word stands."""
+        self._database.write(lambda connection: proofs.save(connection, rows))
+
+    def proofs(self, link: str | None = None) -> tuple[ProofRow, ...]:
+        """What was proven of one link's partitions, or of all."""
+        return self._database.read(lambda connection: proofs.read(connection, link))

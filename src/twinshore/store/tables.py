@@ -281,3 +281,24 @@ delay_watches = Table(
     _number("sampled_ms"),
     Column("sentence", _text(), nullable=False),
 )
+
+# One row for each partition: through which offset both sides were found to be the same, or how they part.
+proofs = Table(
+    "proofs",
+    metadata,
+    Column("link", _name(LINK_LENGTH), primary_key=True),
+    Column("topic", _name(TOPIC_LENGTH), primary_key=True),
+    Column("partition", Integer, primary_key=True, autoincrement=False),
+    Column("way", _name(32), nullable=False),
+    Column("state", _name(32), nullable=False),
+    _number("from_offset"),
+    _number("to_offset"),
+    _number("target_offset"),
+    _number("source_end"),
+    _number("records"),
+    Column("digest", _name(32), nullable=False),
+    Column("sentence", _text(), nullable=False),
+    Column("source_topic_id", _name(64), nullable=False),
+    Column("target_topic_id", _name(64), nullable=False),
+    _number("proven_ms"),
+)

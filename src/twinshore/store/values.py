@@ -279,6 +279,37 @@ class WatchRow:
     sentence: str
 
 
+class ProofState(StrEnum):
+    IDENTICAL = "identical"
+    DIFFERS = "differs"
+
+
+@dataclass(frozen=True, slots=True)
+class ProofRow:
+    """Both sides of a partition hold the same records from `from_offset` up to, not including, `to_offset`, as of
+    `proven_ms`; `source_end` was the source's end then.
+
+    `way` says how they were compared; `target_offset` is where the target goes on where offsets do not count, else -1.
+    `digest` is that of the records, empty where none was made. Where they differ, `sentence` holds how, as JSON.
+    """
+
+    link: str
+    topic: str
+    partition: int
+    way: str
+    state: ProofState
+    from_offset: int
+    to_offset: int
+    target_offset: int
+    source_end: int
+    records: int
+    digest: str
+    sentence: str
+    source_topic_id: str
+    target_topic_id: str
+    proven_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class RefusedReceipt:
     """A receipt that does not follow on, and where its partition stands (None: nowhere yet)."""

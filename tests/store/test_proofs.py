@@ -1,0 +1,47 @@
+"""What was proven of each partition: on three databases."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from twinshore.store import ProofRow, ProofState, Store
+
+LINK = "east->west"
+ROW = ProofRow(
+    link=LINK,
+    topic="orders",
+    partition=3,
+    way="exact",
+    state=ProofState.IDENTICAL,
+    from_offset=7,
+    to_offset=2**40,
+    target_offset=-1,
+    source_end=2**40 + 5,
+    records=2**40 - 7,
+    digest="f" * 32,
+    sentence="",
+    source_topic_id="aa" * 16,
+    target_topic_id="bb" * 16,
+    proven_ms=1_700_000_000_000,
+)
+
+
+def test_the_last_word_on_a_partition_stands(store: Store) -> None:
+    assert store.proofs(LINK) == ()
+    other = replace(ROW, partition=1)
+    store.save_proofs([ROW, other])
+    assert store.proofs(LINK) == (other, ROW)
+    told = replace(ROW, state=ProofState.DIFFERS, sentence='{"kind": "changed value", "shown": "\x00é"}', to_offset=9)
+    store.save_proofs([told])
+    (_, found) = store.proofs(LINK)
+    assert found == replace(told, sentence=told.sentence.replace("\x00", "\ufffd"))
+
+
+def test_links_and_names_are_kept_apart(store: Store) -> None:
+    rows = [ROW, replace(ROW, topic="Orders"), replace(ROW, link="west->east")]
+    store.save_proofs(rows)
+    assert store.proofs("west->east") == (rows[2],)
+    assert set(store.proofs()) == set(rows)
+    store.save_proofs([])
+    store.forget_topic(LINK, "orders")
+    assert store.proofs(LINK) == (rows[1],), "a topic that begins again has nothing proven"
