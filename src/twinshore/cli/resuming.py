@@ -72,12 +72,14 @@ def _resume(loaded: Settings, link: Link, store: Store, rows: list[LedgerRow], *
 
     refused: list[str] = []
     twins = {(row.topic, row.partition): row for row in store.twins(link.name)}
+    mapped = store.reached(link.name)
     places = sorted({(row.incident.topic, row.incident.partition) for row in rows})
     with _sides(loaded, link, store) as sides:
         for topic, number in places:
             ours = [row for row in rows if row.incident.partition == number]
             place, twin = f"{topic}-{number}", NamedPartition(link.twin_of(topic), number)
-            known = twins.get((topic, number))
+            # At offsets of its own a mapped twin cannot be looked at so; its pump does it.
+            known = None if (topic, number) in mapped else twins.get((topic, number))
             reasons = [still_stands(row.incident, known, twin, sides) for row in ours] if known and sides else []
             reason = next(filter(None, reasons), "")
             if reason:

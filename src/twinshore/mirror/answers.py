@@ -66,11 +66,13 @@ def misplaced(parcel: Parcel, base: int) -> Halt:
     return Halt("position disagreement", base, parcel.end, sentence)
 
 
-def lost_by_target(named: NamedPartition, position: int, told_to: int) -> list[Stoppage]:
+def lost_by_target(named: NamedPartition, position: int, told_to: int, source_start: int = 0) -> list[Stoppage]:
     """What to tell where the twin ends before what it had acknowledged; it crosses once more."""
     if position >= told_to:
         return []
     sentence = f"the target lost offsets {position} to {told_to - 1}, which it had acknowledged; they are carried again"
+    if source_start > position:
+        sentence += f" from {min(source_start, told_to)} on: the source has no more what came before"
     return [Stoppage(named.topic, named.partition, "lost by target", position, told_to, sentence, HEAL_POLICY)]
 
 

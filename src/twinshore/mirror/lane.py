@@ -158,7 +158,7 @@ class Lane:
 
     def _begin(self, track: Track, go: Go, seen: Observation, now_ms: int) -> None:
         track.seen(CONFIRM_S)
-        self.incidents.extend(answers.lost_by_target(track.named, go.position, track.told_to))
+        self.incidents.extend(answers.lost_by_target(track.named, go.position, track.told_to, seen.source_start))
         track.resume(go, seen, fence=self._fence, armed_ms=self._armed_ms)
         track.note_untold(now_ms)
         track.led_anew()

@@ -126,6 +126,13 @@ def test_what_the_target_lost_is_told_once_and_closes_when_it_is_there_again(pla
     assert "lost offsets 5 to 8" in row.incident.sentence
 
 
+def test_what_neither_side_has_any_more_is_named() -> None:
+    (lost,) = lost_by_target(ORDERS[2], 5, 9, source_start=7)
+    assert (lost.from_offset, lost.to_offset) == (5, 9)
+    assert lost.sentence.endswith("they are carried again from 7 on: the source has no more what came before")
+    assert lost_by_target(ORDERS[2], 9, 9, source_start=9) == []
+
+
 def test_a_topic_that_begins_anew_has_no_past(place: Place) -> None:
     place.tell(CORRUPT)
     place.turned(lambda: ORDERS[1] in place.standing)
