@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from twinshore.fleet.settings_delay import DelaySection
 from twinshore.fleet.settings_env import OVERRIDABLE, variable
 from twinshore.fleet.settings_table import (
     ClusterSection,
@@ -60,6 +61,7 @@ PLACES: tuple[tuple[str, type], ...] = (
     ('[links."SOURCE->TARGET".groups]', GroupsSection),
     ("[mirror]", MirrorSettings),
     ("[mirror.spark]", SparkSection),
+    ("[delay]", DelaySection),
 )
 
 _KINDS = {str: "text", int: "whole number", float: "number", bool: "true or false", tuple[str, ...]: "list of text"}
@@ -67,7 +69,7 @@ _KINDS = {str: "text", int: "whole number", float: "number", bool: "true or fals
 
 def render_settings_page() -> str:
     """The whole page as Markdown."""
-    variables = " and ".join(f"`{variable(section, '')}<NAME>`" for section in OVERRIDABLE)
+    variables = ", ".join(f"`{variable(section, '')}<NAME>`" for section in OVERRIDABLE)
     parts = [
         "# Settings",
         "",
@@ -79,7 +81,7 @@ def render_settings_page() -> str:
         "**Secrets** never stand in the file: `*_env` names an environment variable, `*_file` a file. Both are read",
         "again at each new connection, so a secret is changed without a restart.",
         "",
-        f"**The environment** overrides two sections: {variables}.",
+        f"**The environment** overrides three sections: {variables}.",
         f"So `{variable('store', 'url')}` stands for `[store] url`. Parts of a list are parted by commas.",
         "",
         "**Paths** that are relative start where the process was started.",
