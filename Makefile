@@ -2,7 +2,7 @@
 # Each is also a plain command; see CONTRIBUTING.md.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long lint bench-mirror show-crossing docs lock clean
+.PHONY: help setup demo test test-long lint simulate bench-mirror show-crossing docs lock clean
 BIN := .venv/bin
 
 # Another Spark or Python that the user's shell points at would be loaded in place of the locked one.
@@ -32,6 +32,9 @@ lint: setup ## style, types, the order of the rooms
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python scripts/pages.py --check
+
+simulate: setup ## the mirror in simulated clusters: SEEDS=n runs so many, SEED=n replays one
+	@PYTHONPATH=src $(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000) --processes 2)
 
 bench-mirror: setup ## side by side with MirrorMaker 2; writes docs/benchmarks.md
 	@$(BIN)/python -m bench.mirror

@@ -113,7 +113,8 @@ def test_a_look_that_is_void_when_it_comes_back_fills_nothing() -> None:
     for _ in range(2):
         lane.observed(NAMED, seen, 0.0, NOW_MS)
         lane.to_look_at(1.0)
-    assert [(piece.base, piece.end) for piece, _ in lane.tracks[NAMED].waiting] == [(0, 3)], "once, by the look that counts"
+    waiting = [(piece.base, piece.end) for piece, _ in lane.tracks[NAMED].waiting]
+    assert waiting == [(0, 3)], "once, by the look that counts"
 
 
 def test_a_handover_behind_what_is_told_is_carried_again_and_not_told_again() -> None:

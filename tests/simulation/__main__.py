@@ -8,7 +8,10 @@ import time
 import traceback
 from multiprocessing import Pool
 
+from tests.simulation.mutants import MUTANTS, caught_at
 from tests.simulation.world import World, run_seed
+
+SEEDS = 1000
 
 
 def attempt(seed: int) -> tuple[int, str, int]:
@@ -51,16 +54,30 @@ def many(first: int, count: int, processes: int) -> int:
     return 1 if failed else 0
 
 
+def catch(name: str, seeds: int) -> int:
+    """Whether some seed tells the mutant from the shipped code."""
+    mutant = MUTANTS[name]
+    found = caught_at(name, range(seeds or mutant.seeds), lambda seed: attempt(seed)[1])
+    if found is None:
+        print(f"{name} ({mutant.says}): not caught within {seeds or mutant.seeds} seeds")
+        return 1
+    print(f"{name} ({mutant.says}): caught by seed {found[0]}: {found[1].splitlines()[0][:200]}")
+    return 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make simulate", description=__doc__)
     parser.add_argument("--seed", type=int, help="replay this one with its step log")
-    parser.add_argument("--seeds", type=int, default=1000, help="how many to run")
+    parser.add_argument("--seeds", type=int, default=0, help=f"how many to run, else {SEEDS}")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--mutant", choices=sorted(MUTANTS), help="make this mistake, and be caught")
     given = parser.parse_args()
+    if given.mutant:
+        return catch(given.mutant, given.seeds)
     if given.seed is not None:
         return replay(given.seed)
-    return many(given.first, given.seeds, given.processes)
+    return many(given.first, given.seeds or SEEDS, given.processes)
 
 
 if __name__ == "__main__":

@@ -105,6 +105,8 @@ class TwinLog(ReplicatedLog):
         if not self.followed:
             return True
         offset, epoch = self.followed[-1]
+        if offset < self.source.start:
+            return True
         return self.source.owner(self.source.epoch, offset) == epoch
 
     def _compare(self, base: int, ours: list[Record]) -> None:
@@ -114,6 +116,8 @@ class TwinLog(ReplicatedLog):
             if offset < source.start and (record.timestamp, record.key, record.value) == FILLER:
                 continue
             before = self.followed[-1] if self.followed else None
+            if before and before[0] < source.start:
+                before = None  # the source deleted what could tell; so will the twin
             for epoch, theirs in reversed(source.records.get(offset, [])):
                 if theirs == record and (before is None or source.owner(epoch, before[0]) == before[1]):
                     if not source.crosses(offset, epoch):

@@ -1,0 +1,178 @@
+"""Mistakes that the shipped mirror does not make, one by one: the simulation must catch each within so many seeds.
+
+A mutant patches shipped code, so it lives in a process of its own: `python -m tests.simulation --mutant NAME`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from twinshore.mirror import answers, observe
+from twinshore.mirror.cutting import Halt, Parcel, Stamp
+from twinshore.mirror.lane import Lane
+from twinshore.mirror.observe import Go, Observation, Stop, Verdict
+from twinshore.mirror.orders import Carried
+from twinshore.mirror.passage import runs
+from twinshore.mirror.passage.fates import Blank
+from twinshore.mirror.passage.marking import Marked
+from twinshore.mirror.track import Track
+from twinshore.store.lease_watch import LeaseWatch
+from twinshore.store.values import LeaseRow
+from twinshore.wire.fetch import FetchedPartition
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Mutant:
+    """`seeds`: from 0 on, so many are enough to catch it. `cheap`: within seconds."""
+
+    name: str
+    says: str
+    seeds: int
+    apply: Callable[[], None]
+    cheap: bool = True
+
+
+def everywhere(shipped: Callable[..., Any], changed: Callable[..., Any]) -> None:
+    """Also where a module imported it by name."""
+    name = shipped.__name__
+    for module in [one for key, one in sys.modules.items() if key.startswith("twinshore.")]:
+        if vars(module).get(name) is shipped:
+            setattr(module, name, changed)
+
+
+def trust_a_markers_answer() -> None:
+    def landed(answer: Marked | None, _blank: Blank) -> bool:
+        return answer is not None and answer.error == 0
+
+    everywhere(runs.landed, landed)
+
+
+def ignore_strays() -> None:
+    def seen(self: Track, _confirm_s: float) -> None:
+        self.strays_until_s = 0.0
+
+    Track.seen = seen  # type: ignore[assignment, method-assign]
+
+
+def keep_going_under_a_new_leader() -> None:
+    Track.led_anew = lambda _self: None  # type: ignore[assignment, method-assign]
+    Track.doubt = lambda _self, _now_s: None  # type: ignore[assignment, method-assign]
+
+
+def send_behind_markers() -> None:
+    shipped = Track.may_send
+
+    def may_send(self: Track, parcel: Parcel, now_ms: int, kept_ms: int) -> bool:
+        self.marking = False
+        return shipped(self, parcel, now_ms, kept_ms)
+
+    Track.may_send = may_send  # type: ignore[method-assign]
+
+
+def skip_diverging_epochs() -> None:
+    shipped = answers.source_error
+
+    def source_error(part: FetchedPartition, position: int) -> Halt | None:
+        return None if part.diverging_epoch else shipped(part, position)
+
+    answers.source_error = source_error
+    compare_no_last_record()  # else the look that follows finds it
+
+
+def compare_no_last_record() -> None:
+    shipped = observe.judge
+    everywhere(shipped, lambda seen, stamp: shipped(dataclasses.replace(seen, unlike=False), stamp))
+
+
+def take_any_lease() -> None:
+    def observe_lease(_self: LeaseWatch, _row: LeaseRow | None, _now_s: float) -> bool:
+        return True
+
+    LeaseWatch.observe = observe_lease  # type: ignore[assignment, method-assign]
+
+
+def believe_brokers_never_forget() -> None:
+    def may_send(self: Track, _parcel: Parcel, _now_ms: int, _kept_ms: int) -> bool:
+        self.marking = self.marking and bool(self.in_flight)
+        return not self.marking
+
+    Track.may_send = may_send  # type: ignore[assignment, method-assign]
+
+
+def believe_any_base_offset() -> None:
+    def misplaced(self: Lane, track: Track, parcel: Parcel, _base: int) -> None:
+        self._arrived(track, parcel.end)
+
+    Lane._misplaced = misplaced  # type: ignore[assignment, method-assign]
+
+
+def account_for_what_is_sent() -> None:
+    shipped = Track.account
+
+    def account(self: Track) -> Carried | None:
+        acked, self.acked = self.acked, self.sent
+        try:
+            return shipped(self)
+        finally:
+            self.acked = acked
+
+    Track.account = account  # type: ignore[method-assign]
+
+
+def go_on_after_a_foreign_write() -> None:
+    shipped = observe.judge
+
+    def judge(seen: Observation, stamp: Stamp) -> Verdict:
+        found = shipped(seen, stamp)
+        if isinstance(found, Stop) and found.kind == "foreign write" and seen.producer:
+            return Go(seen.log_end, seen.producer[1], seen.producer[0] + 1)
+        return found
+
+    everywhere(shipped, judge)
+
+
+MUTANTS = {
+    one.name: one
+    for one in (
+        Mutant(
+            "marker-answer",
+            "believes a marker is in because its answer says no error",
+            300,
+            trust_a_markers_answer,
+            cheap=False,
+        ),
+        Mutant("strays", "forgets that a lost request may still land", 150, ignore_strays),
+        Mutant(
+            "new-leader", "goes on under another leader of a twin without a look", 50, keep_going_under_a_new_leader
+        ),
+        Mutant("behind-markers", "sends records behind markers that are not seen to be in", 100, send_behind_markers),
+        Mutant(
+            "diverging-epoch",
+            "reads on where the source says that histories part",
+            600,
+            skip_diverging_epochs,
+            cheap=False,
+        ),
+        Mutant(
+            "last-record", "compares no last record when it looks at a twin", 600, compare_no_last_record, cheap=False
+        ),
+        Mutant("lease", "takes a lease that somebody may still hold", 200, take_any_lease, cheap=False),
+        Mutant("forgetful-brokers", "believes that brokers never forget a producer", 50, believe_brokers_never_forget),
+        Mutant("base-offset", "believes that a batch lies where it should", 300, believe_any_base_offset, cheap=False),
+        Mutant("receipts", "tells what is sent, not what is acknowledged", 20, account_for_what_is_sent),
+        Mutant("foreign-write", "goes on behind what somebody else wrote", 150, go_on_after_a_foreign_write),
+    )
+}
+
+
+def caught_at(name: str, seeds: Iterable[int], attempt: Callable[[int], str]) -> tuple[int, str] | None:
+    """Applies the mutant to this process for good. The first seed that fails, and how."""
+    MUTANTS[name].apply()
+    for seed in seeds:
+        error = attempt(seed)
+        if error:
+            return seed, error
+    return None
