@@ -75,7 +75,7 @@ def send_behind_markers() -> None:
 def skip_diverging_epochs() -> None:
     shipped = answers.source_error
 
-    def source_error(part: FetchedPartition, position: int) -> Halt | None:
+    def source_error(part: FetchedPartition, position: int, failures: int = 0) -> Halt | None:
         return None if part.diverging_epoch else shipped(part, position)
 
     answers.source_error = source_error

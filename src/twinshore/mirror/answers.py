@@ -23,13 +23,16 @@ SEQUENCE = frozenset(
     }
 )
 SIZES = frozenset({Code.MESSAGE_TOO_LARGE, 18})
+# What a leader says of a log that it cannot read itself; now and then it says so of something that passes.
+UNREADABLE = frozenset({Code.CORRUPT_MESSAGE, -1})
+UNREADABLE_MAX = 10
 HEAL_POLICY = "carry it once more from the source"
 LOOKS_MAX = 40
 PARTITION_BYTES_LIMIT = 1 << 30
 
 
-def source_error(part: FetchedPartition, position: int) -> Halt | None:
-    """A halt, or None: refresh the leaders and look again."""
+def source_error(part: FetchedPartition, position: int, failures: int = 0) -> Halt | None:
+    """A halt, or None: refresh the leaders and look again. `failures`: so many times already, with nothing between."""
     if part.diverging_epoch:
         _, end = part.diverging_epoch
         sentence = f"the source's history differs from offset {end} on: it lost what the twin already has"
@@ -37,6 +40,9 @@ def source_error(part: FetchedPartition, position: int) -> Halt | None:
     kind = describe(part.error)
     if part.error in RIGHTS:
         return Halt("rights lost", position, position, f"the source refuses to be read: {kind.sentence}. {kind.hint}")
+    if part.error in UNREADABLE and failures >= UNREADABLE_MAX:
+        sentence = f"the source's leader cannot read its log at offset {position}: {kind.sentence} ({kind.name})"
+        return Halt("corrupt batch", position, position + 1, sentence)
     return None
 
 

@@ -352,7 +352,7 @@ class Lane:
     # -- what goes wrong
 
     def _source_error(self, track: Track, part: FetchedPartition, now_s: float) -> None:
-        found = answers.source_error(part, track.fetched)
+        found = answers.source_error(part, track.fetched, track.failures)
         if isinstance(found, Halt):
             self._halt(track, found)
             return
