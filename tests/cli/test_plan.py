@@ -48,14 +48,18 @@ def test_a_plan_names_what_would_be_made_and_refused_and_does_nothing(
     file = _settings(tmp_path, east, west, topic)
 
     said = _run("mirror", "plan", "--settings", str(file)).splitlines()
-    assert len(said) == 2
+    assert len(said) == 3
     assert said[0].startswith(f"east->west: refuse: topic {topic}.few has 1 partitions on the target")
     assert said[1].startswith(f"east->west: create twin {topic}.plain: 3 partitions, 1 copies, cleanup.policy=delete")
+    assert said[2] == (
+        f"east->west: cost of {topic}.plain: exact: about 0 bytes in 0 offsets, 5 s at 50.0 MB/s (stated)"
+    )
     assert _run("mirror", "run", "--dry-run", "--settings", str(file)).splitlines() == said
 
-    refuse, create = json.loads(_run("mirror", "plan", "--json", "--settings", str(file)))
+    refuse, create, cost = json.loads(_run("mirror", "plan", "--json", "--settings", str(file)))
     assert (refuse["step"], refuse["topic"]) == ("refuse", f"{topic}.few")
     assert (create["step"], create["partitions"]) == ("create", 3)
+    assert (cost["step"], cost["topic"], cost["mode"], cost["markers"]) == ("cost", create["topic"], "exact", 0)
     assert create["settings"]["retention.ms"] == "-1"
 
     assert not (tmp_path / "store.db").exists()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from twinshore.cli.extents import extents
 from twinshore.cli.following import begin_again
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_if_there
 from twinshore.cli.resuming import resume
@@ -21,10 +22,15 @@ from twinshore.fleet.settings import Settings
 
 if TYPE_CHECKING:
     from twinshore.mirror.follow.preview import Line
+    from twinshore.mirror.mapping.cost import Cost
     from twinshore.mirror.plan import Step
     from twinshore.store import Store
 
 DRY_RUN = typer.Option(False, "--dry-run", help="Only print the steps, as `plan` does.")
+
+RATE_MB_S = typer.Option(
+    0.0, "--rate-mb-s", min=0, help="Estimate durations with this rate; 0: as measured on the link, else 50."
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -35,13 +41,14 @@ def register(app: typer.Typer) -> None:
     mirror.command("forget")(forget)
     mirror.command("begin-again")(begin_again)
     mirror.command("resume")(resume)
+    mirror.command("extents")(extents)
     app.add_typer(mirror, name="mirror")
 
 
 def run(settings: Path = SETTINGS, link: list[str] = LINKS, dry_run: bool = DRY_RUN) -> None:
     """Runs the links of the settings until stopped (Ctrl-C or SIGTERM ends it in good order)."""
     if dry_run:
-        plan(settings, link, json_output=False)
+        plan(settings, link, json_output=False, rate_mb_s=0.0)
         return
     from twinshore.groups.companion import begin
     from twinshore.mirror.run import Mirror
@@ -50,8 +57,10 @@ def run(settings: Path = SETTINGS, link: list[str] = LINKS, dry_run: bool = DRY_
     Mirror(loaded, chosen(loaded, link), _log, beside=[begin]).run()
 
 
-def plan(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: bool = JSON) -> None:
-    """Prints every step that running the links would begin with, and does none of them."""
+def plan(
+    settings: Path = SETTINGS, link: list[str] = LINKS, json_output: bool = JSON, rate_mb_s: float = RATE_MB_S
+) -> None:
+    """Prints every step that running the links would begin with, and what each topic will take; does none of them."""
     from twinshore.mirror.follow.preview import preview as follows
     from twinshore.mirror.plan import Refuse
     from twinshore.mirror.preview import in_words, preview
@@ -61,7 +70,9 @@ def plan(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: bool =
     check_links(loaded.links)
     besides: list[tuple[str, Line]] = []
     with _store_or_none_yet(loaded) as store:
-        steps = [(one.name, step) for one in chosen(loaded, link) for step in preview(one, loaded, store)]
+        steps = [
+            (one.name, step) for one in chosen(loaded, link) for step in preview(one, loaded, store, rate_mb_s * 1e6)
+        ]
         for one in chosen(loaded, link):
             carried = {step.topic for name, step in steps if name == one.name and not isinstance(step, Refuse)}
             besides += [(one.name, line) for line in follows(one, loaded, store, carried)]
@@ -100,7 +111,7 @@ def forget(
             )
 
 
-def _values(link: str, step: Step) -> dict[str, Any]:
+def _values(link: str, step: Step | Cost) -> dict[str, Any]:
     values = asdict(step)
     if "settings" in values:
         values["settings"] = dict(values["settings"])

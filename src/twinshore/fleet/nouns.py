@@ -133,6 +133,21 @@ class Naming(StrEnum):
     PREFIX = "prefix"
 
 
+class Mode(StrEnum):
+    """Whether a topic that holds data on the target already may be carried on, at offsets of its own."""
+
+    EXACT = "exact"
+    MAPPED = "mapped"
+
+
+class MappedFrom(StrEnum):
+    """Where in the source such a topic goes on: where MirrorMaker 2 stopped, at its log start, or at its end."""
+
+    MIRRORMAKER = "mirrormaker"
+    START = "start"
+    END = "end"
+
+
 @dataclass(frozen=True, slots=True)
 class Link:
     """A one-way mirror `source->target` for the topics its filters admit. `chain`: what other links brought to the
@@ -149,6 +164,8 @@ class Link:
     chain: bool = False
     control: Control = UNCONTROLLED
     groups: GroupRules = GroupRules()
+    mode: Mode = Mode.EXACT
+    mapped_from: MappedFrom = MappedFrom.MIRRORMAKER
 
     @property
     def name(self) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from twinshore.fleet.nouns import Cluster, GroupRules, Link, Naming, SaslMechanism, Secret, Security
+from twinshore.fleet.nouns import Cluster, GroupRules, Link, MappedFrom, Mode, Naming, SaslMechanism, Secret, Security
 from twinshore.fleet.settings_control import read_control
 from twinshore.fleet.settings_edge import Complaints, did_you_mean, read_section
 from twinshore.fleet.settings_follow import read_follow
@@ -198,6 +198,10 @@ def _link(name: str, raw: object, clusters: Mapping[str, Cluster | None], compla
     _check_filters(section, place, complaints)
     if section.naming not in NAMINGS:
         complaints.add(place, f"naming: no such policy {section.naming!r}{did_you_mean(section.naming, NAMINGS)}")
+    for name, kinds in (("mode", list(Mode)), ("mapped_from", list(MappedFrom))):
+        said, known = getattr(section, name), [str(kind) for kind in kinds]
+        if said not in known:
+            complaints.add(place, f"{name}: no such one {said!r}{did_you_mean(said, known)}")
     if len(complaints.lines) > before:
         return None
     return Link(
@@ -212,6 +216,8 @@ def _link(name: str, raw: object, clusters: Mapping[str, Cluster | None], compla
         section.chain,
         control,
         GroupRules(groups.enabled, groups.every_s, groups.resets, groups.back, groups.verify_s),
+        Mode(section.mode),
+        MappedFrom(section.mapped_from),
     )
 
 

@@ -118,6 +118,16 @@ class LinkSection:
     chain: bool = setting(
         False, "also carry topics of the source that are twins themselves; never back to where they have been"
     )
+    mode: str = setting(
+        "exact",
+        "`exact`: a topic that holds foreign data on the target is refused; `mapped`: it is carried on behind them,"
+        " with a map of offsets; all other topics are exact in either case",
+    )
+    mapped_from: str = setting(
+        "mirrormaker",
+        "where a mapped topic goes on in its source: `mirrormaker`, where MirrorMaker 2 stopped, proven by its records;"
+        " `start` or `end` of the source",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,9 +232,7 @@ class MirrorSettings:
     hanging_transaction_s: float = setting(
         900.0, "a source's transaction that holds a twin for longer is told in the ledger", low=1, high=604800
     )
-    away_after_s: float = setting(
-        10.0, "a cluster that has not answered for so long is an incident", low=1, high=86400
-    )
+    away_after_s: float = setting(10.0, "a cluster that has not answered for so long is an incident", low=1, high=86400)
     disk_warn_percent: float = setting(
         10.0, "a target's broker with less room on a disk is an incident; 0: disks are not watched", low=0, high=100
     )

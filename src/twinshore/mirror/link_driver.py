@@ -24,7 +24,8 @@ from twinshore.mirror.identity import establish
 from twinshore.mirror.incidents.standing import Standing, grown
 from twinshore.mirror.incidents.watch import Watch
 from twinshore.mirror.lease_keeper import LeaseKeeper
-from twinshore.mirror.orders import LaneLimits, Stoppage, TideOrder, TrackOrder
+from twinshore.mirror.mapping.adopting import Adopter
+from twinshore.mirror.orders import LaneLimits, Stoppage, TideOrder
 from twinshore.mirror.plan import CarryTopic, Create, Grow, KnownTwin, Refuse, admits, moves, spread
 from twinshore.mirror.recorder import STANDBY, Recorder
 from twinshore.mirror.survey import Surveyor, known_twins
@@ -72,6 +73,7 @@ class LinkDriver:
         self._target = KafkaCluster(settings.cluster(link.target), patience_s=10.0)
         self._surveyor = Surveyor(link, self._source, self._target)
         self._descents = Descents(link, settings.links, store, self._source, self._target, log)
+        self._adopter = Adopter(link, self._source, self._target, store, log)
         self._ruling = Ruling(link, settings.links, store, log)
         self._throttle = Throttle(link.name, desk)
         self._store, self._desk, self._tides, self._recorder = store, desk, tides, recorder
@@ -250,6 +252,9 @@ class LinkDriver:
         if made:
             # Read back, for their topic ids.
             ready.extend(step for step in self._surveyor.plan(made, known) if isinstance(step, CarryTopic))
+        ready, unproven = self._adopter.adopt(ready)
+        for refusal in unproven:
+            self._refuse(term, refusal)
         self._supply(term, ready, seen)
 
     def _refuse(self, term: Term, step: Refuse) -> None:
@@ -267,33 +272,10 @@ class LinkDriver:
 
     def _supply(self, term: Term, steps: list[CarryTopic], seen: dict[str, tuple[str, int]]) -> None:
         self._descents.declare(steps)
-        now_ms = int(time.time() * 1000)
-        rows = [
-            twins.twin_row(self.link.name, step, partition, now_ms)
-            for step in steps
-            for partition in range(step.partitions)
-        ]
-        if not rows:
+        found = twins.orders_for(self._store, self.link.name, steps)
+        orders = {named: order for named, order in found.items() if named not in self._standing}
+        if not found:
             return
-        receipted = {
-            NamedPartition(at.topic, at.partition): at.to_offset for at in self._store.positions(self.link.name)
-        }
-        orders = {}
-        twins_called = {step.topic: step.twin for step in steps}
-        for row in self._store.save_twins(rows):
-            named = NamedPartition(row.topic, row.partition)
-            if named in self._standing:
-                continue
-            orders[named] = TrackOrder(
-                row.topic,
-                row.partition,
-                row.source_topic_id,
-                row.target_topic_id,
-                receipted.get(named, 0),
-                row.anchor_offset,
-                row.anchor_sequence,
-                twin=twins_called[row.topic],
-            )
         rates = self._recorder.live[self.link.name].rate
         placed = self._desk.placed(self.link.name)
         lanes = spread([*placed, *orders], self._lanes, now=placed, rate=rates)
@@ -311,7 +293,7 @@ class LinkDriver:
             return
         self._followed_at_s = time.monotonic()
         live = self._recorder.live[self.link.name]
-        behind = live.cuts()
+        behind = self._adopter.without_mapped(live.cuts())
         if behind:
             called = {NamedPartition(self.link.twin_of(n.topic), n.partition): at for n, at in behind.items()}
             self._target.admin.delete_records(called)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from twinshore.fleet import Link, NamedPartition, is_heartbeats
+from twinshore.fleet import Link, Mode, NamedPartition, is_heartbeats
 from twinshore.mirror.follow.topic_settings import followed
 
 MAX_LONG = "9223372036854775807"
@@ -75,6 +75,7 @@ class KnownTwin:
 
     source_topic_id: str
     target_topic_id: str
+    mapped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class CarryTopic:
-    """`starts`: the source's log starts; empty where all are 0."""
+    """`starts`: the source's log starts; empty where all are 0. `mapped`: behind data of others, at other offsets."""
 
     topic: str
     partitions: int
@@ -114,6 +115,7 @@ class CarryTopic:
     target_topic_id: str
     twin: str = ""
     starts: tuple[int, ...] = ()
+    mapped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +175,8 @@ def plan_topic(
     old_bound: bool = False,
 ) -> list[Step]:
     """The steps for one topic; a single Refuse when it must not be touched."""
-    refusal = _refusal(source, target, known)
+    mapped = is_mapped(link, target, known)
+    refusal = _refusal(source, target, known, mapped=mapped)
     if refusal:
         return [refusal]
     replication = min(link.replication_factor or source.replication, target_brokers)
@@ -186,15 +189,27 @@ def plan_topic(
         steps.append(Grow(source.name, source.partitions, twin))
     have = dict(target.settings)
     lacking = tuple((name, value) for name, value in settings if have.get(name) != value)
-    if lacking:
+    if lacking and not mapped:
         steps.append(Settle(source.name, lacking, twin))
     partitions = min(source.partitions, target.partitions)
+    if mapped:
+        return [*steps, CarryTopic(source.name, partitions, source.topic_id, target.topic_id, twin, mapped=True)]
     starts = source.starts if any(source.starts) and not known else ()
     steps.append(CarryTopic(source.name, partitions, source.topic_id, target.topic_id, twin, starts))
     return steps
 
 
-def _refusal(source: SourceTopic, target: TargetTopic | None, known: KnownTwin | None) -> Refuse | None:
+def is_mapped(link: Link, target: TargetTopic | None, known: KnownTwin | None) -> bool:
+    """Whether the twin has offsets of its own: it was adopted so, or it holds data and the link may adopt it."""
+    if known:
+        return known.mapped
+    holds = target is not None and any(end > 0 for _, end in target.spans)
+    return holds and link.mode is Mode.MAPPED
+
+
+def _refusal(
+    source: SourceTopic, target: TargetTopic | None, known: KnownTwin | None, *, mapped: bool
+) -> Refuse | None:
     name = source.name
     if known and known.source_topic_id != source.topic_id:
         sentence = f"topic {name} was deleted and made again on the source: its offsets begin anew"
@@ -207,9 +222,12 @@ def _refusal(source: SourceTopic, target: TargetTopic | None, known: KnownTwin |
     if known and known.target_topic_id != target.topic_id:
         sentence = f"the twin of topic {name} was deleted and made again by someone else"
         return Refuse(name, "recreated topic", sentence, "delete it on the target, then `twinshore mirror forget` it")
+    if mapped:
+        return None
     if not known and any(end > start for start, end in target.spans):
         sentence = f"topic {target.name} on the target holds data that this link did not write"
-        return Refuse(name, "foreign write", sentence, "delete or rename it on the target, or exclude the topic")
+        hint = 'delete or rename it on the target, exclude the topic, or let the link carry it on with mode = "mapped"'
+        return Refuse(name, "foreign write", sentence, hint)
     counts = f"{target.partitions} partitions on the target, {source.partitions} on the source"
     if target.partitions > source.partitions:
         sentence = f"topic {target.name} has {counts}"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from twinshore.fleet import Link, is_heartbeats
+from twinshore.fleet import Link, NamedPartition, is_heartbeats
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror.identity import recognise
+from twinshore.mirror.mapping.adopting import Adopter
+from twinshore.mirror.mapping.cost import Cost
+from twinshore.mirror.mapping.forecast import forecast
 from twinshore.mirror.plan import CarryTopic, Create, Grow, Refuse, Settle, Stay, Step
 from twinshore.mirror.survey import Surveyor, known_twins
 from twinshore.mirror.topology.descents import Descents
@@ -14,8 +17,8 @@ from twinshore.store import Store
 TOPICS_AT_ONCE = 100
 
 
-def preview(link: Link, settings: Settings, store: Store) -> list[Step]:
-    """Every step of the link, topic by topic; raises where the link must not run at all."""
+def preview(link: Link, settings: Settings, store: Store, rate_bytes_s: float = 0.0) -> list[Step | Cost]:
+    """Every step of the link, topic by topic, and what it will take; raises where the link must not run at all."""
     source = KafkaCluster(settings.cluster(link.source), patience_s=10.0)
     target = KafkaCluster(settings.cluster(link.target), patience_s=10.0)
     try:
@@ -27,13 +30,20 @@ def preview(link: Link, settings: Settings, store: Store) -> list[Step]:
         chunks = [names[at : at + TOPICS_AT_ONCE] for at in range(0, len(names), TOPICS_AT_ONCE)]
         steps = [step for chunk in chunks for step in surveyor.plan(chunk, known)]
         stay = [Stay(name, why) for name, why in descents.staying.items() if not is_heartbeats(name)]
-        return [*steps, *stay]
+        rows, unproven = Adopter(link, source, target, store, lambda _: None).propose(
+            [step for step in steps if isinstance(step, CarryTopic) and step.mapped]
+        )
+        failed = {why.topic for why in unproven}
+        steps = [*(step for step in steps if step.topic not in failed), *unproven]
+        adopted = {NamedPartition(row.topic, row.partition): extent for row, extent, _ in rows}
+        costs = forecast(link, steps, adopted, source, store, rate_bytes_s)
+        return [*steps, *stay, *costs]
     finally:
         source.close()
         target.close()
 
 
-def in_words(step: Step) -> str:
+def in_words(step: Step | Cost) -> str:
     """The step as an operator reads it."""
     match step:
         case Create(topic, partitions, replication, settings, twin):
@@ -44,11 +54,14 @@ def in_words(step: Step) -> str:
         case Settle(topic, settings, twin):
             return f"settle twin {twin or topic}: {_pairs(settings)}"
         case CarryTopic(topic, partitions, _, _, twin):
-            return f"carry {_called(topic, twin)}: {partitions} partitions"
+            how = ", mapped: behind what it holds, at offsets of its own" if step.mapped else ""
+            return f"carry {_called(topic, twin)}: {partitions} partitions{how}"
         case Refuse(_, _, sentence, hint):
             return f"refuse: {sentence} (try: {hint})"
         case Stay(_, sentence):
             return f"leave: {sentence}"
+        case Cost():
+            return str(step)
 
 
 def _called(topic: str, twin: str) -> str:

@@ -81,7 +81,11 @@ class Surveyor:
 
 def known_twins(store: Store, link: Link) -> dict[str, KnownTwin]:
     """What the store remembers of each topic's twin."""
-    return {row.topic: KnownTwin(row.source_topic_id, row.target_topic_id) for row in store.twins(link.name)}
+    mapped = {topic for topic, _ in store.reached(link.name)}
+    return {
+        row.topic: KnownTwin(row.source_topic_id, row.target_topic_id, row.topic in mapped)
+        for row in store.twins(link.name)
+    }
 
 
 def _values(settings: dict[str, Setting]) -> tuple[tuple[str, str], ...]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from twinshore.fleet import KafkaError
+from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
+from twinshore.mirror.mapping.reach import reach_of
+from twinshore.mirror.orders import TrackOrder
 from twinshore.mirror.plan import CarryTopic, Create, Grow, Settle, Step
-from twinshore.store import TwinRow
+from twinshore.store import Store, TwinRow
 from twinshore.wire.batch import SEQUENCE_SPAN
 
 APPEAR_S_MAX = 15.0
@@ -52,6 +54,32 @@ def twin_row(link: str, step: CarryTopic, partition: int, now_ms: int) -> TwinRo
     start = step.starts[partition] if step.starts else 0
     ids = (step.source_topic_id, step.target_topic_id)
     return TwinRow(link, step.topic, partition, *ids, start, start % SEQUENCE_SPAN, now_ms)
+
+
+def orders_for(store: Store, link: str, steps: Sequence[CarryTopic]) -> dict[NamedPartition, TrackOrder]:
+    """What a pump must know of each partition of these steps. Twins that are new are remembered from now on."""
+    now_ms = int(time.time() * 1000)
+    rows = [twin_row(link, step, partition, now_ms) for step in steps for partition in range(step.partitions)]
+    if not rows:
+        return {}
+    told = {(at.topic, at.partition): at.to_offset for at in store.positions(link)}
+    reached = {place: reach_of(extent) for place, extent in store.reached(link).items()}
+    called = {step.topic: step.twin for step in steps}
+    found = {}
+    for row in store.save_twins(rows):
+        place = (row.topic, row.partition)
+        begin = row.anchor_offset if place in reached else 0
+        found[NamedPartition(*place)] = TrackOrder(
+            *place,
+            row.source_topic_id,
+            row.target_topic_id,
+            told.get(place, begin),
+            row.anchor_offset,
+            row.anchor_sequence,
+            twin=called[row.topic],
+            reached=reached.get(place),
+        )
+    return found
 
 
 def _appear(target: KafkaCluster, topic: str, partitions: int) -> None:

@@ -1,0 +1,86 @@
+"""What carrying a topic will take: bytes, markers, filler and seconds, estimated before anything runs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+# What the mirror does on two cores; a measured rate takes the place of the first.
+BYTES_S_STATED = 50e6
+MARKERS_S = 20_000.0
+FILLER_S = 5e6
+BEGIN_S = 5.0
+
+
+class Sample(NamedTuple):
+    """A piece of a log: how many offsets it spans, how many of them consumers see, in how many bytes."""
+
+    offsets: int
+    seen: int
+    bytes: int
+
+
+class Stretch(NamedTuple):
+    """One partition: offsets to carry, and those below them that must be filled first."""
+
+    offsets: int
+    filler: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """`measured`: on this link, or only stated."""
+
+    bytes_s: float
+    measured: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """An estimate. `mode` is exact or mapped; `place`: where a mapped topic goes on."""
+
+    topic: str
+    mode: str
+    offsets: int
+    bytes: int
+    markers: int
+    filler: int
+    seconds: float
+    rate_bytes_s: float
+    measured: bool
+    place: str = ""
+
+    def __str__(self) -> str:
+        parts = [f"about {_bytes(self.bytes)} in {self.offsets} offsets"]
+        if self.markers:
+            parts.append(f"{self.markers} markers")
+        if self.filler:
+            parts.append(f"{self.filler} offsets of filler")
+        kind = "measured" if self.measured else "stated"
+        parts.append(f"{self.seconds:.0f} s at {_bytes(int(self.rate_bytes_s))}/s ({kind})")
+        return f"cost of {self.topic}: {self.mode}{self.place and ', ' + self.place}: {', '.join(parts)}"
+
+
+def cost_of(
+    topic: str, mode: str, stretches: Iterable[Stretch], samples: Iterable[Sample], rate: Rate, place: str = ""
+) -> Cost:
+    """The estimate for a topic, its samples standing for all of its partitions."""
+    offsets = filler = 0
+    for one in stretches:
+        offsets, filler = offsets + one.offsets, filler + one.filler
+    spanned, seen, size = 0, 0, 0
+    for sample in samples:
+        spanned, seen, size = spanned + sample.offsets, seen + sample.seen, size + sample.bytes
+    share = offsets / spanned if spanned else 0.0
+    markers = round((spanned - seen) * share) if mode == "exact" else 0
+    filler = filler if mode == "exact" else 0
+    seconds = BEGIN_S + size * share / rate.bytes_s + markers / MARKERS_S + filler / FILLER_S
+    return Cost(topic, mode, offsets, round(size * share), markers, filler, seconds, rate.bytes_s, rate.measured, place)
+
+
+def _bytes(count: int) -> str:
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} bytes"

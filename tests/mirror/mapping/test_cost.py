@@ -1,0 +1,28 @@
+"""What the plan says a topic will take."""
+
+from __future__ import annotations
+
+from twinshore.mirror.mapping.cost import Rate, Sample, Stretch, cost_of
+
+
+def test_samples_stand_for_the_whole_topic() -> None:
+    rate = Rate(1e6, measured=True)
+    stretches = [Stretch(3_000, 1_000), Stretch(1_000, 0)]
+    found = cost_of("orders", "exact", stretches, [Sample(100, 90, 50_000), Sample(100, 70, 30_000)], rate)
+    assert (found.offsets, found.bytes, found.markers, found.filler) == (4_000, 1_600_000, 800, 1_000)
+    assert str(found).startswith("cost of orders: exact: about 1.6 MB in 4000 offsets, 800 markers, 1000 offsets of f")
+    assert str(found).endswith("7 s at 1.0 MB/s (measured)")
+
+
+def test_a_mapped_topic_needs_neither_markers_nor_filler() -> None:
+    place = "orders-0 goes on with 7"
+    found = cost_of("orders", "mapped", [Stretch(10, 5)], [Sample(10, 5, 999)], Rate(5e7, measured=False), place)
+    assert (found.markers, found.filler) == (0, 0)
+    assert str(found) == (
+        "cost of orders: mapped, orders-0 goes on with 7: about 999 bytes in 10 offsets, 5 s at 50.0 MB/s (stated)"
+    )
+
+
+def test_nothing_to_carry_takes_the_start_alone() -> None:
+    found = cost_of("orders", "exact", [Stretch(0, 0)], [], Rate(5e7, measured=False))
+    assert (found.bytes, round(found.seconds)) == (0, 5)
