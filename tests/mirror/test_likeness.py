@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from twinshore.mirror.likeness import Batch, unlike
+from twinshore.mirror.likeness import Batch, first_unlike, unlike
 from twinshore.wire.batch import TIMESTAMP_APPEND, split_batches
 from twinshore.wire.codecs import Codec
 from twinshore.wire.records import Record, encode_batch
@@ -36,6 +36,18 @@ def test_the_same_record_is_like_however_it_is_batched() -> None:
 )
 def test_any_difference_is_seen(ours: Record) -> None:
     assert unlike(batch(records(10, 5)), batch([ours]), 12)
+
+
+@pytest.mark.parametrize("parted", [0, 1, 7, 49, 50])
+def test_the_first_unlike_offset_is_found_in_few_looks(parted: int) -> None:
+    looked: list[int] = []
+
+    def unlike_at(offset: int) -> bool:
+        looked.append(offset)
+        return offset >= parted
+
+    assert first_unlike(unlike_at, 0, 50) == parted
+    assert len(looked) <= 6
 
 
 def test_what_is_displaced_is_unlike() -> None:

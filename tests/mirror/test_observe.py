@@ -123,6 +123,13 @@ def test_a_last_record_that_is_not_the_sources_stops_it_though_all_numbers_fit()
     assert (verdict.kind, verdict.offset, verdict.end) == ("truncation", 199, 200)
 
 
+def test_all_that_differs_is_named_where_it_was_looked_for() -> None:
+    verdict = judge(replace(SOUND, unlike=True, unlike_from=150), STAMP)
+    assert isinstance(verdict, Stop)
+    assert (verdict.kind, verdict.offset, verdict.end) == ("truncation", 150, 200)
+    assert "offsets 150 to 199 of the twin are not the source's" in verdict.sentence
+
+
 def test_a_source_that_does_not_show_so_much_yet_is_waited_for() -> None:
     assert isinstance(judge(replace(SOUND, unlike=None), STAMP), Wait)
 

@@ -3,6 +3,7 @@ grew beyond it again, nor a foreign write that lies below batches of ours. Pure.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import takewhile
 
 from twinshore.fleet import WireError
@@ -28,6 +29,17 @@ def unlike(source: Batch | None, twin: Batch | None, offset: int) -> bool:
         # The twin's topic stamps records itself; that the topics' settings differ is told elsewhere.
         ours = ours._replace(timestamp=theirs.timestamp)
     return theirs != ours
+
+
+def first_unlike(unlike_at: Callable[[int], bool], low: int, last: int) -> int:
+    """The first offset that is unlike, where `last` is: logs that part stay parted, but for places without records."""
+    while low < last:
+        middle = (low + last) // 2
+        if unlike_at(middle):
+            last = middle
+        else:
+            low = middle + 1
+    return last
 
 
 def _record(batch: Batch, offset: int) -> Record | None:

@@ -30,7 +30,8 @@ class Observation:
 
     `source_start` and `source_end` are the source's log start and log end, read after the twin. `fence` is the highest
     coordinator epoch that the leader remembers of the link's markers. `unlike`: the twin's last record is not the
-    source's at that offset; None while the source does not show it, as right after an election.
+    source's at that offset; None while the source does not show it, as right after an election. `unlike_from`: from
+    where on both hold other records, as far as that was looked for.
     """
 
     log_start: int
@@ -42,6 +43,7 @@ class Observation:
     source_end: int
     fence: int = -1
     unlike: bool | None = False
+    unlike_from: int = -1
     # Of a mapped twin, whose batches must be read to know: what follows, and where those lie that were not told yet.
     verdict: Verdict | None = None
     extents: tuple[Extent, ...] = ()
@@ -104,7 +106,10 @@ def judge(seen: Observation, stamp: Stamp) -> Verdict:
         # Ours in number and not in place: somebody wrote below. Else the source has another history by now.
         expected = sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end)
         kind = "truncation" if following == expected else "position disagreement"
-        return Stop(kind, end - 1, end, f"the record at offset {end - 1} of the twin is not the source's")
+        begin = seen.unlike_from if seen.unlike_from >= 0 else end - 1
+        what = f"offsets {begin} to {end - 1}" if begin < end - 1 else f"the record at offset {begin}"
+        sentence = f"{what} of the twin {'are' if begin < end - 1 else 'is'} not the source's"
+        return Stop(kind, begin, end, sentence)
     if seen.producer is not None and not (ours and _impossible(following, end, stamp)):
         remembered = next_sequence(seen.producer[0], 1)
         if ours and remembered != following:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.fleet import KafkaError, NamedPartition, WireError
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
-from twinshore.mirror.likeness import unlike
+from twinshore.mirror.likeness import first_unlike, unlike
 from twinshore.mirror.observe import Observation, Tail
 from twinshore.mirror.passage.marking import marker_id
 from twinshore.wire.batch import BatchHeader
@@ -32,6 +32,8 @@ def look_at(
         last = end[twin] - 1
         shared = tail is not None and source_start[named] <= last < source_end[named]
         shown = shared and last < source_high[named]
+        other = unlike(source.read_batch(named, last), tail, last) if shown else None if shared else False
+        low = max(start[twin], source_start[named])
         ours = [seen for seen in producers[twin] if seen.producer_id == producer_id]
         found[named] = Observation(
             start[twin],
@@ -42,7 +44,8 @@ def look_at(
             source_start[named],
             source_end[named],
             max((seen.coordinator_epoch for seen in producers[twin] if seen.producer_id == marks), default=-1),
-            unlike(source.read_batch(named, last), tail, last) if shown else None if shared else False,
+            other,
+            _parting(source, target, named, twin, low, last) if other else -1,
         )
     return found
 
@@ -56,6 +59,20 @@ def _tail(
     if found is None:
         raise KafkaError(f"{named}: the twin's last batch could not be read", retriable=True)
     return found
+
+
+def _parting(
+    source: KafkaCluster, target: KafkaCluster, named: NamedPartition, twin: NamedPartition, low: int, last: int
+) -> int:
+    """From where on both hold other records, `last` being one of them."""
+
+    def unlike_at(offset: int) -> bool:
+        try:
+            return unlike(source.read_batch(named, offset), target.read_batch(twin, offset), offset)
+        except WireError:
+            return False
+
+    return first_unlike(unlike_at, low, last)
 
 
 def _described(batch: tuple[bytes, BatchHeader] | None) -> Tail | None:
