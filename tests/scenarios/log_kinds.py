@@ -101,6 +101,9 @@ def seen(cluster: LabCluster, topic: str, partition: int, *, committed: bool = F
             "group.id": "seen",
             "isolation.level": "read_committed" if committed else "read_uncommitted",
             "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            # The end is told when a fetch comes back empty.
+            "fetch.wait.max.ms": 10,
         }
     )
     found: list[Seen] = []

@@ -8,8 +8,10 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.cimpl import KafkaException
+from typer.testing import CliRunner
 
 from bench.fault_stage import MirrorProcess
+from twinshore.cli.entry import app, gather
 from twinshore.fleet import Cluster, Secret, Security
 from twinshore.lab.clients import client_settings
 from twinshore.store import LedgerRow, open_store
@@ -63,9 +65,11 @@ class Rig:
         """The first line of its log that holds these words."""
         deadline = time.monotonic() + within_s
         while True:
+            alive = self.process.child.alive()
             for line in self.process.said.splitlines():
                 if words in line:
                     return line
+            assert alive, f"it ended and never said {words!r}:\n{self.process.said[-3000:]}"
             assert time.monotonic() < deadline, f"never said {words!r}:\n{self.process.said[-3000:]}"
             time.sleep(0.05)
 
@@ -76,6 +80,14 @@ class Rig:
             assert time.monotonic() < deadline, f"it goes on:\n{self.process.said[-3000:]}"
             time.sleep(0.05)
         return self.process.child.exit_code or 0
+
+    def verb(self, *words: str) -> str:
+        """What `twinshore` says to these words."""
+        gather()
+        asked = [*words, "--settings", str(self.process.settings)]
+        result = CliRunner().invoke(app, asked, catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return result.output
 
     def ledger(self, link: str) -> tuple[LedgerRow, ...]:
         store = open_store(f"sqlite:///{self.folder / 'store.db'}", Secret())

@@ -50,16 +50,21 @@ class RawWriter:
         **header_fields: int,
     ) -> ProducedPartition:
         """The broker's answer to one batch of so many records. `header_fields` go into the header as they are."""
-        at_ms = int(time.time() * 1000) if time_ms is None else time_ms
-        data = encode_batch([Record(number, at_ms, key, value) for number in range(records)])
-        ((_, header),) = split_batches(memoryview(data))
         fields = {
             "producer_id": self.producer_id,
             "producer_epoch": self.epoch if epoch is None else epoch,
             "base_sequence": sequence,
             **header_fields,
         }
+        data = self.batch(records, time_ms=time_ms, key=key, value=value)
+        ((_, header),) = split_batches(memoryview(data))
         return self.send([self.sealed(header._replace(**fields), data[HEADER_BYTES:])], acks=acks)
+
+    @staticmethod
+    def batch(records: int, *, time_ms: int | None = None, key: bytes | None = b"k", value: bytes = b"value") -> bytes:
+        """So many equal records."""
+        at_ms = int(time.time() * 1000) if time_ms is None else time_ms
+        return encode_batch([Record(number, at_ms, key, value) for number in range(records)])
 
     @staticmethod
     def sealed(header: BatchHeader, body: bytes) -> bytes:

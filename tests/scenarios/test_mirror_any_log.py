@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import pytest
+from confluent_kafka import Producer
 
-from tests.scenarios import log_kinds
+from tests.scenarios import log_kinds, log_shapes
 from tests.scenarios.log_kinds import COMPACTED, SOURCE_SETTINGS, seen
+from tests.scenarios.log_shapes import FUTURE_MS, LIMIT_BYTES, headers_on_disk
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
+from twinshore.fleet import NamedPartition
+from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
+from twinshore.lab.clients import client_settings
+from twinshore.store import IncidentKind
+from twinshore.wire.batch import CODEC_MASK, CONTROL, DELETE_HORIZON, TIMESTAMP_APPEND, TRANSACTIONAL, BatchHeader
 
 LINK = "here->there"
 LATE_START = 1_000_123
-MIRROR = {"tide_s": 4, "refresh_s": 1}
+HANGING_S = 3
+MIRROR = {"tide_s": 4, "refresh_s": 1, "hanging_transaction_s": HANGING_S}
 
 
 class Kind(NamedTuple):
@@ -40,7 +50,27 @@ KINDS = {
         {"message.timestamp.type": "LogAppendTime"},
         lambda cluster, topic: log_kinds.plain(cluster, topic, codec="gzip"),
     ),
+    "delete-horizon": Kind(
+        {**COMPACTED, "delete.retention.ms": "86400000"}, lambda cluster, topic: log_kinds.compacted(cluster, topic)
+    ),
+    "idle": Kind({}, log_shapes.idle),
+    "codecs": Kind({}, log_shapes.codecs),
+    "bare": Kind({}, log_shapes.bare),
+    "at-the-limit": Kind({"max.message.bytes": str(LIMIT_BYTES)}, log_shapes.at_the_limit),
+    "future": Kind({"message.timestamp.after.max.ms": str(2 * FUTURE_MS), "retention.ms": "-1"}, log_shapes.future),
     "empty": Kind({}, lambda _cluster, _topic: None),
+}
+# What must be in the source's files, or the test would show nothing.
+HOLDS: dict[str, Callable[[BatchHeader], bool]] = {
+    "transactional": lambda batch: bool(batch.attributes & TRANSACTIONAL and not batch.attributes & CONTROL),
+    "compacted": lambda batch: 0 < batch.count <= batch.last_offset_delta,
+    "compacted-transactional": lambda batch: bool(batch.attributes & CONTROL),
+    "delete-horizon": lambda batch: bool(batch.attributes & DELETE_HORIZON),
+    "append-time": lambda batch: bool(batch.attributes & TIMESTAMP_APPEND),
+    "idle": lambda batch: bool(batch.attributes & CONTROL),
+    "codecs": lambda batch: batch.attributes & CODEC_MASK == 4,
+    "at-the-limit": lambda batch: batch.length + 12 == LIMIT_BYTES,
+    "future": lambda batch: batch.max_timestamp > time.time() * 1000 + FUTURE_MS / 2,
 }
 
 
@@ -60,7 +90,10 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     ):
         for name, kind in KINDS.items():
             source.create_topic(f"any-{name}", partitions=2, settings=kind.settings)
-            kind.fill(source, f"any-{name}")
+        # Side by side: those that wait for the cleaner do nothing else.
+        with ThreadPoolExecutor(len(KINDS)) as pool:
+            for done in [pool.submit(kind.fill, source, f"any-{name}") for name, kind in KINDS.items()]:
+                done.result()
         folder = tmp_path_factory.mktemp("any")
         made = Rig(folder, settings_text(folder, [source.cluster, target.cluster], {LINK: "any-.*"}, mirror=MIRROR))
         made.process.start()
@@ -76,13 +109,17 @@ def same_spans(pair: Pair, topic: str) -> bool:
     return ours == spans(pair.target.cluster, topic, 2) and ours[0] != (-1, -1)
 
 
+@pytest.mark.parametrize("kind", HOLDS)
+def test_the_source_has_the_case(pair: Pair, kind: str) -> None:
+    found = headers_on_disk(pair.source, f"any-{kind}")
+    assert any(HOLDS[kind](batch) for batch in found), found
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_twin_is_exact(pair: Pair, kind: str) -> None:
     topic = f"any-{kind}"
     took_s = until(lambda: same_spans(pair, topic), 60, f"{topic}: same start and end", pair.rig)
-    for partition in range(2):
-        committed = [seen(side, topic, partition, committed=True) for side in (pair.source, pair.target)]
-        every = [seen(side, topic, partition) for side in (pair.source, pair.target)]
+    for partition, (committed, every) in enumerate(views(pair, topic)):
         if KINDS[kind].settings.get("cleanup.policy", "delete") == "delete":
             assert committed[0] == committed[1]
             assert [one for one in every[0] if one in committed[0]] == every[1], "all but the aborted ones"
@@ -90,8 +127,17 @@ def test_a_twin_is_exact(pair: Pair, kind: str) -> None:
             # Both sides go on compacting by themselves: the latest of each key, and what both still have.
             assert latest(committed[0]) == latest(committed[1])
             theirs = {one[0]: one for one in committed[1]}
-            assert all(theirs.get(one[0], one) == one for one in committed[0])
+            assert all(theirs.get(one[0], one) == one for one in committed[0]), partition
     print(f"{topic}: {took_s:.1f} s after the others")
+
+
+def views(pair: Pair, topic: str) -> list[list[list[list[log_kinds.Seen]]]]:
+    """For each partition what readers of committed data see and what all do, on the source and on the target. Read side
+    by side, since each reader waits for its cluster most of the time."""
+    asked = [(p, c, side) for p in range(2) for c in (True, False) for side in (pair.source, pair.target)]
+    with ThreadPoolExecutor(len(asked)) as pool:
+        flat = list(pool.map(lambda one: seen(one[2], topic, one[0], committed=one[1]), asked))
+    return [[flat[4 * p : 4 * p + 2], flat[4 * p + 2 : 4 * p + 4]] for p in range(2)]
 
 
 def latest(records: list[log_kinds.Seen]) -> dict[object, object]:
@@ -111,4 +157,105 @@ def test_transactions_go_on_crossing(pair: Pair) -> None:
             seen(side, "any-transactional", partition, committed=True) for side in (pair.source, pair.target)
         )
         assert ours == theirs
-    assert not pair.rig.ledger(LINK)
+    assert not [row for row in pair.rig.ledger(LINK) if row.incident.topic == "any-transactional"]
+
+
+def test_an_open_transaction_holds_its_twin_at_its_first_record(pair: Pair) -> None:
+    topic = "any-open"
+    pair.source.create_topic(topic, partitions=2)
+    settings = {**client_settings(pair.source.cluster), "linger.ms": 0}
+    writers = [Producer({**settings, "transactional.id": f"open-{number}"}) for number in range(2)]
+    plain = Producer(settings)
+    for number in range(5):
+        plain.produce(topic, b"before %d" % number, b"key", partition=0)
+    plain.flush(30)
+    for writer in writers:
+        writer.init_transactions(60)
+        writer.begin_transaction()
+        writer.produce(topic, b"open", b"key", partition=0)
+        writer.flush(30)
+        plain.produce(topic, b"between", b"key", partition=0)
+        plain.flush(30)
+    until(lambda: spans(pair.target.cluster, topic, 2)[0] == (0, 5), 60, "up to the first one", pair.rig)
+    time.sleep(1)
+    assert spans(pair.target.cluster, topic, 2)[0] == (0, 5), "its fate is not known"
+    log_kinds.close(writers[1], commit=True)
+    until(lambda: bool(pair.rig.ledger(LINK)), HANGING_S + 5, "the one that holds is named", pair.rig)
+    (row,) = pair.rig.ledger(LINK)
+    assert (row.incident.topic, row.incident.partition, row.incident.from_offset) == (topic, 0, 5)
+    assert row.incident.kind == IncidentKind.HANGING_TRANSACTION
+    assert f"producer id {opener(pair, topic)} " in row.incident.sentence
+    log_kinds.plain(pair.source, "any-bare", 10)
+    until(lambda: same_spans(pair, "any-bare"), 10, "its neighbours go on", pair.rig)
+    assert spans(pair.target.cluster, topic, 2)[0] == (0, 5), "the later one's fate is known, but order counts"
+    log_kinds.close(writers[0], commit=False)
+    until(lambda: same_spans(pair, topic), 60, "both closed", pair.rig)
+    ours, theirs = (seen(side, topic, 0, committed=True) for side in (pair.source, pair.target))
+    assert ours == theirs
+    assert [one[2] for one in theirs].count(b"open") == 1
+    until(lambda: pair.rig.ledger(LINK)[0].closed_ms is not None, 10, "its row is closed", pair.rig)
+
+
+def opener(pair: Pair, topic: str) -> int:
+    """The producer id of the one open transaction."""
+    kafka, named = KafkaCluster(pair.source.cluster), NamedPartition(topic, 0)
+    try:
+        (found,) = [one for one in kafka.describe_producers([named])[named] if one.current_txn_start >= 0]
+    finally:
+        kafka.close()
+    return found.producer_id
+
+
+@pytest.mark.parametrize(("kind", "lost"), [("short", 60), ("long", 30_000)])
+def test_retention_that_was_faster_leaves_the_same_log_and_a_row(pair: Pair, kind: str, lost: int) -> None:
+    """A topic paused while retention goes on: the twin's readers are right behind, so a short gap becomes markers."""
+    topic = f"any-gap-{kind}"
+    pair.source.create_topic(topic, partitions=2)
+    log_kinds.plain(pair.source, topic, 50)
+    until(lambda: same_spans(pair, topic), 60, "it flows", pair.rig)
+    pair.rig.verb("link", "pause", LINK, "--topic", topic)
+    pair.rig.until_said(f"topic {topic} is paused")
+    time.sleep(1)
+    log_kinds.plain(pair.source, topic, lost + 100)
+    kafka = KafkaCluster(pair.source.cluster)
+    try:
+        kafka.delete_records({NamedPartition(topic, 0): 50 + lost})
+    finally:
+        kafka.close()
+    pair.rig.verb("link", "resume", LINK, "--topic", topic)
+    until(lambda: same_spans(pair, topic), 90, "begins and ends as the source", pair.rig)
+    ours, theirs = (seen(side, topic, 0) for side in (pair.source, pair.target))
+    assert ours == theirs
+    assert len(ours) == 100
+    until(lambda: any(row.incident.topic == topic for row in pair.rig.ledger(LINK)), 10, "a row", pair.rig)
+    (row,) = [row.incident for row in pair.rig.ledger(LINK) if row.incident.topic == topic]
+    assert (row.kind, row.from_offset, row.to_offset) == (IncidentKind.RETENTION_GAP, 50, 50 + lost)
+
+
+@pytest.mark.long
+def test_the_driver_is_killed_while_transactions_cross(pair: Pair) -> None:
+    """kill -9, and another start: its pumps must find out by themselves. The last test here."""
+    topic, stop = "any-transactional", threading.Event()
+
+    def write() -> None:
+        seed = 10
+        while not stop.is_set():
+            seed += 1
+            log_kinds.transactional(pair.source, topic, seed, steps=40)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        time.sleep(1)
+        pair.rig.process.kill()
+        pair.rig.process.start()
+        before = pair.rig.told(LINK)[topic, 0]
+        until(lambda: pair.rig.told(LINK)[topic, 0] > before, 90, "it goes on", pair.rig)
+    finally:
+        stop.set()
+        writer.join()
+    until(lambda: same_spans(pair, topic), 60, "all crossed", pair.rig)
+    for partition in range(2):
+        ours, theirs = (seen(side, topic, partition, committed=True) for side in (pair.source, pair.target))
+        assert ours == theirs
+        assert seen(pair.target, topic, partition) == theirs

@@ -26,6 +26,7 @@ from twinshore.mirror.incidents.watch import Watch
 from twinshore.mirror.lease_keeper import LeaseKeeper
 from twinshore.mirror.mapping.adopting import Adopter
 from twinshore.mirror.orders import LaneLimits, Stoppage, TideOrder
+from twinshore.mirror.passage.held import HeldTwins
 from twinshore.mirror.plan import CarryTopic, Create, Grow, KnownTwin, Refuse, admits, moves, spread
 from twinshore.mirror.recorder import STANDBY, Recorder
 from twinshore.mirror.survey import Surveyor, known_twins
@@ -89,6 +90,9 @@ class LinkDriver:
         self._balanced_at_s = time.monotonic()
         self._leaving: set[str] = set()
         self._follower = Follower(link, settings, store, active=self._is_ours, log=log)
+        self._held = HeldTwins(
+            link.name, self._source, store, self._mirror.hanging_transaction_s, stopped=recorder.stopped, log=log
+        )
         self._heart = Heart(link, self._source.cluster, self._mirror.heartbeat_s, self.lease.generation, log)
 
     # -- the turn
@@ -112,6 +116,7 @@ class LinkDriver:
                 self._surveyed_at_s = time.monotonic()
             self._follow_log_starts()
             self._balance()
+            self._look_at_held()
         except RefusedError:
             raise
         except KafkaError as error:
@@ -121,7 +126,9 @@ class LinkDriver:
         refused = f", {len(term.refused)} topics refused" if term and term.refused else ""
         if self.link.control.paused:
             return self._say("paused", f"{count} partitions still on their lanes" if count else "nothing is carried")
-        return self._say("flowing", f"{count} partitions on {self._lanes} lanes{refused}")
+        aligning = self._recorder.live[self.link.name].aligning.sentence()
+        sentence = f"{count} partitions on {self._lanes} lanes{refused}"
+        return self._say("flowing", f"{sentence}; {aligning}" if aligning else sentence)
 
     def _say(self, state: str, sentence: str) -> str:
         self._recorder.say(self.link.name, state, sentence, self._lanes if self._term else 0)
@@ -299,6 +306,10 @@ class LinkDriver:
             self._target.admin.delete_records(called)
             live.cut_to.update(behind)
             self._log(f"{self.link.name}: cut {len(behind)} twins to their sources' log starts")
+
+    def _look_at_held(self) -> None:
+        lag, placed = self._recorder.live[self.link.name].lag.copy(), self._desk.placed(self.link.name)
+        self._held.look(named for named, behind in lag.items() if behind and named in placed)
 
     def _balance(self) -> None:
         """Partitions change lanes, one by one and without a stop, when one lane carries much more than its share."""

@@ -13,6 +13,7 @@ from twinshore.fleet import NamedPartition, StoreError
 from twinshore.mirror.desk import Account
 from twinshore.mirror.incidents.kinds import halt_policy, passing
 from twinshore.mirror.orders import Carried, Stoppage
+from twinshore.mirror.passage.aligning import Alignments
 from twinshore.store import (
     Incident,
     IncidentKind,
@@ -46,6 +47,7 @@ class LinkLive:
     speed: dict[int, dict[str, float]] = field(default_factory=dict)
     starts: dict[NamedPartition, int] = field(default_factory=dict)
     cut_to: dict[NamedPartition, int] = field(default_factory=dict)
+    aligning: Alignments = field(default_factory=Alignments)
     # When a pump last told of it, on the monotonic clock.
     heard_s: dict[NamedPartition, float] = field(default_factory=dict)
 
@@ -55,6 +57,7 @@ class LinkLive:
 
     def forget(self, topic: str) -> None:
         """Drops what is shown of a topic."""
+        self.aligning.forget(topic)
         tables: tuple[dict[NamedPartition, Any], ...] = (self.lag, self.rate, self.starts, self.cut_to, self.heard_s)
         for table in tables:
             for named in [named for named in table if named.topic == topic]:
@@ -239,6 +242,7 @@ class Recorder:
             live.records_total += entry.records
             live.bytes_total += entry.bytes
             live.lag[named] = max(0, entry.source_end - entry.to_offset)
+            live.aligning.note(named, entry.to_offset, entry.source_start)
             live.starts[named] = min(entry.source_start, entry.to_offset)
             live.heard_s[named] = time.monotonic()
             if entry.to_offset >= self._passing.get((account.link, named), entry.to_offset + 1):
