@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from twinshore.cli.entry import app, gather
 from twinshore.fleet import ConfigError
 from twinshore.mirror.incidents.kinds import POLICY_RETRY, POLICY_STOP, known
-from twinshore.store import Incident, IncidentKind, Store, open_store
+from twinshore.store import Incident, IncidentKind, Store, TwinRow, open_store
 
 LINK = "east->west"
 GAP = known("retention gap").policy
@@ -84,6 +84,15 @@ def test_a_dry_run_changes_nothing(file: Path) -> None:
     before = still_open(file)
     assert "orders-0 would be resumed" in run(file, "orders", "--dry-run")
     assert still_open(file) == before
+
+
+def test_a_forgotten_twin_stops_no_new_one(file: Path) -> None:
+    with opened(file) as store:
+        store.save_twins([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
+    gather()
+    done = CliRunner().invoke(app, ["mirror", "forget", "orders", "--settings", str(file)])
+    assert done.exit_code == 0, done.output
+    assert still_open(file) == {("orders", 2), ("orders", -1), ("bills", 0)}
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,14 @@ def resume(
         raise RefusedError("not resumed: " + "; ".join(refused), hint="docs/incidents.md says what to do about each")
 
 
+def close_stopping(store: Store, link: str, topic: str) -> None:
+    """Closes what stops any partition of the topic."""
+    now_ms = int(time.time() * 1000)
+    for row in _stopping(store, link):
+        if row.incident.topic == topic:
+            store.close_incident(row.id, now_ms=now_ms)
+
+
 def _stopping(store: Store, link: str) -> list[LedgerRow]:
     from twinshore.mirror.incidents.kinds import stops
 
