@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from twinshore.fleet.settings_table import LinkSection, rows
-
 Value = str | bool | int | Sequence[str]
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -59,8 +57,7 @@ def _link(link: ProposedLink) -> Iterator[str]:
     if link.replication_factor:
         yield f"replication_factor = {link.replication_factor}"
     # Topics that MirrorMaker 2 has made hold data at offsets of their own.
-    known = {row.name for row in rows(LinkSection)}
-    yield ("" if "mode" in known else "# ") + 'mode = "mapped"'
+    yield "mode = 'mapped'"
     if link.groups != (".*",) or link.exclude_groups:
         yield ""
         yield f"[{place}.control]"
