@@ -13,9 +13,10 @@ from twinshore.fleet.settings import Settings
 from twinshore.groups.place import State
 from twinshore.groups.rounds import Round, Rounds, standing
 from twinshore.mirror.companions import Beside, Companion
+from twinshore.mirror.metrics.group_word import GROUPS_KIND
 from twinshore.store import Followed, Store
 
-KIND = "groups"
+KIND = GROUPS_KIND
 ROUND = "round"
 WORD_S = 2.0
 NAMED_MAX = 500

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.core import Metric as Family
@@ -14,6 +15,7 @@ from twinshore.fleet import Link, NamedPartition, StoreError
 from twinshore.mirror.control.in_force import in_force
 from twinshore.mirror.incidents.kinds import POLICY_TOPIC, stops
 from twinshore.mirror.metrics import table
+from twinshore.mirror.metrics.group_word import GROUPS_KIND, group_word, put_groups
 from twinshore.mirror.metrics.meters import NOTHING, Meters, Reading
 from twinshore.mirror.metrics.table import Kind, Metric
 from twinshore.store import IncidentCount, LinkStatus, Store
@@ -39,6 +41,7 @@ class Known:
     words: Mapping[str, LinkStatus] = field(default_factory=dict)
     counts: Sequence[IncidentCount] = ()
     stopped: Mapping[str, frozenset[NamedPartition]] = field(default_factory=dict)
+    groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 class Sheet:
@@ -97,6 +100,8 @@ class MirrorCollector(Collector):
                 labels = (link.name, named.topic, str(named.partition))
                 sheet.carried("partition", labels, readings[named])
                 sheet.put(table.PARTITION_STOPPED, labels, _is_stopped(named, stopped))
+        for name, said in known.groups.items():
+            put_groups(sheet.put, name, said, now_s)
         for level, count in missing.items():
             sheet.put(table.LEFT_OUT, (level,), count)
         for one in known.counts:
@@ -135,9 +140,10 @@ class MirrorCollector(Collector):
             words = {word.link: word for word in self._store.link_statuses() if word.link in names}
             counts = [one for one in self._store.incident_counts() if one.link in names]
             stopped = {name: self._stopped(name) for name in names}
+            groups = {name: group_word(self._store.followed(name, GROUPS_KIND)) for name in names}
         except StoreError:
             return Known()
-        return Known(True, links, words, counts, stopped)
+        return Known(True, links, words, counts, stopped, groups)
 
     def _stopped(self, link: str) -> frozenset[NamedPartition]:
         rows = [row.incident for row in self._store.incidents(link, open_only=True)]

@@ -82,6 +82,14 @@ PARTITION_STOPPED = Metric(
 )
 INCIDENTS_OPEN = Metric("twinshore_incidents_open", Kind.GAUGE, ("link", "kind"), "Rows of the ledger that are open.")
 INCIDENTS = Metric("twinshore_incidents", Kind.COUNTER, ("link", "kind"), "Rows of the ledger, open or closed.")
+GROUPS = Metric("twinshore_groups", Kind.GAUGE, ("link", "state"), "Consumer groups by how they stand on the target.")
+GROUPS_BEHIND = Metric(
+    "twinshore_groups_behind_records", Kind.GAUGE, LINK, "Offsets by which places are behind on the target, in all."
+)
+GROUPS_ROUND = Metric("twinshore_groups_round_seconds", Kind.GAUGE, LINK, "How long the last round over groups took.")
+GROUPS_WORD_AGE = Metric(
+    "twinshore_groups_word_age_seconds", Kind.GAUGE, LINK, "How long ago a round over groups last said how they stand."
+)
 STORE_UP = Metric("twinshore_store_up", Kind.GAUGE, (), "1 while the store answers; without it, states are missing.")
 LEFT_OUT = Metric(
     "twinshore_metrics_left_out",
@@ -97,6 +105,7 @@ METRICS: tuple[Metric, ...] = (
     *BY_LEVEL["topic"],
     *(TOPIC_PAUSED, TOPIC_STOPPED),
     *BY_LEVEL["partition"],
+    *(GROUPS, GROUPS_BEHIND, GROUPS_ROUND, GROUPS_WORD_AGE),
     *(PARTITION_STOPPED, INCIDENTS_OPEN, INCIDENTS, STORE_UP, LEFT_OUT),
 )
 
