@@ -132,21 +132,29 @@ def test_by_content_only_order_counts(seed: int) -> None:
     log = records(chance, 100, holes=0.2)
     closed = [record._replace(offset=place + 7) for place, record in enumerate(log)]
     end = log[-1].offset + 3
-    tally = Tally(0, 7)
     one, other = batched(chance, log, end), batched(chance, closed, 107)
-    assert compare_content(chunks(one), chunks(other), tally, last=True), f"seed {seed}"
+    tally = Tally(0, 7)
+    assert compare_content(chunks(one), chunks(other), tally, (end, 107), last=True), f"seed {seed}"
     assert (tally.at, tally.target_at, tally.records) == (end, 107, 100)
     assert tally.sums.value == digest_of(log)
 
     shorter = Tally(0, 7)
-    assert compare_content(chunks(one), chunks(batched(chance, closed[:60], 67)), shorter, last=True)
+    assert compare_content(chunks(one), chunks(batched(chance, closed[:60], 67)), shorter, (end, 67), last=True)
     assert (shorter.at, shorter.target_at) == (log[60].offset, 67), "proven through the lower of both ends"
+    later = Tally(shorter.at, 67)
+    assert compare_content(chunks(one), chunks(other), later, (end, 107), last=True), "goes on in the midst of batches"
+    assert (later.at, later.records) == (end, 40)
+    assert rows.digest_sum(shorter.sums.value, later.sums.value) == tally.sums.value
+
     longer = Tally(0, 7)
-    few = chunks(batched(chance, log[:60], log[59].offset + 1))
-    assert not compare_content(few, chunks(other), longer, last=True)
-    assert longer.target_at == 67
+    assert not compare_content(chunks(one), chunks(other), longer, (log[60].offset, 107), last=True)
+    assert (longer.target_at, longer.records) == (67, 60)
+    bounded = Tally(0, 7)
+    assert compare_content(chunks(one), chunks(other), bounded, (log[60].offset, 107), last=False)
+    assert (bounded.at, bounded.target_at) == (log[60].offset, 67)
     lacks = Tally(0, 7)
-    assert not compare_content(chunks(one), chunks(batched(chance, closed[:30] + closed[31:], 107)), lacks, last=True)
+    broken = chunks(batched(chance, closed[:30] + closed[31:], 107))
+    assert not compare_content(chunks(one), broken, lacks, (end, 107), last=True)
     assert lacks.at == log[30].offset
 
 

@@ -11,7 +11,7 @@ import typer
 from twinshore import __version__
 from twinshore.fleet import TwinshoreError
 
-VERBS = ("lab", "mirror", "status", "topology", "link", "groups", "demo", "following", "migrate")
+VERBS = ("lab", "mirror", "status", "topology", "link", "groups", "prove", "demo", "following", "migrate", "delay")
 
 app = typer.Typer(name="twinshore", help="Keeps Kafka clusters identical, offset by offset.", no_args_is_help=True)
 

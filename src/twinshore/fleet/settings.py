@@ -13,10 +13,11 @@ from twinshore.fleet.nouns import Cluster, Link, Secret
 from twinshore.fleet.settings_delay import DelaySettings, read_delay
 from twinshore.fleet.settings_edge import Complaints, did_you_mean
 from twinshore.fleet.settings_env import with_environment
+from twinshore.fleet.settings_proof import ProofSettings, read_proof
 from twinshore.fleet.settings_sections import read_clusters, read_links, read_mirror, read_store
 from twinshore.fleet.settings_table import MirrorSettings, SparkSettings
 
-SECTIONS = ("store", "clusters", "links", "mirror", "delay")
+SECTIONS = ("store", "clusters", "links", "mirror", "delay", "proof")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class Settings:
     links: tuple[Link, ...]
     mirror: MirrorSettings
     delay: DelaySettings = field(default_factory=DelaySettings)
+    proof: ProofSettings = field(default_factory=ProofSettings)
 
     def link(self, name: str) -> Link:
         """The link of that name; a ConfigError with the nearest one otherwise."""
@@ -80,11 +82,12 @@ def parse_settings(text: str, *, name: str, env: Mapping[str, str]) -> Settings:
     links = read_links(raw.get("links", {}), clusters, complaints)
     mirror = read_mirror(raw.get("mirror", {}), complaints)
     delay = read_delay(raw.get("delay", {}), complaints)
+    proof = read_proof(raw.get("proof", {}), complaints)
     if complaints.lines or store is None or mirror is None:
         raise ConfigError(_all_of(complaints.lines, name), hint="docs/settings.md lists every setting")
     url, password = store
     whole = {key: cluster for key, cluster in clusters.items() if cluster is not None}
-    return Settings(StoreSettings(url, password), whole, links, mirror, delay)
+    return Settings(StoreSettings(url, password), whole, links, mirror, delay, proof)
 
 
 def _all_of(lines: list[str], name: str) -> str:

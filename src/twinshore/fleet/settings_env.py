@@ -1,6 +1,6 @@
 """The environment's say: TWINSHORE_STORE_URL stands for [store] url, TWINSHORE_MIRROR_LANES for [mirror] lanes.
 
-The rule holds for the three sections that have one fixed place, store, mirror and delay; lists are parted by commas.
+The rule holds for the sections that have one fixed place: store, mirror, delay and proof; lists are parted by commas.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from typing import Any
 
 from twinshore.fleet.settings_delay import DelaySection
 from twinshore.fleet.settings_edge import Complaints, did_you_mean
+from twinshore.fleet.settings_proof import ProofSettings
 from twinshore.fleet.settings_table import MirrorSettings, Row, StoreSection, rows
 
-OVERRIDABLE = {"store": StoreSection, "mirror": MirrorSettings, "delay": DelaySection}
+OVERRIDABLE = {"store": StoreSection, "mirror": MirrorSettings, "delay": DelaySection, "proof": ProofSettings}
 
 
 def variable(section: str, name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from twinshore.fleet.settings_delay import DelaySection
 from twinshore.fleet.settings_env import OVERRIDABLE, variable
+from twinshore.fleet.settings_proof import ProofSettings
 from twinshore.fleet.settings_table import (
     ClusterSection,
     ControlSection,
@@ -62,6 +63,7 @@ PLACES: tuple[tuple[str, type], ...] = (
     ("[mirror]", MirrorSettings),
     ("[mirror.spark]", SparkSection),
     ("[delay]", DelaySection),
+    ("[proof]", ProofSettings),
 )
 
 _KINDS = {str: "text", int: "whole number", float: "number", bool: "true or false", tuple[str, ...]: "list of text"}
@@ -81,7 +83,7 @@ def render_settings_page() -> str:
         "**Secrets** never stand in the file: `*_env` names an environment variable, `*_file` a file. Both are read",
         "again at each new connection, so a secret is changed without a restart.",
         "",
-        f"**The environment** overrides three sections: {variables}.",
+        f"**The environment** overrides four sections: {variables}.",
         f"So `{variable('store', 'url')}` stands for `[store] url`. Parts of a list are parted by commas.",
         "",
         "**Paths** that are relative start where the process was started.",

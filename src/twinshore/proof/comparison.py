@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from twinshore.fleet import TwinshoreError
 from twinshore.proof.chunks import Chunk, same_packed
 from twinshore.proof.record_bytes import same_record
-from twinshore.proof.rows import Sums
+from twinshore.proof.rows import Array, Sums
 
 Chunks = Iterator[Chunk]
+Stretched = tuple[Array, Array, int, int]
 
 
 @dataclass(slots=True)
@@ -85,51 +86,65 @@ def step_over(ours: Chunk, theirs: Chunk, tally: Tally) -> None:
     theirs.first += 1
 
 
-def compare_content(source: Chunks, target: Chunks, tally: Tally, *, last: bool) -> bool:
-    """Goes on while the records of both are the same in order, until one side ends. False where they part: at
-    `tally.at` and `tally.target_at`. When it is the `last` stretch the target must not go on where the source ends."""
-    ours, theirs = next(source, None), next(target, None)
+def compare_content(source: Chunks, target: Chunks, tally: Tally, ends: tuple[int, int], *, last: bool) -> bool:
+    """Goes on while the records of both are the same in order, until one side is at its end (`ends`: the source's, the
+    target's). False where they part: at `tally.at` and `tally.target_at`. When it is the `last` stretch the target must
+    not go on where the source ends."""
+    ours, theirs = _Queue(source, tally.at, ends[0]), _Queue(target, tally.target_at, ends[1])
     while True:
-        while ours is not None and ours.first >= len(ours.opened()[1]):
-            tally.at = max(tally.at, ours.end)
-            ours = next(source, None)
-        if ours is None and not last:
+        more = ours.more(), theirs.more()
+        tally.at, tally.target_at = ours.at, theirs.at
+        if not more[1] or (not more[0] and not last):
             return True
-        while theirs is not None and theirs.first >= len(theirs.opened()[1]):
-            tally.target_at = max(tally.target_at, theirs.end)
-            theirs = next(target, None)
-        if theirs is None:
-            return True
-        if ours is None:
-            tally.target_at = int(theirs.opened()[1][theirs.first, 0])
+        if not more[0]:
             return False
-        if not _match_content(ours, theirs, tally):
-            return False
-
-
-def _match_content(ours: Chunk, theirs: Chunk, tally: Tally) -> bool:
-    """Whether the rows are the same as far as the shorter chunk goes; the places to go on from are told."""
-    data, rows = ours.opened()
-    peer_data, peers = theirs.opened()
-    while ours.first < len(rows) and theirs.first < len(peers):
-        one, other = (data, rows, ours.first, len(rows)), (peer_data, peers, theirs.first, len(peers))
+        one, other = ours.head(), theirs.head()
+        data, rows, first, _ = one
+        peer_data, peers, peer_first, _ = other
         done = tally.sums.match(one, other, 0, placed=False)
-        tally.records += done
-        ours.first += done
-        theirs.first += done
-        if ours.first < len(rows):
-            tally.at = int(rows[ours.first, 0])
-        if theirs.first < len(peers):
-            tally.target_at = int(peers[theirs.first, 0])
-        if ours.first < len(rows) and theirs.first < len(peers):
-            if not same_record(data, rows[ours.first], peer_data, peers[theirs.first]):
+        if not done:
+            if not same_record(data, rows[first], peer_data, peers[peer_first]):
                 return False
-            step_over(ours, theirs, tally)
-    if ours.first == len(rows):
-        tally.at = max(tally.at, ours.end)
-    if theirs.first == len(peers):
-        tally.target_at = max(tally.target_at, theirs.end)
-    return True
+            tally.sums.add(data, rows, first, first + 1)
+            done = 1
+        tally.records += done
+        ours.skip(done)
+        theirs.skip(done)
+
+
+class _Queue:
+    """One side's records in order, from `at` to `end`; `at` is the place of the next one, or behind the last."""
+
+    def __init__(self, chunks: Chunks, at: int, end: int) -> None:
+        self.at = at
+        self._chunks, self._end = chunks, end
+        self._chunk: Chunk | None = None
+        self._stop = 0
+
+    def more(self) -> bool:
+        """Whether there is a next record; it is looked for."""
+        while self._chunk is None or self._chunk.first >= self._stop:
+            if self._chunk is not None:
+                self.at = max(self.at, min(self._chunk.end, self._end))
+            if self.at >= self._end:
+                return False
+            self._chunk = next(self._chunks, None)
+            if self._chunk is None:
+                return False
+            self._chunk.skip_below(self.at)
+            self._stop = self._chunk.rows_below(self._end)
+        self.at = int(self._chunk.opened()[1][self._chunk.first, 0])
+        return True
+
+    def head(self) -> Stretched:
+        """The next records that lie together."""
+        assert self._chunk is not None
+        return *self._chunk.opened(), self._chunk.first, self._stop
+
+    def skip(self, count: int) -> None:
+        """These are dealt with."""
+        assert self._chunk is not None
+        self._chunk.first += count
 
 
 def _take_packed(chunk: Chunk, tally: Tally, *, digest: bool) -> None:

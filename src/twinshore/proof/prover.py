@@ -162,7 +162,7 @@ class Prover:
 
         def compare(ours: LogReader, theirs: LogReader) -> bool:
             chunks, peers = _named(ours, self.source), _named(theirs, self.target)
-            return compare_content(chunks, peers, self.tally, last=last)
+            return compare_content(chunks, peers, self.tally, (wanted.end, target_end), last=last)
 
         if self._beside(self.tally.at, self.tally.target_at, wanted.end, target_end, compare):
             return self.account()

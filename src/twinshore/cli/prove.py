@@ -1,0 +1,188 @@
+"""`twinshore prove`: do both sides of links hold the same records, through which offset, and where do they part."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load
+from twinshore.fleet import ConfigError
+from twinshore.fleet.settings_edge import did_you_mean
+
+if TYPE_CHECKING:
+    from twinshore.fleet.settings import Settings
+    from twinshore.proof.job import Run
+    from twinshore.proof.proving import Report
+    from twinshore.proof.values import Way
+    from twinshore.store import Store
+
+TOPICS = typer.Option([], "--topic", help="Only this topic of the source; may be given several times.")
+AGAIN = typer.Option(False, "--again", help="From the beginning of the logs, not from where the last proof ended.")
+SAMPLE = typer.Option(0.0, "--sample", min=0, max=1, help="Compare only this part of all offsets, as 0.05; 0: all.")
+SEED = typer.Option(0, "--seed", min=0, help="Draw the sample that this number draws; 0: another each time.")
+WAY = typer.Option("", "--way", help="How to compare: exact, extents, compacted or content; by itself if not given.")
+THROTTLE = typer.Option(-1.0, "--throttle", help="MB/s read from both clusters together, instead of the settings'.")
+DIGEST = typer.Option(True, "--digest/--no-digest", help="Make a digest of the records.")
+CONTINUOUS = typer.Option(False, "--continuous", help="Go on, round after round, until stopped.")
+EVERY = typer.Option(0.0, "--every", min=0, help="Pause between rounds in seconds, instead of the settings'.")
+HERE = typer.Option(False, "--here", help="In this process, without Spark: sooner where there is little to compare.")
+METRICS = typer.Option(0, "--metrics-port", min=0, max=65535, help="Serve /metrics on this port while continuous.")
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb to the command."""
+    app.command("prove")(prove)
+
+
+def prove(
+    settings: Path = SETTINGS,
+    link: list[str] = LINKS,
+    topic: list[str] = TOPICS,
+    again: bool = AGAIN,
+    sample: float = SAMPLE,
+    seed: int = SEED,
+    way: str = WAY,
+    throttle: float = THROTTLE,
+    digest: bool = DIGEST,
+    continuous: bool = CONTINUOUS,
+    every: float = EVERY,
+    here: bool = HERE,
+    metrics_port: int = METRICS,
+    json_output: bool = JSON,
+) -> None:
+    """Compares both sides of links record by record, through the lower of both ends, while traffic flows.
+
+    Exit code 0: identical; 1: they differ, and where; 2: that could not be said of all. Goes on from the last proof.
+    """
+    from dataclasses import replace
+
+    from twinshore.proof.continuous import keep_proving, wishes_of
+    from twinshore.proof.proving import Proving
+
+    loaded = load(settings)
+    how = _way(way)
+    drawn = seed or random.SystemRandom().randrange(1, 1_000_000)
+    wishes = replace(wishes_of(loaded.proof), sample=sample, seed=drawn)
+    wishes = replace(wishes, digest=wishes.digest and digest)
+    if throttle >= 0:
+        wishes = replace(wishes, bytes_s=throttle * 1e6)
+    stop = threading.Event()
+    links = chosen(loaded, link)
+    if not links:
+        raise ConfigError("no link to prove", hint='name one in the settings: [links."east->west"]')
+    with _store(loaded) as store, _runner(loaded, here=here) as run, _heard(stop):
+        proving = Proving(
+            loaded, store, run, wishes=wishes, tasks=loaded.proof.tasks, way=how, stopped=stop.is_set, log=_log
+        )
+
+        def tell(report: Report) -> None:
+            _tell(report, as_json=json_output, drawn=drawn if sample else 0)
+
+        if continuous:
+            with _served(metrics_port, store):
+                pause_s = every or loaded.proof.every_s
+                code = keep_proving(lambda: proving.round(links, topic), tell, pause_s, stop, _log)
+            raise typer.Exit(code)
+        report = proving.round(links, topic, again=again)
+        tell(report)
+    raise typer.Exit(2 if stop.is_set() else _code(report))
+
+
+def _code(report: Report) -> int:
+    from twinshore.proof.telling import exit_code
+
+    return exit_code(report)
+
+
+def _way(name: str) -> Way | None:
+    from twinshore.proof.values import Way
+
+    if not name:
+        return None
+    if name not in list(Way):
+        raise ConfigError(f"--way: there is no way {name!r}{did_you_mean(name, [one.value for one in Way])}")
+    return Way(name)
+
+
+def _tell(report: Report, *, as_json: bool, drawn: int) -> None:
+    from twinshore.proof.telling import as_values, in_words
+
+    if as_json:
+        typer.echo(json.dumps(as_values(report) | ({"seed": drawn} if drawn else {})))
+        return
+    for line in in_words(report):
+        typer.echo(line)
+    if drawn:
+        typer.echo(f"the same sample again: --seed {drawn}")
+
+
+@contextlib.contextmanager
+def _store(loaded: Settings) -> Iterator[Store]:
+    from twinshore.store import open_store
+
+    with open_store(loaded.store.url, loaded.store.password) as store:
+        yield store
+
+
+@contextlib.contextmanager
+def _runner(loaded: Settings, *, here: bool) -> Iterator[Run]:
+    from twinshore.proof.job import in_this_process, on_spark
+
+    if here:
+        yield in_this_process
+        return
+    from twinshore.mirror.spark import open_session
+
+    session = open_session(loaded.mirror, loaded.proof.tasks)
+    try:
+        yield on_spark(session.sparkContext)
+    finally:
+        session.stop()
+
+
+@contextlib.contextmanager
+def _heard(stop: threading.Event) -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM ends it between two stretches, with all that was proven kept."""
+    old = {}
+    if threading.current_thread() is threading.main_thread():
+        old = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _served(port: int, store: Store) -> Iterator[None]:
+    if not port:
+        yield
+        return
+    from prometheus_client import CollectorRegistry, start_http_server
+
+    from twinshore.proof.metrics import ProofCollector
+
+    registry = CollectorRegistry()
+    registry.register(ProofCollector(store))
+    try:
+        server, thread = start_http_server(port, "127.0.0.1", registry)
+    except OSError as error:
+        raise ConfigError(f"--metrics-port: {port} cannot be served: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _log(sentence: str) -> None:
+    typer.echo(sentence, err=True)

@@ -1,0 +1,94 @@
+"""Proving without an end: round after round, by itself or beside a running mirror in the mirror's own Spark."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from twinshore.fleet import TwinshoreError
+from twinshore.fleet.settings_proof import ProofSettings
+from twinshore.mirror.companions import Beside
+from twinshore.proof.job import Run, on_spark
+from twinshore.proof.planning import Wishes
+from twinshore.proof.proving import Proving, Report
+from twinshore.proof.telling import COULD_NOT, exit_code, in_words
+
+TURN_S = 0.2
+JOIN_S = 10.0
+
+
+def wishes_of(settings: ProofSettings) -> Wishes:
+    """As the settings want it."""
+    return Wishes(settings.stretch_records, settings.throttle_mb_s * 1e6, settings.digest)
+
+
+def keep_proving(
+    one_round: Callable[[], Report],
+    tell: Callable[[Report], None],
+    every_s: float,
+    stop: threading.Event,
+    log: Callable[[str], None],
+) -> int:
+    """Rounds with a pause between them until `stop`; the exit code of the last whole one. One that fails is told, and
+    the next may succeed."""
+    code = COULD_NOT
+    while not stop.is_set():
+        try:
+            report = one_round()
+        except TwinshoreError as error:
+            log(f"not proven: {error}")
+            code = COULD_NOT
+        else:
+            if not stop.is_set():
+                tell(report)
+                code = exit_code(report)
+        stop.wait(every_s)
+    return code
+
+
+class ProofBeside:
+    """Proves one link while this process mirrors it, in a thread of its own."""
+
+    def __init__(self, beside: Beside, settings: ProofSettings, run: Run | None = None) -> None:
+        self._beside, self._settings = beside, settings
+        self._stop = threading.Event()
+        self._last = ""
+        self._run = run or self._on_the_mirrors_spark
+        self._thread = threading.Thread(target=self._work, name=f"proof of {beside.link.name}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Begins nothing more, and waits a little for what is on its way."""
+        self._stop.set()
+        self._thread.join(JOIN_S)
+
+    def _on_the_mirrors_spark(self, bundle: str, name: str) -> list[str]:
+        from pyspark import SparkContext
+
+        return on_spark(SparkContext.getOrCreate())(bundle, name)
+
+    def _work(self) -> None:
+        beside, settings = self._beside, self._settings
+        proving = Proving(
+            beside.settings,
+            beside.store,
+            self._run,
+            wishes=wishes_of(settings),
+            tasks=settings.tasks,
+            stopped=self._stop.is_set,
+            log=beside.log,
+        )
+        while not self._stop.wait(settings.every_s):
+            if not beside.active():
+                continue
+            try:
+                self._tell(proving.round([beside.link]))
+            except TwinshoreError as error:
+                beside.log(f"{beside.link.name}: not proven: {error}")
+
+    def _tell(self, report: Report) -> None:
+        *_, last = in_words(report)
+        word = last.partition(":")[0]
+        if word != self._last:
+            self._beside.log(f"{self._beside.link.name}: proof: {last}")
+            self._last = word

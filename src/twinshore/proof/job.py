@@ -1,0 +1,72 @@
+"""Stretches as Spark jobs: one task for a bundle, a few side by side, results as they come."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING
+
+from twinshore.proof.values import Proven, Stretch
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+Run = Callable[[str, str], list[str]]
+
+
+def prove_bundle(bundles: Iterable[str]) -> Iterator[str]:
+    """The body of a task: the answers to one bundle's stretches."""
+    # Imported here: the driver ships this function without loading the compiled loops.
+    from twinshore.proof.prover import prove
+
+    for bundle in bundles:
+        for text in json.loads(bundle):
+            yield prove(Stretch.from_json(text)).to_json()
+
+
+def on_spark(context: SparkContext) -> Run:
+    """Runs a bundle as a job of a single task, in a pool of its own beside the lanes'."""
+
+    def run(bundle: str, name: str) -> list[str]:
+        context.setLocalProperty("spark.scheduler.pool", "proof")
+        context.setJobGroup(name, name, interruptOnCancel=False)
+        return [str(text) for text in context.parallelize([bundle], 1).mapPartitions(prove_bundle).collect()]
+
+    return run
+
+
+def in_this_process(bundle: str, _name: str) -> list[str]:
+    """Runs a bundle right here."""
+    return list(prove_bundle([bundle]))
+
+
+def run_bundles(
+    run: Run, bundles: Iterable[Sequence[Stretch]], tasks: int, stopped: Callable[[], bool]
+) -> Iterator[list[Proven]]:
+    """The answers, bundle by bundle, in the order in which they end; no new one is begun once it is `stopped`. What a
+    task that died had to prove comes back as trouble."""
+    waiting: dict[Future[list[str]], Sequence[Stretch]] = {}
+    coming = iter(bundles)
+    with ThreadPoolExecutor(tasks, thread_name_prefix="proof") as pool:
+        while True:
+            while len(waiting) < tasks and not stopped():
+                bundle = next(coming, None)
+                if bundle is None:
+                    break
+                order = json.dumps([stretch.to_json() for stretch in bundle])
+                waiting[pool.submit(run, order, f"proof of {bundle[0].named} from {bundle[0].start}")] = bundle
+            if not waiting:
+                return
+            for done in wait(waiting, return_when=FIRST_COMPLETED).done:
+                yield _answers(done, waiting.pop(done))
+
+
+def _answers(done: Future[list[str]], bundle: Sequence[Stretch]) -> list[Proven]:
+    try:
+        return [Proven.from_json(text) for text in done.result()]
+    except Exception as error:
+        # Spark raises a different one for every reason: the task, its worker or its executor is gone.
+        lines = [line.strip() for line in str(error).splitlines() if "Error" in line or "Exception" in line]
+        reason = f"its task died: {(lines or [type(error).__name__])[0][:200]}"
+        return [Proven(one.number, one.start, one.start, trouble=reason, hint="prove again") for one in bundle]

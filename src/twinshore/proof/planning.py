@@ -1,0 +1,196 @@
+"""What is to be compared, cut into stretches, and what their results come to. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from random import Random
+
+from twinshore.fleet import Cluster, NamedPartition
+from twinshore.proof.rows import digest_sum
+from twinshore.proof.values import Proven, Stretch, Way
+from twinshore.store.values import ProofRow, ProofState
+
+SAMPLE_OFFSETS = 20_000
+BUNDLE_STRETCHES = 64
+OFFSETS_COUNT = frozenset({Way.EXACT, Way.EXTENTS})
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One partition as both clusters show it. Ends are read target first: a true twin is then never ahead.
+
+    `extents` are (source, target, length); `stored` is what was proven before, of these very topics.
+    """
+
+    link: str
+    named: NamedPartition
+    twin: str
+    way: Way
+    source_start: int
+    source_end: int
+    target_end: int
+    source_topic_id: str
+    target_topic_id: str
+    extents: tuple[tuple[int, int, int], ...] = ()
+    stored: ProofRow | None = None
+
+    @property
+    def resumes(self) -> ProofRow | None:
+        """The proof to go on from."""
+        row = self.stored
+        ids = (self.source_topic_id, self.target_topic_id)
+        if row is None or row.way != self.way or (row.source_topic_id, row.target_topic_id) != ids:
+            return None
+        return row
+
+    @property
+    def start(self) -> int:
+        """Where on the source to begin."""
+        row = self.resumes
+        return max(self.source_start, row.to_offset if row else 0)
+
+    @property
+    def end(self) -> int:
+        """Through where both sides can be compared: the lower of both ends."""
+        if self.way is Way.CONTENT:
+            return self.source_end
+        if self.way is Way.EXTENTS:
+            return min(self.source_end, max((source + length for source, _, length in self.extents), default=0))
+        return min(self.source_end, self.target_end)
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """How it is to be done. `sample`: the part of all offsets that is compared, 0: all of them."""
+
+    stretch_records: int = 1_000_000
+    bytes_s: float = 0.0
+    digest: bool = True
+    sample: float = 0.0
+    seed: int = 0
+
+
+def stretches(side: Side, source: Cluster, target: Cluster, wishes: Wishes) -> list[Stretch]:
+    """What to compare of the partition now; nothing where no more can be said than is."""
+    whole = Stretch(
+        source,
+        target,
+        side.named,
+        side.twin,
+        side.way,
+        side.start,
+        side.end,
+        extents=side.extents if side.way is Way.EXTENTS else (),
+        bytes_s=wishes.bytes_s,
+        digest=wishes.digest,
+    )
+    if side.way is Way.CONTENT:
+        return _by_content(side, whole, wishes)
+    if side.way is Way.COMPACTED:
+        return [replace(whole, digest=False)] if whole.start < whole.end else []
+    beyond = side.target_end if side.way is Way.EXACT and side.target_end > side.source_end else -1
+    if wishes.sample:
+        return list(_sampled(replace(whole, start=side.source_start), wishes))
+    parts = [
+        replace(whole, start=at, end=min(at + wishes.stretch_records, whole.end))
+        for at in range(whole.start, whole.end, wishes.stretch_records)
+    ]
+    if beyond >= 0:
+        last = parts.pop() if parts else replace(whole, start=whole.end)
+        parts.append(replace(last, target_end=beyond))
+    return parts
+
+
+def _by_content(side: Side, whole: Stretch, wishes: Wishes) -> list[Stretch]:
+    """One after the other: where the next begins on the target is known only when the one before has ended."""
+    row = side.resumes
+    target_start = row.target_offset if row else -1
+    if row and row.to_offset < side.source_start:
+        target_start = -1  # The source's retention was faster: both must be laid beside each other anew.
+    if whole.start >= whole.end and (target_start < 0 or target_start >= side.target_end):
+        return []
+    if whole.end - whole.start > wishes.stretch_records:
+        return [replace(whole, end=whole.start + wishes.stretch_records, target_start=target_start)]
+    return [replace(whole, target_start=target_start, target_end=side.target_end)]
+
+
+def _sampled(whole: Stretch, wishes: Wishes) -> Iterator[Stretch]:
+    """Windows drawn by the seed: the same for whoever draws again."""
+    chance = Random(f"{wishes.seed} {whole.named}")
+    windows = range(whole.start, whole.end, SAMPLE_OFFSETS)
+    count = min(len(windows), max(1, round(len(windows) * wishes.sample))) if windows else 0
+    for at in sorted(chance.sample(windows, count)):
+        yield replace(whole, start=at, end=min(at + SAMPLE_OFFSETS, whole.end))
+
+
+def bundled(wanted: Iterable[Stretch], records: int) -> Iterator[list[Stretch]]:
+    """Stretches for one task each: short ones together, so that a thousand idle partitions are not a thousand jobs."""
+    bundle: list[Stretch] = []
+    size = 0
+    for stretch in wanted:
+        length = stretch.end - stretch.start
+        if bundle and (size + length > records or len(bundle) == BUNDLE_STRETCHES):
+            yield bundle
+            bundle, size = [], 0
+        bundle.append(stretch)
+        size += length
+    if bundle:
+        yield bundle
+
+
+def outcome(side: Side, asked: Sequence[Stretch], results: Sequence[Proven], now_ms: int) -> ProofRow:
+    """What stands of the partition after these results, which may be only some of those asked for."""
+    row = side.resumes
+    if row is not None and not asked:
+        return replace(row, source_end=side.source_end)
+    to, target_to = side.start, row.target_offset if row else -1
+    start = row.from_offset if row else side.start
+    records, digests = (row.records, [int(row.digest, 16)]) if row and row.digest else (row.records if row else 0, [])
+    rated = row is None or bool(row.digest) or not row.records
+    state, sentence = ProofState.IDENTICAL, ""
+    by_number = {result.number: result for result in results}
+    for stretch in asked:
+        result = by_number.get(stretch.number)
+        if result is None or stretch.start > to:
+            break
+        if row is None and stretch is asked[0]:
+            start = result.start
+        rated = rated and stretch.digest
+        digests.append(result.digest)
+        records += result.records
+        to, target_to = max(to, result.to), max(target_to, result.target_to)
+        if result.difference is not None:
+            state, sentence = ProofState.DIFFERS, json.dumps(asdict(result.difference))
+        if result.difference is not None or result.trouble or result.to < stretch.end:
+            break
+    return ProofRow(
+        side.link,
+        side.named.topic,
+        side.named.partition,
+        side.way.value,
+        state,
+        start,
+        to,
+        target_to,
+        side.source_end,
+        records,
+        f"{digest_sum(*digests):032x}" if rated and records else "",
+        sentence,
+        side.source_topic_id,
+        side.target_topic_id,
+        now_ms,
+    )
+
+
+def sampled_outcome(side: Side, results: Sequence[Proven], now_ms: int) -> ProofRow | None:
+    """What a sample changes in what is known: nothing, unless it found a difference."""
+    found = min((one for one in results if one.difference), key=lambda one: one.to, default=None)
+    if found is None or found.difference is None:
+        return None
+    row = side.resumes or outcome(side, [], [], now_ms)
+    sentence = json.dumps(asdict(found.difference))
+    if found.to < row.to_offset:  # What was once proven is no more: nobody vouches for records before it either.
+        row = replace(row, to_offset=max(row.from_offset, found.to), records=0, digest="")
+    return replace(row, state=ProofState.DIFFERS, sentence=sentence, proven_ms=now_ms)

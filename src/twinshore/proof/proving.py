@@ -1,0 +1,166 @@
+"""A round of proving: look at both sides, cut what is new into stretches, run them, keep what they came to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from twinshore.fleet import Link
+from twinshore.fleet.settings import Settings
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.proof.job import Run, run_bundles
+from twinshore.proof.planning import OFFSETS_COUNT, Side, Wishes, bundled, outcome, sampled_outcome, stretches
+from twinshore.proof.surveying import Lack, Surveyor
+from twinshore.proof.values import Proven, Stretch, Way
+from twinshore.store import ProofRow, Store
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReport:
+    """What became of one partition in one round. `row` is what stands now; `troubles` are why it says no more."""
+
+    row: ProofRow
+    compared: int
+    bytes: int
+    cpu_s: float
+    troubles: tuple[tuple[str, str], ...] = ()
+    open_keys: int = 0
+    sampled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One round over some links."""
+
+    partitions: tuple[PartitionReport, ...]
+    lacks: tuple[Lack, ...]
+    seconds: float
+
+    @property
+    def differs(self) -> bool:
+        return any(one.row.state == "differs" for one in self.partitions)
+
+    @property
+    def incomplete(self) -> bool:
+        """Something could not be compared, or nothing was there to be."""
+        return bool(self.lacks) or not self.partitions or any(one.troubles for one in self.partitions)
+
+
+@dataclass(slots=True)
+class _Work:
+    """A partition while its round is on. `row` is what stands of it so far."""
+
+    side: Side
+    row: ProofRow
+    asked: list[Stretch] = field(default_factory=list)
+    results: list[Proven] = field(default_factory=list)
+    earlier: list[Proven] = field(default_factory=list)
+
+    def goes_on(self) -> bool:
+        """Where only order counts, the next stretch is known when the one before has ended."""
+        whole = [one for one in self.asked if one.target_end < 0 and one.way is Way.CONTENT]
+        return bool(whole) and [one.to for one in self.results if not one.difference] == [one.end for one in whole]
+
+    def report(self, *, sampled: bool) -> PartitionReport:
+        found = self.earlier + self.results
+        return PartitionReport(
+            self.row,
+            sum(one.records for one in found),
+            sum(one.bytes for one in found),
+            sum(one.cpu_s for one in found),
+            tuple(dict.fromkeys((one.trouble, one.hint) for one in found if one.trouble)),
+            sum(one.open_keys for one in found),
+            sampled,
+        )
+
+
+class Proving:
+    """Rounds over links. `store` None: nothing is remembered. `stopped` ends a round between two stretches."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store | None,
+        run: Run,
+        *,
+        wishes: Wishes,
+        tasks: int,
+        way: Way | None = None,
+        stopped: Callable[[], bool] = lambda: False,
+        log: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._settings, self._store, self._run, self._way = settings, store, run, way
+        self._wishes = replace(wishes, bytes_s=wishes.bytes_s / tasks)
+        self._tasks, self._stopped, self._log = tasks, stopped, log
+
+    def round(self, links: Sequence[Link], topics: Iterable[str] = (), *, again: bool = False) -> Report:
+        """Compares what these links' partitions have gained since the last proof, or, `again`, all that they hold."""
+        began_s = time.monotonic()
+        asked = tuple(topics)
+        reports: list[PartitionReport] = []
+        lacks: list[Lack] = []
+        for link in links:
+            source, target = (KafkaCluster(self._settings.cluster(name)) for name in (link.source, link.target))
+            try:
+                survey = Surveyor(link, self._store, source, target, self._way).look(asked)
+            finally:
+                source.close()
+                target.close()
+            lacks += survey.lacks
+            sides = [replace(side, stored=None) if again else side for side in survey.sides]
+            reports += self._prove(link, sides)
+        return Report(tuple(reports), tuple(lacks), time.monotonic() - began_s)
+
+    def _prove(self, link: Link, sides: Sequence[Side]) -> list[PartitionReport]:
+        works = [_Work(side, outcome(side, [], [], _now_ms())) for side in sides]
+        turn = works
+        while turn and not self._stopped():
+            self._turn(link, turn)
+            turn = [work for work in turn if work.goes_on()]
+            for work in turn:
+                work.side = replace(work.side, stored=work.row)
+                work.earlier += work.results
+                work.asked, work.results = [], []
+        return [work.report(sampled=self._samples(work)) for work in works]
+
+    def _turn(self, link: Link, works: Sequence[_Work]) -> None:
+        source, target = (self._settings.cluster(name) for name in (link.source, link.target))
+        owners: list[_Work] = []
+        wanted: list[Stretch] = []
+        for work in works:
+            for stretch in stretches(work.side, source, target, self._wishes):
+                work.asked.append(replace(stretch, number=len(wanted)))
+                wanted.append(work.asked[-1])
+                owners.append(work)
+        bundles = bundled(wanted, self._wishes.stretch_records)
+        for answers in run_bundles(self._run, bundles, self._tasks, self._stopped):
+            touched = {}
+            for answer in answers:
+                work = owners[answer.number]
+                work.results.append(answer)
+                touched[id(work)] = work
+                if answer.difference is not None:
+                    where = f"{work.side.named} at offset {answer.difference.offset}"
+                    self._log(f"{link.name}: {where}: {answer.difference.kind}: {answer.difference.sentence}")
+            self._keep(touched.values())
+
+    def _keep(self, works: Iterable[_Work]) -> None:
+        changed = []
+        for work in works:
+            if self._samples(work):
+                row = sampled_outcome(work.side, work.results, _now_ms())
+            else:
+                row = outcome(work.side, work.asked, work.results, _now_ms())
+            if row is not None:
+                work.row = row
+                changed.append(row)
+        if self._store is not None:
+            self._store.save_proofs(changed)
+
+    def _samples(self, work: _Work) -> bool:
+        return bool(self._wishes.sample) and work.side.way in OFFSETS_COUNT
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,107 @@
+"""A round's report in words, and for programs. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from twinshore.proof.proving import PartitionReport, Report
+from twinshore.proof.values import Difference, Shown, difference_from
+from twinshore.store import ProofRow
+
+IDENTICAL, DIFFERS, COULD_NOT = 0, 1, 2
+
+
+def exit_code(report: Report) -> int:
+    """0: both sides are the same as far as both go; 1: they differ; 2: that could not be said of all that was asked."""
+    if report.differs:
+        return DIFFERS
+    return COULD_NOT if report.incomplete else IDENTICAL
+
+
+def difference_of(row: ProofRow) -> Difference | None:
+    """How the partition differs, out of what the store keeps."""
+    return difference_from(json.loads(row.sentence)) if row.sentence else None
+
+
+def in_words(report: Report) -> Iterator[str]:
+    """A line for each partition and what is wrong with it, one for all of them last."""
+    for one in report.partitions:
+        yield from _partition(one)
+    for lack in report.lacks:
+        place = lack.topic if lack.partition < 0 else f"{lack.topic}-{lack.partition}"
+        yield f"{lack.link}: {place}: not compared: {lack.sentence}"
+    if not report.partitions and not report.lacks:
+        yield "nothing to compare: the links' filters admit no topic that is on both sides"
+    yield _sum(report)
+
+
+def _partition(one: PartitionReport) -> Iterator[str]:
+    row, difference = one.row, difference_of(one.row)
+    place = f"{row.link}: {row.topic}-{row.partition}"
+    digest = f", digest {row.digest}" if row.digest else ""
+    behind = f", {row.source_end - row.to_offset:,} behind the source" if row.source_end > row.to_offset else ""
+    if one.sampled:
+        yield f"{place}: {one.compared:,} records in samples, {'they differ' if difference else 'all the same'}"
+    else:
+        yield (
+            f"{place}: identical from {row.from_offset} through offset {row.to_offset}, {row.records:,} records"
+            f" ({row.way}){digest}{behind}"
+        )
+    if one.open_keys:
+        yield f"  {one.open_keys:,} keys have their latest record on one side only so far"
+    if difference is not None:
+        yield f"  DIFFERS at offset {difference.offset}: {difference.kind}: {difference.sentence}"
+        yield f"    source: {_record(difference.source)}"
+        yield f"    target: {_record(difference.target)}"
+    for trouble, hint in one.troubles:
+        yield f"  could not go on: {trouble}"
+        if hint:
+            yield f"    try: {hint}"
+
+
+def _record(shown: Shown | None) -> str:
+    if shown is None:
+        return "no record"
+    headers = "".join(f" {name}={content}" for name, content in shown.headers)
+    return f"offset {shown.offset}, time {shown.timestamp}, key {shown.key}, value {shown.value}{headers}"
+
+
+def _sum(report: Report) -> str:
+    records = sum(one.compared for one in report.partitions)
+    mb = sum(one.bytes for one in report.partitions) / 1e6
+    word = ("identical", "DIFFERENT", "not all could be compared")[exit_code(report)]
+    rate = f", {mb / report.seconds:,.0f} MB/s" if report.seconds else ""
+    return f"{word}: {len(report.partitions)} partitions, {records:,} records in {report.seconds:.1f} s{rate}"
+
+
+def as_values(report: Report) -> dict[str, Any]:
+    """The report for programs."""
+    partitions = []
+    for one in report.partitions:
+        values = asdict(one.row)
+        del values["sentence"]
+        difference = difference_of(one.row)
+        partitions.append(
+            values
+            | {
+                "difference": asdict(difference) if difference else None,
+                "behind": max(0, one.row.source_end - one.row.to_offset),
+                "compared": one.compared,
+                "bytes": one.bytes,
+                "cpu_s": round(one.cpu_s, 3),
+                "open_keys": one.open_keys,
+                "sampled": one.sampled,
+                "troubles": [{"sentence": sentence, "hint": hint} for sentence, hint in one.troubles],
+            }
+        )
+    return {
+        "state": ("identical", "differs", "could not")[exit_code(report)],
+        "seconds": round(report.seconds, 3),
+        "records": sum(one.compared for one in report.partitions),
+        "bytes": sum(one.bytes for one in report.partitions),
+        "partitions": partitions,
+        "lacks": [asdict(lack) for lack in report.lacks],
+    }

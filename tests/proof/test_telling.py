@@ -1,0 +1,72 @@
+"""A report in words, its exit code, and the metrics."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from tests.proof.test_planning import DIFFERENCE, SIDE, answer, cut
+from twinshore.proof.metrics import TABLE, ProofCollector
+from twinshore.proof.planning import outcome
+from twinshore.proof.proving import PartitionReport, Report
+from twinshore.proof.surveying import Lack
+from twinshore.proof.telling import as_values, exit_code, in_words
+from twinshore.store import ProofState, open_store
+
+ROOT = Path(__file__).resolve().parents[2]
+ROW = outcome(SIDE, cut(SIDE), [answer(one) for one in cut(SIDE)], 5_000)
+GOOD = PartitionReport(ROW, 890, 2_000_000, 0.5)
+BAD_ROW = replace(ROW, state=ProofState.DIFFERS, sentence=json.dumps(asdict(DIFFERENCE)), to_offset=450)
+BAD = replace(GOOD, row=BAD_ROW)
+STUCK = replace(GOOD, troubles=(("the broker is away", "start it"),))
+
+
+def report(*partitions: PartitionReport, lacks: tuple[Lack, ...] = ()) -> Report:
+    return Report(partitions, lacks, 2.0)
+
+
+def test_exit_codes_are_for_scripts() -> None:
+    lack = Lack("east->west", "orders", -1, "there is no topic orders on west")
+    assert exit_code(report(GOOD)) == 0
+    assert exit_code(report(GOOD, BAD, STUCK)) == 1, "a difference is told whatever else failed"
+    assert exit_code(report(GOOD, STUCK)) == 2
+    assert exit_code(report(GOOD, lacks=(lack,))) == 2
+    assert exit_code(report()) == 2
+
+
+def test_words_name_offset_kind_and_both_records() -> None:
+    text = "\n".join(in_words(report(GOOD, BAD, STUCK)))
+    assert (
+        f"orders-3: identical from 10 through offset 900, 890 records (exact), digest {ROW.digest}, 100 behind" in text
+    )
+    assert "DIFFERS at offset 450: changed value: it is another" in text
+    assert "source: offset 450, time 1, key None, value v h=None" in text
+    assert "target: no record" in text
+    assert "could not go on: the broker is away" in text and "try: start it" in text
+    assert text.endswith("DIFFERENT: 3 partitions, 2,670 records in 2.0 s, 3 MB/s")
+
+
+def test_programs_get_the_same() -> None:
+    values = json.loads(json.dumps(as_values(report(GOOD, BAD))))
+    assert values["state"] == "differs"
+    one, other = values["partitions"]
+    assert (one["to_offset"], one["behind"], one["difference"], one["digest"]) == (900, 100, None, ROW.digest)
+    assert (other["difference"]["offset"], other["difference"]["source"]["value"]) == (450, "v")
+
+
+def test_the_metrics_on_the_page_are_the_ones_served(tmp_path: Path) -> None:
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        store.save_proofs([BAD_ROW])
+        registry = CollectorRegistry()
+        registry.register(ProofCollector(store, lambda: 65.0))
+        text = generate_latest(registry).decode()
+    labels = '{link="east->west",partition="3",topic="orders"}'
+    for name, value in (("offset", 450.0), ("behind_records", 550.0), ("age_seconds", 60.0), ("differs", 1.0)):
+        assert f"twinshore_proof_{name}{labels} {value}\n" in text
+    served = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
+    page = (ROOT / "docs" / "proof.md").read_text()
+    assert set(re.findall(r"^\| `(twinshore_\w+)`", page, re.MULTILINE)) == served == set(TABLE)

@@ -1,0 +1,336 @@
+"""Proofs on real brokers: what is the same is proven through its end, what is not is found where it is."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark import SparkContext
+from typer.testing import CliRunner
+
+from tests.scenarios import log_kinds
+from tests.scenarios.mirror_rig import settings_text
+from tests.scenarios.raw_writer import RawWriter
+from twinshore.cli.entry import app, gather
+from twinshore.fleet import NamedPartition
+from twinshore.fleet.settings import load_settings
+from twinshore.kafka.cluster import KafkaCluster, OffsetKind
+from twinshore.lab import LabCluster
+from twinshore.mirror.spark import open_session
+from twinshore.proof import DifferenceKind, Proven, Stretch, Way
+from twinshore.proof.job import on_spark
+from twinshore.proof.planning import Wishes
+from twinshore.proof.prover import prove
+from twinshore.proof.proving import Proving
+from twinshore.wire.codecs import Codec
+from twinshore.wire.records import Record, encode_batch
+
+AT = 317
+COUNT = 600
+_names = itertools.count(1)
+
+Pair = tuple[KafkaCluster, KafkaCluster]
+
+
+@pytest.fixture(scope="module")
+def pair(east: LabCluster, west: LabCluster) -> Iterator[Pair]:
+    source, target = KafkaCluster(east.cluster), KafkaCluster(west.cluster)
+    yield source, target
+    source.close()
+    target.close()
+
+
+def log(count: int = COUNT) -> list[Record]:
+    return [
+        Record(n, 1_700_000_000_000 + n, b"key %d" % n, b"value %d of a record" % n, ((b"trace", b"%d" % n),))
+        for n in range(count)
+    ]
+
+
+def write(kafka: KafkaCluster, topic: str, records: Sequence[Record], chance: random.Random, end: int = 0) -> None:
+    """The records at their offsets, in batches of random sizes and codecs; markers take the offsets between."""
+    writer = RawWriter(kafka, topic)
+    position = at = 0
+    while at < len(records) or position < end:
+        hole = (records[at].offset if at < len(records) else end) - position
+        if hole:
+            assert writer.mark(0, times=hole) == 0
+            position += hole
+            continue
+        most = chance.randint(1, 90)
+        part = list(records[at : at + most])
+        while part[-1].offset - part[0].offset >= len(part):
+            part.pop()
+        at += len(part)
+        position += len(part)
+        moved = [record._replace(offset=place) for place, record in enumerate(part)]
+        answer = writer.send([encode_batch(moved, codec=chance.choice(list(Codec)))])
+        assert answer.error == 0, answer
+
+
+def in_order(records: Sequence[Record]) -> list[Record]:
+    """The same, each right behind the one before."""
+    return [record._replace(offset=place) for place, record in enumerate(records)]
+
+
+def made(pair: Pair, source: Sequence[Record], target: Sequence[Record], topic: str = "") -> str:
+    """A topic that holds these records on either side."""
+    topic = topic or f"proof-{next(_names)}"
+    for kafka, records, seed in ((pair[0], source, 1), (pair[1], target, 2)):
+        kafka.admin.create_topic(topic, partitions=1, replication_factor=1, settings={})
+        write(kafka, topic, records, random.Random(seed))
+    return topic
+
+
+def stretch_of(pair: Pair, topic: str, *, way: Way = Way.EXACT, start: int = 0, twin: str = "") -> Stretch:
+    named, twin_named = NamedPartition(topic, 0), NamedPartition(twin or topic, 0)
+    target_end = pair[1].list_offsets([twin_named], OffsetKind.LAST_STABLE)[twin_named]
+    source_end = pair[0].list_offsets([named], OffsetKind.LAST_STABLE)[named]
+    end = source_end if way is Way.CONTENT else min(source_end, target_end)
+    return Stretch(pair[0].cluster, pair[1].cluster, named, twin or topic, way, start, end, target_end=target_end)
+
+
+def proven(pair: Pair, topic: str, **how: object) -> Proven:
+    return prove(stretch_of(pair, topic, **how))  # type: ignore[arg-type]
+
+
+def test_the_same_records_in_other_batches_and_codecs_are_proven_to_the_end(pair: Pair) -> None:
+    topic = made(pair, log(), log())
+    found = proven(pair, topic)
+    assert (found.difference, found.trouble) == (None, "")
+    assert (found.start, found.to, found.records) == (0, COUNT, COUNT)
+    parts = [prove(stretch) for stretch in halves(stretch_of(pair, topic))]
+    assert sum(part.records for part in parts) == COUNT
+    assert (sum(part.digest >> 64 for part in parts) - (found.digest >> 64)) % (1 << 64) == 0
+
+
+def halves(whole: Stretch) -> list[Stretch]:
+    return [replace(whole, end=AT, target_end=-1), replace(whole, start=AT)]
+
+
+def flipped(records: list[Record]) -> None:
+    value = bytearray(records[AT].value or b"")
+    value[3] ^= 1
+    records[AT] = records[AT]._replace(value=bytes(value))
+
+
+def foreign(records: list[Record]) -> None:
+    records.insert(AT, Record(0, 1_700_000_000_000, b"who", b"are you"))
+
+
+def swapped(records: list[Record]) -> None:
+    records[AT], records[AT + 1] = records[AT + 1], records[AT]
+
+
+def missing(records: list[Record]) -> None:
+    del records[AT]
+
+
+def later(records: list[Record]) -> None:
+    records[AT] = records[AT]._replace(timestamp=records[AT].timestamp + 1)
+
+
+def other_header(records: list[Record]) -> None:
+    records[AT] = records[AT]._replace(headers=((b"trace", b"else"),))
+
+
+@pytest.mark.parametrize("way", [Way.EXACT, Way.CONTENT])
+@pytest.mark.parametrize(
+    ("spoil", "kind"),
+    [
+        (flipped, DifferenceKind.CHANGED_VALUE),
+        (missing, DifferenceKind.MISSING),
+        (swapped, DifferenceKind.SWAPPED),
+        (foreign, DifferenceKind.FOREIGN),
+        (later, DifferenceKind.CHANGED_TIMESTAMP),
+        (other_header, DifferenceKind.CHANGED_HEADERS),
+    ],
+)
+def test_each_kind_of_difference_is_found_where_it_is(
+    pair: Pair, spoil: Callable[[list[Record]], None], kind: DifferenceKind, way: Way
+) -> None:
+    twin = log()
+    spoil(twin)
+    found = proven(pair, made(pair, log(), in_order(twin)), way=way)
+    assert found.difference is not None, found.trouble
+    assert (found.difference.kind, found.difference.offset, found.to) == (kind, AT, AT)
+    assert found.difference.source is not None and found.difference.source.key == f"key {AT}"
+    assert found.difference.target is not None
+    assert found.records == AT
+
+
+def test_a_record_behind_the_sources_end_is_foreign(pair: Pair) -> None:
+    found = proven(pair, made(pair, log(50), log(51)))
+    assert found.difference is not None
+    assert (found.difference.kind, found.difference.offset) == (DifferenceKind.FOREIGN, 50)
+
+
+def test_a_twin_that_begins_later_than_its_source_lacks_records(pair: Pair) -> None:
+    topic = made(pair, log(60), log(60))
+    pair[1].delete_records({NamedPartition(topic, 0): 20})
+    found = proven(pair, topic)
+    assert found.difference is not None
+    assert (found.difference.kind, found.difference.offset) == (DifferenceKind.MISSING, 0)
+    pair[0].delete_records({NamedPartition(topic, 0): 25})
+    after = proven(pair, topic)
+    assert (after.difference, after.start, after.to, after.records) == (None, 25, 60, 35)
+
+
+def test_by_content_sides_that_begin_apart_are_laid_beside_each_other(pair: Pair) -> None:
+    topic = made(pair, log(), in_order(log()[40:]))
+    found = proven(pair, topic, way=Way.CONTENT)
+    assert (found.difference, found.trouble) == (None, "")
+    assert (found.start, found.to, found.target_to, found.records) == (40, COUNT, COUNT - 40, COUNT - 40)
+
+
+def test_a_mapped_twin_is_proven_through_its_extents(pair: Pair) -> None:
+    before = [Record(0, 5, b"before", b"the link")] * 30
+    topic = made(pair, log(), in_order([*before, *log()]))
+    whole = stretch_of(pair, topic)
+    mapped = replace(whole, way=Way.EXTENTS, end=COUNT, target_end=-1, extents=((0, 30, 200), (200, 230, COUNT - 200)))
+    found = prove(mapped)
+    assert (found.difference, found.trouble, found.records, found.to) == (None, "", COUNT, COUNT)
+    spoiled = log()
+    flipped(spoiled)
+    broken = made(pair, log(), in_order([*before, *spoiled]))
+    found = prove(replace(mapped, named=NamedPartition(broken, 0), twin=broken))
+    assert found.difference is not None
+    assert (found.difference.kind, found.difference.offset) == (DifferenceKind.CHANGED_VALUE, AT)
+
+
+def test_a_topic_that_is_not_there_is_trouble_not_a_difference(pair: Pair) -> None:
+    whole = stretch_of(pair, made(pair, log(3), log(3)))
+    found = prove(replace(whole, twin="proof-nowhere"))
+    assert found.difference is None
+    assert "proof-nowhere" in found.trouble
+
+
+def test_a_throttle_is_kept(pair: Pair) -> None:
+    whole = stretch_of(pair, made(pair, log(), log()))
+    found = prove(replace(whole, bytes_s=40_000))
+    assert found.records == COUNT
+    assert found.bytes / found.seconds < 60_000
+
+
+def test_transactions_are_compared_by_what_consumers_see(pair: Pair, east: LabCluster) -> None:
+    topic = f"proof-{next(_names)}"
+    pair[0].admin.create_topic(topic, partitions=2, replication_factor=1, settings={})
+    log_kinds.transactional(east, topic, seed=3, steps=60)
+    named = NamedPartition(topic, 0)
+    end = pair[0].list_offsets([named], OffsetKind.LAST_STABLE)[named]
+    seen = [
+        Record(offset, at_ms, key, value)  # type: ignore[arg-type]
+        for offset, key, value, _, at_ms in log_kinds.seen(east, topic, 0, committed=True)
+    ]
+    assert len(seen) < end, "control records and aborted ones are not seen"
+    pair[1].admin.create_topic(topic, partitions=1, replication_factor=1, settings={})
+    write(pair[1], topic, seen, random.Random(4), end=end)
+    found = proven(pair, topic)
+    assert (found.difference, found.trouble) == (None, "")
+    assert (found.to, found.records) == (end, len(seen))
+
+
+def test_compacted_sides_are_the_same_when_the_latest_of_each_key_is(pair: Pair) -> None:
+    whole = [Record(n, 1_700_000_000_000 + n, b"key %d" % (n % 37), b"value %d" % n) for n in range(COUNT)]
+    latest = {record.key: record.offset for record in whole}
+    chance = random.Random(7)
+    kept = [record for record in whole if latest[record.key] == record.offset or chance.random() < 0.5]
+    found = proven(pair, made(pair, whole, kept), way=Way.COMPACTED)
+    assert (found.difference, found.trouble, found.to, found.records) == (None, "", COUNT, len(kept))
+    lost = kept[-9]
+    found = proven(pair, made(pair, whole, [record for record in kept if record != lost]), way=Way.COMPACTED)
+    assert found.difference is not None
+    assert (found.difference.kind, found.difference.offset) == (DifferenceKind.MISSING, lost.offset)
+
+
+def said(folder: Path, east: LabCluster, west: LabCluster, topics: str, *words: str) -> tuple[int, str]:
+    """Exit code and output of `twinshore prove`."""
+    settings = folder / "twinshore.toml"
+    if not settings.exists():
+        settings.write_text(settings_text(folder, [east.cluster, west.cluster], {"east->west": topics}))
+    gather()
+    result = CliRunner().invoke(app, ["prove", "--settings", str(settings), *words], catch_exceptions=False)
+    return result.exit_code, result.stdout
+
+
+def test_the_verb_goes_on_from_the_last_proof_and_scripts_learn_by_its_exit_code(
+    pair: Pair, east: LabCluster, west: LabCluster, tmp_path: Path
+) -> None:
+    topic = made(pair, log(), log(), f"verb-{next(_names)}")
+    how = ("--way", "exact", "--here", "--json")
+    code, text = said(tmp_path, east, west, topic, *how)
+    values = json.loads(text)
+    (one,) = values["partitions"]
+    assert (code, values["state"], one["to_offset"], one["compared"]) == (0, "identical", COUNT, COUNT)
+
+    more = [record._replace(offset=record.offset + COUNT) for record in log(40)]
+    later = list(more)
+    later[7] = later[7]._replace(value=b"else")
+    for kafka, records in zip(pair, (more, later), strict=True):
+        RawWriter(kafka, topic).send([encode_batch(in_order(records))])
+    code, text = said(tmp_path, east, west, topic, *how)
+    (one,) = json.loads(text)["partitions"]
+    assert (code, one["state"], one["to_offset"], one["compared"]) == (1, "differs", COUNT + 7, 7)
+    assert one["difference"]["target"]["value"] == "else"
+    code, text = said(tmp_path, east, west, topic, "--way", "exact", "--here", "--sample", "1", "--seed", "5")
+    assert code == 1 and "they differ" in text and "--seed 5" in text
+    assert said(tmp_path, east, west, topic, "--here", "--topic", "nowhere")[0] == 2
+
+
+def test_a_proof_runs_on_spark_while_lanes_are_full(
+    pair: Pair, east: LabCluster, west: LabCluster, tmp_path: Path
+) -> None:
+    lanes, tasks = 2, 2
+    topic = made(pair, log(), log(), f"spark-{next(_names)}")
+    said(tmp_path, east, west, topic, "--here")
+    loaded = load_settings(tmp_path / "twinshore.toml", {})
+    session = open_session(loaded.mirror, lanes)
+    try:
+        context = session.sparkContext
+        assert context.defaultParallelism == lanes + 4
+        held = [threading.Thread(target=hold, args=(context,)) for _ in range(lanes + 2)]
+        for thread in held:
+            thread.start()
+        wait_for_tasks(context, lanes + 2)
+        # Every lane and both heirs are at work, and none of them will end before the proof has.
+        wishes = Wishes(stretch_records=COUNT // 4)
+        proving = Proving(loaded, None, on_spark(context), wishes=wishes, tasks=tasks, way=Way.EXACT)
+        report = proving.round(loaded.links)
+        (one,) = report.partitions
+        assert (one.row.to_offset, one.row.records, one.troubles) == (COUNT, COUNT, ())
+        assert len(context.statusTracker().getActiveJobsIds()) == lanes + 2, "lanes go on"
+        context.cancelAllJobs()
+        for thread in held:
+            thread.join(30)
+    finally:
+        session.stop()
+
+
+def hold(context: SparkContext) -> None:
+    """A lane, as far as Spark's slots are concerned."""
+
+    def wait(_: Iterable[int]) -> Iterator[int]:
+        time.sleep(60)
+        yield 1
+
+    with contextlib.suppress(Exception):
+        context.parallelize([1], 1).mapPartitions(wait).collect()
+
+
+def wait_for_tasks(context: SparkContext, count: int) -> None:
+    tracker = context.statusTracker()
+    deadline = time.monotonic() + 60
+    while True:
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        if sum(stage.numActiveTasks for stage in stages if stage is not None) == count:
+            return
+        assert time.monotonic() < deadline, "the lanes' tasks never ran"
+        time.sleep(0.1)
