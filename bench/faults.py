@@ -279,10 +279,11 @@ class Stage:
             mirror.check()
 
     def incidents(self) -> int:
-        """Rows of the ledger: nothing that happened here deserves one."""
+        """Rows of the ledger that speak of a topic: nothing that happened here deserves one. A cluster that was away for
+        a while, or a disk of this machine, is told as it should be."""
         with_store = open_store(f"sqlite:///{self._folder / 'store.db'}", Secret())
         try:
-            rows = with_store.incidents("east->west")
+            rows = [row for row in with_store.incidents("east->west") if row.incident.topic]
         finally:
             with_store.close()
         for row in rows:

@@ -49,7 +49,9 @@ def settings_text(
         lines += security_lines(cluster.name, cluster.security)
     for link, topics in links.items():
         lines += [f'[links."{link}"]', f"topics = ['{topics}']"]
-    lines += ["[mirror]", *(f"{key} = {value}" for key, value in (mirror or {}).items())]
+    # How full this machine's disk is shall be no test's affair unless it says so.
+    settings = {"disk_warn_percent": 0, **(mirror or {})}
+    lines += ["[mirror]", *(f"{key} = {value}" for key, value in settings.items())]
     lines += ["[mirror.spark]", *(f'"{key}" = "{value}"' for key, value in (spark or {}).items())]
     return "\n".join(lines) + "\n"
 
