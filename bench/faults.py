@@ -279,8 +279,8 @@ class Stage:
             mirror.check()
 
     def incidents(self) -> int:
-        """Rows of the ledger that speak of a topic: nothing that happened here deserves one. A cluster that was away for
-        a while, or a disk of this machine, is told as it should be."""
+        """Rows of the ledger that speak of a topic: nothing that happened here deserves one. A cluster that was away
+        for a while, or a disk of this machine, is told as it should be."""
         with_store = open_store(f"sqlite:///{self._folder / 'store.db'}", Secret())
         try:
             rows = [row for row in with_store.incidents("east->west") if row.incident.topic]
