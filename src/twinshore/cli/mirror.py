@@ -52,9 +52,10 @@ def run(settings: Path = SETTINGS, link: list[str] = LINKS, dry_run: bool = DRY_
         return
     from twinshore.groups.companion import begin
     from twinshore.mirror.run import Mirror
+    from twinshore.proof.continuous import begin as begin_proof
 
     loaded = load(settings)
-    Mirror(loaded, chosen(loaded, link), _log, beside=[begin]).run()
+    Mirror(loaded, chosen(loaded, link), _log, beside=[begin, begin_proof]).run()
 
 
 def plan(

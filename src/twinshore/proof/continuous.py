@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from twinshore.fleet import TwinshoreError
 from twinshore.fleet.settings_proof import ProofSettings
-from twinshore.mirror.companions import Beside
+from twinshore.mirror.companions import Beside, Companion
 from twinshore.proof.job import Run, on_spark
 from twinshore.proof.planning import Wishes
 from twinshore.proof.proving import Proving, Report
@@ -44,6 +44,19 @@ def keep_proving(
                 code = exit_code(report)
         stop.wait(every_s)
     return code
+
+
+class Nobody:
+    """Where nothing is to be proven beside the mirror."""
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+def begin(beside: Beside) -> Companion:
+    """Starts what the settings ask for."""
+    settings = beside.settings.proof
+    return ProofBeside(beside, settings) if settings.beside_mirror else Nobody()
 
 
 class ProofBeside:
