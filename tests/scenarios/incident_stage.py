@@ -1,0 +1,177 @@
+"""A mirror between two clusters of its own whose logs are damaged, cut and written to by others while it runs."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from confluent_kafka import Producer
+
+import twinshore
+from tests.scenarios.mirror_rig import Rig, settings_text, spans_of, until
+from twinshore.fleet import NamedPartition
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.lab import LabCluster
+from twinshore.lab.broker import LabBroker
+from twinshore.lab.clients import client_settings
+from twinshore.store import LedgerRow
+from twinshore.wire.batch import split_batches
+
+LINK = "east->west"
+CALM = "calm"
+QUICK = ("-XX:TieredStopAtLevel=1",)
+CALM_S_MAX = 3.0
+
+
+class IncidentStage:
+    """Topic `calm` is the neighbour of all that is provoked: `calm_s` says how long a record of it takes."""
+
+    def __init__(self, folder: Path, mirror: Mapping[str, object], *, west: LabCluster | None = None) -> None:
+        """`west`: one that asks who one is; the mirror then comes as user `mirror`."""
+        self.east = LabCluster("east", jvm_flags=QUICK)
+        self.west = west or LabCluster("west", jvm_flags=QUICK)
+        self._user = "mirror" if west else ""
+        self._folder, self._mirror = folder, dict(mirror or {})
+        self._rig: Rig | None = None
+        self.whole: dict[Path, bytes] = {}  # logs before they were damaged
+
+    @property
+    def rig(self) -> Rig:
+        assert self._rig is not None
+        return self._rig
+
+    def up(self) -> None:
+        for side in (self.east, self.west):
+            side.start()
+        self.east.create_topic(CALM)
+
+    def start(self) -> None:
+        target = self.west.cluster_as(self._user) if self._user else self.west.cluster
+        text = settings_text(self._folder, [self.east.cluster, target], {LINK: "[^_].*"}, mirror=self._mirror)
+        text += f'[links."{LINK}".follow]\nevery_s = 6\n'
+        self._rig = Rig(self._folder, text)
+        self._rig.process.start()
+        self.until(lambda: self.ends(self.west, CALM, 0) == self.ends(self.east, CALM, 0), 90, "it runs")
+
+    def close(self) -> None:
+        if self._rig:
+            self._rig.process.end()
+        self.east.stop()
+        self.west.stop()
+
+    # -- what is asked
+
+    def until(self, holds: Callable[[], bool], within_s: float, what: str) -> float:
+        return until(holds, within_s, what, self._rig)
+
+    def ends(self, side: LabCluster, topic: str, partition: int) -> int:
+        return spans_of(side.cluster, topic, partition)[0][1]
+
+    def crossed(self, topic: str, partition: int, within_s: float = 30.0) -> float:
+        """Waits until the twin ends where the source does."""
+        return self.until(
+            lambda: self.ends(self.east, topic, partition) == self.ends(self.west, topic, partition),
+            within_s,
+            f"{topic}-{partition} crossed",
+        )
+
+    def rows(self, topic: str, kind: str) -> list[LedgerRow]:
+        return [r for r in self.rig.ledger(LINK) if (r.incident.topic, r.incident.kind) == (topic, kind)]
+
+    def row(self, topic: str, kind: str, *, closed: bool = False, within_s: float = 30.0) -> LedgerRow:
+        """The one row of this kind, once it is there, and closed where that is asked."""
+
+        def there() -> bool:
+            found = self.rows(topic, kind)
+            return bool(found) and (not closed or all(row.closed_ms for row in found))
+
+        self.until(there, within_s, f"{'closed ' if closed else ''}row {kind} of {topic}: {self.rig.ledger(LINK)}")
+        found = self.rows(topic, kind)
+        assert len(found) == 1, found
+        return found[0]
+
+    def calm_s(self) -> float:
+        """How long a record of the neighbour takes to cross now."""
+        self.put(self.east, CALM, 0, [[b"calm"]])
+        took_s = self.crossed(CALM, 0)
+        assert took_s < CALM_S_MAX, f"the neighbour waited {took_s:.1f} s"
+        return took_s
+
+    def twinshore(self, *words: str) -> tuple[int, str]:
+        """Exit code and what the command said."""
+        environment = {**os.environ, "PYTHONPATH": str(Path(twinshore.__file__).parent.parent)}
+        command = [sys.executable, "-m", "twinshore.cli", *words, "--settings", str(self.rig.process.settings)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=60, cwd=self._folder, env=environment, check=False
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    def resume(self, topic: str) -> tuple[int, str]:
+        return self.twinshore("mirror", "resume", topic)
+
+    # -- what is done
+
+    def put(self, side: LabCluster, topic: str, partition: int, batches: Sequence[Sequence[bytes]]) -> None:
+        """Each inner list becomes one batch."""
+        producer = Producer({**client_settings(side.cluster), "linger.ms": 50, "enable.idempotence": True})
+        for batch in batches:
+            for value in batch:
+                producer.produce(topic, value, b"key", partition=partition)
+            assert producer.flush(30) == 0
+
+    def delete_records(self, topic: str, partition: int, before: int) -> None:
+        with closing(KafkaCluster(self.east.cluster)) as kafka:
+            kafka.delete_records({NamedPartition(topic, partition): before})
+
+
+def down_and_up(broker: LabBroker, change: Callable[[], None], away_s: float = 0.0) -> None:
+    """What an operator's accident does to a broker's files while it is down in good order."""
+    broker.stop()
+    change()
+    time.sleep(away_s)
+    broker.restart()
+
+
+def log_file(side: LabCluster, topic: str, partition: int) -> Path:
+    (broker,) = side.brokers
+    (found,) = (broker.log_dir / f"{topic}-{partition}").glob("*.log")
+    return found
+
+
+def span_of(data: bytes | bytearray, batch: int) -> tuple[int, int]:
+    """Where the log's n-th batch begins and ends; it stays readable whatever the batch's other bytes say."""
+    begin = end = 0
+    for _ in range(batch + 1):
+        begin, end = end, end + 12 + int.from_bytes(data[end + 8 : end + 12], "big")
+    return begin, end
+
+
+def flip(path: Path, batch: int, at: int) -> None:
+    """Turns the bits of one byte of the log's n-th batch; done twice it is mended."""
+    data = bytearray(path.read_bytes())
+    data[span_of(data, batch)[0] + at] ^= 0xFF
+    path.write_bytes(bytes(data))
+
+
+def age(path: Path, batch: int) -> None:
+    """The log's n-th batch becomes one message in format v1, as clients wrote it before Kafka 0.11."""
+    data = path.read_bytes()
+    begin, end = span_of(data, batch)
+    message = struct.pack(">bbqi3si3s", 1, 0, int(time.time() * 1000), 3, b"key", 3, b"old")
+    message = struct.pack(">I", zlib.crc32(message)) + message
+    entry = data[begin : begin + 8] + struct.pack(">i", len(message)) + message
+    path.write_bytes(data[:begin] + entry + data[end:])
+
+
+def cut_to(path: Path, offset: int) -> None:
+    """The log loses the batches from `offset` on."""
+    data = path.read_bytes()
+    kept = sum(len(view) for view, header in split_batches(memoryview(data)) if header.last_offset < offset)
+    path.write_bytes(data[:kept])

@@ -1,0 +1,174 @@
+"""Each incident provoked on real brokers: its row, its sentence, its neighbours, and how it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.incident_stage import IncidentStage, age, cut_to, down_and_up, flip, log_file
+from tests.scenarios.mirror_rig import read_all
+from twinshore.lab import compare_topic
+from twinshore.lab.clients import admin_of
+
+THREE = [[b"one", b"two"], [b"three", b"four"], [b"five", b"six"]]
+BODY_AT = 64
+
+
+def spoil(stage: IncidentStage, whole: dict[Path, bytes]) -> None:
+    """The second batch of each gets a wrong byte, or an old format; `whole` is for mending."""
+    damaged, old = log_file(stage.east, "damaged", 0), log_file(stage.east, "old", 0)
+    whole.update({path: path.read_bytes() for path in (damaged, old)})
+    flip(damaged, 1, BODY_AT)
+    age(old, 1)
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IncidentStage]:
+    folder = tmp_path_factory.mktemp("incidents")
+    made = IncidentStage(folder, {"away_after_s": 2, "tide_s": 4, "lanes": 1, "disk_warn_percent": 0})
+    try:
+        made.up()
+        for topic, partitions in (("damaged", 2), ("old", 1), ("cut", 2), ("gap", 2), ("foreign", 2), ("big", 2)):
+            made.east.create_topic(topic, partitions=partitions)
+        made.east.create_topic("lost")
+        for topic, partition in (("damaged", 0), ("damaged", 1), ("old", 0), ("cut", 0), ("cut", 1), ("lost", 0)):
+            made.put(made.east, topic, partition, THREE)
+        down_and_up(made.east.brokers[0], lambda: spoil(made, made.whole))
+        made.start()
+        yield made
+    finally:
+        made.close()
+
+
+def test_damaged_and_old_batches_stop_their_partitions_alone(stage: IncidentStage) -> None:
+    damaged, old = stage.row("damaged", "corrupt batch"), stage.row("old", "old format")
+    assert (damaged.incident.partition, damaged.incident.from_offset, damaged.incident.to_offset) == (0, 2, 4)
+    assert "its CRC says" in damaged.incident.sentence
+    assert old.incident.from_offset == 2
+    assert "message format v1" in old.incident.sentence
+    assert damaged.incident.policy == old.incident.policy == "stop the partition, go on with its neighbours"
+    stage.crossed("damaged", 1)
+    assert [stage.ends(stage.west, topic, 0) for topic in ("damaged", "old")] == [2, 2], "what came before crossed"
+    print(f"a neighbour's record took {stage.calm_s():.2f} s")
+    code, said = stage.resume("damaged")
+    assert code != 0
+    assert "damaged-0: corrupt batch at offset 2" in said
+    code, said = stage.resume("old")
+    assert code != 0
+    assert "message format v1" in said
+    assert stage.row("damaged", "corrupt batch").closed_ms is None, "one row, over several tides"
+
+
+def test_what_the_source_lost_is_named_and_what_was_mended_goes_on(stage: IncidentStage) -> None:
+    for partition in (0, 1):
+        stage.crossed("cut", partition)
+
+    def accident() -> None:
+        cut_to(log_file(stage.east, "cut", 0), 4)
+        for path, data in stage.whole.items():
+            path.write_bytes(data)
+
+    down_and_up(stage.east.brokers[0], accident, away_s=4.0)
+    lost = stage.row("cut", "truncation")
+    assert (lost.incident.partition, lost.incident.from_offset, lost.incident.to_offset) == (0, 4, 6)
+    away = stage.row("", "source away", closed=True)
+    assert "east does not answer" in away.incident.sentence
+    assert "back after" in away.incident.sentence
+    assert "records behind" in away.incident.sentence
+    stage.put(stage.east, "cut", 1, [[b"seven"]])
+    stage.crossed("cut", 1)
+    print(f"a neighbour's record took {stage.calm_s():.2f} s")
+    code, said = stage.resume("cut")
+    assert code != 0
+    assert "cut-0: the source ends at 4, the twin already at 6" in said
+    # As long again, and longer: no end says any more what was lost.
+    stage.put(stage.east, "cut", 0, [[b"another", b"history"], [b"goes on"]])
+    code, said = stage.resume("cut")
+    assert code != 0
+    assert "cut-0: offsets 4 to 5 of the twin are not the source's" in said
+    for topic in ("damaged", "old"):
+        code, said = stage.resume(topic)
+        assert code == 0, said
+        took_s = stage.crossed(topic, 0, within_s=15)
+        print(f"{topic} went on after {took_s:.1f} s")
+        assert compare_topic(stage.east.cluster, stage.west.cluster, topic).identical
+    assert stage.row("damaged", "corrupt batch").closed_ms
+
+
+def test_a_retention_gap_is_told_and_crossed(stage: IncidentStage) -> None:
+    stage.put(stage.east, "gap", 0, THREE)
+    stage.crossed("gap", 0)
+    stage.twinshore("link", "pause", "east->west", "--topic", "gap")
+    stage.rig.until_said("topic gap is paused")
+    for partition in (0, 1):
+        stage.put(stage.east, "gap", partition, THREE)
+    stage.delete_records("gap", 0, 10)
+    stage.twinshore("link", "resume", "east->west", "--topic", "gap")
+    for partition in (0, 1):
+        stage.crossed("gap", partition)
+    row = stage.row("gap", "retention gap", closed=True)
+    assert (row.incident.partition, row.incident.from_offset, row.incident.to_offset) == (0, 6, 10)
+    assert "the source's log now begins at 10" in row.incident.sentence
+    assert [seen[0] for seen in read_all(stage.west.cluster, "gap", 0)][-2:] == [10, 11]
+
+
+def test_a_foreign_write_stops_the_twin_it_was_made_on(stage: IncidentStage) -> None:
+    for partition in (0, 1):
+        stage.put(stage.east, "foreign", partition, THREE)
+        stage.crossed("foreign", partition)
+    stage.put(stage.west, "foreign", 0, [[b"a stranger's"]])
+    for partition in (0, 1):
+        stage.put(stage.east, "foreign", partition, [[b"seven"]])
+    row = stage.row("foreign", "foreign write")
+    assert (row.incident.partition, row.incident.from_offset, row.incident.to_offset) == (0, 6, 7)
+    stage.crossed("foreign", 1)
+    print(f"a neighbour's record took {stage.calm_s():.2f} s")
+    stage.put(stage.east, "foreign", 0, [[b"eight", b"nine", b"ten"]])
+    code, said = stage.resume("foreign")
+    assert code != 0
+    assert "foreign-0: offsets 6 to 7 of the twin are not the source's" in said
+    assert stage.ends(stage.west, "foreign", 0) == 8, "nothing follows"
+
+
+def test_an_oversize_batch_rests_until_the_twin_takes_it(stage: IncidentStage) -> None:
+    from twinshore.kafka.admin import Admin
+
+    stage.until(lambda: "big" in admin_of(stage.west.cluster).list_topics(timeout=5).topics, 20, "the twin is there")
+    Admin(stage.west.cluster).alter_topic_settings("big", {"max.message.bytes": "20000"})
+    stage.put(stage.east, "big", 0, [[b"x" * 60_000]])
+    stage.put(stage.east, "big", 1, THREE)
+    stage.crossed("big", 1)
+    stage.crossed("big", 0)
+    row = stage.row("big", "oversize batch", closed=True)
+    assert (row.incident.partition, row.incident.from_offset, row.incident.to_offset) == (0, 0, 1)
+    assert "exceeds the twin's limit" in row.incident.sentence
+    assert row.incident.policy.startswith("rest the partition, try again")
+
+
+def test_what_the_target_lost_is_carried_again(stage: IncidentStage) -> None:
+    stage.crossed("lost", 0)
+    stage.put(stage.east, "lost", 0, [[b"seven", b"eight"]])
+    stage.crossed("lost", 0)
+    stage.until(lambda: stage.rig.told("east->west").get(("lost", 0)) == 8, 10, "it is receipted")
+    down_and_up(stage.west.brokers[0], lambda: cut_to(log_file(stage.west, "lost", 0), 6), away_s=4.0)
+    row = stage.row("lost", "lost by target", closed=True)
+    assert (row.incident.partition, row.incident.from_offset, row.incident.to_offset) == (0, 6, 8)
+    assert "which it had acknowledged" in row.incident.sentence
+    found = compare_topic(stage.east.cluster, stage.west.cluster, "lost")
+    assert (found.identical, found.records) == (True, 8)
+    away = stage.row("", "target away", closed=True)
+    assert "west does not answer" in away.incident.sentence
+    print(f"a neighbour's record took {stage.calm_s():.2f} s")
+
+
+def test_added_partitions_are_told_and_carried(stage: IncidentStage) -> None:
+    from twinshore.kafka.admin import Admin
+
+    Admin(stage.east.cluster).create_partitions("lost", 2)
+    stage.put(stage.east, "lost", 1, THREE)
+    stage.crossed("lost", 1)
+    row = stage.row("lost", "partition added", closed=True)
+    assert row.incident.partition == -1
+    assert "topic lost has 2 partitions on the source now" in row.incident.sentence

@@ -1,0 +1,107 @@
+"""What a target may do to its mirror while it serves everybody else: take back a right, run out of disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.incident_stage import QUICK, IncidentStage
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
+from twinshore.kafka.rights_requests import create_acls, delete_acls
+from twinshore.lab import LabCluster, LabSecurity
+from twinshore.lab.clients import allow
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+RECORDS = [[b"one", b"two"], [b"three"]]
+STEP_BYTES_MAX = 2 << 30
+
+
+def deny(topic: str, operation: Operation) -> Acl:
+    return Acl(Resource.TOPIC, topic, Pattern.LITERAL, "User:mirror", "*", operation, Permission.DENY)
+
+
+@pytest.fixture(scope="module")
+def step_bytes() -> int:
+    """What the ballast takes per bound: enough to stand out, little of what is free."""
+    return min(STEP_BYTES_MAX, shutil.disk_usage(tempfile.gettempdir()).free // 20)
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory, step_bytes: int) -> Iterator[IncidentStage]:
+    west = LabCluster("west", security=LabSecurity.SASL_SCRAM_256, authorizer=True, users=("mirror",), jvm_flags=QUICK)
+    disk = shutil.disk_usage(tempfile.gettempdir())
+    step = 100.0 * step_bytes / disk.total
+    free = 100.0 * disk.free / disk.total
+    mirror = {
+        "lanes": 1,
+        "tide_s": 5,
+        "disk_check_s": 1,
+        "disk_warn_percent": round(free - step, 4),
+        "disk_pause_percent": round(free - 2 * step, 4),
+    }
+    made = IncidentStage(tmp_path_factory.mktemp("targets"), mirror, west=west)
+    try:
+        made.up()
+        for kind, name in (("broker", "kafka-cluster"), ("topic", "*")):
+            allow(west.cluster, "mirror", "all", kind, name)
+        made.east.create_topic("orders", partitions=2)
+        made.put(made.east, "orders", 0, RECORDS)
+        made.start()
+        yield made
+    finally:
+        made.close()
+
+
+def test_a_right_that_is_taken_back_and_given_again(stage: IncidentStage) -> None:
+    stage.crossed("orders", 0)
+    with closing(KafkaCluster(stage.west.cluster)) as west:
+        create_acls(west, [deny("orders", Operation.WRITE)])
+        stage.put(stage.east, "orders", 0, RECORDS)
+        row = stage.row("orders", "rights lost")
+        assert (row.incident.partition, row.incident.from_offset, row.closed_ms) == (0, 3, None)
+        assert "the twin refuses offsets 3" in row.incident.sentence
+        assert "at the target Describe, Create, Write" in row.incident.sentence
+        print(f"a neighbour's record took {stage.calm_s():.2f} s")
+        assert not stage.rows("", "target away"), "it is there, it only refuses"
+        delete_acls(west, [deny("orders", Operation.WRITE)])
+    print(f"went on by itself after {stage.crossed('orders', 0):.1f} s")
+    stage.row("orders", "rights lost", closed=True)
+
+
+def fill(path: Path, size: int) -> None:
+    with path.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, size)
+
+
+def test_a_disk_that_fills_up_is_told_then_spared(stage: IncidentStage, step_bytes: int) -> None:
+    ballast = stage.west.folder / "ballast"
+    stage.crossed("orders", 0)
+    try:
+        fill(ballast, step_bytes * 3 // 2)
+        little = stage.row("", "disk near full")
+        assert "broker 1 of west has" in little.incident.sentence
+        assert "% free in" in little.incident.sentence
+        print(f"with little room a record took {stage.calm_s():.2f} s")
+        fill(ballast, step_bytes * 5 // 2)
+        stage.until(lambda: len(stage.rows("", "disk near full")) == 2, 30, "a second row")
+        full = stage.rows("", "disk near full")[-1]
+        assert "nothing is written to its twins; " in full.incident.sentence
+        assert "partitions rest" in full.incident.sentence
+        stage.rig.until_said("partitions rest")
+        stage.until(lambda: "0 partitions on 1 lanes" in stage.rig.process.said, 20, "all have left their lane")
+        before = stage.ends(stage.west, "orders", 1)
+        stage.put(stage.east, "orders", 1, RECORDS)
+        assert stage.ends(stage.west, "orders", 1) == before == 0
+    finally:
+        ballast.unlink(missing_ok=True)
+    print(f"went on by itself after {stage.crossed('orders', 1):.1f} s")
+    stage.until(lambda: all(row.closed_ms for row in stage.rows("", "disk near full")), 20, "rows are closed")
+    assert "there is room again" in stage.rows("", "disk near full")[-1].incident.sentence
+    assert not stage.rows("orders", "retention gap")
