@@ -233,7 +233,7 @@ class World:
 
     def look(self) -> None:
         if not self.lane.finishing:
-            self.looks += [Look(named) for named in self.lane.to_look_at(self.now_s)]
+            self.looks += [Look(named) for named in self.lane.to_look_at(self.now_s, range(99))]
         if not self.looks:
             return
         look = self.looks.pop(self.chance.randrange(len(self.looks)))

@@ -79,9 +79,9 @@ def test_a_line_that_breaks_while_nothing_is_on_its_way_has_its_twins_looked_at_
     lane = running_lane(LaneLimits())
     lane.routed(NAMED, Route(1, 0, 2))
     lane.lost(3, [], 0.0)
-    assert lane.to_look_at(0.0) == [], "another leader's line"
+    assert lane.to_look_at(0.0, {2, 3}) == [], "another leader's line"
     lane.lost(2, [], 0.0)
-    assert lane.to_look_at(0.0) == [NAMED]
+    assert lane.to_look_at(0.0, {2, 3}) == [NAMED]
 
 
 def test_a_handover_counts_no_more_when_the_line_broke_while_the_heir_stood_by() -> None:
@@ -92,7 +92,7 @@ def test_a_handover_counts_no_more_when_the_line_broke_while_the_heir_stood_by()
         lane.lost(broken, [], 0.0)
         lane.take_over([Handover("orders", 0, 10, -1, NOW_MS + 1_000_000)])
         asked = [NAMED] if broken == 2 else []
-        assert lane.to_look_at(0.0) == asked, "the leader may be back without the end of its log"
+        assert lane.to_look_at(0.0, {2, 3}) == asked, "the leader may be back without the end of its log"
 
 
 def test_a_line_that_breaks_while_a_pump_finishes_leaves_nothing_to_hand_over() -> None:
@@ -107,14 +107,26 @@ def test_a_look_that_is_void_when_it_comes_back_fills_nothing() -> None:
     lane = Lane(7, 0, state_expiry_ms=86_400_000)
     lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID)])
     lane.routed(NAMED, Route(1, 0, 2, target_epoch=1))
-    assert lane.to_look_at(0.0) == [NAMED]
+    assert lane.to_look_at(0.0, {2, 3}) == [NAMED]
     lane.routed(NAMED, Route(1, 0, 2, target_epoch=2))
     seen = Observation(0, 0, 0, None, None, source_start=3, source_end=9)
     for _ in range(2):
         lane.observed(NAMED, seen, 0.0, NOW_MS)
-        lane.to_look_at(1.0)
+        lane.to_look_at(1.0, {2})
     waiting = [(piece.base, piece.end) for piece, _ in lane.tracks[NAMED].waiting]
     assert waiting == [(0, 3)], "once, by the look that counts"
+
+
+def test_a_twin_is_looked_at_only_while_a_line_would_tell_of_its_leaders_crash() -> None:
+    lane = Lane(7, 0, state_expiry_ms=86_400_000)
+    lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID)])
+    lane.routed(NAMED, Route(1, 0, 2))
+    assert lane.to_look_at(0.0, {3}) == []
+    assert lane.to_look_at(0.0, {2}) == [NAMED]
+    lane.lost(2, [], 0.0)
+    lane.observed(NAMED, Observation(0, 0, 0, None, None, source_start=0, source_end=9), 0.0, NOW_MS)
+    assert lane.tracks[NAMED].phase is Phase.LOOK, "it was read before the crash, perhaps"
+    assert lane.to_look_at(9.0, {2}) == [NAMED]
 
 
 def test_a_handover_behind_what_is_told_is_carried_again_and_not_told_again() -> None:

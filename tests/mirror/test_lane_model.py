@@ -140,10 +140,10 @@ def test_the_model_sees_what_a_careless_lane_does(
     mutant: Callable[[pytest.MonkeyPatch], None], harm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutant(monkeypatch)
-    for kind, seed in [(kind, seed) for seed in range(150) for kind in ("mixed", "old")]:
+    for kind, seed in [(kind, seed) for seed in range(400) for kind in ("mixed", "old")]:
         try:
             World(seed, kind).run(STEPS)
         except AssertionError as error:
             if harm in str(error):
                 return
-    raise AssertionError(f"300 runs and nobody noticed: {mutant.__doc__}")
+    raise AssertionError(f"800 runs and nobody noticed: {mutant.__doc__}")

@@ -140,7 +140,7 @@ class PumpModel:
         if not self.holds() and self.granted_until_s > 0:
             self.end("the grant ran out")
             return
-        for named in [] if lane.finishing else lane.to_look_at(now_s):
+        for named in [] if lane.finishing else lane.to_look_at(now_s, self.targets):
             self._errands.look(named)
         for named, at in lane.to_cut().items():
             self._errands.cut(named, at)

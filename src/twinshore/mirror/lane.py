@@ -6,7 +6,7 @@ reading. The simulation does the same against a model of brokers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Container, Iterable, Set
 
 from twinshore.fleet import NamedPartition
 from twinshore.mirror import answers
@@ -132,12 +132,12 @@ class Lane:
 
     # -- looking at the twin
 
-    def to_look_at(self, now_s: float) -> list[NamedPartition]:
-        """Partitions whose twin must be observed now; each is named once until `observed` is told."""
+    def to_look_at(self, now_s: float, up: Container[int]) -> list[NamedPartition]:
+        """Twins to be observed now, each once until `observed` is told: where a line is `up`, it tells of a crash."""
         found = []
         for track in self.tracks.values():
-            if track.phase is Phase.LOOK and track.retry_at_s <= now_s and track.route.target >= 0:
-                track.phase, track.looked_at_s, track.led = Phase.LOOKING, now_s, track.route.twin_led
+            if track.phase is Phase.LOOK and track.retry_at_s <= now_s and track.route.target in up:
+                track.looks(now_s)
                 found.append(track.named)
         return found
 
@@ -147,7 +147,7 @@ class Lane:
         if track is None or track.leaving or track.phase is not Phase.LOOKING:
             return
         anchor = Stamp(*self.producer, track.order.anchor_offset, track.order.anchor_sequence)
-        verdict = track.judge(seen, anchor) if seen else Wait("the twin's leader did not answer")
+        verdict = track.judge(seen, anchor) if seen and not track.doubted else Wait("no answer, or its line broke")
         match verdict:
             case Go() if seen:
                 self._begin(track, verdict, seen, now_ms)

@@ -105,7 +105,7 @@ class Pump:
             if not self._desk.holds() and self._desk.granted_until_s > 0:
                 self._ended = "the grant ran out"
                 return
-            wanted = [] if lane.finishing else lane.to_look_at(now_s)
+            wanted = [] if lane.finishing else lane.to_look_at(now_s, self._targets)
             by_node: dict[int, list[NamedPartition]] = {}
             for named in wanted:
                 by_node.setdefault(lane.tracks[named].route.target, []).append(named)

@@ -110,7 +110,7 @@ class Track:
     sent_stamp: Stamp = NOWHERE
     fence: int = 0
     lost_run: Blank | None = None
-    # While we stood by, the line to its leader broke: what another pump knew of the twin's end may be past.
+    # The line to its leader broke while we stood by or looked: what was known of the twin's end may be past.
     doubted: bool = False
     # Markers are on their way. No sequence counts them: what goes next must not go before they are seen to be in.
     marking: bool = False
@@ -288,9 +288,13 @@ class Track:
         self.phase = Phase.SETTLING if self.in_flight else Phase.LOOK
         self.retry_at_s = max(self.retry_at_s, retry_at_s)
 
+    def looks(self, now_s: float) -> None:
+        """A look at the twin begins."""
+        self.phase, self.looked_at_s, self.led, self.doubted = Phase.LOOKING, now_s, self.route.twin_led, False
+
     def doubt(self, now_s: float) -> None:
         """The line to the leader is gone, perhaps the end of its log too: only a look may tell where the twin ends."""
-        self.doubted = self.phase is Phase.LOOK
+        self.doubted = self.phase in (Phase.LOOK, Phase.LOOKING)
         if self.phase is Phase.RUNNING:
             self.settle(now_s)
 

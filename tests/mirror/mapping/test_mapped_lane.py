@@ -125,7 +125,7 @@ def step(world: World, lane: Lane) -> Lane:
         case 8 if chance.random() < 0.4:
             return trouble(world, lane)
         case _:
-            for named in lane.to_look_at(world.now_s):
+            for named in lane.to_look_at(world.now_s, range(99)):
                 seen = world.look(track.reach) if isinstance(track, MappedTrack) else None
                 lane.observed(named, seen if chance.random() < 0.8 else None, world.now_s, NOW_MS)
     return lane
@@ -161,7 +161,7 @@ def test_an_heir_goes_on_behind_a_hole_without_a_look() -> None:
     world.source = [bytes(encode_batch(held, base_offset=40))]
     world.records, world.end = [40, 43, 44, 49], 50
     lane = world.lane()
-    lane.observed(*lane.to_look_at(1.0), world.look(reach_of(world.known[-1])), 1.0, NOW_MS)
+    lane.observed(*lane.to_look_at(1.0, range(99)), world.look(reach_of(world.known[-1])), 1.0, NOW_MS)
     assert lane.fetch_order(LINE) is not None
     lane.fetched(LINE, world.answer(40), Hold(bytearray()), 1.0, NOW_MS)
     # Offsets 40, then 43 and 44, one behind the other; the third batch stays behind.
