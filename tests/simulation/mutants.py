@@ -76,7 +76,7 @@ def skip_diverging_epochs() -> None:
     shipped = answers.source_error
 
     def source_error(part: FetchedPartition, position: int, failures: int = 0) -> Halt | None:
-        return None if part.diverging_epoch else shipped(part, position)
+        return None if part.diverging_epoch else shipped(part, position, failures)
 
     answers.source_error = source_error
     compare_no_last_record()  # else the look that follows finds it
