@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from bench.copiers import CopyJob, MirrorMaker
 from bench.fault_stage import MirrorProcess
@@ -195,21 +195,24 @@ def spans(cluster: Cluster, topic: str) -> list[tuple[int, int]]:
 
 
 def read(cluster: Cluster, topic: str) -> list[list[tuple[int, bytes]]]:
-    """Offset and value of every record, partition by partition."""
+    """Offset and value of every committed record, partition by partition."""
     found: list[list[tuple[int, bytes]]] = [[] for _ in range(PARTITIONS)]
-    ends = spans(cluster, topic)
-    consumer = Consumer({**client_settings(cluster), "group.id": "read", "auto.offset.reset": "error"})
+    starts = [start for start, _ in spans(cluster, topic)]
+    reading = {"group.id": "read", "auto.offset.reset": "error", "enable.partition.eof": True}
+    consumer = Consumer({**client_settings(cluster), **reading})
     try:
-        consumer.assign([TopicPartition(topic, number, ends[number][0]) for number in range(PARTITIONS)])
+        consumer.assign([TopicPartition(topic, number, start) for number, start in enumerate(starts)])
+        ended: set[int] = set()
         deadline = time.monotonic() + WAIT_S
-        while any(
-            end > start and (not one or one[-1][0] + 1 < end) for one, (start, end) in zip(found, ends, strict=True)
-        ):
+        while len(ended) < len(starts):
             if time.monotonic() > deadline:
                 raise BenchError(f"{topic} cannot be read to its end")
             for message in consumer.consume(2_000, timeout=0.2):
-                if message.error() is None:
-                    found[message.partition() or 0].append((message.offset() or 0, bytes(message.value() or b"")))
+                number, error = message.partition() or 0, message.error()
+                if error is None:
+                    found[number].append((message.offset() or 0, bytes(message.value() or b"")))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    ended.add(number)
     finally:
         consumer.close()
     return found
