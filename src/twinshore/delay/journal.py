@@ -1,59 +1,60 @@
-"""Readings on disk, one file a tick, so that the windows can read them again after any restart."""
+"""Readings on disk, one file for each reading of a link, so that the windows can read them again after any restart."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from twinshore.delay.readings import Axis, Place, Reading
 
-KEEP_TICKS = 120
+KEEP_FILES = 400
 _SUFFIX = ".jsonl"
 
 
 class Journal:
-    """A folder. A tick's file is there whole or not at all."""
+    """A folder of numbered files, each there whole or not at all. One process writes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
+        self._last = max(self.numbers(), default=0)
 
-    def append(self, tick: int, readings: Iterable[Reading]) -> None:
-        """Keeps a tick's readings, and forgets those of long ago."""
-        path = self._path(tick)
+    def append(self, tick: int, readings: Iterable[Reading]) -> int:
+        """Keeps a tick's readings under the number that it returns, and forgets those of long ago."""
+        # By the clock, so that numbers go on growing even where somebody emptied the folder.
+        self._last = max(self._last + 1, time.time_ns() // 1_000_000)
+        path = self._path(self._last)
         unfinished = path.with_suffix(".unfinished")
         with unfinished.open("w", encoding="utf-8") as file:
-            file.writelines(f"{to_line(one)}\n" for one in readings)
+            file.writelines(f"{to_line(tick, one)}\n" for one in readings)
         unfinished.replace(path)
-        for old in self.ticks():
-            if old >= tick - KEEP_TICKS:
-                break
+        for old in self.numbers()[:-KEEP_FILES]:
             self._path(old).unlink(missing_ok=True)
+        return self._last
 
-    def ticks(self) -> list[int]:
+    def numbers(self) -> list[int]:
         """Those that are there, in order."""
         return sorted(int(path.stem) for path in self.folder.glob(f"*{_SUFFIX}") if path.stem.isdigit())
 
-    def read(self, tick: int) -> Iterator[Reading]:
-        """The tick's readings; none where it is gone."""
+    def lines(self, number: int) -> Iterator[str]:
+        """The file's lines; none where it is gone."""
         try:
-            text = self._path(tick).read_text(encoding="utf-8")
+            yield from self._path(number).read_text(encoding="utf-8").splitlines()
         except FileNotFoundError:
             return
-        for line in text.splitlines():
-            yield from_line(line)
 
-    def _path(self, tick: int) -> Path:
-        return self.folder / f"{tick:020d}{_SUFFIX}"
+    def _path(self, number: int) -> Path:
+        return self.folder / f"{number:020d}{_SUFFIX}"
 
 
-def to_line(one: Reading) -> str:
-    return json.dumps([list(one.place), *one[1:]], separators=(",", ":"))
+def to_line(tick: int, one: Reading) -> str:
+    return json.dumps([tick, list(one.place), *one[1:]], separators=(",", ":"))
 
 
-def from_line(line: str) -> Reading:
-    place, at_ms, source_end, target_end, source_id, target_id, source, target, axis, carried, paused = json.loads(line)
-    return Reading(
-        Place(*place), at_ms, source_end, target_end, source_id, target_id, source, target, Axis(axis), carried, paused
-    )
+def from_line(line: str) -> tuple[int, Reading]:
+    """The tick and what was read."""
+    tick, place, *rest = json.loads(line)
+    reading = Reading(Place(*place), *rest)
+    return tick, reading._replace(axis=Axis(reading.axis))

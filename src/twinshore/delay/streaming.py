@@ -11,13 +11,14 @@ import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from twinshore.delay.guard import Guarded, observe
-from twinshore.delay.journal import Journal, from_line, to_line
-from twinshore.delay.readings import Place, Reading
+from twinshore.delay.journal import Journal, from_line
+from twinshore.delay.readings import Place
+from twinshore.delay.signs import Judged
 from twinshore.delay.windows import Offsets, Thresholds, Verdict, Window
 
 if TYPE_CHECKING:
@@ -26,49 +27,40 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
 
-SCHEMA = "tick long, place string, reading string"
+SCHEMA = "place string, line string"
 STATE_SCHEMA = "place string, state string, verdicts string"
 STATES_KEPT = 3
 Rule = Callable[[Place], Thresholds]
 
 
-class Judged(NamedTuple):
-    """What a tick said of a place; `why` is why its window began anew, the last time it did."""
-
-    place: Place
-    tick: int
-    verdict: Verdict
-    why: str = ""
-
-
-class TickPartition(InputPartition):
-    def __init__(self, tick: int) -> None:
-        super().__init__(tick)
-        self.tick = tick
+class FilePartition(InputPartition):
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
 class TickReader(DataSourceStreamReader):
-    """A stream's offset is the tick that comes next. The journal lies where driver and workers both see it."""
+    """A stream's offset is the number after its last file's. Driver and workers both see the journal's folder."""
 
     def __init__(self, folder: str) -> None:
         self._journal = Journal(Path(folder))
 
     def initialOffset(self) -> dict[str, int]:
-        ticks = self._journal.ticks()
-        return {"tick": ticks[0] if ticks else 0}
+        numbers = self._journal.numbers()
+        return {"number": numbers[0] if numbers else 0}
 
     # Without arguments: 4.3 still takes it, and 4.1 knows no others.
     def latestOffset(self) -> dict[str, int]:  # type: ignore[override]
-        ticks = self._journal.ticks()
-        return {"tick": ticks[-1] + 1 if ticks else 0}
+        numbers = self._journal.numbers()
+        return {"number": numbers[-1] + 1 if numbers else 0}
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[TickPartition]:
-        return [TickPartition(tick) for tick in self._journal.ticks() if start["tick"] <= tick < end["tick"]]
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[FilePartition]:
+        return [FilePartition(one) for one in self._journal.numbers() if start["number"] <= one < end["number"]]
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[int, str, str]]:
-        assert isinstance(partition, TickPartition)
-        for one in self._journal.read(partition.tick):
-            yield partition.tick, json.dumps(list(one.place)), to_line(one)
+    def read(self, partition: InputPartition) -> Iterator[tuple[str, str]]:
+        assert isinstance(partition, FilePartition)
+        for line in self._journal.lines(partition.number):
+            yield json.dumps(list(from_line(line)[1].place)), line
 
     def commit(self, end: dict[str, int]) -> None:
         """The journal forgets by age."""
@@ -86,6 +78,25 @@ class TickSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002  # Spark's signature
         return TickReader(self.options["path"])
+
+
+def open_session(master: str) -> SparkSession:
+    """A small session of the monitor's own."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(master).appName("twinshore delay")
+    own = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "512m",
+        "spark.log.level": "ERROR",
+        "spark.sql.shuffle.partitions": "1",
+    }
+    if master.startswith("local"):
+        own |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    for key, value in own.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
 
 
 def start_windows(
@@ -114,7 +125,7 @@ def start_windows(
 
 def judge_batch(session: SparkSession, batch: DataFrame, number: int, states: Path, rules: Rule) -> list[Judged]:
     """The batch's verdicts; the state after it is kept under its number."""
-    readings = batch.rdd.map(lambda row: (row.place, (row.tick, row.reading)))
+    readings = batch.rdd.map(lambda row: (row.place, row.line))
     before = _state(session, states, number - 1)
     found = readings.cogroup(before, 1).map(lambda both: _judge(both[0], both[1], rules))
     here = states / str(number)
@@ -132,13 +143,12 @@ def _state(session: SparkSession, states: Path, number: int) -> RDD[Any]:
     return frame.rdd.map(lambda row: (row.place, row.state))
 
 
-def _judge(place: str, both: tuple[Iterable[tuple[int, str]], Iterable[str]], rules: Rule) -> tuple[str, str, str]:
-    readings, states = both
+def _judge(place: str, both: tuple[Iterable[str], Iterable[str]], rules: Rule) -> tuple[str, str, str]:
+    lines, states = both
     state = next((from_state(text) for text in states), Guarded())
     thresholds = rules(Place(*json.loads(place)))
     verdicts = []
-    for tick, line in sorted(readings):
-        reading: Reading = from_line(line)
+    for tick, reading in sorted(map(from_line, lines)):
         state, verdict = observe(state, reading, tick, thresholds)
         verdicts.append([tick, list(verdict), state.why])
     return place, to_state(state), json.dumps(verdicts, separators=(",", ":"))

@@ -1,0 +1,193 @@
+"""`twinshore delay`: how far behind each link is, who watches, what stands; and the watching itself."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_if_there
+from twinshore.fleet import ConfigError
+
+if TYPE_CHECKING:
+    from twinshore.fleet.settings import Settings
+    from twinshore.store import AlarmRow, DelayPlace, Store
+
+OK, WARNING, CRITICAL = 0, 1, 2
+TOPIC = typer.Option("", "--topic", help="Only this topic.")
+PIPE_COLUMNS = 1000
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb to the command."""
+    delay = typer.Typer(help="How far behind a target is, for how long, and who is told.", invoke_without_command=True)
+    delay.callback()(show)
+    delay.command("watch")(watch)
+    delay.command("watch-watchers")(watch_watchers)
+    delay.command("check")(check)
+    delay.command("alarms")(alarms)
+    app.add_typer(delay, name="delay")
+
+
+def show(
+    context: typer.Context,
+    settings: Path = SETTINGS,
+    link: list[str] = LINKS,
+    topic: str = TOPIC,
+    json_output: bool = JSON,
+) -> None:
+    """Shows how far behind each topic is, as a monitor saw it last, and what alarms stand. Asks no cluster."""
+    if context.invoked_subcommand:
+        return
+    loaded = load(settings)
+    with _store(loaded) as store:
+        names = [one.name for one in chosen(loaded, link)]
+        places = [row for name in names for row in store.delay.places(name) if topic in ("", row.topic)]
+        standing = [row for name in names for row in store.delay.alarms(name, open_only=True)]
+        watchers = store.delay.watches()
+    now_ms = time.time_ns() // 1_000_000
+    if json_output:
+        values = {
+            "places": [_values(row) | {"age_s": round((now_ms - row.at_ms) / 1000, 3)} for row in places],
+            "alarms": [asdict(row) for row in standing],
+            "watchers": [asdict(row) | {"age_s": round((now_ms - row.beaten_ms) / 1000, 3)} for row in watchers],
+        }
+        typer.echo(json.dumps(values))
+        return
+    _table(places, now_ms)
+    for alarm in standing:
+        typer.echo(f"alarm for {(now_ms - alarm.raised_ms) / 1000:.0f} s: {alarm.sentence}")
+    for row in watchers:
+        typer.echo(f"{row.name}: {row.sentence}, {(now_ms - row.beaten_ms) / 1000:.0f} s ago")
+    if not watchers:
+        typer.echo("nobody watches: start `twinshore delay watch`")
+
+
+def watch(settings: Path = SETTINGS, link: list[str] = LINKS) -> None:
+    """Watches the links until stopped: samples both clusters, whoever mirrors them, keeps the history, calls."""
+    from twinshore.delay.monitor import Monitor
+
+    loaded = load(settings)
+    Monitor(loaded, chosen(loaded, link), _log).run()
+
+
+def watch_watchers(settings: Path = SETTINGS) -> None:
+    """Watches, until stopped, that every monitor and every mirror of the store is alive. Run it somewhere else."""
+    from twinshore.delay.watchers import Watcher
+
+    Watcher(load(settings), _log).run()
+
+
+def check(
+    settings: Path = SETTINGS,
+    link: list[str] = LINKS,
+    topic: str = TOPIC,
+    item: str = typer.Option("", "--item", help="Print one number alone: lag, recovery-point or alarms."),
+    discovery: bool = typer.Option(
+        False, "--discovery", help="Print Zabbix's low-level discovery of links and topics."
+    ),
+) -> None:
+    """One look for scripts, Nagios and Zabbix: exit code 0 is well, 1 means alarms stand, 2 that nobody watches."""
+    from twinshore.delay.watchers import stale
+    from twinshore.delay.zabbix import ITEMS, figure
+    from twinshore.delay.zabbix import discovery as discover
+
+    if item not in ("", *ITEMS):
+        raise ConfigError(f"no item {item!r}; known: {', '.join(ITEMS)}")
+    loaded = load(settings)
+    with _store(loaded) as store:
+        names = [one.name for one in chosen(loaded, link)]
+        places = [row for name in names for row in store.delay.places(name)]
+        standing = [row for name in names for row in store.delay.alarms(name, open_only=True)]
+        standing += [row for row in store.delay.alarms(open_only=True) if row.kind == "monitor silent"]
+        watchers = store.delay.watches()
+    if discovery:
+        typer.echo(discover(places))
+        return
+    if item:
+        typer.echo(f"{figure(item, places, standing, topic):g}")
+        return
+    silent = stale(watchers, time.time_ns() // 1_000_000)
+    told = [f"{name} has said nothing for {age_s:.0f} s" for name, age_s in silent.items()]
+    if not any(row.kind == "links" for row in watchers):
+        told.append("no monitor watches: start `twinshore delay watch`")
+    if told:
+        typer.echo(f"CRITICAL: {'; '.join(told)}")
+        raise typer.Exit(CRITICAL)
+    if standing:
+        typer.echo(f"WARNING: {'; '.join(row.sentence for row in standing)}")
+        raise typer.Exit(WARNING)
+    worst_ms = max((row.recovery_point_ms for row in places if not row.group), default=0)
+    typer.echo(f"OK: {len(places)} places watched, recovery point {worst_ms / 1000:.1f} s")
+
+
+def alarms(
+    settings: Path = SETTINGS,
+    link: list[str] = LINKS,
+    limit: int = typer.Option(50, "--limit", help="The newest so many.", min=1),
+    json_output: bool = JSON,
+) -> None:
+    """The history of alarms, newest first."""
+    loaded = load(settings)
+    wanted = {one.name for one in chosen(loaded, link)} if link else set()
+    with _store(loaded) as store:
+        rows = [row for row in store.delay.alarms(limit=limit) if not wanted or row.link in wanted]
+    if json_output:
+        typer.echo(json.dumps([asdict(row) for row in rows]))
+        return
+    for row in rows:
+        typer.echo(f"{_moment(row.raised_ms)} {_how_long(row)}  {row.sentence}")
+    if not rows:
+        typer.echo("no alarm has ever risen")
+
+
+def _how_long(row: AlarmRow) -> str:
+    return "stands" if row.cleared_ms is None else f"for {(row.cleared_ms - row.raised_ms) / 1000:.0f} s"
+
+
+def _moment(at_ms: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(at_ms / 1000))
+
+
+def _values(row: DelayPlace) -> dict[str, object]:
+    return {name: value for name, value in asdict(row).items() if name != "waiting"}
+
+
+def _store(settings: Settings) -> Store:
+    store = open_if_there(settings)
+    if store is None:
+        raise ConfigError(
+            f"there is no store at {settings.store.url}: nothing has been watched with these settings here",
+            hint="start `twinshore delay watch`, or name its settings with --settings",
+        )
+    return store
+
+
+def _table(places: Sequence[DelayPlace], now_ms: int) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("link", "topic", "group"):
+        table.add_column(column, overflow="fold")
+    for column in ("partitions", "source", "target", "lag", "behind s", "seen s ago"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for key in sorted({(row.link, row.topic, row.group) for row in places}):
+        ours = [row for row in places if (row.link, row.topic, row.group) == key]
+        about = "~" if any(row.axis == "foreign" for row in ours) else ""
+        counts = [len(ours), sum(row.source_end for row in ours), sum(row.target_end for row in ours)]
+        lag, behind_ms = sum(row.lag_records for row in ours), max(row.recovery_point_ms for row in ours)
+        seen_s = max(now_ms - row.at_ms for row in ours) / 1000
+        cells = [f"{about}{lag:,}", f"{about}{behind_ms / 1000:.1f}", f"{seen_s:.0f}"]
+        table.add_row(*key, *(f"{count:,}" for count in counts), *cells)
+    (Console() if sys.stdout.isatty() else Console(width=PIPE_COLUMNS)).print(table)
+
+
+def _log(sentence: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {sentence}", flush=True, file=sys.stdout)

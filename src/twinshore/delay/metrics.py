@@ -1,0 +1,87 @@
+"""The monitor's own /metrics and /health: read from its state when asked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from twinshore.delay.state import LinkState
+from twinshore.fleet.settings_delay import DelaySection
+from twinshore.mirror.metrics.server import MetricsServer
+
+if TYPE_CHECKING:
+    from twinshore.delay.standing import StandingAlarms
+
+
+class Watching(Protocol):
+    """What the metrics need of a monitor."""
+
+    states: dict[str, LinkState]
+    sampled_ms: dict[str, int]
+
+
+class DelayCollector(Collector):
+    """Keeps no figures of its own."""
+
+    def __init__(self, monitor: Watching, alarms: StandingAlarms) -> None:
+        self._monitor, self._alarms = monitor, alarms
+
+    def collect(self) -> Iterator[Metric]:
+        topic = ["link", "topic"]
+        lag = GaugeMetricFamily("twinshore_delay_lag_records", "Records on the source alone.", labels=topic)
+        point = GaugeMetricFamily(
+            "twinshore_delay_recovery_point_seconds", "Age of the oldest of them, since they arrived.", labels=topic
+        )
+        sampled = GaugeMetricFamily(
+            "twinshore_delay_sampled_timestamp_seconds", "When the link was read last.", labels=["link"]
+        )
+        judged = GaugeMetricFamily(
+            "twinshore_delay_judged_timestamp_seconds", "When the windows judged it last.", labels=["link"]
+        )
+        late = GaugeMetricFamily(
+            "twinshore_delay_heartbeat_seconds", "How long the newest heartbeat took.", labels=["link"]
+        )
+        count = CounterMetricFamily("twinshore_delay_samples", "Times the link was read.", labels=["link"])
+        alarms = GaugeMetricFamily("twinshore_delay_alarms", "Alarms that stand.", labels=["link", "kind"])
+        for name, state in self._monitor.states.items():
+            for title, (records, age_s) in _by_topic(state).items():
+                lag.add_metric([name, title], records)
+                point.add_metric([name, title], age_s)
+            sampled.add_metric([name], self._monitor.sampled_ms[name] / 1000)
+            judged.add_metric([name], state.judged_ms / 1000)
+            count.add_metric([name], state.samples)
+            if state.beat_seen_ms:
+                late.add_metric([name], state.beat_late_ms / 1000)
+        standing = [one for one in list(self._alarms.book.values()) if one.raised_ms is not None]
+        for (link, kind), number in Counter((one.key.link, one.key.kind.value) for one in standing).items():
+            alarms.add_metric([link, kind], number)
+        yield from (lag, point, sampled, judged, late, count, alarms)
+
+
+def _by_topic(state: LinkState) -> Mapping[str, tuple[int, float]]:
+    found: dict[str, tuple[int, float]] = {}
+    for view in list(state.views.values()):
+        if not view.place.group:
+            records, age_s = found.get(view.place.topic, (0, 0.0))
+            found[view.place.topic] = (records + view.lag_records, max(age_s, view.recovery_point_ms / 1000))
+    return found
+
+
+@contextmanager
+def serve(section: DelaySection, monitor: Watching, alarms: StandingAlarms) -> Iterator[MetricsServer]:
+    """Serves both while the context lasts."""
+
+    def links() -> dict[str, Any]:
+        return {name: {"sampled_ms": at_ms} for name, at_ms in monitor.sampled_ms.items()}
+
+    collector = DelayCollector(monitor, alarms)
+    server = MetricsServer(section.metrics_address, section.metrics_port, collector, links)
+    try:
+        yield server
+    finally:
+        server.close()

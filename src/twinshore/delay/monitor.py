@@ -1,0 +1,194 @@
+"""`twinshore delay watch`: one process that samples every link, judges, keeps the history and calls."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from twinshore.delay.alarms import AlarmKind, Event
+from twinshore.delay.engines import Engine, open_engine
+from twinshore.delay.metrics import serve
+from twinshore.delay.sampler import Sample, Sampler
+from twinshore.delay.signs import window_signs
+from twinshore.delay.standing import StandingAlarms, manners_of
+from twinshore.delay.state import LinkState
+from twinshore.delay.webhook import Webhook
+from twinshore.fleet import ConfigError, Link, StoreError
+from twinshore.fleet.quiet import parse_quiet
+from twinshore.fleet.settings import Settings
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.mirror.metrics.server import MetricsServer
+from twinshore.store import Store, WatchRow, open_store
+
+PATIENCE_S = 2.0
+TURN_S = 0.1
+BEAT_S = 1.0
+WAITING_MAX = 100
+WATCHES_LINKS = "links"
+KINDS = (AlarmKind.END_OFFSET, AlarmKind.GROUP, AlarmKind.RECOVERY_POINT, AlarmKind.HEARTBEAT, AlarmKind.BLIND)
+
+
+class Clock:
+    """Milliseconds since 1970 that never go back: a machine's clock may be set while we measure ages."""
+
+    def __init__(self) -> None:
+        self._base = time.time() - time.monotonic()
+
+    def __call__(self) -> int:
+        return int((self._base + time.monotonic()) * 1000)
+
+
+class Monitor:
+    """Watches these links until `stop`. `log` gets one line per event."""
+
+    def __init__(self, settings: Settings, links: Sequence[Link], log: Callable[[str], None]) -> None:
+        if not links:
+            raise ConfigError("no link to watch", hint='name one in the settings: [links."east->west"]')
+        self._settings, self._links, self._log = settings, links, log
+        self._rules = settings.delay
+        self._section = settings.delay.section
+        self._stop = threading.Event()
+        self._clock = Clock()
+        self._samples: queue.Queue[Sample] = queue.Queue(WAITING_MAX)
+        self._owner = f"{socket.gethostname()} process {os.getpid()}"
+        self._name = f"monitor of {', '.join(link.name for link in links)}"[:200] + f" on {socket.gethostname()[:50]}"
+        self._beats, self._beaten_s, self._saved_ms = 0, 0.0, 0
+        now_ms = self._clock()
+        self.states = {link.name: LinkState(link.name, now_ms) for link in links}
+        self._served: MetricsServer | None = None
+        self.sampled_ms = dict.fromkeys(self.states, now_ms)
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def run(self) -> None:
+        """Until `stop`, or SIGINT or SIGTERM."""
+        with ExitStack() as stack:
+            store = stack.enter_context(open_store(self._settings.store.url, self._settings.store.password))
+            tell = self._teller(stack)
+            alarms = StandingAlarms(
+                store, manners_of(self._section), [parse_quiet(one) for one in self._section.quiet], tell, self._log
+            )
+            alarms.load(self.states, KINDS)
+            for state in self.states.values():
+                state.restore(store.delay.places(state.link))
+            if self._section.metrics_port:
+                self._served = stack.enter_context(serve(self._section, self, alarms))
+            engine = stack.enter_context(open_engine(self._rules, Path(self._section.folder), self._log))
+            self._hear_signals()
+            threads = [threading.Thread(target=self._sample, args=(link, store), daemon=True) for link in self._links]
+            for thread in threads:
+                thread.start()
+            self._log(f"watches {', '.join(self.states)}, a reading every {self._section.sample_s:g} s")
+            while not self._stop.is_set():
+                self._turn(store, engine, alarms)
+            for thread in threads:
+                thread.join(timeout=PATIENCE_S * 2)
+            self._leave(store)
+        self._log("stopped in good order")
+
+    def _turn(self, store: Store, engine: Engine, alarms: StandingAlarms) -> None:
+        try:
+            sample = self._samples.get(timeout=TURN_S)
+        except queue.Empty:
+            sample = None
+        now_ms = self._clock()
+        if sample is not None:
+            self._take(sample, engine)
+        for tick, judged in engine.verdicts():
+            for name, state in self.states.items():
+                state.ruled([one for one in judged if one.place.link == name], now_ms)
+            if tick >= 0:
+                alarms.judge(window_signs(judged, self._section.period_s), now_ms)
+        section = self._section
+        if sample is not None:
+            state = self.states[sample.link]
+            bounds = {"heartbeat_s": section.heartbeat_s, "blind_s": section.blind_s}
+            alarms.judge(state.signs(now_ms, self._rules.recovery_point_s, **bounds), now_ms)
+        self._keep(store, alarms, now_ms)
+
+    def _take(self, sample: Sample, engine: Engine) -> None:
+        state = self.states[sample.link]
+        state.take(sample.readings, sample.failures, sample.at_ms)
+        if not sample.failures.get(""):
+            self.sampled_ms[sample.link] = sample.at_ms
+        if sample.tick >= 0:
+            if sample.heartbeat is not None:
+                state.heard(sample.heartbeat.offset, sample.heartbeat.written_ms, sample.at_ms)
+            if sample.readings:
+                engine.give(sample.tick, sample.readings)
+
+    def _keep(self, store: Store, alarms: StandingAlarms, now_ms: int) -> None:
+        """The store may be away for a while: nothing stops for that, and the next time brings it all."""
+        if time.monotonic() - self._beaten_s < BEAT_S:
+            return
+        self._beaten_s = time.monotonic()
+        self._beats += 1
+        if self._served:
+            self._served.beat()
+        oldest_ms = min(self.sampled_ms.values())
+        says = f"watches {', '.join(self.states)}; {len(alarms.book)} alarms stand"
+        try:
+            beat = WatchRow(
+                self._name, WATCHES_LINKS, self._owner, self._beats, int(BEAT_S * 1000), now_ms, oldest_ms, says
+            )
+            store.delay.beat_watch(beat)
+            if now_ms - self._saved_ms >= self._section.period_s * 1000:
+                self._saved_ms = now_ms
+                for state in self.states.values():
+                    store.delay.save_places(state.rows())
+                    store.delay.forget_places(state.link, now_ms - 600_000)
+            alarms.save()
+        except StoreError as error:
+            self._log(f"the store cannot be written: {error.message}")
+
+    def _leave(self, store: Store) -> None:
+        try:
+            store.delay.end_watch(self._name)
+        except StoreError as error:
+            self._log(f"the store does not know that this monitor ends in good order: {error.message}")
+
+    def _teller(self, stack: ExitStack) -> Callable[[Event], None]:
+        section = self._section
+        if not section.webhook_url:
+            return lambda _event: None
+        hook = Webhook(section.webhook_url, self._rules.token, section.webhook_timeout_s, self._log)
+        stack.callback(hook.close)
+        return hook.tell
+
+    def _sample(self, link: Link, store: Store) -> None:
+        """A link's thread: a cluster that does not answer delays no other link."""
+        sides = [
+            KafkaCluster(
+                self._settings.cluster(name), client_id="twinshore-delay", patience_s=PATIENCE_S, call_s=PATIENCE_S
+            )
+            for name in (link.source, link.target)
+        ]
+        sampler = Sampler(link, sides[0], sides[1], store, groups=self._section.groups)
+        period_ms = max(1, int(self._section.period_s * 1000))
+        last, due_s = -1, time.monotonic()
+        try:
+            while not self._stop.wait(max(0.0, due_s - time.monotonic())):
+                due_s = max(due_s + self._section.sample_s, time.monotonic())
+                tick = self._clock() // period_ms
+                try:
+                    sample = sampler.sample(self._clock, tick if tick != last else -1)
+                except StoreError as error:
+                    sample = Sample(link.name, self._clock(), -1, (), failures={"": error.message})
+                if sample.tick >= 0 and "" not in sample.failures:
+                    last = tick
+                self._samples.put(sample)
+        finally:
+            sampler.close()
+
+    def _hear_signals(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, lambda *_: self.stop())

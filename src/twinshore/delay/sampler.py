@@ -1,0 +1,223 @@
+"""Reads both clusters of a link: ends of logs, topic ids, groups' places, the newest heartbeat. Asks, judges nothing.
+
+It needs no mirror of ours: where the store knows a twin its axis is the source's own, anywhere else only differences
+tell. Topics that are not on the target (yet, or never) are not watched; a mirror says why they are not.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from twinshore.delay.readings import Axis, Place, Reading
+from twinshore.fleet import HEARTBEATS, KafkaError, Link, NamedPartition, is_heartbeats
+from twinshore.fleet.extents import Extent
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.groups import Groups
+from twinshore.kafka.metadata import ClusterMetadata
+from twinshore.kafka.notes import Notebook
+from twinshore.kafka.questions import OffsetKind
+from twinshore.mirror.control.in_force import in_force
+from twinshore.mirror.plan import admits
+from twinshore.store import Store
+from twinshore.wire.group_places import GroupPlaces
+
+REFRESH_S = 2.0
+MIRROR_MAKERS_HEARTBEATS = "heartbeats"
+Ends = dict[NamedPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """The newest that arrived on the target: where it lies, and when it was written, by its writer's clock."""
+
+    offset: int
+    written_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A link at one moment. `tick` is -1 between the windows' periods. `failures`: topics that could not be read, the
+    whole link as ""."""
+
+    link: str
+    at_ms: int
+    tick: int
+    readings: tuple[Reading, ...]
+    heartbeat: Heartbeat | None = None
+    failures: Mapping[str, str] = field(default_factory=dict)
+    took_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is asked only now and then."""
+
+    link: Link
+    until_s: float = 0.0
+    topics: dict[str, tuple[str, str, str, int]] = field(default_factory=dict)  # twin, both ids, partitions
+    twins: dict[tuple[str, int], str] = field(default_factory=dict)
+    reached: dict[tuple[str, int], Extent] = field(default_factory=dict)
+
+
+class Sampler:
+    """One link's. Use it from one thread; it raises nothing that a cluster or the store says."""
+
+    def __init__(self, link: Link, source: KafkaCluster, target: KafkaCluster, store: Store, *, groups: bool) -> None:
+        self._link, self._source, self._target, self._store = link, source, target, store
+        self._groups = (Groups(source), Groups(target)) if groups and link.groups.enabled else None
+        self._known = _Known(link)
+        self._beats: Notebook | None = None
+
+    def close(self) -> None:
+        for groups in self._groups or ():
+            groups.close()
+        self._source.close()
+        self._target.close()
+
+    def sample(self, now_ms: Callable[[], int], tick: int) -> Sample:
+        """The link now; groups and the heartbeat only where a tick asks for them."""
+        began_s = time.monotonic()
+        failures: dict[str, str] = {}
+        readings: list[Reading] = []
+        heartbeat = None
+        try:
+            if began_s >= self._known.until_s:
+                self._refresh()
+            readings = self._ends(now_ms, failures)
+            if tick >= 0:
+                readings += self._group_places(readings, failures)
+                heartbeat = self._heartbeat()
+        except KafkaError as error:
+            failures[""] = error.message
+        took_s = time.monotonic() - began_s
+        return Sample(self._link.name, now_ms(), tick, tuple(readings), heartbeat, failures, took_s)
+
+    def _refresh(self) -> None:
+        link = in_force(self._link, self._store.controls(self._link.name)).link
+        source, target = self._source.metadata(None, refresh=True), self._target.metadata(None, refresh=True)
+        self._known = _Known(
+            link,
+            time.monotonic() + REFRESH_S,
+            dict(_shared(link, source, target)),
+            {(row.topic, row.partition): row.target_topic_id for row in self._store.twins(link.name)},
+            self._store.reached(link.name),
+        )
+        names = (f"{link.source}.{HEARTBEATS}", f"{link.source}.{MIRROR_MAKERS_HEARTBEATS}")
+        there = next((name for name in names if name in target.topics and not target.topics[name].error), None)
+        self._beats = Notebook(self._target, there, call_s=2.0) if there else None
+
+    def _ends(self, now_ms: Callable[[], int], failures: dict[str, str]) -> list[Reading]:
+        known = self._known
+        wanted = [NamedPartition(name, n) for name, (*_, count) in known.topics.items() for n in range(count)]
+        twins = [NamedPartition(known.topics[one.topic][0], one.partition) for one in wanted]
+        # The target first: a record that crosses in between makes the lag larger than it is, never smaller than 0.
+        target_ends = _read(self._target, twins, failures, {known.topics[name][0]: name for name in known.topics})
+        source_ends = _read(self._source, wanted, failures, {name: name for name in known.topics})
+        at_ms = now_ms()
+        return [
+            self._reading(one, at_ms, source_ends[one], target_ends[twin])
+            for one, twin in zip(wanted, twins, strict=True)
+            if one in source_ends and twin in target_ends
+        ]
+
+    def _reading(self, one: NamedPartition, at_ms: int, source_end: int, target_end: int) -> Reading:
+        _, source_id, target_id, _ = self._known.topics[one.topic]
+        where = (one.topic, one.partition)
+        axis, carried = Axis.FOREIGN, -1
+        if where in self._known.reached:
+            extent = self._known.reached[where]
+            axis, carried = Axis.MAPPED, extent.source + max(0, min(target_end - extent.target, extent.length))
+        elif self._known.twins.get(where) == target_id:
+            axis = Axis.EXACT
+        place = Place(self._link.name, one.topic, one.partition)
+        paused = self._known.link.control.holds(one.topic)
+        return Reading(
+            place, at_ms, source_end, target_end, source_id, target_id, axis=axis, carried=carried, paused=paused
+        )
+
+    def _group_places(self, readings: Iterable[Reading], failures: dict[str, str]) -> list[Reading]:
+        if self._groups is None:
+            return []
+        ours, theirs = self._groups
+        control = self._known.link.control
+        listed = ours.listed().groups.values()
+        wanted = {
+            one.group: one.coordinator
+            for one in listed
+            if one.reads_by_offsets
+            and any(re.fullmatch(pattern, one.group) for pattern in control.groups)
+            and not any(re.fullmatch(pattern, one.group) for pattern in control.exclude_groups)
+        }
+        if not wanted:
+            return []
+        found, away = ours.places(_by_broker(wanted), {})
+        there, away_there = theirs.places(_by_broker(theirs.coordinators(sorted(wanted))), {})
+        if away or away_there:
+            failures["groups"] = next(iter((away | away_there).values())).message
+        return list(self._placed(readings, found, there))
+
+    def _placed(
+        self, readings: Iterable[Reading], found: Mapping[str, GroupPlaces], there: Mapping[str, GroupPlaces]
+    ) -> Iterable[Reading]:
+        for reading in readings:
+            topic, partition = reading.place.topic, reading.place.partition
+            twin = (self._known.topics[topic][0], partition)
+            for group, places in found.items():
+                mine = places.places.get((topic, partition))
+                if mine is None or group not in there:
+                    continue
+                other = there[group].places.get(twin)
+                yield reading._replace(
+                    place=reading.place._replace(group=group),
+                    source_commit=mine.offset,
+                    target_commit=other.offset if other else None,
+                )
+
+    def _heartbeat(self) -> Heartbeat | None:
+        notes = self._beats.last() if self._beats else []
+        if not notes:
+            return None
+        found = re.search(rb'"at_ms":(\d+)', notes[-1].value or b"")
+        return Heartbeat(notes[-1].offset, int(found[1]) if found else notes[-1].timestamp)
+
+
+def _shared(
+    link: Link, source: ClusterMetadata, target: ClusterMetadata
+) -> Iterable[tuple[str, tuple[str, str, str, int]]]:
+    for name, topic in sorted(source.topics.items()):
+        if topic.error or topic.internal or is_heartbeats(name) or not admits(link, name):
+            continue
+        twin = target.topics.get(link.twin_of(name))
+        if twin is not None and not twin.error:
+            count = min(len(topic.partitions), len(twin.partitions))
+            yield name, (twin.name, topic.topic_id.hex(), twin.topic_id.hex(), count)
+
+
+def _read(
+    cluster: KafkaCluster, parts: list[NamedPartition], failures: dict[str, str], named: Mapping[str, str]
+) -> Ends:
+    """The ends of all; where that fails, of each topic that can be read. `named`: the source's name of a topic."""
+    try:
+        return cluster.list_offsets(parts, OffsetKind.HIGH_WATERMARK) if parts else {}
+    except KafkaError as error:
+        topics = {one.topic for one in parts}
+        if len(topics) == 1 or error.code == 0:
+            failures.update(dict.fromkeys((named[topic] for topic in topics), error.message))
+            return {}
+    found: Ends = {}
+    for topic in sorted({one.topic for one in parts}):
+        try:
+            found.update(cluster.list_offsets([one for one in parts if one.topic == topic], OffsetKind.HIGH_WATERMARK))
+        except KafkaError as error:
+            failures[named[topic]] = error.message
+    return found
+
+
+def _by_broker(coordinators: Mapping[str, int]) -> dict[int, dict[str, None]]:
+    found: dict[int, dict[str, None]] = {}
+    for group, node in coordinators.items():
+        found.setdefault(node, {})[group] = None
+    return found

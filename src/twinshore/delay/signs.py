@@ -1,0 +1,128 @@
+"""From what was seen to what is wrong, with the sentence that an operator needs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from twinshore.delay.alarms import AlarmKey, AlarmKind, Sign
+from twinshore.delay.arrival import worst
+from twinshore.delay.readings import Axis, Place, View
+from twinshore.delay.windows import Verdict
+
+NAMED_MAX = 5
+
+
+class Judged(NamedTuple):
+    """What a tick said of a place; `why` is why its window began anew, the last time it did."""
+
+    place: Place
+    tick: int
+    verdict: Verdict
+    why: str = ""
+
+
+def window_signs(judged: Iterable[Judged], period_s: float) -> list[Sign]:
+    """One sign for each topic and each group of it that was judged. The ticks are one and the same."""
+    topics: dict[AlarmKey, list[tuple[Judged, bool]]] = {}
+    for one in judged:
+        if one.verdict.judged:
+            place, verdict = one.place, one.verdict
+            kind = AlarmKind.GROUP if place.group else AlarmKind.END_OFFSET
+            wrong = verdict.consume_delayed if place.group else verdict.latest_delayed
+            topics.setdefault(AlarmKey(place.link, kind, place.topic, place.group), []).append((one, wrong))
+    return [_window_sign(key, seen, period_s) for key, seen in topics.items()]
+
+
+def _window_sign(key: AlarmKey, seen: Sequence[tuple[Judged, bool]], period_s: float) -> Sign:
+    wrong = [one for one, delayed in seen if delayed]
+    if not wrong:
+        return Sign(key, False)
+    source, _, target = key.link.partition("->")
+    group = bool(key.group)
+    moved = sum(one.verdict.a_consume_sub if group else one.verdict.a_max_sub for one in wrong)
+    came = sum(one.verdict.b_consume_sub if group else one.verdict.b_max_sub for one in wrong)
+    who = f"group {key.group} on {key.topic}" if group else key.topic
+    what = (
+        f"{who} moved by {moved:,} on {source} within {period_s:g} s, and by {came:,} on {target} in {3 * period_s:g} s"
+    )
+    remedy = "`twinshore delay` shows both places" if group else "`twinshore status` says whether the mirror carries"
+    return Sign(key, True, f"{key.link}: {what} ({partitions([one.place.partition for one in wrong])}). {remedy}.")
+
+
+def recovery_signs(link: str, views: Iterable[View], bound_s: Callable[[str], float]) -> list[Sign]:
+    """One sign for each topic whose target lies on the source's axis. A paused topic is behind on purpose."""
+    topics: dict[str, list[View]] = {}
+    for view in views:
+        if view.axis is not Axis.FOREIGN and not view.place.group:
+            topics.setdefault(view.place.topic, []).append(view)
+    return [_recovery_sign(link, topic, seen, bound_s(topic)) for topic, seen in topics.items()]
+
+
+def _recovery_sign(link: str, topic: str, seen: Sequence[View], bound_s: float) -> Sign:
+    key = AlarmKey(link, AlarmKind.RECOVERY_POINT, topic)
+    late = [view for view in seen if view.recovery_point_ms > bound_s * 1000 and view.state != "paused"]
+    most = worst(late)
+    if most is None:
+        return Sign(key, False)
+    source = link.partition("->")[0]
+    lag = sum(view.lag_records for view in late)
+    return Sign(
+        key,
+        True,
+        f"{link}: {lag:,} records of {topic} ({partitions([view.place.partition for view in late])}) are on {source}"
+        f" alone, the oldest for {most.recovery_point_ms / 1000:.1f} s (bound {bound_s:g} s). If {source} were lost"
+        " now, they would be.",
+    )
+
+
+def heartbeat_sign(link: str, silent_ms: int, bound_s: float) -> Sign:
+    """Whether heartbeats that used to cross have stopped."""
+    key = AlarmKey(link, AlarmKind.HEARTBEAT)
+    if not bound_s or silent_ms <= bound_s * 1000:
+        return Sign(key, False)
+    source, _, target = link.partition("->")
+    return Sign(
+        key,
+        True,
+        f"{link}: no heartbeat of {source} has reached {target} for {silent_ms / 1000:.0f} s. Either nothing crosses,"
+        " or no mirror runs: `twinshore topology` shows what does.",
+    )
+
+
+def blind_signs(
+    link: str, seen_ms: Mapping[str, int], failures: Mapping[str, str], now_ms: int, bound_s: float
+) -> list[Sign]:
+    """Signs for what could not be read; `seen_ms`: when each topic was read last, the link itself as ""."""
+    signs = []
+    whole = now_ms - max(seen_ms.values(), default=now_ms) > bound_s * 1000
+    for topic, at_ms in seen_ms.items():
+        unseen_s = (now_ms - at_ms) / 1000
+        wrong = unseen_s > bound_s and (whole if not topic else not whole)
+        of = f"{topic} of {link}" if topic else link
+        why = failures.get(topic) or failures.get("") or "nothing was answered"
+        sentence = f"{link}: nobody knows how far behind {of} is: it could not be read for {unseen_s:.0f} s: {why}."
+        signs.append(Sign(AlarmKey(link, AlarmKind.BLIND, topic), wrong, sentence if wrong else ""))
+    return signs
+
+
+def unjudged_sign(link: str, unjudged_ms: int, bound_s: float, why: str) -> Sign:
+    """Whether the published windows have said nothing for too long."""
+    key = AlarmKey(link, AlarmKind.BLIND, group="windows")
+    if unjudged_ms <= bound_s * 1000:
+        return Sign(key, False)
+    reason = f", last because {why}" if why else ""
+    return Sign(
+        key,
+        True,
+        f"{link}: the published windows have judged nothing for {unjudged_ms / 1000:.0f} s{reason}. Recovery"
+        " points go on; the monitor's log says what its Spark query does.",
+    )
+
+
+def partitions(numbers: Sequence[int]) -> str:
+    """As in "partitions 1, 4 and 7 more"."""
+    numbers = sorted(set(numbers))
+    named = ", ".join(map(str, numbers[:NAMED_MAX]))
+    more = f" and {len(numbers) - NAMED_MAX} more" if len(numbers) > NAMED_MAX else ""
+    return f"partition{'s' if len(numbers) > 1 else ''} {named}{more}"

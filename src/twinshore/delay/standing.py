@@ -1,0 +1,89 @@
+"""The alarms that stand, kept in the store: whoever starts again goes on with what another has raised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+
+from twinshore.delay.alarms import AlarmKey, AlarmKind, Event, Happening, Manner, Sign, Standing, turn
+from twinshore.fleet import StoreError
+from twinshore.fleet.quiet import QuietTime, is_quiet
+from twinshore.fleet.settings_delay import DelaySection
+from twinshore.store import AlarmRow, Store
+
+# Silence and blindness have had their own time to rise.
+AT_ONCE = frozenset({AlarmKind.BLIND, AlarmKind.HEARTBEAT, AlarmKind.MONITOR, AlarmKind.MIRROR})
+
+
+def manners_of(section: DelaySection) -> dict[AlarmKind, Manner]:
+    """How each kind behaves, as the settings say."""
+    return {
+        kind: Manner(0.0 if kind in AT_ONCE else section.rise_s, section.clear_s, section.repeat_s)
+        for kind in AlarmKind
+    }
+
+
+class StandingAlarms:
+    """Of some links and kinds; `tell` gets what operators shall hear, `log` every event."""
+
+    def __init__(
+        self,
+        store: Store,
+        manners: Mapping[AlarmKind, Manner],
+        quiet: Collection[QuietTime],
+        tell: Callable[[Event], None],
+        log: Callable[[str], None],
+    ) -> None:
+        self._store, self._manners, self._quiet = store, manners, tuple(quiet)
+        self._tell, self._log = tell, log
+        self._ids: dict[AlarmKey, AlarmRow] = {}
+        self._unsaved: list[Event] = []
+        self.book: dict[AlarmKey, Standing] = {}
+
+    def load(self, links: Collection[str], kinds: Collection[AlarmKind]) -> None:
+        """Takes over what stands open."""
+        for row in self._store.delay.alarms(open_only=True):
+            if row.link not in links or row.kind not in kinds:
+                continue
+            key = AlarmKey(row.link, AlarmKind(row.kind), row.topic, row.group)
+            self._ids[key] = row
+            self.book[key] = Standing(key, row.raised_ms, row.sentence, row.raised_ms, row.told_ms, row.times_told)
+
+    def judge(self, signs: Iterable[Sign], now_ms: int) -> list[Event]:
+        """What happened by these signs; it is told at once and saved as soon as the store can be written."""
+        quiet = is_quiet(self._quiet, now_ms)
+        self.book, events = turn(self.book, signs, now_ms, self._manners, quiet=quiet)
+        for event in events:
+            self._log(f"alarm {event.happening}{'' if event.tell else ' (quiet time)'}: {event.sentence}")
+            if event.tell:
+                self._tell(event)
+        self._unsaved += events
+        self.save()
+        return events
+
+    def save(self) -> None:
+        """Brings the history up to date; what cannot be written now is kept for the next time."""
+        while self._unsaved:
+            try:
+                self._keep(self._unsaved[0])
+            except StoreError as error:
+                self._log(f"the history of alarms waits for the store: {error.message}")
+                return
+            self._unsaved.pop(0)
+
+    def _keep(self, event: Event) -> None:
+        key = event.key
+        row = self._ids.get(key)
+        if row is None:
+            told_ms = event.at_ms if event.tell else None
+            new = AlarmRow(
+                key.link, key.kind, key.topic, key.group, event.sentence, event.raised_ms, told_ms, int(event.tell)
+            )
+            row = self._ids[key] = self._store.delay.raise_alarm(new)
+        elif event.happening is Happening.REPEATED:
+            row = replace(row, told_ms=event.at_ms, times_told=row.times_told + 1, sentence=event.sentence)
+            self._store.delay.tell_alarm(row)
+            self._ids[key] = row
+        if event.happening is Happening.CLEARED:
+            self._store.delay.clear_alarm(row.id, event.at_ms)
+            del self._ids[key]

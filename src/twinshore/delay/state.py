@@ -1,0 +1,121 @@
+"""One link as the monitor knows it: what is waiting, how each place stands, when it was last read and judged. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from twinshore.delay.alarms import Sign
+from twinshore.delay.arrival import Arrivals, Sighting, look
+from twinshore.delay.readings import Axis, Place, Reading, View
+from twinshore.delay.signs import Judged, blind_signs, heartbeat_sign, recovery_signs, unjudged_sign
+from twinshore.store.values import DelayPlace
+
+FORGET_MS = 60_000
+
+
+@dataclass(slots=True)
+class LinkState:
+    """Readings in, signs out. `began_ms` stands for every moment that has not been yet."""
+
+    link: str
+    began_ms: int
+    arrivals: dict[Place, Arrivals] = field(default_factory=dict)
+    views: dict[Place, View] = field(default_factory=dict)
+    seen_ms: dict[str, int] = field(default_factory=dict)
+    failures: Mapping[str, str] = field(default_factory=dict)
+    beat_offset: int = -1
+    beat_seen_ms: int = 0
+    beat_late_ms: int = 0
+    judged_ms: int = 0
+    why: str = ""
+    samples: int = 0
+
+    def __post_init__(self) -> None:
+        self.seen_ms.setdefault("", self.began_ms)
+        self.judged_ms = self.judged_ms or self.began_ms
+
+    def restore(self, rows: Iterable[DelayPlace]) -> None:
+        """Takes over what an earlier monitor saw first, so that a backlog does not look young after a restart."""
+        for row in rows:
+            if not row.group:
+                waiting = tuple(Sighting(*pair) for pair in json.loads(row.waiting))
+                self.arrivals[Place(row.link, row.topic, row.partition)] = Arrivals(waiting, row.source_end)
+
+    def take(self, readings: Iterable[Reading], failures: Mapping[str, str], now_ms: int) -> None:
+        """After a sample."""
+        self.samples += 1
+        self.failures = failures
+        for reading in readings:
+            place = reading.place
+            if place.group:
+                self.views[place] = _group_view(reading)
+                continue
+            self.arrivals[place], self.views[place] = look(self.arrivals.get(place, Arrivals()), reading)
+            self.seen_ms[place.topic] = reading.at_ms
+        if "" not in failures:
+            self.seen_ms[""] = now_ms
+        self._forget(now_ms)
+
+    def heard(self, offset: int, written_ms: int, now_ms: int) -> None:
+        """After a look at the newest heartbeat on the target."""
+        if offset != self.beat_offset:
+            self.beat_offset, self.beat_seen_ms, self.beat_late_ms = offset, now_ms, max(0, now_ms - written_ms)
+
+    def ruled(self, judged: Iterable[Judged], now_ms: int) -> None:
+        """After verdicts of the windows."""
+        for one in judged:
+            self.why = one.why or self.why
+            if one.verdict.judged:
+                self.judged_ms = now_ms
+
+    def signs(self, now_ms: int, bound_s: Callable[[str], float], *, heartbeat_s: float, blind_s: float) -> list[Sign]:
+        """Everything that can be said now, the windows' verdicts apart."""
+        silent_ms = now_ms - self.beat_seen_ms if self.beat_seen_ms else 0
+        fresh = [view for view in self.views.values() if view.at_ms == self.seen_ms.get(view.place.topic)]
+        # With nothing to judge (no topics, all of them paused, no reading at all) the windows are not to blame.
+        idle = not any(view.state != "paused" for view in fresh) or now_ms - self.seen_ms[""] > blind_s * 500
+        if idle:
+            self.judged_ms = now_ms
+        return [
+            *recovery_signs(self.link, fresh, bound_s),
+            heartbeat_sign(self.link, silent_ms, heartbeat_s),
+            *blind_signs(self.link, self.seen_ms, self.failures, now_ms, blind_s),
+            unjudged_sign(self.link, now_ms - self.judged_ms, blind_s, self.why),
+        ]
+
+    def rows(self) -> list[DelayPlace]:
+        """For the store."""
+        return [
+            DelayPlace(
+                *(view.place.link, view.place.topic, view.place.partition, view.place.group),
+                *(view.at_ms, view.source_end, view.target_end, view.lag_records, view.recovery_point_ms),
+                *(view.axis.value, view.state, json.dumps(self._waiting(view.place), separators=(",", ":"))),
+            )
+            for view in self.views.values()
+        ]
+
+    def _waiting(self, place: Place) -> list[list[int]]:
+        known = self.arrivals.get(place)
+        return [list(one) for one in known.waiting] if known and not place.group else []
+
+    def _forget(self, now_ms: int) -> None:
+        """Topics that are gone from either side, once other readings have come without them for a minute."""
+        if now_ms - self.seen_ms[""] > FORGET_MS or self.failures:
+            return
+        gone = {topic for topic, at_ms in self.seen_ms.items() if topic and now_ms - at_ms > FORGET_MS}
+        for topic in gone:
+            del self.seen_ms[topic]
+        for place in [place for place, view in self.views.items() if now_ms - view.at_ms > FORGET_MS]:
+            self.views.pop(place)
+            self.arrivals.pop(place, None)
+
+
+def _group_view(reading: Reading) -> View:
+    source = reading.source_commit or 0
+    # A group without a place there begins where it likes: nothing is known of it.
+    target = -1 if reading.target_commit is None else reading.target_commit
+    behind = max(0, source - max(0, target)) if reading.axis is Axis.EXACT else 0
+    state = "paused" if reading.paused else "watched"
+    return View(reading.place, reading.at_ms, source, target, behind, 0, reading.axis, state)

@@ -1,0 +1,150 @@
+"""Who watches the watchers: whether every monitor still samples and every mirror still speaks, seen by another process.
+
+Nobody's clock is trusted but one's own: a watch lives as long as its beat changes, a mirror as long as its word does;
+how long ago that was is counted here. `judge` is pure.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from twinshore.delay.alarms import AlarmKey, AlarmKind, Event, Sign
+from twinshore.delay.standing import StandingAlarms, manners_of
+from twinshore.delay.webhook import Webhook
+from twinshore.fleet import StoreError
+from twinshore.fleet.quiet import parse_quiet
+from twinshore.fleet.settings import Settings
+from twinshore.store import LinkStatus, Store, WatchRow, open_store
+
+BEATS_MISSED = 4
+SILENT_S_MIN = 5.0
+WATCHES_WATCHERS = "watchers"
+
+
+@dataclass(slots=True)
+class Silences:
+    """Since when each of them has said nothing new, on this process's own monotonic clock."""
+
+    since_s: dict[str, tuple[object, float]] = field(default_factory=dict)
+
+    def of(self, name: str, word: object, now_s: float) -> float:
+        """For how long `word` has been the last one; 0 when it is new."""
+        known = self.since_s.get(name)
+        if known is None or known[0] != word:
+            self.since_s[name] = (word, now_s)
+            return 0.0
+        return now_s - known[1]
+
+    def keep(self, names: set[str]) -> None:
+        """Forgets all others."""
+        for name in set(self.since_s) - names:
+            del self.since_s[name]
+
+
+def judge(
+    silences: Silences,
+    watches: Sequence[WatchRow],
+    words: Sequence[LinkStatus],
+    now_s: float,
+    *,
+    own: str,
+    word_s: float,
+) -> list[Sign]:
+    """A sign for each monitor and each mirror. `own` is whoever asks; `word_s`: how long a mirror may be silent."""
+    signs = []
+    for row in watches:
+        if row.name == own:
+            continue
+        silent_s = silences.of(f"watch {row.name}", (row.owner, row.beat), now_s)
+        # A monitor that beats but reads nothing tells that itself, as blindness.
+        wrong = silent_s > max(SILENT_S_MIN, BEATS_MISSED * row.every_ms / 1000)
+        said = (
+            f"{row.name} ({row.owner}) has said nothing for {silent_s:.0f} s: nobody knows any more how far behind its"
+            " links are. Start `twinshore delay watch` again."
+        )
+        signs.append(Sign(AlarmKey(row.name[:130], AlarmKind.MONITOR), wrong, said if wrong else ""))
+    for word in words:
+        silent_s = silences.of(f"mirror {word.link}", (word.owner, word.updated_ms), now_s)
+        wrong = silent_s > word_s and word.state != "stopped"
+        said = (
+            f"{word.link}: its mirror ({word.owner}) has said nothing for {silent_s:.0f} s; its last word was:"
+            f" {word.sentence}. Start `twinshore mirror run` again."
+        )
+        signs.append(Sign(AlarmKey(word.link, AlarmKind.MIRROR), wrong, said if wrong else ""))
+    silences.keep({f"watch {row.name}" for row in watches} | {f"mirror {word.link}" for word in words})
+    return signs
+
+
+class Watcher:
+    """`twinshore delay watch-watchers`: looks into the store every second until `stop`, and nowhere else."""
+
+    def __init__(self, settings: Settings, log: Callable[[str], None], *, every_s: float = 1.0) -> None:
+        self._settings, self._log, self._every_s = settings, log, every_s
+        self._stop = threading.Event()
+        self._owner = f"{socket.gethostname()} process {os.getpid()}"
+        self.name = f"watcher of watchers on {socket.gethostname()[:50]}"
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def run(self) -> None:
+        """Until `stop`, or SIGINT or SIGTERM."""
+        section = self._settings.delay.section
+        with ExitStack() as stack:
+            store = stack.enter_context(open_store(self._settings.store.url, self._settings.store.password))
+            tell: Callable[[Event], None] = lambda _event: None  # noqa: E731  # nobody to be told
+            if section.webhook_url:
+                hook = Webhook(section.webhook_url, self._settings.delay.token, section.webhook_timeout_s, self._log)
+                stack.callback(hook.close)
+                tell = hook.tell
+            quiet = [parse_quiet(one) for one in section.quiet]
+            alarms = StandingAlarms(store, manners_of(section), quiet, tell, self._log)
+            links = {row.name[:130] for row in store.delay.watches()} | {one.link for one in store.link_statuses()}
+            alarms.load(links, (AlarmKind.MONITOR, AlarmKind.MIRROR))
+            self._hear_signals()
+            self._log("watches every monitor and every mirror of this store")
+            self._watch(store, alarms)
+            store.delay.end_watch(self.name)
+        self._log("stopped in good order")
+
+    def _watch(self, store: Store, alarms: StandingAlarms) -> None:
+        silences, beat, said = Silences(), 0, ""
+        word_s = max(SILENT_S_MIN, 10 * self._settings.mirror.receipts_s)
+        while not self._stop.wait(self._every_s):
+            beat += 1
+            now_ms = time.time_ns() // 1_000_000
+            try:
+                own = WatchRow(
+                    self.name, WATCHES_WATCHERS, self._owner, beat, int(self._every_s * 1000), now_ms, now_ms, "watches"
+                )
+                store.delay.beat_watch(own)
+                watches, words = store.delay.watches(), store.link_statuses()
+            except StoreError as error:
+                said = self._say(error.message, said)
+                continue
+            said = ""
+            alarms.judge(judge(silences, watches, words, time.monotonic(), own=self.name, word_s=word_s), now_ms)
+
+    def _say(self, trouble: str, before: str) -> str:
+        if trouble != before:
+            self._log(f"the store cannot be read, so nobody is watched: {trouble}")
+        return trouble
+
+    def _hear_signals(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, lambda *_: self.stop())
+
+
+def stale(watches: Sequence[WatchRow], now_ms: int) -> Mapping[str, float]:
+    """Those that are silent by the wall clock, for a look that has no memory: name and seconds."""
+    found = {row.name: (now_ms - row.beaten_ms) / 1000 for row in watches}
+    bounds = {row.name: max(SILENT_S_MIN, BEATS_MISSED * row.every_ms / 1000) for row in watches}
+    return {name: age_s for name, age_s in found.items() if age_s > bounds[name]}

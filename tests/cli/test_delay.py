@@ -1,0 +1,106 @@
+"""`twinshore delay`: what it shows, checks and keeps, from a store alone."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from twinshore.cli.entry import app, gather
+from twinshore.fleet import ConfigError
+from twinshore.store import AlarmRow, DelayPlace, WatchRow, open_store
+
+LINK = "east->west"
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Path:
+    path = tmp_path / "twinshore.toml"
+    path.write_text(
+        f'[store]\nurl = "sqlite:///{tmp_path / "store.db"}"\n[clusters.east]\nbootstrap = ["e:1"]\n'
+        f'[clusters.west]\nbootstrap = ["w:1"]\n[links."{LINK}"]\n'
+    )
+    return path
+
+
+def run(settings: Path, *words: str) -> Result:
+    gather()
+    return CliRunner().invoke(app, ["delay", *words, "--settings", str(settings)])
+
+
+def fill(tmp_path: Path, *, beaten_s_ago: float = 0.0, alarm: bool = False) -> None:
+    now_ms = int(time.time() * 1000)
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        rows = [
+            DelayPlace(LINK, "orders", 0, "", now_ms, 100, 90, 10, 2_500, "exact", "watched"),
+            DelayPlace(LINK, "orders", 1, "", now_ms, 50, 50, 0, 0, "exact", "watched"),
+            DelayPlace(LINK, "orders", 0, "billing", now_ms, 80, 70, 10, 0, "exact", "watched"),
+            DelayPlace(LINK, "theirs", 0, "", now_ms, 900, 100, 7, 1_000, "foreign", "watched"),
+        ]
+        store.delay.save_places(rows)
+        beaten_ms = now_ms - int(beaten_s_ago * 1000)
+        store.delay.beat_watch(WatchRow("monitor on a", "links", "a", 1, 1_000, beaten_ms, beaten_ms, "watches"))
+        if alarm:
+            store.delay.raise_alarm(AlarmRow(LINK, "recovery point", "orders", "", "orders are late", now_ms - 9_000))
+
+
+def test_it_shows_topics_groups_and_what_is_only_known_about(settings: Path, tmp_path: Path) -> None:
+    fill(tmp_path, alarm=True)
+    lines = [" ".join(line.split()) for line in run(settings).output.splitlines()]
+    assert any(line.startswith(f"{LINK} orders 2 150 140 10 2.5") for line in lines), lines
+    assert any(line.startswith(f"{LINK} orders billing 1 80 70 10 0.0") for line in lines), lines
+    assert any("~7 ~1.0" in line for line in lines), "somebody else's copy: the least it can be"
+    assert "alarm for 9 s: orders are late" in lines
+    values = json.loads(run(settings, "--json").output)
+    assert [len(values[name]) for name in ("places", "alarms", "watchers")] == [4, 1, 1]
+    assert "waiting" not in values["places"][0]
+
+
+def test_a_check_is_well_warns_or_is_critical(settings: Path, tmp_path: Path) -> None:
+    fill(tmp_path)
+    well = run(settings, "check")
+    assert (well.exit_code, well.output.split(":")[0]) == (0, "OK")
+    fill(tmp_path, alarm=True)
+    late = run(settings, "check")
+    assert (late.exit_code, late.output.strip()) == (1, "WARNING: orders are late")
+    fill(tmp_path, beaten_s_ago=60)
+    silent = run(settings, "check")
+    assert silent.exit_code == 2
+    assert silent.output.startswith("CRITICAL: monitor on a has said nothing for 6")
+
+
+def test_nobody_watching_is_critical(settings: Path, tmp_path: Path) -> None:
+    open_store(f"sqlite:///{tmp_path / 'store.db'}").close()
+    found = run(settings, "check")
+    assert found.exit_code == 2
+    assert "no monitor watches" in found.output
+
+
+def test_zabbix_discovers_links_and_topics_and_gets_numbers(settings: Path, tmp_path: Path) -> None:
+    fill(tmp_path, alarm=True)
+    data = json.loads(run(settings, "check", "--discovery").output)["data"]
+    assert data == [{"{#LINK}": LINK, "{#TOPIC}": name} for name in ("orders", "theirs")]
+    for item, number in (("lag", "10"), ("recovery-point", "2.5"), ("alarms", "1")):
+        found = run(settings, "check", "--item", item, "--topic", "orders", "--link", LINK)
+        assert (found.exit_code, found.output.strip()) == (0, number)
+    wrong = run(settings, "check", "--item", "lags")
+    assert isinstance(wrong.exception, ConfigError)
+
+
+def test_the_history_is_kept_after_alarms_clear(settings: Path, tmp_path: Path) -> None:
+    fill(tmp_path, alarm=True)
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        (alarm,) = store.delay.alarms()
+        store.delay.clear_alarm(alarm.id, alarm.raised_ms + 5_000)
+    assert "for 5 s  orders are late" in run(settings, "alarms").output
+    assert json.loads(run(settings, "alarms", "--json", "--link", LINK).output)[0]["sentence"] == "orders are late"
+
+
+def test_without_a_store_it_says_what_to_start(settings: Path) -> None:
+    found = run(settings)
+    assert isinstance(found.exception, ConfigError)
+    assert "delay watch" in found.exception.hint
