@@ -83,6 +83,12 @@ PLAYED = (
         "test_a_right_that_is_taken_back_and_given_again",
     ),
     Played(
+        "position-disagreement",
+        "position disagreement: a write in the link's own name is found out, resuming is refused",
+        TARGETS,
+        "test_who_writes_in_the_links_own_name_is_found_out",
+    ),
+    Played(
         "disk",
         "a disk that fills up: told, then spared; goes on by itself when there is room",
         TARGETS,

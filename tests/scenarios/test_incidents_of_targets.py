@@ -11,15 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios.incident_stage import QUICK, IncidentStage
+from tests.scenarios.incident_stage import LINK, QUICK, IncidentStage
+from tests.scenarios.raw_writer import RawWriter
+from twinshore.fleet import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
 from twinshore.kafka.rights_requests import create_acls, delete_acls
 from twinshore.lab import LabCluster, LabSecurity
 from twinshore.lab.clients import allow
+from twinshore.store import open_store
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 RECORDS = [[b"one", b"two"], [b"three"]]
+FORGETFUL = {"producer.id.expiration.ms": "5000", "producer.id.expiration.check.interval.ms": "1000"}
 STEP_BYTES_MAX = 2 << 30
 
 
@@ -35,7 +39,8 @@ def step_bytes() -> int:
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory, step_bytes: int) -> Iterator[IncidentStage]:
-    west = LabCluster("west", security=LabSecurity.SASL_SCRAM_256, authorizer=True, users=("mirror",), jvm_flags=QUICK)
+    scram = LabSecurity.SASL_SCRAM_256
+    west = LabCluster("west", security=scram, authorizer=True, users=("mirror",), jvm_flags=QUICK, settings=FORGETFUL)
     disk = shutil.disk_usage(tempfile.gettempdir())
     step = 100.0 * step_bytes / disk.total
     free = 100.0 * disk.free / disk.total
@@ -51,8 +56,9 @@ def stage(tmp_path_factory: pytest.TempPathFactory, step_bytes: int) -> Iterator
         made.up()
         for kind, name in (("broker", "kafka-cluster"), ("topic", "*")):
             allow(west.cluster, "mirror", "all", kind, name)
-        made.east.create_topic("orders", partitions=2)
-        made.put(made.east, "orders", 0, RECORDS)
+        for topic in ("orders", "riddle"):
+            made.east.create_topic(topic, partitions=2)
+            made.put(made.east, topic, 0, RECORDS)
         made.start()
         yield made
     finally:
@@ -73,6 +79,29 @@ def test_a_right_that_is_taken_back_and_given_again(stage: IncidentStage) -> Non
         delete_acls(west, [deny("orders", Operation.WRITE)])
     print(f"went on by itself after {stage.crossed('orders', 0):.1f} s")
     stage.row("orders", "rights lost", closed=True)
+
+
+def test_who_writes_in_the_links_own_name_is_found_out(stage: IncidentStage) -> None:
+    stage.crossed("riddle", 0)
+    with open_store(f"sqlite:///{stage.rig.folder / 'store.db'}") as store:
+        identity = store.link_identity(LINK)
+    assert identity is not None
+    with closing(KafkaCluster(stage.west.cluster)) as west:
+        named = NamedPartition("riddle", 0)
+        stage.until(lambda: not west.describe_producers([named])[named], 30, "the broker has forgotten the link")
+        writer = RawWriter(west, "riddle")
+        writer.producer_id, writer.epoch = identity.producer_id, identity.producer_epoch
+        answer = writer.write(1, 1_000_000)
+    assert (answer.error, answer.base_offset) == (0, 3)
+    for partition in (0, 1):
+        stage.put(stage.east, "riddle", partition, [[b"four"]])
+    row = stage.row("riddle", "position disagreement")
+    assert (row.incident.partition, row.incident.from_offset, row.incident.to_offset) == (0, 3, 4)
+    stage.crossed("riddle", 1)
+    print(f"a neighbour's record took {stage.calm_s():.2f} s")
+    code, said = stage.resume("riddle")
+    assert code != 0
+    assert "riddle-0: the record at offset 3 of the twin is not the source's" in said
 
 
 def fill(path: Path, size: int) -> None:
