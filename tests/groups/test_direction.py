@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.groups.model_sides import ModelSide
 from twinshore.groups.book import Book
 from twinshore.groups.direction import Direction, Turn
-from twinshore.groups.place import State
+from twinshore.groups.place import State, decide_back
 from twinshore.groups.rounds import standing
 from twinshore.groups.scope import Scope
 from twinshore.groups.translation import AS_IS
@@ -40,7 +40,7 @@ class Stage:
     def turn(self, *, act: bool = True) -> Turn:
         self.now_s += 1.0
         here, there = self.east.listed(), self.west.listed()
-        return self.direction.turn(SCOPE, here, there, lambda name: name != "left-out", self.now_s, act=act)
+        return self.direction.turn(SCOPE, here, there, lambda one: one.group != "left-out", self.now_s, act=act)
 
     def state(self, group: str) -> tuple[State, int]:
         return standing(self.direction.book.entries[group])[:2]
@@ -158,6 +158,22 @@ def test_looking_alone_commits_nothing_and_says_what_would_be() -> None:
     stage.commit("g", 10)
     turn = stage.turn(act=False)
     assert (turn.moved[State.MOVES], stage.there("g")) == (1, None)
+
+
+def test_what_one_direction_put_there_is_no_reading_for_the_other() -> None:
+    """A consumer that goes on at once is seen to move from there, though the way back has never looked before."""
+    stage = Stage()
+    stage.east.ends = dict.fromkeys(PARTS, 100)
+    back = Direction(stage.west, stage.east, stage.east, Book(1000.0, 1e9), decide_back)
+    stage.direction.echo = back.book.expect
+    stage.commit("g", 30)
+    stage.turn()
+    stage.west.groups["g"][TWINS[PARTS[0]]] = Place(70)
+    back.turn(SCOPE.reversed(), stage.west.listed(), stage.east.listed(), lambda _: True, 9.0)
+    assert stage.east.groups["g"][PARTS[0]] == Place(70)
+    stage.commit("g", 5)
+    back.turn(SCOPE.reversed(), stage.west.listed(), stage.east.listed(), lambda _: True, 10.0)
+    assert stage.east.groups["g"][PARTS[0]] == Place(5), "a reset was undone from the other side"
 
 
 STEPS = st.lists(

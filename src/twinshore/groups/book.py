@@ -12,7 +12,7 @@ from zlib import crc32
 
 from twinshore.groups.place import NOTHING, Decision, Memory, State
 from twinshore.groups.scope import NOWHERE, Scope
-from twinshore.wire.group_places import GroupPlaces, Place, Where
+from twinshore.wire.group_places import GroupPlaces, Where
 
 RENEWED_WITHIN_S = 3600.0
 
@@ -40,6 +40,7 @@ class Book:
         self.verify_s, self.renew_s = verify_s, renew_s
         self.entries: dict[str, Entry] = {}
         self.scope = NOWHERE
+        self._expected: dict[str, dict[Where, int]] = {}
 
     def rescope(self, scope: Scope) -> None:
         """Other twins than before: everything is looked at again."""
@@ -79,6 +80,14 @@ class Book:
         """Groups that are no more, or that the filters leave out from now on."""
         for name in names:
             self.entries.pop(name, None)
+            self._expected.pop(name, None)
+
+    def expect(self, name: str, where: Where, offset: int) -> None:
+        """The other direction has put the group there on the side that is read here: nobody has read that far."""
+        self._expected.setdefault(name, {})[where] = offset
+        entry = self.entries.get(name)
+        if entry is not None and where in entry.memory:
+            entry.memory[where] = entry.memory[where]._replace(high=offset)
 
     def absent(self, names: Iterable[str]) -> None:
         """Groups that the writing side does not know: whatever we believe of their places there is wrong."""
@@ -122,13 +131,11 @@ class Book:
         since_s = entry.standing[where][2] if where in entry.standing else now_s
         entry.standing[where] = (state, behind, since_s)
 
-    @staticmethod
-    def memory_of(entry: Entry, where: Where) -> Memory:
-        return entry.memory.get(where, NOTHING)
-
-    @staticmethod
-    def place_of(entry: Entry, where: Where) -> Place:
-        return entry.said.places[where]
+    def memory_of(self, entry: Entry, where: Where) -> Memory:
+        known = entry.memory.get(where)
+        if known is not None:
+            return known
+        return NOTHING._replace(high=self._expected.get(entry.said.group, {}).get(where, NOTHING.high))
 
     def _open_all(self, entry: Entry) -> None:
         entry.open |= entry.said.places.keys() & self.scope.parts.keys()

@@ -46,7 +46,8 @@ class Logs(Protocol):
 
 
 # The group has members now: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, STALE_MEMBER_EPOCH.
-_LIVE = frozenset({25, 22, 27, 113})
+# NON_EMPTY_GROUP is what a share group's coordinator says.
+_LIVE = frozenset({25, 22, 27, 113, 68})
 _ELSEWHERE = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.NOT_COORDINATOR})
 
 
@@ -78,6 +79,8 @@ class Direction:
         self._reader, self._writer, self._written = reader, writer, written
         self.book = book
         self._rule = rule
+        # Told of each commit: whoever looks the other way must not take it for somebody's reading.
+        self.echo: Callable[[str, Where, int], None] | None = None
         self._known: dict[str, GroupPlaces] = {}
         self._ends: dict[Where, int] = {}
         self._ends_until_s = 0.0
@@ -87,7 +90,7 @@ class Direction:
         scope: Scope,
         reading: Listed,
         writing: Listed,
-        admits: Callable[[str], bool],
+        admits: Callable[[GroupListing], bool],
         now_s: float,
         *,
         act: bool = True,
@@ -120,11 +123,11 @@ class Direction:
 
     # -- the reading side
 
-    def _listen(self, reading: Listed, admits: Callable[[str], bool], now_s: float, turn: Turn) -> None:
+    def _listen(self, reading: Listed, admits: Callable[[GroupListing], bool], now_s: float, turn: Turn) -> None:
         wanted: dict[int, dict[str, None]] = {}
         names: set[str] = set()
         for one in reading.groups.values():
-            if one.reads_by_offsets and admits(one.group):
+            if admits(one):
                 names.add(one.group)
                 wanted.setdefault(one.coordinator, {})[one.group] = None
         found, away = self._reader.places(wanted, self._known)
@@ -265,6 +268,8 @@ class Direction:
             entry = self.book.entries[name]
             for twin, code in codes.items():
                 self._answered(name, entry, wishes[name][twin], code, now_s, turn)
+                if not code and self.echo is not None:
+                    self.echo(name, twin, wishes[name][twin].place.offset)
             if entry.renews and not any(codes.values()):
                 self.book.renewed(entry, now_s)
         turn.commits = len(answers)

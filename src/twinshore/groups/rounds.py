@@ -16,12 +16,14 @@ from twinshore.groups.scope import NOWHERE, Scope, admits_group, scope_of
 from twinshore.groups.translation import ByExtents, Stretch, Translation
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
-from twinshore.kafka.groups import Groups
+from twinshore.kafka.groups import SHARE, GroupListing, Groups, Listed
+from twinshore.kafka.share_groups import ShareGroups
 from twinshore.mirror.control.in_force import in_force
 from twinshore.store import Store
 from twinshore.wire.group_places import Where
 
 SCOPE_S = 5.0
+SHARE_S = 5.0
 RETENTION_DEFAULT_S = 7 * 86_400.0
 # Where the target's setting cannot be read: shorter than anybody sets it without knowing why.
 RETENTION_UNKNOWN_S = 3_600.0
@@ -64,6 +66,8 @@ class Rounds:
         self._admitted: dict[str, bool] = {}
         self._forward: Direction | None = None
         self._back: Direction | None = None
+        self._shares: Direction | None = None
+        self._shared_at_s = float("-inf")
 
     def close(self) -> None:
         for one in (self.at_source, self.at_target, self.source, self.target):
@@ -78,16 +82,41 @@ class Rounds:
         self.begin(now_s)
         reading, writing = self.at_source.listed(), self.at_target.listed()
         if self._forward is not None:
-            done.add(self._forward.turn(self.scope, reading, writing, self.admits, now_s, act=act))
+            done.add(self._forward.turn(self.scope, reading, writing, self._by_offsets, now_s, act=act))
         if self._back is not None:
-            done.add(self._back.turn(self._scope_back, writing, reading, self.admits, now_s, act=act), "back: ")
+            done.add(self._back.turn(self._scope_back, writing, reading, self._by_offsets, now_s, act=act), "back: ")
+        self._share(reading, writing, now_s, done, act=act)
         done.asked = self.at_source.asked + self.at_target.asked
         done.took_s = time.perf_counter() - begun_s
         return done
 
+    def _share(self, reading: Listed, writing: Listed, now_s: float, done: Round, *, act: bool) -> None:
+        """Starts of share groups, now and then: they move only as whole runs of records are done with."""
+        if now_s - self._shared_at_s < SHARE_S or not any(one.kind == SHARE for one in reading.groups.values()):
+            return
+        self._shared_at_s = now_s
+        if self._shares is None:
+            reader, writer = ShareGroups(self.source, self.at_source), ShareGroups(self.target, self.at_target)
+            # Not renewed: to set a start again is to forget what was acknowledged above it.
+            book = Book(self.link.groups.verify_s, float("inf"))
+            rule = partial(decide, resets=self.link.groups.resets)
+            self._shares = Direction(reader, writer, self.target, book, rule)
+        try:
+            turn = self._shares.turn(self.scope, reading, writing, self._shared, now_s, act=act)
+            done.add(turn, "share: ")
+        except KafkaError as error:
+            done.told["share groups"] = f"do not follow: {error.message}"
+
+    def _by_offsets(self, one: GroupListing) -> bool:
+        return one.reads_by_offsets and self.admits(one.group)
+
+    def _shared(self, one: GroupListing) -> bool:
+        return one.kind == SHARE and self.admits(one.group)
+
     def entries(self) -> dict[str, Entry]:
         """What is remembered of the groups whose places go to the target."""
-        return self._forward.book.entries if self._forward else {}
+        shared = self._shares.book.entries if self._shares else {}
+        return {**shared, **self._forward.book.entries} if self._forward else {}
 
     def begin(self, now_s: float) -> None:
         """Learns what holds now: the operators' filters, and every few seconds which twins there are."""
@@ -106,6 +135,7 @@ class Rounds:
                 # The source's brokers keep what the source's groups commit; renewing it is not this link's to do.
                 book = Book(rules.verify_s, float("inf"))
                 self._back = Direction(self.at_target, self.at_source, self.source, book, decide_back)
+                self._forward.echo = book.expect
         if now_s - self._scoped_at_s >= SCOPE_S:
             self._scoped_at_s = now_s
             scope = self._look()
