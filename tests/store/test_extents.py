@@ -67,6 +67,18 @@ def test_what_the_twin_holds_no_more_is_dropped_but_never_the_last(store: Store)
     assert store.extents(LINK, "orders", 0) == (extent(20, 40, 1, 10),)
 
 
+def test_where_all_is_told_the_next_extent_lies_behind_what_is_deleted(store: Store) -> None:
+    adopted(store, extent(0, 10, 0, 2**31 - 5))
+    store.record_receipts([gained(extent(0, 10, 5, 2**31 - 5), begin=0, end=5)])
+    assert store.trim_extents(LINK, {("orders", 0): 15}, told=[("orders", 0)]) == 0, "it ends there"
+    assert store.trim_extents(LINK, {("orders", 0): 40}) == 0, "not all is told: the last stays"
+    assert store.trim_extents(LINK, {("orders", 0): 40}, told=[("orders", 0)]) == 1
+    assert store.extents(LINK, "orders", 0) == (extent(5, 40, 0, 0),)
+    # What was on its way to the store meanwhile takes that place.
+    store.record_receipts([gained(extent(5, 30, 2, 0), begin=5, end=7)])
+    assert store.extents(LINK, "orders", 0) == (extent(5, 30, 2, 0),)
+
+
 def test_any_cut_of_a_history_adds_up_to_the_same_extents() -> None:
     seed = random.SystemRandom().randrange(1 << 30)
     print(f"seed {seed}")

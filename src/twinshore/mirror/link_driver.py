@@ -300,7 +300,7 @@ class LinkDriver:
             return
         self._followed_at_s = time.monotonic()
         live = self._recorder.live[self.link.name]
-        behind = self._adopter.without_mapped(live.cuts())
+        behind = self._adopter.without_mapped(live.cuts(), live.lag.copy())
         if behind:
             called = {NamedPartition(self.link.twin_of(n.topic), n.partition): at for n, at in behind.items()}
             self._target.admin.delete_records(called)

@@ -9,6 +9,7 @@ from typing import Any
 
 from twinshore.fleet import Cluster, NamedPartition, SaslMechanism, Secret, Security
 from twinshore.fleet.extents import Extent
+from twinshore.mirror.mapping.reach import Reach
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +24,8 @@ class TrackOrder:
     anchor_offset: int = 0
     anchor_sequence: int = 0
     twin: str = ""
-    # Only of a mapped twin: the source's offset, the twin's, and the sequence, up to which it is written and told.
-    reached: tuple[int, int, int] | None = None
+    # Only of a mapped twin: how far it is written and told.
+    reached: Reach | None = None
 
     @property
     def named(self) -> NamedPartition:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from sqlalchemy import ColumnElement, Connection, RowMapping, and_, func, select
 
 from twinshore.fleet import SourceOffset, TargetOffset
-from twinshore.fleet.extents import Extent, follow_on
+from twinshore.fleet.extents import SEQUENCES, Extent, follow_on, source_end, target_end
 from twinshore.store.dialects import put
 from twinshore.store.tables import extents
 from twinshore.store.values import Receipt
@@ -77,6 +77,16 @@ def trim(connection: Connection, key: Key, below: int) -> int:
         return 0
     old = and_(_is(key), extents.c.target + extents.c.length <= below, extents.c.source < kept.source)
     return connection.execute(extents.delete().where(old)).rowcount
+
+
+def raise_ground(connection: Connection, key: Key, start: int) -> bool:
+    """Where the twin begins behind the furthest extent by now, what comes next goes to `start` or behind it."""
+    known = last(connection, key)
+    if known is None or target_end(known) >= start:
+        return False
+    following = (known.sequence + known.length) % SEQUENCES
+    put(connection, extents, [_row(key, Extent(source_end(known), TargetOffset(start), 0, following))])
+    return True
 
 
 def forget(connection: Connection, link: str, topic: str) -> None:

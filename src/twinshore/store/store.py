@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import Connection
 
@@ -194,11 +194,21 @@ class Store:
         find = extents.around_target if on_target else extents.around_source
         return self._database.read(lambda connection: find(connection, (link, topic, partition), offset))
 
-    def trim_extents(self, link: str, below: Mapping[tuple[str, int], int]) -> int:
-        """Drops extents wholly below these offsets of the twins, where nothing lies any more; how many."""
-        return self._database.write(
-            lambda connection: sum(extents.trim(connection, (link, *place), at) for place, at in below.items())
-        )
+    def trim_extents(
+        self, link: str, below: Mapping[tuple[str, int], int], *, told: Collection[tuple[str, int]] = ()
+    ) -> int:
+        """Drops extents wholly below these offsets of the twins, where nothing lies any more; how many. Of partitions
+        in `told` all that landed is told: their next extent is known to lie behind that."""
+
+        def trim(connection: Connection) -> int:
+            dropped = 0
+            for place, at in below.items():
+                if place in told:
+                    extents.raise_ground(connection, (link, *place), at)
+                dropped += extents.trim(connection, (link, *place), at)
+            return dropped
+
+        return self._database.write(trim)
 
     # The ledger
 

@@ -161,7 +161,8 @@ def test_an_heir_goes_on_behind_a_hole_without_a_look() -> None:
     world.source = [bytes(encode_batch(held, base_offset=40))]
     world.records, world.end = [40, 43, 44, 49], 50
     lane = world.lane()
-    lane.observed(*lane.to_look_at(1.0, range(99)), world.look(reach_of(world.known[-1])), 1.0, NOW_MS)
+    assert lane.to_look_at(1.0, range(99)) == [NAMED]
+    lane.observed(NAMED, world.look(reach_of(world.known[-1])), 1.0, NOW_MS)
     assert lane.fetch_order(LINE) is not None
     lane.fetched(LINE, world.answer(40), Hold(bytearray()), 1.0, NOW_MS)
     # Offsets 40, then 43 and 44, one behind the other; the third batch stays behind.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 
 from twinshore.fleet import Link, MappedFrom, NamedPartition, SourceOffset, TargetOffset
@@ -67,15 +67,19 @@ class Adopter:
                 refused.append(Refuse(step.topic, UNPROVEN, str(reason), hint))
         return rows, refused
 
-    def without_mapped(self, cuts: Mapping[NamedPartition, int]) -> dict[NamedPartition, int]:
+    def without_mapped(
+        self, cuts: Mapping[NamedPartition, int], told: Collection[NamedPartition]
+    ) -> dict[NamedPartition, int]:
         """The cuts that are for twins of exact topics: a mapped one keeps its data for as long as it is set to.
 
-        Extents of what mapped twins have lost by that are dropped on the way."""
+        Extents of what mapped twins have lost by that are dropped on the way. `told`: partitions whose pumps have told
+        of them since this process began."""
         reached = self._store.reached(self._link.name)
         if reached:
             called = {place: NamedPartition(self._link.twin_of(place[0]), place[1]) for place in reached}
             starts = self._target.list_offsets(called.values(), OffsetKind.EARLIEST)
-            self._store.trim_extents(self._link.name, {place: starts[twin] for place, twin in called.items()})
+            below = {place: starts[twin] for place, twin in called.items()}
+            self._store.trim_extents(self._link.name, below, told={(one.topic, one.partition) for one in told})
         return {named: at for named, at in cuts.items() if (named.topic, named.partition) not in reached}
 
     def _begin(

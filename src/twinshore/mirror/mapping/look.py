@@ -50,7 +50,7 @@ def _refusal(reach: Reach, start: int, end: int, remembered: tuple[int, int] | N
             f"the twin ends at {end}, though it had acknowledged records up to {reach.target}: the target lost them"
         )
         return Stop(DISAGREES, reach.source, reach.source, sentence)
-    if start > reach.target and remembered is None:
+    if start > reach.target and remembered is None and not reach.warm:
         sentence = (
             f"the twin now begins at {start}, behind {reach.target}, up to which the link had written, and its leader"
             " has forgotten the link: whether more had landed cannot be known"

@@ -16,11 +16,14 @@ from twinshore.wire.batch import SEQUENCE_SPAN, next_sequence
 
 
 class Reach(NamedTuple):
-    """The next record has `sequence`; it lies at `source` or behind it and will land at `target` or behind it."""
+    """The next record has `sequence`; it lies at `source` or behind it and will land at `target` or behind it.
+
+    `warm`: told by a pump that was at work until now, so that nothing older can have landed beyond it."""
 
     source: int
     target: int
     sequence: int
+    warm: bool = False
 
     def ahead(self, sequence: int) -> int:
         """How many records this sequence lies ahead of the reach's; negative for one before it."""

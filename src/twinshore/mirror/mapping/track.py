@@ -32,6 +32,7 @@ class MappedTrack(Track):
     reach: Reach = NOWHERE
     gained: list[Extent] = field(default_factory=list)
     blanks: deque[Blank] = field(default_factory=deque)
+    begun: bool = False
 
     def judge(self, seen: Observation, anchor: Stamp) -> Verdict:  # noqa: ARG002
         """The look has read the twin's batches itself; what it makes of them is its verdict."""
@@ -61,6 +62,7 @@ class MappedTrack(Track):
             next_sequence=next_sequence,
         )
         self.blanks.clear()
+        self.begun = True
         self.reach = Reach(position, self.reach.target, self.stamp.anchor_sequence)
 
     def lands(self, parcel: Parcel, base: int) -> bool:
@@ -139,4 +141,4 @@ def track_of(order: TrackOrder, producer: tuple[int, int], fence: int, partition
 def reaches(tracks: Mapping[NamedPartition, Track], wanted: list[NamedPartition]) -> dict[NamedPartition, Reach]:
     """How far those of these partitions that are mapped are written."""
     found = ((named, tracks.get(named)) for named in wanted)
-    return {named: track.reach for named, track in found if isinstance(track, MappedTrack)}
+    return {named: track.reach._replace(warm=track.begun) for named, track in found if isinstance(track, MappedTrack)}
