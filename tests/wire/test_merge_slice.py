@@ -23,7 +23,7 @@ from twinshore.wire.batch import (
 from twinshore.wire.codecs import Codec
 from twinshore.wire.merge import can_merge, merge_small, restamp_merged
 from twinshore.wire.records import Record, decode_batch, encode_batch
-from twinshore.wire.slice import hole_free_runs, reencode_append_time, slice_batch
+from twinshore.wire.slice import hole_free_runs, reencode_append_time, slice_batch, slice_runs
 
 
 def read(body: bytes, header: BatchHeader) -> list[Record]:
@@ -154,3 +154,14 @@ def test_a_delete_horizon_moves_no_timestamp() -> None:
     view, header = one(encode_batch(records, attributes=DELETE_HORIZON))
     body, anew = slice_batch(view, header, 0, 4)
     assert (read(body, anew), anew.attributes) == (records, 0)
+
+
+def test_all_runs_of_a_batch_at_once_are_the_slices_one_by_one() -> None:
+    records = [Record(number, 1_000 + number, b"k", b"v" * number) for number in (0, 1, 4, 9, 10, 11)]
+    data = encode_batch(records, codec=Codec.ZSTD, base_offset=0, last_offset=12)
+    ((view, header),) = split_batches(memoryview(data))
+    runs = hole_free_runs(view, header)
+    assert runs == [(0, 2), (4, 5), (9, 12)]
+    assert slice_runs(view, header, runs) == [slice_batch(view, header, *run) for run in runs]
+    with pytest.raises(WireError, match="no record at offsets 5 to 8"):
+        slice_runs(view, header, [(0, 2), (5, 9)])

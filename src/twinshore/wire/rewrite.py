@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from twinshore.fleet.errors import WireError
 from twinshore.wire.batch import BatchHeader
 from twinshore.wire.primitives import varint
-from twinshore.wire.records import frames
+from twinshore.wire.records import Frame, frames
 
 _INT64 = 1 << 63
 
@@ -35,16 +36,32 @@ def rewrite(
 
     Only offsets in [bounds[0], bounds[1]) are kept; `timestamp`, when given, becomes that of every record.
     """
+    source_base = header.base_offset
+    if bounds is None:
+        chosen: Iterable[Frame] = frames(data, header)
+    else:
+        first, end = bounds
+        chosen = (frame for frame in frames(data, header) if first <= source_base + frame.offset_delta < end)
+    return rewrite_frames(data, header, chosen, base_timestamp, base_offset=base_offset, timestamp=timestamp)
+
+
+def rewrite_frames(
+    data: bytes,
+    header: BatchHeader,
+    chosen: Iterable[Frame],
+    base_timestamp: int,
+    *,
+    base_offset: int | None = None,
+    timestamp: int | None = None,
+) -> Rewritten:
+    """As `rewrite`, of these records of the batch only."""
     out: list[bytes] = []
     kept = 0
     last_offset = -1
     latest = -_INT64
     source_base, source_timestamp = header.base_offset, header.base_timestamp
-    first_offset, end_offset = bounds or (source_base, source_base + header.last_offset_delta + 1)
-    for start, rest, end, timestamp_delta, offset_delta in frames(data, header):
+    for start, rest, end, timestamp_delta, offset_delta in chosen:
         offset = source_base + offset_delta
-        if not first_offset <= offset < end_offset:
-            continue
         if base_offset is None:
             base_offset = offset
         stamped = source_timestamp + timestamp_delta if timestamp is None else timestamp

@@ -5,11 +5,13 @@ Each result is (body, header): records read by a consumer at the same offsets as
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from twinshore.fleet.errors import WireError
 from twinshore.wire.batch import CODEC_MASK, TIMESTAMP_APPEND, BatchHeader, check_crc, seal
 from twinshore.wire.codecs import DECOMPRESSED_BYTES_MAX, codec_of, compress
-from twinshore.wire.records import frames, plain_records
-from twinshore.wire.rewrite import rewrite
+from twinshore.wire.records import Frame, frames, plain_records
+from twinshore.wire.rewrite import Rewritten, rewrite_frames
 
 
 def slice_batch(
@@ -24,16 +26,42 @@ def slice_batch(
 
     LogAppendTime becomes CreateTime on the way. Raises WireError when the CRC is wrong or no record lies there.
     """
+    ((body, sliced),) = slice_runs(view, header, [(first_offset, end_offset)], limit_bytes=limit_bytes)
+    return body, sliced
+
+
+def slice_runs(
+    view: memoryview,
+    header: BatchHeader,
+    runs: Sequence[tuple[int, int]],
+    *,
+    limit_bytes: int = DECOMPRESSED_BYTES_MAX,
+) -> list[tuple[bytes, BatchHeader]]:
+    """As `slice_batch` for each of these ranges, which must rise: the batch is unpacked and walked once for all."""
     check_crc(view, header)
     timestamp = header.max_timestamp if header.attributes & TIMESTAMP_APPEND else None
     base_timestamp = header.base_timestamp if timestamp is None else timestamp
     data = plain_records(view, header, limit_bytes)
-    bounds = (first_offset, end_offset)
-    anew = rewrite(data, header, base_timestamp=base_timestamp, bounds=bounds, timestamp=timestamp)
-    if not anew.kept:
-        raise WireError(
-            f"batch at offset {header.base_offset} holds no record at offsets {first_offset} to {end_offset - 1}"
-        )
+    found = []
+    walk = frames(data, header)
+    frame = next(walk, None)
+    for first, end in runs:
+        chosen: list[Frame] = []
+        while frame is not None and (offset := header.base_offset + frame.offset_delta) < end:
+            if offset >= first:
+                chosen.append(frame)
+            frame = next(walk, None)
+        anew = rewrite_frames(data, header, chosen, base_timestamp, timestamp=timestamp)
+        if not anew.kept:
+            raise WireError(f"batch at offset {header.base_offset} holds no record at offsets {first} to {end - 1}")
+        found.append(_sealed(anew, header, base_timestamp))
+    for _ in walk:
+        # What is not kept is checked as well.
+        pass
+    return found
+
+
+def _sealed(anew: Rewritten, header: BatchHeader, base_timestamp: int) -> tuple[bytes, BatchHeader]:
     body = compress(codec_of(header.attributes), anew.data)
     sliced = header._replace(
         base_offset=anew.base_offset,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from twinshore.wire.batch import CONTROL, HEADER_BYTES, TIMESTAMP_APPEND, TRANSACTIONAL, BatchHeader, check_crc
 from twinshore.wire.primitives import Buffer
 from twinshore.wire.records import decode_batch
-from twinshore.wire.slice import hole_free_runs, slice_batch
+from twinshore.wire.slice import hole_free_runs, slice_runs
 
 _ABORT = 0
 _CONTROL_KEY_BYTES = 4
@@ -70,14 +70,18 @@ def fates(
     """The fates of offsets from `position` to the batch's end, in order. What lies below `write_from` is on the twin
     already: of that only the blanks are named, each on one side of it."""
     hidden = bool(header.attributes & (CONTROL | TRANSACTIONAL)) and aborted.hides(view, header)
-    for base, end, seen in _spans(view, header, position, hidden=hidden):
+    spans = list(_spans(view, header, position, hidden=hidden))
+    pieces = iter(
+        _pieces(view, header, [(max(base, write_from), end) for base, end, seen in spans if seen], write_from)
+    )
+    for base, end, seen in spans:
         if not seen:
             if base < write_from:
                 yield Blank(base, min(end, write_from))
             if end > write_from:
                 yield Blank(max(base, write_from), end)
         elif end > write_from:
-            yield _piece(view, header, max(base, write_from), end)
+            yield next(pieces)
 
 
 def _spans(view: memoryview, header: BatchHeader, at: int, *, hidden: bool) -> Iterator[tuple[int, int, bool]]:
@@ -101,8 +105,11 @@ def _spans(view: memoryview, header: BatchHeader, at: int, *, hidden: bool) -> I
         yield at, stop, False
 
 
-def _piece(view: memoryview, header: BatchHeader, first: int, end: int) -> Piece:
-    if first == header.base_offset and end == header.last_offset + 1 and not header.attributes & TIMESTAMP_APPEND:
+def _pieces(view: memoryview, header: BatchHeader, runs: list[tuple[int, int]], write_from: int) -> list[Piece]:
+    """One for each run that does not lie below `write_from`."""
+    runs = [(first, end) for first, end in runs if end > write_from]
+    whole = runs == [(header.base_offset, header.last_offset + 1)]
+    if whole and not header.attributes & TIMESTAMP_APPEND:
         check_crc(view, header)
-        return Piece(view[HEADER_BYTES:], header)
-    return Piece(*slice_batch(view, header, first, end))
+        return [Piece(view[HEADER_BYTES:], header)]
+    return [Piece(*sliced) for sliced in slice_runs(view, header, runs)] if runs else []
