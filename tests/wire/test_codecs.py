@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.wire.strategies import CODECS, one, raw_batch
 from twinshore.fleet.errors import WireError
-from twinshore.wire.codecs import Codec, compress, decompress
+from twinshore.wire.codecs import Codec, compress, decompress, decompress_again
 from twinshore.wire.records import decode_batch
 
 PACKED = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
@@ -23,6 +23,18 @@ TEXT = b'{"name": "twin", "offset": 12345}' * 10_000
 def test_what_is_compressed_decompresses_equal(data: bytes, codec: Codec) -> None:
     assert decompress(codec, compress(codec, data)) == data
     assert decompress(codec, memoryview(compress(codec, data))) == data
+
+
+@given(st.lists(st.tuples(st.binary(max_size=300) | st.just(TEXT), CODECS), max_size=6))
+def test_a_room_used_again_holds_each_in_turn(given_in_turn: list[tuple[bytes, Codec]]) -> None:
+    room = bytearray(64)
+    for data, codec in given_in_turn:
+        room, plain = decompress_again(codec, compress(codec, data), room)
+        assert plain == data
+    with pytest.raises(WireError, match="more than 1000 bytes"):
+        decompress_again(Codec.LZ4, compress(Codec.LZ4, TEXT), bytearray(1 << 20), 1000)
+    with pytest.raises(WireError, match="malformed zstd"):
+        decompress_again(Codec.ZSTD, b"no such thing", room)
 
 
 def test_gzip_is_pythons_own() -> None:

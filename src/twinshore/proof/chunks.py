@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from twinshore.fleet import WireError
 from twinshore.mirror.passage.fates import Aborted
 from twinshore.proof.rows import Array, as_bytes, compiled, index_batch, no_rows, same_bytes, table
 from twinshore.wire.batch import (
@@ -22,17 +23,38 @@ from twinshore.wire.batch import (
     check_crc,
     next_batch,
 )
-from twinshore.wire.records import plain_records
+from twinshore.wire.codecs import codec_of, decompress_again
+from twinshore.wire.records import RECORD_BYTES_MIN
 
 ROWS_MAX = 1 << 16
 NO_BYTES = as_bytes(b"")
 
 
+class Room:
+    """Where a side's batches are unpacked, one after the other."""
+
+    def __init__(self) -> None:
+        self._room = bytearray(1 << 16)
+
+    def unpacked(self, view: memoryview, header: BatchHeader) -> memoryview:
+        """The batch's records, good until the next batch's are unpacked; WireError where there cannot be so many."""
+        try:
+            codec = codec_of(header.attributes)
+            self._room, plain = decompress_again(codec, view[HEADER_BYTES:], self._room)
+        except WireError as error:
+            raise WireError(f"batch at offset {header.base_offset}: {error.message}") from error
+        if header.count * RECORD_BYTES_MIN > len(plain):
+            raise WireError(
+                f"batch at offset {header.base_offset} claims {header.count} records in {len(plain)} bytes of records"
+            )
+        return plain
+
+
 class Chunk:
     """`end` is behind its last offset, `first` its first row not dealt with. `packed` is its only batch while nobody
-    has looked into it. `shift` is how far the source's offsets are ahead of its own."""
+    has looked into it, `room` where it is unpacked. `shift` is how far the source's offsets are ahead of its own."""
 
-    __slots__ = ("_data", "_rows", "end", "first", "packed", "shift")
+    __slots__ = ("_data", "_rows", "end", "first", "packed", "room", "shift")
 
     def __init__(
         self,
@@ -40,6 +62,7 @@ class Chunk:
         data: Array,
         rows: Array,
         packed: tuple[memoryview, BatchHeader] | None = None,
+        room: Room | None = None,
     ) -> None:
         self.end = end
         self.first = 0
@@ -47,12 +70,13 @@ class Chunk:
         self._data = data
         self._rows = rows
         self.packed = packed
+        self.room = room
 
     def opened(self) -> tuple[Array, Array]:
         """Its bytes and its rows, unpacked by now."""
         if self.packed is not None:
             view, header = self.packed
-            plain = plain_records(view, header)
+            plain = (self.room or Room()).unpacked(view, header)
             self._data, self._rows = as_bytes(plain), index_batch(plain, header)
             self.packed = None
         return self._data, self._rows
@@ -89,6 +113,7 @@ class Chunker:
     def __init__(self) -> None:
         self._table = table(ROWS_MAX)
         self._out = np.zeros(4, dtype=np.int64)
+        self._room = Room()
 
     def chunks(self, records: memoryview, aborted: Iterable[tuple[int, int]]) -> Iterator[Chunk]:
         """The chunks of one fetch; an incomplete last batch is left out. WireError where one is corrupt."""
@@ -112,14 +137,14 @@ class Chunker:
             check_crc(view, header)
             place += len(view)
             expected = header.last_offset + 1
-            yield _chunk(view, header, fates)
+            yield _chunk(view, header, fates, self._room)
 
 
-def _chunk(view: memoryview, header: BatchHeader, fates: Aborted) -> Chunk:
+def _chunk(view: memoryview, header: BatchHeader, fates: Aborted, room: Room) -> Chunk:
     hidden = bool(header.attributes & (CONTROL | TRANSACTIONAL)) and fates.hides(view, header)
     if hidden or not header.count:
         return nothing(header.last_offset + 1)
-    return Chunk(header.last_offset + 1, NO_BYTES, no_rows(), (view, header))
+    return Chunk(header.last_offset + 1, NO_BYTES, no_rows(), (view, header), room)
 
 
 def same_packed(one: Chunk, other: Chunk) -> bool:

@@ -73,7 +73,7 @@ class ByRuns:
 
 def _part(chunk: Chunk, first: int, stop: int, shift: int, *, whole: bool) -> Chunk:
     if whole:
-        part = Chunk(stop, NO_BYTES, no_rows(), chunk.packed)
+        part = Chunk(stop, NO_BYTES, no_rows(), chunk.packed, chunk.room)
     else:
         data, rows = chunk.opened()
         chunk.skip_below(first)

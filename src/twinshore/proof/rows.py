@@ -50,7 +50,7 @@ def as_bytes(data: bytes | memoryview) -> Array:
     return np.frombuffer(memoryview(data).toreadonly(), dtype=np.uint8)
 
 
-def index_batch(data: bytes, header: BatchHeader) -> Array:
+def index_batch(data: bytes | memoryview, header: BatchHeader) -> Array:
     """The rows of one batch's plain records; WireError when they are malformed."""
     rows = table(header.count)
     loops = compiled()
@@ -64,7 +64,7 @@ def index_batch(data: bytes, header: BatchHeader) -> Array:
         if filled == header.count:
             return rows
     # Also to say what is malformed.
-    for at, frame in enumerate(frames(data, header)):
+    for at, frame in enumerate(frames(bytes(data), header)):
         stamp = time if fixed else time + frame.timestamp_delta
         if not -(1 << 63) <= stamp < 1 << 63:
             raise WireError(f"batch at offset {header.base_offset}: a record's timestamp is out of range")

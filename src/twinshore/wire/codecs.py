@@ -77,6 +77,27 @@ def decompress(codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES
         return bytes(out)
 
 
+def decompress_again(
+    codec: Codec, data: Buffer, room: bytearray, limit_bytes: int = DECOMPRESSED_BYTES_MAX
+) -> tuple[bytearray, memoryview]:
+    """As `decompress`, into `room` or, where that is too small, a larger one: the room to use next time, and what was
+    made. A fresh buffer each time costs several times what decompressing does."""
+    into = _DECOMPRESS_INTO.get(codec)
+    if into is not None and data:
+        try:
+            made = into(data, room)
+        except cramjam.DecompressionError as error:
+            if _NO_ROOM not in str(error):
+                raise WireError(f"malformed {codec.name.lower()} data: {error}") from error
+        else:
+            if made > limit_bytes:
+                raise _too_large(codec, limit_bytes)
+            return room, memoryview(room)[:made]
+    plain = decompress(codec, data, limit_bytes)
+    larger = bytearray(min(limit_bytes, 2 * len(plain))) if len(plain) > len(room) else room
+    return larger, memoryview(plain)
+
+
 def _snappy(data: Buffer, limit_bytes: int) -> bytes:
     """Snappy in xerial's frame, as Java clients and brokers write it, or bare, as librdkafka does."""
     view = memoryview(data)
