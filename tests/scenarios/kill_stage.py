@@ -1,0 +1,162 @@
+"""Pumps that die: the real desk, tides and pumps between real clusters, each pump a process of its own without Spark.
+
+Without a JVM to start, a pump's life costs a fifth of a second, so that many deaths fit into a test.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from twinshore.fleet import NamedPartition
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.lab import LabCluster
+from twinshore.mirror.desk import Account, Desk
+from twinshore.mirror.link_driver import fence_of
+from twinshore.mirror.orders import LaneLimits, Stoppage, TideOrder, TrackOrder
+from twinshore.mirror.tide import carry
+from twinshore.mirror.tides import Tides
+
+LINK = "here->there"
+LANES = 2
+GRANT_S = 0.8
+TIDE_S = 1.5
+FREEZE_S = GRANT_S + 2.0
+LIFE_S_MAX = 2.5
+GENERATION = 7
+
+
+def _ride(order: str) -> None:
+    list(carry([order]))
+
+
+class KillStage:
+    """Carries topics until closed. `kills` counts what was done to pumps, by kind."""
+
+    def __init__(self, source: LabCluster, target: LabCluster, topics: Sequence[str], partitions: int) -> None:
+        self._source, self._target = source.cluster, target.cluster
+        self.kafka = KafkaCluster(source.cluster), KafkaCluster(target.cluster)
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(["twinshore.mirror.pump"])
+        self._lock = threading.Lock()
+        self._pumps: dict[tuple[int, int], int] = {}
+        self.kills: dict[str, int] = {"killed": 0, "frozen": 0}
+        self.incidents: list[Stoppage] = []
+        self.accounts = 0
+        self._producer = self.kafka[1].init_producer_id()
+        self.desk = Desk("127.0.0.1", allowed_s=lambda _: 60.0, take=self._take)
+        self.tides = Tides(self.desk, TIDE_S, self._run, self._heard)
+        self.heard: list[str] = []
+        orders = self._orders(topics, partitions)
+        for lane in range(LANES):
+            self.desk.open_lane((LINK, lane), GRANT_S)
+            self.desk.assign((LINK, lane), orders[lane::LANES])
+            self.tides.open_lane((LINK, lane), lambda tide, lane=lane: self._order(lane, tide))  # type: ignore[misc]
+
+    def _orders(self, topics: Sequence[str], partitions: int) -> list[TrackOrder]:
+        ours, theirs = (side.metadata(topics).topics for side in self.kafka)
+        return [
+            TrackOrder(topic, number, ours[topic].topic_id.hex(), theirs[topic].topic_id.hex())
+            for number in range(partitions)
+            for topic in topics
+        ]
+
+    def _order(self, lane: int, tide: int) -> TideOrder:
+        return TideOrder(
+            LINK,
+            lane,
+            tide,
+            self._source,
+            self._target,
+            *self._producer,
+            state_expiry_ms=86_400_000,
+            desk_host=self.desk.host,
+            desk_port=self.desk.port,
+            desk_token=self.desk.token,
+            # Small pieces, so that there are many points to die at.
+            limits=LaneLimits(partition_bytes_max=16 << 10, fetch_bytes_max=64 << 10),
+            report_s=0.2,
+            fence=fence_of(GENERATION, tide),
+        )
+
+    def _take(self, account: Account) -> None:
+        with self._lock:
+            self.incidents += account.incidents
+            self.accounts += len(account.carried)
+
+    def _heard(self, sentence: str) -> None:
+        with self._lock:
+            self.heard.append(sentence)
+
+    def _run(self, order: str, _name: str) -> str:
+        """One pump's life; a death is told as Spark tells it."""
+        tide = TideOrder.from_json(order)
+        process: Any = self._context.Process(target=_ride, args=(order,), daemon=True)
+        process.start()
+        with self._lock:
+            self._pumps[tide.lane, tide.tide] = process.pid
+        process.join()
+        with self._lock:
+            del self._pumps[tide.lane, tide.tide]
+        if process.exitcode:
+            raise RuntimeError(f"exit code {process.exitcode}")
+        return "finished"
+
+    def holder(self, lane: int) -> int | None:
+        """The process that carries this lane now."""
+        tide, _, _ = self.desk.holding((LINK, lane))
+        with self._lock:
+            return None if tide is None else self._pumps.get((lane, tide))
+
+    def harm(self, chance: random.Random, *, frozen: bool) -> None:
+        """Lets a lane be carried for a moment, and kills who carries it; or freezes him until it is another's, and lets
+        him wake."""
+        lane = chance.randrange(LANES)
+        time.sleep(chance.random() ** 2 * LIFE_S_MAX)
+        pid = self._hit(lane, signal.SIGSTOP if frozen else signal.SIGKILL)
+        self.kills["frozen" if frozen else "killed"] += 1
+        if frozen:
+            time.sleep(FREEZE_S)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    def _hit(self, lane: int, what: signal.Signals) -> int:
+        """Whoever carries the lane, as soon as somebody does."""
+        deadline = time.monotonic() + 20
+        while True:
+            pid = self.holder(lane)
+            if pid is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, what)
+                    return pid
+            assert time.monotonic() < deadline, self.heard[-5:]
+            time.sleep(0.01)
+
+    def ends(self, side: int, topic: str, partitions: int, which: Any) -> list[int]:
+        """Where the partitions of a topic end, on the source (0) or the target (1)."""
+        wanted = [NamedPartition(topic, number) for number in range(partitions)]
+        found = self.kafka[side].list_offsets(wanted, which)
+        return [found[named] for named in wanted]
+
+    def close(self) -> None:
+        self.tides.close_link(LINK)
+        self.tides.close()
+        self.desk.finish_all(LINK)
+        deadline = time.monotonic() + 10
+        while not self.desk.idle(LINK) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.desk.close()
+        with self._lock:
+            pids = list(self._pumps.values())
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for side in self.kafka:
+            side.close()
