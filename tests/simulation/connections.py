@@ -72,6 +72,7 @@ class TargetWire:
         self._arrived_s = 0.0
         self.open = True
         self.dark = self.writing = False
+        self._peerless = False  # the process at the other end is gone, though the pump has not heard of it yet
         self.answered_s = 0.0
         self.pinned: list[Sent] = []
         self.strays: deque[Request] = deque()
@@ -105,7 +106,14 @@ class TargetWire:
     def _take(self) -> None:
         """The broker does a connection's requests one after another: test_a_connection_is_served_in_order."""
         queue = self._queue
-        if self._busy or not self.open or self.dark or not queue or queue[0].arrives_s > self.schedule.now_s:
+        if (
+            self._peerless
+            or self._busy
+            or not self.open
+            or self.dark
+            or not queue
+            or queue[0].arrives_s > self.schedule.now_s
+        ):
             return
         if not self.clusters.up("target", self.node):
             return
@@ -185,7 +193,7 @@ class TargetWire:
     def forget(self) -> None:
         """The broker's process ended: what it had not done it never does."""
         self._queue.clear()
-        self.dark = False
+        self.dark, self._peerless = False, True
 
     def detach(self) -> None:
         """What the kernel has not taken is copied, and its buffers are free."""
@@ -201,7 +209,7 @@ class TargetWire:
         unread = list(self._queue)
         self._queue.clear()
         chance = self.schedule.chance
-        self.strays = deque(unread[: chance.randint(0, len(unread))] if alive else [])
+        self.strays = deque(unread[: chance.randint(0, len(unread))] if alive and not self._peerless else [])
         if self.strays:
             now_s = self.schedule.now_s
             left_s = LANDS_LATE_S if gone_at_s is None else gone_at_s + LEFT_LANDS_S - now_s

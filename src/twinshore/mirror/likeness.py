@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import takewhile
 
 from twinshore.fleet import WireError
-from twinshore.wire.batch import TIMESTAMP_APPEND, BatchHeader
+from twinshore.wire.batch import TIMESTAMP_APPEND, BatchHeader, check_crc
 from twinshore.wire.primitives import Buffer
 from twinshore.wire.records import Record, iter_records
 
@@ -43,5 +43,6 @@ def first_unlike(unlike_at: Callable[[int], bool], low: int, last: int) -> int:
 
 
 def _record(batch: Batch, offset: int) -> Record | None:
+    check_crc(*batch)
     below = takewhile(lambda record: record.offset <= offset, iter_records(*batch))
     return next((record for record in below if record.offset == offset), None)
