@@ -1,0 +1,94 @@
+"""`twinshore groups` where no cluster is needed: offsets translated by the store alone, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from twinshore.cli.entry import app, gather
+from twinshore.fleet import ConfigError
+from twinshore.fleet.settings import load_settings
+from twinshore.groups import Spot, open_translator
+from twinshore.store import TwinRow, open_store
+
+LINK = "east->west"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    found = tmp_path / "twinshore.toml"
+    found.write_text(
+        f"""
+[store]
+url = "sqlite:///{tmp_path / "store.db"}"
+[clusters.east]
+bootstrap = ["127.0.0.1:1"]
+[clusters.west]
+bootstrap = ["127.0.0.1:2"]
+[links."{LINK}"]
+naming = "prefix"
+"""
+    )
+    return found
+
+
+@pytest.fixture
+def known(file: Path) -> Path:
+    """A link that has carried orders."""
+    with open_store(f"sqlite:///{file.parent / 'store.db'}") as store:
+        store.save_twins([TwinRow(LINK, "orders", part, "a", "b", 0, 0, 1) for part in range(2)])
+    return file
+
+
+def run(file: Path, *words: str) -> str:
+    gather()
+    result = CliRunner().invoke(app, ["groups", *words, "--settings", str(file)], catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.output
+
+
+def test_an_offset_is_translated_both_ways_without_a_cluster(known: Path) -> None:
+    assert run(known, "translate", "7", "--topic", "orders") == f"{LINK}: orders-0 offset 7 is east.orders-0 offset 7\n"
+    back = json.loads(run(known, "translate", "9", "--topic", "east.orders", "--partition", "1", "--back", "--json"))
+    assert back["places"] == [
+        {
+            "link": LINK,
+            "topic": "east.orders",
+            "partition": 1,
+            "offset": 9,
+            "to_topic": "orders",
+            "to": 9,
+            "reached": True,
+        }
+    ]
+
+
+def test_the_same_from_python(known: Path) -> None:
+    with open_store(f"sqlite:///{known.parent / 'store.db'}") as store:
+        translator = open_translator(load_settings(known, {}), LINK, store)
+        assert translator.forward("orders", 1, 5) == translator.back("east.orders", 1, 5) == Spot(5)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("translate", "7", "--topic", "order"), "did you mean orders"),
+        (("translate", "7", "--topic", "orders", "--partition", "2"), "knows no orders-2 on east"),
+        (("translate", "seven", "--topic", "orders"), "is not an offset"),
+        (("--group", "["), "not a regular expression"),
+        (("move", "("), "not a regular expression"),
+    ],
+)
+def test_what_cannot_be_is_named(known: Path, words: tuple[str, ...], told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        run(known, *words)
+    assert told in str(caught.value)
+
+
+def test_without_a_store_it_says_what_to_do(file: Path) -> None:
+    with pytest.raises(ConfigError, match="no mirror has run"):
+        run(file)
+    assert not (file.parent / "store.db").exists()

@@ -1,0 +1,89 @@
+"""Groups of a real cluster: listed, asked and committed many at once; those with members are not to be moved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer
+
+from twinshore.kafka import KafkaCluster
+from twinshore.kafka.groups import GROUPS_PER_FETCH, Groups
+from twinshore.lab import LabCluster
+from twinshore.lab.clients import client_settings
+from twinshore.wire.group_places import Place, Where
+
+UNKNOWN_TOPIC, UNKNOWN_MEMBER = 3, 25
+
+
+@pytest.fixture
+def groups(east: LabCluster) -> Iterator[Groups]:
+    kafka = KafkaCluster(east.cluster)
+    found = Groups(kafka)
+    yield found
+    found.close()
+    kafka.close()
+
+
+def coordinator(groups: Groups, name: str) -> int:
+    """A cluster makes the topic of its groups when it is first asked."""
+    while not (found := groups.coordinators([name])):
+        continue
+    return found[name]
+
+
+def test_hundreds_of_groups_are_committed_and_asked_in_few_requests(
+    groups: Groups, east: LabCluster, unique_topic: str
+) -> None:
+    east.create_topic(unique_topic, partitions=2)
+    node = coordinator(groups, "crowd-0")
+    places = {
+        f"crowd-{number}": {(unique_topic, 0): Place(number, "note"), (unique_topic, 1): Place(0)}
+        for number in range(GROUPS_PER_FETCH + 7)
+    }
+    groups.asked.clear()
+    answers = groups.commit({node: places})
+    assert {name: set(codes.values()) for name, codes in answers.items()} == {name: {0} for name in places}
+    wanted: dict[int, dict[str, None]] = {node: dict.fromkeys(places)}
+    first, away = groups.places(wanted, {})
+    assert ({name: said.places for name, said in first.items()}, away) == (places, {})
+    assert groups.asked["OffsetFetch"] == 2
+    groups.commit({node: {"crowd-3": {(unique_topic, 1): Place(9)}}})
+    second, _ = groups.places(wanted, first)
+    changed = [name for name, said in second.items() if said is not first[name]]
+    assert changed == ["crowd-3"]
+    assert second["crowd-3"].places[unique_topic, 1] == Place(9)
+    some, _ = groups.places({node: {"crowd-5": [(unique_topic, 1)]}}, {})
+    assert some["crowd-5"].places == {(unique_topic, 1): Place(0)}
+
+
+def test_a_group_with_members_is_live_and_its_coordinator_refuses_a_commit_from_outside(
+    groups: Groups, east: LabCluster, unique_topic: str
+) -> None:
+    east.create_topic(unique_topic)
+    name = f"group-of-{unique_topic}"
+    node = coordinator(groups, name)
+    places: dict[Where, Place] = {(unique_topic, 0): Place(0)}
+    consumer = Consumer({**client_settings(east.cluster), "group.id": name})
+    try:
+        consumer.subscribe([unique_topic])
+        while not consumer.assignment():
+            consumer.poll(0.1)
+        listing = groups.listed().groups[name]
+        assert (listing.live, listing.reads_by_offsets, listing.coordinator) == (True, True, node)
+        assert groups.commit({node: {name: places}}) == {name: {(unique_topic, 0): UNKNOWN_MEMBER}}
+    finally:
+        consumer.close()
+    assert groups.commit({node: {name: places}}) == {name: {(unique_topic, 0): 0}}
+    assert not groups.listed().groups[name].live
+
+
+def test_a_place_in_a_topic_that_is_not_there_is_refused_alone(
+    groups: Groups, east: LabCluster, unique_topic: str
+) -> None:
+    east.create_topic(unique_topic)
+    node = coordinator(groups, "halves")
+    places: dict[Where, Place] = {(unique_topic, 0): Place(0), ("nowhere", 0): Place(0)}
+    assert groups.commit({node: {"halves": places}}) == {
+        "halves": {(unique_topic, 0): 0, ("nowhere", 0): UNKNOWN_TOPIC}
+    }
