@@ -63,6 +63,9 @@ def rig(east: LabCluster, west: LabCluster, tmp_path_factory: pytest.TempPathFac
 def stage(rig: Steered, east: LabCluster, west: LabCluster) -> Stage:
     made = Stage(east.cluster, west.cluster, LINK, rig.folder / "steered.toml", lambda: rig.process.said)
     made.rig = rig
+    for topic in ("live-fast", "live-slow"):
+        made.backlog(topic, 1_000_000)
+        drained(made, topic)  # the first batches wait for code to be compiled
     return made
 
 
