@@ -144,11 +144,17 @@ MUTANTS = {
             trust_a_markers_answer,
             cheap=False,
         ),
-        Mutant("strays", "forgets that a lost request may still land", 150, ignore_strays),
+        Mutant("strays", "forgets that a lost request may still land", 1000, ignore_strays, cheap=False),
         Mutant(
             "new-leader", "goes on under another leader of a twin without a look", 50, keep_going_under_a_new_leader
         ),
-        Mutant("behind-markers", "sends records behind markers that are not seen to be in", 100, send_behind_markers),
+        Mutant(
+            "behind-markers",
+            "sends records behind markers that are not seen to be in",
+            1000,
+            send_behind_markers,
+            cheap=False,
+        ),
         Mutant(
             "diverging-epoch",
             "reads on where the source says that histories part",
@@ -159,7 +165,7 @@ MUTANTS = {
         Mutant(
             "last-record", "compares no last record when it looks at a twin", 600, compare_no_last_record, cheap=False
         ),
-        Mutant("lease", "takes a lease that somebody may still hold", 200, take_any_lease, cheap=False),
+        Mutant("lease", "takes a lease that somebody may still hold", 1000, take_any_lease, cheap=False),
         Mutant("forgetful-brokers", "believes that brokers never forget a producer", 50, believe_brokers_never_forget),
         Mutant("base-offset", "believes that a batch lies where it should", 300, believe_any_base_offset, cheap=False),
         Mutant("receipts", "tells what is sent, not what is acknowledged", 20, account_for_what_is_sent),
