@@ -37,6 +37,7 @@ class ModelSide:
         self.away = False
         self.joins_before_commit: set[str] = set()
         self.read_on: set[str] = set()
+        self.hidden: set[str] = set()
         self.taken: list[Taken] = []
 
     def consume(self, group: str, where: Where, offset: int) -> None:
@@ -52,11 +53,11 @@ class ModelSide:
 
     def listed(self) -> Listed:
         if self.away:
-            return Listed({}, {NODE: KafkaError(f"{self.name} is away", retriable=True)})
+            return Listed({}, {NODE: self._gone()})
         groups = {
             name: GroupListing(name, "Stable" if name in self.members else "Empty", "classic", "consumer", NODE)
             for name, places in self.groups.items()
-            if places or name in self.members
+            if (places or name in self.members) and name not in self.hidden
         }
         return Listed(groups, {})
 
@@ -64,6 +65,8 @@ class ModelSide:
         self, wanted: Mapping[int, Mapping[str, Iterable[Where] | None]], known: Mapping[str, GroupPlaces]
     ) -> tuple[dict[str, GroupPlaces], dict[int, KafkaError]]:
         found: dict[str, GroupPlaces] = {}
+        if self.away:
+            return found, {NODE: self._gone()}
         for groups in wanted.values():
             for name, only in groups.items():
                 has = self.groups.get(name, {})
@@ -74,7 +77,7 @@ class ModelSide:
         return found, {}
 
     def coordinators(self, groups: Sequence[str]) -> dict[str, int]:
-        return dict.fromkeys(groups, NODE)
+        return {} if self.away else dict.fromkeys(groups, NODE)
 
     def commit(self, places: Mapping[int, Mapping[str, Mapping[Where, Place]]]) -> dict[str, dict[Where, int]]:
         answers: dict[str, dict[Where, int]] = {}
@@ -96,3 +99,6 @@ class ModelSide:
     def list_offsets(self, parts: Iterable[NamedPartition], which: OffsetKind) -> dict[NamedPartition, int]:
         assert which is OffsetKind.HIGH_WATERMARK
         return {one: self.ends.get((one.topic, one.partition), 0) for one in parts}
+
+    def _gone(self) -> KafkaError:
+        return KafkaError(f"{self.name} is away", retriable=True)

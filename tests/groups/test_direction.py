@@ -103,6 +103,24 @@ def test_a_group_that_the_target_forgot_gets_its_place_again_at_once() -> None:
     assert stage.there("g") == 10
 
 
+def test_a_group_that_is_not_listed_for_a_moment_keeps_the_place_to_which_it_read_on() -> None:
+    """Its coordinator moves: not listed is not the same as not there."""
+    stage = Stage()
+    stage.commit("g", 10)
+    stage.turn()
+    stage.west.groups["g"][TWINS[PARTS[0]]] = Place(80)
+    stage.west.hidden.add("g")
+    stage.commit("g", 20)
+    stage.turn()
+    assert stage.there("g") == 80
+    stage.east.hidden.add("g")
+    stage.turn()
+    assert "g" in stage.direction.book.entries
+    for _ in range(3):
+        stage.turn()
+    assert "g" not in stage.direction.book.entries
+
+
 def test_a_place_lost_alone_is_found_by_the_next_comparison() -> None:
     stage = Stage(verify_s=5.0)
     for where in PARTS:

@@ -48,6 +48,7 @@ class Logs(Protocol):
 # The group has members now: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, STALE_MEMBER_EPOCH.
 # NON_EMPTY_GROUP is what a share group's coordinator says.
 _LIVE = frozenset({25, 22, 27, 113, 68})
+ROUNDS_UNTIL_GONE = 3
 _ELSEWHERE = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.NOT_COORDINATOR})
 
 
@@ -84,6 +85,7 @@ class Direction:
         self._known: dict[str, GroupPlaces] = {}
         self._ends: dict[Where, int] = {}
         self._ends_until_s = 0.0
+        self._missed: dict[str, int] = {}
 
     def turn(
         self,
@@ -107,10 +109,11 @@ class Direction:
         self._see_members(writing)
         due = dict(book.due(now_s))
         spots = self._spots(due, now_s)
-        theirs = self._theirs({name: set(ours) for name, ours in spots.items()}, writing, turn)
+        nodes = self._nodes([name for name, ours in spots.items() if ours], writing.groups)
+        theirs = self._theirs(spots, nodes, writing, turn)
         wishes = self._wishes(due, spots, theirs, now_s)
         if act:
-            self._commit(wishes, writing, now_s, turn)
+            self._commit(wishes, nodes, now_s, turn)
         else:
             self._note(wishes, now_s, turn)
         for name, entry in due.items():
@@ -141,11 +144,17 @@ class Direction:
         turn.changed = sum(self._known.get(name) is not said for name, said in found.items())
         self._known.update(found)
         if not reading.away:
-            gone = self.book.entries.keys() - names
-            self.book.forget(gone)
-            for name in self._known.keys() - names:
-                del self._known[name]
+            self._let_go(names)
         self.book.heard(found, now_s)
+
+    def _let_go(self, names: set[str]) -> None:
+        """Forgets groups that are no more. A coordinator that moves lists none of its groups for a moment."""
+        gone = self._known.keys() - names
+        self._missed = {name: self._missed.get(name, 0) + 1 for name in gone}
+        over = [name for name, times in self._missed.items() if times >= ROUNDS_UNTIL_GONE]
+        self.book.forget(over)
+        for name in over:
+            del self._known[name]
 
     def _see_members(self, writing: Listed) -> None:
         entries = self.book.entries
@@ -209,17 +218,20 @@ class Direction:
 
     # -- the writing side
 
-    def _theirs(self, asked: Mapping[str, set[Where]], writing: Listed, turn: Turn) -> dict[str, Mapping[Where, Place]]:
-        """What these groups have there now; those that could not be asked for are left out, until the next round."""
+    def _theirs(
+        self, spots: Mapping[str, Mapping[Where, object]], nodes: Mapping[str, int], writing: Listed, turn: Turn
+    ) -> dict[str, Mapping[Where, Place]]:
+        """What these groups have there now; those that could not be asked for are left out, until the next round.
+
+        One that is not listed is asked for all the same: its coordinator may just be moving, and its place is there."""
         parts = self.book.scope.parts
         wanted: dict[int, dict[str, list[Where]]] = {}
         theirs: dict[str, Mapping[Where, Place]] = {}
-        for name, places in asked.items():
-            listing = writing.groups.get(name)
-            if listing is not None and places:
-                wanted.setdefault(listing.coordinator, {})[name] = [parts[where][0] for where in places]
-            elif not writing.away:
+        for name, ours in spots.items():
+            if not ours:
                 theirs[name] = {}
+            elif name in nodes:
+                wanted.setdefault(nodes[name], {})[name] = [parts[where][0] for where in ours]
         found, away = self._writer.places(wanted, {})
         for node, error in {**writing.away, **away}.items():
             turn.told[f"broker {node} of {self._writer.name}"] = error.message
@@ -257,12 +269,12 @@ class Direction:
                     wishes.setdefault(name, {})[twin] = Wish(where, decision, to, behind)
         return wishes
 
-    def _commit(self, wishes: dict[str, dict[Where, Wish]], writing: Listed, now_s: float, turn: Turn) -> None:
-        nodes = self._nodes(wishes, writing.groups)
+    def _commit(
+        self, wishes: Mapping[str, Mapping[Where, Wish]], nodes: Mapping[str, int], now_s: float, turn: Turn
+    ) -> None:
         places: dict[int, dict[str, dict[Where, Place]]] = {}
         for name, ours in wishes.items():
-            if name in nodes:
-                places.setdefault(nodes[name], {})[name] = {twin: wish.place for twin, wish in ours.items()}
+            places.setdefault(nodes[name], {})[name] = {twin: wish.place for twin, wish in ours.items()}
         answers = self._writer.commit(places) if places else {}
         for name, codes in answers.items():
             entry = self.book.entries[name]
@@ -292,7 +304,7 @@ class Direction:
                 turn.moved[wish.decision.state] += 1
                 self.book.stands(self.book.entries[name], wish.where, wish.decision.state, wish.behind, now_s)
 
-    def _nodes(self, names: Iterable[str], listed: Mapping[str, GroupListing]) -> dict[str, int]:
+    def _nodes(self, names: Sequence[str], listed: Mapping[str, GroupListing]) -> dict[str, int]:
         found = {name: listed[name].coordinator for name in names if name in listed}
         new = [name for name in names if name not in listed]
         return found | self._writer.coordinators(new) if new else found
