@@ -1,0 +1,104 @@
+"""Claims about proofs: what is found among millions of records, how fast, and what is proven beside full lanes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection
+
+from bench.claims import Claim, Finding, Once
+from bench.proof import Found, Speed, run_find, run_speed
+from bench.showing import by_test, run_show, to_stderr
+
+HEAD = """\
+# Proofs, shown
+
+Written by `python -m bench.show_proof`, which tries each claim on real clusters and fails when one falls short; no
+figure is typed by hand. The plain comparison is two confluent-kafka consumers, their records compared in Python.
+"""
+TIMES_LEAST = 5.0
+SCENARIOS = (
+    (
+        "proof-beside-lanes",
+        "a proof runs on Spark while every lane and both heirs are at work, and they go on",
+        "tests/scenarios/test_proof.py::test_a_proof_runs_on_spark_while_lanes_are_full",
+    ),
+    (
+        "proof-while-mirroring",
+        "links are proven beside the mirror while traffic flows, and their parts add up to one proof of the whole",
+        "tests/scenarios/test_proof_beside.py::test_links_are_proven_beside_the_mirror_while_traffic_flows",
+    ),
+    (
+        "proof-mapped",
+        "a mapped twin is proven through its extents, behind data of others",
+        "tests/scenarios/test_proof.py::test_a_mapped_twin_is_proven_through_its_extents",
+    ),
+    (
+        "proof-compacted",
+        "compacted sides are the same when the latest record of each key is, and a lost one is found",
+        "tests/scenarios/test_proof.py::test_compacted_sides_are_the_same_when_the_latest_of_each_key_is",
+    ),
+    (
+        "proof-transactions",
+        "transactions, aborted ones too, are compared by what consumers see",
+        "tests/scenarios/test_proof.py::test_transactions_are_compared_by_what_consumers_see",
+    ),
+    (
+        "proof-mirror-maker",
+        "what MirrorMaker 2 copied is proven by content",
+        "tests/scenarios/test_proof_beside.py::test_what_mirror_maker_copied_is_proven_by_content",
+    ),
+    (
+        "proof-resumes",
+        "a proof goes on from the last one, and a script learns of a difference by the exit code",
+        "tests/scenarios/test_proof.py::test_the_verb_goes_on_from_the_last_proof_and_scripts_learn_by_its_exit_code",
+    ),
+)
+
+
+def claims(_seed: int, _only: Collection[str] = ()) -> list[Claim]:
+    """All of them; each run makes what it needs."""
+    speeds = Once(lambda long: dict(zip(("lz4", "plain"), run_speed(long, to_stderr), strict=True)))
+    found = [
+        Claim(
+            "proof-finds",
+            "a flipped bit, a missing record, a swapped pair, a foreign record and a changed timestamp among millions"
+            " of records are found at their offsets and named",
+            lambda long: _found(run_find(long, to_stderr)),
+        )
+    ]
+    for name, what in (("lz4", "JSON records in lz4"), ("plain", "1 KB plain records")):
+        says = f"{what}: at least {TIMES_LEAST:g} times the records/s of a plain consumer comparison"
+        found.append(Claim(f"proof-speed-{name}", says, _speed(name, speeds)))
+    return found + [Claim(name, says, by_test(name, test)) for name, says, test in SCENARIOS]
+
+
+def _found(found: Found) -> Finding:
+    kinds = ", ".join(found.kinds)
+    figure = f"{kinds}: all {len(found.kinds)} among {found.records:,} records, in {found.seconds:.1f} s"
+    if found.missed:
+        figure = f"missed among {found.records:,} records: {'; '.join(found.missed)}"
+    numbers = (("proof_records", found.records), ("proof_kinds_found", len(found.kinds) - len(found.missed)))
+    return Finding(figure, not found.missed, numbers)
+
+
+def _speed(name: str, speeds: Once[dict[str, Speed]]) -> Callable[[bool], Finding]:
+    def run(long: bool) -> Finding:
+        speed = speeds(long)[name]
+        numbers = (
+            (f"proof_{name}_times", speed.times),
+            (f"proof_{name}_times_core", speed.times_core),
+            (f"proof_{name}_mb_s_core", round(speed.mb_core)),
+            (f"proof_{name}_records", speed.records),
+        )
+        return Finding(f"{speed.records:,} records, {speed.sentence()}", speed.times >= TIMES_LEAST, numbers)
+
+    return run
+
+
+def main() -> int:
+    """Progress to standard error; the table and, last, one line of JSON to standard output."""
+    return run_show("proof", HEAD, claims)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

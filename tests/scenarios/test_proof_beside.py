@@ -1,0 +1,118 @@
+"""Proofs of what really mirrors: in a mirror's own Spark while traffic flows, and of MirrorMaker 2's copies."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from typer.testing import CliRunner
+
+from bench.copiers import CopyJob, MirrorMaker
+from bench.ends import TopicEnd
+from tests.scenarios import log_kinds
+from tests.scenarios.mirror_rig import Rig, settings_text, until
+from twinshore.cli.entry import app, gather
+from twinshore.fleet import NamedPartition
+from twinshore.fleet.settings import load_settings
+from twinshore.kafka.cluster import KafkaCluster, OffsetKind
+from twinshore.lab import LabCluster, Workload
+from twinshore.lab.clients import client_settings
+from twinshore.proof import Way
+from twinshore.proof.job import in_this_process
+from twinshore.proof.planning import Wishes
+from twinshore.proof.proving import Proving
+from twinshore.store import ProofRow, ProofState, open_store
+
+LINK = "east->west"
+PLAIN, TRANSACTIONS = "beside-plain", "beside-transactions"
+
+
+def kept(folder: Path) -> dict[tuple[str, int], ProofRow]:
+    """What the store says is proven."""
+    with open_store(f"sqlite:///{folder / 'store.db'}") as store:
+        return {(row.topic, row.partition): row for row in store.proofs(LINK) if row.topic.startswith("beside-")}
+
+
+def ends(cluster: LabCluster) -> dict[tuple[str, int], int]:
+    kafka = KafkaCluster(cluster.cluster)
+    try:
+        parts = [NamedPartition(topic, number) for topic in (PLAIN, TRANSACTIONS) for number in range(2)]
+        found = kafka.list_offsets(parts, OffsetKind.LAST_STABLE)
+        return {(named.topic, named.partition): end for named, end in found.items()}
+    finally:
+        kafka.close()
+
+
+def test_links_are_proven_beside_the_mirror_while_traffic_flows(
+    east: LabCluster, west: LabCluster, tmp_path: Path
+) -> None:
+    for topic in (PLAIN, TRANSACTIONS):
+        east.create_topic(topic, partitions=2)
+    limits = {"tide_s": 3, "refresh_s": 1, "lanes": 2}
+    text = settings_text(tmp_path, [east.cluster, west.cluster], {LINK: "beside-.*"}, mirror=limits)
+    rig = Rig(tmp_path, text + "[proof]\nbeside_mirror = true\nevery_s = 1\n")
+    rig.process.start()
+    try:
+        with Workload(east.cluster, PLAIN, records_per_s=4_000) as workload:
+            log_kinds.transactional(east, TRANSACTIONS, seed=5, steps=60)
+            until(lambda: len(kept(tmp_path)) == 4, 90, "a proof of every partition", rig)
+            early = kept(tmp_path)
+            until(
+                lambda: all(
+                    row.to_offset > early[at].to_offset for at, row in kept(tmp_path).items() if at[0] == PLAIN
+                ),
+                30,
+                "proofs that go on while traffic flows",
+                rig,
+            )
+            assert workload.stop() > 0
+        want = ends(east)
+        until(lambda: {at: row.to_offset for at, row in kept(tmp_path).items()} == want, 60, "all of it proven", rig)
+    finally:
+        rig.process.end()
+    rows = kept(tmp_path)
+    assert {row.state for row in rows.values()} == {ProofState.IDENTICAL}
+    assert {row.way for row in rows.values()} == {Way.EXACT.value}
+    gather()
+    words = ["prove", "--settings", str(rig.process.settings), "--again", "--here", "--json"]
+    result = CliRunner().invoke(app, words, catch_exceptions=False)
+    again = json.loads(result.stdout)
+    assert (result.exit_code, again["state"]) == (0, "identical"), result.stdout
+    made = {(one["topic"], one["partition"]): one["digest"] for one in again["partitions"]}
+    assert {at: made[at] for at in rows} == {at: row.digest for at, row in rows.items()}, "parts add up to the whole"
+
+
+@pytest.mark.long
+def test_what_mirror_maker_copied_is_proven_by_content(east: LabCluster, west: LabCluster, tmp_path: Path) -> None:
+    topic, records = "maker", 5_000
+    east.create_topic(topic, partitions=2)
+    producer = Producer({**client_settings(east.cluster), "compression.type": "lz4"})
+    for number in range(records):
+        producer.produce(topic, b"value %d" % number, b"key %d" % number, headers=[("n", b"%d" % number)])
+        if number % 500 == 0:
+            producer.flush(30)
+    assert producer.flush(30) == 0
+    job = CopyJob(east.cluster, west.cluster, topic, run=1)
+    maker = MirrorMaker()
+    twin = maker.target_topic(job)
+    child = maker.start(job, tmp_path)
+    try:
+        end = TopicEnd(west.cluster, twin, 2)
+        deadline = time.monotonic() + 90
+        while end.records() < records:
+            assert time.monotonic() < deadline, "MirrorMaker copies nothing"
+            time.sleep(0.2)
+    finally:
+        child.end()
+    settings = tmp_path / "twinshore.toml"
+    text = settings_text(tmp_path, [east.cluster, west.cluster], {LINK: topic})
+    text = text.replace("[clusters.east]", "[clusters.east1]").replace('"east->', '"east1->')
+    settings.write_text(text.replace(f"['{topic}']", f"['{topic}']\nnaming = 'prefix'"))
+    loaded = load_settings(settings, {})
+    assert loaded.links[0].twin_of(topic) == twin
+    report = Proving(loaded, None, in_this_process, wishes=Wishes(), tasks=1, way=Way.CONTENT).round(loaded.links)
+    assert sum(one.row.records for one in report.partitions) == records
+    assert not report.differs and not report.incomplete
