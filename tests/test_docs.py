@@ -19,7 +19,7 @@ TARGETS = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), r
 
 # The rows that were asked for. A row is never dropped from the table; "not yet" is an honest entry.
 ROWS = [
-    *("0.1", "0.2", "0.3", "0.4", "0.5", "0.beyond"),
+    *("0.1", "0.2", "0.3", "0.4", "0.5", "0.beyond", "0.ours"),
     *("1.1", "1.2", "1.3", "1.4", "1.5", "1.6", "1.7", "1.8", "1.9", "1.10", "1.11"),
     *("2.1", "2.2", "2.3", "2.4", "2.5", "2.6"),
     *("3.1", "3.2", "3.3", "3.4", "3.ours"),
