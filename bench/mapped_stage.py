@@ -21,6 +21,7 @@ from twinshore.store import Store, open_store
 STOP_S = 40.0
 WAIT_S = 90.0
 PARTITIONS = 2
+BEFORE = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +71,16 @@ class Move:
     def run(self) -> Moved:
         """Tries it on clusters that run already."""
         create_topic(self.source, self.topic, partitions=PARTITIONS)
-        write(self.source, self.topic, 0, self.records)
+        # A log that begins late, so that no offset of the copy is the source's.
+        write(self.source, self.topic, 0, BEFORE)
+        begins = [TopicPartition(self.topic, number, BEFORE // PARTITIONS) for number in range(PARTITIONS)]
+        admin = admin_of(self.source)
+        for done in admin.delete_records(begins).values():
+            done.result(timeout=30)
+        write(self.source, self.topic, BEFORE, self.records)
         self._by_mirror_maker()
         by_mirror_maker = sum(len(one) for one in self._read_copy())
-        written = 2 * self.records
+        written = BEFORE + 2 * self.records
         write(self.source, self.topic, written, self.records)
         mirror = MirrorProcess(self.folder / "mirror", self.settings())
         try:
@@ -114,7 +121,7 @@ class Move:
         child = MirrorMaker().start(self.job, folder)
         try:
             self._until(lambda: self._size(self.target, self.copy) >= self.records, "MirrorMaker copies nothing")
-            write(self.source, self.topic, self.records, self.records)
+            write(self.source, self.topic, BEFORE + self.records, self.records)
             least = self.records if self.killed else 2 * self.records
             self._until(lambda: self._size(self.target, self.copy) >= least, "MirrorMaker stays behind")
         finally:

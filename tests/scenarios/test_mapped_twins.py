@@ -5,9 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
+from typer.testing import CliRunner
 
-from bench.mapped_stage import Move
+from bench.fault_stage import MirrorProcess
+from bench.mapped_stage import PARTITIONS, Move, read
+from tests.scenarios.mirror_rig import until
+from twinshore.cli.entry import app, gather
+from twinshore.fleet import SourceOffset
 from twinshore.lab import LabCluster
+from twinshore.lab.clients import client_settings
+from twinshore.mirror.mapping.place import on_target
+from twinshore.store import Store, open_store
 
 
 @pytest.mark.long
@@ -20,3 +29,94 @@ def test_a_copy_of_mirror_maker_is_carried_on(
     assert moved.looked_up == moved.records - moved.by_mirror_maker
     assert len(moved.sentences) == 2
     assert all("behind MirrorMaker's note of" in sentence for sentence in moved.sentences)
+
+
+def test_a_topic_that_others_write_to_takes_transactions_without_their_markers(
+    east: LabCluster, west: LabCluster, unique_topic: str, tmp_path: Path
+) -> None:
+    topic = "merged-" + unique_topic[-8:]
+    for cluster in (east, west):
+        cluster.create_topic(topic, partitions=PARTITIONS)
+    foreign = Producer(client_settings(west.cluster))
+
+    def by_others(number: int) -> None:
+        foreign.produce(topic, b"foreign %d" % number, partition=number % PARTITIONS)
+        foreign.flush(10)
+
+    for number in range(7):
+        by_others(number)
+    transactions(east, topic, 0)
+    move = Move(east.cluster, west.cluster, topic, tmp_path)
+    text = move.settings().replace(f"{east.cluster.name}0", east.cluster.name).replace("naming = 'prefix'", "")
+    gather()
+    plan = CliRunner().invoke(
+        app, ["mirror", "plan", "--settings", str(written(tmp_path, text))], catch_exceptions=False
+    )
+    assert f"refuse: where MirrorMaker stopped with {topic}-0 cannot be proven" in plan.output
+    mirror = MirrorProcess(
+        tmp_path / "mirror", text.replace("mode = 'mapped'", "mode = 'mapped'\nmapped_from = 'start'")
+    )
+    link = f"{east.cluster.name}->{west.cluster.name}"
+    try:
+        mirror.start()
+        for turn in (1, 2):
+            until(lambda: ours(west, topic) == theirs(east, topic), 60.0, "all of the source is there")
+            transactions(east, topic, turn)
+            by_others(100 + turn)
+            if turn == 1:
+                mirror.kill()
+                transactions(east, topic, 9)
+                mirror.start()
+        until(lambda: ours(west, topic) == theirs(east, topic), 60.0, "all of the source is there")
+        count = sum(len(one) for one in theirs(east, topic))
+        with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+            until(lambda: sum(mapped(store, link, topic)) == count, 30.0, "the map has all")
+            for number in range(PARTITIONS):
+                there = dict(read(west.cluster, topic)[number])
+                for offset, value in read(east.cluster, topic)[number]:
+                    place = on_target(SourceOffset(offset), *store.extents_around(link, topic, number, offset))
+                    assert place is not None
+                    assert (place.exact, there[place.offset]) == (True, value)
+            assert not store.incidents(link, open_only=True)
+    finally:
+        mirror.end()
+    assert all(len(set(one)) == len(one) for one in ours(west, topic)), "nothing is there twice"
+
+
+def transactions(cluster: LabCluster, topic: str, turn: int) -> None:
+    """Committed and aborted ones by turns, with plain records between."""
+    producer = Producer({**client_settings(cluster.cluster), "transactional.id": f"{topic}-{turn}"})
+    plain = Producer(client_settings(cluster.cluster))
+    producer.init_transactions(30)
+    for number in range(20):
+        producer.begin_transaction()
+        for partition in range(PARTITIONS):
+            for part in range(3):
+                producer.produce(topic, b"source %d %d %d %d" % (turn, number, partition, part), partition=partition)
+        producer.flush(10)
+        if number % 3 == 2:
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+        plain.produce(topic, b"source %d plain %d" % (turn, number), partition=number % PARTITIONS)
+        plain.flush(10)
+
+
+def ours(cluster: LabCluster, topic: str) -> list[list[bytes]]:
+    """What came from the source, of all that the twin holds."""
+    return [[value for _, value in one if value.startswith(b"source")] for one in read(cluster.cluster, topic)]
+
+
+def theirs(cluster: LabCluster, topic: str) -> list[list[bytes]]:
+    return [[value for _, value in one] for one in read(cluster.cluster, topic)]
+
+
+def mapped(store: Store, link: str, topic: str) -> list[int]:
+    """How many records of each partition the map knows."""
+    return [sum(one.length for one in store.extents(link, topic, number)) for number in range(PARTITIONS)]
+
+
+def written(folder: Path, text: str) -> Path:
+    file = folder / "plan.toml"
+    file.write_text(text, encoding="utf-8")
+    return file
