@@ -194,6 +194,8 @@ def _table(views: list[GroupView], *, partitions: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from twinshore.groups.look import AWAY
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("link", "group", "kind", "at source", "at target", "stands"):
         table.add_column(column, no_wrap=True)
@@ -209,4 +211,8 @@ def _table(views: list[GroupView], *, partitions: bool) -> None:
             place = f"  {part.topic}-{part.partition}: {spots[0]} at source, so {spots[1]}; has {spots[2]}"
             table.add_row("", Text(place), "", "", "", Text(part.state), "", "", f"{part.behind:,}", "")
     console = Console() if Console().is_terminal else Console(width=1000)
+    for name in sorted({view.link for view in views if view.source_state == AWAY}):
+        ago_s = next(view.said_s_ago for view in views if view.link == name)
+        when = "the mirror never compared them" if ago_s is None else f"what stands here was so {ago_s:,.0f} s ago"
+        console.print(Text(f"{name}: the source does not answer; {when}"))
     console.print(table if views else "no group has a place in a topic that these links carry")

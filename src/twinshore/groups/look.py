@@ -6,16 +6,16 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from twinshore.fleet import Link, NamedPartition
+from twinshore.fleet import KafkaError, Link, NamedPartition
 from twinshore.fleet.settings import Settings
 from twinshore.groups.companion import KIND
 from twinshore.groups.place import State, decide
 from twinshore.groups.rounds import WORST_FIRST, Rounds
 from twinshore.groups.scope import Scope
-from twinshore.kafka.cluster import OffsetKind
+from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.groups import GroupListing, Groups, Listed
 from twinshore.store import Store
 from twinshore.wire.group_places import Place, Where
@@ -23,6 +23,8 @@ from twinshore.wire.group_places import Place, Where
 WORD_FRESH_MS = 15_000
 ONLY_THERE = "only on the target"
 NONE = "none"
+AWAY = "away"
+NEVER_SAID = "never compared"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,8 @@ class PartView:
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """A group on both sides. `behind_s`: for how long its places have differed, by the mirror's word; None: no word."""
+    """A group on both sides. `behind_s`: for how long its places have differed, by the mirror's word; None: no word.
+    `said_s_ago`: set where the source is away: what `state` and `behind` say was true then."""
 
     link: str
     group: str
@@ -63,41 +66,64 @@ class GroupView:
     missing: int
     behind_s: float | None
     parts: tuple[PartView, ...]
+    said_s_ago: float | None = None
 
 
 def look(link: Link, settings: Settings, store: Store, pattern: str = ".*") -> list[GroupView]:
-    """Every group whose whole name matches and that the link's filters admit, by name."""
+    """Every group whose whole name matches and that the link's filters admit, by name.
+
+    Where the source does not answer, the target's side, and how both stood when the mirror last compared them."""
     rounds = Rounds(link, settings, store, retention_s=1.0)
+    wanted = re.compile(pattern)
+
+    def admits(name: str) -> bool:
+        return bool(wanted.fullmatch(name)) and rounds.admits(name)
+
     try:
-        rounds.begin(time.monotonic())
-        reading, writing = rounds.at_source.listed(), rounds.at_target.listed()
-        wanted = re.compile(pattern)
-
-        def admits(name: str) -> bool:
-            return bool(wanted.fullmatch(name)) and rounds.admits(name)
-
+        gone = not _answers(rounds.source)
+        rounds.begin(time.monotonic(), source_gone=gone)
+        reading = Listed({}, {}) if gone else rounds.at_source.listed()
+        writing = rounds.at_target.listed()
         here, there = _places(rounds.at_source, reading, admits), _places(rounds.at_target, writing, admits)
         twins = {twin for twin, _ in rounds.scope.parts.values()}
         named = {NamedPartition(*twin): twin for twin in twins} if here or there else {}
         found = rounds.target.list_offsets(named, OffsetKind.HIGH_WATERMARK) if named else {}
         ends = {named[one]: end for one, end in found.items()}
-        word = word_in(store, link.name)
+        word = word_in(store, link.name, fresh=not gone)
         views = []
         for name in sorted(here.keys() | there.keys()):
             places = here.get(name, {}), there.get(name, {})
-            views.append(_view(link.name, name, (reading, writing), places, rounds.scope, ends, word))
+            view = _view(link.name, name, (reading, writing), places, rounds.scope, ends, word)
+            views.append(_as_last_said(view, word) if gone else view)
         return [view for view in views if view.parts]
     finally:
         rounds.close()
 
 
-def word_in(store: Store, link: str) -> dict[str, Any]:
-    """What the running mirror last said of the link's groups; empty when that is old."""
+def word_in(store: Store, link: str, *, fresh: bool = True) -> dict[str, Any]:
+    """What the mirror last said of the link's groups; empty when `fresh` is wanted and it is old."""
     for row in store.followed(link, KIND):
         word = json.loads(row.value)
-        if time.time() * 1000 - word["at_ms"] < WORD_FRESH_MS:
+        if not fresh or time.time() * 1000 - word["at_ms"] < WORD_FRESH_MS:
             return dict(word)
     return {}
+
+
+def _answers(cluster: KafkaCluster) -> bool:
+    try:
+        cluster.metadata([], refresh=True)
+    except KafkaError as error:
+        if not error.retriable:
+            raise
+        return False
+    return True
+
+
+def _as_last_said(view: GroupView, word: Mapping[str, Any]) -> GroupView:
+    state, behind, _ = word.get("differ", {}).get(view.group, [State.SAME.value, 0, None])
+    age_s = (time.time() * 1000 - word["at_ms"]) / 1000 if word else None
+    state = state if word else NEVER_SAID
+    return replace(view, source_state=AWAY, state=state, behind=behind, behind_s=None, said_s_ago=age_s)
 
 
 def _places(groups: Groups, listed: Listed, admits: Callable[[str], bool]) -> dict[str, dict[Where, Place]]:

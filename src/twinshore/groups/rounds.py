@@ -118,8 +118,9 @@ class Rounds:
         shared = self._shares.book.entries if self._shares else {}
         return {**shared, **self._forward.book.entries} if self._forward else {}
 
-    def begin(self, now_s: float) -> None:
-        """Learns what holds now: the operators' filters, and every few seconds which twins there are."""
+    def begin(self, now_s: float, *, source_gone: bool = False) -> None:
+        """Learns what holds now: the operators' filters, and every few seconds which twins there are. Where the source
+        is gone, its topics are believed to be those of which the twins are."""
         version = self._store.control_version(self.link.name)
         if version != self._control_version:
             self._control_version = version
@@ -138,7 +139,7 @@ class Rounds:
                 self._forward.echo = book.expect
         if now_s - self._scoped_at_s >= SCOPE_S:
             self._scoped_at_s = now_s
-            scope = self._look()
+            scope = self._look(source_gone=source_gone)
             if scope != self.scope:
                 self.scope, self._scope_back = scope, scope.reversed()
 
@@ -149,13 +150,14 @@ class Rounds:
             known = self._admitted[group] = admits_group(self.link.control, group)
         return known
 
-    def _look(self) -> Scope:
+    def _look(self, *, source_gone: bool) -> Scope:
         """Which twins there are now, as the store and both clusters say."""
         rows = self._store.twins(self.link.name)
         topics = sorted({row.topic for row in rows})
         twins = sorted({self.link.twin_of(topic) for topic in topics})
         mapped = {where: self._by_extents(where) for where in self._store.reached(self.link.name)}
-        return scope_of(self.link, rows, mapped, _ids(self.source, topics), _ids(self.target, twins))
+        ids = {row.topic: row.source_topic_id for row in rows} if source_gone else _ids(self.source, topics)
+        return scope_of(self.link, rows, mapped, ids, _ids(self.target, twins))
 
     def _by_extents(self, where: Where) -> Translation:
         known = self.scope.parts.get(where)
