@@ -22,6 +22,7 @@ from twinshore.mirror.follow.lifecycle import (
     TopicLook,
     Withdraw,
     decide,
+    for_mapped,
     ranges,
     unsafe,
 )
@@ -171,3 +172,16 @@ def test_ranges_of_many_partitions_are_cut_short() -> None:
     many = [Span(number, 0, 5, 5, 5) for number in range(30)]
     assert ranges("a", many).endswith("a-19 0 to 4 and 10 partitions more")
     assert ranges("a", []) == "its twin holds nothing"
+
+
+def test_a_mapped_twin_holds_data_of_others_and_is_never_deleted() -> None:
+    wide = Side(Presence.THERE, "t1", 5)
+    cases = (
+        (look(GONE), since(State.GONE, 3600), DELETE),
+        (look(ANEW), since(State.BEGINNING, 3600), AGAIN),
+        (look(ANEW, wide), Memory(State.BEGINNING, NOW, NOW - 1), KEEP),
+    )
+    for case in cases:
+        assert DeleteTwin in kinds(acts(*case)), "an exact one is"
+        assert DeleteTwin not in kinds(acts(*for_mapped(*case)))
+    assert acts(*for_mapped(look(THERE, wide), NONE, KEEP)) == [], "its further partitions are its own"

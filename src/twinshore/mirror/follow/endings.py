@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from twinshore.fleet import Link
+from twinshore.fleet import Follow, Link
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror.follow import lifecycle
 from twinshore.mirror.follow.change import Change
@@ -96,15 +96,18 @@ class Endings:
         target = sides(self._target, [self._link.twin_of(topic) for topic in known])
         source = sides(self._source, known)
         memories = self._memories()
+        mapped = {topic for topic, _ in self._store.reached(self._link.name)}
         for topic, row in known.items():
             look = self._one(row, source[topic], target[self._link.twin_of(topic)], doubted=topic in doubted)
-            memory = memories.get(topic, Memory())
+            memory, follow = memories.get(topic, Memory()), self._link.follow
+            if topic in mapped:
+                look, memory, follow = lifecycle.for_mapped(look, memory, follow)
             plain = _plain(look) and memory == Memory()
             (self._unusual.discard if plain else self._unusual.add)(topic)
             if plain:
                 self._over(topic)
             if not plain or look.doubted:
-                self._act(look, memory)
+                self._act(look, memory, follow)
 
     def _one(self, row: TwinRow, source: Side, target: Side, *, doubted: bool) -> TopicLook:
         topic = row.topic
@@ -125,12 +128,12 @@ class Endings:
             for topic in states.keys() | agreed.keys()
         }
 
-    def _act(self, look: TopicLook, memory: Memory) -> None:
+    def _act(self, look: TopicLook, memory: Memory, follow: Follow) -> None:
         held: list[Span] = []
         if memory.state in ASKING and look.target.presence is Presence.THERE:
             positions = self._store.positions(self._link.name)
             held = spans(self._target, look.topic, look.twin, look.target, positions)
-        for act in lifecycle.decide(look, memory, self._link.follow, held, now_ms()):
+        for act in lifecycle.decide(look, memory, follow, held, now_ms()):
             if not self._do(act, look):
                 return
 

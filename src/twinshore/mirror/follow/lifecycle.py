@@ -8,7 +8,7 @@ where the operator said so, after a delay, and with the range that goes named in
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 
 from twinshore.fleet import Deleted, Follow, Recreated
@@ -137,6 +137,15 @@ class Forget:
 
 
 Act = Remember | Withdraw | LookAgain | Tell | Archive | DeleteTwin | Forget
+
+
+def for_mapped(look: TopicLook, memory: Memory, follow: Follow) -> tuple[TopicLook, Memory, Follow]:
+    """The same for a mapped twin: it holds data of others, so it is never deleted, and may have more partitions."""
+    target = replace(look.target, partitions=min(look.target.partitions, look.source.partitions))
+    kept = Deleted.KEEP if follow.deleted is Deleted.DELETE else follow.deleted
+    if look.source.presence is Presence.THERE:
+        look = replace(look, target=target)
+    return look, replace(memory, confirmed_ms=None), replace(follow, deleted=kept, recreated=Recreated.STOP)
 
 
 def decide(look: TopicLook, memory: Memory, follow: Follow, spans: Sequence[Span], now_ms: int) -> list[Act]:
