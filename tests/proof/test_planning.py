@@ -113,8 +113,12 @@ def test_by_content_one_stretch_follows_the_other_on_both_sides() -> None:
 
 def test_a_mapped_partition_ends_where_its_extents_do() -> None:
     side = replace(SIDE, way=Way.EXTENTS, extents=((10, 100, 300), (350, 400, 50)))
-    assert (cut(side)[0].start, cut(side)[-1].end) == (10, 400)
-    assert all(one.extents == side.extents for one in cut(side))
+    spans = [(one.start, one.end, one.extents) for one in cut(side)]
+    assert spans == [(10, 210, side.extents[:1]), (210, 400, side.extents)], "each knows the extents that lie there"
+    adopted = replace(side, extents=((350, 400, 50),))
+    assert [(one.start, one.end) for one in cut(adopted)] == [(350, 400)], "what came before is none of the link's"
+    (beyond,) = cut(replace(side, source_start=320, extents=((10, 100, 300), (380, 400, 50))), Wishes(60))[:1]
+    assert (beyond.end, beyond.extents) == (380, ()), "offsets of no extent are nobody's on the twin"
 
 
 @pytest.mark.parametrize("seed", range(5))

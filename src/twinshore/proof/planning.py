@@ -47,9 +47,10 @@ class Side:
 
     @property
     def start(self) -> int:
-        """Where on the source to begin."""
+        """Where on the source to begin; what came before the first extent is none of the link's."""
         row = self.resumes
-        return max(self.source_start, row.to_offset if row else 0)
+        first = min((source for source, _, _ in self.extents), default=0)
+        return max(self.source_start, first, row.to_offset if row else 0)
 
     @property
     def end(self) -> int:
@@ -92,9 +93,9 @@ def stretches(side: Side, source: Cluster, target: Cluster, wishes: Wishes) -> l
         return [replace(whole, digest=False)] if whole.start < whole.end else []
     beyond = side.target_end if side.way is Way.EXACT and side.target_end > side.source_end else -1
     if wishes.sample:
-        return list(_sampled(replace(whole, start=side.source_start), wishes))
+        return list(_sampled(replace(whole, start=replace(side, stored=None).start), wishes))
     parts = [
-        replace(whole, start=at, end=min(at + wishes.stretch_records, whole.end))
+        _part(whole, at, min(at + wishes.stretch_records, whole.end))
         for at in range(whole.start, whole.end, wishes.stretch_records)
     ]
     if beyond >= 0:
@@ -122,7 +123,13 @@ def _sampled(whole: Stretch, wishes: Wishes) -> Iterator[Stretch]:
     windows = range(whole.start, whole.end, SAMPLE_OFFSETS)
     count = min(len(windows), max(1, round(len(windows) * wishes.sample))) if windows else 0
     for at in sorted(chance.sample(windows, count)):
-        yield replace(whole, start=at, end=min(at + SAMPLE_OFFSETS, whole.end))
+        yield _part(whole, at, min(at + SAMPLE_OFFSETS, whole.end))
+
+
+def _part(whole: Stretch, start: int, end: int) -> Stretch:
+    """This part of it, with the extents that lie there."""
+    extents = tuple(one for one in whole.extents if one[0] < end and one[0] + one[2] > start)
+    return replace(whole, start=start, end=end, extents=extents)
 
 
 def bundled(wanted: Iterable[Stretch], records: int) -> Iterator[list[Stretch]]:

@@ -140,7 +140,7 @@ class Proving:
                 work = owners[answer.number]
                 work.results.append(answer)
                 touched[id(work)] = work
-                if answer.difference is not None:
+                if answer.difference is not None and not _known(work.side.stored, answer):
                     where = f"{work.side.named} at offset {answer.difference.offset}"
                     self._log(f"{link.name}: {where}: {answer.difference.kind}: {answer.difference.sentence}")
             self._keep(touched.values())
@@ -160,6 +160,11 @@ class Proving:
 
     def _samples(self, work: _Work) -> bool:
         return bool(self._wishes.sample) and work.side.way in OFFSETS_COUNT
+
+
+def _known(stored: ProofRow | None, answer: Proven) -> bool:
+    """The last proof ended at this difference already."""
+    return stored is not None and stored.state == "differs" and stored.to_offset == answer.to
 
 
 def _now_ms() -> int:
