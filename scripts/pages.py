@@ -14,6 +14,7 @@ from typing import Any
 import typer
 
 from twinshore.cli.entry import app, gather
+from twinshore.delay.simulation.page import with_table
 from twinshore.fleet.settings_page import render_settings_page
 from twinshore.mirror.incidents.page import render_incidents_page
 from twinshore.mirror.metrics.table import render_metrics_page
@@ -31,6 +32,7 @@ def pages() -> dict[Path, str]:
     """Each generated page: where it stands, and what the code says it should hold."""
     return {
         ROOT / "docs" / "cli.md": render_cli_page(),
+        ROOT / "docs" / "delay.md": with_table((ROOT / "docs" / "delay.md").read_text()),
         ROOT / "docs" / "incidents.md": render_incidents_page(),
         ROOT / "docs" / "metrics.md": render_metrics_page(),
         ROOT / "docs" / "settings.md": render_settings_page(),

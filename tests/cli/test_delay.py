@@ -7,8 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from twinshore.cli.entry import app, gather
 from twinshore.fleet import ConfigError

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 OK, WARNING, CRITICAL = 0, 1, 2
 TOPIC = typer.Option("", "--topic", help="Only this topic.")
+TRIED = typer.Option(None, "--settings", help="Try this file's [delay]; without it the defaults.")
 PIPE_COLUMNS = 1000
 
 
@@ -32,6 +33,7 @@ def register(app: typer.Typer) -> None:
     delay.command("watch-watchers")(watch_watchers)
     delay.command("check")(check)
     delay.command("alarms")(alarms)
+    delay.command("simulate")(simulate)
     app.add_typer(delay, name="delay")
 
 
@@ -145,6 +147,21 @@ def alarms(
         typer.echo(f"{_moment(row.raised_ms)} {_how_long(row)}  {row.sentence}")
     if not rows:
         typer.echo("no alarm has ever risen")
+
+
+def simulate(
+    settings: Path | None = TRIED,
+    seed: int = typer.Option(1, "--seed", help="Which traffic is made up."),
+    hours: float = typer.Option(
+        3.0, "--hours", help="How long a mirror without a fault is watched.", min=0.1, max=1000
+    ),
+    runs: int = typer.Option(10, "--runs", help="How often each fault is tried.", min=1, max=10000),
+) -> None:
+    """Tries both algorithms on made-up traffic: how soon each finds a fault, and what each says for nothing."""
+    from twinshore.delay.simulation.trial import table
+    from twinshore.fleet.settings_delay import DelaySettings
+
+    typer.echo(table(seed, hours, runs, load(settings).delay if settings else DelaySettings()))
 
 
 def _how_long(row: AlarmRow) -> str:

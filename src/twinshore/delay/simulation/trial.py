@@ -1,0 +1,121 @@
+"""Both algorithms on the same traces: what each finds, how soon, and what each says for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from random import Random
+from statistics import median
+
+from twinshore.delay.alarms import AlarmKind, Happening, Standing, turn
+from twinshore.delay.arrival import Arrivals, look
+from twinshore.delay.guard import Guarded, observe
+from twinshore.delay.readings import Axis, Place, Reading
+from twinshore.delay.signs import Judged, recovery_signs, window_signs
+from twinshore.delay.simulation.traces import TRAFFIC, Ends, Fault, Traffic, trace
+from twinshore.delay.standing import manners_of
+from twinshore.delay.windows import Thresholds
+from twinshore.fleet.settings_delay import DelaySettings
+
+PLACE = Place("east->west", "orders", 0)
+BEGIN_S, FAULT_S, AFTER_S = 60.0, 120.0, 60.0
+DAY_S = 86_400.0
+KINDS = (AlarmKind.END_OFFSET, AlarmKind.RECOVERY_POINT)
+FAULTS = (
+    Fault("the mirror stands still", BEGIN_S, BEGIN_S + FAULT_S),
+    Fault("it stands still, and producers fall silent", BEGIN_S, BEGIN_S + FAULT_S, mute=True),
+    Fault("it carries half", BEGIN_S, BEGIN_S + FAULT_S, carries=0.5),
+    Fault("it carries a quarter", BEGIN_S, BEGIN_S + FAULT_S, carries=0.25),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """An alarm of one trace; `until_s` is None where it never cleared."""
+
+    kind: AlarmKind
+    at_s: float
+    until_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """How one algorithm did with a fault, over some runs. `kept`: the part of the runs whose alarm stood to the end."""
+
+    runs: int
+    times_s: tuple[float, ...]
+    kept: float
+
+    @property
+    def words(self) -> str:
+        """As in "12 s (at most 14 s)"."""
+        if not self.times_s:
+            return "not found"
+        missed = self.runs - len(self.times_s)
+        text = f"{median(self.times_s):.0f} s (at most {max(self.times_s):.0f} s)"
+        text += f", missed in {missed} of {self.runs}" if missed else ""
+        return text + ("" if self.kept > 0.99 else f"; stands to the end in {self.kept:.0%}")
+
+
+def watch(steps: Iterable[Ends], settings: DelaySettings) -> list[Raised]:
+    """Every alarm of both algorithms on one trace."""
+    section = settings.section
+    manners = manners_of(section)
+    thresholds = Thresholds(settings.latest_threshold(PLACE.topic), settings.consume_threshold(PLACE.topic))
+    window, arrivals = Guarded(), Arrivals()
+    book: dict[object, Standing] = {}
+    raised: dict[AlarmKind, list[Raised]] = {kind: [] for kind in KINDS}
+    for seen in steps:
+        at_ms = int(seen.at_s * 1000)
+        reading = Reading(PLACE, at_ms, seen.source, seen.target, axis=Axis.EXACT)
+        arrivals, view = look(arrivals, reading)
+        signs = recovery_signs(PLACE.link, [view], settings.recovery_point_s)
+        tick = int(seen.at_s / section.period_s)
+        if tick > window.tick:
+            window, verdict = observe(window, reading, tick, thresholds)
+            signs += window_signs([Judged(PLACE, tick, verdict)], section.period_s)
+        book, events = turn(book, signs, at_ms, manners)  # type: ignore[assignment, arg-type]  # one book, one key
+        for event in events:
+            ours = raised[event.key.kind]
+            if event.happening is Happening.RAISED:
+                ours.append(Raised(event.key.kind, seen.at_s))
+            elif event.happening is Happening.CLEARED:
+                ours[-1] = Raised(event.key.kind, ours[-1].at_s, seen.at_s)
+    return [one for ours in raised.values() for one in ours]
+
+
+def false_alarms_a_day(traffic: Traffic, seed: int, hours: float, settings: DelaySettings) -> dict[AlarmKind, float]:
+    """Alarms of a mirror without any fault."""
+    found = watch(trace(traffic, Random(f"{seed} {traffic.name}"), hours * 3600), settings)
+    return {kind: sum(one.kind is kind for one in found) * 24 / hours for kind in KINDS}
+
+
+def detection(traffic: Traffic, fault: Fault, seed: int, runs: int, settings: DelaySettings) -> dict[AlarmKind, Found]:
+    """How soon each finds the fault."""
+    times: dict[AlarmKind, list[float]] = {kind: [] for kind in KINDS}
+    kept = dict.fromkeys(KINDS, 0)
+    for number in range(runs):
+        rng = Random(f"{seed} {traffic.name} {fault.name} {number}")
+        # Faults do not wait for a period to begin.
+        shift_s = rng.random() * settings.section.period_s
+        ours = Fault(fault.name, fault.begin_s + shift_s, fault.end_s + shift_s, fault.carries, fault.mute)
+        found = watch(trace(traffic, rng, BEGIN_S + FAULT_S + AFTER_S, ours), settings)
+        for kind in KINDS:
+            during = [one for one in found if one.kind is kind and ours.begin_s <= one.at_s < ours.end_s]
+            if during:
+                times[kind].append(during[0].at_s - ours.begin_s)
+                kept[kind] += len(during) == 1 and (during[0].until_s is None or during[0].until_s >= ours.end_s)
+    return {kind: Found(runs, tuple(times[kind]), kept[kind] / max(1, len(times[kind]))) for kind in KINDS}
+
+
+def table(seed: int, hours: float, runs: int, settings: DelaySettings, traffics: Sequence[Traffic] = TRAFFIC) -> str:
+    """Everything as a table in Markdown."""
+    lines = ["| traffic | fault | published windows | recovery point |", "| --- | --- | --- | --- |"]
+    for traffic in traffics:
+        daily = false_alarms_a_day(traffic, seed, hours, settings)
+        cells = " | ".join(f"{daily[kind]:g} alarms a day" for kind in KINDS)
+        lines.append(f"| {traffic.name} | none | {cells} |")
+        for fault in FAULTS:
+            found = detection(traffic, fault, seed, runs, settings)
+            lines.append(f"| {traffic.name} | {fault.name} | {' | '.join(found[kind].words for kind in KINDS)} |")
+    return "\n".join(lines)

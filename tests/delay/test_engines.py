@@ -1,0 +1,54 @@
+"""The plain engine judges as the pure step does; the journal brings back what it was given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from twinshore.delay.engines import PlainEngine, Rules, by_tick
+from twinshore.delay.journal import KEEP_FILES, Journal, from_line
+from twinshore.delay.readings import Axis, Place, Reading
+from twinshore.delay.signs import Judged
+from twinshore.delay.windows import NOT_YET
+from twinshore.fleet.settings_delay import DelaySettings
+
+ORDERS = Place("east->west", "orders", 0)
+AUDIT = Place("east->west", "audit", 0)
+
+
+def test_the_plain_engine_judges_by_each_topics_own_threshold() -> None:
+    engine = PlainEngine(Rules(DelaySettings(latest_thresholds=(("audit", 1_000),))))
+    for tick in range(5):
+        engine.give(tick, [Reading(place, tick, 100 * tick, 0) for place in (ORDERS, AUDIT)])
+    found = engine.verdicts()
+    assert [tick for tick, _ in found] == [0, 1, 2, 3, 4]
+    late = [(tick, one.place.topic) for tick, judged in found for one in judged if one.verdict.latest_delayed]
+    assert late == [(3, "orders"), (4, "orders")]
+    assert engine.verdicts() == []
+
+
+def test_a_batch_is_told_tick_by_tick() -> None:
+    batch = [Judged(place, tick, NOT_YET) for place in (ORDERS, AUDIT) for tick in (8, 7)]
+    assert [(tick, len(judged)) for tick, judged in by_tick(batch)] == [(7, 2), (8, 2)]
+
+
+def test_the_journal_keeps_readings_whole_and_in_order_across_restarts(tmp_path: Path) -> None:
+    readings = [
+        Reading(ORDERS, 5, 10, 9, "a", "b", axis=Axis.MAPPED, carried=7, paused=True),
+        Reading(ORDERS._replace(group="billing"), 5, 10, 9, "a", "b", 4, None),
+    ]
+    first = Journal(tmp_path).append(3, readings)
+    second = Journal(tmp_path).append(4, readings[:1])
+    assert second > first
+    journal = Journal(tmp_path)
+    assert journal.numbers() == [first, second]
+    assert [from_line(line) for line in journal.lines(first)] == [(3, one) for one in readings]
+    assert list(journal.lines(first + 1_000_000)) == []
+
+
+def test_the_journal_is_bounded_and_an_emptied_one_goes_on_upwards(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    numbers = [journal.append(tick, []) for tick in range(KEEP_FILES + 5)]
+    assert journal.numbers() == numbers[5:]
+    for path in tmp_path.iterdir():
+        path.unlink()
+    assert Journal(tmp_path).append(1, []) > numbers[-1] - 1_000

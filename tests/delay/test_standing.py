@@ -1,0 +1,201 @@
+"""Alarms in the store, the webhook that hears them, and the processes that are missed."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from twinshore.delay.alarms import AlarmKey, AlarmKind, Event, Happening, Sign
+from twinshore.delay.metrics import DelayCollector
+from twinshore.delay.readings import Axis, Place, Reading
+from twinshore.delay.standing import StandingAlarms, manners_of
+from twinshore.delay.state import LinkState
+from twinshore.delay.watchers import Silences, judge, stale
+from twinshore.delay.webhook import Webhook
+from twinshore.fleet import Secret
+from twinshore.fleet.quiet import parse_quiet
+from twinshore.fleet.settings_delay import DelaySection
+from twinshore.store import LinkStatus, Store, WatchRow, open_store
+
+LINK = "east->west"
+KEY = AlarmKey(LINK, AlarmKind.RECOVERY_POINT, "orders")
+SECTION = DelaySection(clear_s=2, repeat_s=10)
+
+
+def alarms_of(store: Store, told: list[Event], quiet: str = "") -> StandingAlarms:
+    found = StandingAlarms(
+        store, manners_of(SECTION), [parse_quiet(quiet)] if quiet else [], told.append, lambda _said: None
+    )
+    found.load({LINK}, (AlarmKind.RECOVERY_POINT,))
+    return found
+
+
+@contextmanager
+def a_store(folder: Path) -> Iterator[Store]:
+    with open_store(f"sqlite:///{folder / 'store.db'}") as store:
+        yield store
+
+
+def test_another_process_goes_on_with_what_one_has_raised(tmp_path: Path) -> None:
+    told: list[Event] = []
+    with a_store(tmp_path) as store:
+        alarms_of(store, told).judge([Sign(KEY, True, "late")], 1_000)
+        second = alarms_of(store, told)
+        second.judge([Sign(KEY, True, "later")], 5_000)
+        assert [event.happening for event in told] == [Happening.RAISED], "it was told 4 s ago"
+        second.judge([Sign(KEY, True, "latest")], 11_000)
+        (row,) = store.delay.alarms(LINK)
+        assert (row.sentence, row.times_told, row.told_ms, row.raised_ms) == ("latest", 2, 11_000, 1_000)
+        second.judge([Sign(KEY, False)], 12_000)
+        second.judge([Sign(KEY, False)], 14_000)
+        assert [event.happening for event in told][-1] is Happening.CLEARED
+        assert store.delay.alarms(LINK, open_only=True) == ()
+        assert store.delay.alarms(LINK)[0].cleared_ms == 14_000
+
+
+def test_in_a_quiet_time_the_history_has_it_and_nobody_is_told(tmp_path: Path) -> None:
+    told: list[Event] = []
+    with a_store(tmp_path) as store:
+        alarms_of(store, told, "00:00-00:10").judge([Sign(KEY, True, "late")], 1_000)
+        assert told == []
+        (row,) = store.delay.alarms(LINK)
+        assert (row.told_ms, row.times_told) == (None, 0)
+        alarms_of(store, told, "00:00-00:10").judge([Sign(KEY, True, "late")], 601_000)
+        assert [event.happening for event in told] == [Happening.REPEATED]
+
+
+class Hearing(HTTPServer):
+    """Refuses the first `refuses` posts."""
+
+    def __init__(self, refuses: int = 0) -> None:
+        super().__init__(("127.0.0.1", 0), Post)
+        self.refuses = refuses
+        self.heard: list[tuple[str, dict[str, object]]] = []
+
+
+class Post(BaseHTTPRequestHandler):
+    server: Hearing
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        well = self.server.refuses <= 0
+        self.server.refuses -= 1
+        if well:
+            self.server.heard.append((self.headers.get("Authorization", ""), body))
+        self.send_response(200 if well else 503)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Not worth a line."""
+
+
+@contextmanager
+def hearing(refuses: int = 0) -> Iterator[Hearing]:
+    with Hearing(refuses) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+EVENT = Event(Happening.RAISED, KEY, 5, 5, "orders are late")
+
+
+def test_the_webhook_is_told_in_json_with_its_token(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("a token\n")
+    said: list[str] = []
+    with hearing() as server:
+        hook = Webhook(f"http://127.0.0.1:{server.server_port}/x", Secret(file=str(tmp_path / "token")), 5, said.append)
+        hook.tell(EVENT)
+        hook.close()
+    ((token, body),) = server.heard
+    assert token == "Bearer a token"
+    assert body["text"] == "RAISED: orders are late"
+    assert (body["link"], body["kind"], body["topic"]) == (LINK, "recovery point", "orders")
+    assert said == []
+
+
+def test_a_webhook_that_refuses_once_is_asked_again_and_one_that_is_away_is_said() -> None:
+    said: list[str] = []
+    heard = threading.Event()
+    with hearing(refuses=1) as server:
+        hook = Webhook(f"http://127.0.0.1:{server.server_port}/x", Secret(), 5, said.append)
+        hook.tell(EVENT)
+        while not server.heard and not said:
+            heard.wait(0.02)
+        hook.close()
+        assert len(server.heard) == 1
+    away = Webhook(f"http://127.0.0.1:{server.server_port}/x", Secret(), 1, said.append)
+    away.tell(EVENT)
+    away.close()
+    assert len(said) == 1
+    assert "orders are late" in said[0]
+
+
+WATCH = WatchRow("monitor on a", "links", "a process 1", 1, 1_000, 0, 0, "watches")
+WORD = LinkStatus(LINK, "a process 2", "flowing", "carries", 5)
+
+
+def wrong(silences: Silences, now_s: float, watches: list[WatchRow], words: list[LinkStatus]) -> set[AlarmKind]:
+    signs = judge(silences, watches, words, now_s, own="me", word_s=6.0)
+    assert all(bool(sign.sentence) is sign.wrong for sign in signs)
+    return {sign.key.kind for sign in signs if sign.wrong}
+
+
+def test_whoever_says_the_same_for_too_long_is_missed_on_ones_own_clock() -> None:
+    silences = Silences()
+    mine = replace(WATCH, name="me")
+    assert wrong(silences, 100, [WATCH, mine], [WORD]) == set(), "it is the first look, whatever their clocks say"
+    assert wrong(silences, 104, [WATCH, mine], [WORD]) == set()
+    assert wrong(silences, 105.5, [WATCH, mine], [WORD]) == {AlarmKind.MONITOR}
+    assert wrong(silences, 107, [WATCH, mine], [WORD]) == {AlarmKind.MONITOR, AlarmKind.MIRROR}
+    assert wrong(silences, 108, [replace(WATCH, beat=2)], [replace(WORD, updated_ms=6)]) == set()
+    assert wrong(silences, 200, [replace(WATCH, beat=2)], [replace(WORD, state="stopped")]) == {AlarmKind.MONITOR}
+    assert wrong(silences, 201, [], []) == set(), "one that ended in good order is not missed"
+
+
+def test_a_look_without_memory_goes_by_the_wall_clock() -> None:
+    rows = [replace(WATCH, beaten_ms=1_000), replace(WATCH, name="slow", every_ms=60_000, beaten_ms=1_000)]
+    assert stale(rows, 9_000) == {"monitor on a": 8.0}
+    assert set(stale(rows, 300_000)) == {"monitor on a", "slow"}
+
+
+class Watching:
+    def __init__(self) -> None:
+        self.states = {LINK: LinkState(LINK, 0)}
+        self.sampled_ms = {LINK: 2_000}
+
+
+def test_the_metrics_on_the_page_are_the_ones_served_and_the_rules_ask_for_no_others(tmp_path: Path) -> None:
+    root = Path(__file__).resolve().parents[2]
+    watching = Watching()
+    for ms, end in ((0, 100), (1_000, 150), (4_000, 150)):
+        watching.states[LINK].take([Reading(Place(LINK, "orders", 0), ms, end, 100, axis=Axis.EXACT)], {}, ms)
+    watching.states[LINK].heard(1, 3_500, 4_000)
+    with a_store(tmp_path) as store:
+        alarms = alarms_of(store, [])
+        alarms.judge([Sign(KEY, True, "late")], 4_000)
+        registry = CollectorRegistry()
+        registry.register(DelayCollector(watching, alarms))
+        text = generate_latest(registry).decode()
+    assert f'twinshore_delay_lag_records{{link="{LINK}",topic="orders"}} 50.0' in text
+    assert f'twinshore_delay_recovery_point_seconds{{link="{LINK}",topic="orders"}} 3.0' in text
+    assert f'twinshore_delay_heartbeat_seconds{{link="{LINK}"}} 0.5' in text
+    assert f'twinshore_delay_alarms{{kind="recovery point",link="{LINK}"}} 1.0' in text
+    served = {line.split()[2].removesuffix("_total") for line in text.splitlines() if line.startswith("# TYPE")}
+    page = (root / "docs" / "delay.md").read_text()
+    assert {line.split("`")[1] for line in page.splitlines() if line.startswith("| `twinshore_delay")} == served
+    rules = (root / "deploy" / "prometheus" / "delay.yml").read_text()
+    asked = {word for word in rules.replace("(", " ").replace(")", " ").split() if word.startswith("twinshore_delay_")}
+    assert asked
+    assert asked <= served

@@ -1,0 +1,154 @@
+"""What a monitor says of a link after samples, verdicts and silence; and which sentence it would tell."""
+
+from __future__ import annotations
+
+from twinshore.delay.alarms import AlarmKind, Sign
+from twinshore.delay.readings import Axis, Place, Reading
+from twinshore.delay.signs import Judged, partitions, window_signs
+from twinshore.delay.state import LinkState
+from twinshore.delay.windows import NOT_YET, Verdict
+
+LINK = "east->west"
+BOUNDS = {"heartbeat_s": 30.0, "blind_s": 60.0}
+
+
+def reading(ms: int, a: int, b: int, *, topic: str = "orders", partition: int = 0, axis: Axis = Axis.EXACT) -> Reading:
+    return Reading(Place(LINK, topic, partition), ms, a, b, "s", "t", axis=axis)
+
+
+def wrong(state: LinkState, now_ms: int) -> dict[AlarmKind, Sign]:
+    found = [sign for sign in state.signs(now_ms, lambda _topic: 10.0, **BOUNDS) if sign.wrong]
+    assert len({sign.key for sign in found}) == len(found)
+    return {sign.key.kind: sign for sign in found}
+
+
+def test_a_topic_behind_for_longer_than_its_bound_is_told_with_what_would_be_lost() -> None:
+    state = LinkState(LINK, 0)
+    for ms in range(0, 13_000, 1_000):
+        state.take([reading(ms, 100 + ms, 100), reading(ms, 50, 50, partition=1)], {}, ms)
+    sign = wrong(state, 12_000)[AlarmKind.RECOVERY_POINT]
+    assert sign.key.topic == "orders"
+    assert (
+        "12,000 records of orders (partition 0) are on east alone, the oldest for 11.0 s (bound 10 s)" in sign.sentence
+    )
+    state.take([reading(13_000, 12_100, 12_100), reading(13_000, 50, 50, partition=1)], {}, 13_000)
+    assert not wrong(state, 13_000)
+
+
+def test_a_paused_topic_is_behind_on_purpose() -> None:
+    state = LinkState(LINK, 0)
+    for ms in range(0, 30_000, 1_000):
+        state.take([reading(ms, 100 + ms, 100)._replace(paused=True)], {}, ms)
+    assert not wrong(state, 30_000)
+    assert next(iter(state.views.values())).state == "paused"
+
+
+def test_somebody_elses_copy_has_a_lag_but_no_alarm_of_ours() -> None:
+    state = LinkState(LINK, 0)
+    for ms in range(0, 30_000, 1_000):
+        state.take([reading(ms, 100 + ms, 100, axis=Axis.FOREIGN)], {}, ms)
+    (view,) = state.views.values()
+    assert (view.lag_records, view.recovery_point_ms) == (29_000, 28_000)
+    assert not wrong(state, 29_000)
+
+
+def test_a_restarted_monitor_knows_how_old_a_backlog_is() -> None:
+    first = LinkState(LINK, 0)
+    for ms in range(0, 60_000, 500):
+        first.take([reading(ms, 100 + ms, 100)], {}, ms)
+    (row,) = first.rows()
+    second = LinkState(LINK, 300_000)
+    second.restore([row])
+    second.take([reading(300_000, 90_000, 100)], {}, 300_000)
+    assert next(iter(second.views.values())).recovery_point_ms == 300_000 - 500
+    fresh = LinkState(LINK, 300_000)
+    fresh.take([reading(300_000, 90_000, 100)], {}, 300_000)
+    assert next(iter(fresh.views.values())).recovery_point_ms == 0
+
+
+def test_heartbeats_that_stop_are_missed_and_those_that_never_came_are_not() -> None:
+    state = LinkState(LINK, 0)
+    assert not wrong(state, 50_000)
+    state.take([], {}, 50_000)
+    state.heard(7, 49_000, 50_000)
+    assert state.beat_late_ms == 1_000
+    state.heard(7, 49_000, 70_000)
+    state.take([], {}, 81_000)
+    assert "no heartbeat of east has reached west for 31 s" in wrong(state, 81_000)[AlarmKind.HEARTBEAT].sentence
+    state.heard(8, 81_000, 81_500)
+    assert AlarmKind.HEARTBEAT not in wrong(state, 82_000)
+
+
+def test_a_link_that_cannot_be_read_is_one_alarm_and_not_one_for_each_topic() -> None:
+    state = LinkState(LINK, 0)
+    state.take([reading(1_000, 1, 1), reading(1_000, 1, 1, topic="bills")], {}, 1_000)
+    state.take([], {"": "west: no broker answers"}, 70_000)
+    sign = wrong(state, 70_000)[AlarmKind.BLIND]
+    assert sign.key.topic == ""
+    assert "could not be read for 69 s: west: no broker answers" in sign.sentence
+
+
+def test_one_topic_that_cannot_be_read_is_named() -> None:
+    state = LinkState(LINK, 0)
+    for ms in range(0, 90_000, 1_000):
+        read = [reading(ms, ms, ms)] + ([reading(ms, 1, 1, topic="bills")] if ms < 10_000 else [])
+        state.take(read, {"bills": "no leader"} if ms >= 10_000 else {}, ms)
+        state.ruled([Judged(Place(LINK, "orders", 0), ms, Verdict(judged=True))], ms)
+    sign = wrong(state, 89_000)[AlarmKind.BLIND]
+    assert sign.key.topic == "bills"
+    assert "no leader" in sign.sentence
+
+
+def test_a_topic_that_is_deleted_is_forgotten() -> None:
+    state = LinkState(LINK, 0)
+    for ms in range(0, 130_000, 1_000):
+        read = [reading(ms, ms, ms)] + ([reading(ms, 1, 1, topic="gone")] if ms < 10_000 else [])
+        state.take(read, {}, ms)
+    assert {place.topic for place in state.views} == {"orders"}
+    assert set(state.seen_ms) == {"", "orders"}
+
+
+def test_windows_that_judge_nothing_are_an_alarm_unless_there_is_nothing_to_judge() -> None:
+    state = LinkState(LINK, 0)
+    for ms in range(0, 70_000, 1_000):
+        state.take([reading(ms, ms, ms)], {}, ms)
+        wrong(state, ms)
+    state.ruled([Judged(Place(LINK, "orders", 0), 1, NOT_YET, "2 readings are missing")], 70_000)
+    sign = wrong(state, 70_000)[AlarmKind.BLIND]
+    assert "judged nothing for 70 s, last because 2 readings are missing" in sign.sentence
+    state.ruled([Judged(Place(LINK, "orders", 0), 1, Verdict(judged=True))], 70_000)
+    assert not wrong(state, 71_000)
+    empty = LinkState(LINK, 0)
+    empty.take([], {}, 90_000)
+    assert not wrong(empty, 90_000)
+
+
+def test_a_groups_place_is_shown_beside_the_sources() -> None:
+    state = LinkState(LINK, 0)
+    at = reading(0, 100, 100)._replace(place=Place(LINK, "orders", 0, "billing"), source_commit=80, target_commit=70)
+    state.take([at], {}, 0)
+    (view,) = state.views.values()
+    assert (view.source_end, view.target_end, view.lag_records) == (80, 70, 10)
+    state.take([at._replace(target_commit=None)], {}, 0)
+    assert next(iter(state.views.values())).target_end == -1
+
+
+def test_the_windows_sentence_says_what_moved_and_what_did_not() -> None:
+    late = Verdict(True, latest_delayed=True, a_max_sub=600, b_max_sub=20)
+    judged = [Judged(Place(LINK, "orders", number), 9, late) for number in range(8)]
+    judged += [Judged(Place(LINK, "orders", 8), 9, Verdict(True)), Judged(Place(LINK, "orders", 9), 9, NOT_YET)]
+    (sign,) = window_signs(judged, 5.0)
+    assert sign.key.kind is AlarmKind.END_OFFSET
+    assert "orders moved by 4,800 on east within 5 s, and by 160 on west in 15 s" in sign.sentence
+    assert "partitions 0, 1, 2, 3, 4 and 3 more" in sign.sentence
+    (right,) = window_signs([Judged(Place(LINK, "orders", 0), 10, Verdict(True))], 5.0)
+    assert not right.wrong
+    group = Judged(Place(LINK, "orders", 0, "billing"), 9, Verdict(True, True, True, 9, 1, 600, 20))
+    (sign,) = window_signs([group], 5.0)
+    assert (sign.key.kind, sign.key.group) == (AlarmKind.GROUP, "billing")
+    assert "group billing on orders moved by 600 on east" in sign.sentence
+
+
+def test_partitions_in_words() -> None:
+    assert partitions([3]) == "partition 3"
+    assert partitions([2, 1, 2]) == "partitions 1, 2"

@@ -1,0 +1,95 @@
+"""The monitor on real brokers: a mirror that stands still is found and its recovery too, and so is a killed monitor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+from typer.testing import CliRunner
+
+from bench.fault_stage import MirrorProcess
+from tests.scenarios.delay_rig import PERIOD_S, History, Verb, addresses, delay_text, until
+from twinshore.cli.entry import app, gather
+from twinshore.delay.alarms import AlarmKind
+from twinshore.fleet import Cluster
+from twinshore.lab import LabCluster, Workload
+
+LINK = "east->west"
+WITHIN_S = 4 * PERIOD_S
+START_S = 90.0
+
+
+def processes(mirror: MirrorProcess) -> list[psutil.Process]:
+    """Driver, JVM and workers."""
+    return [psutil.Process(mirror.child.pid), *mirror.look()]
+
+
+def start_all(folder: Path, source: Cluster, target: Cluster, seen: Cluster) -> tuple[MirrorProcess, Verb]:
+    """A mirror that reaches its target as `target`, and a monitor that reaches it as `seen`; both at work."""
+    section = "topics = ['late-.*']"
+    mirror = MirrorProcess(folder, addresses([source, target], {LINK: section}, folder))
+    mirror.start()
+    monitor = Verb(folder, "watch", addresses([source, seen], {LINK: section}, folder) + delay_text(folder))
+    until(lambda: (folder / "store.db").exists(), START_S, "the mirror made its store", lambda: mirror.said)
+    monitor.start()
+    return mirror, monitor
+
+
+def at_work(folder: Path, mirror: MirrorProcess, monitor: Verb) -> None:
+    until(lambda: "the windows' query runs" in monitor.said, START_S, "the windows run", lambda: monitor.said)
+    history = History(folder)
+    until(lambda: history.judged(LINK), START_S, "the topic is watched", lambda: monitor.said + mirror.said)
+    calm = Calm(history)
+    until(calm.lasts, START_S, "nothing is wrong", lambda: monitor.said + mirror.said)
+
+
+class Calm:
+    """No alarm for as long as the windows need to judge."""
+
+    def __init__(self, history: History) -> None:
+        self._history, self._since = history, 0
+
+    def lasts(self) -> bool:
+        kinds = (AlarmKind.END_OFFSET, AlarmKind.RECOVERY_POINT)
+        self._since = 0 if any(self._history.stands(kind) for kind in kinds) else self._since + 1
+        return self._since > 6 * PERIOD_S / 0.05 / 2
+
+
+def test_a_stall_and_a_killed_monitor_are_found_and_clear(east: LabCluster, west: LabCluster, tmp_path: Path) -> None:
+    east.create_topic("late-orders", partitions=2)
+    history = History(tmp_path)
+    mirror, monitor = start_all(tmp_path, east.cluster, west.cluster, west.cluster)
+    watcher = Verb(tmp_path, "watch-watchers", monitor.settings.read_text())
+    said = lambda: f"{monitor.said}\n{watcher.said}\n{mirror.said[-1500:]}"  # noqa: E731
+    try:
+        with Workload(east.cluster, "late-orders", records_per_s=300):
+            at_work(tmp_path, mirror, monitor)
+            watcher.start()
+            paused = processes(mirror)
+            for process in paused:
+                process.suspend()
+            try:
+                took_s = until(lambda: history.stands(AlarmKind.END_OFFSET), WITHIN_S, "the windows saw it", said)
+                print(f"windows: {took_s:.1f} s")
+                until(lambda: history.stands(AlarmKind.RECOVERY_POINT), WITHIN_S, "so did the recovery point", said)
+                until(lambda: history.stands(AlarmKind.MIRROR), 20, "and the watcher", said)
+            finally:
+                for process in paused:
+                    process.resume()
+            for kind in (AlarmKind.END_OFFSET, AlarmKind.RECOVERY_POINT, AlarmKind.MIRROR):
+                until(lambda kind=kind: not history.stands(kind), 60, f"{kind} clears", said)  # type: ignore[misc]
+            monitor.kill()
+            until(lambda: history.stands(AlarmKind.MONITOR), 15, "the killed monitor is missed", said)
+            gather()
+            checked = CliRunner().invoke(app, ["delay", "check", "--settings", str(monitor.settings)])
+            assert checked.exit_code == 2, checked.output
+            assert "has said nothing" in checked.output
+            monitor.start()
+            until(lambda: not history.stands(AlarmKind.MONITOR), 30, "it is back", said)
+    finally:
+        watcher.end()
+        monitor.end()
+        mirror.end()
+    sentence = history.alarms(AlarmKind.RECOVERY_POINT)[-1].sentence
+    assert "late-orders" in sentence
+    assert "are on east alone" in sentence
