@@ -36,7 +36,8 @@ def render(
     """The whole file."""
     lines = [f"# Proposed from {name}.", "#", "# Before you start it:"]
     lines += [f"# - {step}" for step in dict.fromkeys(steps)]
-    lines += ["# - read `twinshore mirror plan`: it says every step, and does none", ""]
+    lines += ["# - read `twinshore mirror plan`: it says every step, and does none"]
+    lines += ["# - stop MirrorMaker, then look at the plan again: docs/from-mirrormaker.md", ""]
     lines += ["[store]", 'url = "sqlite:///twinshore.db"', ""]
     for cluster, servers in addresses.items():
         lines += [f"[clusters.{_key(cluster)}]", f"bootstrap = {_text(servers)}", ""]
