@@ -1,0 +1,47 @@
+"""MirrorMaker's properties become settings that Twinshore takes, and no secret goes with them."""
+
+from __future__ import annotations
+
+import pytest
+
+from twinshore.fleet import ConfigError, MappedFrom, Mode, Naming
+from twinshore.fleet.mirrormaker import Fate, propose
+from twinshore.fleet.settings import parse_settings
+
+PROPERTIES = """
+clusters = east, west
+east.bootstrap.servers = e1:9092, e2:9092
+west.bootstrap.servers = w1:9092
+west.security.protocol = SASL_SSL
+west.sasl.mechanism = SCRAM-SHA-512
+west.sasl.jaas.config = org.apache.kafka.Login required username="mm" password="hidden";
+east->west.enabled = true
+east->west.topics = orders.*, bills
+east->west.replication.policy.class = org.apache.kafka.connect.mirror.IdentityReplicationPolicy
+west->east.enabled = false
+offset.lag.max = 50
+tasks.maxx = 3
+"""
+
+
+def test_a_proposal_is_settings_that_carry_the_copies_on() -> None:
+    proposal = propose(PROPERTIES, "mm2.properties")
+    (link,) = parse_settings(proposal.text, name="proposal", env={}).links
+    assert (link.name, link.topics) == ("east->west", ("orders.*", "bills"))
+    assert (link.mode, link.mapped_from, link.naming) == (Mode.MAPPED, MappedFrom.MIRRORMAKER, Naming.SAME)
+    assert "hidden" not in proposal.text
+    assert any("environment variable WEST_PASSWORD" in step for step in proposal.steps)
+    assert "# - stop MirrorMaker, then look at the plan again" in proposal.text
+
+
+def test_every_property_has_a_fate() -> None:
+    fates = {one.key: one.fate for one in propose(PROPERTIES, "mm2.properties").findings}
+    assert fates["east->west.topics"] is Fate.BECAME
+    assert fates["offset.lag.max"] is Fate.NEEDLESS
+    assert fates["tasks.maxx"] is Fate.UNKNOWN
+
+
+def test_properties_without_a_link_are_refused_with_a_remedy() -> None:
+    with pytest.raises(ConfigError, match="no link is enabled") as caught:
+        propose(PROPERTIES.replace("east->west.enabled = true", ""), "mm2.properties")
+    assert "east->west.enabled = true" in caught.value.hint
