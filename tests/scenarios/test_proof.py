@@ -28,7 +28,7 @@ from twinshore.mirror.spark import open_session
 from twinshore.proof import DifferenceKind, Proven, Stretch, Way
 from twinshore.proof.job import on_spark
 from twinshore.proof.planning import Wishes
-from twinshore.proof.prover import prove
+from twinshore.proof.prover import prove_all
 from twinshore.proof.proving import Proving
 from twinshore.wire.codecs import Codec
 from twinshore.wire.records import Record, encode_batch
@@ -96,6 +96,11 @@ def stretch_of(pair: Pair, topic: str, *, way: Way = Way.EXACT, start: int = 0, 
     source_end = pair[0].list_offsets([named], OffsetKind.LAST_STABLE)[named]
     end = source_end if way is Way.CONTENT else min(source_end, target_end)
     return Stretch(pair[0].cluster, pair[1].cluster, named, twin or topic, way, start, end, target_end=target_end)
+
+
+def prove(stretch: Stretch) -> Proven:
+    (found,) = prove_all([stretch])
+    return found
 
 
 def proven(pair: Pair, topic: str, **how: object) -> Proven:

@@ -18,11 +18,11 @@ Run = Callable[[str, str], list[str]]
 def prove_bundle(bundles: Iterable[str]) -> Iterator[str]:
     """The body of a task: the answers to one bundle's stretches."""
     # Imported here: the driver ships this function without loading the compiled loops.
-    from twinshore.proof.prover import prove
+    from twinshore.proof.prover import prove_all
 
     for bundle in bundles:
-        for text in json.loads(bundle):
-            yield prove(Stretch.from_json(text)).to_json()
+        for found in prove_all(Stretch.from_json(text) for text in json.loads(bundle)):
+            yield found.to_json()
 
 
 def on_spark(context: SparkContext) -> Run:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from twinshore.fleet import NamedPartition, TwinshoreError, WireError
+from twinshore.fleet import Cluster, NamedPartition, TwinshoreError, WireError
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.proof.chunks import Chunk
 from twinshore.proof.compacted import Latest, Lone, compare_compacted
@@ -24,20 +24,28 @@ LOOKS_MAX = 3
 BEGINNING_RECORDS = 2_000
 
 
-def prove(stretch: Stretch) -> Proven:
-    """What became of the stretch. Never raises what an operator can mend: that is the answer's `trouble`."""
+def prove_all(stretches: Iterable[Stretch]) -> Iterator[Proven]:
+    """What became of each, over the same connections. Never raises what an operator can mend: that is `trouble`."""
+    met: dict[Cluster, KafkaCluster] = {}
+    try:
+        for stretch in stretches:
+            for cluster in (stretch.source, stretch.target):
+                if cluster not in met:
+                    met[cluster] = KafkaCluster(cluster)
+            yield _prove(Prover(stretch, met[stretch.source], met[stretch.target]))
+    finally:
+        for kafka in met.values():
+            kafka.close()
+
+
+def _prove(prover: Prover) -> Proven:
     began_s, began_cpu_s = time.monotonic(), time.process_time()
-    source, target = KafkaCluster(stretch.source), KafkaCluster(stretch.target)
-    prover = Prover(stretch, source, target)
     try:
         found = prover.run()
     except WireError as error:
         found = prover.account(difference=prover.corrupt(error)) if not error.hint else prover.trouble(error)
     except TwinshoreError as error:
         found = prover.trouble(error)
-    finally:
-        source.close()
-        target.close()
     return replace(found, seconds=time.monotonic() - began_s, cpu_s=time.process_time() - began_cpu_s)
 
 
