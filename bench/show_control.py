@@ -48,7 +48,7 @@ class Trial:
 
 def run_trial(long: bool) -> Trial:
     """Two clusters, one mirror that is never started again, and every word of its operators."""
-    during_s = 20.0 if long else 6.0
+    during_s = 20.0 if long else 8.0
     with (
         LabCluster("east") as source,
         LabCluster("west") as target,
