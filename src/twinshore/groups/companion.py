@@ -20,6 +20,8 @@ KIND = GROUPS_KIND
 ROUND = "round"
 WORD_S = 2.0
 NAMED_MAX = 500
+SAID_AGAIN_S = 3600.0
+SAID_MAX = 1000
 # A round that takes longer than its interval leaves the machine to others for a part of it.
 REST_PART = 0.2
 
@@ -32,7 +34,7 @@ class GroupsCompanion:
     ) -> None:
         self._link, self._settings, self._store = link, settings, store
         self._active, self._log = active, log
-        self._said: dict[str, str] = {}
+        self._said: dict[str, tuple[str, float]] = {}
         self._word_at_s = 0.0
         self.last: Round | None = None
         self.totals: dict[str, int] = {"rounds": 0, "failed": 0, "moved": 0}
@@ -79,12 +81,18 @@ class GroupsCompanion:
             self._leave_word(rounds, done)
 
     def _say(self, told: dict[str, str]) -> None:
+        """Each sentence once, and again when it is still true after an hour."""
+        now_s = time.monotonic()
         for key, sentence in told.items():
-            if self._said.get(key) != sentence:
+            said, at_s = self._said.get(key, ("", 0.0))
+            if said != sentence or now_s - at_s > SAID_AGAIN_S:
+                self._said[key] = (sentence, now_s)
                 self._log(f"{self._link.name}: {sentence if key == ROUND else f'{key}: {sentence}'}")
         if ROUND in self._said and ROUND not in told:
+            del self._said[ROUND]
             self._log(f"{self._link.name}: groups follow again")
-        self._said = dict(told)
+        if len(self._said) > SAID_MAX:
+            self._said = dict(list(self._said.items())[-SAID_MAX:])
 
     def _leave_word(self, rounds: Rounds, done: Round) -> None:
         """For `groups` and whoever else wants to know how old a difference is."""

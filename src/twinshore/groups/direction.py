@@ -282,7 +282,8 @@ class Direction:
                 self._answered(name, entry, wishes[name][twin], code, now_s, turn)
                 if not code and self.echo is not None:
                     self.echo(name, twin, wishes[name][twin].place.offset)
-            if entry.renews and not any(codes.values()):
+            if entry.renews:
+                # Refused or not: there are several renewals in the time after which a place is forgotten.
                 self.book.renewed(entry, now_s)
         turn.commits = len(answers)
 

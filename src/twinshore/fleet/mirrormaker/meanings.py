@@ -48,10 +48,10 @@ OF_LINKS: dict[str, Meaning] = {
         Fate.DIFFERS, "a setting that follows has the value in force on the source, from topic or broker"
     ),
     "use.incremental.alter.configs": Meaning(Fate.NEEDLESS, "settings are always changed one by one"),
-    "sync.group.offsets.enabled": Meaning(
-        Fate.DIFFERS, f"committed offsets of groups do not follow yet; {_OFFSETS}, so a tool may copy them as they are"
+    "sync.group.offsets.enabled": Meaning(Fate.BECAME, "enabled in the section groups, which is on unless it is false"),
+    "sync.group.offsets.interval.seconds": Meaning(
+        Fate.NEEDLESS, "groups follow once a second, or as every_s in the section groups says"
     ),
-    "sync.group.offsets.interval.seconds": Meaning(Fate.DIFFERS, "committed offsets of groups do not follow yet"),
     "emit.checkpoints.enabled": Meaning(Fate.NEEDLESS, _OFFSETS),
     "emit.checkpoints.interval.seconds": Meaning(Fate.NEEDLESS, _OFFSETS),
     "emit.offset-syncs.enabled": Meaning(Fate.NEEDLESS, _OFFSETS),

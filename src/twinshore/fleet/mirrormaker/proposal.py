@@ -126,6 +126,7 @@ def _link(given: Properties, source: str, target: str, findings: list[Finding], 
         settings_exclude=(".*",)
         if say("sync.topic.configs.enabled", "true").strip().lower() == "false"
         else _patterns(configs, "config.properties.exclude", steps),
+        groups_follow=say("sync.group.offsets.enabled", "true").strip().lower() != "false",
     )
 
 

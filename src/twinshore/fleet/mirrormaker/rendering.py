@@ -24,6 +24,7 @@ class ProposedLink:
     naming: str = "prefix"
     acls: bool = True
     settings_exclude: tuple[str, ...] = field(default=())
+    groups_follow: bool = True
 
 
 def render(
@@ -64,6 +65,10 @@ def _link(link: ProposedLink) -> Iterator[str]:
         yield f"[{place}.control]"
         yield f"groups = {_text(link.groups)}"
         yield f"exclude_groups = {_text(link.exclude_groups)}"
+    if not link.groups_follow:
+        yield ""
+        yield f"[{place}.groups]"
+        yield "enabled = false"
     if not link.acls or link.settings_exclude:
         yield ""
         yield f"[{place}.follow]"
