@@ -1,6 +1,6 @@
 """`python -m bench.markers`: how fast offsets that nobody sees cross: markers, holes, transactions, a late log start.
 
-`--only PART` measures one of markers, run, holes, hole-run, late, commits.
+`--only PART` measures one of markers, run, holes, fragments, late, commits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from bench.fault_stage import MirrorProcess, settings_of
 from bench.figures import BenchError
 from bench.unseen_topics import (
     COMPACTED,
-    KEPT_OF,
     SOURCE_SETTINGS,
     begin_late,
     commit_steadily,
@@ -35,25 +34,28 @@ from twinshore.lab import LabCluster
 PARTITIONS = 50
 MARKERS = 100_000
 LATE_START = 100_000_000
+HOLES_KEPT_OF = 20
+FRAGMENTS_KEPT_OF = 5
 COMMITS_PER_S = 10
 COMMITTING_S = 20.0
 WARM_S = 3.0
 _PATIENCE_S = 200.0
 _WATCH_S = 0.1
-PARTS = ("markers", "run", "holes", "hole-run", "late", "commits")
+PARTS = ("markers", "run", "holes", "fragments", "late", "commits")
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """None where a part was not measured. `markers` and `holes` are on PARTITIONS partitions, `run` and `hole_run` on
-    one. `behind_max_s`: the longest that all twins of the committed topic together were behind, in seconds of its
-    offsets; `after_s`: how long after the last commit they were level."""
+    """None where a part was not measured. `run` is on one partition, all else on PARTITIONS. `holes` has one record of
+    every HOLES_KEPT_OF left, `fragments` one of every FRAGMENTS_KEPT_OF. `behind_max_s`: the longest that all twins of
+    the committed topic together were behind, in seconds of its offsets; `after_s`: how long after the last commit they
+    were level."""
 
     markers_per_s: float | None = None
     run_per_s: float | None = None
     holes_per_s: float | None = None
-    hole_run_per_s: float | None = None
+    fragments_per_s: float | None = None
     late_s: float | None = None
     commits_per_s: float | None = None
     behind_max_s: float | None = None
@@ -145,19 +147,19 @@ def _run(stage: Stage, part_of: int) -> dict[str, float]:
 
 
 def _holes(stage: Stage, part_of: int) -> dict[str, float]:
-    return {"holes_per_s": _compacted(stage, "holes", PARTITIONS, MARKERS // part_of)}
+    return {"holes_per_s": _compacted(stage, "holes", MARKERS // part_of, HOLES_KEPT_OF)}
 
 
-def _hole_run(stage: Stage, part_of: int) -> dict[str, float]:
-    return {"hole_run_per_s": _compacted(stage, "hole-run", 1, MARKERS // 10 // part_of)}
+def _fragments(stage: Stage, part_of: int) -> dict[str, float]:
+    return {"fragments_per_s": _compacted(stage, "fragments", MARKERS // part_of, FRAGMENTS_KEPT_OF)}
 
 
-def _compacted(stage: Stage, topic: str, partitions: int, holes: int) -> float:
-    stage.source.create_topic(topic, partitions=partitions, settings=COMPACTED)
-    records = holes * KEPT_OF // (KEPT_OF - 1) // partitions
-    missing = write_holes(stage.source, topic, partitions, records)
-    whole = stage.total(0, topic, partitions)
-    took_s, crossed = stage.carried(topic, partitions)
+def _compacted(stage: Stage, topic: str, holes: int, kept_of: int) -> float:
+    stage.source.create_topic(topic, partitions=PARTITIONS, settings=COMPACTED)
+    records = holes * kept_of // (kept_of - 1) // PARTITIONS
+    missing = write_holes(stage.source, topic, PARTITIONS, records, kept_of)
+    whole = stage.total(0, topic, PARTITIONS)
+    took_s, crossed = stage.carried(topic, PARTITIONS)
     return crossed * missing / whole / took_s
 
 
@@ -169,7 +171,7 @@ def _late(stage: Stage, part_of: int) -> dict[str, float]:
 
 
 def _commits(stage: Stage, part_of: int) -> dict[str, float]:
-    """The mirror runs first, and is warm when it is watched."""
+    """The mirror runs first, has carried some and come level, and is warm when it is watched."""
     topic = "commits"
     stage.source.create_topic(topic, partitions=PARTITIONS)
     per_s = 0.0
@@ -180,10 +182,11 @@ def _commits(stage: Stage, part_of: int) -> dict[str, float]:
         per_s = commit_steadily(stage.source, topic, PARTITIONS, commits_per_s=COMMITS_PER_S, for_s=for_s)
 
     with stage.mirror(topic):
+        commit_steadily(stage.source, topic, PARTITIONS, commits_per_s=COMMITS_PER_S, for_s=WARM_S)
         deadline = time.monotonic() + _PATIENCE_S
-        while stage.total(1, topic, PARTITIONS) < 0:
+        while stage.total(1, topic, PARTITIONS) < stage.total(0, topic, PARTITIONS):
             if time.monotonic() > deadline:
-                raise BenchError("the twin was never made")
+                raise BenchError(f"{topic} never began to cross")
             time.sleep(0.1)
         worker = threading.Thread(target=work)
         worker.start()
@@ -218,7 +221,7 @@ _PARTS: dict[str, Callable[[Stage, int], dict[str, float]]] = {
     "markers": _markers,
     "run": _run,
     "holes": _holes,
-    "hole-run": _hole_run,
+    "fragments": _fragments,
     "late": _late,
     "commits": _commits,
 }

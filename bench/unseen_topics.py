@@ -26,7 +26,6 @@ from twinshore.wire.produce import (
 # Cleans within seconds.
 SOURCE_SETTINGS = {"log.cleaner.backoff.ms": "200", "log.cleaner.min.cleanable.ratio": "0.01"}
 COMPACTED = {"cleanup.policy": "compact", "segment.ms": "500", "min.cleanable.dirty.ratio": "0.01"}
-KEPT_OF = 5  # of so many records one outlives compaction
 _ASKED_MAX = 20_000
 _CLEANED_WITHIN_S = 120.0
 
@@ -62,18 +61,19 @@ def begin_late(kafka: KafkaCluster, topic: str, start: int) -> None:
     kafka.delete_records({named: start})
 
 
-def write_holes(source: LabCluster, topic: str, partitions: int, records: int) -> int:
-    """Compacted until one record of every KEPT_OF is left, each alone between holes; returns how many offsets are
+def write_holes(source: LabCluster, topic: str, partitions: int, records: int, kept_of: int) -> int:
+    """Compacted until one record of every `kept_of` is left, each alone between holes; returns how many offsets are
     missing in all partitions together."""
-    producer = Producer({**client_settings(source.cluster), "linger.ms": 20, "batch.size": 16_384})
+    settings = {"linger.ms": 20, "batch.size": 16_384, "queue.buffering.max.messages": 2 * partitions * records}
+    producer = Producer({**client_settings(source.cluster), **settings})
     for number in range(records):
-        key = b"%d" % number if number % KEPT_OF == 0 else b"again"
+        key = b"%d" % number if number % kept_of == 0 else b"again"
         for partition in range(partitions):
             producer.produce(topic, b"v" * 50, key, partition=partition)
         producer.poll(0)
     producer.flush(60)
     deadline = time.monotonic() + _CLEANED_WITHIN_S
-    wanted, before = partitions * records * (KEPT_OF - 1) // KEPT_OF, -1
+    wanted, before = partitions * records * (kept_of - 1) // kept_of, -1
     while True:
         # The active segment is never cleaned: another record ends it.
         time.sleep(1.0)

@@ -1,0 +1,203 @@
+"""`python -m bench.show_any_log`: claims about logs of every kind, about deaths and speed while they cross."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+
+from bench.claims import Claim, Finding, Once
+from bench.figures import BenchError
+from bench.markers import COMMITS_PER_S, HOLES_KEPT_OF, LATE_START, MARKERS, PARTITIONS, Figures, run_markers_bench
+from bench.showing import ROOT, by_test, run_show, to_stderr
+
+HEAD = """\
+# Logs of every kind, shown
+
+Written by `python -m bench.show_any_log`, which tries each claim on real clusters.
+"""
+SCENARIOS = "tests/scenarios/test_mirror_any_log.py"
+KILLS = "tests/scenarios/test_marker_kills.py"
+TESTS_S_MAX = 900
+SHORT_PART = 5
+_VERDICT = re.compile(r"^(PASSED|FAILED|ERROR) \S+::(\w+)(?:\[([^\]]+)\])?", re.MULTILINE)
+
+# What is shown of each kind, by the test's name for it.
+KINDS = {
+    "transactional": "transactions of three producers, interleaved, committed and aborted, among plain records",
+    "idle": "transactional topics that are long idle, one wholly aborted",
+    "compacted": "compacted, with holes and tombstones",
+    "compacted-transactional": "compacted, with control records and holes of aborted transactions",
+    "delete-horizon": "compacted, with tombstones under a delete horizon",
+    "late": "a log that begins inside a batch beyond offset 1 000 000",
+    "late-compacted": "a compacted log that begins above 0",
+    "append-time": "LogAppendTime, compressed",
+    "codecs": "all five codecs in one partition",
+    "bare": "null keys, tombstones, zero-byte keys and values, headers with and without values",
+    "at-the-limit": "batches of exactly max.message.bytes",
+    "future": "time stamps a month ahead and of 1970",
+    "empty": "empty partitions",
+}
+EQUAL = "offsets, log start, log end and what consumers are given are equal"
+# Other tests of the same scenario.
+EVENTS = {
+    "transactions-go-on": (
+        "test_transactions_go_on_crossing",
+        "transactions written while the mirror carries them, over the borders of its tides: equal",
+    ),
+    "open-transaction": (
+        "test_an_open_transaction_holds_its_twin_at_its_first_record",
+        "an open transaction holds its twin, not its neighbours; hanging, it is named by producer id and first offset",
+    ),
+    "retention-while-running": (
+        "test_retention_that_was_faster_leaves_the_same_log_and_a_row",
+        "retention gaps while running, short and long: same log, and a row with the range",
+    ),
+    "driver-killed": (
+        "test_the_driver_is_killed_while_transactions_cross",
+        "the driver is killed with kill -9 while transactions cross: equal",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A figure of a part of the bench and what it must reach. `size`: what a short run has fewer of."""
+
+    name: str
+    part: str
+    figure: str
+    says: str
+    unit: str
+    least: float = 0.0
+    most: float = float("inf")
+    size: str = ""
+
+
+BOUNDS = (
+    Bound(
+        "markers",
+        "markers",
+        "markers_per_s",
+        f"a backlog of {MARKERS:,} markers on {PARTITIONS} partitions: at least 20 000/s, direct",
+        "per second",
+        least=20_000,
+        size="markers",
+    ),
+    Bound(
+        "markers-one",
+        "run",
+        "run_per_s",
+        f"a backlog of {MARKERS:,} markers on one partition: at least 20 000/s, direct",
+        "per second",
+        least=20_000,
+        size="markers",
+    ),
+    Bound(
+        "holes",
+        "holes",
+        "holes_per_s",
+        f"holes of a compacted topic of {PARTITIONS} partitions, one record of {HOLES_KEPT_OF} left: at least 20 000/s",
+        "per second",
+        least=20_000,
+        size="holes",
+    ),
+    Bound("late-start", "late", "late_s", f"alignment to offset {LATE_START:,}: under 60 s", "s", most=60),
+    Bound(
+        "commits-behind",
+        "commits",
+        "behind_max_s",
+        f"{COMMITS_PER_S} commits/s on each of {PARTITIONS} partitions: never more than 2 s behind",
+        "s",
+        most=2,
+    ),
+    Bound("commits-level", "commits", "after_s", "and level within 2 s after the last one", "s", most=2),
+)
+
+
+def claims(seed: int, only: Collection[str] = ()) -> list[Claim]:
+    """All of them. What several rest on is run once."""
+    verdicts = Once(lambda _long: _run_scenarios())
+    parts = [bound.part for bound in BOUNDS if bound.name in only]
+    figures = Once(lambda long: run_markers_bench(short=not long, only=parts, say=to_stderr))
+    found = [
+        Claim(f"log-{kind}", f"{says}: {EQUAL}", _played(f"log-{kind}", "test_a_twin_is_exact", kind, verdicts))
+        for kind, says in KINDS.items()
+    ]
+    found += [Claim(name, says, _played(name, test, "", verdicts)) for name, (test, says) in EVENTS.items()]
+    found.append(
+        Claim(
+            "pumps-die",
+            "pumps killed, or paused beyond their lease, at random points of transactions, holes, marker runs: equal",
+            _pumps_die(seed),
+        )
+    )
+    found += [Claim(bound.name, bound.says, _reaches(bound, figures)) for bound in BOUNDS]
+    return found
+
+
+def _pumps_die(seed: int) -> Callable[[bool], Finding]:
+    def run(long: bool) -> Finding:
+        test = "test_pumps_die_a_hundred_times_while_markers_cross" if long else "test_pumps_die_while_markers_cross"
+        os.environ["TWINSHORE_SEED"] = str(seed)
+        found = by_test("pumps-die", f"{KILLS}::{test}")(long)
+        return replace(found, figure=f"{found.figure}, seed {seed}")
+
+    return run
+
+
+def _run_scenarios() -> dict[tuple[str, str], list[bool]]:
+    """By test and kind: whether it passed, once for each pair of versions."""
+    command = [sys.executable, "-m", "pytest", "-q", "--no-header", "-rA", "--timeout=300", SCENARIOS]
+    to_stderr(f"running {SCENARIOS}")
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TESTS_S_MAX, check=False)
+    found: dict[tuple[str, str], list[bool]] = {}
+    for word, test, parameters in _VERDICT.findall(done.stdout):
+        # A pair of versions comes first, then the kind, if there is one.
+        _, _, kind = parameters.partition("-")
+        found.setdefault((test, kind), []).append(word == "PASSED")
+    if not found:
+        raise BenchError(f"{SCENARIOS}: {done.stdout.strip()[-300:]} {done.stderr.strip()[-300:]}")
+    return found
+
+
+def _played(
+    name: str, test: str, kind: str, verdicts: Once[dict[tuple[str, str], list[bool]]]
+) -> Callable[[bool], Finding]:
+    def run(long: bool) -> Finding:
+        found = [
+            passed
+            for (played, of_kind), each in verdicts(long).items()
+            if played == test and (not kind or of_kind == kind)
+            for passed in each
+        ]
+        if len(found) < 2:
+            raise BenchError(f"{test} {kind} was not played between both versions")
+        figure = f"{sum(found)} of {len(found)} trials between Kafka 4 and 3.9, either way round"
+        return Finding(figure, all(found), ((f"{name.replace('-', '_')}_trials", sum(found)),))
+
+    return run
+
+
+def _reaches(bound: Bound, figures: Once[Figures]) -> Callable[[bool], Finding]:
+    def run(long: bool) -> Finding:
+        value = getattr(figures(long), bound.figure)
+        if value is None:
+            raise BenchError(f"{bound.figure} was not measured")
+        size = "" if long or not bound.size else f", with {MARKERS // SHORT_PART:,} {bound.size}"
+        words = f"{value:,.0f} {bound.unit}{size}" if value >= 100 else f"{value:.2f} {bound.unit}{size}"
+        return Finding(words, bound.least <= value <= bound.most, ((bound.figure, round(value, 3)),))
+
+    return run
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Progress to standard error; the table and, last, one line of JSON to standard output."""
+    return run_show("any_log", HEAD, claims, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
