@@ -74,9 +74,10 @@ class MirrorMaker:
     def target_topic(self, job: CopyJob) -> str:
         return f"{job.source.name}{job.run}.{job.topic}"
 
-    def start(self, job: CopyJob, folder: Path) -> Child:
+    def start(self, job: CopyJob, folder: Path, besides: Mapping[str, str] | None = None) -> Child:
+        properties = self.properties(job) | dict(besides or {})
         file = folder / "mm2.properties"
-        file.write_text("".join(f"{key}={value}\n" for key, value in self.properties(job).items()), encoding="utf-8")
+        file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()), encoding="utf-8")
         command = [java(), *_MIRROR_MAKER_JVM, "-cp", connect_mirror_classpath()]
         command += ["org.apache.kafka.connect.mirror.MirrorMaker", str(file)]
         return start_child(command, folder=folder, log=folder / "copier.log")

@@ -1,0 +1,257 @@
+"""Groups at every lag on logs of several kinds, moved by a mirror, and what each would read on the other side."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from bench.copiers import CopyJob, MirrorMaker
+from bench.fault_stage import MirrorProcess, settings_of
+from bench.figures import BenchError
+from tests.scenarios.log_kinds import COMPACTED, SOURCE_SETTINGS, compacted, transactional
+from twinshore.fleet import Cluster
+from twinshore.lab import LabCluster
+from twinshore.lab.clients import client_settings
+from twinshore.lab.processes import Child
+
+Record = tuple[bytes | str | None, bytes | str | None, int]
+KINDS = ("plain", "transactional", "compacted")
+# How far each group has read, as a part of the log; "one behind" is one offset before its end.
+LAGS = {"at the end": 1.0, "one behind": -1.0, "10 % behind": 0.9, "90 % behind": 0.1, "at the start": 0.0}
+CROSSED_WITHIN_S = 120.0
+MOVED_WITHIN_S = 30.0
+RUN = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A group on the target: records that it would read again there, and that it would never read."""
+
+    kind: str
+    lag: str
+    again: int
+    skipped: int
+    placed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TwoMoves:
+    """The same groups moved by both."""
+
+    ours: tuple[Moved, ...]
+    theirs: tuple[Moved, ...]
+
+
+def run_moves(records: int, say: Callable[[str], None]) -> TwoMoves:
+    """One source and one target; each mirror in its turn, with groups of its own."""
+    with (
+        LabCluster("east", settings=SOURCE_SETTINGS) as source,
+        LabCluster("west") as target,
+        tempfile.TemporaryDirectory(prefix="twinshore-show-") as folder,
+    ):
+        for kind in KINDS:
+            partitions = 2 if kind == "transactional" else 1  # Its writer deals out to two; the first one is looked at.
+            settings = COMPACTED if kind == "compacted" else {}
+            source.create_topic(_topic(kind), partitions=partitions, settings=settings)
+        _fill(source.cluster, records)
+        transactional(source, _topic("transactional"), seed=3)
+        compacted(source, _topic("compacted"))
+        logs = {kind: _read(source.cluster, _topic(kind), None) for kind in KINDS}
+        say(f"logs of {', '.join(f'{len(logs[kind])} records {kind}' for kind in KINDS)}")
+        stage = _Stage(source.cluster, target.cluster, logs)
+        with _twinshore(source.cluster, target.cluster, Path(folder) / "ours") as mirror:
+            ours = stage.play("ours", _topic, mirror.check, exact=True, say=say)
+        maker = MirrorMaker()
+        job = CopyJob(source.cluster, target.cluster, _topic(".*"), RUN)
+        with _mirror_maker(maker, job, Path(folder) / "theirs") as child:
+            name = f"{source.name}{RUN}."
+            theirs = stage.play("mm2", lambda kind: name + _topic(kind), lambda: _alive(child), exact=False, say=say)
+        return TwoMoves(ours, theirs)
+
+
+Log = dict[int, Record]
+
+
+class _Stage:
+    def __init__(self, source: Cluster, target: Cluster, logs: Mapping[str, Log]) -> None:
+        self._source, self._target, self._logs = source, target, logs
+
+    def play(
+        self,
+        who: str,
+        called: Callable[[str], str],
+        check: Callable[[], None],
+        *,
+        exact: bool,
+        say: Callable[[str], None],
+    ) -> tuple[Moved, ...]:
+        """Commits the groups on the source, waits for them on the target, and reads what they would read there."""
+        spots: dict[tuple[str, str], int] = {}
+        for kind in KINDS:
+            self._crossed(kind, called(kind), check, exact=exact)
+            start, end = _span(self._source, _topic(kind))
+            for lag, part in LAGS.items():
+                spots[kind, lag] = end - 1 if part < 0 else start + int((end - start) * part)
+                _commit(self._source, f"{who}-{kind}-{lag.replace(' ', '')}", _topic(kind), spots[kind, lag])
+        say(f"{who}: {len(spots)} groups wait on the source")
+        places = self._places(who, called, spots, exact=exact)
+        found = []
+        for (kind, lag), offset in spots.items():
+            log, place = self._logs[kind], places[kind, lag]
+            # Without a place a consumer begins where its reset policy says; by default behind all that is there.
+            read = set(_read(self._target, called(kind), place).values()) if place is not None else set()
+            unread = {record for at, record in log.items() if at >= offset}
+            already = {record for at, record in log.items() if at < offset}
+            found.append(Moved(kind, lag, len(read & already), len(unread - read), place is not None))
+        return tuple(found)
+
+    def _crossed(self, kind: str, topic: str, check: Callable[[], None], *, exact: bool) -> None:
+        wanted = set(self._logs[kind].values())
+        end = _span(self._source, _topic(kind))[1]
+        deadline_s = time.monotonic() + CROSSED_WITHIN_S
+        while True:
+            check()
+            there = _span(self._target, topic)
+            # What another mirror writes is counted, since its offsets are its own.
+            if there[1] == end if exact else there[1] >= len(wanted) and self._has(topic, wanted):
+                return
+            if time.monotonic() > deadline_s:
+                raise BenchError(f"{topic} on {self._target.name} stands at {there} after {CROSSED_WITHIN_S:.0f} s")
+            time.sleep(0.5)
+
+    def _has(self, topic: str, wanted: set[Record]) -> bool:
+        return wanted <= set(_read(self._target, topic, 0).values())
+
+    def _places(
+        self, who: str, called: Callable[[str], str], spots: Mapping[tuple[str, str], int], *, exact: bool
+    ) -> dict[tuple[str, str], int | None]:
+        """Once they stand still: an exact one at its offset, any other for some seconds."""
+        deadline_s, still_s = time.monotonic() + MOVED_WITHIN_S, time.monotonic()
+        before: dict[tuple[str, str], int | None] = {}
+        while True:
+            now = {
+                (kind, lag): _place(self._target, f"{who}-{kind}-{lag.replace(' ', '')}", called(kind))
+                for kind, lag in spots
+            }
+            if exact and now == spots:
+                return now
+            if now != before:
+                before, still_s = now, time.monotonic()
+            late = time.monotonic() > deadline_s
+            if late or (not exact and time.monotonic() - still_s > MOVED_WITHIN_S / 3 and any(now.values())):
+                return now
+            time.sleep(1.0)
+
+
+@contextmanager
+def _twinshore(source: Cluster, target: Cluster, folder: Path) -> Iterator[MirrorProcess]:
+    text = settings_of(source, target, store=folder / "store.db", topics=_topic(".*"), mirror={"lanes": 1})
+    mirror = MirrorProcess(folder, text)
+    mirror.start()
+    try:
+        yield mirror
+    finally:
+        mirror.end()
+
+
+@contextmanager
+def _mirror_maker(maker: MirrorMaker, job: CopyJob, folder: Path) -> Iterator[Child]:
+    """With everything on that brings groups across, as often as it can."""
+    folder.mkdir()
+    link = f"{job.source.name}{job.run}->{job.target.name}"
+    child: Child = maker.start(
+        job,
+        folder,
+        besides={
+            f"{link}.topics": job.topic,
+            f"{link}.groups": "mm2-.*",
+            "emit.checkpoints.enabled": "true",
+            "emit.checkpoints.interval.seconds": "1",
+            "sync.group.offsets.enabled": "true",
+            "sync.group.offsets.interval.seconds": "1",
+            "refresh.groups.interval.seconds": "1",
+            "checkpoints.topic.replication.factor": "1",
+        },
+    )
+    try:
+        yield child
+    finally:
+        child.end(patience_s=5)
+
+
+def _alive(child: Child) -> None:
+    if not child.alive():
+        raise BenchError(f"MirrorMaker ended with code {child.exit_code}")
+
+
+def _topic(kind: str) -> str:
+    return f"move-{kind}"
+
+
+def _fill(cluster: Cluster, records: int) -> None:
+    producer = Producer({**client_settings(cluster), "linger.ms": 20, "queue.buffering.max.messages": records + 1})
+    for number in range(records):
+        producer.produce(_topic("plain"), b"%d" % number, b"key %d" % (number % 100))
+    if producer.flush(60):
+        raise BenchError("records were not acknowledged within 60 s")
+
+
+def _span(cluster: Cluster, topic: str) -> tuple[int, int]:
+    consumer = Consumer({**client_settings(cluster), "group.id": "spans", "log_level": 0})
+    try:
+        return consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=5.0) or (-1, -1)
+    except KafkaException:
+        return -1, -1
+    finally:
+        consumer.close()
+
+
+def _commit(cluster: Cluster, group: str, topic: str, offset: int) -> None:
+    consumer = Consumer({**client_settings(cluster), "group.id": group})
+    try:
+        consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    finally:
+        consumer.close()
+
+
+def _place(cluster: Cluster, group: str, topic: str) -> int | None:
+    consumer = Consumer({**client_settings(cluster), "group.id": group})
+    try:
+        (place,) = consumer.committed([TopicPartition(topic, 0)], timeout=20)
+        return place.offset if place.offset >= 0 else None
+    finally:
+        consumer.close()
+
+
+def _read(cluster: Cluster, topic: str, start: int | None) -> Log:
+    """What an ordinary consumer is given of the first partition from there on; None: from the start."""
+    consumer = Consumer(
+        {
+            **client_settings(cluster),
+            "group.id": "reads",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 10,
+        }
+    )
+    found: Log = {}
+    try:
+        consumer.assign([TopicPartition(topic, 0, start or 0)])
+        while True:
+            messages = consumer.consume(5_000, timeout=30 if not found else 5)
+            if not messages:
+                raise BenchError(f"{topic} cannot be read on {cluster.name}")
+            for message in messages:
+                if message.error():
+                    return found
+                found[message.offset() or 0] = (message.key(), message.value(), message.timestamp()[1])
+    finally:
+        consumer.close()

@@ -1,0 +1,80 @@
+"""What runs beside a link: it fails by itself, tells it once, and leaves its word only where it has looked."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from twinshore.fleet.settings import Settings, parse_settings
+from twinshore.groups.companion import GroupsCompanion, begin
+from twinshore.lab.ports import free_port
+from twinshore.mirror.companions import Beside
+from twinshore.store import Store, open_store
+
+
+def settings(folder: Path, rules: str = "") -> Settings:
+    text = f"""
+[store]
+url = "sqlite:///{folder / "store.db"}"
+[clusters.east]
+bootstrap = ["127.0.0.1:{free_port()}"]
+[clusters.west]
+bootstrap = ["127.0.0.1:{free_port()}"]
+[links."east->west"]
+[links."east->west".groups]
+every_s = 0.1
+{rules}
+"""
+    return parse_settings(text, name="test", env={})
+
+
+class Stage:
+    def __init__(self, folder: Path, store: Store, *, active: bool = True, rules: str = "") -> None:
+        self.said: list[str] = []
+        read = settings(folder, rules)
+        self.companion = begin(Beside(read.links[0], read, store, lambda: active, self.said.append))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return open_store(f"sqlite:///{tmp_path / 'store.db'}")
+
+
+def running() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("groups ")]
+
+
+def test_clusters_that_are_away_are_told_once_and_hinder_nobody(tmp_path: Path, store: Store) -> None:
+    stage = Stage(tmp_path, store)
+    deadline = time.monotonic() + 30
+    while not stage.said:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert isinstance(stage.companion, GroupsCompanion)
+    while stage.companion.totals["failed"] < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert running() == ["groups east->west"]
+    stage.companion.close()
+    assert len(stage.said) == 1
+    assert stage.said[0].startswith("east->west: groups do not follow now: ")
+    assert (running(), store.followed("east->west")) == ([], ())
+    store.close()
+
+
+def test_a_link_that_is_not_ours_is_left_alone(tmp_path: Path, store: Store) -> None:
+    stage = Stage(tmp_path, store, active=False)
+    time.sleep(0.5)
+    stage.companion.close()
+    assert stage.said == []
+    store.close()
+
+
+def test_nothing_runs_beside_a_link_whose_groups_do_not_follow(tmp_path: Path, store: Store) -> None:
+    stage = Stage(tmp_path, store, rules="enabled = false")
+    assert running() == []
+    stage.companion.close()
+    store.close()
