@@ -75,6 +75,8 @@ def test_heartbeats_that_stop_are_missed_and_those_that_never_came_are_not() -> 
     state.heard(7, 49_000, 70_000)
     state.take([], {}, 81_000)
     assert "no heartbeat of east has reached west for 31 s" in wrong(state, 81_000)[AlarmKind.HEARTBEAT].sentence
+    state.unheard(81_100)
+    assert AlarmKind.HEARTBEAT not in wrong(state, 82_000), "paused"
     state.heard(8, 81_000, 81_500)
     assert AlarmKind.HEARTBEAT not in wrong(state, 82_000)
 

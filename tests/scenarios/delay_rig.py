@@ -89,11 +89,6 @@ class History:
     def stands(self, kind: AlarmKind) -> bool:
         return bool(self.alarms(kind, open_only=True))
 
-    def judged(self, link: str) -> bool:
-        """Whether places of the link are watched."""
-        with open_store(self._url) as store:
-            return bool(store.delay.places(link))
-
 
 def until(holds: Callable[[], bool], within_s: float, what: str, said: Callable[[], str]) -> float:
     """Seconds until it came true."""

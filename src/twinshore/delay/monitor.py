@@ -104,7 +104,10 @@ class Monitor:
             self._take(sample, engine)
         for tick, judged in engine.verdicts():
             for name, state in self.states.items():
+                before = state.rulings
                 state.ruled([one for one in judged if one.place.link == name], now_ms)
+                if state.rulings and not before:
+                    self._log(f"the windows judge {name}")
             if tick >= 0:
                 alarms.judge(window_signs(judged, self._section.period_s), now_ms)
         section = self._section
@@ -117,6 +120,8 @@ class Monitor:
     def _take(self, sample: Sample, engine: Engine) -> None:
         state = self.states[sample.link]
         state.take(sample.readings, sample.failures, sample.at_ms)
+        if sample.paused:
+            state.unheard(sample.at_ms)
         if not sample.failures.get(""):
             self.sampled_ms[sample.link] = sample.at_ms
         if sample.tick >= 0:

@@ -48,6 +48,7 @@ class Sample:
     readings: tuple[Reading, ...]
     heartbeat: Heartbeat | None = None
     failures: Mapping[str, str] = field(default_factory=dict)
+    paused: bool = False
     took_s: float = 0.0
 
 
@@ -93,7 +94,16 @@ class Sampler:
         except KafkaError as error:
             failures[""] = error.message
         took_s = time.monotonic() - began_s
-        return Sample(self._link.name, now_ms(), tick, tuple(readings), heartbeat, failures, took_s)
+        return Sample(
+            self._link.name,
+            now_ms(),
+            tick,
+            tuple(readings),
+            heartbeat,
+            failures,
+            self._known.link.control.paused,
+            took_s,
+        )
 
     def _refresh(self) -> None:
         link = in_force(self._link, self._store.controls(self._link.name)).link

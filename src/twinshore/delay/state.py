@@ -13,6 +13,8 @@ from twinshore.delay.signs import Judged, blind_signs, heartbeat_sign, recovery_
 from twinshore.store.values import DelayPlace
 
 FORGET_MS = 60_000
+# Groups are read once a period, which may be an hour.
+FORGET_GROUPS_MS = 7_200_000
 
 
 @dataclass(slots=True)
@@ -29,6 +31,7 @@ class LinkState:
     beat_seen_ms: int = 0
     beat_late_ms: int = 0
     judged_ms: int = 0
+    rulings: int = 0
     why: str = ""
     samples: int = 0
 
@@ -63,12 +66,17 @@ class LinkState:
         if offset != self.beat_offset:
             self.beat_offset, self.beat_seen_ms, self.beat_late_ms = offset, now_ms, max(0, now_ms - written_ms)
 
+    def unheard(self, now_ms: int) -> None:
+        """While a link is paused no heartbeat is expected; the silence counts from its end."""
+        self.beat_seen_ms = now_ms if self.beat_seen_ms else 0
+
     def ruled(self, judged: Iterable[Judged], now_ms: int) -> None:
         """After verdicts of the windows."""
         for one in judged:
             self.why = one.why or self.why
             if one.verdict.judged:
                 self.judged_ms = now_ms
+                self.rulings += 1
 
     def signs(self, now_ms: int, bound_s: Callable[[str], float], *, heartbeat_s: float, blind_s: float) -> list[Sign]:
         """Everything that can be said now, the windows' verdicts apart."""
@@ -107,7 +115,8 @@ class LinkState:
         gone = {topic for topic, at_ms in self.seen_ms.items() if topic and now_ms - at_ms > FORGET_MS}
         for topic in gone:
             del self.seen_ms[topic]
-        for place in [place for place, view in self.views.items() if now_ms - view.at_ms > FORGET_MS]:
+        old = {place: now_ms - view.at_ms for place, view in self.views.items()}
+        for place in [place for place in old if old[place] > (FORGET_GROUPS_MS if place.group else FORGET_MS)]:
             self.views.pop(place)
             self.arrivals.pop(place, None)
 

@@ -20,6 +20,7 @@ from twinshore.delay.journal import Journal, from_line
 from twinshore.delay.readings import Place
 from twinshore.delay.signs import Judged
 from twinshore.delay.windows import Offsets, Thresholds, Verdict, Window
+from twinshore.mirror.spark import package_zip
 
 if TYPE_CHECKING:
     from pyspark import RDD
@@ -96,7 +97,10 @@ def open_session(master: str) -> SparkSession:
         own |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     for key, value in own.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    if not master.startswith("local"):
+        session.sparkContext.addPyFile(str(package_zip()))
+    return session
 
 
 def start_windows(

@@ -1,0 +1,122 @@
+"""The windows as a Structured Streaming query: the verdicts of the pure step, a state that survives restarts."""
+
+from __future__ import annotations
+
+import queue
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+from pyspark.sql import SparkSession
+
+from twinshore.delay.engines import Rules
+from twinshore.delay.guard import Guarded, observe
+from twinshore.delay.journal import Journal, to_line
+from twinshore.delay.readings import Place, Reading
+from twinshore.delay.signs import Judged
+from twinshore.delay.streaming import SCHEMA, judge_batch, open_session, start_windows
+from twinshore.fleet.settings_delay import DelaySettings
+
+RULES = Rules(DelaySettings(latest_thresholds=(("audit", 150),)))
+PLACES = [
+    Place("east->west", "orders", 0),
+    Place("east->west", "audit", 0),
+    Place("east->west", "orders", 0, "billing"),
+    Place("east->south", "orders", 0),
+]
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[SparkSession]:
+    patch = pytest.MonkeyPatch()
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        patch.setenv(name, sys.executable)
+    found = open_session("local[2]")
+    yield found
+    found.stop()
+    patch.undo()
+
+
+def ticks(seed: int, count: int) -> list[tuple[int, list[Reading]]]:
+    """Traffic with stalls, missing readings, topics made anew and groups that come late."""
+    chance = Random(seed)
+    ends = {place: [0, 0] for place in PLACES}
+    found = []
+    for tick in range(count):
+        readings = []
+        for place in PLACES:
+            ends[place][0] += chance.choice((0, 100, 200))
+            if chance.random() < 0.5:
+                ends[place][1] = ends[place][0]
+            if chance.random() < 0.05:
+                ends[place] = [0, 0]
+            if chance.random() > 0.1:
+                a, b = ends[place]
+                readings.append(Reading(place, tick, a, b, "s", "t", a if place.group else None, b or None))
+        found.append((tick, readings))
+    return found
+
+
+def by_the_step(given: list[tuple[int, list[Reading]]]) -> dict[tuple[Place, int], Judged]:
+    states: dict[Place, Guarded] = {}
+    found = {}
+    for tick, readings in given:
+        for reading in readings:
+            place = reading.place
+            states[place], verdict = observe(states.get(place, Guarded()), reading, tick, RULES(place))
+            found[place, tick] = Judged(place, tick, verdict, states[place].why)
+    return found
+
+
+def test_a_query_that_is_ended_and_started_again_judges_as_if_it_had_never_ended(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    seed = Random().randrange(1 << 32)
+    given = ticks(seed, 14)
+    journal = Journal(tmp_path / "journal")
+    found: dict[tuple[Place, int], Judged] = {}
+    for part in (given[:3], given[3:4], given[4:]):
+        for tick, readings in part:
+            journal.append(tick, readings)
+        heard: queue.SimpleQueue[list[Judged]] = queue.SimpleQueue()
+        query = start_windows(session, tmp_path, RULES, heard.put, every_s=0.2)
+        wanted = sum(len(readings) for _, readings in part)
+        deadline = time.monotonic() + 60
+        new: list[Judged] = []
+        while len(new) < wanted:
+            assert query.isActive, query.exception()
+            assert time.monotonic() < deadline, f"seed {seed}: {len(new)} of {wanted}"
+            new += heard.get() if not heard.empty() else []
+            time.sleep(0.02)
+        query.stop()
+        assert not found.keys() & {(one.place, one.tick) for one in new}, "nothing is judged twice"
+        found |= {(one.place, one.tick): one for one in new}
+    expected = by_the_step(given)
+    assert found == expected, f"seed {seed}"
+    assert any(one.verdict.judged for one in found.values()), f"seed {seed}"
+
+
+def test_a_batch_that_spark_runs_again_gives_the_same_verdicts(session: SparkSession, tmp_path: Path) -> None:
+    states = tmp_path / "state"
+    given = [(tick, [Reading(PLACES[0], tick, 100 * tick, 0)]) for tick in range(6)]
+    expected = by_the_step(given)
+
+    def batch(some: list[tuple[int, list[Reading]]]) -> list[Judged]:
+        rows = [(repr_of(one), to_line(tick, one)) for tick, readings in some for one in readings]
+        return judge_batch(session, session.createDataFrame(rows, SCHEMA), len(batches), states, RULES)
+
+    batches: list[list[Judged]] = []
+    batches.append(batch(given[:3]))
+    first, again = batch(given[3:5]), batch(given[3:5])
+    assert first == again
+    batches.append(again)
+    batches.append(batch(given[5:]))
+    assert [one for some in batches for one in some] == list(expected.values())
+    assert batches[-1][-1].verdict.latest_delayed
+
+
+def repr_of(reading: Reading) -> str:
+    return "[" + ", ".join(f'"{part}"' if isinstance(part, str) else str(part) for part in reading.place) + "]"
