@@ -70,7 +70,7 @@ def test_what_the_source_lost_is_named_and_what_was_mended_goes_on(stage: Incide
         for path, data in stage.whole.items():
             path.write_bytes(data)
 
-    down_and_up(stage.east.brokers[0], accident, away_s=4.0)
+    down_and_up(stage.east.brokers[0], accident, away_s=1.0)
     lost = stage.row("cut", "truncation")
     assert (lost.incident.partition, lost.incident.from_offset, lost.incident.to_offset) == (0, 4, 6)
     away = stage.row("", "source away", closed=True)
@@ -132,6 +132,7 @@ def test_a_foreign_write_stops_the_twin_it_was_made_on(stage: IncidentStage) -> 
     assert stage.ends(stage.west, "foreign", 0) == 8, "nothing follows"
 
 
+@pytest.mark.long
 def test_an_oversize_batch_rests_until_the_twin_takes_it(stage: IncidentStage) -> None:
     from twinshore.kafka.admin import Admin
 
@@ -152,7 +153,7 @@ def test_what_the_target_lost_is_carried_again(stage: IncidentStage) -> None:
     stage.put(stage.east, "lost", 0, [[b"seven", b"eight"]])
     stage.crossed("lost", 0)
     stage.until(lambda: stage.rig.told("east->west").get(("lost", 0)) == 8, 10, "it is receipted")
-    down_and_up(stage.west.brokers[0], lambda: cut_to(log_file(stage.west, "lost", 0), 6), away_s=4.0)
+    down_and_up(stage.west.brokers[0], lambda: cut_to(log_file(stage.west, "lost", 0), 6), away_s=1.0)
     row = stage.row("lost", "lost by target", closed=True)
     assert (row.incident.partition, row.incident.from_offset, row.incident.to_offset) == (0, 6, 8)
     assert "which it had acknowledged" in row.incident.sentence
@@ -163,6 +164,7 @@ def test_what_the_target_lost_is_carried_again(stage: IncidentStage) -> None:
     print(f"a neighbour's record took {stage.calm_s():.2f} s")
 
 
+@pytest.mark.long
 def test_added_partitions_are_told_and_carried(stage: IncidentStage) -> None:
     from twinshore.kafka.admin import Admin
 
