@@ -21,6 +21,7 @@ from twinshore.wire.frames import frame, read_response_header
 
 FETCH_BYTES = 4 << 20
 PATIENCE_S = 45.0
+EMPTY_S = 10.0  # A new leader may show less than was there, until its followers have told it how far they are.
 ANSWER_S = 30.0
 WAIT_MS = 500
 COMMITTED = 1
@@ -72,9 +73,10 @@ class LogReader:
             if behind > self.position:
                 yield from chunker.chunks(fetched.records, fetched.aborted)
                 self.position = behind
-            elif time.monotonic() - progress_s > PATIENCE_S:
+            elif time.monotonic() - progress_s > EMPTY_S:
                 raise KafkaError(
-                    f"{self._kafka.name}: {self._named}: nothing to read at offset {self.position}, below its end"
+                    f"{self._kafka.name}: {self._named}: nothing to read at offset {self.position}, below its end",
+                    hint="has its end been cut off, by an unclean election or a topic made again?",
                 )
 
     def close(self) -> None:

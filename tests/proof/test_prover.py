@@ -1,0 +1,132 @@
+"""One stretch over real sockets: brokers that move, break off and lose their beginning, and what is told of it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from tests.proof.logs import batched, records
+from tests.proof.small_broker import TOPIC, SmallBroker
+from twinshore.fleet import NamedPartition
+from twinshore.kafka.errors import Code
+from twinshore.proof import log_reader
+from twinshore.proof.job import in_this_process, run_bundles
+from twinshore.proof.prover import prove_all
+from twinshore.proof.values import DifferenceKind, Proven, Stretch, Way
+from twinshore.wire.records import Record
+
+COUNT = 400
+
+
+@pytest.fixture(autouse=True)
+def small_fetches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a short log takes many."""
+    monkeypatch.setattr(log_reader, "FETCH_BYTES", 6_000)
+
+
+def log(seed: int) -> list[Record]:
+    return records(random.Random(seed), COUNT, holes=0.02)
+
+
+@pytest.fixture
+def sides(request: pytest.FixtureRequest) -> Iterator[tuple[SmallBroker, SmallBroker, Stretch]]:
+    """The same records on both, in other batches."""
+    log_of = log(len(request.node.name))
+    end = log_of[-1].offset + 1
+    pair = [SmallBroker(name, batched(random.Random(name), log_of, end, first=0)) for name in ("east", "west")]
+    with pair[0].serving() as source, pair[1].serving() as target:
+        yield *pair, Stretch(source, target, NamedPartition(TOPIC, 0), TOPIC, Way.EXACT, 0, end)  # type: ignore[misc]
+
+
+Sides = tuple[SmallBroker, SmallBroker, Stretch]
+
+
+def prove(stretch: Stretch) -> Proven:
+    (found,) = prove_all([stretch])
+    return found
+
+
+def test_many_fetches_one_behind_the_other_prove_the_whole(sides: Sides) -> None:
+    east, west, stretch = sides
+    found = prove(stretch)
+    assert (found.difference, found.trouble, found.to, found.records) == (None, "", stretch.end, COUNT)
+    for broker in (east, west):
+        assert len(broker.fetched) > 5
+        assert broker.fetched == sorted(set(broker.fetched)), "each is asked for once"
+    assert found.bytes > sum(len(view) for view, _ in east.log)
+
+
+@pytest.mark.parametrize("fault", [Code.NOT_LEADER_OR_FOLLOWER, Code.UNKNOWN_LEADER_EPOCH, "close", "cut"])
+def test_a_leader_that_moves_or_breaks_off_is_asked_again(sides: Sides, fault: int | str) -> None:
+    east, west, stretch = sides
+    want = prove(stretch)
+    for broker in (east, west):
+        broker.faults.extend(
+            [0, fault, 0, 0, fault, fault] if isinstance(fault, str) else [0, int(fault), 0, int(fault)]
+        )
+    found = prove(stretch)
+    assert (found.difference, found.trouble) == (None, "")
+    assert (found.to, found.records, found.digest) == (want.to, want.records, want.digest)
+
+
+def test_a_refusal_is_trouble_with_what_was_proven_until_then(sides: Sides) -> None:
+    _, west, stretch = sides
+    west.faults.extend([0, 0, int(Code.TOPIC_AUTHORIZATION_FAILED)])
+    found = prove(stretch)
+    assert found.difference is None
+    assert "west" in found.trouble and "TOPIC_AUTHORIZATION_FAILED" in found.trouble and found.hint
+    assert 0 < found.to < stretch.end
+
+
+def test_retention_at_the_source_meanwhile_is_no_difference(sides: Sides) -> None:
+    east, west, stretch = sides
+    kept_from = east.log[len(east.log) // 2][1].base_offset
+
+    def cut(position: int) -> None:
+        west.fetched.append(position)
+        if len(west.fetched) == 2:
+            east.start = west.start = kept_from
+            east.faults.append(int(Code.OFFSET_OUT_OF_RANGE))
+
+    west.on_fetch = cut
+    found = prove(stretch)
+    assert (found.difference, found.trouble) == (None, "")
+    assert (found.start, found.to) == (kept_from, stretch.end)
+
+
+def test_a_corrupt_batch_is_told_with_its_side(sides: Sides) -> None:
+    _, west, stretch = sides
+    view, header = west.log[4]
+    west.log[4] = (view[:-1] + bytes([view[-1] ^ 1]), header)
+    found = prove(stretch)
+    assert found.difference is not None
+    assert found.difference.kind is DifferenceKind.CORRUPT
+    assert "west: corrupt batch" in found.difference.sentence
+    assert found.difference.offset <= header.base_offset
+
+
+def test_a_source_that_lost_its_end_is_trouble(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_reader, "EMPTY_S", 0.5)
+    _, _, stretch = sides
+    found = prove(replace(stretch, end=stretch.end + 500))
+    assert found.difference is None
+    assert "nothing to read at offset" in found.trouble
+
+
+def test_a_bundle_is_answered_in_full_by_a_task(sides: Sides) -> None:
+    _, _, stretch = sides
+    middle = stretch.end // 2
+    parts = [replace(stretch, end=middle), replace(stretch, start=middle, number=1)]
+    (answers,) = run_bundles(in_this_process, [parts], 1, lambda: False)
+    assert [one.number for one in answers] == [0, 1]
+    assert sum(one.records for one in answers) == COUNT
+
+
+def test_a_throttle_is_kept_over_both_sides(sides: Sides) -> None:
+    _, _, stretch = sides
+    found = prove(replace(stretch, bytes_s=300_000))
+    assert found.records == COUNT
+    assert found.bytes / found.seconds < 400_000
