@@ -22,7 +22,6 @@ Written by `python -m bench.show_any_log`, which tries each claim on real cluste
 SCENARIOS = "tests/scenarios/test_mirror_any_log.py"
 KILLS = "tests/scenarios/test_marker_kills.py"
 TESTS_S_MAX = 900
-SHORT_PART = 5
 _VERDICT = re.compile(r"^(PASSED|FAILED|ERROR) \S+::(\w+)(?:\[([^\]]+)\])?", re.MULTILINE)
 
 # What is shown of each kind, by the test's name for it.
@@ -65,7 +64,7 @@ EVENTS = {
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A figure of a part of the bench and what it must reach. `size`: what a short run has fewer of."""
+    """A figure of a part of the bench and what it must reach."""
 
     name: str
     part: str
@@ -74,7 +73,6 @@ class Bound:
     unit: str
     least: float = 0.0
     most: float = float("inf")
-    size: str = ""
 
 
 BOUNDS = (
@@ -85,7 +83,6 @@ BOUNDS = (
         f"a backlog of {MARKERS:,} markers on {PARTITIONS} partitions: at least 20 000/s, direct",
         "per second",
         least=20_000,
-        size="markers",
     ),
     Bound(
         "markers-one",
@@ -94,7 +91,6 @@ BOUNDS = (
         f"a backlog of {MARKERS:,} markers on one partition: at least 20 000/s, direct",
         "per second",
         least=20_000,
-        size="markers",
     ),
     Bound(
         "holes",
@@ -103,7 +99,6 @@ BOUNDS = (
         f"holes of a compacted topic of {PARTITIONS} partitions, one record of {HOLES_KEPT_OF} left: at least 20 000/s",
         "per second",
         least=20_000,
-        size="holes",
     ),
     Bound("late-start", "late", "late_s", f"alignment to offset {LATE_START:,}: under 60 s", "s", most=60),
     Bound(
@@ -122,7 +117,7 @@ def claims(seed: int, only: Collection[str] = ()) -> list[Claim]:
     """All of them. What several rest on is run once."""
     verdicts = Once(lambda _long: _run_scenarios())
     parts = [bound.part for bound in BOUNDS if bound.name in only]
-    figures = Once(lambda long: run_markers_bench(short=not long, only=parts, say=to_stderr))
+    figures = Once(lambda _long: run_markers_bench(only=parts, say=to_stderr))
     found = [
         Claim(f"log-{kind}", f"{says}: {EQUAL}", _played(f"log-{kind}", "test_a_twin_is_exact", kind, verdicts))
         for kind, says in KINDS.items()
@@ -187,8 +182,7 @@ def _reaches(bound: Bound, figures: Once[Figures]) -> Callable[[bool], Finding]:
         value = getattr(figures(long), bound.figure)
         if value is None:
             raise BenchError(f"{bound.figure} was not measured")
-        size = "" if long or not bound.size else f", with {MARKERS // SHORT_PART:,} {bound.size}"
-        words = f"{value:,.0f} {bound.unit}{size}" if value >= 100 else f"{value:.2f} {bound.unit}{size}"
+        words = f"{value:,.0f} {bound.unit}" if value >= 100 else f"{value:.2f} {bound.unit}"
         return Finding(words, bound.least <= value <= bound.most, ((bound.figure, round(value, 3)),))
 
     return run
