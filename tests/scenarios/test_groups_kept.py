@@ -1,8 +1,10 @@
-"""A target that forgets idle groups after a minute, and a source that does not: what is committed again stays."""
+"""Targets that make it hard to keep a place: one forgets idle groups after a minute, one loses a coordinator."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,36 +21,69 @@ FORGETS = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.m
 WATCHED_S = 80.0
 
 
-@pytest.mark.long
-def test_an_idle_group_is_kept_for_as_long_as_the_source_knows_it(
-    tmp_path: Path, cluster_factory: ClusterFactory, east: LabCluster, unique_topic: str
-) -> None:
-    west = cluster_factory("west", settings=FORGETS)
+@contextmanager
+def rounds_between(folder: Path, east: LabCluster, west: LabCluster, topic: str) -> Iterator[Rounds]:
+    """Rounds over a topic that is the same on both sides, without a mirror."""
     for lab in (east, west):
-        lab.create_topic(unique_topic)
-        fill(lab, unique_topic, 10)
-    text = f'[store]\nurl = "sqlite:///{tmp_path}/store.db"\n'
+        lab.create_topic(topic)
+        fill(lab, topic, 10)
+    text = f'[store]\nurl = "sqlite:///{folder}/store.db"\n'
     text += "".join(f"[clusters.{lab.name}]\nbootstrap = {list(lab.bootstrap)}\n" for lab in (east, west))
     settings = parse_settings(text + '[links."east->west"]\n', name="test", env={})
     with open_store(settings.store.url) as store:
         rounds = Rounds(settings.links[0], settings, store)
         try:
-            here, there = (
-                one.metadata([unique_topic]).topics[unique_topic].topic_id.hex()
-                for one in (rounds.source, rounds.target)
-            )
-            store.save_twins([TwinRow("east->west", unique_topic, 0, here, there, 0, 0, 1)])
-            commit(east, "idle", {(unique_topic, 0): 7})
-            commit(west, "alone", {(unique_topic, 0): 3})
-            missing = 0
-            began_s = time.monotonic()
-            while time.monotonic() - began_s < WATCHED_S:
-                rounds.run(time.monotonic())
-                time.sleep(1.0)
-                # The first round may find no coordinator yet.
-                if time.monotonic() - began_s > 10:
-                    missing += committed(west, "idle", unique_topic) != 7
+            here, there = (one.metadata([topic]).topics[topic].topic_id.hex() for one in (rounds.source, rounds.target))
+            store.save_twins([TwinRow("east->west", topic, 0, here, there, 0, 0, 1)])
+            yield rounds
         finally:
             rounds.close()
+
+
+def turn_until(rounds: Rounds, done: Callable[[], bool], within_s: float) -> None:
+    deadline = time.monotonic() + within_s
+    while not done():
+        assert time.monotonic() < deadline
+        rounds.run(time.monotonic())
+        time.sleep(0.5)
+
+
+@pytest.mark.long
+def test_an_idle_group_is_kept_for_as_long_as_the_source_knows_it(
+    tmp_path: Path, cluster_factory: ClusterFactory, east: LabCluster, unique_topic: str
+) -> None:
+    west = cluster_factory("west", settings=FORGETS)
+    with rounds_between(tmp_path, east, west, unique_topic) as rounds:
+        commit(east, "idle", {(unique_topic, 0): 7})
+        commit(west, "alone", {(unique_topic, 0): 3})
+        turn_until(rounds, lambda: committed(west, "idle", unique_topic) == 7, 20)
+        missing = 0
+        began_s = time.monotonic()
+        while time.monotonic() - began_s < WATCHED_S:
+            rounds.run(time.monotonic())
+            time.sleep(1.0)
+            missing += committed(west, "idle", unique_topic) != 7
     assert missing == 0
     assert committed(west, "alone", unique_topic) < 0, "the target forgets nothing, so nothing was shown"
+
+
+@pytest.mark.long
+def test_a_coordinator_that_dies_takes_no_place_with_it_and_sets_nobody_back(
+    tmp_path: Path, cluster_factory: ClusterFactory, east: LabCluster, unique_topic: str
+) -> None:
+    west = cluster_factory("west", brokers=3)
+    names = [f"of-three-{number}" for number in range(12)]
+    with rounds_between(tmp_path, east, west, unique_topic) as rounds:
+        for name in names:
+            commit(east, name, {(unique_topic, 0): 4})
+        turn_until(rounds, lambda: all(committed(west, name, unique_topic) == 4 for name in names), 40)
+        coordinators = rounds.at_target.coordinators(names)
+        assert len(set(coordinators.values())) > 1, "all groups have one coordinator"
+        commit(west, names[0], {(unique_topic, 0): 9})
+        commit(west, names[-1], {(unique_topic, 0): 9})
+        west.brokers[coordinators[names[0]] - 1].kill()
+        for name in names[1:-1]:
+            commit(east, name, {(unique_topic, 0): 6})
+        turn_until(rounds, lambda: all(committed(west, name, unique_topic) == 6 for name in names[1:-1]), 60)
+        assert committed(west, names[0], unique_topic) == 9
+        assert committed(west, names[-1], unique_topic) == 9
