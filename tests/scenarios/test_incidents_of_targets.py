@@ -116,7 +116,7 @@ def test_a_disk_that_fills_up_is_told_then_spared(stage: IncidentStage, step_byt
         fill(ballast, step_bytes * 3 // 2)
         little = stage.row("", "disk near full")
         assert "broker 1 of west has" in little.incident.sentence
-        assert "% free in" in little.incident.sentence
+        assert "%) free in" in little.incident.sentence
         print(f"with little room a record took {stage.calm_s():.2f} s")
         fill(ballast, step_bytes * 5 // 2)
         stage.until(lambda: len(stage.rows("", "disk near full")) == 2, 30, "a second row")
