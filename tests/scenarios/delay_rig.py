@@ -12,7 +12,7 @@ import twinshore
 from twinshore.delay.alarms import AlarmKind
 from twinshore.fleet import Cluster
 from twinshore.lab.processes import Child, start_child
-from twinshore.store import AlarmRow, open_store
+from twinshore.store import AlarmRow, DelayPlace, open_store
 
 PERIOD_S = 2.0
 DELAY: Mapping[str, object] = {
@@ -85,6 +85,10 @@ class History:
     def alarms(self, kind: AlarmKind, *, open_only: bool = False) -> list[AlarmRow]:
         with open_store(self._url) as store:
             return [row for row in store.delay.alarms(open_only=open_only) if row.kind == kind]
+
+    def places(self, link: str) -> tuple[DelayPlace, ...]:
+        with open_store(self._url) as store:
+            return store.delay.places(link)
 
     def stands(self, kind: AlarmKind) -> bool:
         return bool(self.alarms(kind, open_only=True))

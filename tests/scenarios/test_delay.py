@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from confluent_kafka import Producer
 from typer.testing import CliRunner
 
 from bench.copiers import CopyJob, MirrorMaker
@@ -16,6 +17,7 @@ from twinshore.cli.entry import app, gather
 from twinshore.delay.alarms import AlarmKind
 from twinshore.fleet import Cluster
 from twinshore.lab import LabCluster, Workload
+from twinshore.lab.clients import client_settings
 
 LINK = "east->west"
 WITHIN_S = 4 * PERIOD_S
@@ -60,8 +62,31 @@ class Calm:
         return time.monotonic() - self._since_s > 2 * PERIOD_S
 
 
+def backfill_is_as_old_as_its_arrival(cluster: Cluster, history: History) -> None:
+    """Records of a year ago, written now: what the monitor says of them is right within a second."""
+    producer = Producer({**client_settings(cluster), "acks": "all"})
+    year_ms = 365 * 86_400_000
+    sent_ms = time.time_ns() // 1_000_000
+    for number in range(1_000):
+        producer.produce("late-backfill", b"old", timestamp=sent_ms - year_ms + number)
+    assert producer.flush(30) == 0
+    seen = 0
+    deadline = time.monotonic() + 4 * PERIOD_S
+    while seen < 2:
+        assert time.monotonic() < deadline, "the monitor does not say how old they are"
+        time.sleep(PERIOD_S)
+        (row,) = [row for row in history.places(LINK) if row.topic == "late-backfill"]
+        if row.lag_records == 1_000:
+            seen += 1
+            wrong_by_ms = row.recovery_point_ms - (row.at_ms - sent_ms)
+            print(f"recovery point {row.recovery_point_ms} ms, off by {wrong_by_ms} ms; by timestamps: {year_ms} ms")
+            assert abs(wrong_by_ms) <= 1_000
+
+
 def test_a_stall_and_a_killed_monitor_are_found_and_clear(east: LabCluster, west: LabCluster, tmp_path: Path) -> None:
     east.create_topic("late-orders", partitions=2)
+    # A source that keeps a week would drop the backfill as it comes.
+    east.create_topic("late-backfill", settings={"retention.ms": "-1"})
     history = History(tmp_path)
     mirror, monitor = start_all(tmp_path, east.cluster, west.cluster, west.cluster)
     watcher = Verb(tmp_path, "watch-watchers", monitor.settings.read_text())
@@ -77,6 +102,7 @@ def test_a_stall_and_a_killed_monitor_are_found_and_clear(east: LabCluster, west
                 took_s = until(lambda: history.stands(AlarmKind.END_OFFSET), WITHIN_S, "the windows saw it", said)
                 print(f"windows: {took_s:.1f} s")
                 until(lambda: history.stands(AlarmKind.RECOVERY_POINT), WITHIN_S, "so did the recovery point", said)
+                backfill_is_as_old_as_its_arrival(east.cluster, history)
                 until(lambda: history.stands(AlarmKind.MIRROR), 20, "and the watcher", said)
             finally:
                 for process in paused:

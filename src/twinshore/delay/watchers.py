@@ -72,7 +72,7 @@ def judge(
         signs.append(Sign(AlarmKey(row.name[:130], AlarmKind.MONITOR), wrong, said if wrong else ""))
     for word in words:
         silent_s = silences.of(f"mirror {word.link}", (word.owner, word.updated_ms), now_s)
-        wrong = silent_s > word_s and word.state != "stopped"
+        wrong = silent_s > word_s
         said = (
             f"{word.link}: its mirror ({word.owner}) has said nothing for {silent_s:.0f} s; its last word was:"
             f" {word.sentence}. Start `twinshore mirror run` again."
@@ -116,6 +116,8 @@ class Watcher:
 
     def _watch(self, store: Store, alarms: StandingAlarms) -> None:
         silences, beat, said = Silences(), 0, ""
+        # A link that the settings no longer name is nobody's.
+        links = {link.name for link in self._settings.links}
         word_s = max(SILENT_S_MIN, 10 * self._settings.mirror.receipts_s)
         while not self._stop.wait(self._every_s):
             beat += 1
@@ -125,7 +127,8 @@ class Watcher:
                     self.name, WATCHES_WATCHERS, self._owner, beat, int(self._every_s * 1000), now_ms, now_ms, "watches"
                 )
                 store.delay.beat_watch(own)
-                watches, words = store.delay.watches(), store.link_statuses()
+                watches = store.delay.watches()
+                words = [one for one in store.link_statuses() if one.link in links]
             except StoreError as error:
                 said = self._say(error.message, said)
                 continue

@@ -1,0 +1,97 @@
+"""What is claimed of the delay monitor; a part of `make show-groups`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from random import Random
+
+from bench.claims import Claim, Finding
+from bench.showing import by_test
+from twinshore.delay.alarms import AlarmKind
+from twinshore.delay.simulation.traces import TRAFFIC, trace
+from twinshore.delay.simulation.trial import FAULTS, KINDS, detection, false_alarms_a_day, watch
+from twinshore.fleet.settings_delay import DelaySettings
+
+SCENARIO = "tests/scenarios/test_delay.py"
+RUNS, RUNS_LONG = 40, 400
+HOURS, HOURS_LONG = 24, 240
+PERIODS_MAX = 4
+SHORT = {AlarmKind.END_OFFSET: "windows", AlarmKind.RECOVERY_POINT: "recovery_point"}
+
+# Each by the test that plays it.
+TESTS = (
+    (
+        "delay-windows",
+        "the published window algorithm, exactly: a test for each of its lines and thresholds",
+        "tests/delay/test_windows.py",
+    ),
+    (
+        "delay-traps",
+        "missing readings, partitions that appear or are made anew, pauses, resets: no false alarm, no blind spot",
+        "tests/delay/test_guard.py",
+    ),
+    (
+        "delay-streaming",
+        "the same as a Structured Streaming query: the pure step's verdicts, and a state that survives restarts",
+        "tests/delay/test_streaming.py",
+    ),
+    (
+        "delay-stall",
+        "a mirror that stands still raises within 4 PT and clears; a backfill with timestamps of a year ago has a"
+        " recovery point right within 1 s; a monitor killed with -9 is found from another process",
+        f"{SCENARIO}::test_a_stall_and_a_killed_monitor_are_found_and_clear",
+    ),
+    (
+        "delay-cut",
+        "a cut line between mirror and target raises within 4 PT and clears",
+        f"{SCENARIO}::test_a_cut_line_is_found_and_clears",
+    ),
+    (
+        "delay-mirrormaker",
+        "a pair that MirrorMaker 2 mirrors: its stall raises within 4 PT and clears",
+        f"{SCENARIO}::test_the_stall_of_a_pair_that_mirrormaker_mirrors_is_found",
+    ),
+)
+
+
+def claims(seed: int, only: Collection[str] = ()) -> list[Claim]:  # noqa: ARG001  # nothing here is shared
+    """All of them."""
+    found = [Claim(name, says, by_test(name, test)) for name, says, test in TESTS]
+    hour = "an hour of simulated jitter, for each kind of traffic, raises nothing"
+    beside = f"on the same seeded traces both find a standstill within {PERIODS_MAX} PT, and no run without one raises"
+    return [*found, Claim("delay-jitter", hour, _jitter(seed)), Claim("delay-beside", beside, _beside(seed))]
+
+
+def _jitter(seed: int) -> Callable[[bool], Finding]:
+    def run(long: bool) -> Finding:
+        hours = HOURS_LONG if long else HOURS
+        alarms = 0
+        for traffic in TRAFFIC:
+            for number in range(hours):
+                alarms += len(watch(trace(traffic, Random(f"{seed} {number}"), 3600), DelaySettings()))
+        figure = f"{hours} hours of each of {len(TRAFFIC)} kinds of traffic, seed {seed}: {alarms} alarms"
+        return Finding(
+            figure, alarms == 0, (("delay_jitter_hours", hours * len(TRAFFIC)), ("delay_jitter_alarms", alarms))
+        )
+
+    return run
+
+
+def _beside(seed: int) -> Callable[[bool], Finding]:
+    def run(long: bool) -> Finding:
+        settings = DelaySettings()
+        runs = RUNS_LONG if long else RUNS
+        words, numbers, well = [], [], True
+        for traffic in TRAFFIC[:3]:
+            found = detection(traffic, FAULTS[0], seed, runs, settings)
+            daily = false_alarms_a_day(traffic, seed, 6.0, settings)
+            for kind in KINDS:
+                slowest_s = max(found[kind].times_s, default=float("inf"))
+                words.append(f"{traffic.name}, {kind}: {found[kind].words}, {daily[kind]:g} false a day")
+                well &= slowest_s <= PERIODS_MAX * settings.section.period_s and daily[kind] == 0
+                well &= len(found[kind].times_s) == runs
+                if traffic is TRAFFIC[0]:
+                    numbers.append((f"delay_{SHORT[kind]}_slowest_s", slowest_s))
+        return Finding(f"{runs} standstills each, seed {seed}: {'; '.join(words)}", well, tuple(numbers))
+
+    return run
