@@ -21,7 +21,6 @@ DELAY: Mapping[str, object] = {
     "recovery_point_s": 3,
     "heartbeat_s": 60,
     "clear_s": 1,
-    "groups": "false",
 }
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from typer.testing import CliRunner
 
 from bench.copiers import CopyJob, MirrorMaker
@@ -62,6 +65,28 @@ class Calm:
         return time.monotonic() - self._since_s > 2 * PERIOD_S
 
 
+@contextmanager
+def committing(cluster: Cluster, topic: str) -> Iterator[None]:
+    """A group that reads on, slower than records come."""
+    ended = threading.Event()
+    consumer = Consumer({**client_settings(cluster), "group.id": "billing", "enable.auto.commit": False})
+
+    def commit() -> None:
+        place = 0
+        while not ended.wait(0.2):
+            place += 20
+            consumer.commit(offsets=[TopicPartition(topic, 0, place)], asynchronous=False)
+
+    thread = threading.Thread(target=commit, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        consumer.close()
+
+
 def backfill_is_as_old_as_its_arrival(cluster: Cluster, history: History) -> None:
     """Records of a year ago, written now: what the monitor says of them is right within a second."""
     producer = Producer({**client_settings(cluster), "acks": "all"})
@@ -92,7 +117,7 @@ def test_a_stall_and_a_killed_monitor_are_found_and_clear(east: LabCluster, west
     watcher = Verb(tmp_path, "watch-watchers", monitor.settings.read_text())
     said = lambda: f"{monitor.said}\n{watcher.said}\n{mirror.said[-1500:]}"  # noqa: E731
     try:
-        with Workload(east.cluster, "late-orders", records_per_s=300):
+        with Workload(east.cluster, "late-orders", records_per_s=300), committing(east.cluster, "late-orders"):
             at_work(tmp_path, mirror, monitor)
             watcher.start()
             paused = processes(mirror)
@@ -104,10 +129,11 @@ def test_a_stall_and_a_killed_monitor_are_found_and_clear(east: LabCluster, west
                 until(lambda: history.stands(AlarmKind.RECOVERY_POINT), WITHIN_S, "so did the recovery point", said)
                 backfill_is_as_old_as_its_arrival(east.cluster, history)
                 until(lambda: history.stands(AlarmKind.MIRROR), 20, "and the watcher", said)
+                until(lambda: history.stands(AlarmKind.GROUP), WITHIN_S, "the group stands still too", said)
             finally:
                 for process in paused:
                     process.resume()
-            for kind in (AlarmKind.END_OFFSET, AlarmKind.RECOVERY_POINT, AlarmKind.MIRROR):
+            for kind in (AlarmKind.END_OFFSET, AlarmKind.GROUP, AlarmKind.RECOVERY_POINT, AlarmKind.MIRROR):
                 until(lambda kind=kind: not history.stands(kind), 60, f"{kind} clears", said)  # type: ignore[misc]
             monitor.kill()
             until(lambda: history.stands(AlarmKind.MONITOR), 15, "the killed monitor is missed", said)

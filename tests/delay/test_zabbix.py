@@ -1,0 +1,80 @@
+"""The template asks only for what the agent's commands answer, and those are verbs that exist."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from scripts.pages import options, verbs
+from twinshore.delay.zabbix import ITEMS, discovery, figure
+from twinshore.store import AlarmRow, DelayPlace
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy" / "zabbix"
+
+
+def template() -> dict[str, Any]:
+    yaml: Any = importlib.import_module("yaml")
+    found: dict[str, Any] = yaml.safe_load((DEPLOY / "twinshore_delay.yaml").read_text())["zabbix_export"]
+    return found
+
+
+def values(node: object, name: str) -> Iterator[str]:
+    """Every value under that name, wherever it stands."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key == name:
+                yield value
+            yield from values(value, name)
+    elif isinstance(node, list):
+        for one in node:
+            yield from values(one, name)
+
+
+def commands() -> dict[str, str]:
+    lines = (DEPLOY / "twinshore_delay.conf").read_text().splitlines()
+    pairs = [line.removeprefix("UserParameter=").split(",", 1) for line in lines if line.startswith("UserParameter=")]
+    return {key.removesuffix("[*]"): command for key, command in pairs}
+
+
+def test_every_key_of_the_template_has_a_command() -> None:
+    keys = list(values(template(), "key"))
+    assert len(keys) == 5
+    for key in keys:
+        name, _, arguments = key.partition("[")
+        assert name in commands()
+        assert not arguments or arguments.split(",")[0] in ITEMS, key
+    for expression in values(template(), "expression"):
+        (key,) = re.findall(r"/Twinshore delay/([^,]+),", expression)
+        assert key in keys
+
+
+def test_the_commands_are_verbs_with_options_that_exist() -> None:
+    for command in commands().values():
+        words = command.partition(";")[0].split()
+        assert " ".join(words[1:3]) in verbs()
+        assert {word for word in words if word.startswith("--")} <= options()
+
+
+def test_every_uuid_is_one_of_its_own() -> None:
+    found = list(values(template(), "uuid"))
+    assert len(set(found)) == len(found)
+    assert all(uuid.UUID(one).version == 4 for one in found)
+
+
+def test_a_topics_figures_are_its_partitions_together() -> None:
+    rows = [
+        DelayPlace("e->w", topic, number, group, 0, 9, 4, 5, 1_500 * number, "exact", "watched")
+        for topic in ("a", "b")
+        for number in (1, 2)
+        for group in ("", "billing")
+    ]
+    alarms = [AlarmRow("e->w", "recovery point", "a", "", "late", 1)]
+    assert [figure(item, rows, alarms, "a") for item in ITEMS] == [10, 3.0, 1]
+    assert [figure(item, rows, alarms, "") for item in ITEMS] == [20, 3.0, 1]
+    assert [figure(item, [], [], "b") for item in ITEMS] == [0, 0, 0]
+    assert [one["{#TOPIC}"] for one in json.loads(discovery(rows))["data"]] == ["a", "b"]
