@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from bench.copiers import CopyJob, MirrorMaker
 from bench.fault_stage import MirrorProcess
@@ -189,7 +189,7 @@ def write(cluster: Cluster, topic: str, first: int, count: int) -> None:
 
 
 def spans(cluster: Cluster, topic: str) -> list[tuple[int, int]]:
-    """Log start and end of each partition; empty while there is no such topic."""
+    """Log start and end of each partition; empty while there is no such topic, or not yet anybody to lead it."""
     if topic not in admin_of(cluster).list_topics(timeout=10).topics:
         return []
     consumer = Consumer({**client_settings(cluster), "group.id": "spans"})
@@ -197,6 +197,8 @@ def spans(cluster: Cluster, topic: str) -> list[tuple[int, int]]:
         return [
             consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10) for number in range(PARTITIONS)
         ]
+    except KafkaException:
+        return []
     finally:
         consumer.close()
 
@@ -211,7 +213,7 @@ def read(cluster: Cluster, topic: str) -> list[list[tuple[int, bytes]]]:
         consumer.assign([TopicPartition(topic, number, start) for number, start in enumerate(starts)])
         ended: set[int] = set()
         deadline = time.monotonic() + WAIT_S
-        while len(ended) < len(starts):
+        while len(ended) < PARTITIONS:
             if time.monotonic() > deadline:
                 raise BenchError(f"{topic} cannot be read to its end")
             for message in consumer.consume(2_000, timeout=0.2):
