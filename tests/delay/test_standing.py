@@ -17,7 +17,7 @@ from twinshore.delay.metrics import DelayCollector
 from twinshore.delay.readings import Axis, Place, Reading
 from twinshore.delay.standing import StandingAlarms, manners_of
 from twinshore.delay.state import LinkState
-from twinshore.delay.watchers import Silences, judge, stale
+from twinshore.delay.watchers import WATCHER, WATCHES_WATCHERS, Silences, judge, stale
 from twinshore.delay.webhook import Webhook
 from twinshore.fleet import Secret
 from twinshore.fleet.quiet import parse_quiet
@@ -162,6 +162,15 @@ def test_whoever_says_the_same_for_too_long_is_missed_on_ones_own_clock() -> Non
     assert wrong(silences, 108, [replace(WATCH, beat=2)], [replace(WORD, updated_ms=6)]) == set()
     assert wrong(silences, 200, [replace(WATCH, beat=2)], []) == {AlarmKind.MONITOR}
     assert wrong(silences, 201, [], []) == set(), "one that ended in good order is not missed"
+
+
+def test_one_who_watches_the_watchers_is_missed_by_name() -> None:
+    silences = Silences()
+    watcher = replace(WATCH, name=WATCHER, kind=WATCHES_WATCHERS)
+    judge(silences, [watcher], [], 0, own="me", word_s=6.0)
+    (sign,) = judge(silences, [watcher], [], 9, own="me", word_s=6.0)
+    assert sign.key == AlarmKey(WATCHER, AlarmKind.MONITOR)
+    assert "nobody would miss the monitor now" in sign.sentence
 
 
 def test_a_look_without_memory_goes_by_the_wall_clock() -> None:

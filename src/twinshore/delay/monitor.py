@@ -19,6 +19,7 @@ from twinshore.delay.sampler import Sample, Sampler
 from twinshore.delay.signs import window_signs
 from twinshore.delay.standing import StandingAlarms, manners_of
 from twinshore.delay.state import LinkState
+from twinshore.delay.watchers import WATCHER, WATCHES_WATCHERS, Silences, judge
 from twinshore.delay.webhook import Webhook
 from twinshore.fleet import ConfigError, Link, StoreError
 from twinshore.fleet.quiet import parse_quiet
@@ -56,9 +57,10 @@ class Monitor:
         self._section = settings.delay.section
         self._stop = threading.Event()
         self._clock = Clock()
+        self._silences = Silences()
         self._samples: queue.Queue[Sample] = queue.Queue(WAITING_MAX)
         self._owner = f"{socket.gethostname()} process {os.getpid()}"
-        self._name = f"monitor of {', '.join(link.name for link in links)}"[:200] + f" on {socket.gethostname()[:50]}"
+        self._name = f"monitor of {', '.join(link.name for link in links)}"[:250]
         self._beats, self._beaten_s, self._saved_ms = 0, 0.0, 0
         now_ms = self._clock()
         self.states = {link.name: LinkState(link.name, now_ms) for link in links}
@@ -76,7 +78,7 @@ class Monitor:
             alarms = StandingAlarms(
                 store, manners_of(self._section), [parse_quiet(one) for one in self._section.quiet], tell, self._log
             )
-            alarms.load(self.states, KINDS)
+            alarms.load({*self.states, WATCHER}, (*KINDS, AlarmKind.MONITOR))
             for state in self.states.values():
                 state.restore(store.delay.places(state.link))
             if self._section.metrics_port:
@@ -151,8 +153,12 @@ class Monitor:
                     store.delay.save_places(state.rows())
                     store.delay.forget_places(state.link, now_ms - 600_000)
             alarms.save()
+            watchers = [row for row in store.delay.watches() if row.kind == WATCHES_WATCHERS]
         except StoreError as error:
             self._log(f"the store cannot be written: {error.message}")
+            return
+        signs = judge(self._silences, watchers, (), time.monotonic(), own=self._name, word_s=0.0)
+        alarms.judge(signs, now_ms)
 
     def _leave(self, store: Store) -> None:
         try:

@@ -26,6 +26,14 @@ from twinshore.store import LinkStatus, Store, WatchRow, open_store
 BEATS_MISSED = 4
 SILENT_S_MIN = 5.0
 WATCHES_WATCHERS = "watchers"
+# Without a host: one that starts again elsewhere takes the place of the one that died, and is not missed for ever.
+WATCHER = "watcher of watchers"
+
+
+MEANS = (
+    "nobody knows any more how far behind its links are. Start `twinshore delay watch`",
+    "nobody would miss the monitor now. Start `twinshore delay watch-watchers`",
+)
 
 
 @dataclass(slots=True)
@@ -65,10 +73,8 @@ def judge(
         silent_s = silences.of(f"watch {row.name}", (row.owner, row.beat), now_s)
         # A monitor that beats but reads nothing tells that itself, as blindness.
         wrong = silent_s > max(SILENT_S_MIN, BEATS_MISSED * row.every_ms / 1000)
-        said = (
-            f"{row.name} ({row.owner}) has said nothing for {silent_s:.0f} s: nobody knows any more how far behind its"
-            " links are. Start `twinshore delay watch` again."
-        )
+        means = MEANS[row.kind == WATCHES_WATCHERS]
+        said = f"{row.name} ({row.owner}) has said nothing for {silent_s:.0f} s: {means} again."
         signs.append(Sign(AlarmKey(row.name[:130], AlarmKind.MONITOR), wrong, said if wrong else ""))
     for word in words:
         silent_s = silences.of(f"mirror {word.link}", (word.owner, word.updated_ms), now_s)
@@ -89,7 +95,7 @@ class Watcher:
         self._settings, self._log, self._every_s = settings, log, every_s
         self._stop = threading.Event()
         self._owner = f"{socket.gethostname()} process {os.getpid()}"
-        self.name = f"watcher of watchers on {socket.gethostname()[:50]}"
+        self.name = WATCHER
 
     def stop(self) -> None:
         self._stop.set()
