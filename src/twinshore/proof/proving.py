@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from twinshore.fleet import Link
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.proof.incidents import incident_of, mended
 from twinshore.proof.job import Run, run_bundles
 from twinshore.proof.planning import OFFSETS_COUNT, Side, Wishes, bundled, outcome, sampled_outcome, stretches
 from twinshore.proof.surveying import Lack, Surveyor
@@ -157,6 +158,15 @@ class Proving:
                 changed.append(row)
         if self._store is not None:
             self._store.save_proofs(changed)
+            self._tell_ledger(self._store, changed)
+
+    def _tell_ledger(self, store: Store, rows: Sequence[ProofRow]) -> None:
+        """A difference is an open row until a proof goes past it."""
+        for incident in filter(None, map(incident_of, rows)):
+            store.add_incident(incident, now_ms=_now_ms())
+        for link in {row.link for row in rows}:
+            for number in mended(store.incidents(link, open_only=True), rows):
+                store.close_incident(number, now_ms=_now_ms())
 
     def _samples(self, work: _Work) -> bool:
         return bool(self._wishes.sample) and work.side.way in OFFSETS_COUNT

@@ -135,6 +135,7 @@ class IncidentKind(StrEnum):
     POSITION_DISAGREEMENT = "position disagreement"
     DISK_NEAR_FULL = "disk near full"
     REFUSED = "refused"
+    CONTENT_DIFFERS = "content differs"
     NOT_YET = "not yet"
 
 

@@ -170,6 +170,14 @@ _ROWS = (
         "Mend what the sentence names, then `twinshore mirror resume`.",
     ),
     Known(
+        IncidentKind.CONTENT_DIFFERS,
+        After.GOES_ON,
+        "tell it, and change nothing",
+        "A proof found records that are not the same on both sides; the first offset named is where they part.",
+        "`twinshore prove` shows both records and what kind of difference it is (docs/proof.md). Find out who wrote to "
+        "the target, or which disk is failing; the row closes when a proof finds that place to be the same.",
+    ),
+    Known(
         IncidentKind.NOT_YET,
         After.RESUMED,
         POLICY_STOP,

@@ -1,0 +1,33 @@
+"""Differences in the ledger: opened when found, closed when a proof goes past them. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from twinshore.mirror.incidents.kinds import known
+from twinshore.proof.values import difference_from
+from twinshore.store.values import Incident, IncidentKind, LedgerRow, ProofRow, ProofState
+
+KIND = IncidentKind.CONTENT_DIFFERS
+
+
+def incident_of(row: ProofRow) -> Incident | None:
+    """What the ledger is told of a partition that differs. No record's content: the ledger is kept for ever."""
+    found = difference_from(json.loads(row.sentence)) if row.state is ProofState.DIFFERS else None
+    if found is None:
+        return None
+    sentence = f"both sides part at offset {found.offset}: {found.kind}: {found.sentence}"
+    return Incident(row.link, row.topic, row.partition, KIND, found.offset, -1, known(KIND).policy, sentence)
+
+
+def mended(opened: Iterable[LedgerRow], rows: Iterable[ProofRow]) -> list[int]:
+    """Open rows of differences that these proofs have gone past."""
+    proven = {(row.link, row.topic, row.partition): row for row in rows}
+    found = []
+    for one in opened:
+        incident = one.incident
+        row = proven.get((incident.link, incident.topic, incident.partition))
+        if incident.kind is KIND and row is not None and row.to_offset > incident.from_offset >= row.from_offset:
+            found.append(one.id)
+    return found

@@ -1,0 +1,31 @@
+"""Differences in the ledger: one row while it stands, closed when a proof goes past it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tests.proof.test_telling import BAD_ROW, ROW
+from twinshore.proof.incidents import incident_of, mended
+from twinshore.store import IncidentKind, open_store
+
+
+def test_a_difference_is_told_without_what_is_in_the_records() -> None:
+    assert incident_of(ROW) is None
+    found = incident_of(replace(BAD_ROW, sentence=BAD_ROW.sentence.replace('"v"', '"a secret"')))
+    assert found is not None
+    assert (found.kind, found.from_offset, found.partition) == (IncidentKind.CONTENT_DIFFERS, 450, 3)
+    assert "changed value" in found.sentence and "secret" not in found.sentence
+
+
+def test_it_is_one_row_until_a_proof_goes_past_it(tmp_path: Path) -> None:
+    told = incident_of(BAD_ROW)
+    assert told is not None
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        first = store.add_incident(told, now_ms=1)
+        assert store.add_incident(told, now_ms=2) == first
+        opened = store.incidents(open_only=True)
+    assert mended(opened, [BAD_ROW]) == []
+    assert mended(opened, [replace(ROW, partition=2)]) == [], "another partition's proof mends nothing"
+    assert mended(opened, [replace(ROW, from_offset=500)]) == [], "a proof that begins behind it says nothing of it"
+    assert mended(opened, [ROW]) == [first.id]
