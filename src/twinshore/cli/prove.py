@@ -7,7 +7,7 @@ import json
 import random
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,7 @@ DIGEST = typer.Option(True, "--digest/--no-digest", help="Make a digest of the r
 CONTINUOUS = typer.Option(False, "--continuous", help="Go on, round after round, until stopped.")
 EVERY = typer.Option(0.0, "--every", min=0, help="Pause between rounds in seconds, instead of the settings'.")
 HERE = typer.Option(False, "--here", help="In this process, without Spark: sooner where there is little to compare.")
-METRICS = typer.Option(0, "--metrics-port", min=0, max=65535, help="Serve /metrics on this port while continuous.")
+METRICS = typer.Option(0, "--metrics-port", min=0, max=65535, help="Serve /metrics and /health on this port.")
 
 
 def register(app: typer.Typer) -> None:
@@ -78,19 +78,27 @@ def prove(
     links = chosen(loaded, link)
     if not links:
         raise ConfigError("no link to prove", hint='name one in the settings: [links."east->west"]')
-    with _store(loaded) as store, _runner(loaded, here=here) as run, _heard(stop):
+    with (
+        _store(loaded) as store,
+        _served(metrics_port, store) as beat,
+        _runner(loaded, here=here) as run,
+        _heard(stop),
+    ):
+
+        def stopped() -> bool:
+            beat()
+            return stop.is_set()
+
         proving = Proving(
-            loaded, store, run, wishes=wishes, tasks=loaded.proof.tasks, way=how, stopped=stop.is_set, log=_log
+            loaded, store, run, wishes=wishes, tasks=loaded.proof.tasks, way=how, stopped=stopped, log=_log
         )
 
         def tell(report: Report) -> None:
             _tell(report, as_json=json_output, drawn=drawn if sample else 0)
 
         if continuous:
-            with _served(metrics_port, store):
-                pause_s = every or loaded.proof.every_s
-                code = keep_proving(lambda: proving.round(links, topic), tell, pause_s, stop, _log)
-            raise typer.Exit(code)
+            pause_s = every or loaded.proof.every_s
+            raise typer.Exit(keep_proving(lambda: proving.round(links, topic), tell, pause_s, stopped, _log))
         report = proving.round(links, topic, again=again)
         tell(report)
     raise typer.Exit(2 if stop.is_set() else _code(report))
@@ -162,26 +170,20 @@ def _heard(stop: threading.Event) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _served(port: int, store: Store) -> Iterator[None]:
+def _served(port: int, store: Store) -> Iterator[Callable[[], None]]:
+    """Serves /metrics and /health; what is yielded is called by whatever must not stand still."""
     if not port:
-        yield
+        yield lambda: None
         return
-    from prometheus_client import CollectorRegistry, start_http_server
-
+    from twinshore.mirror.metrics.server import MetricsServer
     from twinshore.proof.metrics import ProofCollector
 
-    registry = CollectorRegistry()
-    registry.register(ProofCollector(store))
+    collector = ProofCollector(store)
+    server = MetricsServer("127.0.0.1", port, collector, collector.links)
     try:
-        server, thread = start_http_server(port, "127.0.0.1", registry)
-    except OSError as error:
-        raise ConfigError(f"--metrics-port: {port} cannot be served: {error.strerror}") from error
-    try:
-        yield
+        yield server.beat
     finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+        server.close()
 
 
 def _log(sentence: str) -> None:

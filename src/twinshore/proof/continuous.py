@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 from twinshore.fleet import TwinshoreError
@@ -26,23 +27,25 @@ def keep_proving(
     one_round: Callable[[], Report],
     tell: Callable[[Report], None],
     every_s: float,
-    stop: threading.Event,
+    stopped: Callable[[], bool],
     log: Callable[[str], None],
 ) -> int:
-    """Rounds with a pause between them until `stop`; the exit code of the last whole one. One that fails is told, and
-    the next may succeed."""
+    """Rounds with a pause between them until `stopped`, which is asked often; the exit code of the last whole one. One
+    that fails is told, and the next may succeed."""
     code = COULD_NOT
-    while not stop.is_set():
+    while not stopped():
         try:
             report = one_round()
         except TwinshoreError as error:
             log(f"not proven: {error}")
             code = COULD_NOT
         else:
-            if not stop.is_set():
+            if not stopped():
                 tell(report)
                 code = exit_code(report)
-        stop.wait(every_s)
+        next_s = time.monotonic() + every_s
+        while not stopped() and time.monotonic() < next_s:
+            time.sleep(min(TURN_S, every_s))
     return code
 
 

@@ -12,6 +12,7 @@ from twinshore.proof.values import Proven, Stretch
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
+LOOK_S = 1.0
 Run = Callable[[str, str], list[str]]
 
 
@@ -44,8 +45,8 @@ def in_this_process(bundle: str, _name: str) -> list[str]:
 def run_bundles(
     run: Run, bundles: Iterable[Sequence[Stretch]], tasks: int, stopped: Callable[[], bool]
 ) -> Iterator[list[Proven]]:
-    """The answers, bundle by bundle, in the order in which they end; no new one is begun once it is `stopped`. What a
-    task that died had to prove comes back as trouble."""
+    """The answers, bundle by bundle, in the order in which they end; no new one is begun once it is `stopped`, which
+    is asked every second. What a task that died had to prove comes back as trouble."""
     waiting: dict[Future[list[str]], Sequence[Stretch]] = {}
     coming = iter(bundles)
     with ThreadPoolExecutor(tasks, thread_name_prefix="proof") as pool:
@@ -58,7 +59,7 @@ def run_bundles(
                 waiting[pool.submit(run, order, f"proof of {bundle[0].named} from {bundle[0].start}")] = bundle
             if not waiting:
                 return
-            for done in wait(waiting, return_when=FIRST_COMPLETED).done:
+            for done in wait(waiting, LOOK_S, return_when=FIRST_COMPLETED).done:
                 yield _answers(done, waiting.pop(done))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -43,3 +44,17 @@ class ProofCollector(Collector):
             for family, value in zip(families.values(), values, strict=True):
                 family.add_metric(labels, value)
         yield from families.values()
+
+    def describe(self) -> list[Metric]:
+        """The registry asks at the start; the store need not answer then."""
+        return [GaugeMetricFamily(name, says, labels=LABELS) for name, says in TABLE.items()]
+
+    def links(self) -> dict[str, Any]:
+        """How each link stands, for whoever looks at /health."""
+        found: dict[str, Any] = {}
+        for row in self._store.proofs():
+            link = found.setdefault(row.link, {"partitions": 0, "differ": 0, "oldest_proof_s": 0.0})
+            link["partitions"] += 1
+            link["differ"] += row.state == "differs"
+            link["oldest_proof_s"] = max(link["oldest_proof_s"], round(self._now_s() - row.proven_ms / 1000, 1))
+        return found
