@@ -47,6 +47,11 @@ TESTS = (
         f"{SCENARIO}::test_a_cut_line_is_found_and_clears",
     ),
     (
+        "delay-old-timestamps",
+        "MirrorMaker 2's own latency metric says a year of the same backfill",
+        f"{SCENARIO}::test_mirrormakers_own_latency_is_fooled_by_old_timestamps",
+    ),
+    (
         "delay-mirrormaker",
         "a pair that MirrorMaker 2 mirrors: its stall raises within 4 PT and clears",
         f"{SCENARIO}::test_the_stall_of_a_pair_that_mirrormaker_mirrors_is_found",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import sys
 import time
@@ -105,7 +106,7 @@ def test_a_batch_that_spark_runs_again_gives_the_same_verdicts(session: SparkSes
     expected = by_the_step(given)
 
     def batch(some: list[tuple[int, list[Reading]]]) -> list[Judged]:
-        rows = [(repr_of(one), to_line(tick, one)) for tick, readings in some for one in readings]
+        rows = [(json.dumps(list(one.place)), to_line(tick, one)) for tick, readings in some for one in readings]
         return judge_batch(session, session.createDataFrame(rows, SCHEMA), len(batches), states, RULES)
 
     batches: list[list[Judged]] = []
@@ -116,7 +117,3 @@ def test_a_batch_that_spark_runs_again_gives_the_same_verdicts(session: SparkSes
     batches.append(batch(given[5:]))
     assert [one for some in batches for one in some] == list(expected.values())
     assert batches[-1][-1].verdict.latest_delayed
-
-
-def repr_of(reading: Reading) -> str:
-    return "[" + ", ".join(f'"{part}"' if isinstance(part, str) else str(part) for part in reading.place) + "]"

@@ -7,20 +7,24 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from pyspark.java_gateway import launch_gateway
 from typer.testing import CliRunner
 
 from bench.copiers import CopyJob, MirrorMaker
 from bench.fault_stage import MirrorProcess
 from tests.scenarios.delay_rig import PERIOD_S, History, Verb, addresses, delay_text, until
+from tests.scenarios.mirror_rig import spans
 from twinshore.cli.entry import app, gather
 from twinshore.delay.alarms import AlarmKind
 from twinshore.fleet import Cluster
 from twinshore.lab import LabCluster, Workload
 from twinshore.lab.clients import client_settings
+from twinshore.lab.ports import free_port
 
 LINK = "east->west"
 WITHIN_S = 4 * PERIOD_S
@@ -209,3 +213,53 @@ def test_the_stall_of_a_pair_that_mirrormaker_mirrors_is_found(
         child.end(patience_s=10)
     assert "theirs moved by" in history.alarms(AlarmKind.END_OFFSET)[0].sentence
     assert not history.alarms(AlarmKind.RECOVERY_POINT), "no alarm rests on a guess"
+
+
+def latency_by_mirrormaker(port: int) -> float:
+    """Its own metric, the largest value it has seen, in milliseconds; read by the Java that Spark starts."""
+    gateway = launch_gateway()  # type: ignore[no-untyped-call]
+    try:
+        java: Any = gateway.jvm
+        url = java.javax.management.remote.JMXServiceURL(f"service:jmx:rmi:///jndi/rmi://127.0.0.1:{port}/jmxrmi")
+        line = java.javax.management.remote.JMXConnectorFactory.connect(url)
+        pattern = "kafka.connect.mirror:type=MirrorSourceConnector,*"
+        beans = line.getMBeanServerConnection()
+        names = beans.queryNames(java.javax.management.ObjectName(pattern), None)
+        found = [float(beans.getAttribute(name, "replication-latency-ms-max")) for name in names]
+        line.close()
+        return max(found, default=0.0)
+    finally:
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(timeout=20)
+
+
+@pytest.mark.long
+def test_mirrormakers_own_latency_is_fooled_by_old_timestamps(
+    east: LabCluster, west: LabCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is said of the same backfill by the metric that users have now; ours is held to a second in the stall."""
+    east.create_topic("aged", settings={"retention.ms": "-1"})
+    copier = MirrorMaker()
+    job = CopyJob(east.cluster, west.cluster, "aged", run=2)
+    port = free_port()
+    flags = {"port": port, "rmi.port": port, "authenticate": "false", "ssl": "false", "host": "127.0.0.1"}
+    options = " ".join(f"-Dcom.sun.management.jmxremote.{name}={value}" for name, value in flags.items())
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"{options} -Djava.rmi.server.hostname=127.0.0.1")
+    child = copier.start(job, tmp_path)
+    monkeypatch.delenv("JAVA_TOOL_OPTIONS")
+    log = tmp_path / "copier.log"
+    try:
+        year_ms = 365 * 86_400_000
+        producer = Producer({**client_settings(east.cluster), "acks": "all"})
+        for _ in range(100):
+            producer.produce("aged", b"old", timestamp=time.time_ns() // 1_000_000 - year_ms)
+        assert producer.flush(30) == 0
+        twin = copier.target_topic(job)
+        until(lambda: spans(west.cluster, twin, 1) == [(0, 100)], START_S, "it copied them", log.read_text)
+        time.sleep(1.0)
+        said_ms = latency_by_mirrormaker(port)
+    finally:
+        child.end(patience_s=10)
+    print(f"MirrorMaker's replication-latency-ms-max: {said_ms:.0f}")
+    assert said_ms >= year_ms
