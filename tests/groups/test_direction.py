@@ -81,6 +81,12 @@ def test_a_group_with_members_there_is_not_even_asked_and_follows_when_they_go()
     stage.west.members.clear()
     stage.turn()
     assert stage.there("g") == 20
+    stage.west.members.add("g")
+    stage.turn()
+    stage.west.consume("g", TWINS[PARTS[0]], 60)
+    stage.west.members.clear()
+    stage.turn()
+    assert stage.state("g") == (State.AHEAD, 0)
 
 
 def test_members_that_join_between_look_and_commit_are_not_overtaken() -> None:

@@ -49,11 +49,10 @@ class Book:
             return
         self.scope = scope
         for entry in self.entries.values():
-            entry.check = True
             entry.open.clear()
             entry.standing.clear()
             entry.memory = {where: one for where, one in entry.memory.items() if where in scope.parts}
-            self._open_all(entry)
+            self.reopen(entry)
 
     def heard(self, found: Mapping[str, GroupPlaces], now_s: float) -> None:
         """What the reading side says of its groups."""
@@ -65,7 +64,7 @@ class Book:
                 entry.check_at_s = now_s + _part(name, self.verify_s)
                 # Nobody tells when a place was committed, so after a start all are renewed soon.
                 entry.renew_at_s = now_s + _part(name, min(self.renew_s, RENEWED_WITHIN_S))
-                self._open_all(entry)
+                self.reopen(entry)
             elif entry.said is not said:
                 before = entry.said.places
                 entry.said = said
@@ -95,18 +94,17 @@ class Book:
             entry = self.entries[name]
             if entry.memory and any(one.agreed >= 0 for one in entry.memory.values()):
                 entry.memory = {where: one._replace(agreed=-1) for where, one in entry.memory.items()}
-                self._open_all(entry)
+                self.reopen(entry)
 
     def due(self, now_s: float) -> Iterator[tuple[str, Entry]]:
         """Groups without members with something to look at."""
         for name, entry in self.entries.items():
             if now_s >= entry.check_at_s:
                 entry.check_at_s = now_s + self.verify_s
-                entry.check = True
-                self._open_all(entry)
+                self.reopen(entry)
             if now_s >= entry.renew_at_s:
                 entry.renews = True
-                self._open_all(entry)
+                self.reopen(entry)
             if entry.open and not entry.live:
                 yield name, entry
 
@@ -137,7 +135,9 @@ class Book:
             return known
         return NOTHING._replace(high=self._expected.get(entry.said.group, {}).get(where, NOTHING.high))
 
-    def _open_all(self, entry: Entry) -> None:
+    def reopen(self, entry: Entry) -> None:
+        """Each of its places is worth a look, whatever is remembered."""
+        entry.check = True
         entry.open |= entry.said.places.keys() & self.scope.parts.keys()
 
 

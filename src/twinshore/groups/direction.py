@@ -163,7 +163,7 @@ class Direction:
             there = writing.groups.get(name)
             was, entry.live = entry.live, there is not None and there.live
             if was and not entry.live:
-                entry.check = True
+                self.book.reopen(entry)  # Its members have read on, perhaps.
             if there is None and not writing.away:
                 absent.append(name)
         self.book.absent(absent)
@@ -193,7 +193,7 @@ class Direction:
             name: {
                 where: (spot, self._ends[parts[where][0]])
                 for where, spot in ours.items()
-                if due[name].check or due[name].renews or not self._stands(due[name], where, spot)
+                if due[name].check or not self._stands(due[name], where, spot)
             }
             for name, ours in spots.items()
         }
