@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from twinshore.fleet import Cluster, KafkaError, Link, NamedPartition, StoreError
+from twinshore.fleet import Cluster, KafkaError, Link, NamedPartition, TwinshoreError
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
 from twinshore.mirror.metrics.meters import Meters
@@ -48,7 +48,7 @@ class Looks:
             self._looked_at_s = time.monotonic()
             try:
                 self._turn(source, ours)
-            except (KafkaError, StoreError):
+            except TwinshoreError:
                 # The driver says what is wrong; here the age of the last look grows, and that is a metric.
                 continue
         source.close()
