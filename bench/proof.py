@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from bench.ends import TopicEnd
 from bench.figures import BenchError, ratio
 from bench.loader import load
 from bench.workloads import Batch, Workload, lz4, plain
@@ -92,10 +93,16 @@ class Stage:
 
     def fill(self, topic: str, batches: Sequence[Batch], records: int) -> int:
         """The same batches in the same order on both sides; how many records."""
+        self.create(topic)
         for side in (self.east, self.west):
-            side.create_topic(topic, partitions=PARTITIONS)
             found = load(side.cluster, topic, batches, records)
         return found
+
+    def create(self, topic: str) -> None:
+        """On both sides; returns when every partition is served."""
+        for side in (self.east, self.west):
+            side.create_topic(topic, partitions=PARTITIONS)
+            TopicEnd(side.cluster, topic, PARTITIONS).wait_ready()
 
     def prove(self, topic: str, *, digest: bool = True) -> Report:
         """Compares the whole topic in this process, by one thread."""
@@ -189,8 +196,7 @@ SPOILT: tuple[tuple[DifferenceKind, Spoil], ...] = (
 def find(stage: Stage, records: int) -> Found:
     """Hides one fault in each partition of the twin, in the midst of all records, and proves."""
     topic, batches = "bench-spoilt", lz4().batches
-    for side in (stage.east, stage.west):
-        side.create_topic(topic, partitions=PARTITIONS)
+    stage.create(topic)
     before = load(stage.east.cluster, topic, batches, records // 2)
     load(stage.west.cluster, topic, batches, records // 2)
     good = batches[0]
