@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Iterator
 from dataclasses import replace
@@ -130,3 +131,40 @@ def test_a_throttle_is_kept_over_both_sides(sides: Sides) -> None:
     found = prove(replace(stretch, bytes_s=300_000))
     assert found.records == COUNT
     assert found.bytes / found.seconds < 400_000
+
+
+@contextlib.contextmanager
+def cleaned(source: list[Record], target: list[Record], ends: tuple[int, int]) -> Iterator[Stretch]:
+    """Two sides of a compacted topic, to be compared through the lower end."""
+    chance = random.Random(1)
+    east = SmallBroker("east", batched(chance, source, ends[0], first=0))
+    west = SmallBroker("west", batched(chance, target, ends[1], first=0))
+    with east.serving() as one, west.serving() as other:
+        yield Stretch(one, other, NamedPartition(TOPIC, 0), TOPIC, Way.COMPACTED, 0, min(ends), digest=False)
+
+
+def keyed(count: int) -> list[Record]:
+    return [Record(n, n, b"k%d" % (n % 10), b"v%d" % n) for n in range(count)]
+
+
+def test_a_key_that_the_source_wrote_anew_beyond_the_twins_end_is_left_open() -> None:
+    whole = keyed(110)
+    # The source's cleaner knows of k5 at 105, the twin, which ends at 100, shows the one at 95 still.
+    source = [record for record in whole if record.offset not in (5, 15, 95)]
+    with cleaned(source, whole[:100], (110, 100)) as stretch:
+        found = prove(stretch)
+    assert (found.difference, found.trouble) == (None, "")
+    assert (found.to, found.open_keys) == (95, 1)
+
+
+def test_a_key_whose_latest_value_one_side_lacks_for_good_is_a_difference() -> None:
+    whole = keyed(100)
+    without = [record for record in whole if record.offset != 95]
+    with cleaned(whole, without, (100, 100)) as stretch:
+        lacks = prove(stretch)
+    assert lacks.difference is not None
+    assert (lacks.difference.kind, lacks.difference.offset) == (DifferenceKind.MISSING, 95)
+    with cleaned(without, whole, (100, 100)) as stretch:
+        more = prove(stretch)
+    assert more.difference is not None
+    assert (more.difference.kind, more.difference.offset) == (DifferenceKind.FOREIGN, 95)

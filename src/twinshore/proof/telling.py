@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -42,13 +43,14 @@ def _partition(one: PartitionReport) -> Iterator[str]:
     row, difference = one.row, difference_of(one.row)
     place = f"{row.link}: {row.topic}-{row.partition}"
     digest = f", digest {row.digest}" if row.digest else ""
+    when = datetime.datetime.fromtimestamp(row.proven_ms / 1000, datetime.UTC)
     behind = f", {row.source_end - row.to_offset:,} behind the source" if row.source_end > row.to_offset else ""
     if one.sampled:
         yield f"{place}: {one.compared:,} records in samples, {'they differ' if difference else 'all the same'}"
     else:
         yield (
             f"{place}: identical from {row.from_offset} through offset {row.to_offset}, {row.records:,} records"
-            f" ({row.way}){digest}{behind}"
+            f" ({row.way}){digest}, as of {when:%Y-%m-%d %H:%M:%S}Z{behind}"
         )
     if one.open_keys:
         yield f"  {one.open_keys:,} keys have their latest record on one side only so far"
