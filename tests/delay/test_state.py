@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from twinshore.delay.alarms import AlarmKind, Sign
+from twinshore.delay.alarms import AlarmKey, AlarmKind, Sign
 from twinshore.delay.readings import Axis, Place, Reading
 from twinshore.delay.signs import Judged, partitions, window_signs
 from twinshore.delay.state import LinkState
@@ -108,6 +108,28 @@ def test_a_topic_that_is_deleted_is_forgotten() -> None:
         state.take(read, {}, ms)
     assert {place.topic for place in state.views} == {"orders"}
     assert set(state.seen_ms) == {"", "orders"}
+
+
+def test_an_alarm_of_a_topic_that_is_gone_can_clear() -> None:
+    state = LinkState(LINK, 0)
+    gone = AlarmKey(LINK, AlarmKind.RECOVERY_POINT, "gone")
+    group = AlarmKey(LINK, AlarmKind.GROUP, "orders", "billing")
+    for ms in range(0, 200_000, 1_000):
+        read = [reading(ms, ms, ms)] + ([reading(ms, 1, 1, topic="gone")] if ms < 100_000 else [])
+        state.take(read, {}, ms)
+        if ms == 50_000:
+            of_group = reading(ms, 1, 1)._replace(place=Place(LINK, "orders", 0, "billing"), source_commit=1)
+            state.take([of_group], {}, ms)
+        if ms < 150_000:
+            assert not state.knows_no_more(gone, ms), ms
+    assert state.knows_no_more(gone, 199_000)
+    assert not state.knows_no_more(gone._replace(link="west->east"), 199_000)
+    assert not state.knows_no_more(gone._replace(topic="orders"), 199_000)
+    assert not state.knows_no_more(group, 199_000)
+    state.seen_ms["orders"] = 9_000_000
+    assert state.knows_no_more(group, 9_000_000)
+    state.take([], {"": "away"}, 200_000)
+    assert not state.knows_no_more(gone, 200_000), "what cannot be read is not gone"
 
 
 def test_windows_that_judge_nothing_are_an_alarm_unless_there_is_nothing_to_judge() -> None:

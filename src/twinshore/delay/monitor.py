@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from twinshore.delay.alarms import AlarmKind, Event
+from twinshore.delay.alarms import AlarmKind, Event, Sign
 from twinshore.delay.engines import Engine, open_engine
 from twinshore.delay.metrics import serve
 from twinshore.delay.sampler import Sample, Sampler
@@ -112,12 +112,13 @@ class Monitor:
                     self._log(f"the windows judge {name}")
             if tick >= 0:
                 alarms.judge(window_signs(judged, self._section.period_s), now_ms)
-        section = self._section
         if sample is not None:
-            state = self.states[sample.link]
-            bounds = {"heartbeat_s": section.heartbeat_s, "blind_s": section.blind_s}
-            alarms.judge(state.signs(now_ms, self._rules.recovery_point_s, **bounds), now_ms)
+            alarms.judge(self._signs(self.states[sample.link], now_ms), now_ms)
         self._keep(store, alarms, now_ms)
+
+    def _signs(self, state: LinkState, now_ms: int) -> list[Sign]:
+        bounds = {"heartbeat_s": self._section.heartbeat_s, "blind_s": self._section.blind_s}
+        return state.signs(now_ms, self._rules.recovery_point_s, **bounds)
 
     def _take(self, sample: Sample, engine: Engine) -> None:
         state = self.states[sample.link]
@@ -140,6 +141,10 @@ class Monitor:
         self._beats += 1
         if self._served:
             self._served.beat()
+        for state in self.states.values():
+            # Also where no sample comes any more: that is what blindness is.
+            alarms.judge(self._signs(state, now_ms), now_ms)
+            alarms.judge([Sign(key, False) for key in alarms.book if state.knows_no_more(key, now_ms)], now_ms)
         oldest_ms = min(self.sampled_ms.values())
         says = f"watches {', '.join(self.states)}; {len(alarms.book)} alarms stand"
         try:
@@ -193,6 +198,9 @@ class Monitor:
                     sample = sampler.sample(self._clock, tick if tick != last else -1)
                 except StoreError as error:
                     sample = Sample(link.name, self._clock(), -1, (), failures={"": error.message})
+                except Exception as error:
+                    # Whatever it is, the next reading may be well; until then the link is blind, and that is told.
+                    sample = Sample(link.name, self._clock(), -1, (), failures={"": f"{type(error).__name__}: {error}"})
                 if sample.tick >= 0 and "" not in sample.failures:
                     last = tick
                 self._samples.put(sample)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from twinshore.delay.alarms import Sign
+from twinshore.delay.alarms import AlarmKey, Sign
 from twinshore.delay.arrival import Arrivals, Sighting, look
 from twinshore.delay.readings import Axis, Place, Reading, View
 from twinshore.delay.signs import Judged, blind_signs, heartbeat_sign, recovery_signs, unjudged_sign
@@ -92,6 +92,19 @@ class LinkState:
             *blind_signs(self.link, self.seen_ms, self.failures, now_ms, blind_s),
             unjudged_sign(self.link, now_ms - self.judged_ms, blind_s, self.why),
         ]
+
+    def knows_no_more(self, key: AlarmKey, now_ms: int) -> bool:
+        """Whether an alarm is of a topic or group of this link that is gone, and so can never be right again."""
+        if key.link != self.link or not key.topic or self.failures or now_ms - self.began_ms < FORGET_MS:
+            return False
+        if key.topic not in self.seen_ms:
+            return now_ms - self.seen_ms[""] < FORGET_MS
+        if not key.group:
+            return False
+        seen = [
+            view.at_ms for place, view in self.views.items() if (place.topic, place.group) == (key.topic, key.group)
+        ]
+        return now_ms - max(seen, default=0) > FORGET_GROUPS_MS
 
     def rows(self) -> list[DelayPlace]:
         """For the store."""
