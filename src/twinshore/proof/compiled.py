@@ -36,7 +36,7 @@ def index_records(
         if after < 0:
             return -1
         delta, rest = read_varint(data, after, stop)
-        if rest < 0 or delta <= before or delta > last_delta:
+        if rest < 0 or rest >= stop or delta <= before or delta > last_delta:
             return -1
         rows[at, 0] = base + delta
         rows[at, 1] = time if fixed else time + late
