@@ -37,14 +37,14 @@ TESTS = (
     ),
     (
         "delay-stall",
-        "a mirror that stands still raises within 4 PT and clears; a backfill with timestamps of a year ago has a"
-        " recovery point right within 1 s; a monitor killed with -9 is found from another process",
+        "a paused mirror raises within 4 PT and clears, records and groups; a backfill with timestamps of a year ago"
+        " has a recovery point right within 1 s; a monitor killed with -9 is found from another process",
         f"{SCENARIO}::test_a_stall_and_a_killed_monitor_are_found_and_clear",
     ),
     (
         "delay-cut",
-        "a cut line between mirror and target raises within 4 PT and clears",
-        f"{SCENARIO}::test_a_cut_line_is_found_and_clears",
+        "a cut line between mirror and target raises within 4 PT, by the query on Spark, and clears",
+        f"{SCENARIO}::test_a_cut_line_is_found_by_the_query_and_clears",
     ),
     (
         "delay-old-timestamps",

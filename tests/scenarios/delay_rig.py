@@ -12,7 +12,7 @@ import twinshore
 from twinshore.delay.alarms import AlarmKind
 from twinshore.fleet import Cluster
 from twinshore.lab.processes import Child, start_child
-from twinshore.store import AlarmRow, DelayPlace, open_store
+from twinshore.store import AlarmRow, DelayPlace, Store, open_store
 
 PERIOD_S = 2.0
 DELAY: Mapping[str, object] = {
@@ -21,6 +21,7 @@ DELAY: Mapping[str, object] = {
     "recovery_point_s": 3,
     "heartbeat_s": 60,
     "clear_s": 1,
+    "windows": '"plain"',
 }
 
 
@@ -76,21 +77,35 @@ class Verb:
 
 
 class History:
-    """The alarms in the store."""
+    """The alarms in the store, which is opened when it is first asked for."""
 
     def __init__(self, folder: Path) -> None:
-        self._url = f"sqlite:///{folder / 'store.db'}"
+        self.folder = folder
+        self._opened: Store | None = None
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+    @property
+    def _store(self) -> Store:
+        if self._opened is None:
+            self._opened = open_store(f"sqlite:///{self.folder / 'store.db'}")
+        return self._opened
 
     def alarms(self, kind: AlarmKind, *, open_only: bool = False) -> list[AlarmRow]:
-        with open_store(self._url) as store:
-            return [row for row in store.delay.alarms(open_only=open_only) if row.kind == kind]
+        return [row for row in self._store.delay.alarms(open_only=open_only) if row.kind == kind]
 
     def places(self, link: str) -> tuple[DelayPlace, ...]:
-        with open_store(self._url) as store:
-            return store.delay.places(link)
+        return self._store.delay.places(link)
 
     def stands(self, kind: AlarmKind) -> bool:
         return bool(self.alarms(kind, open_only=True))
+
+    def risen_s(self, kind: AlarmKind, since_ms: int) -> float | None:
+        """How long after that moment it rose, if it stands."""
+        found = [row.raised_ms for row in self.alarms(kind, open_only=True)]
+        return (min(found) - since_ms) / 1000 if found else None
 
 
 def until(holds: Callable[[], bool], within_s: float, what: str, said: Callable[[], str]) -> float:

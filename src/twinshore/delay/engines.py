@@ -105,7 +105,7 @@ class SparkEngine:
 
         session = open_session(self._settings.section.master)
         try:
-            every_s = min(1.0, self._settings.section.period_s / 2)
+            every_s = min(0.5, self._settings.section.period_s / 4)
             query = start_windows(session, self._folder, Rules(self._settings), self._heard.put, every_s=every_s)
             self._log("the windows' query runs")
             while query.isActive and not self._closed.is_set():
