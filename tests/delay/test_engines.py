@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from twinshore.delay.engines import PlainEngine, Rules, by_tick
-from twinshore.delay.journal import KEEP_FILES, Journal, from_line
+from twinshore.delay.guard import Guarded
+from twinshore.delay.journal import KEEP_FILES, Journal, from_line, to_line
 from twinshore.delay.readings import Axis, Place, Reading
 from twinshore.delay.signs import Judged
+from twinshore.delay.streaming import UNREAD_MAX, _judge, to_state
 from twinshore.delay.windows import NOT_YET
 from twinshore.fleet.settings_delay import DelaySettings
 
@@ -24,6 +27,23 @@ def test_the_plain_engine_judges_by_each_topics_own_threshold() -> None:
     late = [(tick, one.place.topic) for tick, judged in found for one in judged if one.verdict.latest_delayed]
     assert late == [(3, "orders"), (4, "orders")]
     assert engine.verdicts() == []
+
+
+def test_places_that_are_gone_are_forgotten_by_both() -> None:
+    engine = PlainEngine(Rules(DelaySettings()))
+    engine.give(1, [Reading(AUDIT, 1, 1, 1)])
+    for tick in (999, 1_000, 2_000):
+        engine.give(tick, [Reading(ORDERS, tick, 1, 1)])
+    assert set(engine._windows) == {ORDERS}
+    line, state = to_line(7, Reading(ORDERS, 7, 1, 1)), f"{UNREAD_MAX - 1} {to_state(Guarded(tick=6))}"
+    rules = Rules(DelaySettings())
+    place = json.dumps(list(ORDERS))
+    ((_, kept, verdicts),) = _judge(place, ([], [state]), rules)
+    assert (kept.split(" ")[0], verdicts) == (str(UNREAD_MAX), "[]")
+    assert list(_judge(place, ([], [kept]), rules)) == []
+    ((_, read, verdicts),) = _judge(place, ([line], [kept]), rules)
+    assert read.startswith("0 ")
+    assert json.loads(verdicts)[0][0] == 7
 
 
 def test_a_batch_is_told_tick_by_tick() -> None:

@@ -20,6 +20,7 @@ from twinshore.delay.windows import Thresholds
 from twinshore.fleet.settings_delay import DelaySettings
 
 AGAIN_S = 10.0
+UNREAD_MAX = 1000
 Verdicts = list[tuple[int, list[Judged]]]
 
 
@@ -59,6 +60,8 @@ class PlainEngine:
             self._windows[reading.place] = after
             judged.append(Judged(reading.place, tick, verdict, after.why))
         self._found.append((tick, judged))
+        if tick % UNREAD_MAX == 0:
+            self._windows = {place: one for place, one in self._windows.items() if one.tick > tick - UNREAD_MAX}
 
     def verdicts(self) -> Verdicts:
         found, self._found = self._found, []

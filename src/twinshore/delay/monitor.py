@@ -146,7 +146,7 @@ class Monitor:
             alarms.judge(self._signs(state, now_ms), now_ms)
             alarms.judge([Sign(key, False) for key in alarms.book if state.knows_no_more(key, now_ms)], now_ms)
         oldest_ms = min(self.sampled_ms.values())
-        says = f"watches {', '.join(self.states)}; {len(alarms.book)} alarms stand"
+        says = f"watches {', '.join(map(_in_words, self.states.values()))}; {len(alarms.book)} alarms stand"
         try:
             beat = WatchRow(
                 self._name, WATCHES_LINKS, self._owner, self._beats, int(BEAT_S * 1000), now_ms, oldest_ms, says
@@ -211,3 +211,7 @@ class Monitor:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, lambda *_: self.stop())
+
+
+def _in_words(state: LinkState) -> str:
+    return f"{state.link} (heartbeats take {state.beat_late_ms / 1000:.1f} s)" if state.beat_seen_ms else state.link

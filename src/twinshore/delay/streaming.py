@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 SCHEMA = "place string, line string"
 STATE_SCHEMA = "place string, state string, verdicts string"
 STATES_KEPT = 3
+# A place that so many batches have not read is gone; if it comes back, its window begins anew, as it must anyway.
+UNREAD_MAX = 1000
 Rule = Callable[[Place], Thresholds]
 
 
@@ -131,7 +133,7 @@ def judge_batch(session: SparkSession, batch: DataFrame, number: int, states: Pa
     """The batch's verdicts; the state after it is kept under its number."""
     readings = batch.rdd.map(lambda row: (row.place, row.line))
     before = _state(session, states, number - 1)
-    found = readings.cogroup(before, 1).map(lambda both: _judge(both[0], both[1], rules))
+    found = readings.cogroup(before, 1).flatMap(lambda both: _judge(both[0], both[1], rules))
     here = states / str(number)
     session.createDataFrame(found, STATE_SCHEMA).write.mode("overwrite").parquet(str(here))
     rows = session.read.schema(STATE_SCHEMA).parquet(str(here)).where("verdicts <> '[]'").collect()
@@ -147,15 +149,19 @@ def _state(session: SparkSession, states: Path, number: int) -> RDD[Any]:
     return frame.rdd.map(lambda row: (row.place, row.state))
 
 
-def _judge(place: str, both: tuple[Iterable[str], Iterable[str]], rules: Rule) -> tuple[str, str, str]:
+def _judge(place: str, both: tuple[Iterable[str], Iterable[str]], rules: Rule) -> Iterator[tuple[str, str, str]]:
+    """The place's row after this batch; none where it has not been read for long."""
     lines, states = both
-    state = next((from_state(text) for text in states), Guarded())
+    idle, _, text = next(iter(states), "").partition(" ")
+    state = from_state(text) if text else Guarded()
     thresholds = rules(Place(*json.loads(place)))
     verdicts = []
     for tick, reading in sorted(map(from_line, lines)):
         state, verdict = observe(state, reading, tick, thresholds)
         verdicts.append([tick, list(verdict), state.why])
-    return place, to_state(state), json.dumps(verdicts, separators=(",", ":"))
+    unread = 0 if verdicts else int(idle) + 1
+    if unread <= UNREAD_MAX:
+        yield place, f"{unread} {to_state(state)}", json.dumps(verdicts, separators=(",", ":"))
 
 
 def _verdicts(place: str, text: str) -> Iterator[Judged]:
