@@ -172,14 +172,15 @@ class Sampler:
     def _placed(
         self, readings: Iterable[Reading], found: Mapping[str, GroupPlaces], there: Mapping[str, GroupPlaces]
     ) -> Iterable[Reading]:
-        for reading in readings:
-            topic, partition = reading.place.topic, reading.place.partition
-            twin = (self._known.topics[topic][0], partition)
-            for group, places in found.items():
-                mine = places.places.get((topic, partition))
-                if mine is None or group not in there:
+        ends = {(reading.place.topic, reading.place.partition): reading for reading in readings}
+        for group, places in found.items():
+            if group not in there:
+                continue
+            for (topic, partition), mine in places.places.items():
+                reading = ends.get((topic, partition))
+                if reading is None:
                     continue
-                other = there[group].places.get(twin)
+                other = there[group].places.get((self._known.topics[topic][0], partition))
                 yield reading._replace(
                     place=reading.place._replace(group=group),
                     source_commit=mine.offset,
