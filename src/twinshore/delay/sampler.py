@@ -174,13 +174,17 @@ class Sampler:
     ) -> Iterable[Reading]:
         ends = {(reading.place.topic, reading.place.partition): reading for reading in readings}
         for group, places in found.items():
-            if group not in there:
+            # What could not be read is no place where the group stands still.
+            if group not in there or there[group].error:
                 continue
             for (topic, partition), mine in places.places.items():
                 reading = ends.get((topic, partition))
                 if reading is None:
                     continue
-                other = there[group].places.get((self._known.topics[topic][0], partition))
+                twin = (self._known.topics[topic][0], partition)
+                if twin in there[group].failed:
+                    continue
+                other = there[group].places.get(twin)
                 yield reading._replace(
                     place=reading.place._replace(group=group),
                     source_commit=mine.offset,
