@@ -74,5 +74,12 @@ def test_before_the_first_record_of_the_link_nothing_is_claimed() -> None:
     assert translation.back(499) is None
 
 
+def test_offsets_without_records_behind_the_last_extent_are_reached_once_they_have_crossed() -> None:
+    """The end of a transaction: the group stands behind it, and no extent ever will."""
+    runs = around([Run(0, 10, 90)])
+    assert ByExtents(runs, lambda: 90).forward(92) == Spot(100, reached=False)
+    assert ByExtents(runs, lambda: 92).forward(92) == Spot(100)
+
+
 def test_exact_twins_need_no_translation() -> None:
     assert AS_IS.forward(7) == AS_IS.back(7) == Spot(7)

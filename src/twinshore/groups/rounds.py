@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -64,6 +65,7 @@ class Rounds:
         self._scoped_at_s = float("-inf")
         self._control_version = -1
         self._admitted: dict[str, bool] = {}
+        self._positions: Mapping[Where, int] | None = None
         self._forward: Direction | None = None
         self._back: Direction | None = None
         self._shares: Direction | None = None
@@ -77,6 +79,7 @@ class Rounds:
         """One round. Not `act`: looks and decides, commits nothing."""
         begun_s = time.perf_counter()
         done = Round()
+        self._positions = None
         self.at_source.asked.clear()
         self.at_target.asked.clear()
         self.begin(now_s)
@@ -163,7 +166,14 @@ class Rounds:
         known = self.scope.parts.get(where)
         if known is not None and isinstance(known[1], ByExtents):
             return known[1]
-        return extents_of(self._store, self.link.name, where)
+        return extents_of(self._store, self.link.name, where, lambda: self._crossed().get(where, 0))
+
+    def _crossed(self) -> Mapping[Where, int]:
+        """How far the source has crossed, as it was at some moment of this round."""
+        if self._positions is None:
+            known = self._store.positions(self.link.name)
+            self._positions = {(one.topic, one.partition): one.to_offset for one in known}
+        return self._positions
 
     def _retention(self) -> float:
         """For how long the target remembers what an idle group has committed; the shortest of its brokers counts."""
@@ -182,14 +192,14 @@ class Rounds:
         return self._retention_s
 
 
-def extents_of(store: Store, link: str, where: Where) -> ByExtents:
-    """The translation of a mapped partition, by what the store keeps."""
+def extents_of(store: Store, link: str, where: Where, crossed: Callable[[], int]) -> ByExtents:
+    """The translation of a mapped partition, by what the store keeps; `crossed`: how far the source has crossed."""
     topic, partition = where
 
     def around(offset: int, on_target: bool) -> tuple[Stretch | None, Stretch | None]:
         return store.extents_around(link, topic, partition, offset, on_target=on_target)
 
-    return ByExtents(around)
+    return ByExtents(around, crossed)
 
 
 def standing(entry: Entry) -> tuple[State, int, float]:

@@ -65,18 +65,22 @@ class ByExtents:
     """Mapped twins. `around(offset, on_target)` gives the extent that begins at the offset or before it, and the next.
 
     A reader inside an extent reads the very record there. One between two extents has read all of the first and nothing
-    of the second, so it reads on where the second begins: exact at any lag.
+    of the second, so it reads on where the second begins: exact at any lag. Behind the last one `crossed` decides, how
+    far the source has crossed: offsets without records, a transaction's end, are in no extent.
     """
 
-    def __init__(self, around: Around) -> None:
-        self._around = around
+    def __init__(self, around: Around, crossed: Callable[[], int] = lambda: 0) -> None:
+        self._around, self._crossed = around, crossed
 
     def forward(self, offset: int) -> Spot | None:
+        # First, so that it is never newer than the extents: between them a record could have come.
+        crossed = self._crossed()
         before, behind = self._around(offset, False)
         if before is None:
             return None
         begin = behind.target if behind is not None else None
-        return _through(offset - before.source, before.target, before.length, begin)
+        spot = _through(offset - before.source, before.target, before.length, begin)
+        return spot._replace(reached=True) if offset <= crossed else spot
 
     def back(self, offset: int) -> Spot | None:
         before, behind = self._around(offset, True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from twinshore.fleet import ConfigError, Link
 from twinshore.fleet.settings import Settings
@@ -54,5 +55,12 @@ def open_translator(settings: Settings, link_name: str, store: Store) -> Transla
     parts: dict[Where, Translation] = {}
     for row in store.twins(link.name):
         where = (row.topic, row.partition)
-        parts[where] = extents_of(store, link.name, where) if where in mapped else AS_IS
+        parts[where] = AS_IS
+        if where in mapped:
+            parts[where] = extents_of(store, link.name, where, partial(_crossed, store, link.name, where))
     return Translator(link, parts)
+
+
+def _crossed(store: Store, link: str, where: Where) -> int:
+    known = store.positions(link)
+    return next((one.to_offset for one in known if (one.topic, one.partition) == where), 0)
