@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +15,7 @@ from twinshore.lab.clients import client_settings
 from twinshore.wire.group_places import Place, Where
 
 UNKNOWN_TOPIC, UNKNOWN_MEMBER = 3, 25
+LOADING = {14, 15, 16}
 
 
 @pytest.fixture
@@ -27,9 +29,22 @@ def groups(east: LabCluster) -> Iterator[Groups]:
 
 def coordinator(groups: Groups, name: str) -> int:
     """A cluster makes the topic of its groups when it is first asked."""
+    deadline = time.monotonic() + 30
     while not (found := groups.coordinators([name])):
-        continue
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
     return found[name]
+
+
+def settled(groups: Groups, node: int, places: dict[str, dict[Where, Place]]) -> dict[str, dict[Where, int]]:
+    """The answer, once no part of a new cluster's topic of groups is still being loaded."""
+    deadline = time.monotonic() + 30
+    while True:
+        answers = groups.commit({node: places})
+        codes = {code for ours in answers.values() for code in ours.values()}
+        if not codes & LOADING or time.monotonic() > deadline:
+            return answers
+        time.sleep(0.1)
 
 
 def test_hundreds_of_groups_are_committed_and_asked_in_few_requests(
@@ -41,9 +56,9 @@ def test_hundreds_of_groups_are_committed_and_asked_in_few_requests(
         f"crowd-{number}": {(unique_topic, 0): Place(number, "note"), (unique_topic, 1): Place(0)}
         for number in range(GROUPS_PER_FETCH + 7)
     }
-    groups.asked.clear()
-    answers = groups.commit({node: places})
+    answers = settled(groups, node, places)
     assert {name: set(codes.values()) for name, codes in answers.items()} == {name: {0} for name in places}
+    groups.asked.clear()
     wanted: dict[int, dict[str, None]] = {node: dict.fromkeys(places)}
     first, away = groups.places(wanted, {})
     assert ({name: said.places for name, said in first.items()}, away) == (places, {})
@@ -84,6 +99,6 @@ def test_a_place_in_a_topic_that_is_not_there_is_refused_alone(
     east.create_topic(unique_topic)
     node = coordinator(groups, "halves")
     places: dict[Where, Place] = {(unique_topic, 0): Place(0), ("nowhere", 0): Place(0)}
-    assert groups.commit({node: {"halves": places}}) == {
+    assert settled(groups, node, {"halves": places}) == {
         "halves": {(unique_topic, 0): 0, ("nowhere", 0): UNKNOWN_TOPIC}
     }

@@ -1,4 +1,4 @@
-"""The demo's story: two clusters kept identical while a pump is killed in the middle, and the proof of it."""
+"""The demo's story: two clusters stay the same while a pump is killed; one is lost, its readers go on at the other."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from twinshore.fleet import NamedPartition
 from twinshore.lab.compare import compare_topic
 from twinshore.lab.demo_ends import LogEnds
+from twinshore.lab.demo_group import GROUP, GroupReader, places_on, read_on
 from twinshore.lab.demo_stage import DemoStage
 from twinshore.lab.demo_tail import TwinTail
 from twinshore.lab.errors import LabError, log_tail
@@ -20,6 +21,7 @@ FIRST_WITHIN_S = 90.0
 STRUCK_S = 1.0
 BACK_WITHIN_S = 60.0
 CAUGHT_UP_WITHIN_S = 60.0
+GROUP_WITHIN_S = 30.0
 PATIENCE_EVERY_S = 5.0
 STALLED_S_MAX = 60.0
 
@@ -75,6 +77,8 @@ class _Play:
         self._line_at_s = 0.0
         self._before = (0.0, 0, 0)
         self._tail: TwinTail | None = None
+        self._reader: GroupReader | None = None
+        self._stood: dict[NamedPartition, int] = {}
 
     def run(self) -> DemoOutcome:
         self._say("starting two real Kafka clusters on this machine, east and west, one broker each")
@@ -84,8 +88,13 @@ class _Play:
         try:
             self._begin()
             gap_s = self._kill()
-            return self._finish(gap_s)
+            outcome = self._finish(gap_s)
+            if not outcome.difference:
+                self._go_on(outcome.records)
+            return outcome
         finally:
+            if self._reader is not None:
+                self._reader.close()
             if self._tail is not None:
                 self._tail.close()
 
@@ -103,6 +112,8 @@ class _Play:
             f"a producer writes {plan.records_per_s:,.0f} records/s to east, with keys and headers,"
             f" compressed with {', '.join(COMPRESSIONS)}"
         )
+        self._reader = GroupReader(self._stage.east.cluster, plan.topics)
+        self._say(f"a consumer group, {GROUP}, reads on east")
         self._tail = TwinTail(self._stage.west.cluster, plan.topics)
         self._say("look at lag, the records that west lacks, and at delay, from produce on east to a consumer on west:")
         self._watch_until(lambda: sum(self._target.read().values()) > 0, FIRST_WITHIN_S, "no record crossed")
@@ -128,6 +139,9 @@ class _Play:
         gap_s = max(silences_s, default=0.0)
         spared = f"; the other {len(spared_s)} went on, silent for {max(spared_s):.1f} s at most" if spared_s else ""
         self._say(f"the gap: {len(struck_s)} partitions stood still for up to {gap_s:.1f} s{spared}")
+        assert self._reader is not None
+        self._stood = self._reader.leave()
+        self._say(f"{GROUP} on east stops for now, after {sum(self._stood.values()):,} records; others keep coming")
         self._watch(self._plan.carry_s)
         return gap_s
 
@@ -147,6 +161,24 @@ class _Play:
         if not difference and records != acknowledged:
             difference = f"both sides hold {records} records, {acknowledged} were acknowledged"
         return DemoOutcome(records, partitions, gap_s, difference)
+
+    def _go_on(self, records: int) -> None:
+        """East is lost; its group reads the rest on west."""
+        west = self._stage.west.cluster
+        self._until(lambda: places_on(west, self._stood) == self._stood, GROUP_WITHIN_S, f"{GROUP} is not on west")
+        ends = self._target.read()
+        if self._plan.keep:
+            self._say("east would be killed now; it stays, since everything is kept")
+        else:
+            self._stage.kill_east()
+            self._say("kill -9 to east: the whole cluster is gone")
+        self._say(f"{GROUP} goes on at west, told nothing but another address:")
+        read = read_on(west, self._stood, ends)
+        before = sum(self._stood.values())
+        if before + read != records:
+            raise LabError(f"{GROUP} read {before} records on east and {read} on west, of {records}")
+        self._say(f"  {before:,} records on east, and at the very next one of each partition {read:,} on west:")
+        self._say(f"  {records:,} in all, none twice, none left out")
 
     def _catch_up(self) -> None:
         """Returns when the twin ends where the source does; LabError when it stops coming nearer."""

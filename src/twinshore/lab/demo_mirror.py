@@ -78,12 +78,12 @@ class DemoMirror:
         victim.send_signal(signal.SIGKILL)
         return int(victim.pid)
 
-    def end(self) -> None:
+    def end(self, patience_s: float = STOP_PATIENCE_S) -> None:
         """An orderly stop, and then nothing of its process tree is left."""
         if self._child is None:
             return
         self._look()
-        self._child.end(patience_s=STOP_PATIENCE_S)
+        self._child.end(patience_s=patience_s)
         end_all(self._tree.values())
 
     def _writes(self, process: psutil.Process) -> bool:

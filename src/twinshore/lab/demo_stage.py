@@ -24,6 +24,7 @@ from twinshore.lab.produce import Workload
 
 KEPT_FILE = "demo.json"
 BROKER_HEAP_MB = 384
+STOP_PATIENCE_LOST_S = 3.0
 
 
 class DemoStage:
@@ -36,6 +37,7 @@ class DemoStage:
         self.loads: list[Workload] = []
         self.mirror: DemoMirror | None = None
         self._started: list[LabCluster] = []
+        self._source_lost = False
 
     def start_clusters(self) -> None:
         """Both at the same time; returns when both serve."""
@@ -74,6 +76,12 @@ class DemoStage:
         self.mirror.start()
         return self.mirror
 
+    def kill_east(self) -> None:
+        """kill -9 for every broker of the source."""
+        self._source_lost = True
+        for broker in self.east.brokers:
+            broker.kill()
+
     def leave_running(self) -> list[str]:
         """Notes what runs, so that `end_kept` ends it and nothing else; returns how to look and how to end it."""
         assert self.mirror is not None
@@ -96,7 +104,8 @@ class DemoStage:
                 # Its failure has been told by then, or does not matter any more.
                 self.stop_load()
             if self.mirror is not None:
-                self.mirror.end()
+                # Without its source it has nothing to finish, and would wait for it.
+                self.mirror.end(STOP_PATIENCE_LOST_S if self._source_lost else STOP_PATIENCE_S)
             for cluster in self._started:
                 for broker in cluster.brokers:
                     # What it holds goes with the folder, so nobody needs an orderly end.
