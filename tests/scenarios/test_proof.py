@@ -35,6 +35,7 @@ from twinshore.wire.records import Record, encode_batch
 
 AT = 317
 COUNT = 600
+FOR_EVER = {"retention.ms": "-1"}  # Their timestamps are years old.
 _names = itertools.count(1)
 
 Pair = tuple[KafkaCluster, KafkaCluster]
@@ -85,7 +86,7 @@ def made(pair: Pair, source: Sequence[Record], target: Sequence[Record], topic: 
     """A topic that holds these records on either side."""
     topic = topic or f"proof-{next(_names)}"
     for kafka, records, seed in ((pair[0], source, 1), (pair[1], target, 2)):
-        kafka.admin.create_topic(topic, partitions=1, replication_factor=1, settings={})
+        kafka.admin.create_topic(topic, partitions=1, replication_factor=1, settings=FOR_EVER)
         write(kafka, topic, records, random.Random(seed))
     return topic
 
