@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 
@@ -11,10 +12,16 @@ from confluent_kafka import Consumer, TopicPartition
 from tests.scenarios.log_kinds import COMPACTED, SOURCE_SETTINGS, Seen, compacted, seen, transactional
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
 from tests.scenarios.test_mirror_basic import fill
+from twinshore.kafka import KafkaCluster
+from twinshore.kafka.groups import Groups
+from twinshore.kafka.share_groups import ShareGroups
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
+from twinshore.wire.group_places import Place
 
 TOPICS = {"grp-plain": 2, "grp-tx": 2, "grp-compact": 1}
+MAPPED = "grp-mapped"
+PARTITIONS = {**TOPICS, MAPPED: 2}
 PARTS = {"at the end": 1.0, "10 % behind": 0.9, "90 % behind": 0.1, "at the start": 0.0}
 FOLLOWS_S = 15.0
 
@@ -40,13 +47,21 @@ def rig(clusters: tuple[LabCluster, LabCluster], tmp_path_factory: pytest.TempPa
         fill(east, "grp-plain", 400, partition)
     transactional(east, "grp-tx", seed=5, steps=40)
     compacted(east, "grp-compact")
+    for lab in clusters:
+        lab.create_topic(MAPPED, partitions=2)
+    for partition, strangers in enumerate((7, 1000)):
+        fill(west, MAPPED, strangers, partition)
+    transactional(east, MAPPED, seed=6, steps=40)
+    west.create_topic("home-orders")
+    fill(west, "home-orders", 100)
     folder = tmp_path_factory.mktemp("groups")
-    text = settings_text(
-        folder, [east.cluster, west.cluster], {"east->west": "grp-.*"}, mirror={"lanes": 1, "refresh_s": 0.5}
-    )
-    found = Rig(
-        folder, text.replace("[mirror]", '[links."east->west".groups]\nevery_s = 0.3\nverify_s = 2\n[mirror]', 1)
-    )
+    links = {"east->west": "grp-.*", "west->east": "home-.*"}
+    text = settings_text(folder, [east.cluster, west.cluster], links, mirror={"lanes": 1, "refresh_s": 0.5})
+    quick = "every_s = 0.3\nverify_s = 2\n"
+    text = text.replace("['grp-.*']", '[\'grp-.*\']\nmode = "mapped"\nmapped_from = "start"')
+    rules = f'[links."east->west".groups]\n{quick}[links."west->east".groups]\n{quick}back = true\n[mirror]'
+    text = text.replace("[mirror]", rules, 1).replace("['home-.*']", "['home-.*']\nnaming = \"prefix\"")
+    found = Rig(folder, text)
     found.process.start()
     try:
         for topic, partitions in TOPICS.items():
@@ -111,7 +126,7 @@ def read_on(cluster: LabCluster, group: str, topic: str, *, committed_only: bool
     ended: set[int] = set()
     try:
         deadline = time.monotonic() + 30
-        while len(ended) < TOPICS[topic]:
+        while len(ended) < PARTITIONS[topic]:
             assert time.monotonic() < deadline, f"{group} of {topic} came to the end of {ended} only"
             message = consumer.poll(1.0)
             if message is None:
@@ -154,6 +169,30 @@ def test_a_group_at_any_lag_reads_on_at_the_very_next_record(
         for (_, number), offset in places.items():
             expected = [one for one in logs[number] if isinstance(one[0], int) and one[0] >= offset]
             assert read.get(number, []) == expected, f"{group}, partition {number}, from {offset} on"
+
+
+def test_on_a_mapped_topic_a_group_at_any_lag_reads_on_at_the_very_next_record(
+    rig: Rig, clusters: tuple[LabCluster, LabCluster]
+) -> None:
+    """The target held records of others before, and offsets without records are left out: no two offsets are equal."""
+    east, west = clusters
+    logs = {number: seen(east, MAPPED, number, committed=True) for number in range(2)}
+    ends = [end for _, end in spans(east.cluster, MAPPED, 2)]
+    groups = {f"mapped-{int(part * 100)}": [int(end * part) for end in ends] for part in PARTS.values()}
+    groups["mapped-one-behind"] = [end - 1 for end in ends]
+    for group, offsets in groups.items():
+        commit(east, group, {(MAPPED, number): offset for number, offset in enumerate(offsets)})
+
+    def stand() -> bool:
+        views = json.loads(rig.verb("groups", "--group", "mapped-.*", "--json", "--link", "east->west"))["groups"]
+        return len(views) == len(groups) and all(view["state"] == "same" for view in views)
+
+    until(stand, 60, "groups of the mapped topic on west", rig)
+    for group, offsets in groups.items():
+        read = read_on(west, group, MAPPED, committed_only=True)
+        for number, offset in enumerate(offsets):
+            expected = [one[1:] for one in logs[number] if isinstance(one[0], int) and one[0] >= offset]
+            assert [one[1:] for one in read.get(number, [])] == expected, f"{group}, partition {number}, from {offset}"
 
 
 def test_a_group_with_members_on_the_target_is_left_alone_until_they_have_gone(
@@ -220,3 +259,81 @@ def test_groups_of_the_new_protocol_move_and_take_over(rig: Rig, clusters: tuple
         assert taken.offset() == 51
     finally:
         second.close()
+
+
+def test_with_prefixed_names_a_group_finds_its_place_both_ways(
+    rig: Rig, clusters: tuple[LabCluster, LabCluster]
+) -> None:
+    """It reads home-orders on west; then west.home-orders on east; then it comes home."""
+    east, west = clusters
+    until(lambda: spans(east.cluster, "west.home-orders", 1) == [(0, 100)], 60, "west's orders on east", rig)
+    commit(west, "travels", {("home-orders", 0): 30})
+    follows(east, rig, "travels", "west.home-orders", 30)
+    commit(east, "travels", {("west.home-orders", 0): 70})
+    follows(west, rig, "travels", "home-orders", 70)
+    said = json.loads(rig.verb("groups", "translate", "travels", "--link", "west->east", "--back", "--json"))
+    assert [(one["topic"], one["offset"], one["to_topic"], one["to"]) for one in said["places"]] == [
+        ("west.home-orders", 70, "home-orders", 70)
+    ]
+    commit(west, "stays", {("home-orders", 0): 10})
+    follows(east, rig, "stays", "west.home-orders", 10)
+    commit(west, "stays", {("home-orders", 0): 5})
+    follows(east, rig, "stays", "west.home-orders", 5)
+    assert committed(west, "stays", "home-orders") == 5, "a reset was undone from the other side"
+
+
+def test_operators_translate_offsets_and_move_groups_by_hand(rig: Rig, clusters: tuple[LabCluster, LabCluster]) -> None:
+    east, west = clusters
+    words = ("groups", "translate", "81", "--topic", "home-orders", "--link", "west->east")
+    assert rig.verb(*words) == "west->east: home-orders-0 offset 81 is west.home-orders-0 offset 81\n"
+    commit(east, "by-hand", {("grp-plain", 0): 60})
+    follows(west, rig, "by-hand", "grp-plain", 60)
+    commit(west, "by-hand", {("grp-plain", 0): 90})
+    move = ("groups", "move", "by-hand", "--link", "east->west", "--backwards")
+    assert "90 -> 60 (not done)" in rig.verb(*move, "--dry-run")
+    assert committed(west, "by-hand", "grp-plain") == 90
+    assert "grp-plain-0 on west: 90 -> 60 (done)" in rig.verb(*move)
+    assert committed(west, "by-hand", "grp-plain") == 60
+
+
+def test_share_groups_begin_on_the_target_where_the_source_still_delivers(
+    rig: Rig, clusters: tuple[LabCluster, LabCluster]
+) -> None:
+    kafkas = [KafkaCluster(lab.cluster) for lab in clusters]
+    groups = [Groups(kafka) for kafka in kafkas]
+    (source, target) = (ShareGroups(kafka, known) for kafka, known in zip(kafkas, groups, strict=True))
+    try:
+        node = source.coordinators(["shares"])["shares"]
+        starts = {("grp-plain", 0): Place(120), ("grp-plain", 1): Place(0)}
+        assert set(source.commit({node: {"shares": starts}})["shares"].values()) == {0}
+
+        def there() -> object:
+            known = target.coordinators(["shares"])
+            found, _ = target.places({one: {"shares": None} for one in known.values()}, {})
+            return found["shares"].places if "shares" in found else None
+
+        until(lambda: there() == starts, 30, "the share group on west", rig)
+    finally:
+        for listing, kafka in zip(groups, kafkas, strict=True):
+            listing.close()
+            kafka.close()
+
+
+def test_when_the_source_is_lost_its_groups_are_shown_as_they_were(
+    rig: Rig, clusters: tuple[LabCluster, LabCluster]
+) -> None:
+    """The last test here: it takes the source away."""
+    east, west = clusters
+    commit(east, "left-behind", {("grp-plain", 0): 33, ("grp-plain", 1): 44})
+    follows(west, rig, "left-behind", "grp-plain", 33)
+    follows(west, rig, "left-behind", "grp-plain", 44, partition=1)
+    time.sleep(3.0)
+    for broker in east.brokers:
+        broker.kill()
+    said = rig.verb("groups", "--group", "left-behind", "--link", "east->west", "--json", "--partitions")
+    (view,) = json.loads(said)["groups"]
+    assert (view["source_state"], view["target_state"], view["state"]) == ("away", "Empty", "same")
+    assert 0 <= view["said_s_ago"] < 60
+    assert [place["target"] for place in view["places"]] == [33, 44]
+    read = read_on(west, "left-behind", "grp-plain", committed_only=False)
+    assert [read[number][0][0] for number in range(2)] == [33, 44]
