@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable
+from types import ModuleType
 
 import pytest
 
+from bench import show_crossing, show_topics
 from bench.claims import Claim, Finding, Once, all_hold, to_json, to_page, to_text, try_claims
 from bench.mirror import PARTS
-from bench.show_crossing import AGAINST_MIRROR_MAKER, OVER_DISTANCE, ROOT, SCENARIOS, bench_parts, claims
+from bench.show_crossing import AGAINST_MIRROR_MAKER, OVER_DISTANCE, bench_parts
+from bench.showing import ROOT
 
 
 def _gives(finding: Finding) -> Callable[[bool], Finding]:
@@ -91,9 +94,10 @@ def test_the_promises_against_mirror_maker_are_as_they_were_made() -> None:
     assert not far["rate_kept"].holds(2.0), "a disturbed measurement shows nothing"
 
 
-def test_every_claim_has_a_name_of_its_own() -> None:
-    names = [claim.name for claim in claims(seed=1)]
-    assert len(names) == len(set(names)) >= 18
+@pytest.mark.parametrize(("show", "least"), [(show_crossing, 18), (show_topics, 50)], ids=["crossing", "topics"])
+def test_every_claim_has_a_name_of_its_own(show: ModuleType, least: int) -> None:
+    names = [claim.name for claim in show.claims(1)]
+    assert len(names) == len(set(names)) >= least
 
 
 def test_one_claim_alone_measures_only_what_it_rests_on() -> None:
@@ -103,7 +107,7 @@ def test_one_claim_alone_measures_only_what_it_rests_on() -> None:
     assert set(bench_parts([bound.name for bound in AGAINST_MIRROR_MAKER])) <= set(PARTS)
 
 
-@pytest.mark.parametrize("test", [test for _, _, test in SCENARIOS])
+@pytest.mark.parametrize("test", [test for show in (show_crossing, show_topics) for _, _, test in show.SCENARIOS])
 def test_a_scenario_that_stands_for_a_claim_exists(test: str) -> None:
     path, _, name = test.partition("::")
-    assert f"\ndef {name}(" in (ROOT / path).read_text()
+    assert f"\ndef {name or 'test_'}" in (ROOT / path).read_text()

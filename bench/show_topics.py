@@ -1,0 +1,75 @@
+"""`python -m bench.show_topics`: any topic has an exact twin and every incident a row, tried on real parts.
+
+LONG=1 tries all at full size; `--only NAME` tries one, and the page of evidence is not written then.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Sequence
+
+from bench import show_any_log, show_control, show_incidents, show_mapped, show_simulation
+from bench.claims import Claim
+from bench.showing import by_test, run_show
+
+HEAD = """\
+# Every topic, every incident, shown
+
+Written by `make show-topics`, which tries each claim on real clusters and fails when one falls short; no figure is
+typed by hand.
+"""
+
+# Each by the test that plays it, on real brokers.
+SCENARIOS = (
+    (
+        "empty-topics",
+        "an empty topic has an empty twin",
+        "tests/scenarios/test_mirror_basic.py::test_an_empty_topic_has_an_empty_twin",
+    ),
+    (
+        "new-topics",
+        "topics and partitions that are added while it runs flow within 5 s",
+        "tests/scenarios/test_mirror_basic.py::test_new_topics_and_partitions_flow_within_five_seconds",
+    ),
+    (
+        "restart",
+        "a stop and a start go on where they stood",
+        "tests/scenarios/test_mirror_basic.py::test_an_orderly_stop_and_a_start_go_on_where_they_stood",
+    ),
+    (
+        "topics-follow",
+        "settings, partitions, deletion and re-creation follow; a recreated topic is known across a restart",
+        "tests/scenarios/test_topics_follow.py",
+    ),
+    (
+        "rights-follow",
+        "ACLs are the same after sync, as the users themselves find; quotas and SCRAM users follow",
+        "tests/scenarios/test_rights_follow.py",
+    ),
+    (
+        "both-ways",
+        "both directions at once with heartbeats, by mirrors that share no store: nothing goes round",
+        "tests/scenarios/test_topologies.py::test_both_directions_at_once_by_two_mirrors_that_share_no_store",
+    ),
+    (
+        "ring",
+        "a ring of three with prefixed names carries everything everywhere once, without a loop",
+        "tests/scenarios/test_topologies.py::test_a_chained_ring_of_three_carries_everything_everywhere_once",
+    ),
+)
+PARTS = (show_any_log, show_incidents, show_control, show_mapped, show_simulation)
+
+
+def claims(seed: int, only: Collection[str] = ()) -> list[Claim]:
+    """All of them; what those in `only` rest on is measured, nothing else."""
+    found = [claim for part in PARTS for claim in part.claims(seed, only)]
+    return found + [Claim(name, says, by_test(name, test)) for name, says, test in SCENARIOS]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Progress to standard error; the table and, last, one line of JSON to standard output."""
+    return run_show("topics", HEAD, claims, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
