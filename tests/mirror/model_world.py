@@ -26,7 +26,12 @@ CRASH_LANDS_S = 0.9  # A dead pump's lease is waited out first; then this much m
 CONGESTED_S = 0.5
 NODES = (1, 2)
 LIMITS = LaneLimits(
-    partition_bytes_max=300, inflight_max=4, request_bytes_max=1500, merge_below_bytes=150, merged_bytes_max=400
+    partition_bytes_max=300,
+    inflight_max=4,
+    request_bytes_max=1500,
+    merge_below_bytes=150,
+    merged_bytes_max=400,
+    undelivered_s=0.9,
 )
 PUMP_ID = 99
 

@@ -206,7 +206,9 @@ class TargetWire:
         self.open = False
         unpin(self.pinned)
         self.pinned = []
-        unread = list(self._queue)
+        # What the broker's kernel never had is given up, even while the pump's process is stopped.
+        since_s = self.schedule.now_s - LEFT_LANDS_S
+        unread = [one for one in self._queue if not self.dark or one.arrives_s > since_s]
         self._queue.clear()
         chance = self.schedule.chance
         self.strays = deque(unread[: chance.randint(0, len(unread))] if alive and not self._peerless else [])

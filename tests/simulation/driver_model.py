@@ -273,8 +273,8 @@ class DriverModel:
             return
         if pump.tide == post.relay.holder:
             self._account(post, carried, incidents)
-        post.moving.clear()
         if pump.tide == post.relay.holder:
+            post.moving.clear()
             post.let_go()
         self._say(post, post.relay.done(pump.tide, handovers, self.schedule.now_s, self.left_s()))
 
@@ -282,8 +282,8 @@ class DriverModel:
         post = self._post(pump)
         if post:
             del post.pumps[pump.tide]
-            post.moving.clear()
             if pump.tide == post.relay.holder:
+                post.moving.clear()
                 post.let_go()
             self._say(post, post.relay.lost(pump.tide, self.schedule.now_s, self.left_s()))
 

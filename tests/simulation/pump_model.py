@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.bounds import check_bounds
 from tests.simulation.clusters import Clusters
-from tests.simulation.connections import FETCH_WAIT_S, PRODUCE_TIMEOUT_S, Request, SourceWire, TargetWire
+from tests.simulation.connections import FETCH_WAIT_S, LEFT_LANDS_S, PRODUCE_TIMEOUT_S, Request, SourceWire, TargetWire
 from tests.simulation.errands import Errands
 from tests.simulation.schedule import Channel
 from twinshore.fleet import NamedPartition
@@ -44,6 +44,7 @@ LIMITS = LaneLimits(
     merge_below_bytes=150,
     merged_bytes_max=400,
     produce_timeout_s=PRODUCE_TIMEOUT_S,
+    undelivered_s=LEFT_LANDS_S,
 )
 PUMP_ID = 99
 

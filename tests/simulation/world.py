@@ -271,7 +271,11 @@ class World:
         if self.stopped(pair):
             return True
         source, twin = pair.source, pair.twin
-        if not source.end == source.stable == twin.end == twin.high == self.store.to_offset(pair.named):
+        if not source.end == source.stable == twin.end == twin.high:
+            return False
+        # Receipts end beyond what both sides have lost.
+        told_to = self.store.to_offset(pair.named)
+        if told_to < source.end or (told_to > source.end and not pair.excuses):
             return False
         if twin.source is not source or twin.spoiled_at is not None:
             return False

@@ -46,6 +46,11 @@ class Transport:
         kernel goes on delivering it, long after another writer may have taken over."""
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
+    def give_up_after(self, silence_s: float) -> None:
+        """What the peer has not acknowledged for so long is never delivered, even while this process is stopped."""
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * silence_s))
+
     def pending(self) -> bool:
         """True when decrypted bytes wait here that no selector will announce."""
         return self._tls is not None and self._tls.pending() > 0

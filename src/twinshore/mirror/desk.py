@@ -228,8 +228,9 @@ class Desk:
             # A later term of the link numbers its tides anew: only its own socket speaks for a pump.
             if post and post.pumps.get(tide) is pump:
                 del post.pumps[tide]
-                post.moving.clear()
+                # An heir that goes takes nothing with it: what the holder was asked to let go of is still on its way.
                 if tide == post.relay.holder:
+                    post.moving.clear()
                     _let_go(post)
                 self._say(post, post.relay.lost(tide, steady_s(), self._allowed_s(key[0])))
 
@@ -259,8 +260,8 @@ class Desk:
                     if tide == post.relay.holder:
                         self._account(key, post, message)
                     handovers = tuple(Handover(*raw) for raw in message["handovers"])
-                    post.moving.clear()
                     if tide == post.relay.holder:
+                        post.moving.clear()
                         _let_go(post)
                     says = post.relay.done(tide, handovers, now_s, allowed_s)
                 case _:

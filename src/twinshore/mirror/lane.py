@@ -23,7 +23,8 @@ from twinshore.mirror.track import UNKNOWN, Phase, Route, Sent, Track
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition
 from twinshore.wire.produce import ProducedPartition
 
-CONFIRM_S = 1.0
+# What a pump that is gone had sent lands within so many times `undelivered_s` after its grant, or never.
+CONFIRM = 1.1
 ABSENCES_MAX = 20  # answers in a row, half a second apart: longer than a broker takes to hear of a new topic
 RETRY_S_MAX = 2.0
 
@@ -157,7 +158,7 @@ class Lane:
                 self._again(track, now_s)
 
     def _begin(self, track: Track, go: Go, seen: Observation, now_ms: int) -> None:
-        track.seen(CONFIRM_S)
+        track.seen(CONFIRM * self.limits.undelivered_s)
         self.incidents.extend(answers.lost_by_target(track.named, go.position, track.told_to, seen.source_start))
         track.resume(go, seen, fence=self._fence, armed_ms=self._armed_ms)
         track.note_untold(now_ms)
@@ -312,6 +313,7 @@ class Lane:
                 track = entry.track
                 track.in_flight -= 1
                 track.strays_until_s = now_s + self.limits.produce_timeout_s
+                track.strays_kept_ms = track.armed_until_ms
                 track.lost_run = entry.blank if isinstance(entry, Marks) else None
                 if track.phase is Phase.RUNNING:
                     self._again(track, now_s)

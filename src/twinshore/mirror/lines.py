@@ -208,6 +208,7 @@ class TargetLine:
         self.limits = limits
         self.version = connection.api_version(PRODUCE, PRODUCE_VERSION_MAX, PRODUCE_VERSION_MIN)
         self.outbox.transport.drop_unsent_at_close()
+        self.outbox.transport.give_up_after(limits.undelivered_s)
         self.in_flight: deque[InFlight] = deque()
         self.answered_s = 0.0
         self._writing: list[Sent] = []

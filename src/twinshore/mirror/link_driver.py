@@ -38,6 +38,7 @@ from twinshore.store import LinkIdentity, Store
 STATE_EXPIRY_MS_DEFAULT = 86_400_000
 SETTLE_LOG_START_S = 30.0
 BALANCE_S = 10.0
+UNDELIVERED_S_MAX = 4.0  # and a part of a tide at most, or a lane of short tides would never be sure
 BALANCE_BYTES_MIN = 1 << 20  # less than this in a report is not worth a move
 
 
@@ -380,4 +381,5 @@ def limits_of(settings: MirrorSettings) -> LaneLimits:
         merged_bytes_max=settings.merge_target_kb << 10,
         join_below_bytes=settings.join_below_kb << 10,
         produce_timeout_s=settings.produce_timeout_s,
+        undelivered_s=min(UNDELIVERED_S_MAX, settings.tide_s / 4),
     )

@@ -51,6 +51,8 @@ class LaneLimits:
     join_below_bytes: int = 128 << 10
     joined_bytes_max: int = 64 << 20
     produce_timeout_s: float = 30.0
+    # A request that the target's kernel has not acknowledged for so long is never delivered.
+    undelivered_s: float = 4.0
     buffers_per_line: int = 2
     streams_per_leader: int = 1
 

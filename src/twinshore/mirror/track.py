@@ -23,6 +23,7 @@ from twinshore.wire.join import Producer
 
 Producers = list[Producer]
 UNKNOWN = -1.0
+FAR_MS = 1 << 62
 PRODUCERS_KEPT = 5  # batches per producer id that a broker itself remembers
 NOWHERE = Stamp(-1, -1, 0, 0)
 
@@ -120,6 +121,8 @@ class Track:
     halt_after: Halt | None = None
     # Until then a request that was lost, or a dead pump's, may still land; 0: none can, UNKNOWN: no look has been yet.
     strays_until_s: float = UNKNOWN
+    # Until when brokers know us, if all of those land that we know of.
+    strays_kept_ms: int = FAR_MS
     looked_at_s: float = 0.0
     # Fetched, told once acknowledged.
     noted: deque[Noted] = field(default_factory=deque)
@@ -202,6 +205,7 @@ class Track:
             self.strays_until_s = self.looked_at_s + confirm_s
         elif self.looked_at_s >= self.strays_until_s:
             self.strays_until_s = 0.0
+            self.strays_kept_ms = FAR_MS
 
     def landed(self, position: int) -> None:
         """A look found the twin's end: a lost run of markers that is wholly in was all that could be on its way."""
@@ -237,12 +241,18 @@ class Track:
             return False
         self.marking = False
         until_ms = parcel.max_timestamp + kept_ms
-        if until_ms < now_ms and self.strays_until_s:
-            # After this batch a stray would be appended wherever the log ends: let it land first, then look again.
+        if self.strays_until_s and min(until_ms, self._strays_kept(parcel, kept_ms)) < now_ms:
+            # After this batch a stray would be appended wherever the log ends, and this batch after an old one that
+            # lands before it: let them land first, then look again.
             self.settle(self.strays_until_s)
             return False
         self.armed_until_ms = min(self.armed_until_ms, until_ms)
         return True
+
+    def _strays_kept(self, parcel: Parcel, kept_ms: int) -> int:
+        """Strays are what we would send next, ourselves or whoever was before us."""
+        behind = [piece.max_timestamp for piece, _ in self.waiting if not isinstance(piece, Blank)]
+        return min(self.strays_kept_ms, min([parcel.max_timestamp, *behind]) + kept_ms)
 
     def full(self) -> bool:
         """So much waits to be sent that no more is fetched; merged batches are copies, which no buffer bounds."""
