@@ -58,10 +58,15 @@ def test_clusters_that_are_away_are_told_once_and_hinder_nobody(tmp_path: Path, 
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert running() == ["groups east->west"]
+    began = time.monotonic()
     stage.companion.close()
+    assert time.monotonic() - began < 4, "a stop waited for clusters that are away"
     assert len(stage.said) == 1
     assert stage.said[0].startswith("east->west: groups do not follow now: ")
-    assert (running(), store.followed("east->west")) == ([], ())
+    while running():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert store.followed("east->west") == ()
     store.close()
 
 

@@ -337,3 +337,4 @@ def test_when_the_source_is_lost_its_groups_are_shown_as_they_were(
     assert [place["target"] for place in view["places"]] == [33, 44]
     read = read_on(west, "left-behind", "grp-plain", committed_only=False)
     assert [read[number][0][0] for number in range(2)] == [33, 44]
+    rig.process.kill()  # Without its source it would take its time to stop.

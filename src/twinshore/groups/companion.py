@@ -19,6 +19,7 @@ from twinshore.store import Followed, Store
 KIND = GROUPS_KIND
 ROUND = "round"
 WORD_S = 2.0
+CLOSE_S = 2.0
 NAMED_MAX = 500
 SAID_AGAIN_S = 3600.0
 SAID_MAX = 1000
@@ -43,8 +44,9 @@ class GroupsCompanion:
         self._thread.start()
 
     def close(self) -> None:
+        """A round that waits for a cluster is not waited for: each commit is whole by itself."""
         self._closed.set()
-        self._thread.join(timeout=15)
+        self._thread.join(timeout=CLOSE_S)
 
     def _work(self) -> None:
         every_s = self._link.groups.every_s
@@ -83,7 +85,7 @@ class GroupsCompanion:
     def _say(self, told: dict[str, str]) -> None:
         """Each sentence once, and again when it is still true after an hour."""
         now_s = time.monotonic()
-        for key, sentence in told.items():
+        for key, sentence in told.items() if not self._closed.is_set() else ():
             said, at_s = self._said.get(key, ("", 0.0))
             if said != sentence or now_s - at_s > SAID_AGAIN_S:
                 self._said[key] = (sentence, now_s)
