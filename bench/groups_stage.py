@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +21,17 @@ from twinshore.lab.clients import client_settings
 from twinshore.lab.processes import Child
 
 Record = tuple[bytes | str | None, bytes | str | None, int]
-KINDS = ("plain", "transactional", "compacted")
+MAPPED = "mapped"
+KINDS = ("plain", "transactional", "compacted", MAPPED)
+EXACT = frozenset({"plain", "transactional", "compacted"})
+# The target holds so many records of others before a mapped topic comes.
+STRANGERS = 700
 # How far each group has read, as a part of the log; "one behind" is one offset before its end.
 LAGS = {"at the end": 1.0, "one behind": -1.0, "10 % behind": 0.9, "90 % behind": 0.1, "at the start": 0.0}
 CROSSED_WITHIN_S = 120.0
-MOVED_WITHIN_S = 30.0
+MOVED_WITHIN_S = 40.0
+STILL_S = 10.0
+READ_WITHIN_S = 60.0
 RUN = 1
 
 
@@ -56,22 +62,26 @@ def run_moves(records: int, say: Callable[[str], None]) -> TwoMoves:
         tempfile.TemporaryDirectory(prefix="twinshore-show-") as folder,
     ):
         for kind in KINDS:
-            partitions = 2 if kind == "transactional" else 1  # Its writer deals out to two; the first one is looked at.
+            # The writer of transactions deals out to two; the first one is looked at.
+            partitions = 2 if kind in ("transactional", MAPPED) else 1
             settings = COMPACTED if kind == "compacted" else {}
             source.create_topic(_topic(kind), partitions=partitions, settings=settings)
-        _fill(source.cluster, records)
-        transactional(source, _topic("transactional"), seed=3)
+        _fill(source.cluster, _topic("plain"), records, "record")
+        target.create_topic(_topic(MAPPED), partitions=2)
+        _fill(target.cluster, _topic(MAPPED), STRANGERS, "stranger")
+        for seed, kind in enumerate(("transactional", MAPPED)):
+            transactional(source, _topic(kind), seed=seed)
         compacted(source, _topic("compacted"))
         logs = {kind: _read(source.cluster, _topic(kind), None) for kind in KINDS}
         say(f"logs of {', '.join(f'{len(logs[kind])} records {kind}' for kind in KINDS)}")
         stage = _Stage(source.cluster, target.cluster, logs)
         with _twinshore(source.cluster, target.cluster, Path(folder) / "ours") as mirror:
-            ours = stage.play("ours", _topic, mirror.check, exact=True, say=say)
+            ours = stage.play("ours", _topic, mirror.check, EXACT, say)
         maker = MirrorMaker()
         job = CopyJob(source.cluster, target.cluster, _topic(".*"), RUN)
         with _mirror_maker(maker, job, Path(folder) / "theirs") as child:
             name = f"{source.name}{RUN}."
-            theirs = stage.play("mm2", lambda kind: name + _topic(kind), lambda: _alive(child), exact=False, say=say)
+            theirs = stage.play("mm2", lambda kind: name + _topic(kind), lambda: _alive(child), frozenset(), say)
         return TwoMoves(ours, theirs)
 
 
@@ -87,20 +97,19 @@ class _Stage:
         who: str,
         called: Callable[[str], str],
         check: Callable[[], None],
-        *,
-        exact: bool,
+        exact: Collection[str],
         say: Callable[[str], None],
     ) -> tuple[Moved, ...]:
         """Commits the groups on the source, waits for them on the target, and reads what they would read there."""
         spots: dict[tuple[str, str], int] = {}
         for kind in KINDS:
-            self._crossed(kind, called(kind), check, exact=exact)
+            self._crossed(kind, called(kind), check, exact=kind in exact)
             start, end = _span(self._source, _topic(kind))
             for lag, part in LAGS.items():
                 spots[kind, lag] = end - 1 if part < 0 else start + int((end - start) * part)
                 _commit(self._source, f"{who}-{kind}-{lag.replace(' ', '')}", _topic(kind), spots[kind, lag])
         say(f"{who}: {len(spots)} groups wait on the source")
-        places = self._places(who, called, spots, exact=exact)
+        places = self._places(who, called, spots, exact)
         found = []
         for (kind, lag), offset in spots.items():
             log, place = self._logs[kind], places[kind, lag]
@@ -129,29 +138,29 @@ class _Stage:
         return wanted <= set(_read(self._target, topic, 0).values())
 
     def _places(
-        self, who: str, called: Callable[[str], str], spots: Mapping[tuple[str, str], int], *, exact: bool
+        self, who: str, called: Callable[[str], str], spots: Mapping[tuple[str, str], int], exact: Collection[str]
     ) -> dict[tuple[str, str], int | None]:
-        """Once they stand still: an exact one at its offset, any other for some seconds."""
+        """Once they stand still: exact ones at their offsets, all others for some seconds."""
         deadline_s, still_s = time.monotonic() + MOVED_WITHIN_S, time.monotonic()
         before: dict[tuple[str, str], int | None] = {}
-        while True:
+        while time.monotonic() < deadline_s:
             now = {
                 (kind, lag): _place(self._target, f"{who}-{kind}-{lag.replace(' ', '')}", called(kind))
                 for kind, lag in spots
             }
-            if exact and now == spots:
-                return now
             if now != before:
                 before, still_s = now, time.monotonic()
-            late = time.monotonic() > deadline_s
-            if late or (not exact and time.monotonic() - still_s > MOVED_WITHIN_S / 3 and any(now.values())):
-                return now
+            there = all(now[spot] == offset for spot, offset in spots.items() if spot[0] in exact)
+            if there and any(now.values()) and time.monotonic() - still_s > STILL_S:
+                break
             time.sleep(1.0)
+        return before
 
 
 @contextmanager
 def _twinshore(source: Cluster, target: Cluster, folder: Path) -> Iterator[MirrorProcess]:
     text = settings_of(source, target, store=folder / "store.db", topics=_topic(".*"), mirror={"lanes": 1})
+    text = text.replace("\n[mirror]", "mode = 'mapped'\nmapped_from = 'start'\n\n[mirror]", 1)
     mirror = MirrorProcess(folder, text)
     mirror.start()
     try:
@@ -194,10 +203,10 @@ def _topic(kind: str) -> str:
     return f"move-{kind}"
 
 
-def _fill(cluster: Cluster, records: int) -> None:
+def _fill(cluster: Cluster, topic: str, records: int, what: str) -> None:
     producer = Producer({**client_settings(cluster), "linger.ms": 20, "queue.buffering.max.messages": records + 1})
     for number in range(records):
-        producer.produce(_topic("plain"), b"%d" % number, b"key %d" % (number % 100))
+        producer.produce(topic, f"{what} {number}".encode(), b"key %d" % (number % 100), partition=0)
     if producer.flush(60):
         raise BenchError("records were not acknowledged within 60 s")
 
@@ -245,9 +254,11 @@ def _read(cluster: Cluster, topic: str, start: int | None) -> Log:
     found: Log = {}
     try:
         consumer.assign([TopicPartition(topic, 0, start or 0)])
+        deadline_s = time.monotonic() + READ_WITHIN_S
         while True:
-            messages = consumer.consume(5_000, timeout=30 if not found else 5)
-            if not messages:
+            # Short, since it waits for all that it is asked for.
+            messages = consumer.consume(5_000, timeout=0.3)
+            if time.monotonic() > deadline_s:
                 raise BenchError(f"{topic} cannot be read on {cluster.name}")
             for message in messages:
                 if message.error():
