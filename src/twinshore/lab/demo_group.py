@@ -96,7 +96,6 @@ def _member(cluster: Cluster, reset: str) -> Consumer:
             "group.id": GROUP,
             "enable.auto.commit": False,
             "auto.offset.reset": reset,
-            "session.timeout.ms": 6000,
             "log_level": 0,
         }
     )
