@@ -323,7 +323,8 @@ class DriverModel:
         """A receipt claims only what could be read on the twin, and what is the source's."""
         twin = self.clusters.pairs[named].twin
         bound = twin.confirmed if twin.spoiled_at is None else min(twin.confirmed, twin.spoiled_at)
-        if not entry.from_offset <= entry.to_offset <= bound:
+        claims = entry.to_offset > entry.from_offset
+        if entry.from_offset > entry.to_offset or (claims and entry.to_offset > bound):
             raise Violation(
                 f"{named}: a receipt claims [{entry.from_offset}, {entry.to_offset}), the twin holds {bound}"
             )

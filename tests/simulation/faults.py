@@ -72,16 +72,17 @@ class Faults:
         if not up or log.end == log.start or not log.entries:
             return
         node = self.chance.choice(up)
-        # The same broker again comes from a crash that took the end of its disk: its connections broke with it. And
-        # where brokers may have forgotten the link's producer, nobody could refuse a request that is on its way while
-        # the log loses its end; so there all of them crash.
-        for other in log.nodes if pair.source.style.old_part else [node] if node == log.leader else []:
-            self.world.break_lines(side, other)
         ends = [
             *(entry.base for entry in log.entries[:1] if entry.base >= log.start),
             *(entry.end for entry in log.entries),
         ]
         log.ends[node] = min(log.ends[node], self.chance.choice(ends[-6:]))
+        # The same broker again comes from a crash that took the end of its disk: its connections broke with it. And
+        # where brokers may have forgotten the link's producer, or lose all that it wrote, nobody could refuse a request
+        # that is on its way while the log loses its end; so there all of them crash.
+        forgotten = pair.source.style.old_part or log.ends[node] <= max(log.start, log.entries[0].base)
+        for other in log.nodes if forgotten else [node] if node == log.leader else []:
+            self.world.break_lines(side, other)
         log.in_sync.discard(node)
         self.world.elect(pair, side, node)
 
