@@ -49,7 +49,9 @@ class Stage:
 
     def __init__(self, history: History, source: Cluster, target: Cluster, seen: Cluster, windows: str) -> None:
         folder, section = history.folder, {LINK: "topics = ['late-.*']"}
-        delay = delay_text(folder, {"windows": f'"{windows}"'})
+        # Where Spark judges on a machine that carries all the rest too, the default period leaves it its time.
+        self.period_s = PERIOD_S if windows == "plain" else 5.0
+        delay = delay_text(folder, {"windows": f'"{windows}"', "period_s": self.period_s})
         self.history = history
         self.mirror = MirrorProcess(folder, addresses([source, target], section, folder))
         self.monitor = Verb(folder, "watch", addresses([source, seen], section, folder) + delay)
@@ -74,11 +76,11 @@ class Stage:
 
     def rises(self, kind: AlarmKind, since_ms: int) -> None:
         """Within four periods."""
-        self.until(lambda: self.history.stands(kind), WITHIN_S + 5, f"{kind} rises")
+        self.until(lambda: self.history.stands(kind), 4 * self.period_s + 5, f"{kind} rises")
         took_s = self.history.risen_s(kind, since_ms)
         print(f"{kind}: {took_s} s")
         assert took_s is not None
-        assert took_s <= WITHIN_S
+        assert took_s <= 4 * self.period_s
 
     def clears(self, *kinds: AlarmKind) -> None:
         for kind in kinds:

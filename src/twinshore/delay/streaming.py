@@ -113,7 +113,8 @@ def start_windows(
     *,
     every_s: float = 1.0,
 ) -> StreamingQuery:
-    """Starts the query over the journal in `folder`; `hear` gets each batch's verdicts. State and progress stay."""
+    """Starts the query over the journal in `folder`; `hear` gets each batch's verdicts, the same again
+    after a batch that could not be noted as done. State and progress stay."""
     session.dataSource.register(TickSource)
     ticks = session.readStream.format(TickSource.name()).option("path", str(folder / "journal")).load()
 
