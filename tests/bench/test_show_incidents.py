@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.show_incidents import PLAYED, ROOT, Played, claims, findings
+from bench.show_incidents import PLAYED, Played, claims, findings
+from bench.showing import ROOT
 
 REPORT = """<?xml version="1.0"?><testsuites><testsuite name="pytest">
 <testcase classname="a" name="test_good" time="3.25"><system-out>--- Captured ---
