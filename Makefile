@@ -2,7 +2,7 @@
 # Each is also a plain command; see CONTRIBUTING.md.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long lint simulate bench-mirror show-crossing show-topics docs lock clean
+.PHONY: help setup demo test test-long lint simulate bench-mirror show-crossing show-topics show-groups docs lock clean
 BIN := .venv/bin
 
 # Another Spark or Python that the user's shell points at would be loaded in place of the locked one.
@@ -44,6 +44,9 @@ show-crossing: setup ## each claim about the mirror on real brokers; LONG=1 at f
 
 show-topics: setup ## each claim about topics and incidents on real brokers; LONG=1 at full size
 	@$(BIN)/python -m bench.show_topics
+
+show-groups: setup ## each claim about groups, delay and proof on real clusters; LONG=1 at full size
+	@$(BIN)/python -m bench.show_groups
 
 docs: setup ## write the generated pages again
 	@$(BIN)/python scripts/pages.py

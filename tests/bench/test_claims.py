@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from bench import show_crossing, show_topics
+from bench import show_crossing, show_groups, show_topics
 from bench.claims import Claim, Finding, Once, all_hold, to_json, to_page, to_text, try_claims
 from bench.mirror import PARTS
 from bench.show_crossing import AGAINST_MIRROR_MAKER, OVER_DISTANCE, bench_parts
@@ -94,7 +94,7 @@ def test_the_promises_against_mirror_maker_are_as_they_were_made() -> None:
     assert not far["rate_kept"].holds(2.0), "a disturbed measurement shows nothing"
 
 
-@pytest.mark.parametrize(("show", "least"), [(show_crossing, 18), (show_topics, 50)], ids=["crossing", "topics"])
+@pytest.mark.parametrize(("show", "least"), [(show_crossing, 18), (show_topics, 50), (show_groups, 10)])
 def test_every_claim_has_a_name_of_its_own(show: ModuleType, least: int) -> None:
     names = [claim.name for claim in show.claims(1)]
     assert len(names) == len(set(names)) >= least
