@@ -115,9 +115,8 @@ class _Stage:
             log, place = self._logs[kind], places[kind, lag]
             # Without a place a consumer begins where its reset policy says; by default behind all that is there.
             read = set(_read(self._target, called(kind), place).values()) if place is not None else set()
-            unread = {record for at, record in log.items() if at >= offset}
-            already = {record for at, record in log.items() if at < offset}
-            found.append(Moved(kind, lag, len(read & already), len(unread - read), place is not None))
+            again, skipped = compared(log, offset, read)
+            found.append(Moved(kind, lag, again, skipped, place is not None))
         return tuple(found)
 
     def _crossed(self, kind: str, topic: str, check: Callable[[], None], *, exact: bool) -> None:
@@ -155,6 +154,15 @@ class _Stage:
                 break
             time.sleep(1.0)
         return before
+
+
+def compared(log: Log, offset: int, read: Collection[Record]) -> tuple[int, int]:
+    """How many records before the offset are read again, and how many from there on are not. Records that are the same
+    in all a consumer sees, on either side of the offset, count for neither: two deletions of a key in one moment."""
+    unread = {record for at, record in log.items() if at >= offset}
+    already = {record for at, record in log.items() if at < offset}
+    seen = set(read)
+    return len(seen & (already - unread)), len(unread - seen)
 
 
 @contextmanager

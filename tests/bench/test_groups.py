@@ -8,7 +8,7 @@ import pytest
 
 from bench.claims import Once
 from bench.groups import GroupRounds
-from bench.groups_stage import Moved, TwoMoves
+from bench.groups_stage import Moved, Record, TwoMoves, compared
 from bench.show_groups_moves import claims, verdict_of
 
 GOOD = GroupRounds(2_000, 100_000, 1_000, 20, 2.9, 0.43, 0.8, 0.26, 0.5, 816.0, 826.0, 0)
@@ -32,6 +32,14 @@ def test_a_record_again_one_left_out_and_a_group_without_a_place_each_fail(spoil
         "0 read again, 0 left out; MirrorMaker 2: 1499 read again, 0 left out (worst 90 % behind: 1499 again)"
     )
     assert not verdict_of("plain", Once(lambda _: TwoMoves((*OURS, spoiled), THEIRS)))(False).passed
+
+
+def test_what_is_read_is_told_by_what_a_consumer_sees() -> None:
+    log: dict[int, Record] = {0: (b"a", b"1", 5), 1: (b"b", None, 5), 3: (b"b", None, 5), 4: (b"c", b"2", 6)}
+    unread = {log[3], log[4]}
+    assert compared(log, 2, unread) == (0, 0)
+    assert compared(log, 2, {*unread, log[0]}) == (1, 0)
+    assert compared(log, 2, {log[3]}) == (0, 1)
 
 
 def test_the_claims_have_names_of_their_own() -> None:
