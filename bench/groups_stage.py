@@ -116,7 +116,9 @@ class _Stage:
             # Without a place a consumer begins where its reset policy says; by default behind all that is there.
             read = set(_read(self._target, called(kind), place).values()) if place is not None else set()
             again, skipped = compared(log, offset, read)
-            found.append(Moved(kind, lag, again, skipped, place is not None))
+            # An exact twin's place is the source's own, or it is none.
+            placed = place == offset if kind in exact else place is not None
+            found.append(Moved(kind, lag, again, skipped, placed))
         return tuple(found)
 
     def _crossed(self, kind: str, topic: str, check: Callable[[], None], *, exact: bool) -> None:
