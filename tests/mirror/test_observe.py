@@ -117,6 +117,14 @@ def test_markers_of_another_link_are_foreign() -> None:
     assert verdict.kind == "foreign write"
 
 
+def test_markers_of_closed_units_go_on_as_ours_do() -> None:
+    after = replace(SOUND, tail=Tail(199, 199, 8, -1, unit=True), producer=(59, 1_000))
+    assert judge(after, STAMP) == Go(200, 1_000, 60)
+    verdict = judge(replace(after, tail=Tail(199, 199, 8, -1)), STAMP)
+    assert isinstance(verdict, Stop)
+    assert verdict.kind == "foreign write"
+
+
 def test_a_last_record_that_is_not_the_sources_stops_it_though_all_numbers_fit() -> None:
     verdict = judge(replace(SOUND, unlike=True), STAMP)
     assert isinstance(verdict, Stop)

@@ -21,6 +21,7 @@ from twinshore.lab import LabCluster
 from twinshore.mirror.desk import Account, Desk
 from twinshore.mirror.link_driver import fence_of
 from twinshore.mirror.orders import LaneLimits, Stoppage, TideOrder, TrackOrder
+from twinshore.mirror.passage.units import id_prefix
 from twinshore.mirror.tide import carry
 from twinshore.mirror.tides import Tides
 
@@ -40,7 +41,9 @@ def _ride(order: str) -> None:
 class KillStage:
     """Carries topics until closed. `kills` counts what was done to pumps, by kind."""
 
-    def __init__(self, source: LabCluster, target: LabCluster, topics: Sequence[str], partitions: int) -> None:
+    def __init__(
+        self, source: LabCluster, target: LabCluster, topics: Sequence[str], partitions: int, *, closed_units: bool
+    ) -> None:
         self._source, self._target = source.cluster, target.cluster
         self.kafka = KafkaCluster(source.cluster), KafkaCluster(target.cluster)
         self._context = multiprocessing.get_context("forkserver")
@@ -51,6 +54,7 @@ class KillStage:
         self.incidents: list[Stoppage] = []
         self.accounts = 0
         self._producer = self.kafka[1].init_producer_id()
+        self._units = id_prefix(LINK, self._producer[0]) if closed_units else ""
         self.desk = Desk("127.0.0.1", allowed_s=lambda _: 60.0, take=self._take)
         self.tides = Tides(self.desk, TIDE_S, self._run, self._heard)
         self.heard: list[str] = []
@@ -84,6 +88,7 @@ class KillStage:
             limits=LaneLimits(partition_bytes_max=16 << 10, fetch_bytes_max=64 << 10),
             report_s=0.2,
             fence=fence_of(GENERATION, tide),
+            units=self._units,
         )
 
     def _take(self, account: Account) -> None:

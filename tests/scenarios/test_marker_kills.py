@@ -41,19 +41,19 @@ def clusters() -> Iterator[Clusters]:
         yield Clusters(source, target)
 
 
-def long_runs(cluster: LabCluster, topic: str, rounds: int) -> None:
-    """A few records, thousands of control records, again and again."""
+def long_runs(cluster: LabCluster, topic: str, rounds: int, markers: int) -> None:
+    """A few records, many control records, again and again."""
     kafka = KafkaCluster(cluster.cluster)
     try:
         writer = RawWriter(kafka, topic)
         for number in range(rounds):
             assert writer.write(20, 20 * number).error == 0
-            assert writer.mark(FIRST_EPOCH + number, commit=True, times=RUN_MARKERS) == 0
+            assert writer.mark(FIRST_EPOCH + number, commit=True, times=markers) == 0
     finally:
         kafka.close()
 
 
-def play(clusters: Clusters, seed: int, deaths: int, tag: str) -> None:
+def play(clusters: Clusters, seed: int, deaths: int, tag: str, *, closed_units: bool = False) -> None:
     """The topics are new for each play."""
     chance = random.Random(seed)
     source, target = clusters
@@ -64,7 +64,7 @@ def play(clusters: Clusters, seed: int, deaths: int, tag: str) -> None:
         # Compacting a twin would take away what is to be compared.
         target.create_topic(topic, partitions=PARTITIONS, settings=dict(TWINS_OWN))
     log_kinds.compacted(source, holes, transactions=True)
-    long_runs(source, runs, 4 + deaths)
+    long_runs(source, runs, 4 + deaths, RUN_MARKERS // 10 if closed_units else RUN_MARKERS)
     stop = threading.Event()
 
     def write() -> None:
@@ -74,7 +74,7 @@ def play(clusters: Clusters, seed: int, deaths: int, tag: str) -> None:
             log_kinds.transactional(source, transactions, number, steps=40)
 
     writer = threading.Thread(target=write)
-    stage = KillStage(source, target, topics, PARTITIONS)
+    stage = KillStage(source, target, topics, PARTITIONS, closed_units=closed_units)
     writer.start()
     try:
         for number in range(deaths):
@@ -135,9 +135,21 @@ def test_pumps_die_while_markers_cross(clusters: Clusters) -> None:
     play(clusters, the_seed(), 4, "short")
 
 
+def test_pumps_die_while_closed_units_cross(clusters: Clusters) -> None:
+    play(clusters, the_seed(), 4, "short-units", closed_units=True)
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_pumps_die_a_hundred_times_while_markers_cross(clusters: Clusters) -> None:
     seed = the_seed()
     for number in range(5):
         play(clusters, seed + number, 20, f"long{number}")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_pumps_die_a_hundred_times_while_closed_units_cross(clusters: Clusters) -> None:
+    seed = the_seed()
+    for number in range(5):
+        play(clusters, seed + number, 20, f"long-units{number}", closed_units=True)

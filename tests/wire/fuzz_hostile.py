@@ -32,6 +32,7 @@ from twinshore.wire.primitives import uvarint
 from twinshore.wire.produce import parse_produce
 from twinshore.wire.records import Record, decode_batch, encode_batch
 from twinshore.wire.slice import hole_free_runs, reencode_append_time, slice_batch
+from twinshore.wire.transactions import parse_transactions
 
 LIMIT_BYTES = 1 << 20
 # A record of 7 bytes becomes a tuple of some 200; nothing here may cost more than that rate allows.
@@ -176,6 +177,12 @@ def a_marker(rng: random.Random) -> bytes:
     return b"\3" + (struct.pack(">q", 44) + b"\2\7orders\3" + parts + b"\0\0") * 2 + b"\0"
 
 
+def a_transaction(rng: random.Random) -> bytes:
+    state = b"\0\0\4one\x08Ongoing" + struct.pack(">iqqh", 20_000, rng.choice((-1, 5_000)), 17, 3)
+    topic = b"\7orders\3" + struct.pack(">ii", 0, 5) + b"\0"
+    return bytes(4) + b"\3" + (state + b"\3" + topic * 2 + b"\0") * 2 + b"\0"
+
+
 def feed_codecs(view: memoryview) -> None:
     decompress(Codec(view[0] % 5), view[1:], LIMIT_BYTES)
 
@@ -197,6 +204,7 @@ TARGETS = (
     Target("produce", a_produce, damaged, lambda view: parse_produce(view, 0, 12)),
     Target("produce by id", a_produce, damaged, lambda view: parse_produce(view, 0, 13)),
     Target("markers", a_marker, damaged, lambda view: parse_markers(view, 0)),
+    Target("transactions", a_transaction, damaged, lambda view: parse_transactions(view, 0)),
     Target("header", lambda rng: rng.randbytes(9), damaged, read_response_header),
     Target("codec", packed, damaged_but_first, feed_codecs),
 )

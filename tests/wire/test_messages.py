@@ -6,28 +6,31 @@ import importlib
 import io
 import struct
 import uuid
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kio.schema.describe_transactions.v0 import request as transactions_request
+from kio.schema.describe_transactions.v0 import response as transactions_response
 from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v13 import request as fetch_request
 from kio.schema.fetch.v13 import response as fetch_response
 from kio.schema.request_header.v1.header import RequestHeader as HeaderV1
 from kio.schema.request_header.v2.header import RequestHeader as HeaderV2
-from kio.schema.types import BrokerId, ProducerId, TopicName
+from kio.schema.types import BrokerId, ProducerId, TopicName, TransactionalId
 from kio.schema.write_txn_markers.v1 import request as markers_request
 from kio.schema.write_txn_markers.v1 import response as markers_response
 from kio.serial import entity_reader, entity_writer
-from kio.static.primitive import Records, i32, i32Timedelta, i64
+from kio.static.primitive import Records, TZAware, i16, i32, i32Timedelta, i64
 
 from twinshore.fleet.errors import WireError
 from twinshore.wire.fetch import FetchAnswer, FetchPartition, encode_fetch, parse_fetch
 from twinshore.wire.frames import frame, read_response_header
 from twinshore.wire.markers import MarkedPartition, Marker, encode_markers, parse_markers
 from twinshore.wire.produce import ProducedPartition, encode_produce, parse_produce
+from twinshore.wire.transactions import Transaction, encode_transactions, parse_transactions
 
 A, B = uuid.UUID(int=7), uuid.UUID(int=1 << 127)
 UUIDS = st.sampled_from([A, B])
@@ -318,3 +321,34 @@ def test_an_answer_cut_anywhere_is_a_wire_error(response: fetch_response.FetchRe
     for size in range(len(view)):
         with pytest.raises(WireError):
             parse_fetch(view[:size], 0)
+
+
+def test_kio_reads_our_question_about_transactions() -> None:
+    names = [f"twinshore.a->b.17.{number}" for number in range(200)]
+    request = by_kio(transactions_request.DescribeTransactionsRequest, encode_transactions(names))
+    assert list(request.transactional_ids) == names
+
+
+def test_we_read_how_transactions_stand_though_one_never_began() -> None:
+    state = transactions_response.TransactionState(
+        error_code=ErrorCode(0),
+        transactional_id=TransactionalId("one"),
+        transaction_state="Ongoing",
+        transaction_timeout=i32Timedelta.parse(timedelta(seconds=20)),
+        transaction_start_time=TZAware.truncate(datetime.fromtimestamp(5, UTC)),
+        producer_id=ProducerId(17),
+        producer_epoch=i16(3),
+        topics=(transactions_response.TopicData(topic=TopicName("orders"), partitions=(i32(0), i32(5))),),
+    )
+    answer = transactions_response.DescribeTransactionsResponse(
+        throttle_time=i32Timedelta.parse(timedelta(0)), transaction_states=(state, state)
+    )
+    data = bytes(from_kio(answer))
+    began = struct.pack(">iq", 20_000, 5_000)
+    assert data.count(began) == 2
+    view = memoryview(data.replace(began, struct.pack(">iq", 20_000, -1)))
+    one = Transaction(0, "one", "Ongoing", 17, 3, [("orders", 0), ("orders", 5)])
+    assert parse_transactions(view, 0) == [one, one]
+    for end in range(len(view)):
+        with pytest.raises(WireError):
+            parse_transactions(view[:end], 0)

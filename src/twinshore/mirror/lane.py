@@ -18,7 +18,7 @@ from twinshore.mirror.observe import Go, Observation, Stop, Wait
 from twinshore.mirror.orders import Carried, Handover, LaneLimits, Stoppage, TrackOrder
 from twinshore.mirror.passage.fates import Blank
 from twinshore.mirror.passage.marking import Marked
-from twinshore.mirror.passage.runs import Marks, by_partition, fill, landed, next_runs, refused
+from twinshore.mirror.passage.runs import MARKERS_MAX, Marks, by_partition, fill, landed, next_runs, refused
 from twinshore.mirror.track import UNKNOWN, Phase, Route, Sent, Track
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition
 from twinshore.wire.produce import ProducedPartition
@@ -285,9 +285,9 @@ class Lane:
 
     # -- offsets that nobody sees
 
-    def marker_order(self, node: int) -> list[Marks]:
-        """Markers for partitions led by `node`, one run for each; empty: nothing to mark."""
-        return next_runs(self._ready.get(node, {}))
+    def marker_order(self, node: int, each: int = MARKERS_MAX) -> list[Marks]:
+        """Markers for partitions led by `node`, a run of up to `each` for each; empty: nothing to mark."""
+        return next_runs(self._ready.get(node, {}), each)
 
     def marked(self, sent: list[Marks], answers: list[Marked], now_s: float) -> None:
         """A marker request was answered, and the log ends read behind it: only where they are is proof."""

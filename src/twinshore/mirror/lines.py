@@ -18,6 +18,7 @@ from twinshore.mirror.lane import Lane
 from twinshore.mirror.orders import LaneLimits
 from twinshore.mirror.passage.marking import Marked, by_topic, layers
 from twinshore.mirror.passage.runs import Marks
+from twinshore.mirror.passage.units import UNIT_MARKERS_MAX, Units
 from twinshore.mirror.track import Sent
 from twinshore.wire.fetch import FetchAnswer, encode_fetch, parse_fetch
 from twinshore.wire.frames import frame, read_response_header
@@ -202,8 +203,10 @@ class Answered(NamedTuple):
 class TargetLine:
     """One connection to a leader on the target."""
 
-    def __init__(self, node: int, connection: Connection, limits: LaneLimits) -> None:
+    def __init__(self, node: int, connection: Connection, limits: LaneLimits, units: Units | None = None) -> None:
+        """`units` writes the markers where they may not be written directly."""
         self.node = node
+        self.units = units
         self.outbox = Outbox(connection)
         self.limits = limits
         self.version = connection.api_version(PRODUCE, PRODUCE_VERSION_MAX, PRODUCE_VERSION_MIN)
@@ -234,7 +237,9 @@ class TargetLine:
             if not sent:
                 break
             self.send(sent, now_s)
-        while self.free():
+        if self.units:
+            self.units.take(lane.marker_order(self.node, UNIT_MARKERS_MAX))
+        while not self.units and self.free():
             marks = lane.marker_order(self.node)
             if not marks:
                 break

@@ -16,12 +16,13 @@ from twinshore.wire.batch import SEQUENCE_SPAN, next_sequence, sequence_of
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The twin's last batch."""
+    """The twin's last batch. `unit`: a marker of somebody who wrote no record here, as closed units leave."""
 
     base_offset: int
     last_offset: int
     producer_id: int
     base_sequence: int
+    unit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ def judge(seen: Observation, stamp: Stamp) -> Verdict:
             return Wait("the log moved between two readings")
         if tail.producer_id == stamp.producer_id:
             following = next_sequence(tail.base_sequence, tail.last_offset - tail.base_offset + 1)
-        elif tail.producer_id != marker_id(stamp.producer_id):
+        elif not tail.unit and tail.producer_id != marker_id(stamp.producer_id):
             sentence = f"offsets up to {tail.last_offset} were written by producer id {tail.producer_id}"
             return Stop("foreign write", tail.base_offset, end, f"{sentence}, not by this link")
     ours = tail is not None and tail.producer_id == stamp.producer_id

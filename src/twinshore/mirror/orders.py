@@ -75,6 +75,8 @@ class TideOrder:
     limits: LaneLimits = LaneLimits()
     report_s: float = 0.5
     fence: int = 0
+    # What the link's transactional ids begin with; empty where markers are written directly.
+    units: str = ""
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))

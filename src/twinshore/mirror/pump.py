@@ -19,6 +19,7 @@ from twinshore.mirror.fetch_book import FetchOrder, Line
 from twinshore.mirror.lane import Lane
 from twinshore.mirror.lines import SourceLine, TargetLine
 from twinshore.mirror.orders import Handover, TideOrder, TrackOrder
+from twinshore.mirror.passage.units import Closed
 from twinshore.mirror.scout import Dialled, Looked, Report, Routes, Scout
 
 TIMERS_S = 0.02
@@ -44,7 +45,7 @@ class Pump:
             limits=order.limits,
         )
         self._desk = DeskLine(order)
-        self._scout = Scout(order.source, order.target, order.producer_id)
+        self._scout = Scout(order, self._desk.holds)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._desk, selectors.EVENT_READ, self._on_desk)
         self._selector.register(self._scout.wake_socket, selectors.EVENT_READ, self._on_scout)
@@ -52,12 +53,9 @@ class Pump:
         self._targets: dict[int, TargetLine] = {}
         self._redial: dict[tuple[str, object], tuple[float, int]] = {}
         self._congested: set[int] = set()
-        self._going = False
-        self._ready_said = False
-        self._asking_routes = False
+        self._going = self._ready_said = self._asking_routes = False
         self._routes_at_s = 0.0
-        self._timers_at_s = self._beat_at_s = 0.0
-        self._finish_by_s = self._used_at_s = 0.0
+        self._timers_at_s = self._beat_at_s = self._finish_by_s = self._used_at_s = 0.0
         self._ended = ""
         self._produce_s: deque[float] = deque(maxlen=2048)
 
@@ -339,6 +337,8 @@ class Pump:
                     self.lane.stale_routes = True
                 if any(route.absent for route in routes.values()):
                     self._routes_at_s = now_s + ABSENT_S
+            case Closed():
+                report.tell(self.lane, now_s)
             case Looked(seen):
                 for named, found in seen.items():
                     self.lane.observed(named, found, now_s, int(time.time() * 1000))
@@ -359,7 +359,7 @@ class Pump:
                 line = SourceLine(report.key, report.connection, self.order.limits)  # type: ignore[arg-type]
                 self._sources[line.key] = line
             else:
-                line = TargetLine(int(str(report.key)), report.connection, self.order.limits)
+                line = TargetLine(int(str(report.key)), report.connection, self.order.limits, self._scout.units)
                 self._targets[line.node] = line
         except TwinshoreError:
             report.connection.close()

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import SimpleQueue
 
-from twinshore.fleet import Cluster, KafkaError, NamedPartition
+from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.metadata import TopicMetadata
@@ -21,7 +21,8 @@ from twinshore.mirror.mapping.look import look_at_mapped
 from twinshore.mirror.mapping.reach import Reach
 from twinshore.mirror.mapping.track import reaches
 from twinshore.mirror.observe import Observation
-from twinshore.mirror.orders import TrackOrder
+from twinshore.mirror.orders import TideOrder, TrackOrder
+from twinshore.mirror.passage.units import Closed, Units
 from twinshore.mirror.track import Route, Track
 from twinshore.mirror.twin_look import look_at
 
@@ -49,15 +50,16 @@ class Looked:
     seen: dict[NamedPartition, Observation | None]
 
 
-Report = Dialled | Routes | Looked
+Report = Dialled | Routes | Looked | Closed
 
 
 class Scout:
     """Runs errands for one pump; `close` lets go of every connection it holds."""
 
-    def __init__(self, source: Cluster, target: Cluster, producer_id: int) -> None:
-        self._clusters = {"source": source, "target": target}
-        self._producer_id = producer_id
+    def __init__(self, order: TideOrder, holds: Callable[[], bool]) -> None:
+        """`holds`: whether the partitions may still be written."""
+        self._clusters = {"source": order.source, "target": order.target}
+        self._producer_id = order.producer_id
         self._twins: dict[NamedPartition, NamedPartition] = {}
         self._own = threading.local()
         self._opened: list[KafkaCluster] = []
@@ -67,6 +69,10 @@ class Scout:
         self.wake_socket, self._bell = socket.socketpair()
         self.wake_socket.setblocking(False)
         self._bell.setblocking(False)
+        # Who writes markers where they may not be written directly.
+        self.units = (
+            Units(order.target, order.units, order.lane, holds=holds, report=self._tell) if order.units else None
+        )
 
     def take(self) -> list[Report]:
         """Everything reported since the last call."""
@@ -130,6 +136,8 @@ class Scout:
         self._send(errand)
 
     def close(self) -> None:
+        if self.units:
+            self.units.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         with self._guard:
             for cluster in self._opened:
@@ -140,12 +148,14 @@ class Scout:
 
     def _send(self, errand: Callable[[], Report]) -> None:
         def run() -> None:
-            report = errand()
-            self._reports.put(report)
-            with contextlib.suppress(BlockingIOError, OSError):
-                self._bell.send(b"!")
+            self._tell(errand())
 
         self._pool.submit(run)
+
+    def _tell(self, report: Report) -> None:
+        self._reports.put(report)
+        with contextlib.suppress(BlockingIOError, OSError):
+            self._bell.send(b"!")
 
     def _cluster(self, side: str) -> KafkaCluster:
         """A client of this thread's own, so that one slow broker never blocks another errand."""
@@ -188,6 +198,11 @@ class Scout:
         """One bad partition must not hide the others: on its error the group is halved until it stands alone."""
         try:
             twins = {named: self._twins.get(named, named) for named in partitions}
+            due = self.units.settled() if self.units else set()
+            early = [named for named in partitions if twins[named] in due]
+            if early:
+                rest = [named for named in partitions if twins[named] not in due]
+                return dict.fromkeys(early) | (self._look(rest) if rest else {})
             return dict(look_at(self._cluster("source"), self._cluster("target"), self._producer_id, twins))
         except Exception as error:
             away = isinstance(error, KafkaError) and error.retriable

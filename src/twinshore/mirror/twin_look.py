@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from twinshore.fleet import KafkaError, NamedPartition, WireError
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.questions import OffsetKind
+from twinshore.kafka.questions import OffsetKind, ProducerState
 from twinshore.mirror.likeness import first_unlike, unlike
 from twinshore.mirror.observe import Observation, Tail
-from twinshore.mirror.passage.marking import marker_id
-from twinshore.wire.batch import BatchHeader
+from twinshore.mirror.passage.marking import is_marker_id, marker_id
+from twinshore.wire.batch import CONTROL, BatchHeader
 
 
 def look_at(
@@ -39,7 +39,7 @@ def look_at(
             start[twin],
             high[twin],
             end[twin],
-            _described(tail),
+            _described(tail, unit=_by_unit(target, twin, start[twin], tail, producer_id, producers[twin])),
             (ours[0].last_sequence, ours[0].last_timestamp) if ours else None,
             source_start[named],
             source_end[named],
@@ -75,8 +75,29 @@ def _parting(
     return first_unlike(unlike_at, low, last)
 
 
-def _described(batch: tuple[bytes, BatchHeader] | None) -> Tail | None:
+def _by_unit(
+    target: KafkaCluster,
+    twin: NamedPartition,
+    start: int,
+    batch: tuple[bytes, BatchHeader] | None,
+    ours: int,
+    producers: Iterable[ProducerState],
+) -> bool:
+    """Whether the tail may be a closed unit's marker. The ids of units change, when coordinators forget them; what
+    never does is that they write no records."""
+    if batch is None:
+        return False
+    tail = batch[1]
+    if not tail.attributes & CONTROL or is_marker_id(tail.producer_id):
+        return False
+    if any(one.producer_id == tail.producer_id and one.last_sequence >= 0 for one in producers):
+        return False
+    before = target.read_tail_batch(twin, tail.base_offset - 1) if tail.base_offset > start else None
+    return before is None or bool(before.attributes & CONTROL) or before.producer_id == ours
+
+
+def _described(batch: tuple[bytes, BatchHeader] | None, *, unit: bool) -> Tail | None:
     if batch is None:
         return None
     header = batch[1]
-    return Tail(header.base_offset, header.last_offset, header.producer_id, header.base_sequence)
+    return Tail(header.base_offset, header.last_offset, header.producer_id, header.base_sequence, unit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from twinshore.mirror.passage.marking import Run, layers, marker_id
+from twinshore.mirror.passage.marking import Run, is_marker_id, layers, marker_id
 
 
 def test_every_partition_gets_its_number_in_its_fence() -> None:
@@ -29,4 +29,6 @@ def test_every_partition_gets_its_number_in_its_fence() -> None:
 def test_a_marker_id_is_nobody_elses() -> None:
     assert marker_id(5) != marker_id(6)
     assert 0 < marker_id(0) < 2**63
+    assert is_marker_id(marker_id(0))
+    assert not is_marker_id(2**40)
     assert marker_id(2**40) > 2**62

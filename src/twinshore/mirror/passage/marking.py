@@ -23,6 +23,11 @@ def marker_id(producer_id: int) -> int:
     return producer_id | _MARKER_BIT
 
 
+def is_marker_id(producer_id: int) -> bool:
+    """Whether it writes the markers of some link."""
+    return producer_id >= _MARKER_BIT
+
+
 class Run(NamedTuple):
     """So many markers for one partition; `fence` is the coordinator epoch: a broker takes none below its highest."""
 

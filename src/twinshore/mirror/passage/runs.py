@@ -23,6 +23,13 @@ MARKERS_MAX = 4000  # In one request: some tens of milliseconds of a broker's ti
 GAP_MARKED_MAX = 20_000  # A longer gap below a running twin is filled and cut off, not marked.
 GAP_MAX = 20_000_000_000  # About an hour of filling.
 GAP_POLICY = "go on behind the gap, whose offsets nobody sees on the twin either"
+_CLUSTER = "ClusterAction or Alter on the cluster"
+_GRANTS: dict[int, str] = {
+    Code.CLUSTER_AUTHORIZATION_FAILED: f"Grant {_CLUSTER}",
+    Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
+        f'Grant Describe and Write on transactional ids that begin with "twinshore.", or {_CLUSTER}'
+    ),
+}
 FENCED = frozenset({Code.TRANSACTION_COORDINATOR_FENCED, Code.INVALID_PRODUCER_EPOCH})
 
 
@@ -38,8 +45,9 @@ class Marks(NamedTuple):
         return Run(named.topic, named.partition, self.blank.end - self.blank.base, self.track.fence)
 
 
-def next_runs(ready: dict[Track, None]) -> list[Marks]:
-    """What the next request to a leader marks; each of its partitions waits for the answer before anything else."""
+def next_runs(ready: dict[Track, None], each: int = MARKERS_MAX) -> list[Marks]:
+    """What the next request to a leader marks, in `each` partition so much at most; each of them waits for the answer
+    before anything else."""
     found: list[Marks] = []
     room = MARKERS_MAX
     for track in list(ready):
@@ -48,7 +56,7 @@ def next_runs(ready: dict[Track, None]) -> list[Marks]:
         blank = track.waiting[0][0] if track.waiting and track.phase is Phase.RUNNING else None
         if isinstance(blank, Blank) and track.may_mark():
             del ready[track]
-            run = track.send_blank(room)
+            run = track.send_blank(min(room, each))
             room -= run.end - run.base
             found.append(Marks(track, run))
     return found
@@ -73,9 +81,7 @@ def refused(answer: Marked | None, blank: Blank, failures: int) -> Halt | None:
         return Halt("position disagreement", blank.base, answer.end, sentence)
     kind = describe(answer.error)
     if answer.error in RIGHTS:
-        sentence = (
-            f"the target refuses markers for {where}: {kind.sentence}. Grant ClusterAction or Alter on the cluster"
-        )
+        sentence = f"the target refuses markers for {where}: {kind.sentence}. {_GRANTS.get(answer.error, kind.hint)}"
         return Halt("rights lost", blank.base, blank.end, sentence)
     if answer.error in FENCED and failures >= LOOKS_MAX:
         sentence = f"the twin keeps refusing markers for {where} as fenced: another pump of this link is at work"
