@@ -43,8 +43,10 @@ class ModelSide:
     def consume(self, group: str, where: Where, offset: int) -> None:
         """One of its members reads on, as far as the log goes."""
         has = self.groups.setdefault(group, {}).get(where, Place(0)).offset
-        self.groups[group][where] = Place(max(has, min(offset, self.ends[where])))
-        self.read_on.add(group)
+        to = max(has, min(offset, self.ends[where]))
+        self.groups[group][where] = Place(to)
+        if to > has:
+            self.read_on.add(group)
 
     def forget(self, group: str) -> None:
         """Its places are too old."""

@@ -160,7 +160,7 @@ def full_disk() -> Iterator[None]:
     """SQLite as it behaves on a full disk: its file may not grow past some pages."""
 
     def limit(connection: Any, _record: Any) -> None:
-        connection.execute("PRAGMA max_page_count=40")
+        connection.execute("PRAGMA max_page_count=120")
 
     event.listen(Engine, "connect", limit)
     try:
