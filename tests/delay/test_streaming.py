@@ -21,6 +21,9 @@ from twinshore.delay.signs import Judged
 from twinshore.delay.streaming import SCHEMA, judge_batch, open_session, start_windows
 from twinshore.fleet.settings_delay import DelaySettings
 
+# Starts Spark; the same step without it is tested with every run.
+pytestmark = pytest.mark.long
+
 RULES = Rules(DelaySettings(latest_thresholds=(("audit", 150),)))
 PLACES = [
     Place("east->west", "orders", 0),
