@@ -31,8 +31,9 @@ def rights(side: str) -> list[tuple[str, str]]:
     text = (ROOT / "docs" / "mirror.md").read_text()
     table = text.split(f"on the **{side}**:")[1].split("\n\n")[1]
     rows = [line.strip("|").split(" | ") for line in table.splitlines()[2:]]
+    kinds = {"cluster": "broker", "transactional ids": "transactional_id"}
     return [
-        ("broker" if resource.strip() == "cluster" else "topic", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", operation))
+        (kinds.get(resource.strip().partition(" that")[0], "topic"), re.sub(r"(?<=[a-z])(?=[A-Z])", "_", operation))
         for resource, operations, _ in rows
         for operation in operations.split(", ")
     ]
@@ -40,7 +41,8 @@ def rights(side: str) -> list[tuple[str, str]]:
 
 def grant(cluster: LabCluster, side: str) -> None:
     for kind, operation in rights(side):
-        allow(cluster.cluster, USER, operation, kind, TOPIC if kind == "topic" else "kafka-cluster")
+        name = {"topic": TOPIC, "broker": "kafka-cluster", "transactional_id": "twinshore."}[kind]
+        allow(cluster.cluster, USER, operation, kind, name, prefixed=kind == "transactional_id")
 
 
 def produce(cluster: Cluster, first: int) -> None:
@@ -48,6 +50,16 @@ def produce(cluster: Cluster, first: int) -> None:
     for number in range(first, first + RECORDS):
         producer.produce(TOPIC, f"value {number}".encode(), str(number).encode(), partition=number % 2)
     assert producer.flush(30) == 0
+
+
+def commit_nothing_much(cluster: Cluster) -> None:
+    """A transaction of one record in each partition: each gets a marker behind it."""
+    producer = Producer({**client_settings(cluster), "transactional.id": "orders"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for partition in range(2):
+        producer.produce(TOPIC, b"value", b"key", partition=partition)
+    producer.commit_transaction(30)
 
 
 def settings_for(source: LabCluster, target: LabCluster, folder: Path) -> Path:
@@ -95,13 +107,15 @@ def test_the_rights_on_the_page_are_enough(cluster_factory: ClusterFactory, tmp_
     try:
         wait_for_ends(target.cluster, RECORDS // 2, mirror, log)
         produce(source.cluster, RECORDS)
-        wait_for_ends(target.cluster, RECORDS, mirror, log)
+        commit_nothing_much(source.cluster)
+        wait_for_ends(target.cluster, RECORDS + 2, mirror, log)
     finally:
         mirror.terminate()
         mirror.wait(60)
     said = log.read_text()
     assert "stopped in good order" in said
     assert "rights" not in said
+    assert "they cross by closed units" in said
     # The log start follows the source's twice a minute; the same request, sooner.
     with contextlib.closing(KafkaCluster(target.cluster_as(USER))) as client:
         assert client.admin.delete_records({NamedPartition(TOPIC, 0): 10}) == {NamedPartition(TOPIC, 0): 10}

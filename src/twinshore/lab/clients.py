@@ -91,10 +91,12 @@ def alter_brokers(cluster: Cluster, node_ids: tuple[int, ...], settings: Mapping
             done.result(timeout=30)
 
 
-def allow(cluster: Cluster, user: str, operation: str, kind: str, name: str) -> None:
-    """Lets the user do one thing with one resource, in Kafka's words: "read" "topic" "orders"."""
+def allow(cluster: Cluster, user: str, operation: str, kind: str, name: str, *, prefixed: bool = False) -> None:
+    """Lets the user do one thing with one resource, in Kafka's words: "read" "topic" "orders". `prefixed`: with all
+    whose names begin so."""
     what, do = ResourceType[kind.upper()], AclOperation[operation.upper()]
-    acl = AclBinding(what, name, ResourcePatternType.LITERAL, f"User:{user}", "*", do, AclPermissionType.ALLOW)
+    pattern = ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL
+    acl = AclBinding(what, name, pattern, f"User:{user}", "*", do, AclPermissionType.ALLOW)
     admin = admin_of(cluster)
     for done in admin.create_acls([acl]).values():
         done.result(timeout=30)

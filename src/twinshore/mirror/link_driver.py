@@ -27,6 +27,8 @@ from twinshore.mirror.lease_keeper import LeaseKeeper
 from twinshore.mirror.mapping.adopting import Adopter
 from twinshore.mirror.orders import LaneLimits, Stoppage, TideOrder
 from twinshore.mirror.passage.held import HeldTwins
+from twinshore.mirror.passage.probing import may_write_markers
+from twinshore.mirror.passage.units import id_prefix
 from twinshore.mirror.plan import CarryTopic, Create, Grow, KnownTwin, Refuse, admits, moves, spread
 from twinshore.mirror.recorder import STANDBY, Recorder
 from twinshore.mirror.survey import Surveyor, known_twins
@@ -44,11 +46,13 @@ BALANCE_BYTES_MIN = 1 << 20  # less than this in a report is not worth a move
 
 @dataclass(slots=True)
 class Term:
-    """What holds for as long as one holding of the lease: who we write as, what flows, on which lane."""
+    """What holds for as long as one holding of the lease: who we write as, what flows, on which lane. `units`: what our
+    transactional ids begin with, empty where markers are written directly."""
 
     generation: int
     identity: LinkIdentity
     state_expiry_ms: int
+    units: str
     flowing: dict[str, tuple[str, int]] = field(default_factory=dict)
     refused: dict[str, Refuse] = field(default_factory=dict)
 
@@ -140,13 +144,16 @@ class LinkDriver:
     def _begin_term(self, generation: int) -> None:
         identity = establish(self.link, self._store, self._source, self._target)
         expiry = self._state_expiry_ms()
-        self._term = Term(generation, identity, expiry)
+        units = "" if may_write_markers(self._target) else id_prefix(self.link.name, identity.producer_id)
+        self._term = Term(generation, identity, expiry, units)
         self._throttle.forget()
         self._standing.begin()
         for lane in range(self._lanes):
             self._desk.open_lane((self.link.name, lane), self._mirror.lease_s)
             self._tides.open_lane((self.link.name, lane), lambda tide, lane=lane: self._order(lane, tide))  # type: ignore[misc]
         self._log(f"{self.link.name}: carried by this process as producer {identity.producer_id}")
+        if units:
+            self._log(f"{self.link.name}: {self.link.target} takes no markers directly: they cross by closed units")
 
     def _end_term(self) -> None:
         self._tides.close_link(self.link.name)
@@ -343,6 +350,7 @@ class LinkDriver:
             limits=limits_of(self._mirror),
             report_s=self._mirror.receipts_s,
             fence=fence_of(term.generation, tide),
+            units=term.units,
         )
 
     def stop(self, deadline_s: float) -> bool:

@@ -9,6 +9,7 @@ from twinshore.mirror.identity import recognise
 from twinshore.mirror.mapping.adopting import Adopter
 from twinshore.mirror.mapping.cost import Cost
 from twinshore.mirror.mapping.forecast import forecast
+from twinshore.mirror.passage.probing import may_write_markers
 from twinshore.mirror.plan import CarryTopic, Create, Grow, Refuse, Settle, Stay, Step
 from twinshore.mirror.survey import Surveyor, known_twins
 from twinshore.mirror.topology.descents import Descents
@@ -36,7 +37,8 @@ def preview(link: Link, settings: Settings, store: Store, rate_bytes_s: float = 
         failed = {why.topic for why in unproven}
         steps = [*(step for step in steps if step.topic not in failed), *unproven]
         adopted = {NamedPartition(row.topic, row.partition): extent for row, extent, _ in rows}
-        costs = forecast(link, steps, adopted, source, store, rate_bytes_s)
+        closed_units = not may_write_markers(target)
+        costs = forecast(link, steps, adopted, source, store, rate_bytes_s, closed_units=closed_units)
         return [*steps, *stay, *costs]
     finally:
         source.close()

@@ -26,3 +26,13 @@ def test_a_mapped_topic_needs_neither_markers_nor_filler() -> None:
 def test_nothing_to_carry_takes_the_start_alone() -> None:
     found = cost_of("orders", "exact", [Stretch(0, 0)], [], Rate(5e7, measured=False))
     assert (found.bytes, round(found.seconds)) == (0, 5)
+
+
+def test_markers_by_closed_units_take_longer_and_are_named() -> None:
+    asked = ("orders", "exact", [Stretch(90_000, 0)], [Sample(10, 0, 10)])
+    direct = cost_of(*asked, Rate(5e7, measured=False))
+    units = cost_of(*asked, Rate(5e7, measured=False, closed_units=True))
+    assert "90000 markers, " in str(direct)
+    assert "90000 markers by closed units, " in str(units)
+    assert units.closed_units
+    assert units.seconds - direct.seconds > 20

@@ -9,6 +9,7 @@ from typing import NamedTuple
 # What the mirror does on two cores; a measured rate takes the place of the first.
 BYTES_S_STATED = 50e6
 MARKERS_S = 20_000.0
+CLOSED_UNITS_S = 3_000.0
 FILLER_S = 5e6
 BEGIN_S = 5.0
 
@@ -30,15 +31,21 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """`measured`: on this link, or only stated."""
+    """`measured`: on this link, or only stated. `closed_units`: the target takes no markers directly."""
 
     bytes_s: float
     measured: bool
+    closed_units: bool = False
+
+    @property
+    def markers_s(self) -> float:
+        return CLOSED_UNITS_S if self.closed_units else MARKERS_S
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """An estimate. `mode` is exact or mapped; `place`: where a mapped topic goes on."""
+    """An estimate. `mode` is exact or mapped; `place`: where a mapped topic goes on; `closed_units`: what writes the
+    markers."""
 
     topic: str
     mode: str
@@ -50,11 +57,12 @@ class Cost:
     rate_bytes_s: float
     measured: bool
     place: str = ""
+    closed_units: bool = False
 
     def __str__(self) -> str:
         parts = [f"about {_bytes(self.bytes)} in {self.offsets} offsets"]
         if self.markers:
-            parts.append(f"{self.markers} markers")
+            parts.append(f"{self.markers} markers{' by closed units' if self.closed_units else ''}")
         if self.filler:
             parts.append(f"{self.filler} offsets of filler")
         kind = "measured" if self.measured else "stated"
@@ -75,8 +83,9 @@ def cost_of(
     share = offsets / spanned if spanned else 0.0
     markers = round((spanned - seen) * share) if mode == "exact" else 0
     filler = filler if mode == "exact" else 0
-    seconds = BEGIN_S + size * share / rate.bytes_s + markers / MARKERS_S + filler / FILLER_S
-    return Cost(topic, mode, offsets, round(size * share), markers, filler, seconds, rate.bytes_s, rate.measured, place)
+    seconds = BEGIN_S + size * share / rate.bytes_s + markers / rate.markers_s + filler / FILLER_S
+    counts = offsets, round(size * share), markers, filler
+    return Cost(topic, mode, *counts, seconds, rate.bytes_s, rate.measured, place, rate.closed_units)
 
 
 def _bytes(count: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from twinshore.fleet import Link, NamedPartition
 from twinshore.fleet.extents import Extent
@@ -26,9 +27,12 @@ def forecast(
     source: KafkaCluster,
     store: Store,
     rate_bytes_s: float = 0.0,
+    *,
+    closed_units: bool = False,
 ) -> list[Cost]:
-    """An estimate for each topic of the steps. `adopted`: where mapped topics would go on, as far as that is proven."""
-    rate = _rate(link, store, rate_bytes_s)
+    """An estimate for each topic of the steps. `adopted`: where mapped topics would go on, as far as that is proven.
+    `closed_units`: the target takes no markers directly."""
+    rate = replace(_rate(link, store, rate_bytes_s), closed_units=closed_units)
     told = {NamedPartition(at.topic, at.partition): at.to_offset for at in store.positions(link.name)}
     carried = [step for step in steps if isinstance(step, CarryTopic | Create)]
     everything = [NamedPartition(step.topic, number) for step in carried for number in range(step.partitions)]

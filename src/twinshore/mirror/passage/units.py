@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from twinshore.mirror.lane import Lane
 
 SLOTS = 2
-UNIT_MARKERS_MAX = 50  # of one partition until its answer is given: what else waits for it is not held up for long
+UNIT_MARKERS_MAX = 100  # of one partition until its answer is given: what else waits for it is not held up for long
 UNIT_PARTITIONS_MAX = 200
+UNIT_PARTITIONS_ALONE = 32  # are not worth a second unit beside the first
 OPEN_S_MAX = 20.0  # the coordinator closes a unit that is open for longer
 PATIENCE_S = 10.0
 CALL_S = 10.0
@@ -165,7 +166,8 @@ class Units:
         with self._news:
             if wait and not self._waiting and not self._closed:
                 self._news.wait(1.0)
-            return [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
+            share = max(UNIT_PARTITIONS_ALONE, -(-len(self._waiting) // SLOTS))
+            return [self._waiting.popleft() for _ in range(min(most, share, len(self._waiting)))]
 
 
 class Slot:
