@@ -16,7 +16,7 @@ from bench.unseen_topics import SOURCE_SETTINGS, write_markers
 from twinshore.lab import LabCluster, LabSecurity
 from twinshore.lab.clients import allow
 
-MARKERS = 50_000
+MARKERS = 100_000
 USER = "mirror"
 # All that docs/mirror.md asks for on a target, and nothing that would let the user write markers.
 RIGHTS = {

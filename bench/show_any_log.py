@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from bench.claims import Claim, Finding, Once
+from bench.closed_units import MARKERS as UNITS
+from bench.closed_units import run_closed_units_bench
 from bench.figures import BenchError
 from bench.markers import COMMITS_PER_S, HOLES_KEPT_OF, LATE_START, MARKERS, PARTITIONS, Figures, run_markers_bench
 from bench.showing import ROOT, by_test, run_show, to_stderr
@@ -22,6 +24,7 @@ Written by `python -m bench.show_any_log`, which tries each claim on real cluste
 SCENARIOS = "tests/scenarios/test_mirror_any_log.py"
 KILLS = "tests/scenarios/test_marker_kills.py"
 TESTS_S_MAX = 900
+UNITS_S_MIN = 3_000
 _VERDICT = re.compile(r"^(PASSED|FAILED|ERROR) \S+::(\w+)(?:\[([^\]]+)\])?", re.MULTILINE)
 
 # What is shown of each kind, by the test's name for it.
@@ -127,18 +130,38 @@ def claims(seed: int, only: Collection[str] = ()) -> list[Claim]:
         Claim(
             "pumps-die",
             "pumps killed, or paused beyond their lease, at random points of transactions, holes, marker runs: equal",
-            _pumps_die(seed),
+            _pumps_die(seed, "pumps-die", "markers"),
+        )
+    )
+    found.append(
+        Claim(
+            "units-die",
+            "pumps killed, or paused beyond their lease, at random points of closed units: equal",
+            _pumps_die(seed, "units-die", "closed_units"),
+        )
+    )
+    found.append(
+        Claim(
+            "closed-units",
+            f"a backlog of {UNITS:,} markers on {PARTITIONS} partitions, to a target that takes none directly: "
+            f"at least {UNITS_S_MIN:,}/s by closed units",
+            _by_closed_units,
         )
     )
     found += [Claim(bound.name, bound.says, _reaches(bound, figures)) for bound in BOUNDS]
     return found
 
 
-def _pumps_die(seed: int) -> Callable[[bool], Finding]:
+def _by_closed_units(_long: bool) -> Finding:
+    per_s = run_closed_units_bench(say=to_stderr)
+    return Finding(f"{per_s:,.0f} per second", per_s >= UNITS_S_MIN, (("units_per_s", round(per_s)),))
+
+
+def _pumps_die(seed: int, name: str, what: str) -> Callable[[bool], Finding]:
     def run(long: bool) -> Finding:
-        test = "test_pumps_die_a_hundred_times_while_markers_cross" if long else "test_pumps_die_while_markers_cross"
+        test = f"test_pumps_die_{'a_hundred_times_' if long else ''}while_{what}_cross"
         os.environ["TWINSHORE_SEED"] = str(seed)
-        found = by_test("pumps-die", f"{KILLS}::{test}")(long)
+        found = by_test(name, f"{KILLS}::{test}")(long)
         return replace(found, figure=f"{found.figure}, seed {seed}")
 
     return run
