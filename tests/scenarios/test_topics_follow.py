@@ -146,7 +146,7 @@ def made_again_stops_alone(rig: FollowRig, east: Cluster, west: Cluster, orders:
     # The same across a restart, by the ids in the store.
     rig.process.end()
     rig.begin()
-    until(lambda: rig.process.said.count("made again") == 2, 15, "it is told once more", rig)
+    until(lambda: rig.process.said.count("made again") == 2, 60, "it is told once more, by a new process", rig)
     time.sleep(2)
     assert [one.id for one in rig.rows(orders) if one.closed_ms is None] == [row.id]
     assert spans(west, orders, 4) == before
