@@ -64,7 +64,7 @@ def play(clusters: Clusters, seed: int, deaths: int, tag: str, *, closed_units: 
         # Compacting a twin would take away what is to be compared.
         target.create_topic(topic, partitions=PARTITIONS, settings=dict(TWINS_OWN))
     log_kinds.compacted(source, holes, transactions=True)
-    long_runs(source, runs, 4 + deaths, RUN_MARKERS // 10 if closed_units else RUN_MARKERS)
+    long_runs(source, runs, 4 + deaths, RUN_MARKERS // 25 if closed_units else RUN_MARKERS)
     stop = threading.Event()
 
     def write() -> None:
@@ -82,12 +82,14 @@ def play(clusters: Clusters, seed: int, deaths: int, tag: str, *, closed_units: 
     finally:
         stop.set()
         writer.join()
+    harmed_s = time.monotonic()
     try:
         settle(stage, topics)
         ends = [stage.ends(1, topic, PARTITIONS, OffsetKind.LOG_END) for topic in topics]
     finally:
         stage.close()
-    print(f"{stage.kills}, {stage.accounts} accounts, the twins end at {ends}")
+    took_s = time.monotonic() - harmed_s
+    print(f"{stage.kills}, {stage.accounts} accounts, the twins end at {ends} after {took_s:.1f} s more")
     assert sum(stage.kills.values()) == deaths
     assert not stage.incidents
     judge(clusters, topics)
@@ -136,7 +138,7 @@ def test_pumps_die_while_markers_cross(clusters: Clusters) -> None:
 
 
 def test_pumps_die_while_closed_units_cross(clusters: Clusters) -> None:
-    play(clusters, the_seed(), 4, "short-units", closed_units=True)
+    play(clusters, the_seed(), 3, "short-units", closed_units=True)
 
 
 @pytest.mark.long
