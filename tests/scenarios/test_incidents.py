@@ -70,7 +70,7 @@ def test_what_the_source_lost_is_named_and_what_was_mended_goes_on(stage: Incide
         for path, data in stage.whole.items():
             path.write_bytes(data)
 
-    down_and_up(stage.east.brokers[0], accident, away_s=1.0)
+    down_and_up(stage.east.brokers[0], accident, away_s=4.0)
     lost = stage.row("cut", "truncation")
     assert (lost.incident.partition, lost.incident.from_offset, lost.incident.to_offset) == (0, 4, 6)
     away = stage.row("", "source away", closed=True)
@@ -153,7 +153,7 @@ def test_what_the_target_lost_is_carried_again(stage: IncidentStage) -> None:
     stage.put(stage.east, "lost", 0, [[b"seven", b"eight"]])
     stage.crossed("lost", 0)
     stage.until(lambda: stage.rig.told("east->west").get(("lost", 0)) == 8, 10, "it is receipted")
-    down_and_up(stage.west.brokers[0], lambda: cut_to(log_file(stage.west, "lost", 0), 6), away_s=1.0)
+    down_and_up(stage.west.brokers[0], lambda: cut_to(log_file(stage.west, "lost", 0), 6), away_s=4.0)
     row = stage.row("lost", "lost by target", closed=True)
     assert (row.incident.partition, row.incident.from_offset, row.incident.to_offset) == (0, 6, 8)
     assert "which it had acknowledged" in row.incident.sentence
