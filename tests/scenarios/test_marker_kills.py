@@ -23,6 +23,7 @@ from twinshore.mirror.plan import TWINS_OWN
 TRANSACTIONS, HOLES, RUNS = TOPICS = ("kill-transactions", "kill-holes", "kill-runs")
 PARTITIONS = 2
 RUN_MARKERS = 2_500
+UNITS_REST_S = 2.0
 # The source's markers of the long runs carry these, as if many producers had come and gone.
 FIRST_EPOCH = 100
 
@@ -72,6 +73,8 @@ def play(clusters: Clusters, seed: int, deaths: int, tag: str, *, closed_units: 
         while not stop.is_set():
             number += 1
             log_kinds.transactional(source, transactions, number, steps=40)
+            # Each marker behind a record is a unit of its own, some tens a second in a partition.
+            stop.wait(UNITS_REST_S if closed_units else 0.0)
 
     writer = threading.Thread(target=write)
     stage = KillStage(source, target, topics, PARTITIONS, closed_units=closed_units)
@@ -153,5 +156,5 @@ def test_pumps_die_a_hundred_times_while_markers_cross(clusters: Clusters) -> No
 @pytest.mark.timeout(1200)
 def test_pumps_die_a_hundred_times_while_closed_units_cross(clusters: Clusters) -> None:
     seed = the_seed()
-    for number in range(5):
-        play(clusters, seed + number, 20, f"long-units{number}", closed_units=True)
+    for number in range(10):
+        play(clusters, seed + number, 10, f"long-units{number}", closed_units=True)
