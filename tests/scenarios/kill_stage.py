@@ -85,7 +85,7 @@ class KillStage:
             desk_port=self.desk.port,
             desk_token=self.desk.token,
             # Small pieces, so that there are many points to die at.
-            limits=LaneLimits(partition_bytes_max=16 << 10, fetch_bytes_max=64 << 10),
+            limits=LaneLimits(partition_bytes_max=16 << 10, fetch_bytes_max=64 << 10, undelivered_s=0.5),
             report_s=0.2,
             fence=fence_of(GENERATION, tide),
             units=self._units,
