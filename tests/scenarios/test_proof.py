@@ -267,6 +267,7 @@ def said(folder: Path, east: LabCluster, west: LabCluster, topics: str, *words: 
     return result.exit_code, result.stdout
 
 
+@pytest.mark.long
 def test_the_verb_goes_on_from_the_last_proof_and_scripts_learn_by_its_exit_code(
     pair: Pair, east: LabCluster, west: LabCluster, tmp_path: Path
 ) -> None:
@@ -291,6 +292,7 @@ def test_the_verb_goes_on_from_the_last_proof_and_scripts_learn_by_its_exit_code
     assert said(tmp_path, east, west, topic, "--here", "--topic", "nowhere")[0] == 2
 
 
+@pytest.mark.long
 def test_a_proof_runs_on_spark_while_lanes_are_full(
     pair: Pair, east: LabCluster, west: LabCluster, tmp_path: Path
 ) -> None:
