@@ -6,48 +6,30 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from twinshore.cli.entry import app, gather
+from tests.cli import asking
+from tests.cli.asking import LINK, opened, write_settings
 from twinshore.fleet import ConfigError
 from twinshore.fleet.settings import load_settings
 from twinshore.groups import Spot, open_translator
-from twinshore.store import TwinRow, open_store
-
-LINK = "east->west"
+from twinshore.store import TwinRow
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    found = tmp_path / "twinshore.toml"
-    found.write_text(
-        f"""
-[store]
-url = "sqlite:///{tmp_path / "store.db"}"
-[clusters.east]
-bootstrap = ["127.0.0.1:1"]
-[clusters.west]
-bootstrap = ["127.0.0.1:2"]
-[links."{LINK}"]
-naming = "prefix"
-"""
-    )
-    return found
+    return write_settings(tmp_path, f'[links."{LINK}"]\nnaming = "prefix"\n')
 
 
 @pytest.fixture
 def known(file: Path) -> Path:
     """A link that has carried orders."""
-    with open_store(f"sqlite:///{file.parent / 'store.db'}") as store:
+    with opened(file) as store:
         store.save_twins([TwinRow(LINK, "orders", part, "a", "b", 0, 0, 1) for part in range(2)])
     return file
 
 
 def run(file: Path, *words: str) -> str:
-    gather()
-    result = CliRunner().invoke(app, ["groups", *words, "--settings", str(file)], catch_exceptions=False)
-    assert result.exit_code == 0
-    return result.output
+    return asking.run(file, "groups", *words)
 
 
 def test_an_offset_is_translated_both_ways_without_a_cluster(known: Path) -> None:
@@ -67,7 +49,7 @@ def test_an_offset_is_translated_both_ways_without_a_cluster(known: Path) -> Non
 
 
 def test_the_same_from_python(known: Path) -> None:
-    with open_store(f"sqlite:///{known.parent / 'store.db'}") as store:
+    with opened(known) as store:
         translator = open_translator(load_settings(known, {}), LINK, store)
         assert translator.forward("orders", 1, 5) == translator.back("east.orders", 1, 5) == Spot(5)
 

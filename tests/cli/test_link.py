@@ -6,26 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from twinshore.cli.entry import app, gather
+from tests.cli import asking
+from tests.cli.asking import LINK, opened, write_settings
 from twinshore.fleet import ConfigError
-from twinshore.store import open_store
 
-LINK = "east->west"
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    found = tmp_path / "twinshore.toml"
-    found.write_text(
-        f"""
-[store]
-url = "sqlite:///{tmp_path / "store.db"}"
-[clusters.east]
-bootstrap = ["127.0.0.1:1"]
-[clusters.west]
-bootstrap = ["127.0.0.1:2"]
+LINKS = f"""
 [links."{LINK}"]
 topics = ["orders.*"]
 [links."{LINK}".control]
@@ -33,15 +19,15 @@ throttle_bytes_s = 5000
 [links."west->east"]
 topics = ["bills.*"]
 """
-    )
-    return found
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return write_settings(tmp_path, LINKS)
 
 
 def run(file: Path, *words: str) -> str:
-    gather()
-    result = CliRunner().invoke(app, ["link", *words, "--settings", str(file)], catch_exceptions=False)
-    assert result.exit_code == 0
-    return result.output
+    return asking.run(file, "link", *words)
 
 
 def held(file: Path) -> dict[str, dict[str, object]]:
@@ -77,7 +63,7 @@ def test_a_dry_run_says_the_same_and_changes_nothing(file: Path) -> None:
 def test_each_change_is_told_to_the_audit_with_who_made_it(file: Path) -> None:
     run(file, "priority", LINK, "orders-now", "100")
     run(file, "filter", LINK, "--topics", "orders.*", "--topics", "lists", "--exclude", "x")
-    with open_store(f"sqlite:///{file.parent / 'store.db'}") as store:
+    with opened(file) as store:
         told = [(row.kind, row.subject, row.before, row.after) for row in store.audit(LINK)]
         assert told == [
             ("control", "exclude", '["__.*"]', '["x"]'),
@@ -108,9 +94,6 @@ def test_a_filter_that_could_loop_is_refused_before_anything_changes(file: Path)
     ],
 )
 def test_what_cannot_be_is_refused(file: Path, words: tuple[str, ...], sentence: str) -> None:
-    gather()
-    at = words.index("--") if "--" in words else len(words)
-    words = (*words[:at], "--settings", str(file), *words[at:])
     with pytest.raises(ConfigError) as caught:
-        CliRunner().invoke(app, ["link", *words], catch_exceptions=False)
+        run(file, *words)
     assert sentence in caught.value.message

@@ -5,32 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from twinshore.cli.entry import app, gather
+from tests.cli import asking
+from tests.cli.asking import LINK, opened, write_settings
 from twinshore.fleet import ConfigError
 from twinshore.mirror.incidents.kinds import POLICY_RETRY, POLICY_STOP, known
-from twinshore.store import Incident, IncidentKind, Store, TwinRow, open_store
+from twinshore.store import Incident, IncidentKind, TwinRow
 
-LINK = "east->west"
 GAP = known("retention gap").policy
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    found = tmp_path / "twinshore.toml"
-    found.write_text(
-        f"""
-[store]
-url = "sqlite:///{tmp_path / "store.db"}"
-[clusters.east]
-bootstrap = ["127.0.0.1:1"]
-[clusters.west]
-bootstrap = ["127.0.0.1:2"]
-[links."{LINK}"]
-"""
-    )
-    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+    found = write_settings(tmp_path, f'[links."{LINK}"]\n')
+    with opened(found) as store:
         for topic, number, kind, policy in (
             ("orders", 0, IncidentKind.CORRUPT_BATCH, POLICY_STOP),
             ("orders", 1, IncidentKind.RIGHTS_LOST, POLICY_RETRY),
@@ -42,22 +30,13 @@ bootstrap = ["127.0.0.1:2"]
     return found
 
 
-def opened(file: Path) -> Store:
-    return open_store(f"sqlite:///{file.parent / 'store.db'}")
-
-
 def still_open(file: Path) -> set[tuple[str, int]]:
     with opened(file) as store:
         return {(row.incident.topic, row.incident.partition) for row in store.incidents(LINK, open_only=True)}
 
 
 def run(file: Path, *words: str) -> str:
-    gather()
-    done = CliRunner().invoke(app, ["mirror", "resume", *words, "--settings", str(file)])
-    if done.exception and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    assert done.exit_code == 0, done.output
-    return done.output
+    return asking.run(file, "mirror", "resume", *words)
 
 
 def test_all_stopped_partitions_of_a_topic_and_nothing_else(file: Path) -> None:
@@ -89,9 +68,7 @@ def test_a_dry_run_changes_nothing(file: Path) -> None:
 def test_a_forgotten_twin_stops_no_new_one(file: Path) -> None:
     with opened(file) as store:
         store.save_twins([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
-    gather()
-    done = CliRunner().invoke(app, ["mirror", "forget", "orders", "--settings", str(file)])
-    assert done.exit_code == 0, done.output
+    asking.run(file, "mirror", "forget", "orders")
     assert still_open(file) == {("orders", 2), ("orders", -1), ("bills", 0)}
 
 
