@@ -7,10 +7,10 @@ twice: whoever looks every second asks again then. One broker that is away hinde
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from kio.schema.find_coordinator.v4 import FindCoordinatorRequest, FindCoordinatorResponse
 from kio.schema.list_groups.v4 import ListGroupsRequest as ListGroupsRequestV4
@@ -41,6 +41,7 @@ GROUPS_PER_SEARCH = 1000
 COMMIT_LINES = 16
 SHARE, STREAMS, CONSUMER, CLASSIC = "share", "streams", "consumer", "classic"
 _NOT_THERE = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.NOT_COORDINATOR})
+Said = TypeVar("Said")
 
 
 class GroupListing(NamedTuple):
@@ -91,39 +92,15 @@ class Groups:
         """Every group of every broker; each lists those that it coordinates."""
         self.asked["Metadata"] += 1
         brokers = self._cluster.metadata([], refresh=True).brokers
-        found: dict[str, GroupListing] = {}
-        away: dict[int, KafkaError] = {}
-        for node in brokers:
-            try:
-                self.asked["ListGroups"] += 1
-                found.update((one.group, one) for one in self._list_at(node))
-            except KafkaError as error:
-                if not error.retriable:
-                    raise
-                away[node] = error
-        return Listed(found, away)
+        listed, away = from_each(brokers, self._list_at)
+        return Listed({one.group: one for one in listed}, away)
 
     def places(
         self, wanted: Mapping[int, Mapping[str, Iterable[Where] | None]], known: Mapping[str, GroupPlaces]
     ) -> tuple[dict[str, GroupPlaces], dict[int, KafkaError]]:
         """The places of these groups, by coordinator; and which coordinators did not answer."""
-        found: dict[str, GroupPlaces] = {}
-        away: dict[int, KafkaError] = {}
-        for node, groups in wanted.items():
-            names = list(groups)
-            try:
-                for start in range(0, len(names), GROUPS_PER_FETCH):
-                    some = {name: groups[name] for name in names[start : start + GROUPS_PER_FETCH]}
-                    self.asked["OffsetFetch"] += 1
-                    line = self._cluster.connection_to(node)
-                    line.api_version(OFFSET_FETCH, PLACES_VERSION, PLACES_VERSION)
-                    body = line.call_raw(OFFSET_FETCH, PLACES_VERSION, encode_offset_fetch(some))
-                    found.update((one.group, one) for one in parse_offset_fetch(bytes(body), known))
-            except KafkaError as error:
-                if not error.retriable:
-                    raise
-                away[node] = error
-        return found, away
+        found, away = from_each(wanted, lambda node: self._places_at(node, wanted[node], known))
+        return {one.group: one for one in found}, away
 
     def coordinators(self, groups: Sequence[str]) -> dict[str, int]:
         """Which broker coordinates each; one whose coordinator is not there now is left out."""
@@ -163,7 +140,20 @@ class Groups:
             self.asked["OffsetCommit"] += len(names)
         return answers
 
-    def _list_at(self, node: int) -> Iterable[GroupListing]:
+    def _places_at(
+        self, node: int, groups: Mapping[str, Iterable[Where] | None], known: Mapping[str, GroupPlaces]
+    ) -> Iterator[GroupPlaces]:
+        names = list(groups)
+        for start in range(0, len(names), GROUPS_PER_FETCH):
+            some = {name: groups[name] for name in names[start : start + GROUPS_PER_FETCH]}
+            self.asked["OffsetFetch"] += 1
+            line = self._cluster.connection_to(node)
+            line.api_version(OFFSET_FETCH, PLACES_VERSION, PLACES_VERSION)
+            body = line.call_raw(OFFSET_FETCH, PLACES_VERSION, encode_offset_fetch(some))
+            yield from parse_offset_fetch(bytes(body), known)
+
+    def _list_at(self, node: int) -> Iterator[GroupListing]:
+        self.asked["ListGroups"] += 1
         line = self._cluster.connection_to(node)
         answer: ListGroupsResponse | ListGroupsResponseV4
         if line.api_version(LIST_GROUPS, 5, 4) >= 5:
@@ -185,6 +175,20 @@ class Groups:
             lines.append(self._cluster.dial(node))
         self._lines[node] = lines
         return lines[:width]
+
+
+def from_each(nodes: Iterable[int], ask: Callable[[int], Iterable[Said]]) -> tuple[list[Said], dict[int, KafkaError]]:
+    """What each broker says; and those that did not answer, or not to the end."""
+    found: list[Said] = []
+    away: dict[int, KafkaError] = {}
+    for node in nodes:
+        try:
+            found.extend(ask(node))
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            away[node] = error
+    return found, away
 
 
 def _search(request: FindCoordinatorRequest, line: Connection, timeout_s: float) -> FindCoordinatorResponse:

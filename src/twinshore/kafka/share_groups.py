@@ -7,7 +7,7 @@ whoever sets a start elsewhere delivers those again there, which a share group m
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kio.schema.alter_share_group_offsets.v0 import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
 from kio.schema.alter_share_group_offsets.v0.request import (
@@ -25,7 +25,7 @@ from kio.static.primitive import i32, i64
 
 from twinshore.fleet import KafkaError
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.groups import Groups
+from twinshore.kafka.groups import Groups, from_each
 from twinshore.wire.group_places import GroupPlaces, Place, Where
 
 GROUPS_PER_QUESTION = 100
@@ -46,19 +46,8 @@ class ShareGroups:
         self, wanted: Mapping[int, Mapping[str, Iterable[Where] | None]], known: Mapping[str, GroupPlaces]
     ) -> tuple[dict[str, GroupPlaces], dict[int, KafkaError]]:
         """The starts of these groups, by coordinator; and which coordinators did not answer."""
-        found: dict[str, GroupPlaces] = {}
-        away: dict[int, KafkaError] = {}
-        for node, groups in wanted.items():
-            names = list(groups)
-            try:
-                for start in range(0, len(names), GROUPS_PER_QUESTION):
-                    for said in self._described(node, names[start : start + GROUPS_PER_QUESTION]):
-                        found[said.group] = _again(said, known)
-            except KafkaError as error:
-                if not error.retriable:
-                    raise
-                away[node] = error
-        return found, away
+        found, away = from_each(wanted, lambda node: self._described(node, list(wanted[node])))
+        return {said.group: _again(said, known) for said in found}, away
 
     def coordinators(self, groups: Sequence[str]) -> dict[str, int]:
         """Which broker coordinates each."""
@@ -77,12 +66,13 @@ class ShareGroups:
                         raise
         return answers
 
-    def _described(self, node: int, names: Sequence[str]) -> list[GroupPlaces]:
-        self.asked["DescribeShareGroupOffsets"] += 1
-        wanted = tuple(DescribeShareGroupOffsetsRequestGroup(group_id=GroupId(name), topics=None) for name in names)
-        line = self._cluster.connection_to(node)
-        answer = line.call(DescribeShareGroupOffsetsRequest(groups=wanted), DescribeShareGroupOffsetsResponse)
-        return [_places(one) for one in answer.groups]
+    def _described(self, node: int, names: Sequence[str]) -> Iterator[GroupPlaces]:
+        wanted = [DescribeShareGroupOffsetsRequestGroup(group_id=GroupId(name), topics=None) for name in names]
+        for start in range(0, len(wanted), GROUPS_PER_QUESTION):
+            self.asked["DescribeShareGroupOffsets"] += 1
+            request = DescribeShareGroupOffsetsRequest(groups=tuple(wanted[start : start + GROUPS_PER_QUESTION]))
+            answer = self._cluster.connection_to(node).call(request, DescribeShareGroupOffsetsResponse)
+            yield from map(_places, answer.groups)
 
     def _altered(self, node: int, group: str, places: Mapping[Where, Place]) -> dict[Where, int]:
         topics: dict[str, list[AlterShareGroupOffsetsRequestPartition]] = {}
