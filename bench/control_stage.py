@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from bench.ends import TopicEnd
 from bench.figures import BenchError, percentile
 from bench.loader import load
-from bench.showing import ROOT
+from bench.playing import ROOT
 from bench.workloads import plain
 from twinshore.fleet import Cluster
 from twinshore.lab.clients import client_settings

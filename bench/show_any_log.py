@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-import subprocess
 import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +12,8 @@ from bench.closed_units import MARKERS as UNITS
 from bench.closed_units import run_closed_units_bench
 from bench.figures import BenchError
 from bench.markers import COMMITS_PER_S, HOLES_KEPT_OF, LATE_START, MARKERS, PARTITIONS, Figures, run_markers_bench
-from bench.showing import ROOT, by_test, run_show, to_stderr
+from bench.playing import Played, by_test, play
+from bench.showing import run_show, to_stderr
 
 HEAD = """\
 # Logs of every kind, shown
@@ -25,7 +24,6 @@ SCENARIOS = "tests/scenarios/test_mirror_any_log.py"
 KILLS = "tests/scenarios/test_marker_kills.py"
 TESTS_S_MAX = 900
 UNITS_S_MIN = 3_000
-_VERDICT = re.compile(r"^(PASSED|FAILED|ERROR) \S+::(\w+)(?:\[([^\]]+)\])?", re.MULTILINE)
 
 # What is shown of each kind, by the test's name for it.
 KINDS = {
@@ -118,14 +116,14 @@ BOUNDS = (
 
 def claims(seed: int, only: Collection[str] = ()) -> list[Claim]:
     """All of them. What several rest on is run once."""
-    verdicts = Once(lambda _long: _run_scenarios())
+    tests = Once(lambda _long: _run_scenarios())
     parts = [bound.part for bound in BOUNDS if bound.name in only]
     figures = Once(lambda _long: run_markers_bench(only=parts, say=to_stderr))
     found = [
-        Claim(f"log-{kind}", f"{says}: {EQUAL}", _played(f"log-{kind}", "test_a_twin_is_exact", kind, verdicts))
+        Claim(f"log-{kind}", f"{says}: {EQUAL}", _played(f"log-{kind}", "test_a_twin_is_exact", kind, tests))
         for kind, says in KINDS.items()
     ]
-    found += [Claim(name, says, _played(name, test, "", verdicts)) for name, (test, says) in EVENTS.items()]
+    found += [Claim(name, says, _played(name, test, "", tests)) for name, (test, says) in EVENTS.items()]
     found.append(
         Claim(
             "pumps-die",
@@ -167,35 +165,23 @@ def _pumps_die(seed: int, name: str, what: str) -> Callable[[bool], Finding]:
     return run
 
 
-def _run_scenarios() -> dict[tuple[str, str], list[bool]]:
-    """By test and kind: whether it passed, once for each pair of versions."""
-    command = [sys.executable, "-m", "pytest", "-q", "--no-header", "-rA", "--timeout=300", SCENARIOS]
+def _run_scenarios() -> list[Played]:
     to_stderr(f"running {SCENARIOS}")
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TESTS_S_MAX, check=False)
-    found: dict[tuple[str, str], list[bool]] = {}
-    for word, test, parameters in _VERDICT.findall(done.stdout):
-        # A pair of versions comes first, then the kind, if there is one.
-        _, _, kind = parameters.partition("-")
-        found.setdefault((test, kind), []).append(word == "PASSED")
-    if not found:
-        raise BenchError(f"{SCENARIOS}: {done.stdout.strip()[-300:]} {done.stderr.strip()[-300:]}")
-    return found
+    return play([SCENARIOS], run_s_max=TESTS_S_MAX)
 
 
-def _played(
-    name: str, test: str, kind: str, verdicts: Once[dict[tuple[str, str], list[bool]]]
-) -> Callable[[bool], Finding]:
+def _played(name: str, test: str, kind: str, tests: Once[list[Played]]) -> Callable[[bool], Finding]:
     def run(long: bool) -> Finding:
+        # A pair of versions comes first in the brackets, then the kind, if there is one.
         found = [
-            passed
-            for (played, of_kind), each in verdicts(long).items()
-            if played == test and (not kind or of_kind == kind)
-            for passed in each
+            one for one in tests(long) if one.test == test and (not kind or one.parameters.partition("-")[2] == kind)
         ]
         if len(found) < 2:
             raise BenchError(f"{test} {kind} was not played between both versions")
-        figure = f"{sum(found)} of {len(found)} trials between Kafka 4 and 3.9, either way round"
-        return Finding(figure, all(found), ((f"{name.replace('-', '_')}_trials", sum(found)),))
+        passed = sum(one.passed for one in found)
+        figure = f"{passed} of {len(found)} trials between Kafka 4 and 3.9, either way round"
+        figure = "; ".join([figure, *(one.failure for one in found if not one.passed)])
+        return Finding(figure, passed == len(found), ((f"{name.replace('-', '_')}_trials", passed),))
 
     return run
 

@@ -18,7 +18,8 @@ from bench.faults import run_faults
 from bench.figures import BenchError
 from bench.mirror import run_mirror_bench
 from bench.partitions import run_partitions_bench
-from bench.showing import ROOT, by_test, run_show, to_stderr
+from bench.playing import ROOT, by_test
+from bench.showing import run_show, to_stderr
 from bench.wan import ROUND_TRIP_MS, run_wan_bench
 
 HEAD = """\

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from random import Random
 
 from bench.claims import Claim, Finding
-from bench.showing import by_test
+from bench.playing import by_test
 from twinshore.delay.alarms import AlarmKind
 from twinshore.delay.simulation.traces import TRAFFIC, trace
 from twinshore.delay.simulation.trial import FAULTS, KINDS, detection, false_alarms_a_day, watch

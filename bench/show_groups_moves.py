@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Sequence
 from bench.claims import Claim, Finding, Once
 from bench.groups import run_groups_bench
 from bench.groups_stage import KINDS, Moved, TwoMoves, run_moves
-from bench.showing import by_test, run_show, to_stderr
+from bench.playing import by_test
+from bench.showing import run_show, to_stderr
 
 HEAD = """\
 # Groups move across, shown

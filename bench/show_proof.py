@@ -6,8 +6,9 @@ import sys
 from collections.abc import Callable, Collection
 
 from bench.claims import Claim, Finding, Once
+from bench.playing import by_test
 from bench.proof import Found, Speed, run_find, run_speed
-from bench.showing import by_test, run_show, to_stderr
+from bench.showing import run_show, to_stderr
 
 HEAD = """\
 # Proofs, shown

@@ -12,7 +12,8 @@ from collections.abc import Collection, Sequence
 
 from bench.claims import Claim, Finding
 from bench.figures import BenchError
-from bench.showing import ROOT, run_show, to_stderr
+from bench.playing import ROOT
+from bench.showing import run_show, to_stderr
 
 HEAD = """\
 # The simulation, shown

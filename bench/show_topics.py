@@ -10,7 +10,8 @@ from collections.abc import Collection, Sequence
 
 from bench import show_any_log, show_control, show_incidents, show_mapped, show_simulation
 from bench.claims import Claim
-from bench.showing import by_test, run_show
+from bench.playing import by_test
+from bench.showing import run_show
 
 HEAD = """\
 # Every topic, every incident, shown

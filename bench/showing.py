@@ -1,24 +1,19 @@
-"""What every `make show-NAME` shares: its arguments, its table, its page of evidence, and claims that a test plays."""
+"""What every `make show-NAME` shares: its arguments, its table, its page of evidence."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import random
-import re
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from bench.claims import Claim, Finding, all_hold, to_json, to_page, to_text, try_claims
-from bench.figures import BenchError
+from bench.claims import Claim, all_hold, to_json, to_page, to_text, try_claims
 from bench.machine import this_machine
+from bench.playing import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 EVIDENCE = ROOT / "docs" / "evidence"
-TEST_S_MAX = 600
 
 
 def to_stderr(sentence: str) -> None:
@@ -53,21 +48,3 @@ def run_show(
     print(to_text(verdicts))
     print(line, flush=True)
     return 0 if all_hold(verdicts) else 1
-
-
-def by_test(name: str, test: str) -> Callable[[bool], Finding]:
-    """A claim that holds when this test passes."""
-
-    def run(_long: bool) -> Finding:
-        begun_s = time.monotonic()
-        command = [sys.executable, "-m", "pytest", "-q", "--no-header", f"--timeout={TEST_S_MAX}", test]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TEST_S_MAX + 60, check=False)
-        took_s = time.monotonic() - begun_s
-        lines = done.stdout.strip().splitlines() or ["pytest said nothing"]
-        passed = re.search(r"\b(\d+) passed", lines[-1])
-        if done.returncode or passed is None:
-            raise BenchError(f"{test}: {lines[-1]}")
-        figure = f"`{test}` passes in {took_s:.0f} s"
-        return Finding(figure, True, ((f"{name.replace('-', '_')}_s", round(took_s, 1)),))
-
-    return run

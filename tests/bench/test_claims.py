@@ -12,8 +12,8 @@ import pytest
 from bench import show_crossing, show_groups, show_topics
 from bench.claims import Claim, Finding, Once, all_hold, to_json, to_page, to_text, try_claims
 from bench.mirror import PARTS
+from bench.playing import ROOT
 from bench.show_crossing import AGAINST_MIRROR_MAKER, OVER_DISTANCE, bench_parts
-from bench.showing import ROOT
 
 
 def _gives(finding: Finding) -> Callable[[bool], Finding]:

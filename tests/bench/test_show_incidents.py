@@ -1,40 +1,32 @@
-"""The claims about incidents name tests that are there, and take verdict and figure from what pytest reports."""
+"""The claims about incidents name tests that are there, and take verdict and figure from what was played."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from bench.show_incidents import PLAYED, Played, claims, findings
-from bench.showing import ROOT
-
-REPORT = """<?xml version="1.0"?><testsuites><testsuite name="pytest">
-<testcase classname="a" name="test_good" time="3.25"><system-out>--- Captured ---
-a neighbour's record took 0.02 s
-</system-out></testcase>
-<testcase classname="a" name="test_quiet" time="2.0"></testcase>
-<testcase classname="a" name="test_bad" time="1.0"><failure message="no">x</failure></testcase>
-</testsuite></testsuites>"""
+from bench.playing import ROOT, Played
+from bench.show_incidents import PROVOKED, Provoked, claims, finding
 
 
-@pytest.mark.parametrize("played", PLAYED, ids=lambda one: one.name)
-def test_each_claim_names_a_test(played: Played) -> None:
-    assert f"def {played.test}(" in (ROOT / played.file).read_text(encoding="utf-8")
+@pytest.mark.parametrize("provoked", PROVOKED, ids=lambda one: one.name)
+def test_each_claim_names_a_test(provoked: Provoked) -> None:
+    assert f"def {provoked.test}(" in (ROOT / provoked.file).read_text(encoding="utf-8")
 
 
 def test_every_claim_is_there_whatever_is_asked_for() -> None:
     names = [claim.name for claim in claims(1)]
     assert names == [claim.name for claim in claims(1, ["disk"])]
-    assert len(set(names)) == len(PLAYED)
+    assert len(set(names)) == len(PROVOKED)
 
 
-def test_verdict_and_figure_are_the_reports(tmp_path: Path) -> None:
-    report = tmp_path / "report.xml"
-    report.write_text(REPORT, encoding="utf-8")
-    found = findings(report)
-    assert found["test_good"].passed
-    assert found["test_good"].figure == "a neighbour's record took 0.02 s"
-    assert found["test_good"].numbers == (("good_s", 3.2),)
-    assert found["test_quiet"].figure == "played in 2 s"
-    assert not found["test_bad"].passed
+def test_the_figure_is_what_the_test_printed_of_times() -> None:
+    played = Played("test_good", "", 3.25, ("--- Captured ---", "a neighbour's record took 0.02 s"), "")
+    assert finding(played).passed
+    assert finding(played).figure == "a neighbour's record took 0.02 s"
+    assert finding(played).numbers == (("good_s", 3.2),)
+
+
+def test_without_one_it_is_how_long_the_test_took_or_why_it_fell_short() -> None:
+    assert finding(Played("test_quiet", "", 2.0, (), "")).figure == "played in 2 s"
+    bad = finding(Played("test_bad", "", 1.0, (), "no such row"))
+    assert (bad.passed, bad.figure) == (False, "no such row")

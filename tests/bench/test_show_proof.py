@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from bench.playing import ROOT
 from bench.proof import SPOILT, Found, Speed, Spoil, spoilt
 from bench.show_proof import SCENARIOS, claims
-from bench.showing import ROOT
 from bench.workloads import lz4
 from twinshore.proof import DifferenceKind
 from twinshore.proof.differences import first_difference
