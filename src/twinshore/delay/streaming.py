@@ -20,7 +20,7 @@ from twinshore.delay.journal import Journal, from_line
 from twinshore.delay.readings import Place
 from twinshore.delay.signs import Judged
 from twinshore.delay.windows import Offsets, Thresholds, Verdict, Window
-from twinshore.mirror.spark import package_zip
+from twinshore.mirror.spark import start_session
 
 if TYPE_CHECKING:
     from pyspark import RDD
@@ -85,24 +85,7 @@ class TickSource(DataSource):
 
 def open_session(master: str) -> SparkSession:
     """A small session of the monitor's own."""
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.master(master).appName("twinshore delay")
-    own = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": "512m",
-        "spark.log.level": "ERROR",
-        "spark.sql.shuffle.partitions": "1",
-    }
-    if master.startswith("local"):
-        own |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    for key, value in own.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    if not master.startswith("local"):
-        session.sparkContext.addPyFile(str(package_zip()))
-    return session
+    return start_session("twinshore delay", master, {"spark.sql.shuffle.partitions": "1"}, "[delay]")
 
 
 def start_windows(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -18,27 +21,37 @@ from twinshore.fleet.settings import MirrorSettings
 SPARE_SLOTS = 4  # Heirs of lanes and other jobs (delay, proof) must never wait behind full lanes.
 
 
+_QUIET = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "512m",
+    "spark.log.level": "ERROR",
+}
+_TIDES = {
+    "spark.scheduler.mode": "FAIR",
+    "spark.speculation": "false",
+    "spark.task.maxFailures": "1",
+    "spark.python.worker.reuse": "true",
+}
+
+
 def open_session(settings: MirrorSettings, lanes: int) -> SparkSession:
     """A session with a free slot for every lane and some to spare."""
     master = settings.spark.master
     if master == "local":
         master = f"local[{lanes + SPARE_SLOTS}]"
+    return start_session("twinshore mirror", master, {**_TIDES, **dict(settings.spark.conf)}, "[mirror.spark]")
+
+
+def start_session(name: str, master: str, conf: Mapping[str, str], section: str) -> SparkSession:
+    """A session with this package on its workers; `conf` is above our own. `section` is where the master is set."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    builder = SparkSession.builder.master(master).appName("twinshore mirror")
-    own = {
-        "spark.scheduler.mode": "FAIR",
-        "spark.speculation": "false",
-        "spark.task.maxFailures": "1",
-        "spark.python.worker.reuse": "true",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": "512m",
-        "spark.log.level": "ERROR",
-    }
+    builder = SparkSession.builder.master(master).appName(name)
+    own = dict(_QUIET)
     if master.startswith("local"):
         own |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    for key, value in {**own, **dict(settings.spark.conf)}.items():
+    for key, value in {**own, **conf}.items():
         builder = builder.config(key, value)
     try:
         session = builder.getOrCreate()
@@ -46,7 +59,7 @@ def open_session(settings: MirrorSettings, lanes: int) -> SparkSession:
         # Spark raises a different one for every reason, with a page of Java's calls in it.
         lines = [line.strip(" :") for line in str(error).splitlines() if line.strip(" :")]
         reason = next((line for line in lines if "Exception" in line), (lines or [type(error).__name__])[0])
-        hint = "is Java 17 or newer there, and is [mirror.spark] right, its master up, its workers able to run Python?"
+        hint = f"is Java 17 or newer there, and is {section} right, its master up, its workers able to run Python?"
         raise TwinshoreError(f"Spark does not start on {master}: {reason}", hint=hint) from error
     if not master.startswith("local"):
         session.sparkContext.addPyFile(str(package_zip()))
@@ -54,9 +67,11 @@ def open_session(settings: MirrorSettings, lanes: int) -> SparkSession:
 
 
 def package_zip() -> Path:
-    """Twinshore's own package as a file that Spark ships to executors."""
+    """Twinshore's own package as a file that Spark ships to executors; it goes with this process."""
     root = Path(twinshore.__file__).parent
-    found = Path(mkdtemp(prefix="twinshore-")) / "twinshore.zip"
+    folder = mkdtemp(prefix="twinshore-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    found = Path(folder) / "twinshore.zip"
     with zipfile.ZipFile(found, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(root.rglob("*.py")):
             archive.write(path, path.relative_to(root.parent))
