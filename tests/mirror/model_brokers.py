@@ -11,6 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tests.simulation.fetch_sessions import FetchSessions, Key, Session
 from twinshore.mirror.fetch_book import FetchOrder
 from twinshore.mirror.observe import Tail
 from twinshore.wire.batch import SEQUENCE_SPAN, check_crc, split_batches
@@ -18,7 +19,6 @@ from twinshore.wire.fetch import FetchAnswer, FetchedPartition, FetchPartition
 from twinshore.wire.records import Record, decode_batch, encode_batch
 
 DUPLICATES_KNOWN = 5
-Key = tuple[bytes, int]
 Answer = tuple[int, int, int]  # error, base offset, the high watermark that confirms it
 
 
@@ -75,49 +75,20 @@ class SourceLog:
         return found[: max(limit, first)] if whole else found[:limit]
 
 
-@dataclass(slots=True)
-class Session:
-    epoch: int
-    wanted: dict[Key, FetchPartition] = field(default_factory=dict)
-    told: dict[Key, tuple[int, int]] = field(default_factory=dict)
-
-
 class SourceBroker:
-    """One node's fetch sessions (KIP-227): what was asked stays asked until it is forgotten."""
+    """One node as a lane's fetches see it."""
 
     def __init__(self, node: int, logs: dict[Key, SourceLog], chance: random.Random) -> None:
         self.node = node
         self._logs = logs
-        self._chance = chance
-        self._sessions: dict[int, Session] = {}
-        self._next_id = node * 1000
-
-    def forget_sessions(self) -> None:
-        self._sessions.clear()
+        self._sessions = FetchSessions(node, chance)
+        self.forget_sessions = self._sessions.forget
 
     def fetch(self, order: FetchOrder) -> FetchAnswer:
-        if order.session_epoch == 0:
-            self._next_id += 1
-            session_id, session = self._next_id, Session(0)
-            if self._chance.random() < 0.1:
-                session_id = 0  # No room for another session.
-            else:
-                self._sessions[session_id] = session
-        else:
-            session_id = order.session_id
-            found = self._sessions.get(session_id)
-            if found is None:
-                return FetchAnswer(0, 70, 0, [])
-            if found.epoch + 1 != order.session_epoch:
-                return FetchAnswer(0, 71, 0, [])
-            session = found
-            session.epoch += 1
-        for want in order.partitions:
-            session.wanted[want.topic_id, want.partition] = want
-        for key in order.forgotten:
-            session.wanted.pop(key, None)
-            session.told.pop(key, None)
-        return FetchAnswer(0, 0, session_id, self._answers(session, order.session_epoch == 0))
+        turn = self._sessions.turn(order)
+        if turn.error:
+            return FetchAnswer(0, turn.error, 0, [])
+        return FetchAnswer(0, 0, turn.session_id, self._answers(turn.session, order.session_epoch == 0))
 
     def _answers(self, session: Session, everything: bool) -> list[FetchedPartition]:
         found: list[FetchedPartition] = []
@@ -127,12 +98,11 @@ class SourceBroker:
             error = self._error(log, want)
             records = b"" if error else log.read(want.position, want.max_bytes, whole=first)
             first = first and not records
-            news = (log.high, log.start)
-            if everything or error or records or session.told.get(key) != news:
-                ends = (log.high, log.high, log.start)
+            ends = (log.high, log.high, log.start)
+            if everything or error or records or session.told.get(key) != ends:
                 found.append(FetchedPartition(*key, error, *ends, None, None, [], memoryview(records)))
                 if not error:
-                    session.told[key] = news
+                    session.told[key] = ends
         return found
 
     def _error(self, log: SourceLog, want: FetchPartition) -> int:

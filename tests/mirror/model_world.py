@@ -7,8 +7,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.mirror.model_brokers import Key, SourceBroker, SourceLog, TargetLog
+from tests.mirror.model_brokers import SourceBroker, SourceLog, TargetLog
 from tests.mirror.model_messages import Fetch, Look, Request
+from tests.simulation.fetch_sessions import Key
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.fetch_book import Line
 from twinshore.mirror.joining import Hold

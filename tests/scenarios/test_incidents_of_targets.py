@@ -16,7 +16,7 @@ from tests.scenarios.raw_writer import RawWriter
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
-from twinshore.kafka.rights_requests import create_acls, delete_acls
+from twinshore.kafka.rights_requests import create_acls, delete_acls, read_acls
 from twinshore.lab import LabCluster, LabSecurity
 from twinshore.lab.clients import allow
 from twinshore.store import open_store
@@ -69,6 +69,8 @@ def test_a_right_that_is_taken_back_and_given_again(stage: IncidentStage) -> Non
     stage.crossed("orders", 0)
     with closing(KafkaCluster(stage.west.cluster)) as west:
         create_acls(west, [deny("orders", Operation.WRITE)])
+        # The controller has it first, the broker a moment later.
+        stage.until(lambda: deny("orders", Operation.WRITE) in (read_acls(west) or ()), 10, "it is in force")
         stage.put(stage.east, "orders", 0, RECORDS)
         row = stage.row("orders", "rights lost")
         assert (row.incident.partition, row.incident.from_offset, row.closed_ms) == (0, 3, None)

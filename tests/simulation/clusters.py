@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tests.simulation.fetch_sessions import Key
 from tests.simulation.schedule import Schedule
-from tests.simulation.source_broker import Key, SourceBroker
+from tests.simulation.source_broker import SourceBroker
 from tests.simulation.source_log import SourceLog, Style
 from tests.simulation.twin_log import TwinLog
 from twinshore.fleet import NamedPartition

@@ -1,70 +1,33 @@
-"""One node's fetch sessions (KIP-227): what was asked stays asked until it is forgotten, and only news is told."""
+"""One node as a pump's fetches see it: its logs' records, ends and errors."""
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
 
+from tests.simulation.fetch_sessions import FetchSessions, Key, Session
 from tests.simulation.source_log import SourceLog
 from twinshore.kafka.errors import Code
 from twinshore.mirror.fetch_book import FetchOrder
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition, FetchPartition
-
-Key = tuple[bytes, int]
-NO_ROOM = 0.05
-
-
-@dataclass(slots=True)
-class Session:
-    epoch: int
-    wanted: dict[Key, FetchPartition] = field(default_factory=dict)
-    told: dict[Key, tuple[int, int, int]] = field(default_factory=dict)
 
 
 class SourceBroker:
     def __init__(self, node: int, logs: dict[Key, SourceLog], chance: random.Random) -> None:
         self.node = node
         self._logs = logs
-        self._chance = chance
-        self._sessions: dict[int, Session] = {}
-        self._next_id = node * 1000
-
-    def forget_sessions(self) -> None:
-        self._sessions.clear()
+        self._sessions = FetchSessions(node, chance)
+        self.forget_sessions = self._sessions.forget
 
     def fetch(self, order: FetchOrder) -> FetchAnswer:
         """test_a_fetch_session_tells_only_news"""
-        if order.session_epoch == 0:
-            self._next_id += 1
-            session_id, session = self._next_id, Session(0)
-            if self._chance.random() < NO_ROOM:
-                session_id = 0  # No room for another session.
-            else:
-                self._sessions[session_id] = session
-        else:
-            session_id = order.session_id
-            found = self._sessions.get(session_id)
-            if found is None:
-                return FetchAnswer(0, Code.FETCH_SESSION_ID_NOT_FOUND, 0, [])
-            if found.epoch + 1 != order.session_epoch:
-                return FetchAnswer(0, Code.INVALID_FETCH_SESSION_EPOCH, 0, [])
-            session = found
-            session.epoch += 1
-        for want in order.partitions:
-            session.wanted[want.topic_id, want.partition] = want
-        for key in order.forgotten:
-            session.wanted.pop(key, None)
-            session.told.pop(key, None)
-        return FetchAnswer(0, 0, session_id, self._answers(session, order.session_epoch == 0))
+        turn = self._sessions.turn(order)
+        if turn.error:
+            return FetchAnswer(0, turn.error, 0, [])
+        return FetchAnswer(0, 0, turn.session_id, self._answers(turn.session, order.session_epoch == 0))
 
     def news(self, order: FetchOrder) -> bool:
         """Whether the broker would answer at once, or let the fetch wait."""
-        session = self._sessions.get(order.session_id)
-        wanted = {
-            **(session.wanted if session else {}),
-            **{(one.topic_id, one.partition): one for one in order.partitions},
-        }
-        for key, want in wanted.items():
+        for key, want in self._sessions.wanted(order).items():
             log = self._logs.get(key)
             if log is None or self._error(log, want) or log.stable > want.position:
                 return True

@@ -101,13 +101,18 @@ class Watch:
             self._adopt()
         now_s = time.monotonic()
         if now_s - self._twins_at_s >= TWINS_S:
-            self._twins_at_s = now_s
-            self._twins = [NamedPartition(row.topic, row.partition) for row in self._store.twins(self._link.name)]
+            self._read_twins(now_s)
         for side in self._sides:
             self._look_at(side)
         if self._mirror.disk_warn_percent and now_s - self._disks_at_s >= self._mirror.disk_check_s:
             self._disks_at_s = now_s
+            # A twin that was made a moment ago must rest too.
+            self._read_twins(now_s)
             self._look_at_disks(self._sides[1].cluster)
+
+    def _read_twins(self, now_s: float) -> None:
+        self._twins_at_s = now_s
+        self._twins = [NamedPartition(row.topic, row.partition) for row in self._store.twins(self._link.name)]
 
     # -- away
 
