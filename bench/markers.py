@@ -88,9 +88,10 @@ class Stage:
         except KafkaError:
             return -1
 
-    def carried(self, topic: str, partitions: int) -> tuple[float, int]:
+    def carried(self, topic: str, partitions: int, *, leading: int = 0) -> tuple[float, int]:
         """Seconds from the first offset that crossed to the last, log start included, and how many did in that
-        time."""
+        time. `leading` records do not count as first: markers of a mirror that has just begun wait some seconds, so
+        that nothing a pump before it may have sent lands behind them."""
         wanted = self.total(0, topic, partitions)
         begin = self.total(0, topic, partitions, OffsetKind.EARLIEST)
         deadline = time.monotonic() + _PATIENCE_S
@@ -98,7 +99,7 @@ class Stage:
         with self.mirror(topic) as process:
             while True:
                 now = self.total(1, topic, partitions)
-                if now > 0 and not first_s:
+                if now > leading and not first_s:
                     first_s, first = time.monotonic(), now
                 if now >= wanted and self.total(1, topic, partitions, OffsetKind.EARLIEST) == begin:
                     return max(time.monotonic() - first_s, 1e-3), wanted - first
@@ -159,7 +160,7 @@ def _compacted(stage: Stage, topic: str, holes: int, kept_of: int) -> float:
     records = holes * kept_of // (kept_of - 1) // PARTITIONS
     missing = write_holes(stage.source, topic, PARTITIONS, records, kept_of)
     whole = stage.total(0, topic, PARTITIONS)
-    took_s, crossed = stage.carried(topic, PARTITIONS)
+    took_s, crossed = stage.carried(topic, PARTITIONS, leading=PARTITIONS)
     return crossed * missing / whole / took_s
 
 

@@ -55,6 +55,16 @@ def test_a_lane_reads_only_so_far_ahead_of_a_slow_target_and_goes_on_when_it_dra
     assert lane.fetch_order(LINE) is not None
 
 
+def test_a_partition_that_waits_to_be_looked_at_is_not_read_again_and_again() -> None:
+    lane = running_lane(LaneLimits())
+    assert lane.fetch_order(LINE) is not None
+    lane.fetched(LINE, answer(0, 5), Hold(bytearray()), 0.0, NOW_MS)
+    assert lane.fetch_order(LINE) is not None, "what comes next"
+    lane.lost(2, [], 0.0)
+    lane.fetched(LINE, answer(5, 5), Hold(bytearray()), 0.0, NOW_MS)
+    assert lane.fetch_order(LINE) is None
+
+
 def test_a_topic_that_stays_away_stops_its_partition_by_name() -> None:
     lane = running_lane(LaneLimits())
     for _ in range(ABSENCES_MAX - 1):

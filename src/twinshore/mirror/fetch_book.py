@@ -131,6 +131,9 @@ class FetchBook:
             if (track := self._tracks.get((part.topic_id, part.partition))) is not None
             and session.position(track.source_key) == track.fetched
         ]
+        for track, _ in found:
+            if track.phase is not Phase.RUNNING:
+                self.wake(track)  # Until it goes on it would be answered the same again, and at once.
         session.answered(answer.session_id)
         if answer.session_id == 0:
             self.reset(line)
