@@ -10,7 +10,8 @@ from bench.ends import TopicEnd
 from bench.topics import clear
 from bench.workloads import PARTITIONS, Batch, Workload
 from twinshore.fleet import Cluster, KafkaError
-from twinshore.kafka.connection import Connection, open_connection
+from twinshore.kafka.connection import Connection
+from twinshore.kafka.opening import open_connection
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import admin_of
 from twinshore.wire.batch import HEADER_BYTES

@@ -15,7 +15,8 @@ from kio.static.primitive import i32Timedelta
 from tests.kafka.peers import answer, greet, peer, read_request, silent
 from twinshore.fleet import KafkaError, Security
 from twinshore.kafka import apis
-from twinshore.kafka.connection import Connection, open_connection
+from twinshore.kafka.connection import Connection
+from twinshore.kafka.opening import open_connection
 from twinshore.lab import LabCluster
 
 PRODUCER_ID = (apis.INIT_PRODUCER_ID, 0, 5)

@@ -7,8 +7,9 @@ remedy. It does not know of links, twins or any other cluster.
 """
 
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.connection import Connection, open_connection
+from twinshore.kafka.connection import Connection
 from twinshore.kafka.errors import Code, ErrorKind, describe, kafka_error
+from twinshore.kafka.opening import open_connection
 from twinshore.kafka.questions import OffsetKind
 from twinshore.kafka.transport import Transport, dial
 

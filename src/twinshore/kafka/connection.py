@@ -18,10 +18,10 @@ from kio.serial.errors import SerialError
 from kio.static.protocol import RequestPayload, ResponsePayload
 
 from twinshore import __version__
-from twinshore.fleet import KafkaError, Security, WireError
+from twinshore.fleet import KafkaError, WireError
 from twinshore.kafka.apis import API_VERSIONS, api_name, is_flexible
 from twinshore.kafka.errors import Code
-from twinshore.kafka.transport import Transport, dial
+from twinshore.kafka.transport import Transport
 from twinshore.wire.frames import frame, read_response_header
 from twinshore.wire.primitives import Buffer
 
@@ -196,30 +196,6 @@ class Connection:
 
     def _late(self, api_key: int) -> KafkaError:
         return KafkaError(f"{self.place}: no answer to {api_name(api_key)} in time", retriable=True)
-
-
-def open_connection(
-    address: tuple[str, int],
-    security: Security,
-    *,
-    client_id: str = "twinshore",
-    timeout_s: float = TIMEOUT_S,
-    cluster: str = "",
-) -> Connection:
-    """Dials, learns API versions, authenticates. Errors name the address, and the cluster where it is given."""
-    started = time.monotonic()
-    transport = dial(address, security, connect_timeout_s=timeout_s, cluster=cluster)
-    connection = Connection(transport, client_id=client_id, timeout_s=timeout_s)
-    try:
-        connection.handshake()
-        if security.sasl:
-            from twinshore.kafka.sasl import authenticate
-
-            connection.expires_at = authenticate(connection, security, timeout_s - (time.monotonic() - started))
-    except BaseException:
-        connection.close()
-        raise
-    return connection
 
 
 def _encode(request: RequestPayload) -> bytes:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from random import Random
 
 from twinshore.fleet import Cluster, ConfigError, KafkaError
-from twinshore.kafka.connection import Connection, open_connection
+from twinshore.kafka.connection import Connection
 from twinshore.kafka.metadata import BrokerAddress
+from twinshore.kafka.opening import open_connection
 
 Address = tuple[str, int]
 
