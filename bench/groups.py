@@ -21,6 +21,7 @@ from twinshore.fleet import Cluster, Link
 from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.groups.rounds import Round, Rounds
 from twinshore.kafka import KafkaCluster
+from twinshore.kafka.errors import Code
 from twinshore.kafka.groups import Groups
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
@@ -36,6 +37,7 @@ ROUND_S_MAX = 1.0
 CORES_MAX = 0.5
 TOPIC = "many-readers"
 _AT_ONCE = 500
+_COMING = frozenset({Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,18 +183,19 @@ class _Stage:
         names = list(places)
         for start in range(0, len(names), _AT_ONCE):
             some = names[start : start + _AT_ONCE]
-            nodes: dict[str, int] = {}
             deadline_s = time.monotonic() + 30
-            while len(nodes) < len(some):
-                if time.monotonic() > deadline_s:
-                    raise BenchError("the source has no coordinator for its groups")
-                nodes = self._readers.coordinators(some)
-            by_node: dict[int, dict[str, dict[Where, Place]]] = {}
-            for name in some:
-                by_node.setdefault(nodes[name], {})[name] = places[name]
-            codes = [code for answer in self._readers.commit(by_node).values() for code in answer.values()]
-            if any(codes):
-                raise BenchError(f"the source refused commits: {Counter(codes)}")
+            while some:
+                by_node: dict[int, dict[str, dict[Where, Place]]] = {}
+                for name, node in self._readers.coordinators(some).items():
+                    by_node.setdefault(node, {})[name] = places[name]
+                answers = self._readers.commit(by_node)
+                codes = Counter(code for answer in answers.values() for code in answer.values())
+                if set(codes) - _COMING - {0}:
+                    raise BenchError(f"the source refused commits: {codes}")
+                # A new cluster's coordinators take a moment until they have read their logs.
+                some = [name for name in some if name not in answers or any(answers[name].values())]
+                if some and time.monotonic() > deadline_s:
+                    raise BenchError(f"the source has no coordinator for {len(some)} groups: {codes}")
 
     def _wrong(self) -> int:
         target = self._rounds.at_target
