@@ -9,7 +9,7 @@ from twinshore.delay.state import LinkState
 from twinshore.delay.windows import NOT_YET, Verdict
 
 LINK = "east->west"
-BOUNDS = {"heartbeat_s": 30.0, "blind_s": 60.0}
+BOUNDS = {"heartbeat_s": 30.0, "blind_s": 60.0, "period_s": 5.0}
 
 
 def reading(ms: int, a: int, b: int, *, topic: str = "orders", partition: int = 0, axis: Axis = Axis.EXACT) -> Reading:
@@ -155,6 +155,15 @@ def test_a_groups_place_is_shown_beside_the_sources() -> None:
     assert (view.source_end, view.target_end, view.lag_records) == (80, 70, 10)
     state.take([at._replace(target_commit=None)], {}, 0)
     assert next(iter(state.views.values())).target_end == -1
+
+
+def test_windows_of_a_long_period_are_given_the_readings_that_they_need() -> None:
+    state = LinkState(LINK, 0)
+    slow = {**BOUNDS, "period_s": 60.0}
+    for ms in range(0, 362_000, 1_000):
+        state.take([reading(ms, ms, ms)], {}, ms)
+        found = [sign.key for sign in state.signs(ms, lambda _topic: 1e9, **slow) if sign.wrong]
+        assert bool(found) == (ms > 360_000), ms
 
 
 def test_the_windows_sentence_says_what_moved_and_what_did_not() -> None:

@@ -117,7 +117,8 @@ class Monitor:
         self._keep(store, alarms, now_ms)
 
     def _signs(self, state: LinkState, now_ms: int) -> list[Sign]:
-        bounds = {"heartbeat_s": self._section.heartbeat_s, "blind_s": self._section.blind_s}
+        ours = self._section
+        bounds = {"heartbeat_s": ours.heartbeat_s, "blind_s": ours.blind_s, "period_s": ours.period_s}
         return state.signs(now_ms, self._rules.recovery_point_s, **bounds)
 
     def _take(self, sample: Sample, engine: Engine) -> None:

@@ -15,6 +15,8 @@ from twinshore.store.values import DelayPlace
 FORGET_MS = 60_000
 # Groups are read once a period, which may be an hour.
 FORGET_GROUPS_MS = 7_200_000
+# The windows need four readings for a first verdict, and Spark a moment.
+PERIODS_UNJUDGED = 6
 
 
 @dataclass(slots=True)
@@ -78,7 +80,9 @@ class LinkState:
                 self.judged_ms = now_ms
                 self.rulings += 1
 
-    def signs(self, now_ms: int, bound_s: Callable[[str], float], *, heartbeat_s: float, blind_s: float) -> list[Sign]:
+    def signs(
+        self, now_ms: int, bound_s: Callable[[str], float], *, heartbeat_s: float, blind_s: float, period_s: float
+    ) -> list[Sign]:
         """Everything that can be said now, the windows' verdicts apart."""
         silent_ms = now_ms - self.beat_seen_ms if self.beat_seen_ms else 0
         fresh = [view for view in self.views.values() if view.at_ms == self.seen_ms.get(view.place.topic)]
@@ -90,7 +94,7 @@ class LinkState:
             *recovery_signs(self.link, fresh, bound_s),
             heartbeat_sign(self.link, silent_ms, heartbeat_s),
             *blind_signs(self.link, self.seen_ms, self.failures, now_ms, blind_s),
-            unjudged_sign(self.link, now_ms - self.judged_ms, blind_s, self.why),
+            unjudged_sign(self.link, now_ms - self.judged_ms, max(blind_s, PERIODS_UNJUDGED * period_s), self.why),
         ]
 
     def knows_no_more(self, key: AlarmKey, now_ms: int) -> bool:

@@ -125,7 +125,8 @@ class LinkDriver:
         except RefusedError:
             raise
         except KafkaError as error:
-            return self._say("waiting" if self._term is None else "flowing", str(error))
+            # What is refused for good, a right perhaps, does not hinder the partitions that are on their lanes.
+            return self._say("waiting" if self._term is None or error.retriable else "flowing", str(error))
         term = self._term
         count = len(self._desk.placed(self.link.name))
         refused = f", {len(term.refused)} topics refused" if term and term.refused else ""
