@@ -82,9 +82,9 @@ def test_nobody_watching_is_critical(settings: Path, tmp_path: Path) -> None:
 def test_zabbix_discovers_links_and_topics_and_gets_numbers(settings: Path, tmp_path: Path) -> None:
     fill(tmp_path, alarm=True)
     data = json.loads(run(settings, "check", "--discovery").output)["data"]
-    assert data == [{"{#LINK}": LINK, "{#TOPIC}": name} for name in ("orders", "theirs")]
+    assert data == [{"{#LINK}": LINK, "{#KEY}": "east..west", "{#TOPIC}": name} for name in ("orders", "theirs")]
     for item, number in (("lag", "10"), ("recovery-point", "2.5"), ("alarms", "1")):
-        found = run(settings, "check", "--item", item, "--topic", "orders", "--link", LINK)
+        found = run(settings, "check", "--item", item, "--topic", "orders", "--link", "east..west")
         assert (found.exit_code, found.output.strip()) == (0, number)
     wrong = run(settings, "check", "--item", "lags")
     assert isinstance(wrong.exception, ConfigError)

@@ -53,6 +53,18 @@ def test_every_key_of_the_template_has_a_command() -> None:
         assert key in keys
 
 
+def test_an_agent_passes_every_argument_on() -> None:
+    """It refuses these characters unless it is told to be unsafe."""
+    place = DelayPlace("east->west", "orders.v1", 0, "", 0, 9, 4, 5, 0, "exact", "watched")
+    (found,) = json.loads(discovery([place]))["data"]
+    for key in values(template(), "key"):
+        arguments = key.partition("[")[2].removesuffix("]")
+        for macro, value in found.items():
+            arguments = arguments.replace(macro, value)
+        for argument in arguments.split(","):
+            assert not set("\\'`*?[]{}~$!&;()<>|#@\"") & set(argument.removeprefix('"').removesuffix('"')), argument
+
+
 def test_the_commands_are_verbs_with_options_that_exist() -> None:
     for command in commands().values():
         words = command.partition(";")[0].split()

@@ -25,8 +25,10 @@ def load(path: Path) -> Settings:
 
 
 def chosen(settings: Settings, names: list[str]) -> list[Link]:
-    """The links of these names; all of them when none is named."""
-    return [settings.link(name) for name in names] if names else list(settings.links)
+    """The links of these names; all of them when none is named. `east..west` is east->west, for whoever may not pass
+    a ">" on."""
+    arrows = [name if "->" in name else name.replace("..", "->", 1) for name in names]
+    return [settings.link(name) for name in arrows] if names else list(settings.links)
 
 
 def open_if_there(settings: Settings) -> Store | None:

@@ -9,9 +9,11 @@ from twinshore.store.values import AlarmRow, DelayPlace
 
 
 def discovery(places: Iterable[DelayPlace]) -> str:
-    """Low-level discovery: every link and topic that is watched."""
+    """Low-level discovery: every link and topic that is watched. An agent passes no ">" on, so that keys name links
+    as `east..west`."""
     found = sorted({(place.link, place.topic) for place in places})
-    return json.dumps({"data": [{"{#LINK}": link, "{#TOPIC}": topic} for link, topic in found]})
+    named = [(link, link.replace("->", ".."), topic) for link, topic in found]
+    return json.dumps({"data": [{"{#LINK}": link, "{#KEY}": key, "{#TOPIC}": topic} for link, key, topic in named]})
 
 
 def figure(item: str, places: Sequence[DelayPlace], alarms: Sequence[AlarmRow], topic: str) -> float | int:

@@ -36,3 +36,10 @@ def test_markers_by_closed_units_take_longer_and_are_named() -> None:
     assert "90000 markers by closed units, " in str(units)
     assert units.closed_units
     assert units.seconds - direct.seconds > 20
+
+
+def test_closed_units_are_slower_where_few_partitions_take_them() -> None:
+    rate = Rate(5e7, measured=False, closed_units=True)
+    one = cost_of("orders", "exact", [Stretch(90_000, 0)], [Sample(10, 0, 10)], rate)
+    many = cost_of("orders", "exact", [Stretch(900, 0)] * 100, [Sample(10, 0, 10)], rate)
+    assert one.seconds > 10 * many.seconds

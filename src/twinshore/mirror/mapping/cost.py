@@ -10,6 +10,7 @@ from typing import NamedTuple
 BYTES_S_STATED = 50e6
 MARKERS_S = 20_000.0
 CLOSED_UNITS_S = 3_000.0
+CLOSED_UNITS_S_EACH = 200.0  # Of one partition.
 FILLER_S = 5e6
 BEGIN_S = 5.0
 
@@ -37,9 +38,8 @@ class Rate:
     measured: bool
     closed_units: bool = False
 
-    @property
-    def markers_s(self) -> float:
-        return CLOSED_UNITS_S if self.closed_units else MARKERS_S
+    def markers_s(self, partitions: int) -> float:
+        return min(CLOSED_UNITS_S, CLOSED_UNITS_S_EACH * max(1, partitions)) if self.closed_units else MARKERS_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +74,15 @@ def cost_of(
     topic: str, mode: str, stretches: Iterable[Stretch], samples: Iterable[Sample], rate: Rate, place: str = ""
 ) -> Cost:
     """The estimate for a topic, its samples standing for all of its partitions."""
-    offsets = filler = 0
-    for one in stretches:
-        offsets, filler = offsets + one.offsets, filler + one.filler
+    ours = list(stretches)
+    offsets, filler = sum(one.offsets for one in ours), sum(one.filler for one in ours)
     spanned, seen, size = 0, 0, 0
     for sample in samples:
         spanned, seen, size = spanned + sample.offsets, seen + sample.seen, size + sample.bytes
     share = offsets / spanned if spanned else 0.0
     markers = round((spanned - seen) * share) if mode == "exact" else 0
     filler = filler if mode == "exact" else 0
-    seconds = BEGIN_S + size * share / rate.bytes_s + markers / rate.markers_s + filler / FILLER_S
+    seconds = BEGIN_S + size * share / rate.bytes_s + markers / rate.markers_s(len(ours)) + filler / FILLER_S
     counts = offsets, round(size * share), markers, filler
     return Cost(topic, mode, *counts, seconds, rate.bytes_s, rate.measured, place, rate.closed_units)
 
