@@ -17,7 +17,7 @@ import typer
 from twinshore.cli.extents import extents
 from twinshore.cli.following import begin_again
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_if_there
-from twinshore.cli.resuming import close_stopping, resume
+from twinshore.cli.resuming import close_forgotten, resume
 from twinshore.fleet.settings import Settings
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def forget(
             if known and not dry_run:
                 store.forget_topic(one.name, topic)
                 # What stopped the old twin's partitions does not stop the new one's.
-                close_stopping(store, one.name, topic)
+                close_forgotten(store, one.name, topic)
             done = "would be forgotten" if dry_run else "forgotten"
             typer.echo(
                 f"{one.name}: {len(known)} partitions of {topic} {done if known else 'known, nothing to forget'}"

@@ -58,10 +58,13 @@ def resume(
         raise RefusedError("not resumed: " + "; ".join(refused), hint="docs/incidents.md says what to do about each")
 
 
-def close_stopping(store: Store, link: str, topic: str) -> None:
-    """Closes what stops any partition of the topic."""
+def close_forgotten(store: Store, link: str, topic: str) -> None:
+    """Closes what stops any partition of the topic, and what asks to let it begin again: it does."""
+    from twinshore.store import IncidentKind
+
     now_ms = int(time.time() * 1000)
-    for row in _stopping(store, link):
+    again = [r for r in store.incidents(link, open_only=True) if r.incident.kind is IncidentKind.RECREATED_TOPIC]
+    for row in [*_stopping(store, link), *again]:
         if row.incident.topic == topic:
             store.close_incident(row.id, now_ms=now_ms)
 

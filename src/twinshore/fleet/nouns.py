@@ -1,4 +1,4 @@
-"""The nouns of SYSTEM: cluster, link, partition. Frozen values; equal when their fields are."""
+"""What exists: cluster, link, partition. Frozen values; equal when their fields are."""
 
 from __future__ import annotations
 

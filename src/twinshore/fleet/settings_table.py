@@ -206,10 +206,12 @@ class SparkSettings:
 class MirrorSettings:
     """How the mirror works. The defaults suit one machine and two clusters."""
 
-    lanes: int = setting(0, "pumps side by side; 0: chosen from cores and partitions", low=0, high=1024)
+    lanes: int = setting(0, "pumps side by side, for each link; 0: one per core, at most 8", low=0, high=1024)
     tide_s: float = setting(60.0, "longest run of a lane before the plan is looked at again", low=0.2, high=3600)
     refresh_s: float = setting(2.0, "how often both clusters are asked for new topics and partitions", low=0.1, high=60)
-    lease_s: float = setting(4.0, "a lane that has not renewed its lease for so long has lost it", low=0.5, high=120)
+    lease_s: float = setting(
+        4.0, "a link that has not renewed its lease, or a lane its grant, for so long has lost it", low=0.5, high=120
+    )
     receipts_s: float = setting(0.5, "how often a pump hands its receipts to the store", low=0.05, high=60)
     fetch_mb: int = setting(8, "most that one fetch request brings", low=1, high=512)
     partition_fetch_kb: int = setting(1024, "most that one partition brings in one fetch request", low=16, high=524288)

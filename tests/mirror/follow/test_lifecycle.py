@@ -185,3 +185,11 @@ def test_a_mapped_twin_holds_data_of_others_and_is_never_deleted() -> None:
         assert DeleteTwin in kinds(acts(*case)), "an exact one is"
         assert DeleteTwin not in kinds(acts(*for_mapped(*case)))
     assert acts(*for_mapped(look(THERE, wide), NONE, KEEP)) == [], "its further partitions are its own"
+
+
+@pytest.mark.parametrize("target", [GONE, SOMEONES], ids=["deleted", "made again"])
+def test_a_mapped_twin_that_is_gone_is_told_with_a_verb_that_works_for_it(target: Side) -> None:
+    case = (look(target=target), Memory(None, 0, NOW - 1), KEEP)
+    (told,) = [act for act in acts(*for_mapped(*case)) if isinstance(act, Tell)]
+    assert "`twinshore mirror forget orders`" in told.sentence
+    assert "begin-again" not in told.sentence, "it is refused for a mapped twin"

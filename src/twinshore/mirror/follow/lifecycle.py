@@ -50,7 +50,8 @@ class Side:
 @dataclass(frozen=True, slots=True)
 class TopicLook:
     """A known topic as both clusters show it. `missed`: how many looks in a row found it gone from the source.
-    `doubted`: a pump stopped at it, because a side seemed gone or made again."""
+    `doubted`: a pump stopped at it, because a side seemed gone or made again. `mapped`: its twin holds data of
+    others."""
 
     topic: str
     twin: str
@@ -60,6 +61,7 @@ class TopicLook:
     target: Side
     missed: int = 0
     doubted: bool = False
+    mapped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,7 @@ Act = Remember | Withdraw | LookAgain | Tell | Archive | DeleteTwin | Forget
 def for_mapped(look: TopicLook, memory: Memory, follow: Follow) -> tuple[TopicLook, Memory, Follow]:
     """The same for a mapped twin: it holds data of others, so it is never deleted, and may have more partitions."""
     target = replace(look.target, partitions=min(look.target.partitions, look.source.partitions))
+    look = replace(look, mapped=True)
     kept = Deleted.KEEP if follow.deleted is Deleted.DELETE else follow.deleted
     if look.source.presence is Presence.THERE:
         look = replace(look, target=target)
@@ -271,6 +274,12 @@ def _source_there(look: TopicLook, memory: Memory, now_ms: int) -> list[Act]:
 
 
 def _twin_lost(look: TopicLook) -> str:
+    if look.mapped and (look.target.presence is Presence.GONE or look.target.topic_id != look.known_target_id):
+        again = "" if look.target.presence is Presence.GONE else " and made again by someone else"
+        return (
+            f"the mapped twin {look.twin} was deleted{again}; to begin with it anew stop the mirror, "
+            f"`twinshore mirror forget {look.topic}`, start the mirror"
+        )
     if look.target.presence is Presence.GONE:
         return (
             f"the twin {look.twin} has been deleted on the target; "

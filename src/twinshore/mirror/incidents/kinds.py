@@ -33,6 +33,10 @@ POLICY_STOP = "stop the partition, go on with its neighbours"
 POLICY_RETRY = "rest the partition, try again every few seconds, go on with its neighbours"
 POLICY_TOPIC = "stop the topic"
 POLICY_WAIT = "wait, and go on where it was left"
+BEGIN_AGAIN = (
+    "While the mirror runs, delete the twin on the target, wait until `twinshore status` shows the topic as *recreated "
+    "topic* (`every_s` of the link's section `follow`, 5 s), then run `twinshore mirror begin-again TOPIC`"
+)
 
 _ROWS = (
     Known(
@@ -49,8 +53,8 @@ _ROWS = (
         POLICY_STOP,
         "The source lost records that the twin has, as after an unclean election or a wiped disk; from the first "
         "offset named on the two histories differ.",
-        "Save what the twin alone holds, if anybody needs it. Then delete the twin on the target and run `twinshore "
-        "mirror begin-again TOPIC`, or stay with the twin and leave the partition as it is.",
+        f"Save what the twin alone holds, if anybody needs it. {BEGIN_AGAIN}. Or stay with the twin, and leave the "
+        "partition as it is.",
     ),
     Known(
         IncidentKind.RECREATED_TOPIC,
@@ -58,7 +62,9 @@ _ROWS = (
         POLICY_TOPIC,
         "A topic of the same name is another one now, on the source or on the target: its offsets begin anew.",
         "`twinshore mirror begin-again TOPIC` deletes the old twin and begins a new one; `recreated` in the link's "
-        "section `follow` does so without being asked.",
+        "section `follow` does so without being asked. A topic that somebody else put in the twin's place is never "
+        "deleted by the mirror: delete it yourself first. A mapped twin is never deleted either: stop the mirror, "
+        '`twinshore mirror forget TOPIC`, `mapped_from = "start"` in the link\'s section, start it again.',
     ),
     Known(
         IncidentKind.DELETED_TOPIC,
@@ -72,8 +78,10 @@ _ROWS = (
         After.RESUMED,
         POLICY_STOP,
         "Somebody else wrote to the twin, or the topic held data before the link was made: its offsets are taken.",
-        "Find the writer by the producer id and take the right to write from it. Then delete the twin and run "
-        "`twinshore mirror begin-again TOPIC`: what was written cannot be cut from a log's end.",
+        "If the topic held data before the link (partition -1): delete or rename it on the target, exclude it, or set "
+        '`mode = "mapped"` and start the mirror again; it goes on by itself within seconds. If somebody wrote to a '
+        "running twin: find the writer by the producer id and take the right to write from it; what was written cannot "
+        f"be cut from a log's end. {BEGIN_AGAIN}.",
     ),
     Known(
         IncidentKind.OVERSIZE_BATCH,
@@ -95,7 +103,8 @@ _ROWS = (
         After.TOPIC,
         POLICY_TOPIC,
         "The twin's topic has more partitions than the source's: somebody added some, or the source was made again.",
-        "Delete the twin, so that a new one is made, or exclude the topic.",
+        f"{BEGIN_AGAIN}; or exclude the topic. A topic that the link has never carried goes on by itself, within "
+        "seconds of the twin's deletion.",
     ),
     Known(
         IncidentKind.RIGHTS_LOST,
@@ -152,8 +161,9 @@ _ROWS = (
         After.RESUMED,
         POLICY_STOP,
         "The twin's end, its last batch and the broker's memory of the link do not tell one story.",
-        "Look who else writes as this link: a second store with the same link is the usual one. Then delete the twin "
-        "and run `twinshore mirror begin-again TOPIC`.",
+        "Of one partition: look who else writes as this link; a second store with the same link is the usual one. "
+        f"{BEGIN_AGAIN}. Of a whole topic (partition -1): delete the target's topic, which begins at later offsets "
+        "than the source's; or, of a mapped one, stop what else copies it, or set `mapped_from`. It goes on by itself.",
     ),
     Known(
         IncidentKind.DISK_NEAR_FULL,

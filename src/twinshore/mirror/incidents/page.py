@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from twinshore.mirror.incidents.kinds import KINDS, After, Known
+from twinshore.store import IncidentKind
 
 HEAD = """\
 # Incidents
@@ -33,11 +34,15 @@ stands and that can be looked at. A running mirror takes the partition up within
 starts.
 
 An offset range is the first offset concerned and the one behind the last; -1 where none are, as for a cluster that is
-away. Such rows belong to the whole link; rows of a whole topic have partition -1.
+away. Such rows belong to the whole link. Rows of a whole topic have partition -1, and `twinshore mirror resume` is not
+for them: they go on by themselves, or with `twinshore mirror begin-again`, as each section says.
 
 | incident | afterwards | what the ledger says was done |
 | --- | --- | --- |
 """
+
+# Kinds that stop partitions, and whole topics before anything is carried.
+OF_TOPICS_TOO = (IncidentKind.FOREIGN_WRITE, IncidentKind.POSITION_DISAGREEMENT, IncidentKind.REFUSED)
 
 
 def render_incidents_page() -> str:
@@ -61,4 +66,5 @@ def _section(row: Known) -> Iterator[str]:
     yield f"**What to do.** {row.do}"
     if row.after is After.RESUMED:
         yield ""
-        yield "**To go on.** `twinshore mirror resume` with the topic."
+        other = "; not for rows of partition -1" if row.kind in OF_TOPICS_TOO else ""
+        yield f"**To go on.** `twinshore mirror resume` with the topic{other}."
