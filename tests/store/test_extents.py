@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection
 
 from twinshore.fleet import SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent, follow_on, source_end, target_end, without_first
@@ -107,3 +112,24 @@ def test_any_cut_of_a_history_adds_up_to_the_same_extents() -> None:
             standing = standing[:-1] + follow_on(known, pieces[back:ahead])
             at = ahead
         assert standing == whole
+
+
+def test_what_is_told_between_the_two_questions_skips_nothing(
+    store: Store, open_another: Callable[[], Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adopted(store, extent(1000, 40, 0, 0))
+    store.record_receipts([gained(extent(1000, 40, 100, 0), begin=1000, end=1100)])
+    other, told = open_another(), gained(extent(1100, 140, 10, 100), extent(1111, 151, 9, 110), begin=1100, end=1120)
+    asked = Connection.execute
+
+    def execute(self: Connection, *args: Any, **more: Any) -> Any:
+        found = asked(self, *args, **more)
+        if "extents" in str(args[0]):
+            monkeypatch.setattr(Connection, "execute", asked)
+            other.record_receipts([told])
+        return found
+
+    monkeypatch.setattr(Connection, "execute", execute)
+    before, behind = store.extents_around(LINK, "orders", 0, 1105)
+    assert before is not None
+    assert source_end(before) == 1110 or (behind is None and source_end(before) == 1100), "6 offsets would be left out"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, and_, func, select
 
@@ -99,10 +99,10 @@ def _around(
 ) -> tuple[Extent | None, Extent | None]:
     before = select(extents).where(_is(key), column <= offset).order_by(column.desc(), extents.c.source.desc())
     behind = select(extents).where(_is(key), column > offset).order_by(column, extents.c.source)
-    found: Sequence[RowMapping | None] = [
-        connection.execute(query.limit(1)).mappings().one_or_none() for query in (before, behind)
-    ]
-    return tuple(None if row is None else _extent(row) for row in found)  # type: ignore[return-value]
+    # What lies behind is asked first: extents only grow and follow one another, so a newer "before" belongs to an
+    # older "behind", whereas an older one would end too early where a receipt comes in between.
+    later, earlier = (connection.execute(query.limit(1)).mappings().one_or_none() for query in (behind, before))
+    return (None if earlier is None else _extent(earlier), None if later is None else _extent(later))
 
 
 def _is(key: Key) -> ColumnElement[bool]:
