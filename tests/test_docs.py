@@ -12,9 +12,13 @@ import pytest
 
 from scripts import pages
 from twinshore.fleet.settings import parse_settings
+from twinshore.mirror.follow.topic_settings import AT_PROMOTION, FOLLOWS, NEVER
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+# Pages that a target of make writes, with figures of the machine it runs on.
+WRITTEN_BY_MAKE = set(re.findall(r"writes (docs/[a-z/-]+\.md)", (ROOT / "Makefile").read_text()))
 TARGETS = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 # The rows that were asked for. A row is never dropped from the table; "not yet" is an honest entry.
@@ -69,7 +73,7 @@ def test_each_verb_named_exists(page: Path) -> None:
                 assert all(f"{first} {word}" in known for word in rest[0].split("|")), line
 
 
-@pytest.mark.parametrize("source", sorted((ROOT / "src").rglob("*.py")), ids=name_of)
+@pytest.mark.parametrize("source", SOURCES, ids=name_of)
 def test_each_verb_that_a_hint_or_docstring_names_exists(source: Path) -> None:
     named = re.findall(r"`twinshore((?: [a-z][a-z0-9-]*)+)", source.read_text())
     assert {words.strip() for words in named} <= pages.verbs()
@@ -88,6 +92,25 @@ def test_each_link_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
     missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
     assert missing == []
+
+
+@pytest.mark.parametrize("file", [*PAGES, *SOURCES], ids=name_of)
+def test_each_page_that_is_named_exists(file: Path) -> None:
+    named = set(re.findall(r"(?<![\w/])docs/[a-z-]+\.md", file.read_text()))
+    assert {name for name in named - WRITTEN_BY_MAKE if not (ROOT / name).exists()} == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_link_is_quoted_wherever_a_shell_would_take_it_for_a_redirection(page: Path) -> None:
+    for line in code_in(page):
+        if re.search(r"(?:^|\s|/)(?:twinshore|make) [a-z-]", line):
+            bare = re.sub(r"'[^']*'|\"[^\"]*\"", "", line)
+            assert "->" not in bare.partition(" #")[0], line
+
+
+def test_the_page_names_each_setting_that_follows_waits_or_stays() -> None:
+    rows = [line for line in (ROOT / "docs" / "topics-follow.md").read_text().splitlines() if ".ms`, " in line]
+    assert [set(re.findall(r"`([^`]+)`", row.split(" | ")[0])) for row in rows] == [FOLLOWS, AT_PROMOTION, NEVER]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
