@@ -10,7 +10,7 @@ from twinshore.delay.guard import Guarded
 from twinshore.delay.journal import KEEP_FILES, Journal, from_line, to_line
 from twinshore.delay.readings import Axis, Place, Reading
 from twinshore.delay.signs import Judged
-from twinshore.delay.streaming import UNREAD_MAX, _judge, to_state
+from twinshore.delay.streaming import UNREAD_MAX, _judge, from_state, to_state
 from twinshore.delay.windows import NOT_YET
 from twinshore.fleet.settings_delay import DelaySettings
 
@@ -44,6 +44,29 @@ def test_places_that_are_gone_are_forgotten_by_both() -> None:
     ((_, read, verdicts),) = _judge(place, ([line], [kept]), rules)
     assert read.startswith("0 ")
     assert json.loads(verdicts)[0][0] == 7
+
+
+def test_a_batch_that_is_run_again_counts_each_tick_once_and_keeps_the_window() -> None:
+    place, rules = json.dumps(list(ORDERS)), Rules(DelaySettings())
+    lines = [to_line(tick, Reading(ORDERS, 1_000 * tick, 100 * tick, 0)) for tick in range(8)]
+    ((_, before, _),) = _judge(place, (lines[:4], []), rules)
+    (once,) = _judge(place, (lines[4:6], [before]), rules)
+    (again,) = _judge(place, (lines[4:6], [before]), rules)
+    assert again == once
+    ((_, after, verdicts),) = _judge(place, ([lines[5], *lines[6:]], [again[1]]), rules)
+    # The last tick again says nothing, and the window goes on as if it had not been there.
+    assert [(tick, verdict[0]) for tick, verdict, _ in json.loads(verdicts)] == [(5, False), (6, True), (7, True)]
+    assert from_state(after.partition(" ")[2]).restarts == 0
+
+
+def test_a_batch_with_readings_of_two_periods_is_judged_in_the_order_of_reading() -> None:
+    place, rules = json.dumps(list(ORDERS)), Rules(DelaySettings())
+    fast = [to_line(360_000 + n, Reading(ORDERS, 5_000 * n, 100 * n, 0)) for n in range(4)]
+    slow = [to_line(30_000 + n, Reading(ORDERS, 60_000 * (n + 1), 1_000 + 100 * n, 0)) for n in range(5)]
+    ((_, state, verdicts),) = _judge(place, ([*slow[:2], *fast], []), rules)
+    assert [tick for tick, _, _ in json.loads(verdicts)] == [360_000, 360_001, 360_002, 360_003, 30_000, 30_001]
+    ((_, _, verdicts),) = _judge(place, (slow[2:], [state]), rules)
+    assert [verdict[0] for _, verdict, _ in json.loads(verdicts)] == [False, True, True]
 
 
 def test_a_batch_is_told_tick_by_tick() -> None:

@@ -116,3 +116,24 @@ def test_a_tick_that_is_read_twice_counts_once() -> None:
     state, _ = run(flow)
     again, verdict = observe(state, at(900, 900), 3, Thresholds())
     assert (again, verdict.judged) == (state, False)
+
+
+def test_ticks_of_another_period_or_of_a_clock_set_back_are_judged_from_the_fourth_on() -> None:
+    now_ms = 1_790_000_000_000
+    fast = [(now_ms // 5_000 + n, at(100 * n, 100 * n)) for n in range(6)]
+    later_ms = now_ms + 60_000
+    slow = [(later_ms // 60_000 + n, at(1_000 + 100 * n, 600)) for n in range(5)]
+    state, verdicts = run([*fast, *slow])
+    assert [verdicts[tick].judged for tick, _ in slow] == [False, False, False, True, True]
+    assert verdicts[slow[3][0]].latest_delayed
+    assert state.why == "the clock went back, or the period is another"
+    again = [((now_ms - 86_400_000) // 60_000 + n, at(2_000 + 100 * n, 600)) for n in range(4)]
+    _, verdicts = run([*fast, *slow, *again])
+    assert verdicts[again[3][0]].latest_delayed
+
+
+def test_ticks_of_a_shorter_period_are_judged_from_the_fourth_on() -> None:
+    slow = [(30_000 + n, at(100 * n, 100 * n)) for n in range(5)]
+    fast = [(360_100 + n, at(1_000 + 100 * n, 600)) for n in range(4)]
+    _, verdicts = run([*slow, *fast])
+    assert [verdicts[tick].judged for tick, _ in fast] == [False, False, False, True]

@@ -61,7 +61,7 @@ class PlainEngine:
             judged.append(Judged(reading.place, tick, verdict, after.why))
         self._found.append((tick, judged))
         if tick % UNREAD_MAX == 0:
-            self._windows = {place: one for place, one in self._windows.items() if one.tick > tick - UNREAD_MAX}
+            self._windows = {place: one for place, one in self._windows.items() if abs(tick - one.tick) < UNREAD_MAX}
 
     def verdicts(self) -> Verdicts:
         found, self._found = self._found, []

@@ -1,8 +1,9 @@
 """What the published text leaves open, settled around its step and never inside: when a window must begin anew. Pure.
 
 A window compares ticks that are one PT apart, of one log on each side. It begins anew, and so judges nothing for three
-ticks, when that is not so: a tick is missing, a topic was recreated, an offset went back, a link is paused. A window
-that cannot judge for long is an alarm of its own, so beginning anew never hides anything for good.
+ticks, when that is not so: a tick is missing or its length is another, a topic was recreated, an offset went back, a
+link is paused. A window that cannot judge for long is an alarm of its own, so beginning anew never hides anything for
+good.
 """
 
 from __future__ import annotations
@@ -26,8 +27,12 @@ class Guarded(NamedTuple):
 
 
 def observe(before: Guarded, reading: Reading, tick: int, thresholds: Thresholds) -> tuple[Guarded, Verdict]:
-    """The place after this tick, and what the published algorithm says of it. A tick seen before changes nothing."""
-    if tick <= before.tick:
+    """The place after this tick, and what the published algorithm says of it. The last tick again changes nothing.
+
+    A smaller one is no repetition, since whoever keeps states judges what comes again from the state before it: the
+    clock was set back, or ticks are of another length now, and all that follow will be smaller too.
+    """
+    if tick == before.tick:
         return before, NOT_YET
     seen = _offsets(reading)
     why = _why_anew(before, reading, seen, tick)
@@ -57,6 +62,8 @@ def _why_anew(before: Guarded, reading: Reading, seen: Offsets | None, tick: int
         return ""
     if seen is None:
         return "paused" if reading.paused else "the group has no place on the source"
+    if tick < before.tick:
+        return "the clock went back, or the period is another"
     if tick != before.tick + 1:
         return f"{tick - before.tick - 1} readings are missing"
     for side, was, now in (

@@ -140,7 +140,8 @@ def _judge(place: str, both: tuple[Iterable[str], Iterable[str]], rules: Rule) -
     state = from_state(text) if text else Guarded()
     thresholds = rules(Place(*json.loads(place)))
     verdicts = []
-    for tick, reading in sorted(map(from_line, lines)):
+    # By the time of reading: ticks of two periods are no order.
+    for tick, reading in sorted(map(from_line, lines), key=lambda pair: (pair[1].at_ms, pair[0])):
         state, verdict = observe(state, reading, tick, thresholds)
         verdicts.append([tick, list(verdict), state.why])
     unread = 0 if verdicts else int(idle) + 1
