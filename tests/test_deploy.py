@@ -11,17 +11,19 @@ from typing import Any
 import pytest
 
 from twinshore.mirror.metrics.table import METRICS, STATES
+from twinshore.proof import metrics as proof
 
 DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
-SERVED = {one.served: one for one in METRICS}
+# Metric and labels, of the mirror's own and of the proof's.
+SERVED = {one.served: tuple(one.labels) for one in METRICS} | dict.fromkeys(proof.TABLE, proof.LABELS)
 FUNCTIONS = {"absent", "max", "min", "sum", "rate", "increase", "deriv", "topk"}
 WORDS = {"by", "and", "or"}
 
 
 def rules() -> list[dict[str, Any]]:
     yaml: Any = importlib.import_module("yaml")
-    text = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())
-    return [rule for group in text["groups"] for rule in group["rules"]]
+    files = [yaml.safe_load((DEPLOY / "prometheus" / name).read_text()) for name in ("alerts.yml", "proof.yml")]
+    return [rule for file in files for group in file["groups"] for rule in group["rules"]]
 
 
 def dashboard() -> dict[str, Any]:
@@ -53,10 +55,10 @@ def test_an_expression_asks_only_for_what_is_served(name: str) -> None:
     for metric, matchers in asked:
         assert metric in SERVED, f"{metric} is not served"
         labels = set(re.findall(r"(\w+)(?:=~|=|!=|!~)", matchers))
-        assert labels <= set(SERVED[metric].labels), f"{metric} has no such labels: {labels}"
+        assert labels <= set(SERVED[metric]), f"{metric} has no such labels: {labels}"
         for state in re.findall(r'state="(\w+)"', matchers):
             assert state in STATES
-    known = set().union(*(SERVED[metric].labels for metric, _ in asked))
+    known = set().union(*(SERVED[metric] for metric, _ in asked))
     for group in re.findall(r"by \(([^)]*)\)", text):
         assert {label.strip() for label in group.split(",")} <= known
 
@@ -100,6 +102,12 @@ def test_panels_do_not_lie_on_one_another_and_use_the_chosen_source() -> None:
         assert panel["datasource"]["uid"] == "${source}"
     ids = [panel["id"] for panel in dashboard()["panels"]]
     assert len(set(ids)) == len(ids)
+
+
+def test_each_metric_of_a_proof_is_on_its_page() -> None:
+    page = (DEPLOY.parent / "docs" / "proof.md").read_text()
+    told = {line.split("`")[1] for line in page.splitlines() if line.startswith("| `twinshore_proof")}
+    assert told == set(proof.TABLE)
 
 
 def test_each_level_of_metrics_is_on_the_dashboard() -> None:
