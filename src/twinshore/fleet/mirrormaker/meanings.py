@@ -21,7 +21,7 @@ class Meaning(NamedTuple):
     sentence: str
 
 
-_OFFSETS = "a twin's offsets are its source's: there is nothing to translate"
+_OFFSETS = "exact twins need none; mapped topics have an exact map: `twinshore mirror extents`"
 _BYTES = "records cross as the bytes they are; nothing is decoded"
 _CLIENTS = "no Kafka client stands in between; [mirror] has the bounds of fetching and sending"
 _PROCESS = "belongs to Connect's own process"
