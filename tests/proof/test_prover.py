@@ -15,6 +15,7 @@ from twinshore.fleet import NamedPartition
 from twinshore.kafka.errors import Code
 from twinshore.proof import log_reader
 from twinshore.proof.job import in_this_process, run_bundles
+from twinshore.proof.planning import Side, Wishes, outcome, stretches
 from twinshore.proof.prover import prove_all
 from twinshore.proof.values import DifferenceKind, Proven, Stretch, Way
 from twinshore.wire.records import Record
@@ -107,6 +108,33 @@ def test_a_corrupt_batch_is_told_with_its_side(sides: Sides) -> None:
     assert found.difference.kind is DifferenceKind.CORRUPT
     assert "west: corrupt batch" in found.difference.sentence
     assert found.difference.offset <= header.base_offset
+
+
+def test_a_record_behind_the_sources_end_is_foreign_though_all_before_it_is_proven() -> None:
+    logged = [Record(n, n, b"k", b"v%d" % n) for n in range(51)]
+    east, west = (
+        SmallBroker(name, batched(random.Random(1), part, len(part), first=0))
+        for name, part in (("east", logged[:50]), ("west", logged))
+    )
+    with east.serving() as source, west.serving() as target:
+        side = Side("east->west", NamedPartition(TOPIC, 0), TOPIC, Way.EXACT, 0, 50, 50, "aa", "bb")
+        (whole,) = asked = stretches(side, source, target, Wishes())
+        row = outcome(side, asked, [prove(whole)], 1)
+        assert (row.state, row.to_offset) == ("identical", 50)
+        later = replace(side, target_end=51, stored=row)
+        (beyond,) = asked = stretches(later, source, target, Wishes())
+        found = prove(beyond)
+    assert (found.trouble, found.difference and found.difference.kind) == ("", DifferenceKind.FOREIGN)
+    assert found.difference is not None and found.difference.offset == 50
+    assert outcome(later, asked, [found], 2).state == "differs"
+
+
+def test_retention_that_has_passed_a_whole_stretch_leaves_nothing_to_compare(sides: Sides) -> None:
+    east, west, stretch = sides
+    east.start = west.start = stretch.end
+    found = prove(replace(stretch, end=stretch.end - 50))
+    assert (found.difference, found.trouble) == (None, "")
+    assert (found.start, found.to, found.records) == (stretch.end - 50, stretch.end - 50, 0)
 
 
 def test_a_source_that_lost_its_end_is_trouble(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:

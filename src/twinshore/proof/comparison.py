@@ -32,6 +32,8 @@ class Tally:
 def compare_placed(source: Chunks, target: Chunks, tally: Tally, end: int, *, digest: bool = True) -> bool:
     """Goes on to `end` of the source while records and their offsets are the same; False where they part, which is at
     `tally.at`."""
+    if tally.at >= end:
+        return True  # Readers of nothing have no chunk to give.
     ours, theirs = _next(source), _next(target)
     while tally.at < end:
         if same_packed(ours, theirs) and tally.at <= _base(ours) and ours.end <= end:
