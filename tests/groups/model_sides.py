@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from twinshore.fleet import KafkaError, NamedPartition
-from twinshore.kafka.groups import GroupListing, Listed
+from twinshore.kafka.groups import GroupListing, Listed, always
 from twinshore.kafka.questions import OffsetKind
 from twinshore.wire.group_places import GroupPlaces, Place, Where
 
@@ -39,6 +39,7 @@ class ModelSide:
         self.read_on: set[str] = set()
         self.hidden: set[str] = set()
         self.taken: list[Taken] = []
+        self.meanwhile: Callable[[int], None] | None = None  # called after the places of so many groups were read
 
     def consume(self, group: str, where: Where, offset: int) -> None:
         """One of its members reads on, as far as the log goes."""
@@ -76,15 +77,21 @@ class ModelSide:
                 said = GroupPlaces(name, 0, some, {}, repr(sorted(some.items())).encode())
                 before = known.get(name)
                 found[name] = before if before is not None and before.raw == said.raw else said
+            if self.meanwhile is not None:
+                self.meanwhile(len(groups))
         return found, {}
 
     def coordinators(self, groups: Sequence[str]) -> dict[str, int]:
         return {} if self.away else dict.fromkeys(groups, NODE)
 
-    def commit(self, places: Mapping[int, Mapping[str, Mapping[Where, Place]]]) -> dict[str, dict[Where, int]]:
+    def commit(
+        self, places: Mapping[int, Mapping[str, Mapping[Where, Place]]], still: Callable[[], bool] = always
+    ) -> dict[str, dict[Where, int]]:
         answers: dict[str, dict[Where, int]] = {}
         for groups in places.values():
             for name, ours in groups.items():
+                if not still():
+                    return answers
                 self.asked["OffsetCommit"] += 1
                 if name in self.members | self.joins_before_commit:
                     answers[name] = dict.fromkeys(ours, UNKNOWN_MEMBER)

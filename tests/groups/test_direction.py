@@ -27,7 +27,10 @@ class Stage:
     def __init__(self, verify_s: float = 1000.0, renew_s: float = 1e9) -> None:
         self.east, self.west = ModelSide("east"), ModelSide("west")
         self.west.ends = dict.fromkeys(TWINS.values(), 100)
-        self.direction = Direction(self.east, self.west, self.west, Book(verify_s, renew_s))
+        self.clock_s = 0.0
+        self.ours = True
+        book = Book(verify_s, renew_s)
+        self.direction = Direction(self.east, self.west, self.west, book, clock=lambda: self.clock_s)
         self.now_s = 0.0
 
     def commit(self, group: str, offset: int, where: Where = PARTS[0]) -> None:
@@ -40,7 +43,9 @@ class Stage:
     def turn(self, *, act: bool = True) -> Turn:
         self.now_s += 1.0
         here, there = self.east.listed(), self.west.listed()
-        return self.direction.turn(SCOPE, here, there, lambda one: one.group != "left-out", self.now_s, act=act)
+        return self.direction.turn(
+            SCOPE, here, there, lambda one: one.group != "left-out", self.now_s, act=act, may=lambda: self.ours
+        )
 
     def state(self, group: str) -> tuple[State, int]:
         return standing(self.direction.book.entries[group])[:2]
@@ -198,6 +203,62 @@ def test_what_one_direction_put_there_is_no_reading_for_the_other() -> None:
     stage.commit("g", 5)
     back.turn(SCOPE.reversed(), stage.west.listed(), stage.east.listed(), lambda _: True, 10.0)
     assert stage.east.groups["g"][PARTS[0]] == Place(5), "a reset was undone from the other side"
+
+
+def test_a_link_that_became_anothers_while_places_were_read_is_not_committed_for() -> None:
+    """This process was stopped for a while; the next one has moved the group, and its consumers have read on."""
+    stage = Stage()
+    stage.commit("g", 10)
+
+    def superseded(_: int) -> None:
+        stage.ours = False
+        stage.west.groups["g"] = {TWINS[PARTS[0]]: Place(60)}
+
+    stage.west.meanwhile = superseded
+    assert stage.turn().commits == 0
+    assert stage.there("g") == 60
+
+
+def test_a_link_that_is_lost_amid_its_commits_sends_no_more_of_them() -> None:
+    stage = Stage()
+    for number in range(9):
+        stage.commit(f"g{number}", 10)
+    asked = iter([True, True, True, True])
+    here, there = stage.east.listed(), stage.west.listed()
+    turn = stage.direction.turn(SCOPE, here, there, lambda _: True, 1.0, may=lambda: next(asked, False))
+    assert turn.commits == len(stage.west.groups) == 3
+    assert stage.turn().commits == 6
+
+
+def test_nothing_is_committed_by_what_was_read_long_ago_and_it_is_read_anew() -> None:
+    stage = Stage()
+    stage.commit("g", 10)
+
+    def paused(_: int) -> None:
+        stage.clock_s += 3.0
+        stage.west.groups["g"] = {TWINS[PARTS[0]]: Place(60)}
+
+    stage.west.meanwhile = paused
+    turn = stage.turn()
+    assert (turn.commits, stage.there("g")) == (0, 60)
+    assert "nothing is committed by that" in turn.told["broker 1 of west"]
+    stage.west.meanwhile = None
+    stage.turn()
+    assert (stage.there("g"), stage.state("g")[0]) == (60, State.AHEAD)
+
+
+def test_a_coordinator_that_is_always_slow_is_asked_for_fewer_groups_at_once() -> None:
+    stage = Stage()
+    for number in range(300):
+        stage.commit(f"g{number}", 10)
+
+    def slow(groups: int) -> None:
+        stage.clock_s += 0.02 * groups
+
+    stage.west.meanwhile = slow
+    for _ in range(8):
+        stage.turn()
+    assert len(stage.west.groups) == 300
 
 
 STEPS = st.lists(

@@ -65,9 +65,12 @@ class GroupsCompanion:
         if rounds is not None:
             rounds.close()
 
+    def _may(self) -> bool:
+        return self._active() and not self._closed.is_set()
+
     def _round(self, rounds: Rounds) -> None:
         try:
-            done = rounds.run(time.monotonic())
+            done = rounds.run(time.monotonic(), may=self._may)
         except TwinshoreError as error:
             self.totals["failed"] += 1
             self._say({ROUND: f"groups do not follow now: {error}"})

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -13,7 +14,7 @@ from twinshore.groups.place import Decision, State, decide
 from twinshore.groups.scope import Scope
 from twinshore.groups.translation import Spot
 from twinshore.kafka.errors import Code, describe
-from twinshore.kafka.groups import GroupListing, Listed
+from twinshore.kafka.groups import GroupListing, Listed, always
 from twinshore.kafka.questions import OffsetKind
 from twinshore.wire.group_places import GroupPlaces, Place, Where
 
@@ -36,7 +37,9 @@ class Side(Protocol):
 
     def coordinators(self, groups: Sequence[str]) -> dict[str, int]: ...
 
-    def commit(self, places: Mapping[int, Mapping[str, Mapping[Where, Place]]]) -> dict[str, dict[Where, int]]: ...
+    def commit(
+        self, places: Mapping[int, Mapping[str, Mapping[Where, Place]]], still: Callable[[], bool] = ...
+    ) -> dict[str, dict[Where, int]]: ...
 
 
 class Logs(Protocol):
@@ -49,6 +52,9 @@ class Logs(Protocol):
 # NON_EMPTY_GROUP is what a share group's coordinator says.
 _LIVE = frozenset({25, 22, 27, 113, 68})
 ROUNDS_UNTIL_GONE = 3
+# A place that was read longer ago may have been passed by somebody's reading: nothing is committed by it.
+FRESH_S = 2.0
+AT_ONCE_MAX = 500
 _ELSEWHERE = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.NOT_COORDINATOR})
 
 
@@ -76,10 +82,22 @@ class Turn:
 class Direction:
     """`reader` is asked where groups stand, `writer` is told. One thread's."""
 
-    def __init__(self, reader: Side, writer: Side, written: Logs, book: Book, rule: Decide = decide) -> None:
+    def __init__(
+        self,
+        reader: Side,
+        writer: Side,
+        written: Logs,
+        book: Book,
+        rule: Decide = decide,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._reader, self._writer, self._written = reader, writer, written
         self.book = book
         self._rule = rule
+        self._clock = clock
+        # How many groups are read and committed together: fewer where a coordinator is slow to say where they stand.
+        self._at_once = AT_ONCE_MAX
         # Told of each commit: whoever looks the other way must not take it for somebody's reading.
         self.echo: Callable[[str, Where, int], None] | None = None
         self._known: dict[str, GroupPlaces] = {}
@@ -96,8 +114,9 @@ class Direction:
         now_s: float,
         *,
         act: bool = True,
+        may: Callable[[], bool] = always,
     ) -> Turn:
-        """One round. Not `act`: everything but the commits."""
+        """One round. Not `act`: everything but the commits. `may`: whether the link is still ours to act for."""
         turn = Turn()
         book = self.book
         if scope is not book.scope or now_s >= self._ends_until_s:
@@ -107,22 +126,57 @@ class Direction:
         book.rescope(scope)
         self._listen(reading, admits, now_s, turn)
         self._see_members(writing)
+        for node, error in writing.away.items():
+            turn.told[f"broker {node} of {self._writer.name}"] = error.message
         due = dict(book.due(now_s))
         spots = self._spots(due, now_s)
         nodes = self._nodes([name for name, ours in spots.items() if ours], writing.groups)
-        theirs = self._theirs(spots, nodes, writing, turn)
-        wishes = self._wishes(due, spots, theirs, now_s)
-        if act:
-            self._commit(wishes, nodes, now_s, turn)
-        else:
-            self._note(wishes, now_s, turn)
-        for name, entry in due.items():
-            if entry.renews and name not in wishes and name in theirs:
-                book.renewed(entry, now_s)
-            if name in theirs:
-                entry.check = False
+        self._over([(name, entry) for name, entry in due.items() if not spots[name]], now_s)
+        for node, names in self._portions(nodes):
+            read_at_s = self._clock()
+            theirs = self._theirs(node, {name: spots[name] for name in names}, turn)
+            wishes = self._wishes(due, spots, theirs, now_s)
+            done = True
+            if not act:
+                self._note(wishes, now_s, turn)
+            elif wishes:
+                done = self._fresh(node, read_at_s, turn) and may()
+                if done:
+                    self._commit(node, wishes, now_s, turn, may)
+            # What was read and not committed by is looked at anew.
+            self._over([(name, due[name]) for name in theirs if done or name not in wishes], now_s, wishes)
         turn.groups = len(book.entries)
         return turn
+
+    def _over(self, some: Iterable[tuple[str, Entry]], now_s: float, wishes: Container[str] = ()) -> None:
+        """All that was to be compared of these groups has been."""
+        for name, entry in some:
+            if entry.renews and name not in wishes:
+                self.book.renewed(entry, now_s)
+            entry.check = False
+
+    def _portions(self, nodes: Mapping[str, int]) -> Iterator[tuple[int, list[str]]]:
+        """Groups that are read and committed together, by their coordinator."""
+        by_node: dict[int, list[str]] = {}
+        for name, node in nodes.items():
+            by_node.setdefault(node, []).append(name)
+        for node, names in by_node.items():
+            start = 0
+            while start < len(names):
+                some = names[start : start + self._at_once]
+                start += len(some)
+                yield node, some
+
+    def _fresh(self, node: int, read_at_s: float, turn: Turn) -> bool:
+        """Whether what was read of the groups there is young enough to commit by. This process may have been paused."""
+        fresh = self._clock() - read_at_s < FRESH_S
+        self._at_once = min(AT_ONCE_MAX, self._at_once * 2) if fresh else max(1, self._at_once // 2)
+        if not fresh:
+            took = f"it took longer than {FRESH_S:g} s to say where groups stand"
+            turn.told[f"broker {node} of {self._writer.name}"] = (
+                f"{took}: nothing is committed by that, they are asked anew"
+            )
+        return fresh
 
     # -- the reading side
 
@@ -219,22 +273,17 @@ class Direction:
     # -- the writing side
 
     def _theirs(
-        self, spots: Mapping[str, Mapping[Where, object]], nodes: Mapping[str, int], writing: Listed, turn: Turn
+        self, node: int, spots: Mapping[str, Mapping[Where, object]], turn: Turn
     ) -> dict[str, Mapping[Where, Place]]:
         """What these groups have there now; those that could not be asked for are left out, until the next round.
 
         One that is not listed is asked for all the same: its coordinator may just be moving, and its place is there."""
         parts = self.book.scope.parts
-        wanted: dict[int, dict[str, list[Where]]] = {}
+        wanted = {name: [parts[where][0] for where in ours] for name, ours in spots.items()}
         theirs: dict[str, Mapping[Where, Place]] = {}
-        for name, ours in spots.items():
-            if not ours:
-                theirs[name] = {}
-            elif name in nodes:
-                wanted.setdefault(nodes[name], {})[name] = [parts[where][0] for where in ours]
-        found, away = self._writer.places(wanted, {})
-        for node, error in {**writing.away, **away}.items():
-            turn.told[f"broker {node} of {self._writer.name}"] = error.message
+        found, away = self._writer.places({node: wanted}, {})
+        for broker, error in away.items():
+            turn.told[f"broker {broker} of {self._writer.name}"] = error.message
         for name, said in found.items():
             if not said.error:
                 theirs[name] = said.places
@@ -270,12 +319,10 @@ class Direction:
         return wishes
 
     def _commit(
-        self, wishes: Mapping[str, Mapping[Where, Wish]], nodes: Mapping[str, int], now_s: float, turn: Turn
+        self, node: int, wishes: Mapping[str, Mapping[Where, Wish]], now_s: float, turn: Turn, may: Callable[[], bool]
     ) -> None:
-        places: dict[int, dict[str, dict[Where, Place]]] = {}
-        for name, ours in wishes.items():
-            places.setdefault(nodes[name], {})[name] = {twin: wish.place for twin, wish in ours.items()}
-        answers = self._writer.commit(places) if places else {}
+        places = {name: {twin: wish.place for twin, wish in ours.items()} for name, ours in wishes.items()}
+        answers = self._writer.commit({node: places}, may)
         for name, codes in answers.items():
             entry = self.book.entries[name]
             for twin, code in codes.items():
@@ -285,7 +332,7 @@ class Direction:
             if entry.renews:
                 # Refused or not: there are several renewals in the time after which a place is forgotten.
                 self.book.renewed(entry, now_s)
-        turn.commits = len(answers)
+        turn.commits += len(answers)
 
     def _answered(self, name: str, entry: Entry, wish: Wish, code: int, now_s: float, turn: Turn) -> None:
         if not code:

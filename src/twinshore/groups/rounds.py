@@ -17,7 +17,7 @@ from twinshore.groups.scope import NOWHERE, Scope, admits_group, scope_of
 from twinshore.groups.translation import ByExtents, Stretch, Translation
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
-from twinshore.kafka.groups import SHARE, GroupListing, Groups, Listed
+from twinshore.kafka.groups import SHARE, GroupListing, Groups, Listed, always
 from twinshore.kafka.share_groups import ShareGroups
 from twinshore.mirror.control.in_force import in_force
 from twinshore.store import Store
@@ -75,8 +75,9 @@ class Rounds:
         for one in (self.at_source, self.at_target, self.source, self.target):
             one.close()
 
-    def run(self, now_s: float, *, act: bool = True) -> Round:
-        """One round. Not `act`: looks and decides, commits nothing."""
+    def run(self, now_s: float, *, act: bool = True, may: Callable[[], bool] = always) -> Round:
+        """One round. Not `act`: looks and decides, commits nothing. `may` is asked before each commit: the link may
+        have become another process's since the round began."""
         begun_s = time.perf_counter()
         done = Round()
         self._positions = None
@@ -85,15 +86,19 @@ class Rounds:
         self.begin(now_s)
         reading, writing = self.at_source.listed(), self.at_target.listed()
         if self._forward is not None:
-            done.add(self._forward.turn(self.scope, reading, writing, self._by_offsets, now_s, act=act))
+            done.add(self._forward.turn(self.scope, reading, writing, self._by_offsets, now_s, act=act, may=may))
         if self._back is not None:
-            done.add(self._back.turn(self._scope_back, writing, reading, self._by_offsets, now_s, act=act), "back: ")
-        self._share(reading, writing, now_s, done, act=act)
+            done.add(
+                self._back.turn(self._scope_back, writing, reading, self._by_offsets, now_s, act=act, may=may), "back: "
+            )
+        self._share(reading, writing, now_s, done, act=act, may=may)
         done.asked = self.at_source.asked + self.at_target.asked
         done.took_s = time.perf_counter() - begun_s
         return done
 
-    def _share(self, reading: Listed, writing: Listed, now_s: float, done: Round, *, act: bool) -> None:
+    def _share(
+        self, reading: Listed, writing: Listed, now_s: float, done: Round, *, act: bool, may: Callable[[], bool]
+    ) -> None:
         """Starts of share groups, now and then: they move only as whole runs of records are done with."""
         if now_s - self._shared_at_s < SHARE_S or not any(one.kind == SHARE for one in reading.groups.values()):
             return
@@ -105,7 +110,7 @@ class Rounds:
             rule = partial(decide, resets=self.link.groups.resets)
             self._shares = Direction(reader, writer, self.target, book, rule)
         try:
-            turn = self._shares.turn(self.scope, reading, writing, self._shared, now_s, act=act)
+            turn = self._shares.turn(self.scope, reading, writing, self._shared, now_s, act=act, may=may)
             done.add(turn, "share: ")
         except KafkaError as error:
             done.told["share groups"] = f"do not follow: {error.message}"

@@ -44,6 +44,11 @@ _NOT_THERE = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOAD_IN
 Said = TypeVar("Said")
 
 
+def always() -> bool:
+    """Whoever commits by hand is not superseded."""
+    return True
+
+
 class GroupListing(NamedTuple):
     """A group as its coordinator lists it: `kind` is classic, consumer, share or streams."""
 
@@ -119,9 +124,12 @@ class Groups:
                     raise kafka_error(code, place, right=f"Describe on group {one.key}")
         return found
 
-    def commit(self, places: Mapping[int, Mapping[str, Mapping[Where, Place]]]) -> dict[str, dict[Where, int]]:
+    def commit(
+        self, places: Mapping[int, Mapping[str, Mapping[Where, Place]]], still: Callable[[], bool] = always
+    ) -> dict[str, dict[Where, int]]:
         """Commits for groups by their coordinators; Kafka's code for each place. A group with members is refused by
         its coordinator, so that none is overtaken. One that is missing from the answer was not reached, perhaps.
+        `still` is asked before each request: once it says no, nothing more is sent.
         """
         answers: dict[str, dict[Where, int]] = {}
         for node, groups in places.items():
@@ -135,7 +143,7 @@ class Groups:
             parts = [{name: groups[name] for name in names[number :: len(lines)]} for number in range(len(lines))]
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(COMMIT_LINES, thread_name_prefix=f"commits {self.name}")
-            for done in [self._pool.submit(_commit_on, *one) for one in zip(lines, parts, strict=True)]:
+            for done in [self._pool.submit(_commit_on, *one, still) for one in zip(lines, parts, strict=True)]:
                 answers.update(done.result())
             self.asked["OffsetCommit"] += len(names)
         return answers
@@ -195,11 +203,15 @@ def _search(request: FindCoordinatorRequest, line: Connection, timeout_s: float)
     return line.call(request, FindCoordinatorResponse, timeout_s=timeout_s)
 
 
-def _commit_on(line: Connection, groups: Mapping[str, Mapping[Where, Place]]) -> dict[str, dict[Where, int]]:
+def _commit_on(
+    line: Connection, groups: Mapping[str, Mapping[Where, Place]], still: Callable[[], bool]
+) -> dict[str, dict[Where, int]]:
     answers: dict[str, dict[Where, int]] = {}
     try:
         line.api_version(OFFSET_COMMIT, PLACES_VERSION, PLACES_VERSION)
         for group, places in groups.items():
+            if not still():
+                break
             body = line.call_raw(OFFSET_COMMIT, PLACES_VERSION, encode_offset_commit(group, places))
             answers[group] = parse_offset_commit(bytes(body))
     except KafkaError as error:

@@ -7,7 +7,7 @@ whoever sets a start elsewhere delivers those again there, which a share group m
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from kio.schema.alter_share_group_offsets.v0 import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
 from kio.schema.alter_share_group_offsets.v0.request import (
@@ -25,7 +25,7 @@ from kio.static.primitive import i32, i64
 
 from twinshore.fleet import KafkaError
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.groups import Groups, from_each
+from twinshore.kafka.groups import Groups, always, from_each
 from twinshore.wire.group_places import GroupPlaces, Place, Where
 
 GROUPS_PER_QUESTION = 100
@@ -53,11 +53,15 @@ class ShareGroups:
         """Which broker coordinates each."""
         return self._groups.coordinators(groups)
 
-    def commit(self, places: Mapping[int, Mapping[str, Mapping[Where, Place]]]) -> dict[str, dict[Where, int]]:
+    def commit(
+        self, places: Mapping[int, Mapping[str, Mapping[Where, Place]]], still: Callable[[], bool] = always
+    ) -> dict[str, dict[Where, int]]:
         """Sets starts; Kafka's code for each. A group with members is refused by its coordinator."""
         answers: dict[str, dict[Where, int]] = {}
         for node, groups in places.items():
             for group, ours in groups.items():
+                if not still():
+                    break
                 self.asked["AlterShareGroupOffsets"] += 1
                 try:
                     answers[group] = self._altered(node, group, ours)
