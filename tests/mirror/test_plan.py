@@ -148,6 +148,24 @@ def test_what_is_refused_is_refused_alone_with_reason_and_remedy(
     assert step.hint
 
 
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (replace(SOURCE, topic_id="cc"), TARGET),
+        (SOURCE, None),
+        (SOURCE, replace(TARGET, topic_id="dd")),
+    ],
+    ids=["made again", "twin deleted", "twin made again"],
+)
+def test_the_remedy_names_the_verb_that_works_for_the_twin(source: SourceTopic, target: TargetTopic | None) -> None:
+    (exact,), (mapped,) = plan(source, target, KNOWN), plan(source, target, replace(KNOWN, mapped=True))
+    assert isinstance(exact, Refuse)
+    assert isinstance(mapped, Refuse)
+    assert "`twinshore mirror begin-again`" in exact.hint
+    assert "`twinshore mirror forget`" in mapped.hint
+    assert "begin-again" not in mapped.hint, "it is refused there"
+
+
 def test_an_empty_target_that_begins_where_the_source_does_is_accepted() -> None:
     high = 2_147_483_000
     source = replace(SOURCE, starts=(high, high))

@@ -213,15 +213,16 @@ def _refusal(
     name = source.name
     if known and known.source_topic_id != source.topic_id:
         sentence = f"topic {name} was deleted and made again on the source: its offsets begin anew"
-        return Refuse(name, "recreated topic", sentence, "delete its twin to begin again, or exclude the topic")
+        return Refuse(name, "recreated topic", sentence, f"{_anew(known)}, or exclude the topic")
     if target is None:
         if known:
             sentence = f"the twin of topic {name} has been deleted on the target"
-            return Refuse(name, "recreated topic", sentence, "forget it with `twinshore mirror forget` to begin again")
+            return Refuse(name, "recreated topic", sentence, _anew(known))
         return None
     if known and known.target_topic_id != target.topic_id:
         sentence = f"the twin of topic {name} was deleted and made again by someone else"
-        return Refuse(name, "recreated topic", sentence, "delete it on the target, then `twinshore mirror forget` it")
+        there = "" if known.mapped else "delete it on the target, then "
+        return Refuse(name, "recreated topic", sentence, f"{there}{_anew(known)}")
     if mapped:
         return None
     if not known and any(end > start for start, end in target.spans):
@@ -231,7 +232,8 @@ def _refusal(
     counts = f"{target.partitions} partitions on the target, {source.partitions} on the source"
     if target.partitions > source.partitions:
         sentence = f"topic {target.name} has {counts}"
-        return Refuse(name, "partition removed", sentence, "delete the target's topic, or exclude it")
+        again = f" and {_anew(known)}" if known else ""
+        return Refuse(name, "partition removed", sentence, f"delete the target's topic{again}, or exclude it")
     if not known and target.partitions < source.partitions:
         sentence = f"topic {target.name} has {counts}"
         hint = f"give it {source.partitions} partitions, or delete it on the target so that its twin can be made"
@@ -240,6 +242,13 @@ def _refusal(
         sentence = f"topic {target.name} on the target begins at later offsets than the source's"
         return Refuse(name, "position disagreement", sentence, "delete it on the target so that its twin can be made")
     return None
+
+
+def _anew(known: KnownTwin) -> str:
+    """How an operator lets the topic begin again."""
+    if known.mapped:
+        return "stop the mirror, `twinshore mirror forget` it, start the mirror"
+    return "let it begin again with `twinshore mirror begin-again` while the mirror runs"
 
 
 def spread(
