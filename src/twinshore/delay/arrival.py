@@ -11,6 +11,7 @@ from math import log
 from typing import NamedTuple
 
 from twinshore.delay.readings import Axis, Reading, View
+from twinshore.fleet.extents import Extent, target_end
 
 SIGHTINGS_MAX = 256
 AGES_APART = log(1.1)
@@ -57,6 +58,13 @@ def look(before: Arrivals, reading: Reading) -> tuple[Arrivals, View]:
         "paused" if reading.paused else "watched",
     )
     return Arrivals(waiting, reading.source_end, least, reading.source_id, reading.target_id), view
+
+
+def carried_to(furthest: Extent, end: int, told: int) -> int:
+    """The mapped twin's end on the source's axis. Where all of its furthest extent is there `told` decides, how far
+    receipts reach on the source: offsets without records, a transaction's end, are in no extent."""
+    into = max(0, min(end - furthest.target, furthest.length))
+    return max(furthest.source + into, told if end >= target_end(furthest) else 0)
 
 
 def thinned(waiting: Sequence[Sighting], most: int = SIGHTINGS_MAX) -> tuple[Sighting, ...]:

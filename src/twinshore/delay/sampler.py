@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from twinshore.delay.arrival import carried_to
 from twinshore.delay.readings import Axis, Place, Reading
 from twinshore.fleet import HEARTBEATS, KafkaError, Link, NamedPartition, is_heartbeats
 from twinshore.fleet.extents import Extent
@@ -61,6 +62,7 @@ class _Known:
     topics: dict[str, tuple[str, str, str, int]] = field(default_factory=dict)  # twin, both ids, partitions
     twins: dict[tuple[str, int], str] = field(default_factory=dict)
     reached: dict[tuple[str, int], Extent] = field(default_factory=dict)
+    told: dict[tuple[str, int], int] = field(default_factory=dict)  # how far receipts reach on the source
 
 
 class Sampler:
@@ -114,6 +116,7 @@ class Sampler:
             dict(_shared(link, source, target)),
             {(row.topic, row.partition): row.target_topic_id for row in self._store.twins(link.name)},
             self._store.reached(link.name),
+            {(at.topic, at.partition): at.to_offset for at in self._store.positions(link.name)},
         )
         names = (f"{link.source}.{HEARTBEATS}", f"{link.source}.{MIRROR_MAKERS_HEARTBEATS}")
         there = next((name for name in names if name in target.topics and not target.topics[name].error), None)
@@ -138,8 +141,8 @@ class Sampler:
         where = (one.topic, one.partition)
         axis, carried = Axis.FOREIGN, -1
         if where in self._known.reached:
-            extent = self._known.reached[where]
-            axis, carried = Axis.MAPPED, extent.source + max(0, min(target_end - extent.target, extent.length))
+            axis = Axis.MAPPED
+            carried = carried_to(self._known.reached[where], target_end, self._known.told.get(where, 0))
         elif self._known.twins.get(where) == target_id:
             axis = Axis.EXACT
         place = Place(self._link.name, one.topic, one.partition)

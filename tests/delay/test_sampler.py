@@ -1,0 +1,79 @@
+"""What the sampler makes of clusters that answer some of its questions and refuse others; the store is a real one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from twinshore.delay.arrival import Arrivals, look
+from twinshore.delay.readings import Axis
+from twinshore.delay.sampler import Sampler
+from twinshore.fleet import Cluster, KafkaError, Link, NamedPartition, SourceOffset, TargetOffset
+from twinshore.fleet.extents import Extent
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
+from twinshore.kafka.questions import OffsetKind
+from twinshore.store import Receipt, Store, TwinRow, open_store
+
+LINK = Link("east", "west")
+
+
+class Side(KafkaCluster):
+    """A cluster without brokers: topics of one partition with these ends. `refuses`: what it will not answer."""
+
+    def __init__(self, name: str, ends: Mapping[str, int]) -> None:
+        super().__init__(Cluster(name, (f"{name}:1",)))
+        self.ends = dict(ends)
+        self.refuses: set[str] = set()
+        self.asked: list[str] = []
+
+    def metadata(self, topics: Sequence[str] | None = None, *, refresh: bool = True) -> ClusterMetadata:  # noqa: ARG002
+        # Listing groups asks for brokers alone.
+        self._ask("groups" if topics == [] else "topics")
+        part = (PartitionMetadata(0, 1, 1, (1,), (1,), 0),)
+        there = {name: TopicMetadata(name, name.encode().ljust(16)[:16], False, 0, part) for name in self.ends}
+        return ClusterMetadata(self.name, 1, {}, there)
+
+    def list_offsets(self, parts: Iterable[NamedPartition], which: OffsetKind) -> dict[NamedPartition, int]:
+        found = {}
+        for one in parts:
+            self._ask(one.topic)
+            found[one] = 0 if which is OffsetKind.EARLIEST else self.ends[one.topic]
+        return found
+
+    def _ask(self, what: str) -> None:
+        self.asked.append(what)
+        if what in self.refuses:
+            raise KafkaError(f"{self.name}: {what}: not allowed", code=29)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as found:
+        yield found
+
+
+def adopt(store: Store, extent: Extent) -> None:
+    store.adopt([(TwinRow(LINK.name, "orders", 0, "aa", "bb", extent.source, extent.sequence, 5), extent)])
+
+
+def test_a_mapped_twin_that_ends_with_a_transaction_is_not_behind(store: Store) -> None:
+    # Ten records from 40 on lie from 1000 on; the source's offset 50 is the commit marker, which is in no extent.
+    begun = Extent(SourceOffset(40), TargetOffset(1_000), 0, 0)
+    carried = begun._replace(length=10)
+    adopt(store, begun)
+    store.record_receipts([Receipt(LINK.name, "orders", 0, 40, 51, 10, 10, 1, 51, 0, 1, 0, extents=(carried,))])
+    east, west = Side("east", {"orders": 51}), Side("west", {"orders": 1_010})
+    (reading,) = Sampler(LINK, east, west, store, groups=False).sample(lambda: 5_000, -1).readings
+    assert (reading.axis, reading.carried) == (Axis.MAPPED, 51)
+    assert look(Arrivals(), reading)[1].lag_records == 0
+    # A target that lost its end has not all that was told of it.
+    west.ends["orders"] = 1_007
+    (reading,) = Sampler(LINK, east, west, store, groups=False).sample(lambda: 5_000, -1).readings
+    assert reading.carried == 47
+    # Records behind the marker that are not there yet are a lag.
+    east.ends["orders"], west.ends["orders"] = 60, 1_010
+    (reading,) = Sampler(LINK, east, west, store, groups=False).sample(lambda: 5_000, -1).readings
+    assert look(Arrivals(), reading)[1].lag_records == 9
