@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from twinshore.fleet import NamedPartition
+import pytest
+
+from twinshore.fleet import NamedPartition, SourceOffset, StoreError, TargetOffset
+from twinshore.fleet.extents import Extent
+from twinshore.mirror import recorder as recording
 from twinshore.mirror.desk import Account
 from twinshore.mirror.orders import Carried, Stoppage
 from twinshore.mirror.recorder import Recorder
-from twinshore.store import open_store
+from twinshore.store import Receipt, Store, open_store
 
 LINK = "east->west"
 
@@ -65,3 +70,89 @@ def test_a_topic_that_begins_anew_leaves_no_old_receipt_behind(tmp_path: Path) -
         assert [at.topic for at in store.positions(LINK)] == ["bills"]
         live = recorder.live[LINK]
         assert set(live.lag) == set(live.starts) == {NamedPartition("bills", 0)}
+
+
+def told(from_offset: int, to_offset: int) -> Account:
+    """A pump's account of a mapped twin whose records lie 1 000 further on."""
+    count = to_offset - from_offset
+    extent = Extent(SourceOffset(from_offset), TargetOffset(from_offset + 1_000), count, from_offset)
+    carried = Carried("orders", 0, from_offset, to_offset, count, 10, 1, 9_000, 0, 1, 2, extents=(extent,))
+    return Account(LINK, 0, (carried,), (), {})
+
+
+class Away:
+    """Makes a store fail so many times when it is given receipts."""
+
+    def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+        self.times = times
+        record = store.record_receipts
+
+        def refusing(given: Sequence[Receipt]) -> None:
+            if self.times:
+                self.times -= 1
+                raise StoreError("the store does not answer")
+            record(given)
+
+        monkeypatch.setattr(store, "record_receipts", refusing)
+
+
+def test_what_a_new_term_tells_over_what_the_last_one_left_is_neither_refused_nor_lost(tmp_path: Path) -> None:
+    troubles: list[str] = []
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        before = Recorder(store, "first", 60, troubles.append)
+        before.take(told(0, 100))
+        before.close()
+        late = Recorder(store, "first", 60, troubles.append)
+        late.take(told(100, 5_000))
+        late.close()
+        again = Recorder(store, "second", 60, troubles.append)
+        for begin, end in ((100, 2_000), (2_000, 5_600), (5_600, 7_000)):
+            again.take(told(begin, end))
+        again.close()
+        (position,) = store.positions(LINK)
+        assert (position.to_offset, position.records) == (7_000, 7_000)
+        assert store.extents(LINK, "orders", 0) == (Extent(SourceOffset(0), TargetOffset(1_000), 7_000, 0),)
+    assert troubles == []
+
+
+def test_where_records_lie_is_kept_of_a_receipt_that_is_refused(tmp_path: Path) -> None:
+    troubles: list[str] = []
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        recorder = Recorder(store, "first", 60, troubles.append)
+        for begin, end in ((0, 100), (150, 200), (200, 300)):
+            recorder.take(told(begin, end))
+        recorder.close()
+        assert [(at.to_offset, at.source_end) for at in store.positions(LINK)] == [(100, 9_000)]
+        assert [(one.source, one.length) for one in store.extents(LINK, "orders", 0)] == [(0, 100), (150, 150)]
+    assert len(troubles) == 1
+    assert "[150, 200) leaves a gap from 100" in troubles[0]
+
+
+def test_a_new_term_reads_the_store_when_the_last_one_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        Away(store, monkeypatch, times=3)
+        recorder = Recorder(store, "first", 0.01, lambda _: None)
+        recorder.take(told(0, 100))
+        recorder.settle(LINK)
+        assert [at.to_offset for at in store.positions(LINK)] == [100]
+        recorder.close()
+
+
+def test_what_cannot_be_written_holds_up_no_term_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    troubles: list[str] = []
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        away = Away(store, monkeypatch, times=1 << 30)
+        monkeypatch.setattr(recording, "SETTLE_S", 0.05)
+        recorder = Recorder(store, "first", 0.01, troubles.append)
+        recorder.take(told(0, 100))
+        recorder.settle(LINK)
+        away.times = 0
+        recorder.take(told(0, 60))
+        recorder.close()
+        assert [at.to_offset for at in store.positions(LINK)] == [60], "the new term's word alone"
+    assert troubles == [
+        "the store does not answer",
+        f"{LINK}: 1 receipts of the last term could not be written; pumps tell them again",
+    ]

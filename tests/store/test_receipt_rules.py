@@ -13,6 +13,7 @@ from twinshore.store.receipt_rules import (
     ROLL_MS,
     Progress,
     advance,
+    beyond,
     last_offset,
     later_batches,
     refusal,
@@ -37,10 +38,21 @@ def test_what_follows_and_what_does_not() -> None:
     assert refusal(position, carried(12, 15)) is None
     assert refusal(position, carried(21, 30)) == "leaves a gap from 20"
     assert refusal(position, carried(21, 21)) == "leaves a gap from 20"
-    assert refusal(position, carried(19, 21)) == "overlaps what is receipted up to 20"
+    assert refusal(position, carried(19, 21)) is None
     assert refusal(position, carried(9, 15)) == "begins before 10, where this twin's receipts begin"
     assert refusal(position, carried(20, 19)) == "is not a range"
     assert refusal(position, carried(-1, 15)) == "is not a range"
+
+
+def test_of_a_receipt_that_overlaps_only_what_is_new_counts() -> None:
+    position, producers = at(0, 20), tuple(SourceProducer(7, epoch, batches(*range(12, 30, 6))) for epoch in (3, 4))
+    told = replace(carried(12, 32), records=10, bytes=205, batches=3, source_producers=producers)
+    new = beyond(position, told)
+    assert (new.from_offset, new.to_offset, new.records, new.bytes, new.batches) == (20, 32, 6, 123, 2)
+    assert new.source_producers == tuple(SourceProducer(7, epoch, batches(24)) for epoch in (3, 4))
+    assert advance(Progress(1, position, None, 0, 0), new).progress.position.to_offset == 32
+    for one in (carried(20, 30), carried(10, 20), carried(20, 20), carried(3, 5)):
+        assert beyond(position, one) == one
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 2 * ROLL_MS), st.booleans()), max_size=60))

@@ -146,6 +146,7 @@ class LinkDriver:
         identity = establish(self.link, self._store, self._source, self._target)
         expiry = self._state_expiry_ms()
         units = "" if may_write_markers(self._target) else id_prefix(self.link.name, identity.producer_id)
+        self._recorder.settle(self.link.name)
         self._term = Term(generation, identity, expiry, units)
         self._throttle.forget()
         self._standing.begin()

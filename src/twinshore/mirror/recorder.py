@@ -6,7 +6,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from twinshore.fleet import NamedPartition, StoreError
@@ -20,6 +20,7 @@ from twinshore.store import (
     LinkStatus,
     Receipt,
     ReceiptsRefusedError,
+    RefusedReceipt,
     SourceBatch,
     SourceProducer,
     Store,
@@ -29,6 +30,7 @@ from twinshore.store.values import BATCHES_KEPT
 RATE_HALF_LIFE_S = 3.0
 STANDBY = "standby"
 WORD_HOLDS_MS = 10_000
+SETTLE_S = 5.0  # so long a new term waits for what the last one left unwritten
 
 
 @dataclass(slots=True)
@@ -73,6 +75,7 @@ class Recorder:
         self._every_s = every_s
         self._trouble = trouble
         self._lock = threading.Lock()
+        self._writing = threading.Lock()
         self._queue: list[Account] = []
         self._unwritten: list[Receipt] = []
         self._unledgered: list[tuple[str, Stoppage]] = []
@@ -139,6 +142,21 @@ class Recorder:
         with self._lock:
             self._forgotten.append((link, topic))
 
+    def settle(self, link: str) -> None:
+        """Before a term of the link reads the store: what pumps of the last one told is written, or given up."""
+        deadline_s = time.monotonic() + SETTLE_S
+        while True:
+            self._flush()
+            with self._writing:
+                held = [one for one in self._unwritten if one.link == link]
+                if not held:
+                    return
+                if time.monotonic() >= deadline_s:
+                    self._unwritten = [one for one in self._unwritten if one.link != link]
+                    break
+            time.sleep(self._every_s)
+        self._trouble(f"{link}: {len(held)} receipts of the last term could not be written; pumps tell them again")
+
     def close(self) -> None:
         self._closed.set()
         self._thread.join(timeout=10)
@@ -149,6 +167,10 @@ class Recorder:
             self._flush()
 
     def _flush(self) -> None:
+        with self._writing:
+            self._write()
+
+    def _write(self) -> None:
         with self._lock:
             accounts, self._queue = self._queue, []
             states = dict(self._states)
@@ -209,13 +231,10 @@ class Recorder:
             try:
                 self._store.record_receipts(self._unwritten)
             except ReceiptsRefusedError as error:
-                # Another mirror had this link meanwhile and has told the same offsets already.
-                refused = {id(one.receipt) for one in error.refused}
-                kept = [receipt for receipt in self._unwritten if id(receipt) not in refused]
+                # They stand in another mirror's account of the same offsets, which has the link meanwhile.
                 self._trouble(error.message)
-                if len(kept) == len(self._unwritten):
-                    kept = []
-                self._unwritten = kept
+                refused = {id(one.receipt): _places(one) for one in error.refused}
+                self._unwritten = [kept for one in self._unwritten for kept in refused.get(id(one), (one,))]
                 continue
             self._unwritten = []
 
@@ -275,6 +294,15 @@ class Recorder:
             sorted(p50)[len(p50) // 2] if p50 else None,
             max(p99) if p99 else None,
         )
+
+
+def _places(refused: RefusedReceipt) -> tuple[Receipt, ...]:
+    """What stays of a refused receipt: where a mapped twin's records lie is true whoever tells it."""
+    one, at = refused.receipt, refused.position_offset
+    if at is None or not one.extents or one.from_offset == one.to_offset:
+        return ()
+    bare = replace(one, from_offset=at, to_offset=at, records=0, bytes=0, batches=0, source_producers=())
+    return (bare,)
 
 
 def receipt_of(link: str, entry: Carried) -> Receipt:

@@ -44,13 +44,36 @@ def refusal(position: Position, receipt: Receipt) -> str | None:
         return f"leaves a gap from {position.to_offset}"
     if receipt.from_offset < position.start_offset:
         return f"begins before {position.start_offset}, where this twin's receipts begin"
-    if receipt.from_offset < position.to_offset < receipt.to_offset:
-        return f"overlaps what is receipted up to {position.to_offset}"
     return None
 
 
+def beyond(position: Position, receipt: Receipt) -> Receipt:
+    """The part of a receipt that is new. Its counts are in proportion to its offsets, nobody knows them better."""
+    new = receipt.to_offset - position.to_offset
+    whole = receipt.to_offset - receipt.from_offset
+    if not 0 < new < whole:
+        return receipt
+    producers = (
+        replace(one, batches=tuple(batch for batch in one.batches if batch.base_offset >= position.to_offset))
+        for one in receipt.source_producers
+    )
+    return replace(
+        receipt,
+        from_offset=position.to_offset,
+        records=_part(receipt.records, new, whole),
+        bytes=_part(receipt.bytes, new, whole),
+        batches=_part(receipt.batches, new, whole),
+        source_producers=tuple(one for one in producers if one.batches),
+    )
+
+
+def _part(count: int, new: int, whole: int) -> int:
+    return -(-count * new // whole)
+
+
 def advance(progress: Progress, receipt: Receipt) -> Step:
-    """The progress after a receipt that `refusal` has nothing against. A position never moves back."""
+    """The progress after a receipt that `refusal` has nothing against and of which `beyond` left what is new. A
+    position never moves back."""
     position = progress.position
     if receipt.from_offset < position.to_offset or receipt.to_offset < position.to_offset:
         return Step(progress, None, fresh=False)

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, RowMapping, delete, select
 from twinshore.fleet import StoreError
 from twinshore.store import extents
 from twinshore.store.dialects import insert_absent, put
-from twinshore.store.receipt_rules import CLOSED_ROWS_MAX, Progress, advance, refusal, thinned
+from twinshore.store.receipt_rules import CLOSED_ROWS_MAX, Progress, advance, beyond, refusal, thinned
 from twinshore.store.source_producers import forget_aged, read_producers, record_producers
 from twinshore.store.tables import positions, receipts
 from twinshore.store.values import (
@@ -46,13 +46,14 @@ def record(connection: Connection, given: Sequence[Receipt]) -> None:
             reason = refusal(progress.position, receipt)
             if reason is not None:
                 refused.append(RefusedReceipt(receipt, progress.position.to_offset, reason))
-                break
-            step = advance(progress, receipt)
+                continue
+            new = beyond(progress.position, receipt)
+            step = advance(progress, new)
             progress = step.progress
             if step.closed is not None:
                 closed.append(_closed_row(progress.id, step.closed))
             if step.fresh:
-                carried.extend(receipt.source_producers)
+                carried.extend(new.source_producers)
         after.append(progress)
         if carried:
             fresh.append((progress, carried, chain[-1].last_ms))

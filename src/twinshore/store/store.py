@@ -141,7 +141,8 @@ class Store:
         """Records all of them, or raises ReceiptsRefusedError and records none.
 
         A partition's first receipt says where its receipts begin; each later one begins where the last ended. One that
-        lies within what is known already is taken for a repetition and changes nothing.
+        lies within what is known already is taken for a repetition and changes nothing; of one that reaches beyond it,
+        only what is new counts.
         """
         if given:
             self._database.write(lambda connection: receipts.record(connection, given))

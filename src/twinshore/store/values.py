@@ -321,7 +321,7 @@ class RefusedReceipt:
 
 
 class ReceiptsRefusedError(StoreError):
-    """Receipts that leave a gap or overlap; nothing of their call was recorded. `refused` names each."""
+    """Receipts that do not follow on what is known; nothing of their call was recorded. `refused` names each."""
 
     def __init__(self, refused: tuple[RefusedReceipt, ...]) -> None:
         shown = "; ".join(
