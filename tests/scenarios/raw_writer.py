@@ -79,10 +79,24 @@ class RawWriter:
         (answer,) = parse_produce(leader.call_raw(PRODUCE_KEY, version, body), 0, version)
         return answer
 
-    def mark(self, coordinator_epoch: int, *, epoch: int | None = None, commit: bool = False, times: int = 1) -> int:
+    def mark(
+        self,
+        coordinator_epoch: int,
+        *,
+        epoch: int | None = None,
+        commit: bool = False,
+        times: int = 1,
+        producer_id: int | None = None,
+    ) -> int:
         """The code that `times` equal markers got."""
         own = self.epoch if epoch is None else epoch
-        marker = Marker(self.producer_id, own, commit, coordinator_epoch, [(self.named.topic, [0])])
+        marker = Marker(
+            self.producer_id if producer_id is None else producer_id,
+            own,
+            commit,
+            coordinator_epoch,
+            [(self.named.topic, [0])],
+        )
         view = self.leader.call_raw(MARKERS_KEY, MARKERS_VERSION, encode_markers([(marker, times)]))
         (code,) = {one.error for one in parse_markers(view, 0)}
         return code

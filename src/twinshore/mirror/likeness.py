@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import takewhile
 
 from twinshore.fleet import WireError
-from twinshore.wire.batch import TIMESTAMP_APPEND, BatchHeader, check_crc
+from twinshore.wire.batch import CONTROL, TIMESTAMP_APPEND, BatchHeader, check_crc
 from twinshore.wire.primitives import Buffer
 from twinshore.wire.records import Record, iter_records
 
@@ -16,8 +16,8 @@ Batch = tuple[Buffer, BatchHeader]
 
 def unlike(source: Batch | None, twin: Batch | None, offset: int) -> bool:
     """Whether they hold different records there. Not where one holds none, or cannot be read: cleaners take records,
-    and damage is found when it is fetched."""
-    if source is None or twin is None:
+    damage is found when it is fetched, and the twin has a marker of its own wherever consumers see nothing."""
+    if source is None or twin is None or twin[1].attributes & CONTROL:
         return False
     try:
         theirs, ours = _record(source, offset), _record(twin, offset)

@@ -103,7 +103,7 @@ def judge(seen: Observation, stamp: Stamp) -> Verdict:
     ours = tail is not None and tail.producer_id == stamp.producer_id
     if seen.unlike is None:
         return Wait(f"the source does not show offset {end - 1} yet")
-    if ours and seen.unlike:
+    if tail is not None and seen.unlike:
         # Ours in number and not in place: somebody wrote below. Else the source has another history by now.
         expected = sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end)
         kind = "truncation" if following == expected else "position disagreement"

@@ -8,9 +8,13 @@ from twinshore.fleet import KafkaError, NamedPartition, WireError
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind, ProducerState
 from twinshore.mirror.likeness import first_unlike, unlike
+from twinshore.mirror.mapping.reading import contents
 from twinshore.mirror.observe import Observation, Tail
 from twinshore.mirror.passage.marking import is_marker_id, marker_id
 from twinshore.wire.batch import CONTROL, BatchHeader
+
+# How far below a twin's markers its last record is looked for, in offsets.
+MARKERS_PASSED = (16, 256, 4096)
 
 
 def look_at(
@@ -32,8 +36,12 @@ def look_at(
         last = end[twin] - 1
         shared = tail is not None and source_start[named] <= last < source_end[named]
         shown = shared and last < source_high[named]
-        other = unlike(source.read_batch(named, last), tail, last) if shown else None if shared else False
         low = max(start[twin], source_start[named])
+        other: bool | None = None if shared else False
+        if shown and tail and tail[1].attributes & CONTROL:
+            last, other = _below_markers(source, target, named, twin, low, last)
+        elif shown:
+            other = unlike(source.read_batch(named, last), tail, last)
         ours = [seen for seen in producers[twin] if seen.producer_id == producer_id]
         found[named] = Observation(
             start[twin],
@@ -59,6 +67,26 @@ def _tail(
     if found is None:
         raise KafkaError(f"{named}: the twin's last batch could not be read", retriable=True)
     return found
+
+
+def _below_markers(
+    source: KafkaCluster, target: KafkaCluster, named: NamedPartition, twin: NamedPartition, low: int, last: int
+) -> tuple[int, bool]:
+    """Which offset tells whether both have the same history where the twin ends in markers, which every log may have;
+    and whether they differ there. The source shows a record where a marker is, or the last record is another."""
+    try:
+        if any(contents(source, named, last, last + 1, committed=True)):
+            return last, True
+        for width in MARKERS_PASSED:
+            begin = max(low, last - width)
+            at = max((offset for offset, _ in contents(target, twin, begin, last)), default=-1)
+            if at >= 0:
+                return at, unlike(source.read_batch(named, at), target.read_batch(twin, at), at)
+            if begin == low:
+                break
+    except WireError:
+        pass  # Damage is found when it is fetched.
+    return last, False
 
 
 def _parting(

@@ -22,7 +22,7 @@ def test_what_is_known_is_passed_by_and_the_rest_completes_the_map() -> None:
     assert fresh == [Landed(50, 3, 7), Landed(60, 2, 10)]
     found = complete(reach, fresh, [(90, 99), (99, 102), (105, 120)])
     assert found == [extent(100, 50, 2, 7), extent(105, 52, 1, 9), extent(106, 60, 2, 10)]
-    assert reach_of(found[-1]) == Reach(108, 62, 12)
+    assert reach_of(found[-1]) == Reach(108, 62, 12, last_source=107, last_target=61)
     assert beyond(reach, []) == []
 
 

@@ -11,7 +11,7 @@ from twinshore.fleet.extents import Extent, source_end
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
 from twinshore.mirror.mapping.reach import Landed, Reach, Unclear, beyond, complete, reach_of
-from twinshore.mirror.mapping.reading import batches, seen_record, seen_runs
+from twinshore.mirror.mapping.reading import batches, contents, seen_record, seen_runs
 from twinshore.mirror.observe import Go, Observation, Stop, Verdict, Wait
 from twinshore.wire.batch import next_sequence
 
@@ -37,6 +37,8 @@ def look_at_mapped(
     verdict: Verdict | None = _refusal(reach, start, end, remembered)
     if verdict is None:
         verdict, extents = _landed(source, target, producer_id, named, twin, reach, (start, end), remembered)
+    if isinstance(verdict, Go) and not extents:
+        verdict = _parted(source, target, named, twin, reach, source_start, start) or verdict
     if isinstance(verdict, Go):
         verdict = _within_source(verdict, source_start, source_stop)
     return Observation(
@@ -95,6 +97,31 @@ def _landed(
         sentence = f"the record at {position - 1} of the source is not the last one that the link wrote to the twin"
         return Stop(DISAGREES, reach.source, position, sentence), []
     return Go(position, timestamp, reach_of(extents[-1]).sequence), extents
+
+
+def _parted(
+    source: KafkaCluster,
+    target: KafkaCluster,
+    named: NamedPartition,
+    twin: NamedPartition,
+    reach: Reach,
+    source_start: int,
+    start: int,
+) -> Stop | None:
+    """Whether the source has another history by now than the one that was carried: it lost its end, and grew again."""
+    at, behind = reach.last_source, reach.source - 1
+    if at < 0:
+        return None
+    both = at >= source_start and reach.last_target >= start
+    theirs = seen_record(source, named, at) if both else None
+    ours = seen_record(target, twin, reach.last_target) if theirs else None
+    if theirs is not None and ours is not None and theirs != ours:
+        sentence = f"the record at {at} of the source is not the one that the link wrote to the twin from there"
+        return Stop("truncation", at, reach.source, sentence)
+    if behind >= max(source_start, at + 1) and any(contents(source, named, behind, reach.source, committed=True)):
+        sentence = f"the source has a record at {behind} now, where none was when the twin was carried past it"
+        return Stop("truncation", at + 1, reach.source, sentence)
+    return None
 
 
 def _within_source(go: Go, start: int, end: int) -> Verdict:

@@ -18,12 +18,15 @@ from twinshore.wire.batch import SEQUENCE_SPAN, next_sequence
 class Reach(NamedTuple):
     """The next record has `sequence`; it lies at `source` or behind it and will land at `target` or behind it.
 
-    `warm`: told by a pump that was at work until now, so that nothing older can have landed beyond it."""
+    `warm`: told by a pump that was at work until now, so that nothing older can have landed beyond it. The last record
+    that landed is that of `last_source`, at `last_target`; -1 where none has."""
 
     source: int
     target: int
     sequence: int
     warm: bool = False
+    last_source: int = -1
+    last_target: int = -1
 
     def ahead(self, sequence: int) -> int:
         """How many records this sequence lies ahead of the reach's; negative for one before it."""
@@ -47,7 +50,8 @@ class Unclear(NamedTuple):
 
 def reach_of(extent: Extent) -> Reach:
     """The reach behind an extent."""
-    return Reach(source_end(extent), target_end(extent), next_sequence(extent.sequence, extent.length))
+    found = Reach(source_end(extent), target_end(extent), next_sequence(extent.sequence, extent.length))
+    return found._replace(last_source=found.source - 1, last_target=found.target - 1) if extent.length else found
 
 
 def beyond(reach: Reach, found: Iterable[Landed]) -> list[Landed] | Unclear:

@@ -63,7 +63,7 @@ class MappedTrack(Track):
         )
         self.blanks.clear()
         self.begun = True
-        self.reach = Reach(position, self.reach.target, self.stamp.anchor_sequence)
+        self.reach = self.reach._replace(source=position, sequence=self.stamp.anchor_sequence, warm=False)
 
     def lands(self, parcel: Parcel, base: int) -> bool:
         """Notes where a batch went. Only while all before it has: what came behind a failure is looked at."""
