@@ -1,0 +1,109 @@
+"""Whether a look at a twin sees that its source has another history by now, however the twin ends; on a real broker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import NamedTuple
+
+import pytest
+
+from tests.scenarios.raw_writer import RawWriter
+from twinshore.fleet import SourceOffset, TargetOffset
+from twinshore.fleet.extents import Extent
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.lab import LabCluster
+from twinshore.mirror.cutting import Stamp
+from twinshore.mirror.mapping.look import look_at_mapped
+from twinshore.mirror.mapping.reach import reach_of
+from twinshore.mirror.observe import Go, Stop, Verdict, judge
+from twinshore.mirror.passage.marking import marker_id
+from twinshore.mirror.twin_look import look_at
+
+TIME_MS = int(time.time() * 1000)
+CARRIED = ["data", "data", "mark", "mark"]
+
+
+class Both(NamedTuple):
+    """A source and a twin on one broker, each written as the test says."""
+
+    kafka: KafkaCluster
+    source: RawWriter
+    twin: RawWriter
+
+    def write(self, source: list[str], twin: list[str]) -> None:
+        for writer, steps in ((self.source, source), (self.twin, twin)):
+            sequence = 0
+            for step in steps:
+                if step == "mark":
+                    assert writer.mark(0, producer_id=marker_id(writer.producer_id)) == 0
+                else:
+                    assert writer.write(1, sequence, time_ms=TIME_MS, value=step.encode()).error == 0
+                    sequence += 1
+
+    def verdict(self) -> Verdict:
+        named, twin = self.source.named, self.twin.named
+        seen = look_at(self.kafka, self.kafka, self.twin.producer_id, {named: twin})[named]
+        return judge(seen, Stamp(self.twin.producer_id, self.twin.epoch, 0, 0))
+
+
+@pytest.fixture
+def both(east: LabCluster, unique_topic: str) -> Iterator[Both]:
+    for name in ("source", "twin"):
+        east.create_topic(f"{unique_topic}-{name}", partitions=1, copies=1)
+    with closing(KafkaCluster(east.cluster)) as kafka:
+        yield Both(kafka, *(RawWriter(kafka, f"{unique_topic}-{name}") for name in ("source", "twin")))
+
+
+def test_a_twin_that_ends_in_markers_goes_on_where_the_histories_are_one(both: Both) -> None:
+    both.write([*CARRIED, "data"], CARRIED)
+    verdict = both.verdict()
+    assert isinstance(verdict, Go)
+    assert (verdict.position, verdict.next_sequence) == (4, 2)
+
+
+@pytest.mark.parametrize(
+    ("source", "begin"),
+    [
+        (["data", "other", "mark", "mark", "data"], 1),
+        (["data", "data", "mark", "data", "data"], 3),
+        (["other", "other", "other", "other", "other"], 0),
+    ],
+)
+def test_a_source_that_lost_its_end_and_grew_again_is_found_below_markers(
+    both: Both, source: list[str], begin: int
+) -> None:
+    both.write(source, CARRIED)
+    verdict = both.verdict()
+    assert isinstance(verdict, Stop)
+    assert (verdict.kind, verdict.offset, verdict.end) == ("truncation", begin, 4)
+
+
+@pytest.mark.parametrize(
+    ("source", "stops"),
+    [
+        (["data", "mark", "data", "mark", "mark"], ()),
+        (["data", "mark", "other", "mark", "mark"], (2, 4)),
+        (["data", "mark", "data", "data", "mark"], (3, 4)),
+    ],
+)
+def test_so_is_that_of_a_mapped_twin_which_was_told_of_all(
+    both: Both, source: list[str], stops: tuple[int, ...]
+) -> None:
+    both.write(source, ["data", "data"])
+    reach = reach_of(Extent(SourceOffset(2), TargetOffset(1), 1, 1))._replace(source=4)
+    seen = look_at_mapped(
+        both.kafka,
+        both.kafka,
+        both.twin.producer_id,
+        both.source.named,
+        both.twin.named,
+        reach,
+    )
+    if stops:
+        assert isinstance(seen.verdict, Stop)
+        assert (seen.verdict.kind, seen.verdict.offset, seen.verdict.end) == ("truncation", *stops)
+    else:
+        assert isinstance(seen.verdict, Go)
+        assert seen.verdict.position == 4
