@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tests.proof.logs import batched, chunks
-from twinshore.proof.compacted import Latest, Lone, compare_compacted
+from twinshore.proof.compacted import Latest, Lone, compare_compacted, still_shown
 from twinshore.proof.comparison import Tally
 from twinshore.wire.records import Record
 
@@ -70,3 +70,16 @@ def test_a_deleted_key_that_one_side_still_shows_stays_open() -> None:
     log = [Record(0, 0, b"k", b"v"), Record(1, 1, b"other", b"v"), Record(2, 2, b"k", None)]
     same, _, still_open = compared(chance, log[:2], log[1:], 3)
     assert same and still_open == [Lone(0, True, False)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_only_keys_whose_last_record_below_their_tombstone_is_a_value_are_still_shown(seed: int) -> None:
+    chance = random.Random(f"shown {seed}")
+    log = written(chance)
+    deletes: dict[bytes | None, Lone] = {b"k%d" % n: Lone(chance.randrange(200), True, True) for n in range(30)}
+    last = {}
+    for record in log:
+        if record.key in deletes and record.offset < deletes[record.key].offset:
+            last[record.key] = record.value
+    want = sorted(deletes[key] for key, value in last.items() if value is not None)
+    assert want and still_shown(chunks(batched(chance, log, 200, first=0)), deletes) == want, f"seed {seed}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -40,8 +41,30 @@ class Latest:
             )
 
     def open(self) -> list[Lone]:
-        """Those that are no tombstones, which each side drops in its own time; by offset."""
+        """Those that are no tombstones; by offset."""
         return sorted(found for found in self.lone.values() if not found.tombstone)
+
+    def deletes(self, *, on_source: bool) -> dict[bytes | None, Lone]:
+        """Tombstones that this side alone has. Each side drops its own in its own time, but never before the records
+        that they delete."""
+        return {key: found for key, found in self.lone.items() if found.tombstone and found.on_source is on_source}
+
+
+def still_shown(chunks: Chunks, deletes: Mapping[bytes | None, Lone]) -> list[Lone]:
+    """Of these tombstones those below which this side, which lacks them, shows a value of their key; by offset."""
+    shown: set[bytes | None] = set()
+    for chunk in chunks:
+        data, rows = chunk.opened()
+        for row in rows:
+            key, tombstone = key_at(data, row)
+            found = deletes.get(key)
+            if found is None or row[0] >= found.offset:
+                continue
+            if tombstone:
+                shown.discard(key)
+            else:
+                shown.add(key)
+    return sorted(deletes[key] for key in shown)
 
 
 def compare_compacted(source: Chunks, target: Chunks, tally: Tally, end: int, latest: Latest) -> bool:

@@ -10,7 +10,7 @@ from itertools import islice
 from twinshore.fleet import Cluster, NamedPartition, TwinshoreError, WireError
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.proof.chunks import Chunk
-from twinshore.proof.compacted import Latest, Lone, compare_compacted
+from twinshore.proof.compacted import Latest, Lone, compare_compacted, still_shown
 from twinshore.proof.comparison import Tally, compare_content, compare_placed
 from twinshore.proof.differences import AHEAD, beginning, first_difference
 from twinshore.proof.log_reader import LogReader
@@ -231,20 +231,36 @@ class Prover:
     def _settled(self, latest: Latest, end: int) -> tuple[Difference | None, list[Lone]]:
         """The first key whose latest record one side lacks for good, and those that may be settled further on."""
         wanted, twin = self.stretch, self.stretch.twin_named
-        lone = latest.open()
+        lone = sorted(latest.open() + self._alive(latest, on_source=True) + self._alive(latest, on_source=False))
         if not lone:
             return None, []
         source_end = self.source.list_offsets([wanted.named], OffsetKind.LAST_STABLE)[wanted.named]
         target_end = self.target.list_offsets([twin], OffsetKind.LAST_STABLE)[twin]
         for one in lone:
-            # The side that lacks it has nothing further on that could have taken its place.
-            if (target_end if one.on_source else source_end) <= end:
+            # The side that lacks it has nothing further on that could have taken its place. Nothing could take that of
+            # a tombstone and leave what it deletes.
+            if one.tombstone or (target_end if one.on_source else source_end) <= end:
                 holder, named = (self.source, wanted.named) if one.on_source else (self.target, twin)
                 records = self._records(holder, named, one.offset, end, 1)
                 sides = (records, []) if one.on_source else ([], records)
                 self.tally.at = one.offset
                 return first_difference(*sides), []
         return None, lone
+
+    def _alive(self, latest: Latest, *, on_source: bool) -> list[Lone]:
+        """Tombstones that this side alone has, of keys that the other still shows. It is read from its beginning: the
+        value may lie before the stretch, and what every key shows would not fit into memory."""
+        deletes = latest.deletes(on_source=on_source)
+        if not deletes:
+            return []
+        kafka, named = (self.target, self.stretch.twin_named) if on_source else (self.source, self.stretch.named)
+        first = kafka.list_offsets([named], OffsetKind.EARLIEST)[named]
+        reader = LogReader(kafka, named, first, max(found.offset for found in deletes.values()), self.pace)
+        try:
+            return still_shown(_named(reader, kafka), deletes)
+        finally:
+            self.read_bytes += reader.read_bytes
+            reader.close()
 
     def _both_at(self, at: int) -> Difference | None:
         wanted = self.stretch
