@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from twinshore.fleet import KafkaError, NamedPartition
-from twinshore.kafka.groups import GroupListing, Listed, always
+from twinshore.kafka.errors import kafka_error
+from twinshore.kafka.groups import GroupListing, Listed, Located, always
 from twinshore.kafka.questions import OffsetKind
 from twinshore.wire.group_places import GroupPlaces, Place, Where
 
 UNKNOWN_MEMBER = 25
 NODE = 1
+GROUP_REFUSED = 30
 
 
 class Taken(NamedTuple):
@@ -38,6 +40,8 @@ class ModelSide:
         self.joins_before_commit: set[str] = set()
         self.read_on: set[str] = set()
         self.hidden: set[str] = set()
+        self.forbidden: set[str] = set()  # no user of ours may ask for these groups, which are not listed
+        self.leaderless: set[NamedPartition] = set()
         self.taken: list[Taken] = []
         self.meanwhile: Callable[[int], None] | None = None  # called after the places of so many groups were read
 
@@ -81,8 +85,15 @@ class ModelSide:
                 self.meanwhile(len(groups))
         return found, {}
 
-    def coordinators(self, groups: Sequence[str]) -> dict[str, int]:
-        return {} if self.away else dict.fromkeys(groups, NODE)
+    def located(self, groups: Sequence[str]) -> Located:
+        if self.away:
+            return Located({}, {})
+        refused = {
+            name: kafka_error(GROUP_REFUSED, f"{self.name}: coordinator of group {name}", right=f"Describe on {name}")
+            for name in groups
+            if name in self.forbidden
+        }
+        return Located({name: NODE for name in groups if name not in refused}, refused)
 
     def commit(
         self, places: Mapping[int, Mapping[str, Mapping[Where, Place]]], still: Callable[[], bool] = always
@@ -107,6 +118,10 @@ class ModelSide:
 
     def list_offsets(self, parts: Iterable[NamedPartition], which: OffsetKind) -> dict[NamedPartition, int]:
         assert which is OffsetKind.HIGH_WATERMARK
+        parts = list(parts)
+        for one in parts:
+            if one in self.leaderless:
+                raise KafkaError(f"{self.name}: {one} has no leader", retriable=True)
         return {one: self.ends.get((one.topic, one.partition), 0) for one in parts}
 
     def _gone(self) -> KafkaError:

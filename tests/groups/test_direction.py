@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.groups.model_sides import ModelSide
+from twinshore.fleet import NamedPartition
 from twinshore.groups.book import Book
 from twinshore.groups.direction import Direction, Turn
 from twinshore.groups.place import State, decide_back
@@ -259,6 +260,49 @@ def test_a_coordinator_that_is_always_slow_is_asked_for_fewer_groups_at_once() -
     for _ in range(8):
         stage.turn()
     assert len(stage.west.groups) == 300
+
+
+def test_a_group_without_rights_is_told_and_all_others_move() -> None:
+    stage = Stage(verify_s=20.0, renew_s=5.0)
+    for name in ("a", "forbidden", "z"):
+        stage.commit(name, 10)
+    stage.west.forbidden.add("forbidden")
+    turn = stage.turn()
+    assert (stage.there("a"), stage.there("forbidden"), stage.there("z")) == (10, None, 10)
+    assert "grant Describe on forbidden" in turn.told["group forbidden"]
+    assert stage.state("forbidden")[0] is State.REFUSED
+    told = [stage.turn().told for _ in range(4)]
+    assert sum("group forbidden" in one for one in told) <= 1, "it is not asked for in every round"
+    stage.west.forbidden.clear()
+    for _ in range(20):
+        stage.turn()
+    assert stage.there("forbidden") == 10
+
+
+def test_a_twins_partition_without_a_leader_holds_up_no_other_topic() -> None:
+    parts = {("orders", 0): (("orders", 0), AS_IS), ("lost", 0): (("lost", 0), AS_IS)}
+    scope = Scope({**parts}, (("orders", "orders", "a", "b"), ("lost", "lost", "c", "d")))
+    stage = Stage()
+    stage.west.ends = dict.fromkeys(parts, 100)
+    stage.west.leaderless.add(NamedPartition("lost", 0))
+    for where in parts:
+        stage.commit("g", 10, where)
+
+    def turn() -> Turn:
+        stage.now_s += 1.0
+        stage.clock_s += 1.0
+        here, there = stage.east.listed(), stage.west.listed()
+        return stage.direction.turn(scope, here, there, lambda _: True, stage.now_s)
+
+    told = turn().told
+    assert stage.west.groups["g"] == {("orders", 0): Place(10)}
+    assert stage.state("g")[0] is State.BEHIND
+    assert told == {"topic lost of west": "its groups wait: west: lost-0 has no leader"}
+    assert turn().told == {}, "it is not asked again at once"
+    stage.west.leaderless.clear()
+    for _ in range(20):
+        turn()
+    assert stage.west.groups["g"][("lost", 0)] == Place(10)
 
 
 STEPS = st.lists(

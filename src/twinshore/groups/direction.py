@@ -6,12 +6,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.groups.book import Book, Entry
 from twinshore.groups.place import Decision, State, decide
 from twinshore.groups.scope import Scope
+from twinshore.groups.sides import Logs, Side
 from twinshore.groups.translation import Spot
 from twinshore.kafka.errors import Code, describe
 from twinshore.kafka.groups import GroupListing, Listed, always
@@ -19,33 +19,6 @@ from twinshore.kafka.questions import OffsetKind
 from twinshore.wire.group_places import GroupPlaces, Place, Where
 
 Decide = Callable[..., Decision]
-ByCoordinator = Mapping[int, Mapping[str, Iterable[Where] | None]]
-
-
-class Side(Protocol):
-    """A cluster's groups, as `kafka.groups.Groups` asks and commits them."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def asked(self) -> Counter[str]: ...
-
-    def places(
-        self, wanted: ByCoordinator, known: Mapping[str, GroupPlaces]
-    ) -> tuple[dict[str, GroupPlaces], dict[int, KafkaError]]: ...
-
-    def coordinators(self, groups: Sequence[str]) -> dict[str, int]: ...
-
-    def commit(
-        self, places: Mapping[int, Mapping[str, Mapping[Where, Place]]], still: Callable[[], bool] = ...
-    ) -> dict[str, dict[Where, int]]: ...
-
-
-class Logs(Protocol):
-    """The cluster whose logs end somewhere."""
-
-    def list_offsets(self, parts: Iterable[NamedPartition], which: OffsetKind) -> dict[NamedPartition, int]: ...
 
 
 # The group has members now: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, STALE_MEMBER_EPOCH.
@@ -55,6 +28,9 @@ ROUNDS_UNTIL_GONE = 3
 # A place that was read longer ago may have been passed by somebody's reading: nothing is committed by it.
 FRESH_S = 2.0
 AT_ONCE_MAX = 500
+# A topic whose ends cannot be had is not asked for again so soon: each question takes a client's whole patience.
+ENDLESS_S = 15.0
+ONE_BY_ONE_S = 10.0
 _ELSEWHERE = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.NOT_COORDINATOR})
 
 
@@ -103,6 +79,7 @@ class Direction:
         self._known: dict[str, GroupPlaces] = {}
         self._ends: dict[Where, int] = {}
         self._ends_until_s = 0.0
+        self._endless: dict[str, float] = {}
         self._missed: dict[str, int] = {}
 
     def turn(
@@ -129,8 +106,8 @@ class Direction:
         for node, error in writing.away.items():
             turn.told[f"broker {node} of {self._writer.name}"] = error.message
         due = dict(book.due(now_s))
-        spots = self._spots(due, now_s)
-        nodes = self._nodes([name for name, ours in spots.items() if ours], writing.groups)
+        spots = self._spots(due, now_s, turn)
+        nodes = self._nodes([name for name, ours in spots.items() if ours], writing.groups, now_s, turn)
         self._over([(name, entry) for name, entry in due.items() if not spots[name]], now_s)
         for node, names in self._portions(nodes):
             read_at_s = self._clock()
@@ -224,9 +201,9 @@ class Direction:
 
     # -- what should be
 
-    def _spots(self, due: Mapping[str, Entry], now_s: float) -> dict[str, dict[Where, tuple[Spot, int]]]:
+    def _spots(self, due: Mapping[str, Entry], now_s: float, turn: Turn) -> dict[str, dict[Where, tuple[Spot, int]]]:
         """By group and place: where it would stand, and where the log there ends. What is known to stand as far as it
-        can already needs no question."""
+        can already needs no question; where no end is known there is no place yet."""
         spots: dict[str, dict[Where, Spot]] = {}
         short: set[Where] = set()
         parts = self.book.scope.parts
@@ -242,12 +219,16 @@ class Direction:
                 ours[where] = spot
                 if spot.offset > self._ends.get(twin, -1):
                     short.add(twin)
-        self._ask_ends(short)
+        self._ask_ends(short, turn)
+        for name, ours in spots.items():
+            for where in ours:
+                if parts[where][0] not in self._ends and where not in due[name].standing:
+                    self.book.stands(due[name], where, State.BEHIND, 0, now_s)
         return {
             name: {
                 where: (spot, self._ends[parts[where][0]])
                 for where, spot in ours.items()
-                if due[name].check or not self._stands(due[name], where, spot)
+                if parts[where][0] in self._ends and (due[name].check or not self._stands(due[name], where, spot))
             }
             for name, ours in spots.items()
         }
@@ -263,12 +244,28 @@ class Direction:
         entry.standing[where] = (state, spot.offset - goal, since_s)
         return True
 
-    def _ask_ends(self, short: Iterable[Where]) -> None:
-        named = {NamedPartition(*where): where for where in short}
-        if named:
-            self._writer.asked["ListOffsets"] += 1
-            found = self._written.list_offsets(named, OffsetKind.HIGH_WATERMARK)
-            self._ends.update((named[one], end) for one, end in found.items())
+    def _ask_ends(self, short: Iterable[Where], turn: Turn) -> None:
+        named = {NamedPartition(*where): where for where in short if self._clock() >= self._endless.get(where[0], 0.0)}
+        if not named:
+            return
+        try:
+            self._learn_ends(named)
+        except KafkaError:
+            # One partition without a leader, or one topic that is refused, must not hold up the groups of all others.
+            begun_s = self._clock()
+            for topic in sorted({one.topic for one in named}):
+                try:
+                    self._learn_ends({one: where for one, where in named.items() if one.topic == topic})
+                except KafkaError as error:
+                    self._endless[topic] = self._clock() + ENDLESS_S
+                    turn.told[f"topic {topic} of {self._writer.name}"] = f"its groups wait: {error.message}"
+                if self._clock() - begun_s > ONE_BY_ONE_S:
+                    break
+
+    def _learn_ends(self, named: Mapping[NamedPartition, Where]) -> None:
+        self._writer.asked["ListOffsets"] += 1
+        found = self._written.list_offsets(named, OffsetKind.HIGH_WATERMARK)
+        self._ends.update((named[one], end) for one, end in found.items())
 
     # -- the writing side
 
@@ -352,7 +349,19 @@ class Direction:
                 turn.moved[wish.decision.state] += 1
                 self.book.stands(self.book.entries[name], wish.where, wish.decision.state, wish.behind, now_s)
 
-    def _nodes(self, names: Sequence[str], listed: Mapping[str, GroupListing]) -> dict[str, int]:
+    def _nodes(
+        self, names: Sequence[str], listed: Mapping[str, GroupListing], now_s: float, turn: Turn
+    ) -> dict[str, int]:
         found = {name: listed[name].coordinator for name in names if name in listed}
         new = [name for name in names if name not in listed]
-        return found | self._writer.coordinators(new) if new else found
+        if not new:
+            return found
+        nodes, refused = self._writer.located(new)
+        for name, error in refused.items():
+            entry = self.book.entries[name]
+            for where in list(entry.open):
+                self.book.stands(entry, where, State.REFUSED, 0, now_s)
+            entry.open.clear()
+            self._over([(name, entry)], now_s)
+            turn.told[f"group {name}"] = f"does not follow: {error}"
+        return found | nodes

@@ -76,6 +76,13 @@ class Listed(NamedTuple):
     away: dict[int, KafkaError]
 
 
+class Located(NamedTuple):
+    """The broker that coordinates each group; one whose coordinator is not there now is in neither."""
+
+    nodes: dict[str, int]
+    refused: dict[str, KafkaError]
+
+
 class Groups:
     """One cluster's. Use it from one thread; its commits take some threads of their own. `close` ends their lines."""
 
@@ -108,20 +115,20 @@ class Groups:
         return {one.group: one for one in found}, away
 
     def coordinators(self, groups: Sequence[str]) -> dict[str, int]:
-        """Which broker coordinates each; one whose coordinator is not there now is left out."""
-        found: dict[str, int] = {}
+        """Which broker coordinates each, of those that `located` finds."""
+        return self.located(groups).nodes
+
+    def located(self, groups: Sequence[str]) -> Located:
+        """Which broker coordinates each, and which groups this user may not even ask about: they hinder no other."""
+        found = Located({}, {})
         for start in range(0, len(groups), GROUPS_PER_SEARCH):
             some = tuple(groups[start : start + GROUPS_PER_SEARCH])
             request = FindCoordinatorRequest(key_type=i8(0), coordinator_keys=some)
             self.asked["FindCoordinator"] += 1
             answer = self._cluster.anybody("coordinators of groups", partial(_search, request))
-            for one in answer.coordinators:
-                code = int(one.error_code)
-                if not code:
-                    found[one.key] = int(one.node_id)
-                elif code not in _NOT_THERE:
-                    place = f"{self.name}: coordinator of group {one.key}"
-                    raise kafka_error(code, place, right=f"Describe on group {one.key}")
+            some_found = located_by(answer, self.name)
+            found.nodes.update(some_found.nodes)
+            found.refused.update(some_found.refused)
         return found
 
     def commit(
@@ -183,6 +190,19 @@ class Groups:
             lines.append(self._cluster.dial(node))
         self._lines[node] = lines
         return lines[:width]
+
+
+def located_by(answer: FindCoordinatorResponse, cluster: str) -> Located:
+    """What one answer says, of each group by itself."""
+    found = Located({}, {})
+    for one in answer.coordinators:
+        code = int(one.error_code)
+        if not code:
+            found.nodes[one.key] = int(one.node_id)
+        elif code not in _NOT_THERE:
+            place = f"{cluster}: coordinator of group {one.key}"
+            found.refused[one.key] = kafka_error(code, place, right=f"Describe on group {one.key}")
+    return found
 
 
 def from_each(nodes: Iterable[int], ask: Callable[[int], Iterable[Said]]) -> tuple[list[Said], dict[int, KafkaError]]:

@@ -25,7 +25,7 @@ from kio.static.primitive import i32, i64
 
 from twinshore.fleet import KafkaError
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.groups import Groups, always, from_each
+from twinshore.kafka.groups import Groups, Located, always, from_each
 from twinshore.wire.group_places import GroupPlaces, Place, Where
 
 GROUPS_PER_QUESTION = 100
@@ -49,9 +49,9 @@ class ShareGroups:
         found, away = from_each(wanted, lambda node: self._described(node, list(wanted[node])))
         return {said.group: _again(said, known) for said in found}, away
 
-    def coordinators(self, groups: Sequence[str]) -> dict[str, int]:
+    def located(self, groups: Sequence[str]) -> Located:
         """Which broker coordinates each."""
-        return self._groups.coordinators(groups)
+        return self._groups.located(groups)
 
     def commit(
         self, places: Mapping[int, Mapping[str, Mapping[Where, Place]]], still: Callable[[], bool] = always

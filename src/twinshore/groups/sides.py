@@ -1,0 +1,40 @@
+"""What a direction of a link asks of the clusters at its two ends."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.kafka.groups import Located
+from twinshore.kafka.questions import OffsetKind
+from twinshore.wire.group_places import GroupPlaces, Place, Where
+
+ByCoordinator = Mapping[int, Mapping[str, Iterable[Where] | None]]
+
+
+class Side(Protocol):
+    """A cluster's groups, as `kafka.groups.Groups` asks and commits them."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def asked(self) -> Counter[str]: ...
+
+    def places(
+        self, wanted: ByCoordinator, known: Mapping[str, GroupPlaces]
+    ) -> tuple[dict[str, GroupPlaces], dict[int, KafkaError]]: ...
+
+    def located(self, groups: Sequence[str]) -> Located: ...
+
+    def commit(
+        self, places: Mapping[int, Mapping[str, Mapping[Where, Place]]], still: Callable[[], bool] = ...
+    ) -> dict[str, dict[Where, int]]: ...
+
+
+class Logs(Protocol):
+    """The cluster whose logs end somewhere."""
+
+    def list_offsets(self, parts: Iterable[NamedPartition], which: OffsetKind) -> dict[NamedPartition, int]: ...
