@@ -79,6 +79,19 @@ def test_nobody_watching_is_critical(settings: Path, tmp_path: Path) -> None:
     assert "no monitor watches" in found.output
 
 
+def test_one_that_was_killed_and_will_not_come_again_can_be_forgotten(settings: Path, tmp_path: Path) -> None:
+    fill(tmp_path)
+    now_ms = int(time.time() * 1000)
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        store.delay.beat_watch(WatchRow("monitor of old->links", "links", "b", 1, 1_000, 0, 0, "watched"))
+        store.delay.raise_alarm(AlarmRow("monitor of old->links", "monitor silent", "", "", "is silent", now_ms))
+    assert run(settings, "check").exit_code == 2
+    assert isinstance(run(settings, "forget", "monitor of nothing").exception, ConfigError)
+    assert "not missed any more" in run(settings, "forget", "monitor of old->links").output
+    assert run(settings, "check").exit_code == 0
+    assert isinstance(run(settings, "forget", "monitor of old->links").exception, ConfigError)
+
+
 def test_zabbix_discovers_links_and_topics_and_gets_numbers(settings: Path, tmp_path: Path) -> None:
     fill(tmp_path, alarm=True)
     data = json.loads(run(settings, "check", "--discovery").output)["data"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,12 +18,13 @@ from twinshore.delay.metrics import DelayCollector
 from twinshore.delay.readings import Axis, Place, Reading
 from twinshore.delay.standing import StandingAlarms, manners_of
 from twinshore.delay.state import LinkState
-from twinshore.delay.watchers import WATCHER, WATCHES_WATCHERS, Silences, judge, stale
+from twinshore.delay.watchers import WATCHER, WATCHES_WATCHERS, Silences, Watcher, judge, name_of, replaced_by, stale
 from twinshore.delay.webhook import Webhook
 from twinshore.fleet import Secret
 from twinshore.fleet.quiet import parse_quiet
+from twinshore.fleet.settings import parse_settings
 from twinshore.fleet.settings_delay import DelaySection
-from twinshore.store import LinkStatus, Store, WatchRow, open_store
+from twinshore.store import AlarmRow, LinkStatus, Store, WatchRow, open_store
 
 LINK = "east->west"
 KEY = AlarmKey(LINK, AlarmKind.RECOVERY_POINT, "orders")
@@ -162,6 +164,66 @@ def test_whoever_says_the_same_for_too_long_is_missed_on_ones_own_clock() -> Non
     assert wrong(silences, 108, [replace(WATCH, beat=2)], [replace(WORD, updated_ms=6)]) == set()
     assert wrong(silences, 200, [replace(WATCH, beat=2)], []) == {AlarmKind.MONITOR}
     assert wrong(silences, 201, [], []) == set(), "one that ended in good order is not missed"
+
+
+def test_an_alarm_of_one_who_has_ended_in_good_order_is_over() -> None:
+    gone, here = AlarmKey("monitor on a", AlarmKind.MONITOR), AlarmKey("monitor on b", AlarmKind.MONITOR)
+    standing = [gone, here, AlarmKey(LINK, AlarmKind.MIRROR), KEY, AlarmKey("me", AlarmKind.MONITOR)]
+    silences = Silences()
+    rows = [replace(WATCH, name="monitor on b"), replace(WATCH, name="me")]
+    judge(silences, rows, [WORD], 0, own="me", word_s=6.0, standing=standing)
+    signs = judge(silences, rows, [WORD], 9, own="me", word_s=6.0, standing=standing)
+    assert {sign.key for sign in signs if sign.wrong} == {here, AlarmKey(LINK, AlarmKind.MIRROR)}
+    # Whoever judges is not silent.
+    assert {sign.key for sign in signs if not sign.wrong} == {gone, AlarmKey("me", AlarmKind.MONITOR)}
+
+
+def test_a_watcher_that_starts_again_ends_what_is_not_missed_any_more(tmp_path: Path) -> None:
+    text = f'''
+        [store]
+        url = "sqlite:///{tmp_path / "store.db"}"
+        [clusters.east]
+        bootstrap = ["e:1"]
+        [clusters.west]
+        bootstrap = ["w:1"]
+        [links."{LINK}"]
+        [delay]
+        clear_s = 0
+    '''
+    gone = AlarmRow("monitor on a", "monitor silent", "", "", "silent", 5, 5, 1)
+    theirs = AlarmRow("south->west", "mirror silent", "", "", "silent", 5, 5, 1)
+    with a_store(tmp_path) as store:
+        for alarm in (gone, replace(gone, link=WATCHER), theirs):
+            store.delay.raise_alarm(alarm)
+        watcher = Watcher(parse_settings(text, name="t", env={}), lambda _said: None, every_s=0.02)
+        thread = threading.Thread(target=watcher.run)
+        thread.start()
+        deadline = time.monotonic() + 20
+        while len(store.delay.alarms(open_only=True)) > 1 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        watcher.stop()
+        thread.join()
+        # Of a link that its settings do not name it knows nothing.
+        assert [row.link for row in store.delay.alarms(open_only=True)] == ["south->west"]
+
+
+def test_more_alarms_than_are_shown_at_once_are_taken_over(tmp_path: Path) -> None:
+    with a_store(tmp_path) as store:
+        for number in range(1_001):
+            store.delay.raise_alarm(AlarmRow(LINK, "recovery point", f"t{number}", "", "late", 5, 5, 1))
+        assert len(alarms_of(store, []).book) == 1_001
+
+
+def test_a_monitor_takes_the_place_of_those_whose_links_it_watches() -> None:
+    long = [f"a-cluster-with-a-long-name-{number}->west" for number in range(9)]
+    watched = (["a->b"], ["c->d"], ["a->b", "c->d"], ["a->b", "x->y"], long)
+    rows = [replace(WATCH, name=name_of(links)) for links in watched]
+    rows.append(replace(WATCH, name="monitor of a->b, x->y", kind=WATCHES_WATCHERS))
+    assert replaced_by(["a->b", "c->d", "e->f"], rows) == [row.name for row in rows[:3]]
+    assert replaced_by(["a->b"], rows) == [], "not itself, and none that watches something else"
+    assert replaced_by(["c->d", "x->y"], rows) == ["monitor of c->d"]
+    assert replaced_by(["a->b", *long], rows) == ["monitor of a->b", name_of(long)]
+    assert replaced_by(long[:5], rows) == []
 
 
 def test_one_who_watches_the_watchers_is_missed_by_name() -> None:

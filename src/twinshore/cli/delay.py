@@ -31,6 +31,7 @@ def register(app: typer.Typer) -> None:
     delay.callback()(show)
     delay.command("watch")(watch)
     delay.command("watch-watchers")(watch_watchers)
+    delay.command("forget")(forget)
     delay.command("check")(check)
     delay.command("alarms")(alarms)
     delay.command("simulate")(simulate)
@@ -86,6 +87,25 @@ def watch_watchers(settings: Path = SETTINGS) -> None:
     Watcher(load(settings), _log).run()
 
 
+def forget(
+    name: str = typer.Argument(help="As `twinshore delay` shows it before the colon."), settings: Path = SETTINGS
+) -> None:
+    """Expects no more of a monitor, or of whoever watched them, that was killed and will not come again."""
+    from twinshore.delay.watchers import key_of
+
+    with _store(load(settings)) as store:
+        names = [row.name for row in store.delay.watches()]
+        key = key_of(name)
+        missed = [row for row in store.delay.alarms(key.link, open_only=True) if row.kind == key.kind]
+        if name not in names and not missed:
+            known = "; ".join(names) or "nobody"
+            raise ConfigError(f"no {name!r} watches or is missed", hint=f"there are: {known}")
+        store.delay.end_watch(name)
+        for row in missed:
+            store.delay.clear_alarm(row.id, time.time_ns() // 1_000_000)
+    typer.echo(f"{name} is not missed any more; if it is alive after all, it says so again at once")
+
+
 def check(
     settings: Path = SETTINGS,
     link: list[str] = LINKS,
@@ -107,7 +127,7 @@ def check(
         names = [one.name for one in chosen(loaded, link)]
         places = [row for name in names for row in store.delay.places(name)]
         standing = [row for name in names for row in store.delay.alarms(name, open_only=True)]
-        standing += [row for row in store.delay.alarms(open_only=True) if row.kind == "monitor silent"]
+        standing += [row for row in store.delay.alarms(open_only=True, limit=None) if row.kind == "monitor silent"]
         watchers = store.delay.watches()
     if discovery:
         typer.echo(discover(places))

@@ -19,7 +19,15 @@ from twinshore.delay.sampler import Sample, Sampler
 from twinshore.delay.signs import window_signs
 from twinshore.delay.standing import StandingAlarms, manners_of
 from twinshore.delay.state import LinkState
-from twinshore.delay.watchers import WATCHER, WATCHES_WATCHERS, Silences, judge
+from twinshore.delay.watchers import (
+    WATCHER,
+    WATCHES_LINKS,
+    WATCHES_WATCHERS,
+    Silences,
+    judge,
+    name_of,
+    replaced_by,
+)
 from twinshore.delay.webhook import Webhook
 from twinshore.fleet import ConfigError, Link, StoreError
 from twinshore.fleet.quiet import parse_quiet
@@ -32,7 +40,6 @@ PATIENCE_S = 2.0
 TURN_S = 0.1
 BEAT_S = 1.0
 WAITING_MAX = 100
-WATCHES_LINKS = "links"
 KINDS = (AlarmKind.END_OFFSET, AlarmKind.GROUP, AlarmKind.RECOVERY_POINT, AlarmKind.HEARTBEAT, AlarmKind.BLIND)
 
 
@@ -60,7 +67,7 @@ class Monitor:
         self._silences = Silences()
         self._samples: queue.Queue[Sample] = queue.Queue(WAITING_MAX)
         self._owner = f"{socket.gethostname()} process {os.getpid()}"
-        self._name = f"monitor of {', '.join(link.name for link in links)}"[:250]
+        self._name = name_of([link.name for link in links])
         self._beats, self._beaten_s, self._saved_ms = 0, 0.0, 0
         now_ms = self._clock()
         self.states = {link.name: LinkState(link.name, now_ms) for link in links}
@@ -84,6 +91,10 @@ class Monitor:
             if self._section.metrics_port:
                 self._served = stack.enter_context(serve(self._section, self, alarms))
             engine = stack.enter_context(open_engine(self._rules, Path(self._section.folder), self._log))
+            for name in replaced_by(self.states.keys(), store.delay.watches()):
+                # It was killed, and watched these links under another name: nobody else would ever end it.
+                store.delay.end_watch(name)
+                self._log(f"takes the place of {name}")
             self._hear_signals()
             threads = [threading.Thread(target=self._sample, args=(link, store), daemon=True) for link in self._links]
             for thread in threads:
@@ -163,7 +174,8 @@ class Monitor:
         except StoreError as error:
             self._log(f"the store cannot be written: {error.message}")
             return
-        signs = judge(self._silences, watchers, (), time.monotonic(), own=self._name, word_s=0.0)
+        now_s, standing = time.monotonic(), tuple(alarms.book)
+        signs = judge(self._silences, watchers, (), now_s, own=self._name, word_s=0.0, standing=standing)
         alarms.judge(signs, now_ms)
 
     def _leave(self, store: Store) -> None:

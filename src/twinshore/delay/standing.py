@@ -40,10 +40,10 @@ class StandingAlarms:
         self._unsaved: list[Event] = []
         self.book: dict[AlarmKey, Standing] = {}
 
-    def load(self, links: Collection[str], kinds: Collection[AlarmKind]) -> None:
-        """Takes over what stands open."""
-        for row in self._store.delay.alarms(open_only=True):
-            if row.link not in links or row.kind not in kinds:
+    def load(self, links: Collection[str] | None, kinds: Collection[AlarmKind]) -> None:
+        """Takes over what stands open, of these links or of all."""
+        for row in self._store.delay.alarms(open_only=True, limit=None):
+            if (links is not None and row.link not in links) or row.kind not in kinds:
                 continue
             key = AlarmKey(row.link, AlarmKind(row.kind), row.topic, row.group)
             self._ids[key] = row

@@ -11,7 +11,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -25,7 +25,8 @@ from twinshore.store import LinkStatus, Store, WatchRow, open_store
 
 BEATS_MISSED = 4
 SILENT_S_MIN = 5.0
-WATCHES_WATCHERS = "watchers"
+WATCHES_WATCHERS, WATCHES_LINKS = "watchers", "links"
+MONITOR_OF, NAME_MAX = "monitor of ", 250
 # Without a host: one that starts again elsewhere takes the place of the one that died, and is not missed for ever.
 WATCHER = "watcher of watchers"
 
@@ -34,6 +35,11 @@ MEANS = (
     "nobody knows any more how far behind its links are. Start `twinshore delay watch`",
     "nobody would miss the monitor now. Start `twinshore delay watch-watchers`",
 )
+
+
+def key_of(watch: str) -> AlarmKey:
+    """The alarm for one that is silent."""
+    return AlarmKey(watch[:130], AlarmKind.MONITOR)
 
 
 @dataclass(slots=True)
@@ -64,8 +70,10 @@ def judge(
     *,
     own: str,
     word_s: float,
+    standing: Collection[AlarmKey] = (),
 ) -> list[Sign]:
-    """A sign for each monitor and each mirror. `own` is whoever asks; `word_s`: how long a mirror may be silent."""
+    """A sign for each monitor and each mirror. `own` is whoever asks; `word_s`: how long a mirror may be silent;
+    `standing`: the asker's alarms, of which those of nobody who is still expected to speak are no longer wrong."""
     signs = []
     for row in watches:
         if row.name == own:
@@ -75,7 +83,7 @@ def judge(
         wrong = silent_s > max(SILENT_S_MIN, BEATS_MISSED * row.every_ms / 1000)
         means = MEANS[row.kind == WATCHES_WATCHERS]
         said = f"{row.name} ({row.owner}) has said nothing for {silent_s:.0f} s: {means} again."
-        signs.append(Sign(AlarmKey(row.name[:130], AlarmKind.MONITOR), wrong, said if wrong else ""))
+        signs.append(Sign(key_of(row.name), wrong, said if wrong else ""))
     for word in words:
         silent_s = silences.of(f"mirror {word.link}", (word.owner, word.updated_ms), now_s)
         wrong = silent_s > word_s
@@ -85,7 +93,28 @@ def judge(
         )
         signs.append(Sign(AlarmKey(word.link, AlarmKind.MIRROR), wrong, said if wrong else ""))
     silences.keep({f"watch {row.name}" for row in watches} | {f"mirror {word.link}" for word in words})
-    return signs
+    spoken = {sign.key for sign in signs}
+    over = [key for key in standing if key.kind in (AlarmKind.MONITOR, AlarmKind.MIRROR) and key not in spoken]
+    return signs + [Sign(key, False) for key in over]
+
+
+def name_of(links: Sequence[str]) -> str:
+    """What a monitor of these links is called."""
+    return f"{MONITOR_OF}{', '.join(links)}"[:NAME_MAX]
+
+
+def replaced_by(links: Collection[str], watches: Sequence[WatchRow]) -> list[str]:
+    """The watches that a monitor of these links takes the place of: those of nothing that it does not watch. One of
+    them that is alive after all says so again within a second."""
+    found = []
+    for row in watches:
+        if row.kind != WATCHES_LINKS or not row.name.startswith(MONITOR_OF) or row.name == name_of(list(links)):
+            continue
+        *whole, last = row.name.removeprefix(MONITOR_OF).split(", ")
+        cut = len(row.name) == NAME_MAX and any(link.startswith(last) for link in links)
+        if set(whole) <= set(links) and (last in links or cut):
+            found.append(row.name)
+    return found
 
 
 class Watcher:
@@ -112,8 +141,9 @@ class Watcher:
                 tell = hook.tell
             quiet = [parse_quiet(one) for one in section.quiet]
             alarms = StandingAlarms(store, manners_of(section), quiet, tell, self._log)
-            links = {row.name[:130] for row in store.delay.watches()} | {one.link for one in store.link_statuses()}
-            alarms.load(links, (AlarmKind.MONITOR, AlarmKind.MIRROR))
+            # Every monitor's, also of those that have ended since: only this process can see that they are not missed.
+            alarms.load(None, (AlarmKind.MONITOR,))
+            alarms.load({link.name for link in self._settings.links}, (AlarmKind.MIRROR,))
             self._hear_signals()
             self._log("watches every monitor and every mirror of this store")
             self._watch(store, alarms)
@@ -139,7 +169,9 @@ class Watcher:
                 said = self._say(error.message, said)
                 continue
             said = ""
-            alarms.judge(judge(silences, watches, words, time.monotonic(), own=self.name, word_s=word_s), now_ms)
+            now_s, standing = time.monotonic(), tuple(alarms.book)
+            signs = judge(silences, watches, words, now_s, own=self.name, word_s=word_s, standing=standing)
+            alarms.judge(signs, now_ms)
 
     def _say(self, trouble: str, before: str) -> str:
         if trouble != before:

@@ -47,8 +47,10 @@ class DelayStore:
 
         return self._database.write(clear)
 
-    def alarms(self, link: str | None = None, *, open_only: bool = False, limit: int = 1000) -> tuple[AlarmRow, ...]:
-        """The newest alarms of one link, or of all, newest first."""
+    def alarms(
+        self, link: str | None = None, *, open_only: bool = False, limit: int | None = 1000
+    ) -> tuple[AlarmRow, ...]:
+        """The newest alarms of one link, or of all, newest first; None is no limit."""
         query = select(alarms).order_by(alarms.c.id.desc()).limit(limit)
         if link is not None:
             query = query.where(alarms.c.link == link)
