@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.proof.test_telling import BAD_ROW, ROW
-from twinshore.proof.incidents import incident_of, mended
+from twinshore.proof.incidents import gone, incident_of, mended
 from twinshore.store import IncidentKind, open_store
 
 
@@ -29,3 +29,6 @@ def test_it_is_one_row_until_a_proof_goes_past_it(tmp_path: Path) -> None:
     assert mended(opened, [replace(ROW, partition=2)]) == [], "another partition's proof mends nothing"
     assert mended(opened, [replace(ROW, from_offset=500)]) == [], "a proof that begins behind it says nothing of it"
     assert mended(opened, [ROW]) == [first.id]
+    place = (ROW.link, ROW.topic, ROW.partition)
+    assert gone(opened, {place: 450}) == gone(opened, {(ROW.link, ROW.topic, 2): 451}) == []
+    assert gone(opened, {place: 451}) == [first.id]

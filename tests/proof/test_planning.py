@@ -97,6 +97,48 @@ def test_trouble_ends_what_is_proven_too() -> None:
     assert (row.state, row.to_offset, row.records) == ("identical", 300, 290)
 
 
+def test_what_retention_took_uncompared_is_not_said_to_be_proven() -> None:
+    asked = cut(SIDE)
+    row = outcome(
+        SIDE, asked[:3], [answer(asked[0]), answer(asked[1]), answer(asked[2], to=450, difference=DIFFERENCE)], 5
+    )
+    assert (row.state, row.to_offset) == ("differs", 450)
+    assert not replace(SIDE, stored=row, source_start=450).overtaken, "all that is gone was compared"
+    side = replace(SIDE, stored=row, source_start=700)
+    assert side.overtaken and side.resumes is None
+    more = cut(side)
+    after = outcome(side, more, [answer(one) for one in more], 6)
+    assert (after.state, after.from_offset, after.to_offset, after.records) == ("identical", 700, 900, 200)
+    assert int(after.digest, 16) == digest_sum(*(one.end for one in more))
+    assert outcome(side, [], [], 6).to_offset == 700
+
+
+def test_what_retention_takes_meanwhile_is_not_said_to_be_proven_either() -> None:
+    asked = cut(SIDE)
+    answers = [answer(one) for one in asked]
+    answers[2] = answer(asked[2], start=500, records=110)
+    row = outcome(SIDE, asked, answers, 5)
+    assert (row.from_offset, row.to_offset, row.records) == (500, 900, 110 + 200 + 90)
+    assert int(row.digest, 16) == digest_sum(610, 810, 900)
+    passed = outcome(SIDE, asked[:2], [answers[0], answer(asked[1], start=410, records=0, digest=0)], 5)
+    assert (passed.from_offset, passed.to_offset, passed.records, passed.digest) == (410, 410, 0, "")
+    later = replace(SIDE, stored=replace(row, to_offset=810))
+    (rest,) = cut(later)
+    jumped = outcome(later, [rest], [answer(rest, start=850, records=50)], 6)
+    assert (jumped.from_offset, jumped.records, int(jumped.digest, 16)) == (850, 50, 900)
+
+
+def test_what_is_gone_from_a_mapped_pair_is_on_neither_side() -> None:
+    assert replace(SIDE, source_start=700).gone_below == 700
+    side = replace(SIDE, way=Way.EXTENTS, source_start=700, extents=((10, 100, 300), (310, 900, 400)))
+    assert replace(side, target_start=50).gone_below == 0, "there may be extents before these"
+    assert replace(side, target_start=150).gone_below == 60
+    assert replace(side, target_start=400).gone_below == 310, "the twin holds all of the second one"
+    assert replace(side, target_start=1_299).gone_below == 700
+    assert replace(side, target_start=1_300).gone_below == 700
+    assert replace(side, extents=()).gone_below == 0
+
+
 def test_by_content_one_stretch_follows_the_other_on_both_sides() -> None:
     side = replace(SIDE, way=Way.CONTENT, target_end=80)
     (first,) = cut(side, Wishes(stretch_records=600))

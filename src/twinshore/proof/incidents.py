@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from twinshore.mirror.incidents.kinds import known
 from twinshore.proof.values import difference_from
 from twinshore.store.values import Incident, IncidentKind, LedgerRow, ProofRow, ProofState
 
 KIND = IncidentKind.CONTENT_DIFFERS
+GONE = "gone with retention, no proof went past it"
 
 
 def incident_of(row: ProofRow) -> Incident | None:
@@ -29,5 +30,17 @@ def mended(opened: Iterable[LedgerRow], rows: Iterable[ProofRow]) -> list[int]:
         incident = one.incident
         row = proven.get((incident.link, incident.topic, incident.partition))
         if incident.kind is KIND and row is not None and row.to_offset > incident.from_offset >= row.from_offset:
+            found.append(one.id)
+    return found
+
+
+def gone(opened: Iterable[LedgerRow], below: Mapping[tuple[str, str, int], int]) -> list[int]:
+    """Open rows of differences in records that no side holds any more; those are below these offsets of each link's
+    topics and partitions."""
+    found = []
+    for one in opened:
+        incident = one.incident
+        start = below.get((incident.link, incident.topic, incident.partition), 0)
+        if incident.kind is KIND and incident.from_offset < start:
             found.append(one.id)
     return found

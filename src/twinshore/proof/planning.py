@@ -35,10 +35,40 @@ class Side:
     target_topic_id: str
     extents: tuple[tuple[int, int, int], ...] = ()
     stored: ProofRow | None = None
+    target_start: int = 0
 
     @property
     def resumes(self) -> ProofRow | None:
         """The proof to go on from."""
+        row = self._known
+        return None if row is None or row.to_offset < self._first else row
+
+    @property
+    def overtaken(self) -> bool:
+        """What can be compared begins behind what was proven: of what lay between nobody can speak."""
+        return self._known is not None and self.resumes is None
+
+    @property
+    def start(self) -> int:
+        """Where on the source to begin."""
+        row = self.resumes
+        return max(self._first, row.to_offset if row else 0)
+
+    @property
+    def gone_below(self) -> int:
+        """Records of the source below this are on neither side any more."""
+        if self.way is not Way.EXTENTS:
+            return self.source_start
+        held = [one for one in sorted(self.extents) if one[1] + one[2] > self.target_start]
+        if not held:
+            return self.source_start if self.extents else 0
+        source, target, _ = held[0]
+        if target > self.target_start and held[0] == min(self.extents):
+            return 0  # There may be extents before it that were not read.
+        return min(self.source_start, source + max(0, self.target_start - target))
+
+    @property
+    def _known(self) -> ProofRow | None:
         row = self.stored
         ids = (self.source_topic_id, self.target_topic_id)
         if row is None or row.way != self.way or (row.source_topic_id, row.target_topic_id) != ids:
@@ -46,11 +76,9 @@ class Side:
         return row
 
     @property
-    def start(self) -> int:
-        """Where on the source to begin; what came before the first extent is none of the link's."""
-        row = self.resumes
-        first = min((source for source, _, _ in self.extents), default=0)
-        return max(self.source_start, first, row.to_offset if row else 0)
+    def _first(self) -> int:
+        """What came before the first extent is none of the link's."""
+        return max(self.source_start, min((source for source, _, _ in self.extents), default=0))
 
     @property
     def end(self) -> int:
@@ -108,8 +136,6 @@ def _by_content(side: Side, whole: Stretch, wishes: Wishes) -> list[Stretch]:
     """One after the other: where the next begins on the target is known only when the one before has ended."""
     row = side.resumes
     target_start = row.target_offset if row else -1
-    if row and row.to_offset < side.source_start:
-        target_start = -1  # The source's retention was faster: both must be laid beside each other anew.
     if whole.start >= whole.end and (target_start < 0 or target_start >= side.target_end):
         return []
     if whole.end - whole.start > wishes.stretch_records:
@@ -162,8 +188,8 @@ def outcome(side: Side, asked: Sequence[Stretch], results: Sequence[Proven], now
         result = by_number.get(stretch.number)
         if result is None or stretch.start > to:
             break
-        if row is None and stretch is asked[0]:
-            start = result.start
+        if result.start > to:  # The source's retention was there meanwhile: what is proven begins anew.
+            start, records, digests, rated = result.start, 0, [], True
         rated = rated and stretch.digest
         digests.append(result.digest)
         records += result.records

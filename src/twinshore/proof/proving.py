@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from twinshore.fleet import Link
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.proof.incidents import incident_of, mended
+from twinshore.proof.incidents import GONE, gone, incident_of, mended
 from twinshore.proof.job import Run, run_bundles
 from twinshore.proof.planning import OFFSETS_COUNT, Side, Wishes, bundled, outcome, sampled_outcome, stretches
 from twinshore.proof.surveying import Lack, Surveyor
@@ -115,6 +115,7 @@ class Proving:
 
     def _prove(self, link: Link, sides: Sequence[Side]) -> list[PartitionReport]:
         works = [_Work(side, outcome(side, [], [], _now_ms())) for side in sides]
+        self._tell_gone(link, works)
         turn = works
         while turn and not self._stopped():
             self._turn(link, turn)
@@ -167,6 +168,16 @@ class Proving:
         for link in {row.link for row in rows}:
             for number in mended(store.incidents(link, open_only=True), rows):
                 store.close_incident(number, now_ms=_now_ms())
+
+    def _tell_gone(self, link: Link, works: Sequence[_Work]) -> None:
+        """What retention took can no more be compared: neither is it proven, nor does it differ."""
+        if self._store is None:
+            return
+        self._store.save_proofs([work.row for work in works if work.side.overtaken and not self._samples(work)])
+        sides = [work.side for work in works]
+        below = {(link.name, side.named.topic, side.named.partition): side.gone_below for side in sides}
+        for number in gone(self._store.incidents(link.name, open_only=True), below):
+            self._store.close_incident(number, now_ms=_now_ms(), came_to=GONE)
 
     def _samples(self, work: _Work) -> bool:
         return bool(self._wishes.sample) and work.side.way in OFFSETS_COUNT

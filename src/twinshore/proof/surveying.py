@@ -88,6 +88,7 @@ class Surveyor:
         target_ends = self._target.list_offsets(twin_of.values(), OffsetKind.LAST_STABLE)
         ends = self._source.list_offsets(parts, OffsetKind.LAST_STABLE)
         starts = self._source.list_offsets(parts, OffsetKind.EARLIEST)
+        target_starts = self._target.list_offsets(twin_of.values(), OffsetKind.EARLIEST)
         compacted = self._compacted(sorted(places))
         mapped = self._store.reached(self._link.name) if self._store else {}
         rows = self._store.proofs(self._link.name) if self._store else ()
@@ -107,6 +108,7 @@ class Surveyor:
                 twins[twin.topic].topic_id.hex(),
                 self._extents(named) if way is Way.EXTENTS else (),
                 stored.get(named),
+                target_starts[twin],
             )
 
     def _way_of(self, named: NamedPartition, carried: set[str], compacted: set[str], *, is_mapped: bool) -> Way:

@@ -1,0 +1,104 @@
+"""Whole rounds over real sockets: what the store and the ledger know after retention, and when nothing is there."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.proof.logs import batched
+from tests.proof.small_broker import TOPIC, SmallBroker
+from twinshore.fleet.settings import load_settings
+from twinshore.proof.incidents import GONE
+from twinshore.proof.job import in_this_process
+from twinshore.proof.planning import Wishes
+from twinshore.proof.proving import Proving, Report
+from twinshore.proof.values import Way
+from twinshore.store import Store, open_store
+from twinshore.wire.records import Record
+
+COUNT, AT = 100, 40
+
+
+def log(count: int = COUNT) -> list[Record]:
+    return [Record(n, n, b"k%d" % n, b"v%d" % n) for n in range(count)]
+
+
+@dataclass
+class Rig:
+    """Two brokers and a store, proven as often as one likes."""
+
+    source: SmallBroker
+    target: SmallBroker
+    store: Store
+    settings: Path
+
+    def round(self, way: Way = Way.EXACT) -> Report:
+        loaded = load_settings(self.settings, {})
+        proving = Proving(loaded, self.store, in_this_process, wishes=Wishes(stretch_records=30), tasks=1, way=way)
+        return proving.round(loaded.links, [TOPIC])
+
+    def keep_from(self, offset: int) -> None:
+        self.source.start = self.target.start = offset
+
+
+@contextlib.contextmanager
+def rig(folder: Path, source: list[Record], target: list[Record]) -> Iterator[Rig]:
+    chance = random.Random(1)
+    east, west = (
+        SmallBroker(name, batched(chance, side, len(side), first=0, most=5))
+        for name, side in (("east", source), ("west", target))
+    )
+    url = f"sqlite:///{folder}/store.db"
+    with east.serving() as one, west.serving() as other, open_store(url) as store:
+        text = ["[store]", f'url = "{url}"', '[links."east->west"]', f"topics = ['{TOPIC}']"]
+        for cluster in (one, other):
+            text += [f"[clusters.{cluster.name}]", f"bootstrap = {list(cluster.bootstrap)}"]
+        settings = folder / "twinshore.toml"
+        settings.write_text("\n".join(text) + "\n")
+        yield Rig(east, west, store, settings)
+
+
+def spoilt() -> list[Record]:
+    return [record._replace(value=b"else") if record.offset == AT else record for record in log()]
+
+
+def test_what_retention_took_is_neither_proven_nor_mended(tmp_path: Path) -> None:
+    with rig(tmp_path, log(), spoilt()) as two:
+        assert two.round().differs
+        (opened,) = two.store.incidents(open_only=True)
+        assert opened.incident.from_offset == AT
+        two.keep_from(AT + 20)
+        report = two.round()
+        (row,) = two.store.proofs()
+        assert (row.state, row.from_offset, row.to_offset, row.records) == (
+            "identical",
+            AT + 20,
+            COUNT,
+            COUNT - AT - 20,
+        )
+        assert not report.differs and not report.incomplete
+        (closed,) = two.store.incidents()
+        assert closed.closed_ms is not None and closed.incident.sentence.endswith(GONE)
+
+
+def test_a_difference_ends_when_retention_has_taken_all_there_was(tmp_path: Path) -> None:
+    with rig(tmp_path, log(), spoilt()) as two:
+        assert two.round().differs
+        two.keep_from(COUNT)
+        report = two.round()
+        assert not report.differs and not report.incomplete
+        (row,) = two.store.proofs()
+        assert (row.state, row.from_offset, row.to_offset, row.digest) == ("identical", COUNT, COUNT, "")
+        assert two.store.incidents(open_only=True) == ()
+
+
+def test_a_difference_that_was_mended_is_closed_as_such(tmp_path: Path) -> None:
+    with rig(tmp_path, log(), spoilt()) as two:
+        assert two.round().differs
+        two.target.log = two.source.log
+        assert not two.round().differs
+        (closed,) = two.store.incidents()
+        assert closed.closed_ms is not None and GONE not in closed.incident.sentence
