@@ -6,21 +6,18 @@ import json
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 from twinshore.fleet import Link, TwinshoreError
 from twinshore.fleet.settings import Settings
-from twinshore.groups.place import State
-from twinshore.groups.rounds import Round, Rounds, standing
+from twinshore.groups.rounds import Round, Rounds
+from twinshore.groups.word import compared_among, compared_row, word_of
 from twinshore.mirror.companions import Beside, Companion
 from twinshore.mirror.metrics.group_word import GROUPS_KIND
 from twinshore.store import Followed, Store
 
-KIND = GROUPS_KIND
 ROUND = "round"
 WORD_S = 2.0
 CLOSE_S = 2.0
-NAMED_MAX = 500
 SAID_AGAIN_S = 3600.0
 SAID_MAX = 1000
 # A round that takes longer than its interval leaves the machine to others for a part of it.
@@ -37,6 +34,7 @@ class GroupsCompanion:
         self._active, self._log = active, log
         self._said: dict[str, tuple[str, float]] = {}
         self._word_at_s = 0.0
+        self._compared: frozenset[str] | None = None
         self.last: Round | None = None
         self.totals: dict[str, int] = {"rounds": 0, "failed": 0, "moved": 0}
         self._closed = threading.Event()
@@ -59,7 +57,7 @@ class GroupsCompanion:
             elif rounds is not None:
                 # Another process moves them now; what is remembered here will be wrong when it is ours again.
                 rounds.close()
-                rounds = None
+                rounds, self._compared = None, None
             took_s = time.monotonic() - begun_s
             self._closed.wait(max(every_s - took_s, every_s * REST_PART))
         if rounds is not None:
@@ -106,9 +104,15 @@ class GroupsCompanion:
             return
         self._word_at_s = now_s
         now_ms = int(time.time() * 1000)
-        value = json.dumps(word_of(rounds, done, now_s=now_s, now_ms=now_ms))
+        entries = rounds.entries()
+        value = json.dumps(word_of(entries, done, now_s=now_s, now_ms=now_ms))
+        rows = [Followed(self._link.name, GROUPS_KIND, "", value, GROUPS_KIND, now_ms)]
+        names = compared_among(entries)
+        if names != self._compared:
+            rows.append(compared_row(self._link.name, names, now_ms))
         try:
-            self._store.remember([Followed(self._link.name, KIND, "", value, KIND, now_ms)])
+            self._store.remember(rows)
+            self._compared = names
         except TwinshoreError as error:
             self._log(f"{self._link.name}: {error}")
 
@@ -125,26 +129,3 @@ def begin(beside: Beside) -> Companion:
     if not beside.link.groups.enabled:
         return Nobody()
     return GroupsCompanion(beside.link, beside.settings, beside.store, active=beside.active, log=beside.log)
-
-
-def word_of(rounds: Rounds, done: Round, *, now_s: float, now_ms: int) -> dict[str, Any]:
-    """The last round in figures, and each group that differs: how, by how many records, since when."""
-    differ: dict[str, list[Any]] = {}
-    counts: dict[str, int] = {}
-    behind = 0
-    for name, entry in rounds.entries().items():
-        state, records, since_s = standing(entry)
-        counts[state] = counts.get(state, 0) + 1
-        behind += records
-        if state is not State.SAME and len(differ) < NAMED_MAX:
-            since_ms = now_ms - int((now_s - since_s) * 1000) if since_s >= 0 else None
-            differ[name] = [state, records, since_ms]
-    return {
-        "at_ms": now_ms,
-        "groups": done.groups,
-        "took_ms": round(done.took_s * 1000, 1),
-        "requests": dict(done.asked),
-        "states": counts,
-        "behind": behind,
-        "differ": differ,
-    }

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from twinshore.fleet import KafkaError, Link, NamedPartition
 from twinshore.fleet.settings import Settings
-from twinshore.groups.companion import KIND
 from twinshore.groups.place import State, decide
 from twinshore.groups.rounds import WORST_FIRST, Rounds
 from twinshore.groups.scope import Scope
+from twinshore.groups.word import COMPARED_KIND, compared_in, last_said, word_in
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.groups import GroupListing, Groups, Listed
 from twinshore.store import Store
 from twinshore.wire.group_places import Place, Where
 
-WORD_FRESH_MS = 15_000
 ONLY_THERE = "only on the target"
 NONE = "none"
 AWAY = "away"
-NEVER_SAID = "never compared"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,23 +87,15 @@ def look(link: Link, settings: Settings, store: Store, pattern: str = ".*") -> l
         found = rounds.target.list_offsets(named, OffsetKind.HIGH_WATERMARK) if named else {}
         ends = {named[one]: end for one, end in found.items()}
         word = word_in(store, link.name, fresh=not gone)
+        compared = compared_in(store.followed(link.name, COMPARED_KIND)) if gone else frozenset()
         views = []
         for name in sorted(here.keys() | there.keys()):
             places = here.get(name, {}), there.get(name, {})
             view = _view(link.name, name, (reading, writing), places, rounds.scope, ends, word)
-            views.append(_as_last_said(view, word) if gone else view)
+            views.append(_as_last_said(view, word, compared) if gone else view)
         return [view for view in views if view.parts]
     finally:
         rounds.close()
-
-
-def word_in(store: Store, link: str, *, fresh: bool = True) -> dict[str, Any]:
-    """What the mirror last said of the link's groups; empty when `fresh` is wanted and it is old."""
-    for row in store.followed(link, KIND):
-        word = json.loads(row.value)
-        if not fresh or time.time() * 1000 - word["at_ms"] < WORD_FRESH_MS:
-            return dict(word)
-    return {}
 
 
 def _answers(cluster: KafkaCluster) -> bool:
@@ -119,10 +108,9 @@ def _answers(cluster: KafkaCluster) -> bool:
     return True
 
 
-def _as_last_said(view: GroupView, word: Mapping[str, Any]) -> GroupView:
-    state, behind, _ = word.get("differ", {}).get(view.group, [State.SAME.value, 0, None])
+def _as_last_said(view: GroupView, word: Mapping[str, Any], compared: Collection[str]) -> GroupView:
+    state, behind = last_said(word, compared, view.group)
     age_s = (time.time() * 1000 - word["at_ms"]) / 1000 if word else None
-    state = state if word else NEVER_SAID
     return replace(view, source_state=AWAY, state=state, behind=behind, behind_s=None, said_s_ago=age_s)
 
 
