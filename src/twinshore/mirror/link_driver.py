@@ -25,7 +25,7 @@ from twinshore.mirror.incidents.standing import Standing, grown
 from twinshore.mirror.incidents.watch import Watch
 from twinshore.mirror.lease_keeper import LeaseKeeper
 from twinshore.mirror.mapping.adopting import Adopter
-from twinshore.mirror.orders import LaneLimits, Stoppage, TideOrder
+from twinshore.mirror.orders import Stoppage, TideOrder, limits_of
 from twinshore.mirror.passage.held import HeldTwins
 from twinshore.mirror.passage.probing import may_write_markers
 from twinshore.mirror.passage.units import id_prefix
@@ -40,7 +40,6 @@ from twinshore.store import LinkIdentity, Store
 STATE_EXPIRY_MS_DEFAULT = 86_400_000
 SETTLE_LOG_START_S = 30.0
 BALANCE_S = 10.0
-UNDELIVERED_S_MAX = 4.0  # and a part of a tide at most, or a lane of short tides would never be sure
 BALANCE_BYTES_MIN = 1 << 20  # less than this in a report is not worth a move
 
 
@@ -147,9 +146,10 @@ class LinkDriver:
         expiry = self._state_expiry_ms()
         units = "" if may_write_markers(self._target) else id_prefix(self.link.name, identity.producer_id)
         self._recorder.settle(self.link.name)
+        self._standing.begin()
+        # Only now: where anything before this fails, the next turn begins the term again.
         self._term = Term(generation, identity, expiry, units)
         self._throttle.forget()
-        self._standing.begin()
         for lane in range(self._lanes):
             self._desk.open_lane((self.link.name, lane), self._mirror.lease_s)
             self._tides.open_lane((self.link.name, lane), lambda tide, lane=lane: self._order(lane, tide))  # type: ignore[misc]
@@ -378,18 +378,3 @@ def fence_of(generation: int, tide: int) -> int:
     """The coordinator epoch of a tide's markers: later tides mostly have higher ones. Where one has not, a look at what
     the twin's leader remembers raises it."""
     return (generation << 12 | tide & 0xFFF) & 0x3FFFFFFF
-
-
-def limits_of(settings: MirrorSettings) -> LaneLimits:
-    """The pump's bounds out of the settings."""
-    return LaneLimits(
-        fetch_bytes_max=settings.fetch_mb << 20,
-        partition_bytes_max=settings.partition_fetch_kb << 10,
-        fetch_wait_ms_max=settings.fetch_wait_ms,
-        inflight_max=settings.inflight_max,
-        merge_below_bytes=settings.merge_below_bytes,
-        merged_bytes_max=settings.merge_target_kb << 10,
-        join_below_bytes=settings.join_below_kb << 10,
-        produce_timeout_s=settings.produce_timeout_s,
-        undelivered_s=min(UNDELIVERED_S_MAX, settings.tide_s / 4),
-    )

@@ -9,7 +9,10 @@ from typing import Any
 
 from twinshore.fleet import Cluster, NamedPartition, SaslMechanism, Secret, Security
 from twinshore.fleet.extents import Extent
+from twinshore.fleet.settings import MirrorSettings
 from twinshore.mirror.mapping.reach import Reach
+
+UNDELIVERED_S_MAX = 4.0  # and a part of a tide at most, or a lane of short tides would never be sure
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,21 @@ class LaneLimits:
     undelivered_s: float = 4.0
     buffers_per_line: int = 2
     streams_per_leader: int = 1
+
+
+def limits_of(settings: MirrorSettings) -> LaneLimits:
+    """The pump's bounds out of the settings."""
+    return LaneLimits(
+        fetch_bytes_max=settings.fetch_mb << 20,
+        partition_bytes_max=settings.partition_fetch_kb << 10,
+        fetch_wait_ms_max=settings.fetch_wait_ms,
+        inflight_max=settings.inflight_max,
+        merge_below_bytes=settings.merge_below_bytes,
+        merged_bytes_max=settings.merge_target_kb << 10,
+        join_below_bytes=settings.join_below_kb << 10,
+        produce_timeout_s=settings.produce_timeout_s,
+        undelivered_s=min(UNDELIVERED_S_MAX, settings.tide_s / 4),
+    )
 
 
 @dataclass(frozen=True, slots=True)

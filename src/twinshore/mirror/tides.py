@@ -82,9 +82,15 @@ class Tides:
     def _launch(self, key: LaneKey, jobs: LaneJobs, now_s: float) -> None:
         tide = jobs.next_tide
         jobs.next_tide += 1
-        jobs.running[tide] = now_s
-        order = jobs.make(tide)
         name = f"{key[0]} lane {key[1]} tide {tide}"
+        try:
+            order = jobs.make(tide)
+        except Exception as error:
+            # This lane's alone: the other lanes' tides come from the same thread.
+            self._heard(f"{name}: no order for it ({_first_line(error)}); the lane begins again")
+            self._pause(jobs, now_s)
+            return
+        jobs.running[tide] = now_s
         threading.Thread(target=self._ride, args=(jobs, tide, order, name), name=name, daemon=True).start()
 
     def _ride(self, jobs: LaneJobs, tide: int, order: TideOrder, name: str) -> None:
@@ -101,9 +107,14 @@ class Tides:
             failed = True
         with self._lock:
             jobs.running.pop(tide, None)
-            jobs.failures = jobs.failures + 1 if failed else 0
-            pause_s = min(RETRY_S_MAX, 0.1 * 2**jobs.failures) if failed else 0.0
-            jobs.retry_at_s = time.monotonic() + pause_s
+            if failed:
+                self._pause(jobs, time.monotonic())
+            else:
+                jobs.failures, jobs.retry_at_s = 0, 0.0
+
+    def _pause(self, jobs: LaneJobs, now_s: float) -> None:
+        jobs.failures += 1
+        jobs.retry_at_s = now_s + min(RETRY_S_MAX, 0.1 * 2**jobs.failures)
 
 
 def _first_line(error: Exception) -> str:

@@ -1,0 +1,135 @@
+"""A link's driver where a cluster, a store or a file fails it: it waits, forgets nothing, and tries again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from twinshore.fleet import Link, NamedPartition, StoreError
+from twinshore.fleet.settings import Settings, parse_settings
+from twinshore.mirror import link_driver
+from twinshore.mirror.desk import Desk
+from twinshore.mirror.link_driver import LinkDriver
+from twinshore.mirror.orders import Stoppage, TrackOrder
+from twinshore.mirror.recorder import Recorder
+from twinshore.mirror.tides import Tides
+from twinshore.store import LinkIdentity, Store, open_store
+
+LINK = "east->west"
+SETTINGS = """
+[clusters.east]
+bootstrap = ["127.0.0.1:1"]
+{security}
+[clusters.west]
+bootstrap = ["127.0.0.1:2"]
+
+[links."east->west"]
+topics = ["orders"]
+
+[mirror]
+heartbeat_s = 0
+"""
+
+
+class Place:
+    """A driver with a store, a desk and tides that never end; its clusters answer nothing."""
+
+    def __init__(self, folder: Path, security: str = "") -> None:
+        self.said: list[str] = []
+        self.settings: Settings = parse_settings(SETTINGS.format(security=security), name="settings.toml", env={})
+        self.store: Store = open_store(f"sqlite:///{folder}/store.db")
+        self.recorder = Recorder(self.store, "first", 0.02, self.said.append)
+        self.desk = Desk("127.0.0.1", allowed_s=lambda _: 9.0, take=self.recorder.take)
+        self.tides = Tides(self.desk, 60.0, self._run, self.said.append)
+        self.link: Link = self.settings.links[0]
+        self.driver = self.begun()
+
+    def begun(self) -> LinkDriver:
+        return LinkDriver(
+            self.link,
+            self.settings,
+            store=self.store,
+            desk=self.desk,
+            tides=self.tides,
+            recorder=self.recorder,
+            owner="first",
+            lanes=1,
+            log=self.said.append,
+        )
+
+    def turned(self, holds: Callable[[str], bool]) -> str:
+        """Turns until what it says holds; a store that fails is told in words, as `run` does."""
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                sentence = self.driver.turn()
+            except StoreError as error:
+                sentence = str(error)
+            if holds(sentence):
+                return sentence
+            assert time.monotonic() < deadline, (sentence, self.said)
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        self.tides.close()
+        self.driver.close(clean=True)
+        self.desk.close()
+        self.recorder.close()
+        self.store.close()
+
+    def _run(self, *_: str) -> str:
+        time.sleep(0.5)
+        return "finished"
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Iterator[Callable[[str], Place]]:
+    made: list[Place] = []
+
+    def make(security: str = "") -> Place:
+        made.append(Place(tmp_path, security))
+        return made[-1]
+
+    yield make
+    for place in made:
+        place.close()
+
+
+@pytest.fixture
+def answering(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What both clusters would answer at the beginning of a term; nothing after it."""
+    identity = LinkIdentity(LINK, 4_711, 0, "east's id", "west's id")
+    monkeypatch.setattr(link_driver, "establish", lambda *_: identity)
+    monkeypatch.setattr(link_driver, "may_write_markers", lambda _: True)
+    monkeypatch.setattr(LinkDriver, "_state_expiry_ms", lambda _: 86_400_000)
+    monkeypatch.setattr(LinkDriver, "_survey", lambda _: None)
+
+
+def failing_once(monkeypatch: pytest.MonkeyPatch, store: Store, name: str) -> None:
+    asked, failed = getattr(store, name), list[str]()
+
+    def first_fails(*args: Any, **more: Any) -> Any:
+        if not failed:
+            failed.append(name)
+            raise StoreError("the store does not answer")
+        return asked(*args, **more)
+
+    monkeypatch.setattr(store, name, first_fails)
+
+
+@pytest.mark.usefixtures("answering")
+def test_a_store_that_fails_while_a_term_begins_costs_a_turn_and_nothing_else(
+    places: Callable[..., Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = places()
+    place.recorder.stopped(LINK, Stoppage("orders", 1, "corrupt batch", 5, 7, "its CRC is wrong"))
+    failing_once(monkeypatch, place.store, "incidents")
+    place.turned(lambda sentence: "the store does not answer" in sentence)
+    place.turned(lambda sentence: "flowing" in sentence)
+    place.desk.assign((LINK, 0), [TrackOrder("orders", 0, "00", "00")])
+    assert set(place.desk.placed(LINK)) == {NamedPartition("orders", 0)}
+    assert any("orders-1 rests: corrupt batch" in sentence for sentence in place.said)

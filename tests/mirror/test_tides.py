@@ -1,0 +1,58 @@
+"""Tides are launched for every lane, whatever ails one of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from twinshore.fleet import Cluster, Security, TwinshoreError
+from twinshore.mirror.desk import Desk
+from twinshore.mirror.orders import TideOrder
+from twinshore.mirror.tides import Tides
+
+LINK = "east->west"
+SIDE = Cluster("east", ("127.0.0.1:1",), Security(), "")
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    made = Desk("127.0.0.1", allowed_s=lambda _: 9.0, take=lambda _: None)
+    yield made
+    made.close()
+
+
+def test_a_lane_without_an_order_hinders_no_other_and_begins_again(desk: Desk) -> None:
+    said: list[str] = []
+    began: list[str] = []
+    over = threading.Event()
+
+    def run(*given: str) -> str:
+        began.append(given[1])
+        over.wait(10)
+        return "finished"
+
+    def make(lane: int, tide: int) -> TideOrder:
+        if lane == 0 and tide < 2:
+            raise TwinshoreError("the link has been let go")
+        return TideOrder(LINK, lane, tide, SIDE, SIDE, 1, 0, 60_000, "127.0.0.1", desk.port, desk.token)
+
+    tides = Tides(desk, 60.0, run, said.append)
+    try:
+        for lane in range(2):
+            desk.open_lane((LINK, lane), 9.0)
+            tides.open_lane((LINK, lane), lambda tide, lane=lane: make(lane, tide))  # type: ignore[misc]
+        deadline = time.monotonic() + 10
+        while len(began) < 2:
+            assert time.monotonic() < deadline, (began, said)
+            time.sleep(0.01)
+    finally:
+        tides.close()
+        over.set()
+    assert sorted(began) == [f"{LINK} lane 0 tide 2", f"{LINK} lane 1 tide 0"]
+    assert said == [
+        f"{LINK} lane 0 tide {tide}: no order for it (the link has been let go); the lane begins again"
+        for tide in range(2)
+    ]
