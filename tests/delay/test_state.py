@@ -81,6 +81,53 @@ def test_heartbeats_that_stop_are_missed_and_those_that_never_came_are_not() -> 
     assert AlarmKind.HEARTBEAT not in wrong(state, 82_000)
 
 
+def said(state: LinkState, now_ms: int) -> dict[tuple[AlarmKind, str, str], bool]:
+    signs = state.signs(now_ms, lambda _topic: 10.0, **BOUNDS)
+    return {(sign.key.kind, sign.key.topic, sign.key.group): sign.wrong for sign in signs}
+
+
+def test_after_a_restart_nothing_is_well_until_something_was_read() -> None:
+    state = LinkState(LINK, 100_000)
+    for ms in range(101_000, 160_000, 1_000):
+        state.take([], {"": "west: no broker answers"}, ms)
+        assert not any(wrong is False for wrong in said(state, ms).values()), ms
+    state.take([], {"": "west: no broker answers"}, 161_000)
+    assert said(state, 161_000) == {(AlarmKind.BLIND, "", ""): True}
+    state.take([reading(162_000, 1, 1)], {}, 162_000)
+    assert said(state, 162_000) == {
+        (AlarmKind.RECOVERY_POINT, "orders", ""): False,
+        (AlarmKind.BLIND, "", ""): False,
+        (AlarmKind.BLIND, "orders", ""): False,
+    }, "no window has judged yet, no heartbeat was heard"
+    state.ruled([Judged(Place(LINK, "orders", 0), 1, Verdict(judged=True))], 163_000)
+    assert said(state, 163_000)[AlarmKind.BLIND, "", "windows"] is False
+
+
+def test_after_a_restart_the_last_heartbeat_of_old_is_no_sign_of_life() -> None:
+    state = LinkState(LINK, 100_000)
+    key = (AlarmKind.HEARTBEAT, "", "")
+    for ms in range(101_000, 150_000, 1_000):
+        state.take([reading(ms, 1, 1)], {}, ms)
+        state.heard(7, 1_000, ms)
+        assert said(state, ms).get(key) is (True if ms > 131_000 else None), ms
+    state.heard(8, 150_000, 150_000)
+    assert said(state, 150_000)[key] is False
+    hushed = LinkState(LINK, 100_000)
+    hushed.take([reading(101_000, 1, 1)], {}, 101_000)
+    hushed.unheard(101_000)
+    assert said(hushed, 101_000)[key] is False, "none is expected of a paused link"
+    hushed.take([reading(102_000, 1, 1)], {}, 102_000)
+    assert key not in said(hushed, 102_000)
+
+
+def test_a_link_that_cannot_be_read_says_nothing_of_its_topics() -> None:
+    state = LinkState(LINK, 0)
+    state.take([reading(1_000, 1, 1)], {}, 1_000)
+    state.take([], {"": "west: no broker answers"}, 70_000)
+    assert said(state, 70_000)[AlarmKind.BLIND, "", ""]
+    assert (AlarmKind.BLIND, "orders", "") not in said(state, 70_000)
+
+
 def test_a_link_that_cannot_be_read_is_one_alarm_and_not_one_for_each_topic() -> None:
     state = LinkState(LINK, 0)
     state.take([reading(1_000, 1, 1), reading(1_000, 1, 1, topic="bills")], {}, 1_000)

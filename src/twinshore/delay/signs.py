@@ -76,29 +76,33 @@ def _recovery_sign(link: str, topic: str, seen: Sequence[View], bound_s: float) 
     )
 
 
-def heartbeat_sign(link: str, silent_ms: int, bound_s: float) -> Sign:
-    """Whether heartbeats that used to cross have stopped."""
+def heartbeat_signs(link: str, silent_ms: int, bound_s: float, *, alive: bool) -> list[Sign]:
+    """Whether heartbeats that used to cross have stopped; `alive`: one came, or none is expected."""
     key = AlarmKey(link, AlarmKind.HEARTBEAT)
-    if not bound_s or silent_ms <= bound_s * 1000:
-        return Sign(key, False)
+    if not bound_s:
+        return [Sign(key, False)]
+    if silent_ms <= bound_s * 1000:
+        return [Sign(key, False)] if alive else []
     source, _, target = link.partition("->")
-    return Sign(
-        key,
-        True,
+    sentence = (
         f"{link}: no heartbeat of {source} has reached {target} for {silent_ms / 1000:.0f} s. Either nothing crosses,"
-        " or no mirror runs: `twinshore topology` shows what does.",
+        " or no mirror runs: `twinshore topology` shows what does."
     )
+    return [Sign(key, True, sentence)]
 
 
 def blind_signs(
-    link: str, seen_ms: Mapping[str, int], failures: Mapping[str, str], now_ms: int, bound_s: float
+    link: str, seen_ms: Mapping[str, int], failures: Mapping[str, str], now_ms: int, bound_s: float, *, ever: bool
 ) -> list[Sign]:
-    """Signs for what could not be read; `seen_ms`: when each topic was read last, the link itself as ""."""
+    """Signs for what could not be read; `seen_ms`: when each topic was read last, the link itself as "". `ever`:
+    whether it was read at all. Of the topics of a link that cannot be read nothing is said."""
     signs = []
     whole = now_ms - max(seen_ms.values(), default=now_ms) > bound_s * 1000
     for topic, at_ms in seen_ms.items():
         unseen_s = (now_ms - at_ms) / 1000
-        wrong = unseen_s > bound_s and (whole if not topic else not whole)
+        wrong = unseen_s > bound_s and (whole or bool(topic))
+        if (whole and topic) or not (wrong or ever):
+            continue
         of = f"{topic} of {link}" if topic else link
         why = failures.get(topic) or failures.get("") or "nothing was answered"
         sentence = f"{link}: nobody knows how far behind {of} is: it could not be read for {unseen_s:.0f} s: {why}."
@@ -106,18 +110,17 @@ def blind_signs(
     return signs
 
 
-def unjudged_sign(link: str, unjudged_ms: int, bound_s: float, why: str) -> Sign:
-    """Whether the published windows have said nothing for too long."""
+def unjudged_signs(link: str, unjudged_ms: int, bound_s: float, why: str, *, well: bool) -> list[Sign]:
+    """Whether the published windows have said nothing for too long; `well`: they have judged, or have nothing to."""
     key = AlarmKey(link, AlarmKind.BLIND, group="windows")
     if unjudged_ms <= bound_s * 1000:
-        return Sign(key, False)
+        return [Sign(key, False)] if well else []
     reason = f", last because {why}" if why else ""
-    return Sign(
-        key,
-        True,
+    sentence = (
         f"{link}: the published windows have judged nothing for {unjudged_ms / 1000:.0f} s{reason}. Recovery"
-        " points go on; the monitor's log says what its Spark query does.",
+        " points go on; the monitor's log says what its Spark query does."
     )
+    return [Sign(key, True, sentence)]
 
 
 def partitions(numbers: Sequence[int]) -> str:

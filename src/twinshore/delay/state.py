@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from twinshore.delay.alarms import AlarmKey, Sign
 from twinshore.delay.arrival import Arrivals, Sighting, look
 from twinshore.delay.readings import Axis, Place, Reading, View
-from twinshore.delay.signs import Judged, blind_signs, heartbeat_sign, recovery_signs, unjudged_sign
+from twinshore.delay.signs import Judged, blind_signs, heartbeat_signs, recovery_signs, unjudged_signs
 from twinshore.store.values import DelayPlace
 
 FORGET_MS = 60_000
@@ -32,10 +32,13 @@ class LinkState:
     beat_offset: int = -1
     beat_seen_ms: int = 0
     beat_late_ms: int = 0
+    beat_alive: bool = False
+    beat_hushed: bool = False
     judged_ms: int = 0
     rulings: int = 0
     why: str = ""
     samples: int = 0
+    ever_read: bool = False
 
     def __post_init__(self) -> None:
         self.seen_ms.setdefault("", self.began_ms)
@@ -52,6 +55,7 @@ class LinkState:
         """After a sample."""
         self.samples += 1
         self.failures = failures
+        self.beat_hushed = False
         for reading in readings:
             place = reading.place
             if place.group:
@@ -60,17 +64,19 @@ class LinkState:
             self.arrivals[place], self.views[place] = look(self.arrivals.get(place, Arrivals()), reading)
             self.seen_ms[place.topic] = reading.at_ms
         if "" not in failures:
-            self.seen_ms[""] = now_ms
+            self.seen_ms[""], self.ever_read = now_ms, True
         self._forget(now_ms)
 
     def heard(self, offset: int, written_ms: int, now_ms: int) -> None:
         """After a look at the newest heartbeat on the target."""
         if offset != self.beat_offset:
+            # The first that is found may be the last one that ever came.
+            self.beat_alive = self.beat_offset >= 0
             self.beat_offset, self.beat_seen_ms, self.beat_late_ms = offset, now_ms, max(0, now_ms - written_ms)
 
     def unheard(self, now_ms: int) -> None:
         """While a link is paused no heartbeat is expected; the silence counts from its end."""
-        self.beat_seen_ms = now_ms if self.beat_seen_ms else 0
+        self.beat_seen_ms, self.beat_hushed = now_ms if self.beat_seen_ms else 0, True
 
     def ruled(self, judged: Iterable[Judged], now_ms: int) -> None:
         """After verdicts of the windows."""
@@ -83,18 +89,20 @@ class LinkState:
     def signs(
         self, now_ms: int, bound_s: Callable[[str], float], *, heartbeat_s: float, blind_s: float, period_s: float
     ) -> list[Sign]:
-        """Everything that can be said now, the windows' verdicts apart."""
+        """Everything that can be said now, the windows' verdicts apart; nothing is well of which nothing is known."""
         silent_ms = now_ms - self.beat_seen_ms if self.beat_seen_ms else 0
         fresh = [view for view in self.views.values() if view.at_ms == self.seen_ms.get(view.place.topic)]
         # With nothing to judge (no topics, all of them paused, no reading at all) the windows are not to blame.
-        idle = not any(view.state != "paused" for view in fresh) or now_ms - self.seen_ms[""] > blind_s * 500
-        if idle:
+        blind = not self.ever_read or now_ms - self.seen_ms[""] > blind_s * 500
+        idle = not any(view.state != "paused" for view in fresh)
+        if blind or idle:
             self.judged_ms = now_ms
+        unjudged_s, well = max(blind_s, PERIODS_UNJUDGED * period_s), not blind and (idle or self.rulings > 0)
         return [
             *recovery_signs(self.link, fresh, bound_s),
-            heartbeat_sign(self.link, silent_ms, heartbeat_s),
-            *blind_signs(self.link, self.seen_ms, self.failures, now_ms, blind_s),
-            unjudged_sign(self.link, now_ms - self.judged_ms, max(blind_s, PERIODS_UNJUDGED * period_s), self.why),
+            *heartbeat_signs(self.link, silent_ms, heartbeat_s, alive=self.beat_alive or self.beat_hushed),
+            *blind_signs(self.link, self.seen_ms, self.failures, now_ms, blind_s, ever=self.ever_read),
+            *unjudged_signs(self.link, now_ms - self.judged_ms, unjudged_s, self.why, well=well),
         ]
 
     def knows_no_more(self, key: AlarmKey, now_ms: int) -> bool:
