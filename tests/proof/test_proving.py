@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from tests.proof.logs import batched
 from tests.proof.small_broker import TOPIC, SmallBroker
 from twinshore.fleet.settings import load_settings
@@ -15,8 +17,10 @@ from twinshore.proof.incidents import GONE
 from twinshore.proof.job import in_this_process
 from twinshore.proof.planning import Wishes
 from twinshore.proof.proving import Proving, Report
+from twinshore.proof.telling import exit_code, in_words
 from twinshore.proof.values import Way
 from twinshore.store import Store, open_store
+from twinshore.wire.batch import CONTROL, HEADER_BYTES, TRANSACTIONAL, head_bytes, seal
 from twinshore.wire.records import Record
 
 COUNT, AT = 100, 40
@@ -102,3 +106,33 @@ def test_a_difference_that_was_mended_is_closed_as_such(tmp_path: Path) -> None:
         assert not two.round().differs
         (closed,) = two.store.incidents()
         assert closed.closed_ms is not None and GONE not in closed.incident.sentence
+
+
+@pytest.mark.parametrize("way", [Way.EXACT, Way.COMPACTED, Way.CONTENT])
+def test_a_target_that_holds_nothing_yet_is_not_said_to_be_identical(tmp_path: Path, way: Way) -> None:
+    with rig(tmp_path, log(), []) as two:
+        for _ in range(2):
+            report = two.round(way)
+            assert exit_code(report) == 2
+            (line, last) = in_words(report)
+            assert "small-0: nothing was compared" in line and "offsets 0 to 100" in line
+            assert last.startswith("not all could be compared")
+        two.target.log = two.source.log
+        for _ in range(2):
+            report = two.round(way)
+            assert exit_code(report) == 0, "nor when all was compared in an earlier round"
+            assert "identical from 0 through offset 100, 100 records" in next(in_words(report))
+
+
+@pytest.mark.parametrize("way", [Way.EXACT, Way.CONTENT])
+def test_where_nobody_has_anything_both_sides_are_the_same(tmp_path: Path, way: Way) -> None:
+    with rig(tmp_path, [], []) as two:
+        assert exit_code(two.round(way)) == 0
+
+
+def test_offsets_that_nobody_sees_need_no_record_on_the_target(tmp_path: Path) -> None:
+    with rig(tmp_path, log(1), []) as two:
+        view, header = two.source.log[0]
+        ending = seal(header._replace(attributes=header.attributes | CONTROL | TRANSACTIONAL), view[HEADER_BYTES:])
+        two.source.log = [(head_bytes(ending) + view[HEADER_BYTES:], ending)]
+        assert exit_code(two.round(Way.CONTENT)) == 0

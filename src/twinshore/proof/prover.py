@@ -190,6 +190,8 @@ class Prover:
         first = self.target.list_offsets([twin], OffsetKind.EARLIEST)[twin]
         theirs = self._records(self.target, twin, first, target_end, BEGINNING_RECORDS)
         if not theirs:
+            if not ours:  # Nobody sees anything on either side.
+                self.tally.at = wanted.end
             return False
         found = beginning(ours, theirs)
         if found is None:

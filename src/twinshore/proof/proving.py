@@ -29,6 +29,13 @@ class PartitionReport:
     open_keys: int = 0
     sampled: bool = False
 
+    @property
+    def nothing(self) -> bool:
+        """The source holds records, and none of them was ever compared."""
+        row = self.row
+        begun = self.sampled or self.compared or row.to_offset > row.from_offset or row.state == "differs"
+        return not begun and row.source_end > row.from_offset
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -45,7 +52,7 @@ class Report:
     @property
     def incomplete(self) -> bool:
         """Something could not be compared, or nothing was there to be."""
-        return bool(self.lacks) or not self.partitions or any(one.troubles for one in self.partitions)
+        return bool(self.lacks) or not self.partitions or any(one.troubles or one.nothing for one in self.partitions)
 
 
 @dataclass(slots=True)

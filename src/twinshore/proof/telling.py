@@ -47,6 +47,9 @@ def _partition(one: PartitionReport) -> Iterator[str]:
     behind = f", {row.source_end - row.to_offset:,} behind the source" if row.source_end > row.to_offset else ""
     if one.sampled:
         yield f"{place}: {one.compared:,} records in samples, {'they differ' if difference else 'all the same'}"
+    elif one.nothing:
+        offsets = f"offsets {row.from_offset} to {row.source_end}"
+        yield f"{place}: nothing was compared ({row.way}), though the source has {offsets}: is the target filled yet?"
     else:
         yield (
             f"{place}: identical from {row.from_offset} through offset {row.to_offset}, {row.records:,} records"
@@ -96,6 +99,7 @@ def as_values(report: Report) -> dict[str, Any]:
                 "cpu_s": round(one.cpu_s, 3),
                 "open_keys": one.open_keys,
                 "sampled": one.sampled,
+                "nothing_compared": one.nothing,
                 "troubles": [{"sentence": sentence, "hint": hint} for sentence, hint in one.troubles],
             }
         )
