@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from twinshore.fleet import Link, NamedPartition, StoreError
+from twinshore.fleet import ConfigError, Link, NamedPartition, StoreError, TwinshoreError, WireError
 from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.mirror import link_driver
 from twinshore.mirror.desk import Desk
@@ -133,3 +133,24 @@ def test_a_store_that_fails_while_a_term_begins_costs_a_turn_and_nothing_else(
     place.desk.assign((LINK, 0), [TrackOrder("orders", 0, "00", "00")])
     assert set(place.desk.placed(LINK)) == {NamedPartition("orders", 0)}
     assert any("orders-1 rests: corrupt batch" in sentence for sentence in place.said)
+
+
+@pytest.mark.parametrize("error", [WireError("not a batch", offset=12), ConfigError("secret file gone cannot be read")])
+@pytest.mark.usefixtures("answering")
+def test_one_topics_bytes_or_one_secret_file_hold_up_their_own_link_alone(
+    places: Callable[..., Place], monkeypatch: pytest.MonkeyPatch, error: TwinshoreError
+) -> None:
+    place = places()
+
+    def fails(_: LinkDriver) -> None:
+        raise error
+
+    monkeypatch.setattr(LinkDriver, "_survey", fails)
+    assert place.turned(lambda sentence: error.message in sentence) == f"{LINK}: waiting: {error}"
+    monkeypatch.setattr(LinkDriver, "_survey", lambda _: None)
+    place.turned(lambda sentence: "flowing" in sentence)
+
+
+def test_a_cluster_whose_authorities_are_not_there_is_waited_for(places: Callable[..., Place]) -> None:
+    place = places('[clusters.east.security]\ntls = true\nca_file = "/nowhere/ca.pem"')
+    assert "/nowhere/ca.pem is not a file" in place.turned(lambda sentence: f"{LINK}: waiting: " in sentence)

@@ -6,6 +6,7 @@ import threading
 
 from twinshore.fleet import StoreError
 from twinshore.mirror.desk_line import steady_s
+from twinshore.mirror.once import in_words
 from twinshore.store import HeldLease, LeaseWatch, Store
 
 POLL_PART = 0.1  # of the lease's length
@@ -58,8 +59,9 @@ class LeaseKeeper:
             try:
                 self._turn()
                 self._trouble = ""
-            except StoreError as error:
-                self._trouble = str(error)
+            except Exception as error:
+                # Nobody would beat for the link any more: whatever it is, the next turn tries again.
+                self._trouble = in_words(error)
 
     def _turn(self) -> None:
         held = self._held

@@ -10,7 +10,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from twinshore.fleet import KafkaError, Link, NamedPartition, RefusedError, TwinshoreError, is_heartbeats
+from twinshore.fleet import (
+    ConfigError,
+    KafkaError,
+    Link,
+    NamedPartition,
+    RefusedError,
+    TwinshoreError,
+    WireError,
+    is_heartbeats,
+)
 from twinshore.fleet.settings import MirrorSettings, Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
@@ -123,9 +132,11 @@ class LinkDriver:
             self._look_at_held()
         except RefusedError:
             raise
-        except KafkaError as error:
-            # What is refused for good, a right perhaps, does not hinder the partitions that are on their lanes.
-            return self._say("waiting" if self._term is None or error.retriable else "flowing", str(error))
+        except (KafkaError, WireError, ConfigError) as error:
+            # What is refused for good, a right perhaps, does not hinder the partitions that are on their lanes. Bytes
+            # that nobody understands and a secret that cannot be read are this link's trouble alone, and may pass.
+            hindered = self._term is None or not isinstance(error, KafkaError) or error.retriable
+            return self._say("waiting" if hindered else "flowing", str(error))
         term = self._term
         count = len(self._desk.placed(self.link.name))
         refused = f", {len(term.refused)} topics refused" if term and term.refused else ""

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from twinshore.fleet import NamedPartition, StoreError
+from twinshore.fleet import NamedPartition
 from twinshore.mirror.desk import Account
 from twinshore.mirror.incidents.kinds import halt_policy, passing
+from twinshore.mirror.once import Once, in_words
 from twinshore.mirror.orders import Carried, Stoppage
 from twinshore.mirror.passage.aligning import Alignments
 from twinshore.store import (
@@ -74,6 +75,7 @@ class Recorder:
         self._owner = owner
         self._every_s = every_s
         self._trouble = trouble
+        self._once = Once(trouble)
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         self._queue: list[Account] = []
@@ -83,7 +85,6 @@ class Recorder:
         self._ledgered: dict[str, list[Stoppage]] = defaultdict(list)
         self._passing: dict[tuple[str, NamedPartition], int] = {}
         self._forgotten: list[tuple[str, str]] = []
-        self._said = ""
         self.live: dict[str, LinkLive] = defaultdict(LinkLive)
         self._states: dict[str, tuple[str, str, int]] = {}
         self._closed = threading.Event()
@@ -168,7 +169,12 @@ class Recorder:
 
     def _flush(self) -> None:
         with self._writing:
-            self._write()
+            try:
+                self._write()
+                self._once.well()
+            except Exception as error:
+                # Nothing is dropped that was queued to be written: it is once the store is back.
+                self._once.say(in_words(error))
 
     def _write(self) -> None:
         with self._lock:
@@ -184,24 +190,17 @@ class Recorder:
         for link, topic in forgotten:
             self._unwritten = [one for one in self._unwritten if (one.link, one.topic) != (link, topic)]
             self.live[link].forget(topic)
-        try:
-            self._record()
-            while self._unledgered:
-                self._write_incident(*self._unledgered[0])
-                link, stopped = self._unledgered.pop(0)
-                self._say_stopped(link, stopped)
-                with self._lock:
-                    self._ledgered[link].append(stopped)
-            for link, (state, sentence, lanes) in states.items():
-                if state == STANDBY and self._covers_another(link, now_ms):
-                    continue
-                self._store.save_link_status(self._status(link, state, sentence, lanes, now_ms))
-            self._said = ""
-        except StoreError as error:
-            # Nothing is dropped: it is written once the store is back. The same trouble is told once.
-            if str(error) != self._said:
-                self._said = str(error)
-                self._trouble(self._said)
+        self._record()
+        while self._unledgered:
+            self._write_incident(*self._unledgered[0])
+            link, stopped = self._unledgered.pop(0)
+            self._say_stopped(link, stopped)
+            with self._lock:
+                self._ledgered[link].append(stopped)
+        for link, (state, sentence, lanes) in states.items():
+            if state == STANDBY and self._covers_another(link, now_ms):
+                continue
+            self._store.save_link_status(self._status(link, state, sentence, lanes, now_ms))
 
     def _queue_incident(self, link: str, stopped: Stoppage) -> None:
         named = NamedPartition(stopped.topic, stopped.partition)

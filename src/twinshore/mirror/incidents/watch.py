@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from twinshore.fleet import KafkaError, Link, NamedPartition, StoreError
+from twinshore.fleet import ConfigError, KafkaError, Link, NamedPartition, WireError
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.disks import Disk, read_disks
@@ -19,6 +19,7 @@ from twinshore.kafka.metadata import NO_LEADER
 from twinshore.mirror.answers import RIGHTS
 from twinshore.mirror.incidents.kinds import known
 from twinshore.mirror.incidents.watch_rules import Absence, Room, Turn, disks_in_words, rooms
+from twinshore.mirror.once import Once, in_words
 from twinshore.mirror.recorder import Recorder
 from twinshore.store import Incident, IncidentKind, LedgerRow, Store
 
@@ -58,7 +59,7 @@ class Watch:
         log: Callable[[str], None],
     ) -> None:
         self._link, self._mirror, self._store = link, settings.mirror, store
-        self._recorder, self._active, self._log = recorder, active, log
+        self._recorder, self._active, self._log, self._once = recorder, active, log, Once(log)
         self._sides = [
             self._side("source", IncidentKind.SOURCE_AWAY, settings, link.source),
             self._side("target", IncidentKind.TARGET_AWAY, settings, link.target),
@@ -92,8 +93,10 @@ class Watch:
                 continue
             try:
                 self.look()
-            except StoreError as error:
-                self._log(f"{self._link.name}: {error}")
+                self._once.well()
+            except Exception as error:
+                # A watch that has ended would look as if all were well.
+                self._once.say(f"{self._link.name}: {in_words(error)}")
 
     def look(self) -> None:
         """One look at both sides, and at the target's disks when they are due."""
@@ -125,6 +128,8 @@ class Watch:
                 refused = f"the {side.called} turns the mirror away: {error}"
             else:
                 away = f"the {side.called} {side.cluster.name} does not answer: {error}"
+        except (WireError, ConfigError) as error:
+            away = f"the {side.called} {side.cluster.name} cannot be asked: {error}"
         now_s = time.monotonic()
         for absence, kind, trouble in (
             (side.away, side.kind, away),
@@ -163,8 +168,9 @@ class Watch:
         try:
             seen = target.metadata(sorted({self._link.twin_of(one.topic) for one in self._twins}), refresh=True)
             disks = [disk for node in sorted(seen.brokers) for disk in read_disks(target, node)]
-        except KafkaError as error:
-            if not error.retriable and str(error) != self._disks_unknown:
+        except (KafkaError, WireError, ConfigError) as error:
+            passing = isinstance(error, KafkaError) and error.retriable
+            if not passing and str(error) != self._disks_unknown:
                 self._disks_unknown = str(error)
                 self._log(f"{self._link.name}: the target's disks cannot be watched: {error}")
             return

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from twinshore.fleet import HEARTBEATS, Cluster, KafkaError, Link
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.notes import Notebook
+from twinshore.mirror.once import Once, in_words
 
 HEARTBEAT_SETTINGS = {"cleanup.policy": "delete", "retention.ms": "604800000", "segment.bytes": "16777216"}
 REFUSED_PAUSE_S = 30.0
@@ -23,8 +24,7 @@ class Heart:
     ) -> None:
         self._link, self._cluster, self._every_s = link, source, every_s
         self._may_beat = may_beat
-        self._log = log
-        self._said = ""
+        self._once = Once(log)
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._work, name=f"heart {link.name}", daemon=True)
         if every_s:
@@ -48,11 +48,16 @@ class Heart:
                 there = True
                 now_ms = int(time.time() * 1000)
                 notebook.append([(self._link.name.encode(), self._beat(now_ms))], now_ms)
-                pause_s, self._said = self._every_s, ""
+                pause_s = self._every_s
+                self._once.well()
             except KafkaError as error:
                 there = False
                 pause_s = self._every_s if error.retriable else REFUSED_PAUSE_S
                 self._say(error)
+            except Exception as error:
+                # A secret that cannot be read now, perhaps: who owns it may mend it.
+                there, pause_s = False, REFUSED_PAUSE_S
+                self._tell(in_words(error))
         source.close()
 
     def _beat(self, now_ms: int) -> bytes:
@@ -60,8 +65,9 @@ class Heart:
         return json.dumps(beat, separators=(",", ":")).encode()
 
     def _say(self, error: KafkaError) -> None:
-        sentence = f"no heartbeat on {self._link.source}, so `twinshore topology` does not see it: {error.message}"
-        if error.retriable or sentence == self._said:
-            return
-        self._said = sentence
-        self._log(f"{self._link.name}: {sentence} (try: {error.hint})")
+        if not error.retriable:
+            self._tell(f"{error.message} (try: {error.hint})")
+
+    def _tell(self, why: str) -> None:
+        name, source = self._link.name, self._link.source
+        self._once.say(f"{name}: no heartbeat on {source}, so `twinshore topology` does not see it: {why}")

@@ -1,0 +1,29 @@
+"""What a thread that goes on whatever fails says of its troubles: the same trouble once, until all was well again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twinshore.fleet import TwinshoreError
+
+
+class Once:
+    """Hands sentences on to `log`, but not the one that it handed on last."""
+
+    def __init__(self, log: Callable[[str], None]) -> None:
+        self._log = log
+        self._said = ""
+
+    def say(self, sentence: str) -> None:
+        if sentence != self._said:
+            self._said = sentence
+            self._log(sentence)
+
+    def well(self) -> None:
+        """Whatever was said is past: it would be news again."""
+        self._said = ""
+
+
+def in_words(error: Exception) -> str:
+    """One that was raised on purpose speaks for itself."""
+    return str(error) if isinstance(error, TwinshoreError) else f"{type(error).__name__}: {error}"
