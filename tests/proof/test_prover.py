@@ -110,6 +110,23 @@ def test_a_corrupt_batch_is_told_with_its_side(sides: Sides) -> None:
     assert found.difference.offset <= header.base_offset
 
 
+def test_a_batch_that_is_whole_at_the_second_look_is_no_difference(sides: Sides) -> None:
+    _, west, stretch = sides
+    whole, header = west.log[4]
+    west.log[4] = (whole[:-1] + bytes([whole[-1] ^ 1]), header)
+
+    def mend(position: int) -> None:
+        if west.fetched and position <= west.fetched[-1]:  # It is read anew.
+            west.log[4] = (whole, header)
+        west.fetched.append(position)
+
+    west.on_fetch = mend
+    found = prove(stretch)
+    assert (found.difference, found.trouble) == (None, "")
+    assert (found.start, found.to, found.records) == (0, stretch.end, COUNT)
+    assert west.log[4][0] is whole
+
+
 def test_a_record_behind_the_sources_end_is_foreign_though_all_before_it_is_proven() -> None:
     logged = [Record(n, n, b"k", b"v%d" % n) for n in range(51)]
     east, west = (

@@ -41,12 +41,23 @@ def prove_all(stretches: Iterable[Stretch]) -> Iterator[Proven]:
 def _prove(prover: Prover) -> Proven:
     began_s, began_cpu_s = time.monotonic(), time.process_time()
     try:
-        found = prover.run()
-    except WireError as error:
-        found = prover.account(difference=prover.corrupt(error)) if not error.hint else prover.trouble(error)
+        found = _looked_twice(prover)
     except TwinshoreError as error:
         found = prover.trouble(error)
     return replace(found, seconds=time.monotonic() - began_s, cpu_s=time.process_time() - began_cpu_s)
+
+
+def _looked_twice(prover: Prover) -> Proven:
+    """A batch is corrupt that is so at two looks: the first may have been some line's or disk's bad moment."""
+    try:
+        return prover.run()
+    except WireError as error:
+        if error.hint:
+            raise
+    try:
+        return prover.run()
+    except WireError as error:
+        return prover.account(difference=prover.corrupt(error))
 
 
 @dataclass(slots=True)
