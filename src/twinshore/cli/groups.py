@@ -98,7 +98,10 @@ def move(
     lower: bool = typer.Option(False, "--backwards", help="Also where the place there is further on."),
     dry_run: bool = DRY_RUN,
 ) -> None:
-    """Commits groups' places on the other side now, whatever a running mirror waits for; never over a live group."""
+    """Commits groups' places on the other side now, whatever a running mirror waits for; never over a live group.
+
+    Exit code 1 when a place was refused.
+    """
     from twinshore.fleet.settings_control import why_not_pattern
     from twinshore.groups.moving import move as moved
 
@@ -107,13 +110,13 @@ def move(
         raise ConfigError(f"GROUP: {reason}")
     loaded = load(settings)
     with _store(loaded) as store:
-        steps = [
-            step
-            for one in chosen(loaded, link)
-            for step in moved(one, loaded, store, group, back=back, lower=lower, act=not dry_run)
-        ]
-    for step in steps:
-        typer.echo(str(step))
+        steps = []
+        for one in chosen(loaded, link):
+            for step in moved(one, loaded, store, group, back=back, lower=lower, act=not dry_run):
+                typer.echo(str(step))  # At once: what is done is known, whatever happens to the rest.
+                steps.append(step)
+    if any(step.refused for step in steps):
+        raise typer.Exit(1)
     if not steps:
         typer.echo("nothing to move: every group stands where it should, or has members there")
 
