@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.groups.model_sides import ModelSide
 from twinshore.delay.arrival import Arrivals, look
-from twinshore.delay.readings import Axis
+from twinshore.delay.readings import BEATS, GROUPS, Axis
 from twinshore.delay.sampler import Sampler
-from twinshore.fleet import Cluster, KafkaError, Link, NamedPartition, SourceOffset, TargetOffset
+from twinshore.fleet import HEARTBEATS, Cluster, KafkaError, Link, NamedPartition, SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from twinshore.kafka.questions import OffsetKind
 from twinshore.store import Receipt, Store, TwinRow, open_store
+from twinshore.wire.group_places import GroupPlaces, Where
 
 LINK = Link("east", "west")
 
@@ -49,6 +51,20 @@ class Side(KafkaCluster):
             raise KafkaError(f"{self.name}: {what}: not allowed", code=29)
 
 
+class Mute(ModelSide):
+    """Answers for some groups with an error."""
+
+    mute: frozenset[str] | set[str] = frozenset()
+
+    def places(
+        self, wanted: Mapping[int, Mapping[str, Iterable[Where] | None]], known: Mapping[str, GroupPlaces]
+    ) -> tuple[dict[str, GroupPlaces], dict[int, KafkaError]]:
+        found, away = super().places(wanted, known)
+        return {
+            name: GroupPlaces(name, 30, {}, {}, b"") if name in self.mute else one for name, one in found.items()
+        }, away
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as found:
@@ -77,3 +93,47 @@ def test_a_mapped_twin_that_ends_with_a_transaction_is_not_behind(store: Store) 
     east.ends["orders"], west.ends["orders"] = 60, 1_010
     (reading,) = Sampler(LINK, east, west, store, groups=False).sample(lambda: 5_000, -1).readings
     assert look(Arrivals(), reading)[1].lag_records == 9
+
+
+def test_groups_and_heartbeats_that_are_refused_hold_nothing_else_up(store: Store) -> None:
+    beats = f"east.{HEARTBEATS}"
+    east, west = Side("east", {"orders": 51}), Side("west", {"orders": 51, beats: 0})
+    sampler = Sampler(LINK, east, west, store, groups=True)
+    east.refuses = {"groups"}
+    sample = sampler.sample(lambda: 5_000, 1)
+    assert [reading.place.topic for reading in sample.readings] == ["orders"]
+    assert sample.failures == {GROUPS: "east: groups: not allowed"}
+    assert beats in west.asked, "heartbeats are looked at all the same"
+    east.refuses, west.refuses = set(), {beats}
+    sample = sampler.sample(lambda: 6_000, 2)
+    assert len(sample.readings) == 1
+    assert sample.failures == {BEATS: f"west: {beats}: not allowed"}
+    assert sampler.sample(lambda: 7_000, -1).failures == {}, "only a tick asks for them"
+    west.refuses = set()
+    assert sampler.sample(lambda: 8_000, 3).failures == {}
+
+
+def test_a_group_whose_place_is_not_told_is_named(store: Store) -> None:
+    east, west = Side("east", {"orders": 51}), Side("west", {"orders": 51})
+    sampler = Sampler(LINK, east, west, store, groups=True)
+    sides = Mute("east"), Mute("west")
+    for side in sides:
+        side.ends["orders", 0] = 51
+    for number, group in enumerate(("billing", "audit", "search")):
+        sides[0].consume(group, ("orders", 0), 10 + number)
+        sides[1].consume(group, ("orders", 0), 10)
+    sampler._groups = sides  # type: ignore[assignment]
+    whole = sampler.sample(lambda: 5_000, 1)
+    assert whole.failures == {}
+    assert len(whole.readings) == 4
+    sides[1].forbidden = {"search"}
+    part = sampler.sample(lambda: 6_000, 2)
+    assert {one.place.group for one in part.readings} == {"", "billing", "audit"}
+    assert "coordinator of group search" in part.failures[GROUPS]
+    sides[1].away = True
+    assert sampler.sample(lambda: 7_000, 3).failures == {GROUPS: "west is away"}
+    sides[0].mute = {"audit", "search"}
+    sides[1].away, sides[1].forbidden = False, set()
+    part = sampler.sample(lambda: 8_000, 4)
+    assert {one.place.group for one in part.readings} == {"", "billing"}
+    assert part.failures == {GROUPS: "east does not tell the places of audit and 1 more"}

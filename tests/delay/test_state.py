@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from twinshore.delay.alarms import AlarmKey, AlarmKind, Sign
-from twinshore.delay.readings import Axis, Place, Reading
+from twinshore.delay.readings import BEATS, GROUPS, Axis, Place, Reading
 from twinshore.delay.signs import Judged, partitions, window_signs
 from twinshore.delay.state import LinkState
 from twinshore.delay.windows import NOT_YET, Verdict
@@ -126,6 +126,36 @@ def test_a_link_that_cannot_be_read_says_nothing_of_its_topics() -> None:
     state.take([], {"": "west: no broker answers"}, 70_000)
     assert said(state, 70_000)[AlarmKind.BLIND, "", ""]
     assert (AlarmKind.BLIND, "orders", "") not in said(state, 70_000)
+
+
+def test_groups_that_cannot_be_read_are_an_alarm_of_their_own_and_all_else_goes_on() -> None:
+    state = LinkState(LINK, 0)
+    key = (AlarmKind.BLIND, "", "groups")
+    gone = AlarmKey(LINK, AlarmKind.RECOVERY_POINT, "gone")
+    for ms in range(0, 200_000, 5_000):
+        failures = {GROUPS: "west does not tell the places of billing"} if 20_000 <= ms < 150_000 else {}
+        state.take([reading(ms, 1, 1)], failures, ms)
+        state.asked_parts(failures, ms)
+        state.ruled([Judged(Place(LINK, "orders", 0), 1, Verdict(judged=True))], ms)
+        expected = None if 20_000 <= ms <= 80_000 else 80_000 < ms < 150_000
+        assert said(state, ms).get(key) is expected, ms
+        assert not [one for one, wrong in said(state, ms).items() if wrong and one != key], ms
+        if ms == 100_000:
+            assert "could be read for 80 s: west does not tell" in wrong(state, ms)[AlarmKind.BLIND].sentence
+            assert state.knows_no_more(gone, ms), "what is gone is forgotten all the same"
+            assert not state.knows_no_more(gone._replace(topic="orders", group="billing"), 9_000_000)
+
+
+def test_heartbeats_that_cannot_be_read_have_not_stopped() -> None:
+    state = LinkState(LINK, 0)
+    for ms in range(0, 120_000, 5_000):
+        failures = {BEATS: "not allowed"} if ms > 10_000 else {}
+        state.take([reading(ms, 1, 1)], failures, ms)
+        state.asked_parts(failures, ms)
+        if not failures:
+            state.heard(ms, ms, ms)
+        assert not said(state, ms).get((AlarmKind.HEARTBEAT, "", "")), ms
+    assert said(state, 120_000)[AlarmKind.BLIND, "", "heartbeats"]
 
 
 def test_a_link_that_cannot_be_read_is_one_alarm_and_not_one_for_each_topic() -> None:

@@ -136,5 +136,6 @@ def _right(before: Standing, now_ms: int, manner: Manner, *, quiet: bool) -> tup
 def what(key: AlarmKey) -> str:
     """What the alarm is about, in words."""
     topic = f" {key.topic}" if key.topic else ""
-    group = f", group {key.group}" if key.group else ""
+    # Without a topic it names a part of the link: its windows, its groups.
+    group = (f", group {key.group}" if topic else f" {key.group}") if key.group else ""
     return f"{key.link}{topic}{group}: {key.kind}"

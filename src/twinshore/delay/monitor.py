@@ -140,6 +140,7 @@ class Monitor:
         if not sample.failures.get(""):
             self.sampled_ms[sample.link] = sample.at_ms
         if sample.tick >= 0:
+            state.asked_parts(sample.failures, sample.at_ms)
             if sample.heartbeat is not None:
                 state.heard(sample.heartbeat.offset, sample.heartbeat.written_ms, sample.at_ms)
             if sample.readings:

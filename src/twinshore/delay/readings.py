@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+# Parts of a link that are read beside its topics; no topic can be called so.
+GROUPS, BEATS = "/groups", "/heartbeats"
+PARTS = (GROUPS, BEATS)
+
 
 class Place(NamedTuple):
     """A partition of a link, by its source's name; with a group: that group's place in it."""

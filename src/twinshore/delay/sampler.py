@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from twinshore.delay.arrival import carried_to
-from twinshore.delay.readings import Axis, Place, Reading
+from twinshore.delay.readings import BEATS, GROUPS, Axis, Place, Reading
 from twinshore.fleet import HEARTBEATS, KafkaError, Link, NamedPartition, is_heartbeats
 from twinshore.fleet.extents import Extent
 from twinshore.kafka.cluster import KafkaCluster
@@ -40,8 +41,8 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A link at one moment. `tick` is -1 between the windows' periods. `failures`: topics that could not be read, the
-    whole link as ""."""
+    """A link at one moment. `tick` is -1 between the windows' periods. `failures`: topics and parts that could not be
+    read, the whole link as ""."""
 
     link: str
     at_ms: int
@@ -90,11 +91,14 @@ class Sampler:
             if began_s >= self._known.until_s:
                 self._refresh()
             readings = self._ends(now_ms, failures)
-            if tick >= 0:
-                readings += self._group_places(readings, failures)
-                heartbeat = self._heartbeat()
         except KafkaError as error:
             failures[""] = error.message
+        if tick >= 0 and "" not in failures:
+            # Each by itself: whoever may not read groups still hears of ends and heartbeats.
+            with _noting(failures, GROUPS):
+                readings += self._group_places(readings, failures)
+            with _noting(failures, BEATS):
+                heartbeat = self._heartbeat()
         took_s = time.monotonic() - began_s
         return Sample(
             self._link.name,
@@ -156,20 +160,28 @@ class Sampler:
             return []
         ours, theirs = self._groups
         control = self._known.link.control
-        listed = ours.listed().groups.values()
+        listed, silent = ours.listed()
         wanted = {
             one.group: one.coordinator
-            for one in listed
+            for one in listed.values()
             if one.reads_by_offsets
             and any(re.fullmatch(pattern, one.group) for pattern in control.groups)
             and not any(re.fullmatch(pattern, one.group) for pattern in control.exclude_groups)
         }
+        if silent:
+            failures[GROUPS] = next(iter(silent.values())).message
         if not wanted:
             return []
         found, away = ours.places(_by_broker(wanted), {})
-        there, away_there = theirs.places(_by_broker(theirs.coordinators(sorted(wanted))), {})
-        if away or away_there:
-            failures["groups"] = next(iter((away | away_there).values())).message
+        nodes, refused = theirs.located(sorted(wanted))
+        there, away_there = theirs.places(_by_broker(nodes), {})
+        for name, told in ((self._source.name, found), (self._target.name, there)):
+            untold = sorted(group for group in wanted if group not in told or told[group].error)
+            if untold:
+                more = f" and {len(untold) - 1} more" if untold[1:] else ""
+                failures.setdefault(GROUPS, f"{name} does not tell the places of {untold[0]}{more}")
+        for why in [*refused.values(), *away.values(), *away_there.values()][:1]:
+            failures[GROUPS] = why.message
         return list(self._placed(readings, found, there))
 
     def _placed(
@@ -200,6 +212,14 @@ class Sampler:
             return None
         found = re.search(rb'"at_ms":(\d+)', notes[-1].value or b"")
         return Heartbeat(notes[-1].offset, int(found[1]) if found else notes[-1].timestamp)
+
+
+@contextmanager
+def _noting(failures: dict[str, str], part: str) -> Iterator[None]:
+    try:
+        yield
+    except KafkaError as error:
+        failures[part] = error.message
 
 
 def _shared(

@@ -110,6 +110,21 @@ def blind_signs(
     return signs
 
 
+def part_signs(link: str, parts: Mapping[str, tuple[int, str] | None], now_ms: int, bound_s: float) -> list[Sign]:
+    """Signs for what is read beside topics: since when it could not be, and why; None where it can."""
+    signs = []
+    for part, failing in parts.items():
+        key = AlarmKey(link, AlarmKind.BLIND, group=part.removeprefix("/"))
+        since_ms, why = failing or (now_ms, "")
+        unread_s = (now_ms - since_ms) / 1000
+        if failing is None:
+            signs.append(Sign(key, False))
+        elif unread_s > bound_s:
+            said = f"{link}: not all {key.group} could be read for {unread_s:.0f} s: {why}. Topics are watched on."
+            signs.append(Sign(key, True, said))
+    return signs
+
+
 def unjudged_signs(link: str, unjudged_ms: int, bound_s: float, why: str, *, well: bool) -> list[Sign]:
     """Whether the published windows have said nothing for too long; `well`: they have judged, or have nothing to."""
     key = AlarmKey(link, AlarmKind.BLIND, group="windows")

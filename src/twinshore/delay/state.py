@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from twinshore.delay.alarms import AlarmKey, Sign
 from twinshore.delay.arrival import Arrivals, Sighting, look
-from twinshore.delay.readings import Axis, Place, Reading, View
-from twinshore.delay.signs import Judged, blind_signs, heartbeat_signs, recovery_signs, unjudged_signs
+from twinshore.delay.readings import BEATS, GROUPS, PARTS, Axis, Place, Reading, View
+from twinshore.delay.signs import Judged, blind_signs, heartbeat_signs, part_signs, recovery_signs, unjudged_signs
 from twinshore.store.values import DelayPlace
 
 FORGET_MS = 60_000
@@ -17,6 +17,8 @@ FORGET_MS = 60_000
 FORGET_GROUPS_MS = 7_200_000
 # The windows need four readings for a first verdict, and Spark a moment.
 PERIODS_UNJUDGED = 6
+# What is read once a period is asked for once more before it counts as unreadable.
+PERIODS_UNREAD = 2
 
 
 @dataclass(slots=True)
@@ -29,6 +31,8 @@ class LinkState:
     views: dict[Place, View] = field(default_factory=dict)
     seen_ms: dict[str, int] = field(default_factory=dict)
     failures: Mapping[str, str] = field(default_factory=dict)
+    # Since when a part cannot be read, and why; None while it can.
+    parts: dict[str, tuple[int, str] | None] = field(default_factory=dict)
     beat_offset: int = -1
     beat_seen_ms: int = 0
     beat_late_ms: int = 0
@@ -54,7 +58,7 @@ class LinkState:
     def take(self, readings: Iterable[Reading], failures: Mapping[str, str], now_ms: int) -> None:
         """After a sample."""
         self.samples += 1
-        self.failures = failures
+        self.failures = {topic: why for topic, why in failures.items() if topic not in PARTS}
         self.beat_hushed = False
         for reading in readings:
             place = reading.place
@@ -66,6 +70,12 @@ class LinkState:
         if "" not in failures:
             self.seen_ms[""], self.ever_read = now_ms, True
         self._forget(now_ms)
+
+    def asked_parts(self, failures: Mapping[str, str], now_ms: int) -> None:
+        """After a sample at a tick, which asks for groups and heartbeats too, unless the link could not be read."""
+        for part in PARTS if "" not in failures else ():
+            since_ms, _ = self.parts.get(part) or (now_ms, "")
+            self.parts[part] = (since_ms, failures[part]) if part in failures else None
 
     def heard(self, offset: int, written_ms: int, now_ms: int) -> None:
         """After a look at the newest heartbeat on the target."""
@@ -98,9 +108,13 @@ class LinkState:
         if blind or idle:
             self.judged_ms = now_ms
         unjudged_s, well = max(blind_s, PERIODS_UNJUDGED * period_s), not blind and (idle or self.rulings > 0)
+        # Heartbeats that cannot be read have not stopped, for all that is known.
+        alive = self.beat_alive or self.beat_hushed
+        beats = [] if self.parts.get(BEATS) else heartbeat_signs(self.link, silent_ms, heartbeat_s, alive=alive)
         return [
             *recovery_signs(self.link, fresh, bound_s),
-            *heartbeat_signs(self.link, silent_ms, heartbeat_s, alive=self.beat_alive or self.beat_hushed),
+            *beats,
+            *part_signs(self.link, self.parts, now_ms, max(blind_s, PERIODS_UNREAD * period_s)),
             *blind_signs(self.link, self.seen_ms, self.failures, now_ms, blind_s, ever=self.ever_read),
             *unjudged_signs(self.link, now_ms - self.judged_ms, unjudged_s, self.why, well=well),
         ]
@@ -111,7 +125,7 @@ class LinkState:
             return False
         if key.topic not in self.seen_ms:
             return now_ms - self.seen_ms[""] < FORGET_MS
-        if not key.group:
+        if not key.group or self.parts.get(GROUPS):
             return False
         seen = [
             view.at_ms for place, view in self.views.items() if (place.topic, place.group) == (key.topic, key.group)
