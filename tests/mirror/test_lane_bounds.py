@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from twinshore.fleet import NamedPartition
+from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.mirror.joining import Hold
 from twinshore.mirror.lane import ABSENCES_MAX, Lane
 from twinshore.mirror.observe import Observation
 from twinshore.mirror.orders import Handover, LaneLimits, TrackOrder
-from twinshore.mirror.track import Phase, Route
+from twinshore.mirror.route import Route
+from twinshore.mirror.track import Phase
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition
 from twinshore.wire.produce import ProducedPartition
 from twinshore.wire.records import Record, encode_batch
@@ -152,3 +153,77 @@ def test_a_handover_behind_what_is_told_is_carried_again_and_not_told_again() ->
         lane.produced(sent, [part], 0.0)
     told = lane.accounts()
     assert [(entry.from_offset, entry.to_offset) for entry in told] == [(40, 60)]
+
+
+def large(first: int, count: int) -> FetchAnswer:
+    """A fetch of batches too large to be merged: each is a parcel."""
+    data = b"".join(
+        bytes(encode_batch([Record(offset, NOW_MS, None, b"x" * 9_000, ())], base_offset=offset))
+        for offset in range(first, first + count)
+    )
+    ends = (10**6, 10**6, 0)
+    part = FetchedPartition(bytes.fromhex(SOURCE_ID), 0, 0, *ends, None, None, [], memoryview(data).toreadonly())
+    return FetchAnswer(0, 0, 5, [part])
+
+
+def answered(error: int) -> list[ProducedPartition]:
+    return [ProducedPartition(bytes.fromhex(TARGET_ID), 0, error, -1, -1, 0, None, None)]
+
+
+def test_a_batch_that_the_target_refuses_is_told_though_others_are_on_their_way_behind_it() -> None:
+    lane = running_lane(LaneLimits(merge_below_bytes=100, join_below_bytes=0))
+    lane.fetch_order(LINE)
+    lane.fetched(LINE, large(0, 4), Hold(bytearray()), 0.0, NOW_MS)
+    sent = [lane.produce_order(2, NOW_MS) for _ in range(3)]
+    assert [len(one) for one in sent] == [1, 1, 1]
+    for one, error in zip(sent, (10, 45, 45), strict=True):
+        assert not lane.incidents
+        lane.produced(one, answered(error), 1.0)
+    (stopped,) = lane.incidents
+    assert (stopped.kind, stopped.from_offset, stopped.to_offset) == ("oversize batch", 0, 1)
+    assert lane.tracks[NAMED].phase is Phase.STOPPED
+
+
+def test_a_twin_without_a_leader_keeps_no_buffers() -> None:
+    lane = running_lane(LaneLimits(merge_below_bytes=100, join_below_bytes=0))
+    lane.fetch_order(LINE)
+    hold = Hold(bytearray())
+    lane.fetched(LINE, large(0, 4), hold, 0.0, NOW_MS)
+    lane.routed(NAMED, Route(1, 0, -1))
+    assert hold.uses == 0
+    lane.fetched(LINE, large(4, 4), hold, 0.0, NOW_MS)
+    assert lane.fetch_order(LINE) is None
+    assert hold.uses == 0
+
+
+def test_a_passing_error_of_the_source_stops_nothing_however_many_there_were_before() -> None:
+    lane = running_lane(LaneLimits())
+    lane.fetch_order(LINE)
+    moved = FetchedPartition(bytes.fromhex(SOURCE_ID), 0, -1, -1, -1, -1, None, None, [], memoryview(b""))
+    for round_ in range(30):
+        lane.fetched(LINE, FetchAnswer(0, 0, 5, [moved]), Hold(bytearray()), float(round_), NOW_MS)
+        assert not lane.incidents, round_
+        seen = Observation(0, 0, 0, None, None, source_start=0, source_end=9)
+        assert lane.to_look_at(round_ + 10.0, {2}) == [NAMED]
+        lane.observed(NAMED, seen, round_ + 10.0, NOW_MS)
+        lane.fetch_order(LINE)
+        quiet = moved._replace(error=0, high_watermark=0, last_stable_offset=0, log_start=0)
+        lane.fetched(LINE, FetchAnswer(0, 0, 5, [quiet]), Hold(bytearray()), float(round_), NOW_MS)
+        lane.fetch_order(LINE)
+
+
+def test_looks_that_are_in_vain_are_told_once_and_claim_nothing() -> None:
+    lane = Lane(7, 0, state_expiry_ms=86_400_000)
+    lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID)])
+    lane.routed(NAMED, Route(1, 0, 2))
+    for second in range(0, 90, 3):
+        assert lane.to_look_at(float(second), {2}) == [NAMED]
+        lane.observed(NAMED, KafkaError("west: no answer", retriable=True), float(second), NOW_MS)
+        assert not lane.accounts()
+    (told,) = lane.incidents
+    assert (told.kind, told.policy != "") == ("target away", True)
+    assert "west: no answer" in told.sentence
+    lane.to_look_at(99.0, {2})
+    lane.observed(NAMED, KafkaError("not allowed", code=29, retriable=False), 99.0, NOW_MS)
+    assert lane.incidents[-1].kind == "rights lost"
+    assert lane.tracks[NAMED].phase is Phase.STOPPED

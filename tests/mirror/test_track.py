@@ -10,7 +10,8 @@ from twinshore.mirror.joining import Hold
 from twinshore.mirror.observe import Go, Observation, Tail
 from twinshore.mirror.orders import Carried, TrackOrder
 from twinshore.mirror.passage.fates import Blank
-from twinshore.mirror.track import Noted, Phase, Producers, Track, latest_of
+from twinshore.mirror.recent import Producers, latest_of
+from twinshore.mirror.track import Noted, Phase, Track
 from twinshore.wire.batch import split_batches
 from twinshore.wire.records import Record, encode_batch
 

@@ -10,7 +10,7 @@ from tests.simulation.source_broker import SourceBroker
 from tests.simulation.source_log import SourceLog, Style
 from tests.simulation.twin_log import TwinLog
 from twinshore.fleet import NamedPartition
-from twinshore.mirror.track import Route
+from twinshore.mirror.route import Route
 
 NODES = (1, 2, 3)
 STALE_S = 0.5  # for so long brokers may tell of the leader before

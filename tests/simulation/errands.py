@@ -10,7 +10,7 @@ from twinshore.fleet import NamedPartition
 from twinshore.mirror.likeness import unlike
 from twinshore.mirror.observe import Observation
 from twinshore.mirror.passage.marking import marker_id
-from twinshore.mirror.track import Route
+from twinshore.mirror.route import Route
 
 ERRAND_S = 0.002
 

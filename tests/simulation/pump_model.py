@@ -22,7 +22,8 @@ from twinshore.mirror.observe import Observation
 from twinshore.mirror.orders import Handover, LaneLimits, TrackOrder
 from twinshore.mirror.passage.marking import Marked
 from twinshore.mirror.relay import Say
-from twinshore.mirror.track import Route, Track
+from twinshore.mirror.route import Route
+from twinshore.mirror.track import Track
 from twinshore.wire.fetch import FetchAnswer
 from twinshore.wire.produce import ProducedPartition
 

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from twinshore.fleet import NamedPartition
+from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.kafka.errors import Code, describe
 from twinshore.mirror.cutting import Halt, Parcel
+from twinshore.mirror.observe import Stop, Verdict, Wait
 from twinshore.mirror.orders import Stoppage
 from twinshore.wire.fetch import FetchedPartition
 from twinshore.wire.produce import ProducedPartition
@@ -27,8 +28,10 @@ SIZES = frozenset({Code.MESSAGE_TOO_LARGE, 18})
 UNREADABLE = frozenset({Code.CORRUPT_MESSAGE, -1})
 UNREADABLE_MAX = 10
 HEAL_POLICY = "carry it once more from the source"
+WAIT_POLICY = "wait, and go on where it was left"
 LOOKS_MAX = 40
 PARTITION_BYTES_LIMIT = 1 << 30
+RETRY_S_MAX = 2.0
 
 
 def source_error(part: FetchedPartition, position: int, failures: int = 0) -> Halt | None:
@@ -63,6 +66,25 @@ def target_error(part: ProducedPartition, parcel: Parcel, failures: int) -> Halt
     return Halt("refused", parcel.base, parcel.end, f"the twin refuses {where}: {kind.name}, {kind.sentence}")
 
 
+def unseen(error: KafkaError | None, told_to: int) -> Verdict:
+    """What follows from a look that could not be had."""
+    if error is not None and error.code in RIGHTS:
+        return Stop("rights lost", told_to, told_to, f"the twin cannot be compared with its source: {error}")
+    return Wait(str(error) if error else "no answer, or its line broke")
+
+
+def in_vain(named: NamedPartition, told_to: int, sentence: str) -> Stoppage:
+    """Nothing crosses since nobody knows where the twin ends; it goes on by itself once that is known."""
+    told = f"where the twin ends cannot be told: {sentence}"
+    return Stoppage(named.topic, named.partition, "target away", told_to, told_to, told, WAIT_POLICY)
+
+
+def gone(named: NamedPartition, acked: int, side: str, *, recreated: bool) -> Halt:
+    """A side has no such topic any more, or another one of its name."""
+    what = "is another one of the same name now" if recreated else "is there no more"
+    return Halt("recreated topic", acked, acked, f"topic {named.topic} on the {side} {what}")
+
+
 def misplaced(parcel: Parcel, base: int) -> Halt:
     """Our batch lies elsewhere on the twin. The broker held our own batches in order, so others wrote in between."""
     if base > parcel.base:
@@ -80,6 +102,15 @@ def lost_by_target(named: NamedPartition, position: int, told_to: int, source_st
     if source_start > position:
         sentence += f" from {min(source_start, told_to)} on: the source has no more what came before"
     return [Stoppage(named.topic, named.partition, "lost by target", position, told_to, sentence, HEAL_POLICY)]
+
+
+def stoppage(named: NamedPartition, halt: Halt) -> Stoppage:
+    return Stoppage(named.topic, named.partition, halt.kind, halt.offset, halt.end, halt.sentence)
+
+
+def wait_s(failures: int) -> float:
+    """How long before the next look, after so many in a row."""
+    return min(RETRY_S_MAX, 0.02 * (1 << min(failures, 7)))
 
 
 def bytes_needed(records: memoryview, limit: int) -> int:

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from twinshore.mirror.buckets import LONGEST_WAIT_MS, Buckets, whole_batches
+from twinshore.mirror.route import Route
 from twinshore.mirror.session import SESSION_LOST, FetchSession
-from twinshore.mirror.track import Phase, Route, Track
+from twinshore.mirror.track import Phase, Track
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition, FetchPartition
 
 Line = tuple[int, int]  # source node, stream
@@ -112,6 +113,7 @@ class FetchBook:
         return (
             track.phase is Phase.RUNNING
             and track.halt_after is None
+            and track.refusal is None
             and track.route.target not in self._held
             and self.line_of(track, track.route) == line
             and self._tracks.get(track.source_key) is track

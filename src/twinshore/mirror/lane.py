@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Set
 
-from twinshore.fleet import NamedPartition
+from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.mirror import answers
 from twinshore.mirror.cutting import Halt, Parcel, Stamp, cut
 from twinshore.mirror.fetch_book import FetchBook, FetchOrder, Line
@@ -19,14 +19,14 @@ from twinshore.mirror.orders import Carried, Handover, LaneLimits, Stoppage, Tra
 from twinshore.mirror.passage.fates import Blank
 from twinshore.mirror.passage.marking import Marked
 from twinshore.mirror.passage.runs import MARKERS_MAX, Marks, by_partition, fill, landed, next_runs, refused
-from twinshore.mirror.track import UNKNOWN, Phase, Route, Sent, Track
+from twinshore.mirror.route import Route
+from twinshore.mirror.track import UNKNOWN, Phase, Sent, Track
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition
 from twinshore.wire.produce import ProducedPartition
 
 # What a pump that is gone had sent lands within so many times `undelivered_s` after its grant, or never.
 CONFIRM = 1.1
 ABSENCES_MAX = 20  # answers in a row, half a second apart: longer than a broker takes to hear of a new topic
-RETRY_S_MAX = 2.0
 
 
 class Lane:
@@ -111,9 +111,7 @@ class Lane:
         track.absences = track.absences + 1 if route.absent else 0
         gone = route.recreated or (route.absent if track.absences >= ABSENCES_MAX else "")
         if gone:
-            what = "is another one of the same name now" if route.recreated else "is there no more"
-            sentence = f"topic {named.topic} on the {gone} {what}"
-            self._stop(track, Halt("recreated topic", track.acked, track.acked, sentence))
+            self._stop(track, answers.gone(named, track.acked, gone, recreated=bool(route.recreated)))
             return
         if track.route == route:
             return
@@ -142,20 +140,26 @@ class Lane:
                 found.append(track.named)
         return found
 
-    def observed(self, named: NamedPartition, seen: Observation | None, now_s: float, now_ms: int = 1) -> None:
-        """What a look at the twin gave; None: it could not be had."""
+    def observed(
+        self, named: NamedPartition, seen: Observation | KafkaError | None, now_s: float, now_ms: int = 1
+    ) -> None:
+        """What a look at the twin gave; an error or None: it could not be had."""
         track = self.tracks.get(named)
         if track is None or track.leaving or track.phase is not Phase.LOOKING:
             return
         anchor = Stamp(*self.producer, track.order.anchor_offset, track.order.anchor_sequence)
-        verdict = track.judge(seen, anchor) if seen and not track.doubted else Wait("no answer, or its line broke")
+        if isinstance(seen, Observation):
+            verdict = Wait("its line broke meanwhile") if track.doubted else track.judge(seen, anchor)
+        else:
+            verdict = answers.unseen(seen, track.told_to)
         match verdict:
-            case Go() if seen:
+            case Go() if isinstance(seen, Observation):
                 self._begin(track, verdict, seen, now_ms)
             case Stop(kind, offset, end, sentence):
                 self._stop(track, Halt(kind, offset, end, sentence))
-            case _:
-                self._again(track, now_s)
+            case Wait(sentence):
+                self.incidents += track.in_vain(sentence, now_s)
+                track.again(now_s)
 
     def _begin(self, track: Track, go: Go, seen: Observation, now_ms: int) -> None:
         track.seen(CONFIRM * self.limits.undelivered_s)
@@ -193,7 +197,7 @@ class Lane:
             self.stale_routes = True
             return
         for track, part in found:
-            if track.phase is Phase.RUNNING:
+            if track.phase is Phase.RUNNING and not track.refusal:
                 self._take(track, part, hold, now_s, now_ms)
 
     def widen(self, answer: FetchAnswer) -> None:
@@ -204,7 +208,7 @@ class Lane:
         if part.error or part.diverging_epoch:
             self._source_error(track, part, now_s)
             return
-        track.source_end, track.source_start = part.high_watermark, part.log_start
+        track.source_end, track.source_start, track.unread = part.high_watermark, part.log_start, 0
         if not len(part.records):
             return
         begin = (track.fetched, track.write_from, track.stamp)
@@ -265,7 +269,7 @@ class Lane:
 
     def _answered(self, track: Track, parcel: Parcel, part: ProducedPartition | None, now_s: float) -> None:
         if part is None:
-            self._again(track, now_s)
+            track.again(now_s)
         elif part.error == 0 and track.lands(parcel, part.base_offset):
             if not track.in_flight:
                 track.armed_until_ms = parcel.max_timestamp + self._armed_ms
@@ -302,7 +306,7 @@ class Lane:
                 self._arrived(track, blank.end)
             elif track.phase is Phase.RUNNING:
                 self.stale_routes = True
-                self._again(track, now_s)
+                track.again(now_s)
             track.settled()
 
     def lost(self, node: int, sent: Iterable[list[Sent] | list[Marks]], now_s: float) -> None:
@@ -316,7 +320,7 @@ class Lane:
                 track.strays_kept_ms = track.armed_until_ms
                 track.lost_run = entry.blank if isinstance(entry, Marks) else None
                 if track.phase is Phase.RUNNING:
-                    self._again(track, now_s)
+                    track.again(now_s)
                 track.settled()
         for track in self.tracks.values():
             if track.route.target == node:
@@ -354,43 +358,40 @@ class Lane:
     # -- what goes wrong
 
     def _source_error(self, track: Track, part: FetchedPartition, now_s: float) -> None:
-        found = answers.source_error(part, track.fetched, track.failures)
-        if isinstance(found, Halt):
+        found = answers.source_error(part, track.fetched, track.unread)
+        if found:
             self._halt(track, found)
             return
         self.stale_routes = True
-        self._again(track, now_s)
+        track.unreadable(now_s)
 
     def _target_error(self, track: Track, parcel: Parcel, part: ProducedPartition, now_s: float) -> None:
-        found = answers.target_error(part, parcel, track.failures)
-        if isinstance(found, Halt):
-            self._halt(track, found)
-            return
-        self.stale_routes = True
-        self._again(track, now_s)
+        found = None if track.refusal else answers.target_error(part, parcel, track.failures)
+        if found:
+            track.refused(found)
+            self.fetches.forget(track, track.route)
+        if not track.refusal:
+            self.stale_routes = True
+            track.again(now_s)
+        elif not track.in_flight:
+            self._stop(track, track.refusal)
 
     def _misplaced(self, track: Track, parcel: Parcel, base: int) -> None:
         if track.phase is not Phase.STOPPED:
             self._stop(track, answers.misplaced(parcel, base))
 
     def _halt(self, track: Track, halt: Halt) -> None:
-        if track.waiting or track.in_flight:
-            track.halt_after = halt
-            self.fetches.forget(track, track.route)
-            return
-        self._stop(track, halt)
+        track.halt_after = halt
+        self.fetches.forget(track, track.route)
+        if not (track.waiting or track.in_flight):
+            self._stop(track, halt)
 
     def _stop(self, track: Track, halt: Halt) -> None:
         track.drop_waiting()
         track.phase = Phase.STOPPED
         self.fetches.forget(track, track.route)
         self._ready.get(track.route.target, {}).pop(track, None)
-        named = track.named
-        self.incidents.append(Stoppage(named.topic, named.partition, halt.kind, halt.offset, halt.end, halt.sentence))
-
-    def _again(self, track: Track, now_s: float) -> None:
-        track.failures += 1
-        track.settle(now_s + min(RETRY_S_MAX, 0.02 * 2 ** min(track.failures, 7)))
+        self.incidents.append(answers.stoppage(track.named, halt))
 
     def _wake(self, track: Track) -> None:
         """Something changed: the next fetch of its line asks anew, and its parcels may be sent."""

@@ -23,7 +23,8 @@ from twinshore.mirror.mapping.track import reaches
 from twinshore.mirror.observe import Observation
 from twinshore.mirror.orders import TideOrder, TrackOrder
 from twinshore.mirror.passage.units import Closed, Units
-from twinshore.mirror.track import Route, Track
+from twinshore.mirror.route import Route
+from twinshore.mirror.track import Track
 from twinshore.mirror.twin_look import look_at
 
 THREADS_MAX = 6
@@ -45,9 +46,14 @@ class Routes:
     error: str = ""
 
 
+Seen = Observation | KafkaError | None
+
+
 @dataclass(frozen=True, slots=True)
 class Looked:
-    seen: dict[NamedPartition, Observation | None]
+    """None where a closed unit of ours must be over first."""
+
+    seen: dict[NamedPartition, Seen]
 
 
 Report = Dialled | Routes | Looked | Closed
@@ -187,14 +193,14 @@ class Scout:
             found[named] = Route(leader.leader, leader.leader_epoch, twin.leader, target_epoch=twin.leader_epoch)
         return found
 
-    def _look_mapped(self, named: NamedPartition, reach: Reach) -> Observation | None:
+    def _look_mapped(self, named: NamedPartition, reach: Reach) -> Seen:
         clusters, twin = (self._cluster("source"), self._cluster("target")), self._twins.get(named, named)
         try:
             return look_at_mapped(*clusters, self._producer_id, named, twin, reach)
-        except Exception:
-            return None
+        except Exception as error:
+            return _told(error)
 
-    def _look(self, partitions: list[NamedPartition]) -> dict[NamedPartition, Observation | None]:
+    def _look(self, partitions: list[NamedPartition]) -> dict[NamedPartition, Seen]:
         """One bad partition must not hide the others: on its error the group is halved until it stands alone."""
         try:
             twins = {named: self._twins.get(named, named) for named in partitions}
@@ -202,14 +208,18 @@ class Scout:
             early = [named for named in partitions if twins[named] in due]
             if early:
                 rest = [named for named in partitions if twins[named] not in due]
-                return dict.fromkeys(early) | (self._look(rest) if rest else {})
+                return dict.fromkeys(early, None) | (self._look(rest) if rest else {})
             return dict(look_at(self._cluster("source"), self._cluster("target"), self._producer_id, twins))
         except Exception as error:
             away = isinstance(error, KafkaError) and error.retriable
             if away or len(partitions) == 1:
-                return dict.fromkeys(partitions)
+                return dict.fromkeys(partitions, _told(error))
             half = len(partitions) // 2
             return self._look(partitions[:half]) | self._look(partitions[half:])
+
+
+def _told(error: Exception) -> KafkaError:
+    return error if isinstance(error, KafkaError) else KafkaError(f"{error} ({type(error).__name__})", retriable=True)
 
 
 def _there(topic: TopicMetadata | None, named: NamedPartition) -> bool:

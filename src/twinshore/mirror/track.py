@@ -13,18 +13,20 @@ from enum import StrEnum
 from typing import ClassVar, NamedTuple
 
 from twinshore.fleet import NamedPartition
+from twinshore.mirror.answers import in_vain, wait_s
 from twinshore.mirror.cutting import Cut, Halt, Parcel, Stamp
 from twinshore.mirror.joining import Hold
 from twinshore.mirror.observe import Go, Observation, Verdict, judge
-from twinshore.mirror.orders import Carried, Handover, TrackOrder
+from twinshore.mirror.orders import Carried, Handover, Stoppage, TrackOrder
 from twinshore.mirror.passage.fates import Blank
+from twinshore.mirror.recent import Producers, latest_of
+from twinshore.mirror.route import NOBODY, Route
 from twinshore.wire.batch import sequence_of
-from twinshore.wire.join import Producer
 
-Producers = list[Producer]
 UNKNOWN = -1.0
 FAR_MS = 1 << 62
-PRODUCERS_KEPT = 5  # batches per producer id that a broker itself remembers
+FAR_S = 1e18
+IN_VAIN_S = 30.0
 NOWHERE = Stamp(-1, -1, 0, 0)
 
 
@@ -56,24 +58,6 @@ class Phase(StrEnum):
     STOPPED = "stopped"
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
-    """Who leads the partition on both sides; node -1 while nobody does. `recreated`: the side whose topic of this name
-    is another one now; `absent`: the side that has none."""
-
-    source: int = -1
-    source_epoch: int = -1
-    target: int = -1
-    recreated: str = ""
-    absent: str = ""
-    target_epoch: int = -1
-
-    @property
-    def twin_led(self) -> tuple[int, int]:
-        """Who leads the twin, and in which epoch: another pair may have another log."""
-        return self.target, self.target_epoch
-
-
 @dataclass(slots=True, eq=False)
 class Track:
     """Mutable, owned by one lane. Offsets: acked <= sent <= fetched; what waits lies in [sent, fetched).
@@ -88,7 +72,7 @@ class Track:
     source_key: tuple[bytes, int]
     target_id: bytes
     phase: Phase = Phase.LOOK
-    route: Route = Route()
+    route: Route = NOBODY
     # How the twin was led when its end was last known for certain.
     led: tuple[int, int] = (-1, -1)
     retry_at_s: float = 0.0
@@ -119,6 +103,11 @@ class Track:
     gap_told_to: int = 0
     # What came before this still crosses; then the partition stops for it.
     halt_after: Halt | None = None
+    # The target refuses this, and so all behind it: the partition stops as soon as nothing is on its way.
+    refusal: Halt | None = None
+    # How often in a row the source could not be read; since when looks at the twin are in vain (0: they are not).
+    unread: int = 0
+    vain_since_s: float = 0.0
     # Until then a request that was lost, or a dead pump's, may still land; 0: none can, UNKNOWN: no look has been yet.
     strays_until_s: float = UNKNOWN
     # Until when brokers know us, if all of those land that we know of.
@@ -166,6 +155,7 @@ class Track:
         self.write_from = position
         self.fetched = self.sent = self.acked = min(position, max(self.told_to, source_start))
         self.armed_until_ms, self.leader_epoch = armed_until_ms, leader_epoch
+        self.vain_since_s = 0.0
 
     def resume(self, go: Go, seen: Observation, *, fence: int, armed_ms: int) -> None:
         """A look says where to go on. `fence` and `armed_ms` are the lane's."""
@@ -282,6 +272,29 @@ class Track:
         self.waiting.append((piece, hold))
         self.waiting_bytes += piece.size
 
+    def again(self, now_s: float) -> None:
+        """The target did not answer as it should: look at the twin, later each time."""
+        self.failures += 1
+        self.settle(now_s + wait_s(self.failures))
+
+    def unreadable(self, now_s: float) -> None:
+        """The source did not answer as it should."""
+        self.unread += 1
+        self.settle(now_s + wait_s(self.unread))
+
+    def refused(self, halt: Halt) -> None:
+        """The target takes no more; the first reason counts, what follows it only fits no more."""
+        self.refusal = self.refusal or halt
+        self.drop_waiting()
+
+    def in_vain(self, sentence: str, now_s: float) -> list[Stoppage]:
+        """Another look gave nothing. What must be told, once it has been so for long."""
+        since_s, self.vain_since_s = self.vain_since_s, self.vain_since_s or now_s
+        if not since_s or now_s - since_s < IN_VAIN_S:
+            return []
+        self.vain_since_s = FAR_S
+        return [in_vain(self.named, self.told_to, sentence)]
+
     def drop_waiting(self) -> None:
         """Forget what was fetched and not sent; it will be fetched again."""
         for _, hold in self.waiting:
@@ -294,7 +307,7 @@ class Track:
         """An answer was wrong or missing: stop sending, look at the twin again once all answers are in."""
         self.drop_waiting()
         self.noted.clear()
-        self.halt_after = None
+        self.halt_after = self.refusal = None
         self.phase = Phase.SETTLING if self.in_flight else Phase.LOOK
         self.retry_at_s = max(self.retry_at_s, retry_at_s)
 
@@ -310,8 +323,8 @@ class Track:
 
     def led_anew(self) -> None:
         """Another leader, or the same in another epoch, may have another log: what was known of its end is void."""
-        known = self.led[0] >= 0 and self.route.target >= 0
-        if known and self.led != self.route.twin_led and self.phase is Phase.RUNNING:
+        lost = self.route.target < 0  # What was fetched for nobody would keep the buffers that its neighbours need.
+        if self.phase is Phase.RUNNING and (lost or (self.led[0] >= 0 and self.led != self.route.twin_led)):
             self.settle(0.0)
 
     def settled(self) -> None:
@@ -366,7 +379,8 @@ class Track:
     def _source_moved(self) -> Carried | None:
         """Nothing crossed; the source may have grown nevertheless, and then we lag, or have forgotten its beginning."""
         bounds = self.source_start, self.source_end
-        if bounds == self.told_source or self.acked < self.told_to or self.source_end < self.acked:
+        unseen = self.phase in (Phase.LOOK, Phase.LOOKING) and bounds == (0, 0)
+        if unseen or bounds == self.told_source or self.acked < self.told_to or self.source_end < self.acked:
             # Before the first answer after a handover the source's bounds are not known.
             return None
         self.told_source = bounds
@@ -382,16 +396,3 @@ class Track:
         following = sequence_of(self.sent_stamp.anchor_offset, self.sent_stamp.anchor_sequence, self.acked)
         stand = (self.acked, self.leader_epoch, self.armed_until_ms, calm, following)
         return Handover(order.topic, order.partition, *stand, *self.led)
-
-
-def latest_of(seen: Producers) -> Producers:
-    """The last five batches of each idempotent producer: what a retry after a switch is known by."""
-    kept: Producers = []
-    times: dict[int, int] = {}
-    for entry in reversed(seen):
-        known = times.get(entry[0], 0)
-        if known < PRODUCERS_KEPT:
-            times[entry[0]] = known + 1
-            kept.append(entry)
-    kept.reverse()
-    return kept

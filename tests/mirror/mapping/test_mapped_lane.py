@@ -19,7 +19,8 @@ from twinshore.mirror.mapping.reach import Landed, Reach, Unclear, beyond, compl
 from twinshore.mirror.mapping.track import MappedTrack
 from twinshore.mirror.observe import Go, Observation
 from twinshore.mirror.orders import Carried, Handover, LaneLimits, TrackOrder
-from twinshore.mirror.track import Phase, Route, Sent
+from twinshore.mirror.route import Route
+from twinshore.mirror.track import Phase, Sent
 from twinshore.wire.batch import HEADER, BatchHeader
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition
 from twinshore.wire.produce import ProducedPartition

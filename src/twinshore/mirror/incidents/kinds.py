@@ -213,7 +213,8 @@ def stops(policy: str) -> bool:
 
 def passing(kind: str, policy: str) -> bool:
     """Whether the incident stopped nothing and is over once its twin has all up to where the row ends."""
-    return kind in (IncidentKind.LOST_BY_TARGET, IncidentKind.RETENTION_GAP) and not stops(policy)
+    kinds = (IncidentKind.LOST_BY_TARGET, IncidentKind.RETENTION_GAP, IncidentKind.TARGET_AWAY)
+    return kind in kinds and not stops(policy)
 
 
 def known(kind: str) -> Known:
