@@ -107,3 +107,14 @@ def test_so_is_that_of_a_mapped_twin_which_was_told_of_all(
     else:
         assert isinstance(seen.verdict, Go)
         assert seen.verdict.position == 4
+
+
+def test_what_retention_took_before_anybody_told_of_it_stops_a_mapped_twin(both: Both) -> None:
+    both.write(["data"] * 4, ["data"] * 4)
+    both.kafka.delete_records({both.twin.named: 4})
+    reach = reach_of(Extent(SourceOffset(0), TargetOffset(0), 2, 0))
+    asked = both.kafka, both.kafka, both.twin.producer_id, both.source.named, both.twin.named
+    verdict = look_at_mapped(*asked, reach).verdict
+    assert isinstance(verdict, Stop)
+    assert "its leader remembers more" in verdict.sentence
+    assert isinstance(look_at_mapped(*asked, reach_of(Extent(SourceOffset(0), TargetOffset(0), 4, 0))).verdict, Go)

@@ -124,8 +124,8 @@ _ROWS = (
         IncidentKind.TARGET_AWAY,
         After.GOES_ON,
         POLICY_WAIT,
-        "The target, or the leader of some twins there, has not answered for `away_after_s`. Of one partition: its pump "
-        "could not learn for half a minute where the twin ends; the sentence says what stands in the way.",
+        "The target, or the leader of some twins there, has not answered for `away_after_s`. Of one partition: its "
+        "pump could not learn for half a minute where the twin ends; the sentence says what stands in the way.",
         "Bring it back before the source's retention deletes what did not cross. Of one partition: look whether the "
         "machines that the pumps run on reach that broker, and whether somebody else writes to the twin all the time.",
     ),

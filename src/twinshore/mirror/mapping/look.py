@@ -16,6 +16,10 @@ from twinshore.mirror.observe import Go, Observation, Stop, Verdict, Wait
 from twinshore.wire.batch import next_sequence
 
 DISAGREES = "position disagreement"
+GONE = (
+    "the twin now begins at {}, behind {}, up to which was told what the link wrote; its leader remembers more, which"
+    " retention took before anybody told of it: whose records they were cannot be known"
+)
 
 
 def look_at_mapped(
@@ -84,6 +88,8 @@ def _landed(
         return Stop(DISAGREES, reach.source, reach.source, fresh.sentence), []
     following = next_sequence(fresh[-1].sequence, fresh[-1].records) if fresh else reach.sequence
     if remembered is not None and next_sequence(remembered[0], 1) != following:
+        if span[0] > reach.target and reach.ahead(next_sequence(remembered[0], 1)) > reach.ahead(following):
+            return Stop(DISAGREES, reach.source, reach.source, GONE.format(span[0], reach.target)), []
         return Wait(f"the twin's leader remembers sequence {remembered[0]}, its log asks for {following} next"), []
     timestamp = remembered[1] if remembered else -1
     if not fresh:
