@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -137,3 +139,42 @@ def test_a_group_whose_place_is_not_told_is_named(store: Store) -> None:
     part = sampler.sample(lambda: 8_000, 4)
     assert {one.place.group for one in part.readings} == {"", "billing"}
     assert part.failures == {GROUPS: "east does not tell the places of audit and 1 more"}
+
+
+def spoil(tmp_path: Path, *names: tuple[str, str]) -> None:
+    with closing(sqlite3.connect(tmp_path / "store.db")) as raw:
+        for old, new in names:
+            raw.execute(f"ALTER TABLE {old} RENAME TO {new}")
+
+
+def test_a_store_that_is_away_leaves_its_last_word(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twinshore.delay.sampler.REFRESH_S", 0.0)
+    east, west = Side("east", {"orders": 51, "exact": 9}), Side("west", {"orders": 1_010, "exact": 7})
+    twin_id = west.metadata().topics["exact"].topic_id.hex()
+    store.save_twins([TwinRow(LINK.name, "exact", 0, "aa", twin_id, 0, 0, 5)])
+    adopt(store, Extent(SourceOffset(40), TargetOffset(1_000), 0, 0))
+    sampler = Sampler(LINK, east, west, store, groups=False)
+
+    def axes() -> dict[str, Axis]:
+        return {one.place.topic: one.axis for one in sampler.sample(lambda: 5_000, -1).readings}
+
+    assert axes() == {"orders": Axis.MAPPED, "exact": Axis.EXACT}
+    spoil(tmp_path, ("extents", "gone"))
+    east.ends["late"] = west.ends["late"] = 1
+    # The clusters are looked at as ever; of a mapped twin nobody knows what has crossed since.
+    assert axes() == {"orders": Axis.FOREIGN, "exact": Axis.EXACT, "late": Axis.FOREIGN}
+    spoil(tmp_path, ("gone", "extents"))
+    assert axes()["orders"] is Axis.FOREIGN, "it is not asked again at once"
+    sampler._ask_again_s = 0.0
+    assert axes()["orders"] is Axis.MAPPED
+
+
+def test_a_store_that_was_never_heard_is_a_failure_of_the_link(store: Store, tmp_path: Path) -> None:
+    spoil(tmp_path, ("extents", "gone"))
+    sides = Side("east", {"orders": 51}), Side("west", {"orders": 51})
+    sampler = Sampler(LINK, *sides, store, groups=False)
+    sample = sampler.sample(lambda: 5_000, -1)
+    assert sample.readings == ()
+    assert "extents" in sample.failures[""]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from twinshore.delay.alarms import AlarmKey, AlarmKind, Event, Happening, Sign
@@ -29,6 +31,24 @@ from twinshore.store import AlarmRow, LinkStatus, Store, WatchRow, open_store
 LINK = "east->west"
 KEY = AlarmKey(LINK, AlarmKind.RECOVERY_POINT, "orders")
 SECTION = DelaySection(clear_s=2, repeat_s=10)
+SETTINGS = """
+[store]
+url = "sqlite:///{path}"
+[clusters.east]
+bootstrap = ["e:1"]
+[clusters.west]
+bootstrap = ["w:1"]
+[links."east->west"]
+[delay]
+clear_s = 0
+"""
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def alarms_of(store: Store, told: list[Event], quiet: str = "") -> StandingAlarms:
@@ -179,17 +199,7 @@ def test_an_alarm_of_one_who_has_ended_in_good_order_is_over() -> None:
 
 
 def test_a_watcher_that_starts_again_ends_what_is_not_missed_any_more(tmp_path: Path) -> None:
-    text = f'''
-        [store]
-        url = "sqlite:///{tmp_path / "store.db"}"
-        [clusters.east]
-        bootstrap = ["e:1"]
-        [clusters.west]
-        bootstrap = ["w:1"]
-        [links."{LINK}"]
-        [delay]
-        clear_s = 0
-    '''
+    text = SETTINGS.format(path=tmp_path / "store.db")
     gone = AlarmRow("monitor on a", "monitor silent", "", "", "silent", 5, 5, 1)
     theirs = AlarmRow("south->west", "mirror silent", "", "", "silent", 5, 5, 1)
     with a_store(tmp_path) as store:
@@ -198,13 +208,31 @@ def test_a_watcher_that_starts_again_ends_what_is_not_missed_any_more(tmp_path: 
         watcher = Watcher(parse_settings(text, name="t", env={}), lambda _said: None, every_s=0.02)
         thread = threading.Thread(target=watcher.run)
         thread.start()
-        deadline = time.monotonic() + 20
-        while len(store.delay.alarms(open_only=True)) > 1 and time.monotonic() < deadline:
-            time.sleep(0.02)
+        until(lambda: len(store.delay.alarms(open_only=True)) == 1)
         watcher.stop()
         thread.join()
         # Of a link that its settings do not name it knows nothing.
         assert [row.link for row in store.delay.alarms(open_only=True)] == ["south->west"]
+
+
+def test_a_watcher_without_a_store_calls_and_the_history_has_it_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twinshore.delay.watchers.SILENT_S_MIN", 0.1)
+    text = SETTINGS.format(path=tmp_path / "store.db")
+    said: list[str] = []
+    with a_store(tmp_path) as store, closing(sqlite3.connect(tmp_path / "store.db")) as raw:
+        watcher = Watcher(parse_settings(text, name="t", env={}), said.append, every_s=0.02)
+        thread = threading.Thread(target=watcher.run)
+        thread.start()
+        until(lambda: any("watches every monitor" in line for line in said))
+        raw.execute("ALTER TABLE delay_watches RENAME TO gone")
+        until(lambda: any("alarm raised: the store has not answered" in line for line in said))
+        raw.execute("ALTER TABLE gone RENAME TO delay_watches")
+        until(lambda: any("alarm cleared: watcher of watchers: blind" in line for line in said))
+        until(lambda: [row.cleared_ms is not None for row in store.delay.alarms()] == [True])
+        watcher.stop()
+        thread.join()
 
 
 def test_more_alarms_than_are_shown_at_once_are_taken_over(tmp_path: Path) -> None:
@@ -224,6 +252,17 @@ def test_a_monitor_takes_the_place_of_those_whose_links_it_watches() -> None:
     assert replaced_by(["c->d", "x->y"], rows) == ["monitor of c->d"]
     assert replaced_by(["a->b", *long], rows) == ["monitor of a->b", name_of(long)]
     assert replaced_by(long[:5], rows) == []
+
+
+def test_after_the_store_was_away_those_who_could_not_write_have_time_to_speak() -> None:
+    silences = Silences()
+    standing = [AlarmKey("monitor on b", AlarmKind.MONITOR)]
+    assert wrong(silences, 100, [WATCH], [WORD]) == set()
+    silences.deaf(130)
+    for now_s in (131, 144):
+        assert judge(silences, [WATCH], [WORD], now_s, own="me", word_s=6.0, standing=standing) == [], "no news"
+    assert wrong(silences, 146, [WATCH], [WORD]) == set()
+    assert wrong(silences, 152, [WATCH], [replace(WORD, updated_ms=6)]) == {AlarmKind.MONITOR}
 
 
 def test_one_who_watches_the_watchers_is_missed_by_name() -> None:

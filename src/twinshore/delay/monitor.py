@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from twinshore.delay.alarms import AlarmKind, Event, Sign
@@ -17,7 +17,7 @@ from twinshore.delay.engines import Engine, open_engine
 from twinshore.delay.metrics import serve
 from twinshore.delay.sampler import Sample, Sampler
 from twinshore.delay.signs import window_signs
-from twinshore.delay.standing import StandingAlarms, manners_of
+from twinshore.delay.standing import STORE_AGAIN_S, StandingAlarms, manners_of
 from twinshore.delay.state import LinkState
 from twinshore.delay.watchers import (
     WATCHER,
@@ -65,10 +65,10 @@ class Monitor:
         self._stop = threading.Event()
         self._clock = Clock()
         self._silences = Silences()
-        self._samples: queue.Queue[Sample] = queue.Queue(WAITING_MAX)
+        self._samples: queue.Queue[Sample] = queue.Queue(WAITING_MAX * len(links))
         self._owner = f"{socket.gethostname()} process {os.getpid()}"
         self._name = name_of([link.name for link in links])
-        self._beats, self._beaten_s, self._saved_ms = 0, 0.0, 0
+        self._beats, self._beaten_s, self._saved_ms, self._store_again_s = 0, 0.0, 0, 0.0
         now_ms = self._clock()
         self.states = {link.name: LinkState(link.name, now_ms) for link in links}
         self._served: MetricsServer | None = None
@@ -108,12 +108,9 @@ class Monitor:
         self._log("stopped in good order")
 
     def _turn(self, store: Store, engine: Engine, alarms: StandingAlarms) -> None:
-        try:
-            sample = self._samples.get(timeout=TURN_S)
-        except queue.Empty:
-            sample = None
+        samples = self._waiting()
         now_ms = self._clock()
-        if sample is not None:
+        for sample in samples:
             self._take(sample, engine)
         for tick, judged in engine.verdicts():
             for name, state in self.states.items():
@@ -123,9 +120,18 @@ class Monitor:
                     self._log(f"the windows judge {name}")
             if tick >= 0:
                 alarms.judge(window_signs(judged, self._section.period_s), now_ms)
-        if sample is not None:
-            alarms.judge(self._signs(self.states[sample.link], now_ms), now_ms)
+        for name in {sample.link for sample in samples}:
+            alarms.judge(self._signs(self.states[name], now_ms), now_ms)
         self._keep(store, alarms, now_ms)
+
+    def _waiting(self) -> list[Sample]:
+        """All that came since: after a turn that took long they are judged together, as things stand now."""
+        found: list[Sample] = []
+        with suppress(queue.Empty):
+            found.append(self._samples.get(timeout=TURN_S))
+            while True:
+                found.append(self._samples.get_nowait())
+        return found
 
     def _signs(self, state: LinkState, now_ms: int) -> list[Sign]:
         ours = self._section
@@ -158,6 +164,8 @@ class Monitor:
             # Also where no sample comes any more: that is what blindness is.
             alarms.judge(self._signs(state, now_ms), now_ms)
             alarms.judge([Sign(key, False) for key in alarms.book if state.knows_no_more(key, now_ms)], now_ms)
+        if self._beaten_s < self._store_again_s:
+            return
         oldest_ms = min(self.sampled_ms.values())
         says = f"watches {', '.join(map(_in_words, self.states.values()))}; {len(alarms.book)} alarms stand"
         try:
@@ -166,14 +174,16 @@ class Monitor:
             )
             store.delay.beat_watch(beat)
             if now_ms - self._saved_ms >= self._section.period_s * 1000:
-                self._saved_ms = now_ms
                 for state in self.states.values():
                     store.delay.save_places(state.rows())
                     store.delay.forget_places(state.link, now_ms - 600_000)
+                self._saved_ms = now_ms
             alarms.save()
             watchers = [row for row in store.delay.watches() if row.kind == WATCHES_WATCHERS]
         except StoreError as error:
             self._log(f"the store cannot be written: {error.message}")
+            self._store_again_s = time.monotonic() + STORE_AGAIN_S
+            self._silences.deaf(time.monotonic())
             return
         now_s, standing = time.monotonic(), tuple(alarms.book)
         signs = judge(self._silences, watchers, (), now_s, own=self._name, word_s=0.0, standing=standing)
@@ -210,8 +220,6 @@ class Monitor:
                 tick = self._clock() // period_ms
                 try:
                     sample = sampler.sample(self._clock, tick if tick != last else -1)
-                except StoreError as error:
-                    sample = Sample(link.name, self._clock(), -1, (), failures={"": error.message})
                 except Exception as error:
                     # Whatever it is, the next reading may be well; until then the link is blind, and that is told.
                     sample = Sample(link.name, self._clock(), -1, (), failures={"": f"{type(error).__name__}: {error}"})

@@ -10,11 +10,11 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from twinshore.delay.arrival import carried_to
 from twinshore.delay.readings import BEATS, GROUPS, Axis, Place, Reading
-from twinshore.fleet import HEARTBEATS, KafkaError, Link, NamedPartition, is_heartbeats
+from twinshore.fleet import HEARTBEATS, KafkaError, Link, NamedPartition, StoreError, is_heartbeats
 from twinshore.fleet.extents import Extent
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.groups import Groups
@@ -27,6 +27,8 @@ from twinshore.store import Store
 from twinshore.wire.group_places import GroupPlaces
 
 REFRESH_S = 2.0
+# A store that is away may take ten seconds to say so, and readings do not wait for it each time.
+STORE_AGAIN_S = 30.0
 MIRROR_MAKERS_HEARTBEATS = "heartbeats"
 Ends = dict[NamedPartition, int]
 
@@ -54,16 +56,15 @@ class Sample:
     took_s: float = 0.0
 
 
-@dataclass(slots=True)
-class _Known:
-    """What is asked only now and then."""
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What the store says of the link. `old`: it does not answer any more, and this is its last word."""
 
     link: Link
-    until_s: float = 0.0
-    topics: dict[str, tuple[str, str, str, int]] = field(default_factory=dict)  # twin, both ids, partitions
-    twins: dict[tuple[str, int], str] = field(default_factory=dict)
-    reached: dict[tuple[str, int], Extent] = field(default_factory=dict)
-    told: dict[tuple[str, int], int] = field(default_factory=dict)  # how far receipts reach on the source
+    twins: Mapping[tuple[str, int], str]
+    reached: Mapping[tuple[str, int], Extent]
+    receipted: Mapping[tuple[str, int], int]  # how far, on the source
+    old: bool = False
 
 
 class Sampler:
@@ -72,7 +73,10 @@ class Sampler:
     def __init__(self, link: Link, source: KafkaCluster, target: KafkaCluster, store: Store, *, groups: bool) -> None:
         self._link, self._source, self._target, self._store = link, source, target, store
         self._groups = (Groups(source), Groups(target)) if groups and link.groups.enabled else None
-        self._known = _Known(link)
+        self._told = _Told(link, {}, {}, {}, old=True)
+        self._topics: dict[str, tuple[str, str, str, int]] = {}  # twin, both ids, partitions
+        self._look_again_s = self._ask_again_s = 0.0
+        self._heard_store = False
         self._beats: Notebook | None = None
 
     def close(self) -> None:
@@ -88,10 +92,10 @@ class Sampler:
         readings: list[Reading] = []
         heartbeat = None
         try:
-            if began_s >= self._known.until_s:
+            if began_s >= self._look_again_s:
                 self._refresh()
             readings = self._ends(now_ms, failures)
-        except KafkaError as error:
+        except (KafkaError, StoreError) as error:
             failures[""] = error.message
         if tick >= 0 and "" not in failures:
             # Each by itself: whoever may not read groups still hears of ends and heartbeats.
@@ -107,32 +111,44 @@ class Sampler:
             tuple(readings),
             heartbeat,
             failures,
-            self._known.link.control.paused,
+            self._told.link.control.paused,
             took_s,
         )
 
     def _refresh(self) -> None:
-        link = in_force(self._link, self._store.controls(self._link.name)).link
+        self._ask_store()
+        link = self._told.link
         source, target = self._source.metadata(None, refresh=True), self._target.metadata(None, refresh=True)
-        self._known = _Known(
-            link,
-            time.monotonic() + REFRESH_S,
-            dict(_shared(link, source, target)),
-            {(row.topic, row.partition): row.target_topic_id for row in self._store.twins(link.name)},
-            self._store.reached(link.name),
-            {(at.topic, at.partition): at.to_offset for at in self._store.positions(link.name)},
-        )
+        self._topics = dict(_shared(link, source, target))
         names = (f"{link.source}.{HEARTBEATS}", f"{link.source}.{MIRROR_MAKERS_HEARTBEATS}")
         there = next((name for name in names if name in target.topics and not target.topics[name].error), None)
         self._beats = Notebook(self._target, there, call_s=2.0) if there else None
+        self._look_again_s = time.monotonic() + REFRESH_S
+
+    def _ask_store(self) -> None:
+        """Its last word will do while it is away; what was never heard will not."""
+        if time.monotonic() < self._ask_again_s:
+            return
+        name = self._link.name
+        try:
+            link = in_force(self._link, self._store.controls(name)).link
+            twins = {(row.topic, row.partition): row.target_topic_id for row in self._store.twins(name)}
+            receipted = {(at.topic, at.partition): at.to_offset for at in self._store.positions(name)}
+            self._told = _Told(link, twins, self._store.reached(name), receipted)
+        except StoreError:
+            if not self._heard_store:
+                raise
+            self._told = replace(self._told, old=True)
+            self._ask_again_s = time.monotonic() + STORE_AGAIN_S
+        self._heard_store = True
 
     def _ends(self, now_ms: Callable[[], int], failures: dict[str, str]) -> list[Reading]:
-        known = self._known
-        wanted = [NamedPartition(name, n) for name, (*_, count) in known.topics.items() for n in range(count)]
-        twins = [NamedPartition(known.topics[one.topic][0], one.partition) for one in wanted]
+        topics = self._topics
+        wanted = [NamedPartition(name, n) for name, (*_, count) in topics.items() for n in range(count)]
+        twins = [NamedPartition(topics[one.topic][0], one.partition) for one in wanted]
         # The target first: a record that crosses in between makes the lag larger than it is, never smaller than 0.
-        target_ends = _read(self._target, twins, failures, {known.topics[name][0]: name for name in known.topics})
-        source_ends = _read(self._source, wanted, failures, {name: name for name in known.topics})
+        target_ends = _read(self._target, twins, failures, {topics[name][0]: name for name in topics})
+        source_ends = _read(self._source, wanted, failures, {name: name for name in topics})
         at_ms = now_ms()
         return [
             self._reading(one, at_ms, source_ends[one], target_ends[twin])
@@ -141,16 +157,18 @@ class Sampler:
         ]
 
     def _reading(self, one: NamedPartition, at_ms: int, source_end: int, target_end: int) -> Reading:
-        _, source_id, target_id, _ = self._known.topics[one.topic]
-        where = (one.topic, one.partition)
+        _, source_id, target_id, _ = self._topics[one.topic]
+        where, told = (one.topic, one.partition), self._told
         axis, carried = Axis.FOREIGN, -1
-        if where in self._known.reached:
-            axis = Axis.MAPPED
-            carried = carried_to(self._known.reached[where], target_end, self._known.told.get(where, 0))
-        elif self._known.twins.get(where) == target_id:
+        if where in told.reached:
+            # An extent of old says nothing of what has crossed since.
+            if not told.old:
+                axis = Axis.MAPPED
+                carried = carried_to(told.reached[where], target_end, told.receipted.get(where, 0))
+        elif told.twins.get(where) == target_id:
             axis = Axis.EXACT
         place = Place(self._link.name, one.topic, one.partition)
-        paused = self._known.link.control.holds(one.topic)
+        paused = self._told.link.control.holds(one.topic)
         return Reading(
             place, at_ms, source_end, target_end, source_id, target_id, axis=axis, carried=carried, paused=paused
         )
@@ -159,7 +177,7 @@ class Sampler:
         if self._groups is None:
             return []
         ours, theirs = self._groups
-        control = self._known.link.control
+        control = self._told.link.control
         listed, silent = ours.listed()
         wanted = {
             one.group: one.coordinator
@@ -196,7 +214,7 @@ class Sampler:
                 reading = ends.get((topic, partition))
                 if reading is None:
                     continue
-                twin = (self._known.topics[topic][0], partition)
+                twin = (self._topics[topic][0], partition)
                 if twin in there[group].failed:
                     continue
                 other = there[group].places.get(twin)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
@@ -11,6 +12,8 @@ from twinshore.fleet.quiet import QuietTime, is_quiet
 from twinshore.fleet.settings_delay import DelaySection
 from twinshore.store import AlarmRow, Store
 
+# A store that is away may take ten seconds to say so; meanwhile nothing is judged.
+STORE_AGAIN_S = 5.0
 # Silence and blindness have had their own time to rise.
 AT_ONCE = frozenset({AlarmKind.BLIND, AlarmKind.HEARTBEAT, AlarmKind.MONITOR, AlarmKind.MIRROR})
 
@@ -38,6 +41,7 @@ class StandingAlarms:
         self._tell, self._log = tell, log
         self._ids: dict[AlarmKey, AlarmRow] = {}
         self._unsaved: list[Event] = []
+        self._again_s = 0.0
         self.book: dict[AlarmKey, Standing] = {}
 
     def load(self, links: Collection[str] | None, kinds: Collection[AlarmKind]) -> None:
@@ -58,7 +62,8 @@ class StandingAlarms:
             if event.tell:
                 self._tell(event)
         self._unsaved += events
-        self.save()
+        if time.monotonic() >= self._again_s:
+            self.save()
         return events
 
     def save(self) -> None:
@@ -68,6 +73,7 @@ class StandingAlarms:
                 self._keep(self._unsaved[0])
             except StoreError as error:
                 self._log(f"the history of alarms waits for the store: {error.message}")
+                self._again_s = time.monotonic() + STORE_AGAIN_S
                 return
             self._unsaved.pop(0)
 

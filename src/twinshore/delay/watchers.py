@@ -25,6 +25,8 @@ from twinshore.store import LinkStatus, Store, WatchRow, open_store
 
 BEATS_MISSED = 4
 SILENT_S_MIN = 5.0
+# What an attempt on a store that is away may take, and the pause before the next.
+CATCH_UP_S = 15.0
 WATCHES_WATCHERS, WATCHES_LINKS = "watchers", "links"
 MONITOR_OF, NAME_MAX = "monitor of ", 250
 # Without a host: one that starts again elsewhere takes the place of the one that died, and is not missed for ever.
@@ -47,6 +49,12 @@ class Silences:
     """Since when each of them has said nothing new, on this process's own monotonic clock."""
 
     since_s: dict[str, tuple[object, float]] = field(default_factory=dict)
+    from_s: float = 0.0
+
+    def deaf(self, now_s: float) -> None:
+        """The store does not answer: whoever could say nothing either gets the time to say it afterwards."""
+        self.since_s.clear()
+        self.from_s = now_s + CATCH_UP_S
 
     def of(self, name: str, word: object, now_s: float) -> float:
         """For how long `word` has been the last one; 0 when it is new."""
@@ -74,7 +82,9 @@ def judge(
 ) -> list[Sign]:
     """A sign for each monitor and each mirror. `own` is whoever asks; `word_s`: how long a mirror may be silent;
     `standing`: the asker's alarms, of which those of nobody who is still expected to speak are no longer wrong."""
-    signs = []
+    signs: list[Sign] = []
+    if now_s < silences.from_s:
+        return signs
     for row in watches:
         if row.name == own:
             continue
@@ -117,6 +127,15 @@ def replaced_by(links: Collection[str], watches: Sequence[WatchRow]) -> list[str
     return found
 
 
+def blind_sign(silent_s: float, why: str = "") -> Sign:
+    """Whether the store has not answered for so long that nobody watches."""
+    key = AlarmKey(WATCHER, AlarmKind.BLIND)
+    said = (
+        f"the store has not answered for {silent_s:.0f} s, so nobody knows which monitors and mirrors are alive: {why}."
+    )
+    return Sign(key, True, said) if silent_s > SILENT_S_MIN else Sign(key, False)
+
+
 class Watcher:
     """`twinshore delay watch-watchers`: looks into the store every second until `stop`, and nowhere else."""
 
@@ -143,6 +162,7 @@ class Watcher:
             alarms = StandingAlarms(store, manners_of(section), quiet, tell, self._log)
             # Every monitor's, also of those that have ended since: only this process can see that they are not missed.
             alarms.load(None, (AlarmKind.MONITOR,))
+            alarms.load({WATCHER}, (AlarmKind.BLIND,))
             alarms.load({link.name for link in self._settings.links}, (AlarmKind.MIRROR,))
             self._hear_signals()
             self._log("watches every monitor and every mirror of this store")
@@ -151,7 +171,7 @@ class Watcher:
         self._log("stopped in good order")
 
     def _watch(self, store: Store, alarms: StandingAlarms) -> None:
-        silences, beat, said = Silences(), 0, ""
+        silences, beat, said, heard_s = Silences(), 0, "", time.monotonic()
         # A link that the settings no longer name is nobody's.
         links = {link.name for link in self._settings.links}
         word_s = max(SILENT_S_MIN, 10 * self._settings.mirror.receipts_s)
@@ -167,11 +187,15 @@ class Watcher:
                 words = [one for one in store.link_statuses() if one.link in links]
             except StoreError as error:
                 said = self._say(error.message, said)
+                # It can be told all the same; the history has it once the store is back.
+                silences.deaf(time.monotonic())
+                alarms.judge([blind_sign(time.monotonic() - heard_s, error.message)], now_ms)
                 continue
-            said = ""
+            said, heard_s = "", time.monotonic()
+            alarms.save()
             now_s, standing = time.monotonic(), tuple(alarms.book)
             signs = judge(silences, watches, words, now_s, own=self.name, word_s=word_s, standing=standing)
-            alarms.judge(signs, now_ms)
+            alarms.judge([*signs, blind_sign(0.0)], now_ms)
 
     def _say(self, trouble: str, before: str) -> str:
         if trouble != before:

@@ -1,0 +1,100 @@
+"""The monitor's turn, without clusters: what waits is taken together, and a store that is away holds nothing up."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from twinshore.delay.alarms import AlarmKind, Event
+from twinshore.delay.engines import PlainEngine, Rules
+from twinshore.delay.monitor import KINDS, Monitor
+from twinshore.delay.readings import Axis, Place, Reading
+from twinshore.delay.sampler import Sample
+from twinshore.delay.standing import StandingAlarms, manners_of
+from twinshore.fleet.settings import Settings, parse_settings
+from twinshore.store import Store, open_store
+
+LINK = "east->west"
+
+
+def settings_of(tmp_path: Path) -> Settings:
+    text = f"""
+        [store]
+        url = "sqlite:///{tmp_path / "store.db"}"
+        [clusters.east]
+        bootstrap = ["e:1"]
+        [clusters.west]
+        bootstrap = ["w:1"]
+        [links."{LINK}"]
+        [delay]
+        rise_s = 0
+        recovery_point_s = 5
+        windows = "plain"
+    """
+    return parse_settings(text, name="t", env={})
+
+
+class Stage:
+    def __init__(self, tmp_path: Path, store: Store) -> None:
+        settings = settings_of(tmp_path)
+        self.store, self.said, self.told = store, list[str](), list[Event]()
+        self.monitor = Monitor(settings, settings.links, self.said.append)
+        self.alarms = StandingAlarms(store, manners_of(settings.delay.section), [], self.told.append, self.said.append)
+        self.alarms.load({LINK}, KINDS)
+        self.engine = PlainEngine(Rules(settings.delay))
+
+    def sample(self, at_ms: int, source_end: int) -> None:
+        reading = Reading(Place(LINK, "orders", 0), at_ms, source_end, 100, axis=Axis.EXACT)
+        self.monitor._samples.put(Sample(LINK, at_ms, -1, (reading,)))
+
+    def turn(self) -> None:
+        self.monitor._turn(self.store, self.engine, self.alarms)
+
+
+def rename(tmp_path: Path, old: str, new: str) -> None:
+    with closing(sqlite3.connect(tmp_path / "store.db")) as raw:
+        raw.execute(f"ALTER TABLE {old} RENAME TO {new}")
+
+
+def test_all_that_waits_is_taken_in_one_turn(tmp_path: Path) -> None:
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        stage = Stage(tmp_path, store)
+        now_ms = stage.monitor._clock()
+        for n in range(60):
+            stage.sample(now_ms - 60_000 + 1_000 * n, 200)
+        stage.sample(now_ms, 100)
+        # Only the last of them says how things stand: the backlog of a minute has crossed.
+        stage.turn()
+        assert stage.monitor.states[LINK].samples == 61
+        assert stage.told == []
+        assert [row.beat for row in store.delay.watches()] == [1]
+
+
+def test_while_the_store_is_away_alarms_are_told_and_the_history_has_them_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twinshore.delay.monitor.BEAT_S", 0.0)
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        stage = Stage(tmp_path, store)
+        now_ms = stage.monitor._clock()
+        rename(tmp_path, "alarms", "gone")
+        rename(tmp_path, "delay_watches", "gone_too")
+        stage.sample(now_ms - 9_000, 150)
+        for n in range(20):
+            stage.sample(now_ms + n, 200)
+            stage.turn()
+        assert [event.key.kind for event in stage.told] == [AlarmKind.RECOVERY_POINT]
+        # Each attempt may take ten seconds, so it is not made at every turn.
+        assert len([line for line in stage.said if "the store cannot be written" in line]) == 1
+        assert len([line for line in stage.said if "waits for the store" in line]) == 1
+        rename(tmp_path, "gone", "alarms")
+        rename(tmp_path, "gone_too", "delay_watches")
+        stage.turn()
+        assert store.delay.alarms() == ()
+        stage.monitor._store_again_s = 0.0
+        stage.turn()
+        assert [row.topic for row in store.delay.alarms(open_only=True)] == ["orders"]
+        assert len(store.delay.watches()) == 1
