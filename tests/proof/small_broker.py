@@ -12,6 +12,11 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
 
+from kio.schema.describe_configs.v1.response import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
 from kio.schema.errors import ErrorCode
 from kio.schema.list_offsets.v7.response import (
     ListOffsetsPartitionResponse,
@@ -26,7 +31,7 @@ from kio.schema.metadata.v12.response import (
 )
 from kio.schema.types import BrokerId, TopicName
 from kio.serial import entity_writer
-from kio.static.primitive import i32, i32Timedelta, i64
+from kio.static.primitive import i8, i32, i32Timedelta, i64
 
 from tests.kafka.peers import peer
 from twinshore.fleet import Cluster
@@ -34,7 +39,8 @@ from twinshore.kafka.errors import Code
 from twinshore.wire.batch import split_batches
 from twinshore.wire.primitives import uvarint
 
-METADATA, LIST_OFFSETS, FETCH, API_VERSIONS = 3, 2, 1, 18
+METADATA, LIST_OFFSETS, FETCH, API_VERSIONS, DESCRIBE_CONFIGS = 3, 2, 1, 18, 32
+TOPIC_RESOURCE, SET_ON_TOPIC = 2, 1
 TOPIC = "small"
 _ZERO = i32Timedelta.parse(datetime.timedelta())
 
@@ -47,6 +53,7 @@ class SmallBroker:
         self.name = name
         self.log = [(bytes(view), header) for view, header in split_batches(memoryview(data))]
         self.start = start
+        self.settings: dict[str, str] = {}
         self.faults: deque[int | str] = deque()
         self.fetched: list[int] = []
         self.on_fetch: Callable[[int], None] = self.fetched.append
@@ -68,12 +75,15 @@ class SmallBroker:
             key, correlation_id, body = _request(connection)
             if key == API_VERSIONS:
                 entries = [(METADATA, 0, 12), (LIST_OFFSETS, 0, 7), (FETCH, 0, 13), (API_VERSIONS, 0, 3)]
+                entries.append((DESCRIBE_CONFIGS, 1, 1))
                 said = b"".join(struct.pack(">hhhB", *one, 0) for one in entries)
                 _answer(connection, correlation_id, struct.pack(">hB", 0, len(entries) + 1) + said + bytes(5))
             elif key == METADATA:
                 _answer(connection, correlation_id, b"\0" + _encoded(self._metadata()))
             elif key == LIST_OFFSETS:
                 _answer(connection, correlation_id, b"\0" + _encoded(self._offset(body)))
+            elif key == DESCRIBE_CONFIGS:
+                _answer(connection, correlation_id, _encoded(self._settings()))
             elif key == FETCH and not self._fetch(connection, correlation_id, body):
                 return
 
@@ -92,7 +102,25 @@ class SmallBroker:
         )
         host, port = self._address
         broker = MetadataResponseBroker(node_id=one, host=host, port=i32(port))
-        return MetadataResponse(throttle_time=_ZERO, brokers=(broker,), cluster_id=self.name, topics=(topic,))
+        return MetadataResponse(
+            throttle_time=_ZERO, brokers=(broker,), cluster_id=self.name, controller_id=one, topics=(topic,)
+        )
+
+    def _settings(self) -> DescribeConfigsResponse:
+        settings = tuple(
+            DescribeConfigsResourceResult(
+                name=name, value=value, read_only=False, config_source=i8(SET_ON_TOPIC), is_sensitive=False, synonyms=()
+            )
+            for name, value in self.settings.items()
+        )
+        result = DescribeConfigsResult(
+            error_code=ErrorCode.none,
+            error_message=None,
+            resource_type=i8(TOPIC_RESOURCE),
+            resource_name=TOPIC,
+            configs=settings,
+        )
+        return DescribeConfigsResponse(throttle_time=_ZERO, results=(result,))
 
     def _offset(self, body: bytes) -> ListOffsetsResponse:
         # One topic with one partition: the time asked for is the last but the tags.
@@ -137,7 +165,7 @@ def _fetched(error: int, end: int, start: int, records: bytes) -> bytes:
     return b"\0" + struct.pack(">ihi", 0, 0, 0) + topic + b"\0"
 
 
-def _encoded(entity: MetadataResponse | ListOffsetsResponse) -> bytes:
+def _encoded(entity: MetadataResponse | ListOffsetsResponse | DescribeConfigsResponse) -> bytes:
     buffer = io.BytesIO()
     entity_writer(type(entity))(buffer, entity)
     return buffer.getvalue()

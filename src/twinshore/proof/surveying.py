@@ -14,6 +14,10 @@ from twinshore.proof.values import Way
 from twinshore.store import Store
 
 EXTENTS_MAX = 100_000
+CLEANED = (
+    "{} is compacted: both sides are cleaned each in its own time, and where offsets are not the same on both, what a"
+    " cleaner took cannot be told from a difference"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,10 @@ class Surveyor:
             for name in sorted(names)
             if name not in whole and not _absent(seen, name) and not _absent(twins, self._link.twin_of(name))
         }
-        return Survey(tuple(self._sides(places, carried, seen, twins)), tuple(lacks))
+        ways = self._ways(sorted(places), carried)
+        told_apart = {name: count for name, count in places.items() if ways[name] is not None}
+        lacks += [Lack(self._link.name, name, -1, CLEANED.format(name)) for name in places if name not in told_apart]
+        return Survey(tuple(self._sides(told_apart, ways, seen, twins)), tuple(lacks))
 
     def _lacks(
         self, names: Iterable[str], seen: Mapping[str, TopicMetadata], twins: Mapping[str, TopicMetadata], *, told: bool
@@ -76,7 +83,7 @@ class Surveyor:
     def _sides(
         self,
         places: Mapping[str, int],
-        carried: set[str],
+        ways: Mapping[str, Way | None],
         seen: Mapping[str, TopicMetadata],
         twins: Mapping[str, TopicMetadata],
     ) -> Iterator[Side]:
@@ -89,13 +96,11 @@ class Surveyor:
         ends = self._source.list_offsets(parts, OffsetKind.LAST_STABLE)
         starts = self._source.list_offsets(parts, OffsetKind.EARLIEST)
         target_starts = self._target.list_offsets(twin_of.values(), OffsetKind.EARLIEST)
-        compacted = self._compacted(sorted(places))
-        mapped = self._store.reached(self._link.name) if self._store else {}
         rows = self._store.proofs(self._link.name) if self._store else ()
         stored = {NamedPartition(row.topic, row.partition): row for row in rows}
         for named in parts:
-            twin = twin_of[named]
-            way = self._way_of(named, carried, compacted, is_mapped=(named.topic, named.partition) in mapped)
+            twin, way = twin_of[named], ways[named.topic]
+            assert way is not None
             yield Side(
                 self._link.name,
                 named,
@@ -111,27 +116,33 @@ class Surveyor:
                 target_starts[twin],
             )
 
-    def _way_of(self, named: NamedPartition, carried: set[str], compacted: set[str], *, is_mapped: bool) -> Way:
-        if self._way is not None:
-            return self._way
-        if is_mapped:
-            return Way.EXTENTS
-        if named.topic not in carried:
-            return Way.CONTENT
-        return Way.COMPACTED if named.topic in compacted else Way.EXACT
-
-    def _compacted(self, names: list[str]) -> set[str]:
-        if self._way is not None:
-            return set()
+    def _ways(self, names: list[str], carried: set[str]) -> dict[str, Way | None]:
+        if self._way is not None or not names:
+            return dict.fromkeys(names, self._way)
         settings = self._source.admin.topic_settings(names)
         policies = {name: ours.get("cleanup.policy") for name, ours in settings.items()}
-        return {name for name, policy in policies.items() if policy and "compact" in (policy.value or "")}
+        compacted = {name for name, policy in policies.items() if policy and "compact" in (policy.value or "")}
+        mapped = {topic for topic, _ in self._store.reached(self._link.name)} if self._store else set()
+        return {
+            name: way_of(is_mapped=name in mapped, is_carried=name in carried, is_compacted=name in compacted)
+            for name in names
+        }
 
     def _extents(self, named: NamedPartition) -> tuple[tuple[int, int, int], ...]:
         if self._store is None:
             return ()
         found = self._store.extents(self._link.name, named.topic, named.partition, limit=EXTENTS_MAX)
         return tuple((extent.source, extent.target, extent.length) for extent in found)
+
+
+def way_of(*, is_mapped: bool, is_carried: bool, is_compacted: bool) -> Way | None:
+    """How a topic can be compared. None: not at all. What one side's cleaner took is told from a difference only where
+    both sides have the same offsets."""
+    if is_carried and not is_mapped:
+        return Way.COMPACTED if is_compacted else Way.EXACT
+    if is_compacted:
+        return None
+    return Way.EXTENTS if is_mapped else Way.CONTENT
 
 
 def _absent(topics: Mapping[str, TopicMetadata], name: str) -> bool:
