@@ -18,7 +18,6 @@ from twinshore.fleet import (
     RefusedError,
     TwinshoreError,
     WireError,
-    is_heartbeats,
 )
 from twinshore.fleet.settings import MirrorSettings, Settings
 from twinshore.kafka.cluster import KafkaCluster
@@ -28,13 +27,13 @@ from twinshore.mirror.control.ruling import Ruling, in_words
 from twinshore.mirror.control.throttle import Throttle
 from twinshore.mirror.desk import Desk
 from twinshore.mirror.follow.follower import Follower
-from twinshore.mirror.follow.lifecycle import RECREATED
 from twinshore.mirror.identity import establish
+from twinshore.mirror.incidents.refusals import Refusals
 from twinshore.mirror.incidents.standing import Standing, grown
 from twinshore.mirror.incidents.watch import Watch
 from twinshore.mirror.lease_keeper import LeaseKeeper
 from twinshore.mirror.mapping.adopting import Adopter
-from twinshore.mirror.orders import Stoppage, TideOrder, limits_of
+from twinshore.mirror.orders import TideOrder, limits_of
 from twinshore.mirror.passage.held import HeldTwins
 from twinshore.mirror.passage.probing import may_write_markers
 from twinshore.mirror.passage.units import id_prefix
@@ -62,7 +61,6 @@ class Term:
     state_expiry_ms: int
     units: str
     flowing: dict[str, tuple[str, int]] = field(default_factory=dict)
-    refused: dict[str, Refuse] = field(default_factory=dict)
 
 
 class LinkDriver:
@@ -103,6 +101,7 @@ class LinkDriver:
         self._balanced_at_s = time.monotonic()
         self._leaving: set[str] = set()
         self._follower = Follower(link, settings, store, active=self._is_ours, log=log)
+        self._refusals = Refusals(link.name, store, recorder, log, doubt=self._follower.doubt)
         self._held = HeldTwins(
             link.name, self._source, store, self._mirror.hanging_transaction_s, stopped=recorder.stopped, log=log
         )
@@ -137,9 +136,8 @@ class LinkDriver:
             # that nobody understands and a secret that cannot be read are this link's trouble alone, and may pass.
             hindered = self._term is None or not isinstance(error, KafkaError) or error.retriable
             return self._say("waiting" if hindered else "flowing", str(error))
-        term = self._term
         count = len(self._desk.placed(self.link.name))
-        refused = f", {len(term.refused)} topics refused" if term and term.refused else ""
+        refused = f", {len(self._refusals)} topics refused" if len(self._refusals) else ""
         if self.link.control.paused:
             return self._say("paused", f"{count} partitions still on their lanes" if count else "nothing is carried")
         aligning = self._recorder.live[self.link.name].aligning.sentence()
@@ -158,6 +156,7 @@ class LinkDriver:
         units = "" if may_write_markers(self._target) else id_prefix(self.link.name, identity.producer_id)
         self._recorder.settle(self.link.name)
         self._standing.begin()
+        self._refusals.begin()
         # Only now: where anything before this fails, the next turn begins the term again.
         self._term = Term(generation, identity, expiry, units)
         self._throttle.forget()
@@ -234,7 +233,9 @@ class LinkDriver:
     def _survey(self) -> None:
         term = self._term
         assert term is not None
-        names = self._ruling.flowing(self._descents.admitted(self._surveyor.names()))
+        admitted = self._descents.admitted(self._surveyor.names())
+        self._refusals.keep(admitted)
+        names = self._ruling.flowing(admitted)
         fresh = [name for name, seen in names.items() if term.flowing.get(name) != seen and name not in self._leaving]
         for name in [name for name in term.flowing if name not in names]:
             if admits(self.link, name):
@@ -255,13 +256,11 @@ class LinkDriver:
         ready: list[CarryTopic] = []
         made: list[str] = []
         self._descents.announce(step for step in steps if isinstance(step, Create))
+        refused: list[Refuse] = []
         for step in steps:
             if isinstance(step, Refuse):
-                self._refuse(term, step)
+                refused.append(step)
                 continue
-            if term.refused.pop(step.topic, None):
-                self._recorder.mended(self.link.name, step.topic)
-                self._log(f"{self.link.name}: topic {step.topic} is refused no more")
             try:
                 for sentence in twins.apply(self._target, [step]):
                     self._log(f"{self.link.name}: {sentence}")
@@ -269,7 +268,7 @@ class LinkDriver:
                 if error.retriable:
                     raise
                 kind = "rights lost" if error.code in answers.RIGHTS else "refused"
-                self._refuse(term, Refuse(step.topic, kind, error.message, error.hint))
+                refused.append(Refuse(step.topic, kind, error.message, error.hint))
                 continue
             if isinstance(step, Create):
                 made.append(step.topic)
@@ -281,22 +280,12 @@ class LinkDriver:
             # Read back, for their topic ids.
             ready.extend(step for step in self._surveyor.plan(made, known) if isinstance(step, CarryTopic))
         ready, unproven = self._adopter.adopt(ready)
-        for refusal in unproven:
-            self._refuse(term, refusal)
+        refused += unproven
+        for refusal in refused:
+            self._refusals.add(refusal)
+        for topic in sorted({step.topic for step in steps} - {refusal.topic for refusal in refused}):
+            self._refusals.over(topic)
         self._supply(term, ready, seen)
-
-    def _refuse(self, term: Term, step: Refuse) -> None:
-        if term.refused.get(step.topic) == step:
-            return
-        term.refused[step.topic] = step
-        if step.kind == RECREATED:
-            self._follower.doubt([step.topic])  # It knows what the twin holds and what the policy is, and tells.
-            return
-        self._log(f"{self.link.name}: refused: {step.sentence} (try: {step.hint})")
-        if is_heartbeats(step.topic):
-            return  # Nothing of the operator's is missing on the target.
-        sentence = f"{step.sentence}. {step.hint}"
-        self._recorder.stopped(self.link.name, Stoppage(step.topic, -1, step.kind, -1, -1, sentence))
 
     def _supply(self, term: Term, steps: list[CarryTopic], seen: dict[str, tuple[str, int]]) -> None:
         self._descents.declare(steps)
@@ -312,7 +301,7 @@ class LinkDriver:
             self._desk.assign((self.link.name, lane), ours)
         for step in steps:
             partitions = seen[step.topic][1] if step.topic in seen else step.partitions
-            if step.partitions >= partitions:
+            if step.partitions >= partitions and step.topic not in self._refusals:
                 term.flowing[step.topic] = seen.get(step.topic, (step.source_topic_id, step.partitions))
 
     def _follow_log_starts(self) -> None:

@@ -8,15 +8,30 @@ from twinshore.kafka.disks import Disk
 from twinshore.mirror.incidents.watch_rules import Absence, Room, Turn, disks_in_words, rooms
 
 
+def told(absence: Absence, trouble: bool, at_s: float) -> Turn:
+    """A look whose row the ledger takes."""
+    turn = absence.look(trouble, at_s)
+    absence.open = turn is Turn.OPEN or (absence.open and turn is not Turn.CLOSE)
+    return turn
+
+
 def test_a_side_is_away_after_a_while_and_back_once_it_is_settled() -> None:
     absence = Absence(10.0)
     looks = [(0, False), (1, True), (10, True), (11, True), (30, True), (31, False), (32, True), (40, False)]
-    found = [absence.look(trouble, float(at)) for at, trouble in looks]
+    found = [told(absence, trouble, float(at)) for at, trouble in looks]
     assert found == [Turn.NOTHING, Turn.NOTHING, Turn.NOTHING, Turn.OPEN, *[Turn.NOTHING] * 4]
-    assert absence.look(False, 41.9) is Turn.NOTHING
-    assert absence.look(False, 42.0) is Turn.CLOSE
+    assert told(absence, False, 41.9) is Turn.NOTHING
+    assert told(absence, False, 42.0) is Turn.CLOSE
     assert absence.lasted_s() == 39.0
-    assert absence.look(False, 60.0) is Turn.NOTHING
+    assert told(absence, False, 60.0) is Turn.NOTHING
+
+
+def test_what_the_ledger_did_not_take_is_asked_for_again() -> None:
+    absence = Absence(1.0)
+    assert [absence.look(True, at) for at in (0.0, 1.0, 2.0)] == [Turn.NOTHING, Turn.OPEN, Turn.OPEN]
+    absence.open = True
+    assert absence.look(True, 3.0) is Turn.NOTHING
+    assert [absence.look(False, at) for at in (4.0, 6.0, 7.0)] == [Turn.NOTHING, Turn.CLOSE, Turn.CLOSE]
 
 
 def test_a_short_absence_is_none() -> None:

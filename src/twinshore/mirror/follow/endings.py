@@ -36,6 +36,7 @@ from twinshore.mirror.follow.topic_settings import KIND as SETTINGS
 from twinshore.store import Followed, Incident, IncidentKind, PartitionState, Store, TwinRow
 
 DELETION = IncidentKind.DELETED_TOPIC
+ENDED = (DELETION, IncidentKind.RECREATED_TOPIC)
 ASKING = (None, State.GONE, State.BEGINNING)  # states whose next step depends on what the twin holds
 
 
@@ -97,6 +98,7 @@ class Endings:
         source = sides(self._source, known)
         memories = self._memories()
         mapped = {topic for topic, _ in self._store.reached(self._link.name)}
+        opened = self._opened()
         for topic, row in known.items():
             look = self._one(row, source[topic], target[self._link.twin_of(topic)], doubted=topic in doubted)
             memory, follow = memories.get(topic, Memory()), self._link.follow
@@ -105,7 +107,7 @@ class Endings:
             plain = _plain(look) and memory == Memory()
             (self._unusual.discard if plain else self._unusual.add)(topic)
             if plain:
-                self._over(topic)
+                self._over(topic, opened.get(topic, set()))
             if not plain or look.doubted:
                 self._act(look, memory, follow)
 
@@ -181,10 +183,19 @@ class Endings:
         else:
             self._hands.log(f"{self._link.name}: {change} ({act.policy})")
 
-    def _over(self, topic: str) -> None:
+    def _opened(self) -> dict[str, set[str]]:
+        """What the ledger says became of topics, whoever told it: an earlier process, or another mirror meanwhile."""
+        found: dict[str, set[str]] = {}
+        for row in self._store.incidents(self._link.name, open_only=True):
+            if row.incident.partition < 0 and row.incident.kind in ENDED:
+                found.setdefault(row.incident.topic, set()).add(row.incident.kind)
+        return found
+
+    def _over(self, topic: str, opened: set[str]) -> None:
         """Both sides are as they are known: what was told of them is past."""
-        for kind in self._told.pop(topic, set()):
+        for kind in self._told.get(topic, set()) | opened:
             self._close(topic, IncidentKind(kind))
+        self._told.pop(topic, None)
 
     def _archive(self, topic: str, twin: Side) -> None:
         for partition in range(twin.partitions):

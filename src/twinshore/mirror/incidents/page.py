@@ -35,7 +35,8 @@ starts.
 
 An offset range is the first offset concerned and the one behind the last; -1 where none are, as for a cluster that is
 away. Such rows belong to the whole link. Rows of a whole topic have partition -1, and `twinshore mirror resume` is not
-for them: they go on by themselves, or with `twinshore mirror begin-again`, as each section says.
+for them: they go on by themselves, or with `twinshore mirror begin-again`, as each section says. The row of a refused
+topic closes when the topic is carried, excluded, or deleted on the source, also where an earlier process wrote it.
 
 | incident | afterwards | what the ledger says was done |
 | --- | --- | --- |

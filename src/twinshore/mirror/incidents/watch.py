@@ -85,11 +85,15 @@ class Watch:
         cluster = KafkaCluster(
             settings.cluster(name), client_id="twinshore-watch", patience_s=PATIENCE_S, call_s=CALL_S
         )
-        return Side(called, kind, cluster, Absence(self._mirror.away_after_s), Absence(self._mirror.away_after_s))
+        return Side(called, kind, cluster, self._absence(), self._absence())
+
+    def _absence(self) -> Absence:
+        return Absence(self._mirror.away_after_s)
 
     def _work(self) -> None:
         while not self._closed.wait(EVERY_S):
             if not self._active():
+                self._adopted = False
                 continue
             try:
                 self.look()
@@ -138,11 +142,14 @@ class Watch:
             match absence.look(bool(trouble), now_s):
                 case Turn.OPEN:
                     side.rows[kind] = self._open(kind, trouble)
-                case Turn.CLOSE if kind in side.rows:
+                    absence.open = True
+                case Turn.CLOSE:
                     lasted = f" after {absence.lasted_s():.0f} s" if absence.lasted_s() else ""
                     behind = sum(self._recorder.live[self._link.name].lag.copy().values())
-                    self._close(side.rows.pop(kind), f"back{lasted}, {behind:,} records behind")
-                case _:
+                    self._close(side.rows[kind], f"back{lasted}, {behind:,} records behind")
+                    del side.rows[kind]
+                    absence.open = False
+                case Turn.NOTHING:
                     pass
 
     def _leaderless(self, side: Side) -> str:
@@ -176,7 +183,6 @@ class Watch:
             return
         warn, pause = self._mirror.disk_warn_percent, self._mirror.disk_pause_percent
         now = rooms(disks, self._rooms, warn_percent=warn, pause_percent=pause)
-        changed, self._rooms = now != self._rooms, now
         full = {node for node, room in now.items() if room is Room.NONE}
         self.held = frozenset(
             named
@@ -184,8 +190,10 @@ class Watch:
             if (topic := seen.topics.get(self._link.twin_of(named.topic)))
             and any(full.intersection(part.replicas) for part in topic.partitions if part.partition == named.partition)
         )
-        if changed:
+        little = any(room is not Room.ENOUGH for room in now.values())
+        if now != self._rooms or little != (self._disk_row is not None):
             self._tell_disks(disks, now)
+        self._rooms = now
 
     def _tell_disks(self, disks: Iterable[Disk], now: dict[int, Room]) -> None:
         sentence = disks_in_words(self._link.target, disks, now)
@@ -199,8 +207,13 @@ class Watch:
     # -- the ledger
 
     def _adopt(self) -> None:
-        """Rows that an earlier process left open."""
-        for row in self._store.incidents(self._link.name, open_only=True):
+        """Rows that an earlier process left open, or another mirror that had the link meanwhile."""
+        rows = self._store.incidents(self._link.name, open_only=True)
+        self._disk_row = None
+        for side in self._sides:
+            side.rows.clear()
+            side.away, side.refused = self._absence(), self._absence()
+        for row in rows:
             kind = row.incident.kind
             if row.incident.topic or kind not in WATCHED:
                 continue
@@ -214,9 +227,10 @@ class Watch:
         self._adopted = True
 
     def _open(self, kind: IncidentKind, sentence: str) -> LedgerRow:
-        self._log(f"{self._link.name}: {kind}: {sentence}")
         incident = Incident(self._link.name, "", -1, kind, -1, -1, known(kind).policy, sentence)
-        return self._store.add_incident(incident, now_ms=int(time.time() * 1000))
+        row = self._store.add_incident(incident, now_ms=int(time.time() * 1000))
+        self._log(f"{self._link.name}: {kind}: {sentence}")
+        return row
 
     def _close(self, row: LedgerRow, came_to: str) -> None:
         self._store.close_incident(row.id, now_ms=int(time.time() * 1000), came_to=came_to)

@@ -20,7 +20,7 @@ class Turn(Enum):
 
 @dataclass(slots=True)
 class Absence:
-    """One side, or one reason not to get on with it. `open`: there is a row."""
+    """One side, or one reason not to get on with it. `open`: there is a row; whoever writes and closes it says so."""
 
     after_s: float
     open: bool = False
@@ -34,7 +34,6 @@ class Absence:
             if self.since_s < 0:
                 self.since_s = now_s
             if not self.open and now_s - self.since_s >= self.after_s:
-                self.open = True
                 return Turn.OPEN
             return Turn.NOTHING
         if not self.open:
@@ -44,7 +43,6 @@ class Absence:
             self.well_s = now_s
         if now_s - self.well_s < SETTLED_S:
             return Turn.NOTHING
-        self.open = False
         return Turn.CLOSE
 
     def lasted_s(self) -> float:

@@ -1,0 +1,96 @@
+"""Topics that are refused as a whole. Their rows in the ledger outlive the process that wrote them, and close with it
+or without it: when the topic is carried, and when there is no such topic to carry any more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Container, Iterable
+
+from twinshore.fleet import is_heartbeats
+from twinshore.mirror.follow.lifecycle import RECREATED
+from twinshore.mirror.incidents.kinds import POLICY_TOPIC
+from twinshore.mirror.orders import Stoppage
+from twinshore.mirror.plan import Refuse
+from twinshore.mirror.recorder import Recorder
+from twinshore.store import IncidentKind, LedgerRow, Store
+
+GONE_S = 2.0  # so long surveys must miss a topic before it counts as gone
+
+
+class Refusals:
+    """One link's. All calls are the driver's thread's. `doubt` gets topics that seem made again: the follower knows
+    what their twins hold and what the policy is, and tells."""
+
+    def __init__(
+        self,
+        link: str,
+        store: Store,
+        recorder: Recorder,
+        log: Callable[[str], None],
+        *,
+        doubt: Callable[[Iterable[str]], object],
+    ) -> None:
+        self._link, self._store, self._recorder, self._log, self._doubt = link, store, recorder, log, doubt
+        self._steps: dict[str, Refuse | None] = {}
+        self._missed: dict[str, float] = {}
+
+    def __len__(self) -> int:
+        return sum(step is not None for step in self._steps.values())
+
+    def __contains__(self, topic: str) -> bool:
+        return self._steps.get(topic) is not None
+
+    def begin(self) -> None:
+        """What the ledger says at the beginning of a term; nobody knows yet whether it still holds."""
+        self._steps = {row.incident.topic: None for row in self._rows()}
+        self._missed.clear()
+
+    def add(self, step: Refuse) -> None:
+        """Tells it, unless it is known."""
+        topic = step.topic
+        if self._steps.get(topic) == step:
+            return
+        if step.kind == RECREATED:
+            self._doubt([topic])
+        else:
+            sentence = f"{step.sentence}. {step.hint}"
+            if not is_heartbeats(topic):  # else nothing of the operator's is missing on the target
+                self._recorder.stopped(self._link, Stoppage(topic, -1, step.kind, -1, -1, sentence))
+            self._log(f"{self._link}: refused: {step.sentence} (try: {step.hint})")
+        # Only now: where the store did not take it, the next survey tells it.
+        self._steps[topic] = step
+
+    def over(self, topic: str) -> None:
+        """Nothing is said against it any more."""
+        if topic in self._steps:
+            self._recorder.mended(self._link, topic)
+            del self._steps[topic]
+            self._log(f"{self._link}: topic {topic} is refused no more")
+
+    def keep(self, there: Container[str]) -> None:
+        """`there` are the topics that the link admits: others are refused no more, since nobody would carry them."""
+        now_s = time.monotonic()
+        self._missed = {topic: self._missed.get(topic, now_s) for topic in self._steps if topic not in there}
+        gone = {topic for topic, since_s in self._missed.items() if now_s - since_s >= GONE_S}
+        if not gone:
+            return
+        twins = {row.topic for row in self._store.twins(self._link)}
+        for row in self._rows():
+            if row.incident.topic in gone and _ends(row, twins):
+                came_to = "the topic is gone from the source, or no longer admitted"
+                self._store.close_incident(row.id, now_ms=int(time.time() * 1000), came_to=came_to)
+                self._log(f"{self._link}: {row.incident.topic}: {row.incident.kind}: {came_to}")
+        for topic in gone:
+            del self._steps[topic]
+
+    def _rows(self) -> list[LedgerRow]:
+        rows = self._store.incidents(self._link, open_only=True)
+        return [row for row in rows if row.incident.topic and row.incident.partition < 0]
+
+
+def _ends(row: LedgerRow, twins: Container[str]) -> bool:
+    """Whether the row ends with its topic. What became of twins is the follower's to say."""
+    told = row.incident
+    if told.policy != POLICY_TOPIC or told.kind is IncidentKind.RECREATED_TOPIC:
+        return False
+    return told.kind is not IncidentKind.RIGHTS_LOST or told.topic not in twins

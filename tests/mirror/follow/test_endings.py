@@ -1,0 +1,98 @@
+"""What became of a topic is over when both sides are as they are known, whoever told it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from twinshore.fleet import StoreError
+from twinshore.fleet.settings import parse_settings
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.mirror.follow import endings
+from twinshore.mirror.follow.endings import Endings
+from twinshore.mirror.follow.hands import Hands
+from twinshore.mirror.follow.lifecycle import Presence, Side
+from twinshore.store import Incident, IncidentKind, Store, TwinRow, open_store
+
+LINK = "east->west"
+SETTINGS = """
+[clusters.east]
+bootstrap = ["127.0.0.1:1"]
+[clusters.west]
+bootstrap = ["127.0.0.1:2"]
+[links."east->west"]
+topics = ["orders"]
+"""
+TWIN = TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)
+
+
+class Place:
+    """Both clusters show the topic with the ids that a test says."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.said: list[str] = []
+        self.ids = {"east": "aa", "west": "bb"}
+        self.store: Store = open_store(f"sqlite:///{folder}/store.db")
+        self.store.save_twins([TWIN])
+        settings = parse_settings(SETTINGS, name="settings.toml", env={})
+        self.link = settings.links[0]
+        self.source, self.target = (KafkaCluster(settings.cluster(name)) for name in ("east", "west"))
+        monkeypatch.setattr(endings, "sides", lambda cluster, topics: {one: self._side(cluster.name) for one in topics})
+        self.endings = self.begun()
+
+    def begun(self) -> Endings:
+        hands = Hands(LINK, self.target, self.store, self.said.append)
+        return Endings(self.link, self.source, self.target, self.store, hands)
+
+    def _side(self, cluster: str) -> Side:
+        presence = Presence.THERE if self.ids[cluster] else Presence.GONE
+        return Side(presence, self.ids[cluster], 1 if self.ids[cluster] else 0)
+
+    def open(self) -> list[str]:
+        return [row.incident.kind.value for row in self.store.incidents(LINK, open_only=True)]
+
+    def close(self) -> None:
+        self.source.close()
+        self.target.close()
+        self.store.close()
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    made = Place(tmp_path, monkeypatch)
+    yield made
+    made.close()
+
+
+def test_what_an_earlier_process_told_is_over_when_all_is_as_it_was(place: Place) -> None:
+    place.ids["west"] = ""
+    place.endings.look()
+    assert place.open() == ["recreated topic"]
+    again = place.begun()
+    again.look()
+    assert place.open() == ["recreated topic"]
+    place.ids["west"] = "bb"
+    place.store.add_incident(
+        Incident(LINK, "orders", -1, IncidentKind.RIGHTS_LOST, -1, -1, "stop the topic", "told by the driver"), now_ms=1
+    )
+    place.begun().look()
+    assert place.open() == ["rights lost"], "that is the driver's to close"
+
+
+def test_a_store_that_fails_once_leaves_no_row_open(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.ids["west"] = ""
+    place.endings.look()
+    place.ids["west"] = "bb"
+
+    def fails(*_: object, **__: object) -> None:
+        raise StoreError("the store does not answer")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(place.store, "close_incident", fails)
+        with pytest.raises(StoreError):
+            place.endings.look()
+    assert place.open() == ["recreated topic"]
+    place.endings.look()
+    assert place.open() == []

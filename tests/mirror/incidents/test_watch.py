@@ -1,0 +1,128 @@
+"""The watch's rows open and close, though the store fails it once at each, or another mirror wrote them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from twinshore.fleet import StoreError
+from twinshore.fleet.settings import parse_settings
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.disks import Disk
+from twinshore.mirror.incidents import watch as watching
+from twinshore.mirror.incidents import watch_rules
+from twinshore.mirror.incidents.watch import Watch
+from twinshore.mirror.recorder import Recorder
+from twinshore.store import Incident, IncidentKind, Store, open_store
+
+LINK = "east->west"
+SETTINGS = """
+[clusters.east]
+bootstrap = ["127.0.0.1:1"]
+[clusters.west]
+bootstrap = ["127.0.0.1:2"]
+[links."east->west"]
+topics = ["orders"]
+"""
+
+
+class Place:
+    """A watch whose clusters answer what a test says: `trouble` of the source, free per cent of the target's disk."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.said: list[str] = []
+        self.trouble = ""
+        self.free_percent = 50
+        self.active = True
+        self.store: Store = open_store(f"sqlite:///{folder}/store.db")
+        self.recorder = Recorder(self.store, "first", 60, self.said.append)
+        answer = SimpleNamespace(brokers={1: None}, topics={})
+        monkeypatch.setattr(watching, "EVERY_S", 0.02)
+        monkeypatch.setattr(watch_rules, "SETTLED_S", 0.0)
+        monkeypatch.setattr(KafkaCluster, "metadata", lambda *_, **__: answer)
+        monkeypatch.setattr(watching, "read_disks", lambda *_: [Disk(1, "/data", 100_000, self.free_percent * 1_000)])
+        monkeypatch.setattr(Watch, "_leaderless", lambda _, side: self.trouble if side.called == "source" else "")
+        settings = parse_settings(SETTINGS, name="settings.toml", env={})
+        settings = replace(settings, mirror=replace(settings.mirror, away_after_s=0.0, disk_check_s=0.05))
+        self.watch = Watch(
+            settings.links[0], settings, self.store, self.recorder, active=lambda: self.active, log=self.said.append
+        )
+
+    def open(self) -> list[str]:
+        return [row.incident.kind.value for row in self.store.incidents(LINK, open_only=True)]
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 15
+        while not holds():
+            assert time.monotonic() < deadline, (self.open(), self.said)
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        self.watch.close()
+        self.recorder.close()
+        self.store.close()
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    made = Place(tmp_path, monkeypatch)
+    yield made
+    made.close()
+
+
+def fail_once(place: Place, monkeypatch: pytest.MonkeyPatch, name: str) -> list[str]:
+    asked, failed = getattr(place.store, name), list[str]()
+
+    def first_fails(*args: Any, **more: Any) -> Any:
+        if not failed:
+            failed.append(name)
+            raise StoreError("the store does not answer")
+        return asked(*args, **more)
+
+    monkeypatch.setattr(place.store, name, first_fails)
+    return failed
+
+
+def test_a_side_that_is_away_has_its_row_and_loses_it_though_the_store_fails(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = fail_once(place, monkeypatch, "add_incident")
+    place.trouble = "nobody leads orders-0"
+    place.until(lambda: place.open() == ["source away"])
+    assert failed
+    failed = fail_once(place, monkeypatch, "close_incident")
+    place.trouble = ""
+    place.until(lambda: place.open() == [])
+    assert failed
+    assert len(place.store.incidents(LINK)) == 1
+
+
+def test_a_full_disk_has_its_row_and_loses_it_though_the_store_fails(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = fail_once(place, monkeypatch, "add_incident")
+    place.free_percent = 8
+    place.until(lambda: place.open() == ["disk near full"])
+    assert failed
+    failed = fail_once(place, monkeypatch, "close_incident")
+    place.free_percent = 50
+    place.until(lambda: place.open() == [])
+    assert failed
+
+
+def test_what_another_mirror_told_meanwhile_closes_here(place: Place) -> None:
+    place.until(lambda: place.watch._adopted)
+    place.active = False
+    place.until(lambda: not place.watch._adopted)
+    for kind in (IncidentKind.TARGET_AWAY, IncidentKind.DISK_NEAR_FULL):
+        place.store.add_incident(Incident(LINK, "", -1, kind, -1, -1, "wait", "the target west is away"), now_ms=1)
+    time.sleep(0.1)
+    assert len(place.open()) == 2, "the link is not ours to speak of"
+    place.active = True
+    place.until(lambda: place.open() == [])
