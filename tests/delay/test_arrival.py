@@ -61,6 +61,12 @@ def test_a_topic_made_anew_begins_anew() -> None:
     assert last([*flow, at(5_000, 20, 0)]).recovery_point_ms == 0, "an end that went back, too"
 
 
+def test_what_was_seen_before_a_clock_was_set_back_ages_again() -> None:
+    flow = [at(90_000_000, 900, 100), at(5_000, 900, 100), at(25_000, 900, 100)]
+    assert last(flow[:2]).recovery_point_ms == 0
+    assert last(flow).recovery_point_ms == 20_000
+
+
 def test_a_mapped_twin_is_judged_on_the_sources_axis() -> None:
     flow = [at(1_000 * n, 100 * n, 7_000 + 100 * n, Axis.MAPPED, carried=100 * n) for n in range(5)]
     assert last(flow).lag_records == 0

@@ -10,10 +10,11 @@ import pytest
 
 from twinshore.delay.alarms import AlarmKind, Event
 from twinshore.delay.engines import PlainEngine, Rules
-from twinshore.delay.monitor import KINDS, Monitor
+from twinshore.delay.monitor import KINDS, Clock, Monitor
 from twinshore.delay.readings import Axis, Place, Reading
 from twinshore.delay.sampler import Sample
 from twinshore.delay.standing import StandingAlarms, manners_of
+from twinshore.delay.state import LinkState
 from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.store import Store, open_store
 
@@ -98,3 +99,66 @@ def test_while_the_store_is_away_alarms_are_told_and_the_history_has_them_later(
         stage.turn()
         assert [row.topic for row in store.delay.alarms(open_only=True)] == ["orders"]
         assert len(store.delay.watches()) == 1
+
+
+class Machine:
+    """Its clock, and the time since it was started."""
+
+    def __init__(self) -> None:
+        self.wall_s, self.steady_s = 1_790_000_000.0, 500.0
+
+    def clock(self) -> Clock:
+        return Clock(lambda: self.wall_s, lambda: self.steady_s)
+
+
+@pytest.mark.parametrize("moved_s", [3_600.0, -86_400.0, 2.5])
+def test_a_clock_that_was_set_is_taken_over_and_only_then(moved_s: float) -> None:
+    machine = Machine()
+    clock = machine.clock()
+    machine.wall_s, machine.steady_s = machine.wall_s + 11.5, machine.steady_s + 10.0
+    assert (clock.settle(), clock()) == (0, 1_790_000_010_000), "a small difference is left alone"
+    machine.wall_s += moved_s
+    assert clock() == 1_790_000_010_000
+    assert clock.settle() == pytest.approx((1.5 + moved_s) * 1_000, abs=1)
+    assert clock() == pytest.approx(machine.wall_s * 1_000, abs=1)
+    assert clock.settle() == 0
+
+
+@pytest.mark.parametrize("moved_s", [3_600.0, -86_400.0])
+def test_a_machine_that_slept_or_was_set_back_makes_no_alarm_and_forgets_no_age(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved_s: float
+) -> None:
+    monkeypatch.setattr("twinshore.delay.monitor.BEAT_S", 0.0)
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        stage, machine = Stage(tmp_path, store), Machine()
+        stage.monitor._clock = machine.clock()
+        now_ms = stage.monitor._clock()
+        stage.monitor.states[LINK] = LinkState(LINK, now_ms)
+
+        def after(seconds: float, source_end: int) -> None:
+            machine.wall_s, machine.steady_s = machine.wall_s + seconds, machine.steady_s + seconds
+            stage.sample(stage.monitor._clock(), source_end)
+            stage.turn()
+
+        after(0, 100)
+        stage.monitor.states[LINK].heard(1, now_ms, now_ms)
+        after(1, 150)
+        after(3, 150)
+        machine.wall_s += moved_s
+        # Read before the clock was set: it has an age of the old time.
+        after(1, 150)
+        assert stage.told == []
+        assert any("the machine's clock moved by" in line for line in stage.said)
+        after(0.5, 150)
+        (view,) = stage.monitor.states[LINK].views.values()
+        assert view.recovery_point_ms == 4_500
+        (row,) = store.delay.watches()
+        assert row.beaten_ms == pytest.approx(machine.wall_s * 1_000, abs=1)
+        assert stage.told == []
+        after(1, 150)
+        assert [event.key.kind for event in stage.told] == [AlarmKind.RECOVERY_POINT]
+        machine.wall_s -= 50_000
+        after(1, 100)
+        for _ in range(16):
+            after(1, 100)
+        assert len(stage.told) == 2, "it clears in its own time, wherever the clock stands"

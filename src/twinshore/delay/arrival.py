@@ -42,7 +42,8 @@ def look(before: Arrivals, reading: Reading) -> tuple[Arrivals, View]:
     gap = reading.source_end - reading.target_end
     least = gap if before.least_gap is None else min(before.least_gap, gap)
     crossed = _crossed(reading, least)
-    waiting = before.waiting
+    # What a clock that was set back since has left in the future is seen now.
+    waiting = tuple(one if one.at_ms <= reading.at_ms else Sighting(reading.at_ms, one.end) for one in before.waiting)
     if reading.source_end > max(before.seen_end, crossed):
         waiting = (*waiting, Sighting(reading.at_ms, reading.source_end))
     waiting = thinned([one for one in waiting if one.end > crossed])

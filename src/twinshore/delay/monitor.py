@@ -40,17 +40,28 @@ PATIENCE_S = 2.0
 TURN_S = 0.1
 BEAT_S = 1.0
 WAITING_MAX = 100
+# Below what makes others, who go by the machine's clock, miss a monitor.
+OFF_S_MAX = 2.0
 KINDS = (AlarmKind.END_OFFSET, AlarmKind.GROUP, AlarmKind.RECOVERY_POINT, AlarmKind.HEARTBEAT, AlarmKind.BLIND)
 
 
 class Clock:
-    """Milliseconds since 1970 that never go back: a machine's clock may be set while we measure ages."""
+    """Milliseconds since 1970 that move only by `settle`: a machine's clock may be set while we measure ages."""
 
-    def __init__(self) -> None:
-        self._base = time.time() - time.monotonic()
+    def __init__(self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic) -> None:
+        self._wall, self._steady = wall, steady
+        self._base = wall() - steady()
 
     def __call__(self) -> int:
-        return int((self._base + time.monotonic()) * 1000)
+        return int((self._base + self._steady()) * 1000)
+
+    def settle(self) -> int:
+        """Takes over the machine's clock where it was set, or went on while the machine slept: by how much."""
+        off_s = self._wall() - self._steady() - self._base
+        if abs(off_s) <= OFF_S_MAX:
+            return 0
+        self._base += off_s
+        return int(off_s * 1000)
 
 
 class Monitor:
@@ -108,6 +119,9 @@ class Monitor:
         self._log("stopped in good order")
 
     def _turn(self, store: Store, engine: Engine, alarms: StandingAlarms) -> None:
+        moved_ms = self._clock.settle()
+        if moved_ms:
+            self._move(alarms, moved_ms)
         samples = self._waiting()
         now_ms = self._clock()
         for sample in samples:
@@ -123,6 +137,16 @@ class Monitor:
         for name in {sample.link for sample in samples}:
             alarms.judge(self._signs(self.states[name], now_ms), now_ms)
         self._keep(store, alarms, now_ms)
+
+    def _move(self, alarms: StandingAlarms, moved_ms: int) -> None:
+        self._log(f"the machine's clock moved by {moved_ms / 1000:+.0f} s; ages go on as they were")
+        self._waiting()
+        now_ms = self._clock()
+        for name, state in self.states.items():
+            self.states[name] = state.anew(now_ms, moved_ms)
+            self.sampled_ms[name] += moved_ms
+        alarms.move(moved_ms)
+        self._saved_ms = 0
 
     def _waiting(self) -> list[Sample]:
         """All that came since: after a turn that took long they are judged together, as things stand now."""

@@ -53,6 +53,13 @@ class StandingAlarms:
             self._ids[key] = row
             self.book[key] = Standing(key, row.raised_ms, row.sentence, row.raised_ms, row.told_ms, row.times_told)
 
+    def move(self, by_ms: int) -> None:
+        """After the clock was set: what has lasted so long goes on to last."""
+        for key, one in self.book.items():
+            told_ms = None if one.told_ms is None else one.told_ms + by_ms
+            right_ms = None if one.right_ms is None else one.right_ms + by_ms
+            self.book[key] = one._replace(wrong_ms=one.wrong_ms + by_ms, told_ms=told_ms, right_ms=right_ms)
+
     def judge(self, signs: Iterable[Sign], now_ms: int) -> list[Event]:
         """What happened by these signs; it is told at once and saved as soon as the store can be written."""
         quiet = is_quiet(self._quiet, now_ms)

@@ -55,6 +55,14 @@ class LinkState:
                 waiting = tuple(Sighting(*pair) for pair in json.loads(row.waiting))
                 self.arrivals[Place(row.link, row.topic, row.partition)] = Arrivals(waiting, row.source_end)
 
+    def anew(self, now_ms: int, moved_ms: int) -> LinkState:
+        """As after a restart, for a clock that has moved: backlogs are as old as before, all else is not known yet."""
+        found = LinkState(self.link, now_ms)
+        for place, one in self.arrivals.items():
+            waiting = tuple(seen._replace(at_ms=seen.at_ms + moved_ms) for seen in one.waiting)
+            found.arrivals[place] = one._replace(waiting=waiting)
+        return found
+
     def take(self, readings: Iterable[Reading], failures: Mapping[str, str], now_ms: int) -> None:
         """After a sample."""
         self.samples += 1
