@@ -12,9 +12,9 @@ import pytest
 from twinshore.fleet import ConfigError, Link, NamedPartition, StoreError, TwinshoreError, WireError
 from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.mirror import link_driver
-from twinshore.mirror.desk import Desk
+from twinshore.mirror.desk import Account, Desk
 from twinshore.mirror.link_driver import LinkDriver
-from twinshore.mirror.orders import Stoppage, TrackOrder
+from twinshore.mirror.orders import Carried, Stoppage, TrackOrder
 from twinshore.mirror.recorder import Recorder
 from twinshore.mirror.tides import Tides
 from twinshore.store import LinkIdentity, Store, open_store
@@ -154,3 +154,19 @@ def test_one_topics_bytes_or_one_secret_file_hold_up_their_own_link_alone(
 def test_a_cluster_whose_authorities_are_not_there_is_waited_for(places: Callable[..., Place]) -> None:
     place = places('[clusters.east.security]\ntls = true\nca_file = "/nowhere/ca.pem"')
     assert "/nowhere/ca.pem is not a file" in place.turned(lambda sentence: f"{LINK}: waiting: " in sentence)
+
+
+@pytest.mark.usefixtures("answering")
+def test_a_term_that_ends_takes_along_what_its_pumps_told(
+    places: Callable[..., Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = places()
+    place.turned(lambda sentence: "flowing" in sentence)
+    place.recorder.take(Account(LINK, 0, (Carried("orders", 0, 0, 5, 5, 50, 1, 9, 2, 1, 2),), (), {}))
+    live = place.recorder.live[LINK]
+    place.turned(lambda _: bool(live.heard_s))
+    assert live.lag == {NamedPartition("orders", 0): 4}
+    with monkeypatch.context() as lost:
+        lost.setattr(place.driver.lease, "generation", lambda: 0)
+        place.turned(lambda sentence: "standby" in sentence)
+    assert (live.lag, live.starts, live.heard_s) == ({}, {}, {})

@@ -140,6 +140,18 @@ def test_a_new_term_reads_the_store_when_the_last_one_is_written(
         recorder.close()
 
 
+def test_a_new_term_knows_nothing_that_a_pump_of_the_last_one_told(tmp_path: Path) -> None:
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        recorder = Recorder(store, "first", 60, lambda _: None)
+        recorder.take(account())
+        recorder.settle(LINK)
+        assert [at.to_offset for at in store.positions(LINK)] == [5]
+        live = recorder.live[LINK]
+        assert (live.lag, live.starts, live.heard_s, live.cuts()) == ({}, {}, {}, {})
+        assert live.records_total == 5, "what was counted stays counted"
+        recorder.close()
+
+
 def test_what_cannot_be_written_holds_up_no_term_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     troubles: list[str] = []
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:

@@ -171,6 +171,7 @@ class LinkDriver:
         self._tides.close_link(self.link.name)
         self._desk.close_link(self.link.name)
         self._term = None
+        self._recorder.live[self.link.name].let_go()
         self._leaving.clear()
         self._surveyed_at_s = 0.0
 
@@ -279,11 +280,14 @@ class LinkDriver:
         if made:
             # Read back, for their topic ids.
             ready.extend(step for step in self._surveyor.plan(made, known) if isinstance(step, CarryTopic))
+        # Of those that are still being looked into nothing is known yet.
+        open_yet = {step.topic for step in ready}
         ready, unproven = self._adopter.adopt(ready)
+        open_yet -= {step.topic for step in ready}
         refused += unproven
         for refusal in refused:
             self._refusals.add(refusal)
-        for topic in sorted({step.topic for step in steps} - {refusal.topic for refusal in refused}):
+        for topic in sorted({step.topic for step in steps} - open_yet - {refusal.topic for refusal in refused}):
             self._refusals.over(topic)
         self._supply(term, ready, seen)
 
@@ -369,6 +373,7 @@ class LinkDriver:
         self._heart.close()
         self._follower.close()
         self._watch.close()
+        self._adopter.close()
         self.lease.close(release=clean)
         self._source.close()
         self._target.close()

@@ -58,6 +58,11 @@ class LinkLive:
         """Twins whose source begins later than it did when they were last cut, and where they should begin."""
         return {named: at for named, at in self.starts.copy().items() if at > self.cut_to.get(named, 0)}
 
+    def let_go(self) -> None:
+        """Drops what pumps told of where partitions stand: whoever carries the link meanwhile knows, nobody here does."""
+        # New ones, since others may be reading the old.
+        self.lag, self.starts, self.heard_s, self.aligning = {}, {}, {}, Alignments()
+
     def forget(self, topic: str) -> None:
         """Drops what is shown of a topic."""
         self.aligning.forget(topic)
@@ -150,13 +155,13 @@ class Recorder:
             self._flush()
             with self._writing:
                 held = [one for one in self._unwritten if one.link == link]
-                if not held:
-                    return
-                if time.monotonic() >= deadline_s:
+                if not held or time.monotonic() >= deadline_s:
                     self._unwritten = [one for one in self._unwritten if one.link != link]
+                    self.live[link].let_go()
                     break
             time.sleep(self._every_s)
-        self._trouble(f"{link}: {len(held)} receipts of the last term could not be written; pumps tell them again")
+        if held:
+            self._trouble(f"{link}: {len(held)} receipts of the last term could not be written; pumps tell them again")
 
     def close(self) -> None:
         self._closed.set()
