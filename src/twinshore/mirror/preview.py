@@ -6,9 +6,9 @@ from twinshore.fleet import Link, NamedPartition, is_heartbeats
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror.identity import recognise
-from twinshore.mirror.mapping.adopting import Adopter
 from twinshore.mirror.mapping.cost import Cost
 from twinshore.mirror.mapping.forecast import forecast
+from twinshore.mirror.mapping.positions import Positions
 from twinshore.mirror.passage.probing import may_write_markers
 from twinshore.mirror.plan import CarryTopic, Create, Grow, Refuse, Settle, Stay, Step
 from twinshore.mirror.survey import Surveyor, known_twins
@@ -31,7 +31,7 @@ def preview(link: Link, settings: Settings, store: Store, rate_bytes_s: float = 
         chunks = [names[at : at + TOPICS_AT_ONCE] for at in range(0, len(names), TOPICS_AT_ONCE)]
         steps = [step for chunk in chunks for step in surveyor.plan(chunk, known)]
         stay = [Stay(name, why) for name, why in descents.staying.items() if not is_heartbeats(name)]
-        rows, unproven = Adopter(link, source, target, store, lambda _: None).propose(
+        rows, unproven = Positions(link, source, target, store).propose(
             [step for step in steps if isinstance(step, CarryTopic) and step.mapped]
         )
         failed = {why.topic for why in unproven}

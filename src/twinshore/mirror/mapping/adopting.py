@@ -1,29 +1,41 @@
-"""Takes on target topics that hold data already: where the link goes on in the source, proven or stated."""
+"""Takes on target topics that hold data already. What must be read to prove where to go on is read in a thread of its
+own: the link's driver asks, and gets the answer when there is one."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import islice
+from dataclasses import dataclass
 
-from twinshore.fleet import Link, MappedFrom, NamedPartition, SourceOffset, TargetOffset
-from twinshore.fleet.extents import Extent
+from twinshore.fleet import KafkaError, Link, NamedPartition, StoreError
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
-from twinshore.mirror.mapping.offset_syncs import TAIL_RECORDS, Note, align, best_notes, gather, notes_topic, walk
-from twinshore.mirror.mapping.reading import batches, contents
+from twinshore.mirror.answers import RIGHTS
+from twinshore.mirror.mapping.positions import HINT, UNPROVEN, Notes, Positions, Row, Unproven, unreadable
+from twinshore.mirror.once import Once, in_words
 from twinshore.mirror.plan import CarryTopic, Refuse
-from twinshore.store import Store, TwinRow
-from twinshore.wire.batch import CONTROL, next_sequence
-from twinshore.wire.records import iter_records
+from twinshore.store import Store
 
-SEARCHED_RECORDS = 500_000
 AGAIN_S = 30.0
-UNPROVEN = "position disagreement"
+AGAIN_S_MAX = 1800.0
+AWAY_S = 5.0  # Until a cluster that did not answer is asked again.
+CLOSE_S = 2.0
+FRESH_S = 120.0  # What was proven longer ago is proven again before anything is carried by it.
+PATIENCE_S = 10.0
 
 
-class Unproven(Exception):
-    """Why it cannot be said where to go on."""
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What became of a topic's proof: `rows`, or `why` not. `ends` are those of both sides then; the proof is worth
+    another try `wait_s` later, sooner where they have moved."""
+
+    step: CarryTopic
+    rows: tuple[Row, ...]
+    why: Refuse | None
+    ends: tuple[int, ...]
+    at_s: float
+    wait_s: float
 
 
 class Adopter:
@@ -33,39 +45,37 @@ class Adopter:
         self, link: Link, source: KafkaCluster, target: KafkaCluster, store: Store, log: Callable[[str], None]
     ) -> None:
         self._link, self._source, self._target, self._store, self._log = link, source, target, store, log
-        self._refused: dict[str, tuple[float, Refuse]] = {}
+        self._positions = Positions(link, source, target, store)
+        self._found: dict[str, Finding] = {}
+        self._wanted: dict[str, tuple[CarryTopic, list[int]]] = {}
+        self._due_s: dict[str, float] = {}
+        self._asked: set[CarryTopic] = set()
+        self._news = threading.Condition()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        self._own: list[KafkaCluster] = []
+        self._trouble = Once(lambda sentence: log(f"{link.name}: adoptions wait: {sentence}"))
 
     def adopt(self, steps: Sequence[CarryTopic]) -> tuple[list[CarryTopic], list[Refuse]]:
-        """The steps that may be carried now, and why the others may not. What is adopted is remembered."""
-        lately = {topic: why for topic, (at_s, why) in self._refused.items() if time.monotonic() - at_s < AGAIN_S}
-        rows, refused = self.propose([step for step in steps if step.topic not in lately])
-        for row in rows:
-            where, how, target = row[1].source, row[2], row[1].target
-            self._log(f"{self._link.name}: {row[0].topic}-{row[0].partition} is mapped: {_goes_on(where, target, how)}")
-        self._store.adopt([(row, extent) for row, extent, _ in rows])
-        self._refused |= {why.topic: (time.monotonic(), why) for why in refused}
-        refused += [lately[step.topic] for step in steps if step.topic in lately]
-        names = {why.topic for why in refused}
-        return [step for step in steps if step.topic not in names], refused
-
-    def propose(self, steps: Sequence[CarryTopic]) -> tuple[list[tuple[TwinRow, Extent, str]], list[Refuse]]:
-        """Where each partition that is to be adopted goes on, and how that is known. Nothing is changed by asking."""
-        reached = self._store.reached(self._link.name) if any(step.mapped for step in steps) else {}
-        rows: list[tuple[TwinRow, Extent, str]] = []
+        """The steps that may be carried now, and why others may not; the rest are being looked into, ask again. What
+        is adopted is remembered."""
+        to_adopt = {step.topic: (step, numbers) for step, numbers in self._positions.to_adopt(steps)}
+        ready = [step for step in steps if step.topic not in to_adopt]
+        with self._news:
+            for step in ready:
+                self._found.pop(step.topic, None)
         refused: list[Refuse] = []
-        notes: dict[NamedPartition, list[Note]] | None = None
-        for step in steps:
-            fresh = [n for n in range(step.partitions) if step.mapped and (step.topic, n) not in reached]
-            if not fresh:
+        for topic, (step, numbers) in to_adopt.items():
+            with self._news:
+                found = self._found.get(topic)
+            if found is not None and found.step == step and found.rows and self._stands(found):
+                self._take(found)
+                ready.append(step)
                 continue
-            if notes is None:
-                notes = self._notes() if self._link.mapped_from is MappedFrom.MIRRORMAKER else {}
-            try:
-                rows += [self._begin(step, number, notes) for number in fresh]
-            except Unproven as reason:
-                hint = "stop what else copies it; or set mapped_from to start or end if that is what you mean"
-                refused.append(Refuse(step.topic, UNPROVEN, str(reason), hint))
-        return rows, refused
+            if found is not None and found.step == step and found.why is not None:
+                refused.append(found.why)
+            self._ask(step, numbers)
+        return ready, refused
 
     def without_mapped(
         self, cuts: Mapping[NamedPartition, int], told: Collection[NamedPartition]
@@ -82,84 +92,108 @@ class Adopter:
             self._store.trim_extents(self._link.name, below, told={(one.topic, one.partition) for one in told})
         return {named: at for named, at in cuts.items() if (named.topic, named.partition) not in reached}
 
-    def _begin(
-        self, step: CarryTopic, number: int, notes: dict[NamedPartition, list[Note]]
-    ) -> tuple[TwinRow, Extent, str]:
-        named, twin = NamedPartition(step.topic, number), NamedPartition(step.twin or step.topic, number)
-        start, end = self._bounds(self._target, twin)
-        where, how = self._position(named, twin, start, end, notes)
-        sequence = self._sequence(twin)
-        extent = Extent(SourceOffset(where), TargetOffset(end), 0, sequence)
-        ids = (step.source_topic_id, step.target_topic_id)
-        row = TwinRow(self._link.name, step.topic, number, *ids, where, sequence, int(time.time() * 1000))
-        return row, extent, how
+    def close(self) -> None:
+        """A proof that is under way is not waited for: it changes nothing."""
+        with self._news:
+            self._closed = True
+            self._news.notify_all()
+        for cluster in self._own:
+            cluster.close()
+        if self._thread is not None:
+            self._thread.join(timeout=CLOSE_S)
 
-    def _position(
-        self, named: NamedPartition, twin: NamedPartition, start: int, end: int, notes: dict[NamedPartition, list[Note]]
-    ) -> tuple[int, str]:
-        begin, stop = self._bounds(self._source, named)
-        if end == start:
-            return begin, "since the twin is empty"
-        if self._link.mapped_from is MappedFrom.START:
-            return begin, "the source's beginning, as set"
-        if self._link.mapped_from is MappedFrom.END:
-            return stop, "the source's end, as set"
-        found = self._proven(named, twin, (start, end), (begin, stop), best_notes(notes, named, end))
-        if self._bounds(self._target, twin)[1] != end:
-            raise Unproven(f"{twin} is still being written: MirrorMaker, or another, is at work on it")
-        if found is None:
-            raise Unproven(f"where MirrorMaker stopped with {named} cannot be proven from {twin}'s records")
-        return found
+    # -- the driver's side
 
-    def _proven(
-        self,
-        named: NamedPartition,
-        twin: NamedPartition,
-        span: tuple[int, int],
-        theirs: tuple[int, int],
-        notes: list[Note],
-    ) -> tuple[int, str] | None:
-        (start, end), (begin, stop) = span, theirs
-        for note in notes:
-            if note.source < begin:
-                break
-            for committed in (False, True):
-                source = contents(self._source, named, note.source, stop, committed=committed)
-                copy = contents(self._target, twin, max(start, note.target), end, committed=True)
-                found = walk(source, copy, max(0, start - note.target))
-                if found is not None:
-                    return found, f"record by record behind MirrorMaker's note of {note.source}"
-        tail = [
-            content for _, content in contents(self._target, twin, max(start, end - TAIL_RECORDS), end, committed=True)
-        ]
-        first = max(begin, min((note.source for note in notes), default=stop - SEARCHED_RECORDS))
-        searched = islice(contents(self._source, named, first, stop), SEARCHED_RECORDS)
-        aligned = align(searched, tail)
-        return None if aligned is None else (aligned, f"where the source holds the twin's last {len(tail)} records")
+    def _stands(self, found: Finding) -> bool:
+        """Whether the twin still ends where it did when that was proven; if not, it is proven anew."""
+        twin = found.step.twin or found.step.topic
+        ends = {NamedPartition(twin, row.partition): int(extent.target) for row, extent, _ in found.rows}
+        stands = not _old(found) and self._target.list_offsets(ends, OffsetKind.LOG_END) == ends
+        if not stands:
+            with self._news:
+                del self._found[found.step.topic]
+        return stands
 
-    def _bounds(self, cluster: KafkaCluster, named: NamedPartition) -> tuple[int, int]:
-        ends = [cluster.list_offsets([named], kind)[named] for kind in (OffsetKind.EARLIEST, OffsetKind.LOG_END)]
-        return ends[0], ends[1]
+    def _take(self, found: Finding) -> None:
+        self._store.adopt([(row, extent) for row, extent, _ in found.rows])
+        for row, extent, how in found.rows:
+            goes_on = f"goes on with {extent.source} of the source at {extent.target} of the twin, {how}"
+            self._log(f"{self._link.name}: {row.topic}-{row.partition} is mapped: {goes_on}")
+        with self._news:
+            del self._found[found.step.topic]
 
-    def _sequence(self, twin: NamedPartition) -> int:
-        """The link may have written here before its topic was forgotten: its producer goes on counting then."""
-        identity = self._store.link_identity(self._link.name)
-        states = self._target.describe_producers([twin])[twin] if identity else []
-        ours = [one for one in states if identity and one.producer_id == identity.producer_id]
-        return next_sequence(ours[0].last_sequence, 1) if ours else 0
+    def _ask(self, step: CarryTopic, numbers: list[int]) -> None:
+        if step not in self._asked:
+            self._asked.add(step)
+            self._log(f"{self._link.name}: topic {step.topic}: finding where to go on behind what the target holds")
+        with self._news:
+            self._wanted[step.topic] = (step, numbers)
+            self._news.notify()
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._work, name=f"adopts {self._link.name}", daemon=True)
+                self._thread.start()
 
-    def _notes(self) -> dict[NamedPartition, list[Note]]:
-        """MirrorMaker's notes lie on the source or on the target, as it was set."""
-        for cluster, alias in ((self._source, self._link.target), (self._target, self._link.source)):
-            topic = notes_topic(cluster.metadata(None).topics, alias)
-            if topic:
-                named = NamedPartition(topic, 0)
-                start, end = self._bounds(cluster, named)
-                read = batches(cluster, named, start, end, committed=True)
-                plain = (pair for pair in read if not pair[1].attributes & CONTROL)
-                return gather(record for view, header in plain for record in iter_records(view, header))
-        return {}
+    # -- the thread's side
+
+    def _work(self) -> None:
+        positions = self._own_positions()
+        while not self._closed:
+            with self._news:
+                self._news.wait_for(lambda: self._closed or bool(self._wanted))
+                wanted, self._wanted = self._wanted, {}
+            notes: list[Notes] = []
+            for step, numbers in wanted.values():
+                if not self._closed and time.monotonic() >= self._due_s.get(step.topic, 0.0):
+                    self._one(positions, step, numbers, notes)
+        for cluster in self._own:
+            cluster.close()
+
+    def _own_positions(self) -> Positions:
+        # Its own connections: the driver's are one thread's.
+        source, target = (KafkaCluster(one.cluster, patience_s=PATIENCE_S) for one in (self._source, self._target))
+        self._own = [source, target]
+        return Positions(self._link, source, target, self._store)
+
+    def _one(self, positions: Positions, step: CarryTopic, numbers: list[int], notes: list[Notes]) -> None:
+        """`notes` are read once for many topics."""
+        with self._news:
+            last = self._found.get(step.topic)
+        last = last if last is not None and last.step == step else None
+        if last is not None and last.rows and not _old(last):
+            return  # The driver has only not come by yet.
+        rows: tuple[Row, ...] = ()
+        why: Refuse | None = None
+        ends: tuple[int, ...] = ()
+        try:
+            ends = positions.ends(step, numbers)
+            moved = last is None or last.ends != ends
+            if last is not None and not moved and time.monotonic() < last.at_s + last.wait_s:
+                self._due_s[step.topic] = time.monotonic() + AGAIN_S
+                return
+            if not notes:
+                notes.append(positions.notes())
+            rows = tuple(positions.of(step, numbers, notes[0]))
+        except Unproven as reason:
+            why = Refuse(step.topic, UNPROVEN, str(reason), HINT)
+        except Exception as error:
+            passing = isinstance(error, StoreError) or (isinstance(error, KafkaError) and error.retriable)
+            if passing or self._closed:
+                if not self._closed:
+                    self._trouble.say(in_words(error))
+                self._due_s[step.topic] = time.monotonic() + AWAY_S
+                return
+            if isinstance(error, KafkaError):
+                kind = "rights lost" if error.code in RIGHTS else "refused"
+                why = Refuse(step.topic, kind, error.message, error.hint)
+            else:
+                why = unreadable(step, error)
+        self._trouble.well()
+        wait_s = min(AGAIN_S_MAX, last.wait_s * 2) if last is not None and last.ends == ends else AGAIN_S
+        now_s = time.monotonic()
+        self._due_s[step.topic] = now_s + AGAIN_S if why else 0.0
+        with self._news:
+            self._found[step.topic] = Finding(step, rows, why, ends, now_s, wait_s)
 
 
-def _goes_on(source: int, target: int, how: str) -> str:
-    return f"goes on with {source} of the source at {target} of the twin, {how}"
+def _old(found: Finding) -> bool:
+    return time.monotonic() - found.at_s > FRESH_S

@@ -1,0 +1,164 @@
+"""Where a link goes on in the source with twins that hold data already: proven by both logs, or stated. Only asks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+from twinshore.fleet import Link, MappedFrom, NamedPartition, SourceOffset, TargetOffset, WireError
+from twinshore.fleet.extents import Extent
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.questions import OffsetKind
+from twinshore.mirror.mapping.offset_syncs import TAIL_RECORDS, Note, align, best_notes, gather, notes_topic, walk
+from twinshore.mirror.mapping.reading import batches, contents
+from twinshore.mirror.plan import CarryTopic, Refuse
+from twinshore.store import Store, TwinRow
+from twinshore.wire.batch import CONTROL, next_sequence
+from twinshore.wire.records import iter_records
+
+SEARCHED_RECORDS = 500_000
+UNPROVEN = "position disagreement"
+HINT = "stop what else copies it; or set mapped_from to start or end if that is what you mean"
+UNREADABLE_HINT = "let the topic's owner mend or delete what cannot be read, or set mapped_from to start or end"
+Notes = dict[NamedPartition, list[Note]]
+# A partition that goes on there, and how that is known.
+Row = tuple[TwinRow, Extent, str]
+
+
+class Unproven(Exception):
+    """Why it cannot be said where to go on."""
+
+
+class Positions:
+    """For one link and one thread."""
+
+    def __init__(self, link: Link, source: KafkaCluster, target: KafkaCluster, store: Store) -> None:
+        self._link, self._source, self._target, self._store = link, source, target, store
+
+    def propose(self, steps: Sequence[CarryTopic]) -> tuple[list[Row], list[Refuse]]:
+        """Where each partition that is to be adopted goes on, and how that is known. Nothing is changed by asking."""
+        rows: list[Row] = []
+        refused: list[Refuse] = []
+        notes: Notes | None = None
+        for step, numbers in self.to_adopt(steps):
+            # A log or a note that nobody understands is one topic's trouble.
+            try:
+                notes = self.notes() if notes is None else notes
+                rows += self.of(step, numbers, notes)
+            except Unproven as reason:
+                refused.append(Refuse(step.topic, UNPROVEN, str(reason), HINT))
+            except WireError as error:
+                refused.append(unreadable(step, error))
+        return rows, refused
+
+    def to_adopt(self, steps: Sequence[CarryTopic]) -> list[tuple[CarryTopic, list[int]]]:
+        """The mapped topics among these with their partitions of which nothing is known yet."""
+        reached = self._store.reached(self._link.name) if any(step.mapped for step in steps) else {}
+        found = [
+            (step, [n for n in range(step.partitions) if step.mapped and (step.topic, n) not in reached])
+            for step in steps
+        ]
+        return [(step, numbers) for step, numbers in found if numbers]
+
+    def of(self, step: CarryTopic, numbers: Iterable[int], notes: Notes) -> list[Row]:
+        """All of these partitions, or Unproven."""
+        return [self._begin(step, number, notes) for number in numbers]
+
+    def ends(self, step: CarryTopic, numbers: Sequence[int]) -> tuple[int, ...]:
+        """Where both sides' logs of these partitions end."""
+        sides = ((self._source, step.topic), (self._target, step.twin or step.topic))
+        found = []
+        for cluster, topic in sides:
+            named = [NamedPartition(topic, number) for number in numbers]
+            ends = cluster.list_offsets(named, OffsetKind.LOG_END)
+            found += [ends[one] for one in named]
+        return tuple(found)
+
+    def notes(self) -> Notes:
+        """What MirrorMaker has noted of its offsets, where the link goes on behind it."""
+        return self._notes() if self._link.mapped_from is MappedFrom.MIRRORMAKER else {}
+
+    def _begin(
+        self, step: CarryTopic, number: int, notes: dict[NamedPartition, list[Note]]
+    ) -> tuple[TwinRow, Extent, str]:
+        named, twin = NamedPartition(step.topic, number), NamedPartition(step.twin or step.topic, number)
+        start, end = self._bounds(self._target, twin)
+        where, how = self._position(named, twin, start, end, notes)
+        sequence = self._sequence(twin)
+        extent = Extent(SourceOffset(where), TargetOffset(end), 0, sequence)
+        ids = (step.source_topic_id, step.target_topic_id)
+        row = TwinRow(self._link.name, step.topic, number, *ids, where, sequence, int(time.time() * 1000))
+        return row, extent, how
+
+    def _position(
+        self, named: NamedPartition, twin: NamedPartition, start: int, end: int, notes: dict[NamedPartition, list[Note]]
+    ) -> tuple[int, str]:
+        begin, stop = self._bounds(self._source, named)
+        if end == start:
+            return begin, "since the twin is empty"
+        if self._link.mapped_from is MappedFrom.START:
+            return begin, "the source's beginning, as set"
+        if self._link.mapped_from is MappedFrom.END:
+            return stop, "the source's end, as set"
+        found = self._proven(named, twin, (start, end), (begin, stop), best_notes(notes, named, end))
+        if self._bounds(self._target, twin)[1] != end:
+            raise Unproven(f"{twin} is still being written: MirrorMaker, or another, is at work on it")
+        if found is None:
+            raise Unproven(f"where MirrorMaker stopped with {named} cannot be proven from {twin}'s records")
+        return found
+
+    def _proven(
+        self,
+        named: NamedPartition,
+        twin: NamedPartition,
+        span: tuple[int, int],
+        theirs: tuple[int, int],
+        notes: list[Note],
+    ) -> tuple[int, str] | None:
+        (start, end), (begin, stop) = span, theirs
+        for note in notes:
+            if note.source < begin:
+                break
+            for committed in (False, True):
+                source = contents(self._source, named, note.source, stop, committed=committed)
+                copy = contents(self._target, twin, max(start, note.target), end, committed=True)
+                found = walk(source, copy, max(0, start - note.target))
+                if found is not None:
+                    return found, f"record by record behind MirrorMaker's note of {note.source}"
+        tail = [
+            content for _, content in contents(self._target, twin, max(start, end - TAIL_RECORDS), end, committed=True)
+        ]
+        first = max(begin, min((note.source for note in notes), default=stop - SEARCHED_RECORDS))
+        searched = islice(contents(self._source, named, first, stop), SEARCHED_RECORDS)
+        aligned = align(searched, tail)
+        return None if aligned is None else (aligned, f"where the source holds the twin's last {len(tail)} records")
+
+    def _bounds(self, cluster: KafkaCluster, named: NamedPartition) -> tuple[int, int]:
+        ends = [cluster.list_offsets([named], kind)[named] for kind in (OffsetKind.EARLIEST, OffsetKind.LOG_END)]
+        return ends[0], ends[1]
+
+    def _sequence(self, twin: NamedPartition) -> int:
+        """The link may have written here before its topic was forgotten: its producer goes on counting then."""
+        identity = self._store.link_identity(self._link.name)
+        states = self._target.describe_producers([twin])[twin] if identity else []
+        ours = [one for one in states if identity and one.producer_id == identity.producer_id]
+        return next_sequence(ours[0].last_sequence, 1) if ours else 0
+
+    def _notes(self) -> dict[NamedPartition, list[Note]]:
+        """MirrorMaker's notes lie on the source or on the target, as it was set."""
+        for cluster, alias in ((self._source, self._link.target), (self._target, self._link.source)):
+            topic = notes_topic(cluster.metadata(None).topics, alias)
+            if topic:
+                named = NamedPartition(topic, 0)
+                start, end = self._bounds(cluster, named)
+                read = batches(cluster, named, start, end, committed=True)
+                plain = (pair for pair in read if not pair[1].attributes & CONTROL)
+                return gather(record for view, header in plain for record in iter_records(view, header))
+        return {}
+
+
+def unreadable(step: CarryTopic, error: Exception) -> Refuse:
+    """The refusal of a topic whose bytes, or MirrorMaker's notes of it, nobody understands."""
+    sentence = f"where to go on with topic {step.topic} cannot be proven: {error}"
+    return Refuse(step.topic, UNPROVEN, sentence, UNREADABLE_HINT)
