@@ -185,7 +185,9 @@ def plan_topic(
     if target is None:
         return [Create(source.name, source.partitions, replication, settings, twin)]
     steps: list[Step] = []
-    if target.partitions < source.partitions:
+    # A topic cannot be made smaller again: somebody else's grows only once it has been adopted.
+    ours = bool(known) or not mapped
+    if target.partitions < source.partitions and ours:
         steps.append(Grow(source.name, source.partitions, twin))
     have = dict(target.settings)
     lacking = tuple((name, value) for name, value in settings if have.get(name) != value)

@@ -43,8 +43,11 @@ def test_what_was_adopted_stays_as_it_was_whatever_the_settings_say() -> None:
     assert carry.mapped
 
 
-def test_a_mapped_topic_may_have_more_partitions_and_gets_those_it_lacks() -> None:
+def test_a_mapped_topic_may_have_more_partitions_and_gets_those_it_lacks_once_it_is_adopted() -> None:
     wide = replace(HELD, spans=((0, 9),) * 3)
     assert plan_topic(LINK, SOURCE, wide, None, target_brokers=1) == [CarryTopic("orders", 2, "aa", "bb", mapped=True)]
     narrow = replace(HELD, spans=((0, 9),))
-    assert plan_topic(LINK, SOURCE, narrow, None, target_brokers=1)[0] == Grow("orders", 2)
+    carry = CarryTopic("orders", 1, "aa", "bb", mapped=True)
+    assert plan_topic(LINK, SOURCE, narrow, None, target_brokers=1) == [carry], "partitions cannot be taken back"
+    adopted = KnownTwin("aa", "bb", mapped=True)
+    assert plan_topic(LINK, SOURCE, narrow, adopted, target_brokers=1) == [Grow("orders", 2), carry]
