@@ -59,7 +59,7 @@ class LinkLive:
         return {named: at for named, at in self.starts.copy().items() if at > self.cut_to.get(named, 0)}
 
     def let_go(self) -> None:
-        """Drops what pumps told of where partitions stand: whoever carries the link meanwhile knows, nobody here does."""
+        """Drops what pumps told of where partitions stand: whoever carries the link meanwhile knows that."""
         # New ones, since others may be reading the old.
         self.lag, self.starts, self.heard_s, self.aligning = {}, {}, {}, Alignments()
 
