@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.proof.logs import batched, records
+from tests.proof.logs import batched, chunks, records
 from tests.proof.small_broker import TOPIC, SmallBroker
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.errors import Code
@@ -17,6 +17,7 @@ from twinshore.proof import log_reader
 from twinshore.proof.job import in_this_process, run_bundles
 from twinshore.proof.planning import Side, Wishes, outcome, stretches
 from twinshore.proof.prover import prove_all
+from twinshore.proof.record_bytes import record_at
 from twinshore.proof.values import DifferenceKind, Proven, Stretch, Way
 from twinshore.wire.records import Record
 
@@ -44,6 +45,15 @@ def sides(request: pytest.FixtureRequest) -> Iterator[tuple[SmallBroker, SmallBr
 
 
 Sides = tuple[SmallBroker, SmallBroker, Stretch]
+
+
+def logged(broker: SmallBroker) -> list[Record]:
+    """All that it ever held."""
+    found = []
+    for chunk in chunks(b"".join(view for view, _ in broker.log)):
+        data, rows = chunk.opened()
+        found += [record_at(data, row) for row in rows]
+    return found
 
 
 def prove(stretch: Stretch) -> Proven:
@@ -239,3 +249,58 @@ def test_a_tombstone_that_one_side_has_dropped_with_all_that_it_deletes_is_no_di
         with cleaned(source, target, (100, 100)) as stretch:
             found = prove(stretch)
         assert (found.difference, found.trouble, found.to, found.open_keys) == (None, "", 100, 0)
+
+
+def test_a_proof_that_finds_a_difference_still_ends_before_keys_that_are_open() -> None:
+    whole = keyed(110)
+    # The source knows of k5 at 105, beyond the twin's end; k7's latest record below it has another value on the twin.
+    source = [record for record in whole if record.offset not in (5, 15, 95)]
+    target = [record._replace(value=b"else") if record.offset == 97 else record for record in whole[:100]]
+    with cleaned(source, target, (110, 100)) as stretch:
+        found = prove(stretch)
+    assert found.difference is not None
+    assert (found.difference.offset, found.to) == (97, 95)
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_by_content_retention_on_either_side_is_no_difference(sides: Sides, side: str, when: str) -> None:
+    east, west, stretch = sides
+    broker = east if side == "source" else west
+    kept_from = broker.log[len(broker.log) // 2][1].base_offset
+    wanted = replace(stretch, way=Way.CONTENT, target_start=0, target_end=stretch.end)
+
+    def cut(position: int) -> None:
+        broker.fetched.append(position)
+        if len(broker.fetched) == 2:
+            broker.start = kept_from
+            broker.faults.append(int(Code.OFFSET_OUT_OF_RANGE))
+
+    if when == "before":
+        broker.start = kept_from
+    else:
+        broker.on_fetch = cut
+    found = prove(wanted)
+    assert (found.difference, found.trouble) == (None, "")
+    assert found.start >= kept_from and (found.to, found.target_to) == (stretch.end, stretch.end)
+    assert found.records == sum(record.offset >= found.start for record in logged(east))
+
+
+def test_by_content_a_stretch_that_retention_has_passed_leaves_the_next_to_find_its_beginning(sides: Sides) -> None:
+    east, _, stretch = sides
+    east.start = east.log[len(east.log) // 2][1].base_offset
+    side = Side("east->west", stretch.named, TOPIC, Way.CONTENT, 0, stretch.end, stretch.end, "aa", "bb")
+    wishes = Wishes(stretch_records=east.start // 2)
+    row = outcome(side, [], [], 1)
+    side = replace(side, stored=replace(row, to_offset=3, target_offset=3, records=3))
+    for _ in range(9):
+        asked = stretches(side, stretch.source, stretch.target, wishes)
+        if not asked:
+            break
+        found = prove(asked[0])
+        assert (found.difference, found.trouble) == (None, "")
+        side = replace(side, stored=outcome(side, asked, [found], 2))
+    assert side.stored is not None
+    assert (side.stored.to_offset, side.stored.target_offset) == (stretch.end, stretch.end)
+    assert side.stored.from_offset >= east.start
+    assert side.stored.records == sum(record.offset >= side.stored.from_offset for record in logged(east))

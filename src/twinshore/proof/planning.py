@@ -189,7 +189,7 @@ def outcome(side: Side, asked: Sequence[Stretch], results: Sequence[Proven], now
         if result is None or stretch.start > to:
             break
         if result.start > to:  # The source's retention was there meanwhile: what is proven begins anew.
-            start, records, digests, rated = result.start, 0, [], True
+            start, records, digests, rated, target_to = result.start, 0, [], True, -1
         rated = rated and stretch.digest
         digests.append(result.digest)
         records += result.records

@@ -176,15 +176,33 @@ class Prover:
         target_end = wanted.target_end
         if not last:
             target_end = self.target.list_offsets([wanted.twin_named], OffsetKind.LAST_STABLE)[wanted.twin_named]
-        if self.tally.target_at < 0 and not self._find_beginning(target_end):
-            return self.account()
+        if self.start > wanted.start:
+            self.tally.target_at = -1  # The source's retention was here: where it begins now lies elsewhere there.
+            if self.start >= wanted.end:
+                return self.account()
+        for _ in range(LOOKS_MAX):
+            if self.tally.target_at < 0 and not self._find_beginning(target_end):
+                return self.account()
+            skipped: list[int] = []
 
-        def compare(ours: LogReader, theirs: LogReader) -> bool:
-            chunks, peers = _named(ours, self.source), _named(theirs, self.target)
-            return compare_content(chunks, peers, self.tally, (wanted.end, target_end), last=last)
+            def compare(ours: LogReader, theirs: LogReader, skipped: list[int] = skipped) -> bool:
+                chunks, peers = _named(ours, self.source), _named(theirs, self.target)
+                same = compare_content(chunks, peers, self.tally, (wanted.end, target_end), last=last)
+                skipped += [ours.skipped_to, theirs.skipped_to]
+                return same
 
-        if self._beside(self.tally.at, self.tally.target_at, wanted.end, target_end, compare):
-            return self.account()
+            same = self._beside(self.tally.at, self.tally.target_at, wanted.end, target_end, compare)
+            if max(skipped) < 0:
+                return self.account() if same else self._parted(target_end)
+            self._begin(min(max(self.start, skipped[0]), wanted.end))  # Retention was there meanwhile, on either side.
+            self.tally.target_at = -1
+            if self.start >= wanted.end:
+                return self.account()
+        return self.account(trouble="retention takes records faster than they are read", hint="try again")
+
+    def _parted(self, target_end: int) -> Proven:
+        """Of both sides read anew where they part."""
+        wanted = self.stretch
         at, target_at = self.tally.at, self.tally.target_at
         ours = self._records(self.source, wanted.named, at, wanted.end, AHEAD)
         theirs = self._records(self.target, wanted.twin_named, target_at, target_end, AHEAD)
@@ -231,10 +249,9 @@ class Prover:
             if self._beside(self.start, self.start, end, end, compare):
                 found, still_open = self._settled(latest, end)
             else:
-                found, still_open = self._both_at(self.tally.at), []
+                found, still_open = self._both_at(self.tally.at), latest.open()
+            self.tally.at = min([self.tally.at, *(lone.offset for lone in still_open)])
             if found is None:
-                if still_open:
-                    self.tally.at = min(lone.offset for lone in still_open)
                 return self.account(open_keys=len(still_open))
             if before is not None and before.offset == found.offset:
                 return self.account(difference=found)
@@ -257,7 +274,7 @@ class Prover:
                 records = self._records(holder, named, one.offset, end, 1)
                 sides = (records, []) if one.on_source else ([], records)
                 self.tally.at = one.offset
-                return first_difference(*sides), []
+                return first_difference(*sides), lone
         return None, lone
 
     def _alive(self, latest: Latest, *, on_source: bool) -> list[Lone]:
