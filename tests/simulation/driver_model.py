@@ -41,11 +41,12 @@ class StoreModel:
         return told[-1].to_offset if told else 0
 
     def record(self, carried: Carried, named: NamedPartition) -> None:
-        """As `store.receipt_rules`: what repeats or contradicts what is known is refused."""
-        if carried.from_offset != self.to_offset(named):
+        """As `store.receipt_rules`: what leaves a gap is refused, and only what is new counts."""
+        known = self.to_offset(named)
+        if carried.from_offset > known:
             self.refused.append(carried)
-        else:
-            self.receipts.setdefault(named, []).append(carried)
+        elif carried.to_offset > known or carried.from_offset == known:
+            self.receipts.setdefault(named, []).append(replace(carried, from_offset=known))
 
 
 @dataclass(slots=True)
