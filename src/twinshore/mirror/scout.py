@@ -72,6 +72,8 @@ class Scout:
         self._guard = threading.Lock()
         self._reports: SimpleQueue[Report] = SimpleQueue()
         self._pool = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="scout")
+        # Looks may wait long for the one or the other broker; dials and questions about routes must not wait for them.
+        self._looks = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="scout's look")
         self.wake_socket, self._bell = socket.socketpair()
         self.wake_socket.setblocking(False)
         self._bell.setblocking(False)
@@ -124,9 +126,9 @@ class Scout:
         mapped = reaches(tracks, partitions)
         exact = [named for named in partitions if named not in mapped]
         if exact:
-            self._send(lambda: Looked(self._look(exact)))
+            self._send(lambda: Looked(self._look(exact)), self._looks)
         for named, reach in mapped.items():
-            self._send(lambda n=named, r=reach: Looked({n: self._look_mapped(n, r)}))  # type: ignore[misc]
+            self._send(lambda n=named, r=reach: Looked({n: self._look_mapped(n, r)}), self._looks)  # type: ignore[misc]
 
     def cut(self, before: dict[NamedPartition, int]) -> None:
         """Cuts the twins of these partitions below the offsets. If it fails, the driver does it within a minute."""
@@ -144,7 +146,8 @@ class Scout:
     def close(self) -> None:
         if self.units:
             self.units.close()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._pool, self._looks):
+            pool.shutdown(wait=False, cancel_futures=True)
         with self._guard:
             for cluster in self._opened:
                 cluster.close()
@@ -152,11 +155,11 @@ class Scout:
             if isinstance(report, Dialled) and report.connection:
                 report.connection.close()
 
-    def _send(self, errand: Callable[[], Report]) -> None:
+    def _send(self, errand: Callable[[], Report], pool: ThreadPoolExecutor | None = None) -> None:
         def run() -> None:
             self._tell(errand())
 
-        self._pool.submit(run)
+        (pool or self._pool).submit(run)
 
     def _tell(self, report: Report) -> None:
         self._reports.put(report)

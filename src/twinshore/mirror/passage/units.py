@@ -34,6 +34,7 @@ OPEN_S_MAX = 20.0  # the coordinator closes a unit that is open for longer
 PATIENCE_S = 10.0
 CALL_S = 10.0
 AGAIN_S = 0.2
+HOLD_S = 0.5
 UNANSWERED = -1  # as brokers call an error without a name
 # The id was taken from us, or forgotten: we take it again and look.
 TAKEN = frozenset(
@@ -106,6 +107,8 @@ class Units:
         self._waiting: deque[Run] = deque()
         self._news = threading.Condition()
         self._closed = False
+        self._told = ""
+        self._trouble: KafkaError | None = None
         self._slots = [Slot(target, f"{prefix}{lane}.{number}", self.go) for number in range(SLOTS)]
         self._watch = _client(target)
         self._threads = [threading.Thread(target=self._work, args=(slot,), daemon=True) for slot in self._slots]
@@ -122,7 +125,11 @@ class Units:
 
     def settled(self) -> set[NamedPartition]:
         """To be asked before any look at a twin: closes what a dead pump of this lane left open. Returns where a marker
-        of any other pump of the link is still due, which is not to be looked at yet."""
+        of any other pump of the link is still due, which is not to be looked at yet. Also tells of what has troubled
+        the units since it was last asked: what became of them then, only a look can say."""
+        trouble, self._trouble = self._trouble, None
+        if trouble is not None:
+            raise trouble
         for slot in self._slots:
             try:
                 slot.hold()
@@ -157,10 +164,21 @@ class Units:
                 # A grant may come late. Where none does, who has the partitions next closes what is open.
                 time.sleep(AGAIN_S)
                 continue
+            except Exception as error:
+                # Whatever it is, the next round closes what this one left open.
+                self._tell(f"closed units: {type(error).__name__}: {error}")
+                time.sleep(AGAIN_S)
+                continue
+            self._told = ""
             gone = {id(run) for run, _ in over}
             runs = [run for run in runs if id(run) not in gone]
             if over:
                 self._report(Closed([run.marks for run, _ in over], [answer for _, answer in over]))
+
+    def _tell(self, sentence: str) -> None:
+        if sentence != self._told:
+            self._told = sentence
+            self._trouble = KafkaError(sentence, retriable=True)
 
     def _next(self, most: int, *, wait: bool) -> list[Run]:
         with self._news:
@@ -182,10 +200,16 @@ class Slot:
         self._unsure = False
 
     def hold(self) -> None:
-        """Takes the id, unless this pump has it: then no unit of it is open but those of rounds."""
-        if self._writer is None:
-            with self._turn:
-                self._held()
+        """Takes the id, unless this pump has it: then no unit of it is open but those of rounds. A round that waits
+        for the coordinator is not waited for: that is a KafkaError which passes."""
+        if self._writer is not None:
+            return
+        if not self._turn.acquire(timeout=HOLD_S):
+            raise KafkaError(f"{self._cluster.name}: {self._name} is being taken, which takes long", retriable=True)
+        try:
+            self._held()
+        finally:
+            self._turn.release()
 
     def round(self, runs: list[Run]) -> list[tuple[Run, Marked]]:
         """One unit over all of them; returns those that are over. No unit is open when it returns."""
