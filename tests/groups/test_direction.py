@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +15,7 @@ from twinshore.groups.place import State, decide_back
 from twinshore.groups.rounds import standing
 from twinshore.groups.scope import Scope
 from twinshore.groups.translation import AS_IS
+from twinshore.kafka.questions import OffsetKind
 from twinshore.wire.group_places import Place, Where
 
 PARTS: list[Where] = [("orders", 0), ("orders", 1)]
@@ -246,6 +249,25 @@ def test_nothing_is_committed_by_what_was_read_long_ago_and_it_is_read_anew() ->
     stage.west.meanwhile = None
     stage.turn()
     assert (stage.there("g"), stage.state("g")[0]) == (60, State.AHEAD)
+
+
+def test_nothing_is_committed_by_what_the_source_said_long_ago() -> None:
+    """This process was stopped before it asked where the twins end; the source's group has been set back since."""
+    stage = Stage()
+    stage.commit("g", 90)
+
+    def ends(parts: Iterable[NamedPartition], which: OffsetKind) -> dict[NamedPartition, int]:
+        if which is OffsetKind.HIGH_WATERMARK and stage.clock_s == 0.0:
+            stage.clock_s += 60.0
+            stage.east.groups["g"] = {PARTS[0]: Place(10)}
+            stage.west.groups["g"] = {TWINS[PARTS[0]]: Place(10)}
+        return dict.fromkeys(parts, 100)
+
+    stage.west.list_offsets = ends  # type: ignore[method-assign]
+    stage.turn()
+    assert stage.there("g") == 10
+    stage.turn()
+    assert (stage.there("g"), stage.state("g")[0]) == (10, State.SAME)
 
 
 def test_a_coordinator_that_is_always_slow_is_asked_for_fewer_groups_at_once() -> None:

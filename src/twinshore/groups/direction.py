@@ -27,6 +27,8 @@ _LIVE = frozenset({25, 22, 27, 113, 68})
 ROUNDS_UNTIL_GONE = 3
 # A place that was read longer ago may have been passed by somebody's reading: nothing is committed by it.
 FRESH_S = 2.0
+# One of the reading side is older by the time in which ends are asked for; it may have been set back meanwhile.
+HEARD_S = 10.0
 AT_ONCE_MAX = 500
 # A topic whose ends cannot be had is not asked for again so soon: each question takes a client's whole patience.
 ENDLESS_S = 15.0
@@ -102,6 +104,7 @@ class Direction:
             self._ends_until_s = now_s + book.verify_s
         book.rescope(scope)
         self._listen(reading, admits, now_s, turn)
+        heard_at_s = self._clock()
         self._see_members(writing)
         for node, error in writing.away.items():
             turn.told[f"broker {node} of {self._writer.name}"] = error.message
@@ -117,7 +120,7 @@ class Direction:
             if not act:
                 self._note(wishes, now_s, turn)
             elif wishes:
-                done = self._fresh(node, read_at_s, turn) and may()
+                done = self._clock() - heard_at_s < HEARD_S and self._fresh(node, read_at_s, turn) and may()
                 if done:
                     self._commit(node, wishes, now_s, turn, may)
             # What was read and not committed by is looked at anew.
