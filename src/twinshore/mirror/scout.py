@@ -154,6 +154,8 @@ class Scout:
         for report in self.take():
             if isinstance(report, Dialled) and report.connection:
                 report.connection.close()
+        self.wake_socket.close()
+        self._bell.close()
 
     def _send(self, errand: Callable[[], Report], pool: ThreadPoolExecutor | None = None) -> None:
         def run() -> None:
