@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
+from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
@@ -100,3 +100,10 @@ def allow(cluster: Cluster, user: str, operation: str, kind: str, name: str, *, 
     admin = admin_of(cluster)
     for done in admin.create_acls([acl]).values():
         done.result(timeout=30)
+    # The controller has it now, the brokers a moment later.
+    here = AclBindingFilter(what, name, pattern, f"User:{user}", "*", do, AclPermissionType.ALLOW)
+    deadline = time.monotonic() + 10
+    while not admin.describe_acls(here).result(timeout=30):
+        if time.monotonic() > deadline:
+            raise LabError(f"{cluster.name}: the brokers do not hear of what {user} may do")
+        time.sleep(0.02)

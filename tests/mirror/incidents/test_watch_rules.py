@@ -42,6 +42,11 @@ def test_a_short_absence_is_none() -> None:
         assert absence.look(False, start + 5.0) is Turn.NOTHING
 
 
+def test_a_side_has_not_answered_since_the_look_began() -> None:
+    assert Absence(5.0).look(True, 6.0, 1.0) is Turn.OPEN
+    assert Absence(5.0).look(True, 6.0, 2.0) is Turn.NOTHING
+
+
 def test_a_row_of_an_earlier_process_closes_when_all_is_well() -> None:
     absence = Absence(5.0, open=True)
     assert absence.look(True, 1.0) is Turn.NOTHING, "there is a row"

@@ -125,6 +125,7 @@ class Watch:
 
     def _look_at(self, side: Side) -> None:
         away = refused = ""
+        begun_s = time.monotonic()
         try:
             away = self._leaderless(side)
         except KafkaError as error:
@@ -139,7 +140,7 @@ class Watch:
             (side.away, side.kind, away),
             (side.refused, IncidentKind.RIGHTS_LOST, refused),
         ):
-            match absence.look(bool(trouble), now_s):
+            match absence.look(bool(trouble), now_s, begun_s):
                 case Turn.OPEN:
                     side.rows[kind] = self._open(kind, trouble)
                     absence.open = True

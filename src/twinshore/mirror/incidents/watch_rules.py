@@ -27,12 +27,12 @@ class Absence:
     since_s: float = -1.0
     well_s: float = -1.0
 
-    def look(self, trouble: bool, now_s: float) -> Turn:
-        """What a look means that found trouble, or none."""
+    def look(self, trouble: bool, now_s: float, begun_s: float = -1.0) -> Turn:
+        """What a look means that found trouble, or none. Where it took long, nothing has answered since `begun_s`."""
         if trouble:
             self.well_s = -1.0
             if self.since_s < 0:
-                self.since_s = now_s
+                self.since_s = begun_s if begun_s >= 0 else now_s
             if not self.open and now_s - self.since_s >= self.after_s:
                 return Turn.OPEN
             return Turn.NOTHING
