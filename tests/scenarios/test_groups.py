@@ -303,12 +303,12 @@ def test_share_groups_begin_on_the_target_where_the_source_still_delivers(
     groups = [Groups(kafka) for kafka in kafkas]
     (source, target) = (ShareGroups(kafka, known) for kafka, known in zip(kafkas, groups, strict=True))
     try:
-        node = source.coordinators(["shares"])["shares"]
+        node = source.located(["shares"]).nodes["shares"]
         starts = {("grp-plain", 0): Place(120), ("grp-plain", 1): Place(0)}
         assert set(source.commit({node: {"shares": starts}})["shares"].values()) == {0}
 
         def there() -> object:
-            known = target.coordinators(["shares"])
+            known = target.located(["shares"]).nodes
             found, _ = target.places({one: {"shares": None} for one in known.values()}, {})
             return found["shares"].places if "shares" in found else None
 
