@@ -191,6 +191,7 @@ def test_a_remedied_topic_flows_without_a_restart(rig: Rig, east: LabCluster, we
 
 
 def test_an_orderly_stop_and_a_start_go_on_where_they_stood(rig: Rig, east: LabCluster, west: LabCluster) -> None:
+    until(lambda: spans(west.cluster, "basic-steady", 2)[0] == (0, 500), 60, "some have crossed", rig)
     began_s = time.monotonic()
     assert rig.process.end() == 0
     assert time.monotonic() - began_s < 20
