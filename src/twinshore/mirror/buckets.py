@@ -11,7 +11,6 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from twinshore.fleet.control import PRIORITY_DEFAULT
-from twinshore.mirror.fair_shares import FairShares
 
 # A bucket keeps what half a second brings: a slow turn of the loop costs nothing, and a burst is short.
 BURST_S = 0.5
@@ -67,9 +66,6 @@ class Buckets:
     # Partitions whose source has more than was fetched, each with its weight; of each weight, how many.
     _behind: dict[Hashable, int] = field(default_factory=dict)
     _contending: Counter[int] = field(default_factory=Counter)
-    # Only under a throttle of the link: without one nobody is to wait for whoever is slower.
-    _shares: FairShares = field(default_factory=FairShares)
-    _now_s: float = 0.0
     _reported_at_s: float = 0.0
 
     @property
@@ -85,14 +81,12 @@ class Buckets:
             self.weights = dict(weights)
             self._behind.clear()
             self._contending.clear()
-        self._shares.clear()
 
     def refill(self, now_s: float) -> list[str]:
-        """Time passed; topics that may be fetched again, or may not."""
-        self._now_s = now_s
-        found = list(self._ranked())
+        """Time passed; topics that may be fetched again."""
         if self.link:
             self.link.refill(now_s)
+        found = []
         for topic, bucket in self.topics.items():
             shut = not bucket.open
             bucket.refill(now_s)
@@ -106,7 +100,7 @@ class Buckets:
 
     def admits(self, topic: str) -> bool:
         bucket = self.topics.get(topic)
-        return (bucket is None or bucket.open) and topic not in self._shares.ahead
+        return bucket is None or bucket.open
 
     def bytes_max(self) -> int:
         """For one fetch; 0: no bound."""
@@ -145,16 +139,6 @@ class Buckets:
         was_open = bucket.open
         bucket.spend(size)
         return was_open and not bucket.open
-
-    def share(self, topic: str, size: int, *, behind: bool) -> set[str]:
-        """So much of a topic was fetched, and whether there is more; topics that are to be asked otherwise now."""
-        if not (self.link and self.weights):
-            return set()
-        self._shares.spend(topic, size, self.weight(topic), self._now_s, behind=behind)
-        return self._ranked()
-
-    def _ranked(self) -> set[str]:
-        return self._shares.rank(self._now_s, self.link.burst) if self.link and self.weights else set()
 
     def stands(self, key: Hashable, topic: str, *, behind: bool) -> bool:
         """Whether a partition has something to catch up with; says whether others are to be asked otherwise now."""

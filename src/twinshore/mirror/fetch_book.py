@@ -154,7 +154,6 @@ class FetchBook:
                     shut.add(topic)
                 behind = following < part.last_stable_offset
                 others_first |= self.buckets.stands(track.source_key, topic, behind=behind)
-                shut |= self.buckets.share(topic, size, behind=behind)
         for track in self._tracks.values() if shut or others_first else ():
             if others_first or track.order.topic in shut:
                 self.wake(track)

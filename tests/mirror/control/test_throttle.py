@@ -44,46 +44,6 @@ def test_a_throttle_is_kept_within_a_tenth_whatever_the_batches_and_turns(whose:
     assert rate == pytest.approx(MEGABYTE, rel=0.1)
 
 
-@pytest.mark.parametrize("batch", [300, 16_000, 150_000, 250_000])
-def test_under_a_links_throttle_bytes_are_as_the_weights_whatever_the_batches(batch: int) -> None:
-    buckets, chance = Buckets(), random.Random(batch)
-    buckets.bound(MEGABYTE, {}, {"orders": 40})
-    now_s, fetched = 100.0, {"orders": 0, "bills": 0}
-    while now_s < 160.0:
-        now_s += TURN_S
-        buckets.refill(now_s)
-        room = 0 if buckets.shut() else buckets.bytes_max()
-        for topic in sorted(fetched, key=lambda _: chance.random()):
-            most = min(room, buckets.partition_bytes(topic, 4 << 20))
-            if most and buckets.admits(topic):
-                size = max(1, most // batch) * batch
-                room = max(0, room - size)
-                buckets.spend(topic, size)
-                buckets.stands(topic, topic, behind=True)
-                buckets.share(topic, size, behind=True)
-                fetched[topic] += size
-    assert sum(fetched.values()) / 60 == pytest.approx(MEGABYTE, rel=0.1)
-    assert fetched["orders"] / fetched["bills"] == pytest.approx(4, rel=0.15)
-
-
-def test_whoever_takes_nothing_holds_up_nobody_for_long() -> None:
-    buckets = Buckets()
-    buckets.bound(MEGABYTE, {}, {"orders": 40})
-    buckets.refill(100.0)
-    for topic, size in (("orders", 1000), ("bills", 1000), ("orders", 3_000_000)):
-        buckets.share(topic, size, behind=True)
-    assert not buckets.admits("orders"), "it is far ahead"
-    assert "orders" in buckets.refill(103.5)
-    assert buckets.admits("orders"), "bills could have been fetched, and was not"
-    for topic, size in (("bills", 1000), ("orders", 1000)):
-        buckets.share(topic, size, behind=True)
-    assert buckets.admits("orders"), "bills has no credit for that time"
-    buckets.share("orders", 3_000_000, behind=True)
-    assert not buckets.admits("orders")
-    assert buckets.share("bills", 1000, behind=False) == {"orders"}, "bills has no more to come"
-    assert buckets.admits("orders")
-
-
 def test_a_topic_without_a_throttle_knows_none() -> None:
     buckets = Buckets()
     buckets.bound(0.0, {"orders": 1000.0}, {})
