@@ -148,3 +148,16 @@ def test_a_topic_at_its_own_throttle_leaves_the_rest_of_the_links_to_others() ->
 
 def test_without_a_word_of_operators_nothing_is_bounded() -> None:
     assert bounds_of(Control(), {0: ["orders"]}, {}) == {0: {"link": 0.0, "topics": {}, "weights": {}}}
+
+
+@pytest.mark.parametrize("first", [[0], [0, 1], [0, 1, 2]])
+@pytest.mark.parametrize("last", [[2], [1, 2], [0, 1, 2]])
+def test_a_weight_is_the_topics_on_however_many_lanes_it_lies(first: list[int], last: list[int]) -> None:
+    control = Control(throttle_bytes_s=1000, priorities=(("first", 40),))
+    placed = {lane: [*["first"] * (lane in first), *["last"] * (lane in last)] for lane in range(3)}
+    busy = {lane: {topic: [1.0, 1.0] for topic in ours} for lane, ours in placed.items()}
+    found = bounds_of(control, placed, busy)
+    rates = {name: sum(bounds["topics"].get(name, 0.0) for bounds in found.values()) for name in ("first", "last")}
+    assert rates["first"] == pytest.approx(800)
+    assert rates["last"] == pytest.approx(200)
+    assert sum(bounds["link"] for bounds in found.values()) == pytest.approx(1000)

@@ -62,9 +62,7 @@ def bounds_of(control: Control, placed: Mapping[int, Iterable[str]], used: Used)
     link = dict.fromkeys(placed, 0.0)
     by_topic = dict(own)
     if control.throttle_bytes_s and weights:
-        whole = {(lane, topic): _within(used, lane, topic, own) for lane, ours in placed.items() for topic in ours}
-        heavy = {(lane, topic): float(weights[topic]) for lane, topic in whole}
-        parts = shares(control.throttle_bytes_s, whole, heavy)
+        parts = _weighed(control.throttle_bytes_s, weights, placed, used, own)
         by_topic = {place: min(share, own.get(place, share)) for place, share in parts.items()}
         for (lane, _), share in parts.items():
             link[lane] += share
@@ -78,6 +76,26 @@ def bounds_of(control: Control, placed: Mapping[int, Iterable[str]], used: Used)
         lane: {"link": round(link[lane], 1), "topics": told[lane], "weights": _of(differing, ours)}
         for lane, ours in placed.items()
     }
+
+
+def _weighed(
+    total: float,
+    weights: Mapping[str, int],
+    placed: Mapping[int, Iterable[str]],
+    used: Used,
+    own: Mapping[tuple[int, str], float],
+) -> dict[tuple[int, str], float]:
+    """A weight is a topic's, on however many lanes it lies: first the topic's share, then its lanes' parts of that."""
+    places: dict[str, dict[int, Use]] = defaultdict(dict)
+    for lane, ours in placed.items():
+        for topic in ours:
+            places[topic][lane] = _within(used, lane, topic, own)
+    whole = {
+        topic: Use(sum(use.bytes_s for use in at.values()), any(use.hungry for use in at.values()))
+        for topic, at in places.items()
+    }
+    each = shares(total, whole, {topic: float(weights[topic]) for topic in whole})
+    return {(lane, topic): share for topic, at in places.items() for lane, share in shares(each[topic], at).items()}
 
 
 def _of(weights: Mapping[str, int], topics: Iterable[str]) -> dict[str, int]:
