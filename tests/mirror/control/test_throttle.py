@@ -158,6 +158,6 @@ def test_a_weight_is_the_topics_on_however_many_lanes_it_lies(first: list[int], 
     busy = {lane: {topic: [1.0, 1.0] for topic in ours} for lane, ours in placed.items()}
     found = bounds_of(control, placed, busy)
     rates = {name: sum(bounds["topics"].get(name, 0.0) for bounds in found.values()) for name in ("first", "last")}
-    assert rates["first"] == pytest.approx(800)
-    assert rates["last"] == pytest.approx(200)
-    assert sum(bounds["link"] for bounds in found.values()) == pytest.approx(1000)
+    assert rates["first"] == pytest.approx(800, abs=0.5)
+    assert rates["last"] == pytest.approx(200, abs=0.5)
+    assert sum(bounds["link"] for bounds in found.values()) == pytest.approx(1000, abs=0.5)
