@@ -140,7 +140,7 @@ MUTANTS = {
         Mutant(
             "marker-answer",
             "believes a marker is in because its answer says no error",
-            300,
+            2000,
             trust_a_markers_answer,
             cheap=False,
         ),
