@@ -110,11 +110,17 @@ def _paused(stage: ControlStage, neighbour: Neighbour, during_s: float) -> tuple
 
 def _with_priority(stage: ControlStage, during_s: float) -> float:
     """By how much more of a topic with priority crosses while a link's throttle keeps both waiting."""
+    # Both wait before either may begin: what is written first would cross alone, and run dry while it is measured.
+    for topic in ("flow-one", "flow-two"):
+        stage.tell("pause", LINK, "--topic", topic)
+    stage.in_force("topics flow-one, flow-two paused")
+    for topic in ("flow-one", "flow-two"):
+        stage.backlog(topic, int(BOUND * (during_s + 3 * SETTLE_S)))
     stage.tell("throttle", LINK, str(BOUND))
     stage.tell("priority", LINK, "flow-one", str(PRIORITY))
     stage.in_force(f"flow-one has priority {PRIORITY}")
     for topic in ("flow-one", "flow-two"):
-        stage.backlog(topic, int(BOUND * (during_s + 2 * SETTLE_S)))
+        stage.tell("resume", LINK, "--topic", topic)
     time.sleep(2 * SETTLE_S)
     rates = stage.rates(["flow-one", "flow-two"], during_s)
     stage.tell("reset", LINK)
