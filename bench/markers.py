@@ -33,6 +33,7 @@ from twinshore.lab import LabCluster
 
 PARTITIONS = 50
 MARKERS = 100_000
+HOLES = 300_000  # so many that the brokers are warm for most of them
 LATE_START = 100_000_000
 HOLES_KEPT_OF = 20
 FRAGMENTS_KEPT_OF = 5
@@ -148,7 +149,7 @@ def _run(stage: Stage, part_of: int) -> dict[str, float]:
 
 
 def _holes(stage: Stage, part_of: int) -> dict[str, float]:
-    return {"holes_per_s": _compacted(stage, "holes", MARKERS // part_of, HOLES_KEPT_OF)}
+    return {"holes_per_s": _compacted(stage, "holes", HOLES // part_of, HOLES_KEPT_OF)}
 
 
 def _fragments(stage: Stage, part_of: int) -> dict[str, float]:

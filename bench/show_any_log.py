@@ -11,7 +11,16 @@ from bench.claims import Claim, Finding, Once
 from bench.closed_units import MARKERS as UNITS
 from bench.closed_units import run_closed_units_bench
 from bench.figures import BenchError
-from bench.markers import COMMITS_PER_S, HOLES_KEPT_OF, LATE_START, MARKERS, PARTITIONS, Figures, run_markers_bench
+from bench.markers import (
+    COMMITS_PER_S,
+    HOLES,
+    HOLES_KEPT_OF,
+    LATE_START,
+    MARKERS,
+    PARTITIONS,
+    Figures,
+    run_markers_bench,
+)
 from bench.playing import Played, by_test, play
 from bench.showing import run_show, to_stderr
 
@@ -97,7 +106,8 @@ BOUNDS = (
         "holes",
         "holes",
         "holes_per_s",
-        f"holes of a compacted topic of {PARTITIONS} partitions, one record of {HOLES_KEPT_OF} left: at least 20 000/s",
+        f"{HOLES:,} holes of a compacted topic of {PARTITIONS} partitions, one record of {HOLES_KEPT_OF} left: at least "
+        "20 000/s",
         "per second",
         least=20_000,
     ),
