@@ -106,8 +106,8 @@ BOUNDS = (
         "holes",
         "holes",
         "holes_per_s",
-        f"{HOLES:,} holes of a compacted topic of {PARTITIONS} partitions, one record of {HOLES_KEPT_OF} left: at least "
-        "20 000/s",
+        f"{HOLES:,} holes of a compacted topic of {PARTITIONS} partitions, one record of {HOLES_KEPT_OF} left: at "
+        "least 20 000/s",
         "per second",
         least=20_000,
     ),
