@@ -7,7 +7,7 @@ from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.kafka.errors import Code, describe
 from twinshore.mirror.cutting import Halt, Parcel
 from twinshore.mirror.observe import Stop, Verdict, Wait
-from twinshore.mirror.orders import Stoppage
+from twinshore.mirror.orders import WAIT_POLICY, Stoppage
 from twinshore.wire.fetch import FetchedPartition
 from twinshore.wire.produce import ProducedPartition
 
@@ -28,7 +28,6 @@ SIZES = frozenset({Code.MESSAGE_TOO_LARGE, 18})
 UNREADABLE = frozenset({Code.CORRUPT_MESSAGE, -1})
 UNREADABLE_MAX = 10
 HEAL_POLICY = "carry it once more from the source"
-WAIT_POLICY = "wait, and go on where it was left"
 LOOKS_MAX = 40
 PARTITION_BYTES_LIMIT = 1 << 30
 RETRY_S_MAX = 2.0

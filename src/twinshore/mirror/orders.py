@@ -13,6 +13,7 @@ from twinshore.fleet.settings import MirrorSettings
 from twinshore.mirror.mapping.reach import Reach
 
 UNDELIVERED_S_MAX = 4.0  # and a part of a tide at most, or a lane of short tides would never be sure
+WAIT_POLICY = "wait, and go on where it was left"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,10 @@ from twinshore.fleet import KafkaError, NamedPartition, WireError
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind, ProducerState
 from twinshore.mirror.likeness import first_unlike, unlike
-from twinshore.mirror.mapping.reading import contents
+from twinshore.mirror.mapping.reading import contents, last_record
 from twinshore.mirror.observe import Observation, Tail
 from twinshore.mirror.passage.marking import is_marker_id, marker_id
 from twinshore.wire.batch import CONTROL, BatchHeader
-
-# How far below a twin's markers its last record is looked for, in offsets.
-MARKERS_PASSED = (16, 256, 4096)
 
 
 def look_at(
@@ -77,13 +74,9 @@ def _below_markers(
     try:
         if any(contents(source, named, last, last + 1, committed=True)):
             return last, True
-        for width in MARKERS_PASSED:
-            begin = max(low, last - width)
-            at = max((offset for offset, _ in contents(target, twin, begin, last)), default=-1)
-            if at >= 0:
-                return at, unlike(source.read_batch(named, at), target.read_batch(twin, at), at)
-            if begin == low:
-                break
+        at = last_record(target, twin, low, last)
+        if at >= 0:
+            return at, unlike(source.read_batch(named, at), target.read_batch(twin, at), at)
     except WireError:
         pass  # Damage is found when it is fetched.
     return last, False

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from twinshore.mirror.orders import WAIT_POLICY
 from twinshore.store.values import IncidentKind
 
 
@@ -32,7 +33,6 @@ class Known:
 POLICY_STOP = "stop the partition, go on with its neighbours"
 POLICY_RETRY = "rest the partition, try again every few seconds, go on with its neighbours"
 POLICY_TOPIC = "stop the topic"
-POLICY_WAIT = "wait, and go on where it was left"
 BEGIN_AGAIN = (
     "While the mirror runs, delete the twin on the target, wait until `twinshore status` shows the topic as *recreated "
     "topic* (`every_s` of the link's section `follow`, 5 s), then run `twinshore mirror begin-again TOPIC`"
@@ -116,14 +116,14 @@ _ROWS = (
     Known(
         IncidentKind.SOURCE_AWAY,
         After.GOES_ON,
-        POLICY_WAIT,
+        WAIT_POLICY,
         "The source, or the leader of some partitions there, has not answered for `away_after_s`.",
         "Bring it back before its retention deletes what did not cross; the row names the lag when it closes.",
     ),
     Known(
         IncidentKind.TARGET_AWAY,
         After.GOES_ON,
-        POLICY_WAIT,
+        WAIT_POLICY,
         "The target, or the leader of some twins there, has not answered for `away_after_s`. Of one partition: its "
         "pump could not learn for half a minute where the twin ends; the sentence says what stands in the way.",
         "Bring it back before the source's retention deletes what did not cross. Of one partition: look whether the "

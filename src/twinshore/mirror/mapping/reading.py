@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.fleet import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror.passage.fates import Aborted, Piece, fates
 from twinshore.wire.batch import CONTROL, TRANSACTIONAL, BatchHeader, split_batches
 from twinshore.wire.records import Headers, iter_records
 
 FETCH_BYTES = 4 << 20
+# How far below control records the last record is looked for, in offsets.
+MARKERS_PASSED = (16, 256, 4096)
 Batch = tuple[memoryview, BatchHeader]
 
 
@@ -84,17 +86,11 @@ def seen_record(cluster: KafkaCluster, named: NamedPartition, offset: int) -> Co
     return None
 
 
-def last_record(cluster: KafkaCluster, named: NamedPartition, start: int, end: int) -> tuple[int, Content] | None:
-    """The last record below `end` with its offset, past control records; None where the log holds none."""
-    at = end - 1
-    while at >= start:
-        found = cluster.read_batch(named, at)
-        if found is None:
-            raise KafkaError(f"{named}: the batch at {at} could not be read", retriable=True)
-        _, header = found
-        if not header.attributes & CONTROL:
-            for record in reversed(list(iter_records(*found))):
-                if record.offset <= at:
-                    return record.offset, Content(record.key, record.value, record.headers)
-        at = header.base_offset - 1
-    return None
+def last_record(cluster: KafkaCluster, named: NamedPartition, low: int, end: int) -> int:
+    """The offset of the last record below `end`, past control records; -1 where there is none, or none near."""
+    for width in MARKERS_PASSED:
+        begin = max(low, end - width)
+        at = max((offset for offset, _ in contents(cluster, named, begin, end)), default=-1)
+        if at >= 0 or begin == low:
+            return at
+    return -1
