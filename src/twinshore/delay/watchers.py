@@ -21,6 +21,7 @@ from twinshore.delay.webhook import Webhook
 from twinshore.fleet import StoreError
 from twinshore.fleet.quiet import parse_quiet
 from twinshore.fleet.settings import Settings
+from twinshore.mirror.once import Once
 from twinshore.store import LinkStatus, Store, WatchRow, open_store
 
 BEATS_MISSED = 4
@@ -171,7 +172,7 @@ class Watcher:
         self._log("stopped in good order")
 
     def _watch(self, store: Store, alarms: StandingAlarms) -> None:
-        silences, beat, said, heard_s = Silences(), 0, "", time.monotonic()
+        silences, beat, heard_s, trouble = Silences(), 0, time.monotonic(), Once(self._log)
         # A link that the settings no longer name is nobody's.
         links = {link.name for link in self._settings.links}
         word_s = max(SILENT_S_MIN, 10 * self._settings.mirror.receipts_s)
@@ -186,21 +187,17 @@ class Watcher:
                 watches = store.delay.watches()
                 words = [one for one in store.link_statuses() if one.link in links]
             except StoreError as error:
-                said = self._say(error.message, said)
+                trouble.say(f"the store cannot be read, so nobody is watched: {error.message}")
                 # It can be told all the same; the history has it once the store is back.
                 silences.deaf(time.monotonic())
                 alarms.judge([blind_sign(time.monotonic() - heard_s, error.message)], now_ms)
                 continue
-            said, heard_s = "", time.monotonic()
+            trouble.well()
+            heard_s = time.monotonic()
             alarms.save()
             now_s, standing = time.monotonic(), tuple(alarms.book)
             signs = judge(silences, watches, words, now_s, own=self.name, word_s=word_s, standing=standing)
             alarms.judge([*signs, blind_sign(0.0)], now_ms)
-
-    def _say(self, trouble: str, before: str) -> str:
-        if trouble != before:
-            self._log(f"the store cannot be read, so nobody is watched: {trouble}")
-        return trouble
 
     def _hear_signals(self) -> None:
         if threading.current_thread() is threading.main_thread():

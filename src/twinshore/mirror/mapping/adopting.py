@@ -12,7 +12,7 @@ from twinshore.fleet import KafkaError, Link, NamedPartition, StoreError
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
 from twinshore.mirror.answers import RIGHTS
-from twinshore.mirror.mapping.positions import HINT, UNPROVEN, Notes, Positions, Row, Unproven, unreadable
+from twinshore.mirror.mapping.positions import Notes, Positions, Row, Unproven, refusal
 from twinshore.mirror.once import Once, in_words
 from twinshore.mirror.plan import CarryTopic, Refuse
 from twinshore.store import Store
@@ -174,7 +174,7 @@ class Adopter:
                 notes.append(positions.notes())
             rows = tuple(positions.of(step, numbers, notes[0]))
         except Unproven as reason:
-            why = Refuse(step.topic, UNPROVEN, str(reason), HINT)
+            why = refusal(step, reason)
         except Exception as error:
             passing = isinstance(error, StoreError) or (isinstance(error, KafkaError) and error.retriable)
             if passing or self._closed:
@@ -186,7 +186,7 @@ class Adopter:
                 kind = "rights lost" if error.code in RIGHTS else "refused"
                 why = Refuse(step.topic, kind, error.message, error.hint)
             else:
-                why = unreadable(step, error)
+                why = refusal(step, error)
         self._trouble.well()
         wait_s = min(AGAIN_S_MAX, last.wait_s * 2) if last is not None and last.ends == ends else AGAIN_S
         now_s = time.monotonic()

@@ -46,10 +46,8 @@ class Positions:
             try:
                 notes = self.notes() if notes is None else notes
                 rows += self.of(step, numbers, notes)
-            except Unproven as reason:
-                refused.append(Refuse(step.topic, UNPROVEN, str(reason), HINT))
-            except WireError as error:
-                refused.append(unreadable(step, error))
+            except (Unproven, WireError) as error:
+                refused.append(refusal(step, error))
         return rows, refused
 
     def to_adopt(self, steps: Sequence[CarryTopic]) -> list[tuple[CarryTopic, list[int]]]:
@@ -79,9 +77,7 @@ class Positions:
         """What MirrorMaker has noted of its offsets, where the link goes on behind it."""
         return self._notes() if self._link.mapped_from is MappedFrom.MIRRORMAKER else {}
 
-    def _begin(
-        self, step: CarryTopic, number: int, notes: dict[NamedPartition, list[Note]]
-    ) -> tuple[TwinRow, Extent, str]:
+    def _begin(self, step: CarryTopic, number: int, notes: Notes) -> Row:
         named, twin = NamedPartition(step.topic, number), NamedPartition(step.twin or step.topic, number)
         start, end = self._bounds(self._target, twin)
         where, how = self._position(named, twin, start, end, notes)
@@ -92,7 +88,7 @@ class Positions:
         return row, extent, how
 
     def _position(
-        self, named: NamedPartition, twin: NamedPartition, start: int, end: int, notes: dict[NamedPartition, list[Note]]
+        self, named: NamedPartition, twin: NamedPartition, start: int, end: int, notes: Notes
     ) -> tuple[int, str]:
         begin, stop = self._bounds(self._source, named)
         if end == start:
@@ -145,7 +141,7 @@ class Positions:
         ours = [one for one in states if identity and one.producer_id == identity.producer_id]
         return next_sequence(ours[0].last_sequence, 1) if ours else 0
 
-    def _notes(self) -> dict[NamedPartition, list[Note]]:
+    def _notes(self) -> Notes:
         """MirrorMaker's notes lie on the source or on the target, as it was set."""
         for cluster, alias in ((self._source, self._link.target), (self._target, self._link.source)):
             topic = notes_topic(cluster.metadata(None).topics, alias)
@@ -158,7 +154,9 @@ class Positions:
         return {}
 
 
-def unreadable(step: CarryTopic, error: Exception) -> Refuse:
-    """The refusal of a topic whose bytes, or MirrorMaker's notes of it, nobody understands."""
+def refusal(step: CarryTopic, error: Exception) -> Refuse:
+    """Of a topic where nobody can say where to go on, or whose bytes or notes nobody understands."""
+    if isinstance(error, Unproven):
+        return Refuse(step.topic, UNPROVEN, str(error), HINT)
     sentence = f"where to go on with topic {step.topic} cannot be proven: {error}"
     return Refuse(step.topic, UNPROVEN, sentence, UNREADABLE_HINT)
