@@ -23,6 +23,8 @@ from twinshore.lab.clients import client_settings
 
 IN_FORCE_S = 5.0
 SETTLE_S = 2.0
+# What is written crosses while it is still being written: so long that may take, and nothing has run dry.
+LOADED_S = 10.0
 NEIGHBOUR_RATE = 100
 _SENT = struct.Struct(">q")
 _FILLER = bytes(200)
@@ -180,7 +182,7 @@ def throttle(stage: ControlStage, topic: str, bound: int, during_s: float, *, wh
     stage.tell("throttle", stage.link, str(bound), *named)
     took_s = stage.in_force(f"at most {bound:,} bytes/s")
     time.sleep(SETTLE_S)
-    stage.backlog(topic, int(bound * (during_s + 2 * SETTLE_S)))
+    stage.backlog(topic, int(bound * (during_s + LOADED_S + 2 * SETTLE_S)))
     time.sleep(SETTLE_S)
     rate = stage.rates([topic], during_s)[topic]
     stage.tell("throttle", stage.link, "0", *named)
