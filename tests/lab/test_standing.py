@@ -100,3 +100,23 @@ def test_a_process_with_the_same_number_is_left_alone(tmp_path: Path) -> None:
         assert bring_down(tmp_path, tell=print) == 1
         assert stranger.poll() is None
         stranger.kill()
+
+
+@pytest.mark.parametrize("names", [(), ("mine",)])
+def test_folders_of_others_are_neither_listed_nor_taken_nor_removed(tmp_path: Path, names: tuple[str, ...]) -> None:
+    kept = tmp_path / "other" / "broker-x" / "cluster.json"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("{}")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / ".twinshore-cluster").touch()
+    (tmp_path / "linked").symlink_to(tmp_path / "mine")
+    assert [one.name for one in standing(tmp_path)] == ["mine"]
+    for name in ("other", "linked"):
+        with pytest.raises(ConfigError, match=f"{name} is there already, and no cluster of the lab"):
+            bring_up(tmp_path, ["fresh", name], tell=print)
+    assert not (tmp_path / "fresh").exists()
+    assert bring_down(tmp_path, names, tell=print) == 1
+    assert kept.read_text() == "{}"
+    assert not (tmp_path / "mine").exists()
+    with pytest.raises(ConfigError, match="no cluster other stands"):
+        bring_down(tmp_path, ["other"], tell=print)

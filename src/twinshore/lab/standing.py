@@ -24,6 +24,7 @@ from twinshore.lab.jars import KAFKA_NEWEST
 from twinshore.lab.processes import ProcessMark
 
 _STATE = "cluster.json"
+_OURS = ".twinshore-cluster"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}")
 
 
@@ -55,8 +56,8 @@ def default_folder() -> Path:
 
 
 def standing(folder: Path) -> list[StandingCluster]:
-    """What stands in the folder, by name."""
-    return [_look(one) for one in sorted(folder.glob("*")) if one.is_dir()] if folder.is_dir() else []
+    """What stands in the folder, by name. Folders of others in it are none of it."""
+    return [_look(one) for one in sorted(folder.glob("*")) if _is_ours(one)] if folder.is_dir() else []
 
 
 def bring_up(
@@ -69,7 +70,7 @@ def bring_up(
     dry_run: bool = False,
 ) -> list[StandingCluster]:
     """Starts those of the named clusters that do not stand yet; returns them all."""
-    _check(names)
+    _check(folder, names)
     with nullcontext() if dry_run else _locked(folder):
         there = {one.name: one for one in standing(folder)}
         for name in names:
@@ -125,8 +126,9 @@ def settings_snippet(clusters: Sequence[StandingCluster]) -> str:
 
 def _start(folder: Path, brokers: int, version: str) -> None:
     cluster = LabCluster(folder.name, version=version, brokers=brokers, folder=folder, detached=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _OURS).touch()
     try:
-        folder.mkdir(parents=True)
         cluster.start()
         state = {"version": version, "bootstrap": cluster.bootstrap}
         (folder / _STATE).write_text(json.dumps(state), encoding="utf-8")
@@ -141,13 +143,24 @@ def _end(folder: Path) -> None:
     shutil.rmtree(folder)
 
 
-def _look(folder: Path) -> StandingCluster:
-    brokers = tuple(StandingBroker(node_id, mark.pid, mark.alive()) for node_id, mark in _marks(folder))
+def _is_ours(folder: Path) -> bool:
+    # `down` removes what this names, so a name alone is never enough.
+    if folder.is_symlink() or not folder.is_dir():
+        return False
+    return (folder / _OURS).is_file() or bool(_state(folder)[1]) or any(_marks(folder))
+
+
+def _state(folder: Path) -> tuple[str, tuple[str, ...]]:
     try:
         state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
-        version, bootstrap = str(state["version"]), tuple(str(address) for address in state["bootstrap"])
+        return str(state["version"]), tuple(str(address) for address in state["bootstrap"])
     except (OSError, ValueError, KeyError, TypeError):
-        version, bootstrap = "", ()
+        return "", ()
+
+
+def _look(folder: Path) -> StandingCluster:
+    brokers = tuple(StandingBroker(node_id, mark.pid, mark.alive()) for node_id, mark in _marks(folder))
+    version, bootstrap = _state(folder)
     living = sum(broker.alive for broker in brokers)
     if not bootstrap:
         word = "half started" if living else "down"
@@ -158,18 +171,28 @@ def _look(folder: Path) -> StandingCluster:
 
 def _marks(folder: Path) -> Iterator[tuple[int, ProcessMark]]:
     for broker in sorted(folder.glob("broker-*")):
+        node_id = broker.name.removeprefix("broker-")
         mark = read_mark(broker)
-        if mark is not None:
-            yield int(broker.name.removeprefix("broker-")), mark
+        if mark is not None and node_id.isdecimal():
+            yield int(node_id), mark
 
 
-def _check(names: Sequence[str]) -> None:
+def _check(folder: Path, names: Sequence[str]) -> None:
     for name in names:
         if not _NAME.fullmatch(name):
             hint = "lower-case letters, digits, - and _, up to 41 of them"
             raise ConfigError(f"{name!r} cannot be a cluster's name", hint=hint)
     if len(set(names)) != len(names):
         raise ConfigError(f"a cluster is named twice in {','.join(names)}")
+    for place in (folder / name for name in names):
+        if (place.exists() or place.is_symlink()) and not _is_ours(place) and not _is_empty(place):
+            raise ConfigError(
+                f"{place} is there already, and no cluster of the lab", hint="name another cluster or another --dir"
+            )
+
+
+def _is_empty(place: Path) -> bool:
+    return place.is_dir() and not place.is_symlink() and not any(place.iterdir())
 
 
 def _check_same(found: StandingCluster | None, brokers: int, version: str) -> None:
