@@ -58,6 +58,9 @@ def test_a_mapped_topic_is_refused_with_the_way_that_there_is(file: Path, words:
 
 
 def test_a_forgotten_topic_waits_for_no_word_any_more(file: Path) -> None:
+    with opened(file) as store:
+        for kind in (IncidentKind.DELETED_TOPIC, IncidentKind.FOREIGN_WRITE):
+            store.add_incident(Incident(LINK, "bills", -1, kind, -1, -1, "keep the twin", "it is kept"), now_ms=2)
     asking.run(file, "mirror", "forget", "bills")
     with opened(file) as store:
         assert [row.incident.topic for row in store.incidents(LINK, open_only=True)] == ["orders"]

@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from twinshore.fleet import Cluster, NamedPartition
-from twinshore.proof.planning import Side, Wishes, bundled, outcome, sampled_outcome, stretches
+from twinshore.proof.planning import RENEWED_MS, Side, Wishes, bundled, outcome, rested, sampled_outcome, stretches
 from twinshore.proof.rows import digest_sum
 from twinshore.proof.values import Difference, DifferenceKind, Proven, Shown, Stretch, Way
+from twinshore.store.values import ProofState
 
 EAST, WEST = Cluster("east", ("one:1",)), Cluster("west", ("two:1",))
 SIDE = Side("east->west", NamedPartition("orders", 3), "orders", Way.EXACT, 10, 1_000, 900, "aa", "bb")
@@ -70,6 +71,19 @@ def test_the_next_round_goes_on_where_this_one_ended() -> None:
     assert outcome(replace(later, target_end=900), [], [], 9) == replace(row, source_end=1_200), "nothing new"
     unrated = replace(more[0], digest=False)
     assert outcome(later, [unrated], [answer(unrated, digest=0)], 9).digest == "", "a part without one has none"
+
+
+def test_the_proof_of_a_quiet_partition_does_not_grow_old() -> None:
+    level = replace(SIDE, target_end=1_000)
+    asked = cut(level)
+    row = outcome(level, asked, [answer(one) for one in asked], 5)
+    quiet, late = replace(level, stored=row), 5 + RENEWED_MS
+    assert rested(quiet, late) == replace(row, proven_ms=late)
+    assert rested(quiet, late - 1) is None, "not written at each round"
+    assert rested(level, late) is None, "nothing was proven"
+    assert rested(replace(quiet, source_end=1_001), late) is None, "the target lacks something"
+    assert rested(replace(quiet, target_end=999), late) is None, "the target lost something"
+    assert rested(replace(quiet, stored=replace(row, state=ProofState.DIFFERS)), late) is None
 
 
 @pytest.mark.parametrize("change", [{"source_topic_id": "cc"}, {"target_topic_id": "cc"}, {"way": Way.COMPACTED}])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from tests.proof.small_broker import TOPIC, SmallBroker
 from twinshore.fleet.settings import load_settings
 from twinshore.proof.incidents import GONE
 from twinshore.proof.job import in_this_process
-from twinshore.proof.planning import Wishes
+from twinshore.proof.planning import RENEWED_MS, Wishes
 from twinshore.proof.proving import Proving, Report
 from twinshore.proof.telling import exit_code, in_words
 from twinshore.proof.values import Way
@@ -122,6 +122,19 @@ def test_a_target_that_holds_nothing_yet_is_not_said_to_be_identical(tmp_path: P
             report = two.round(way)
             assert exit_code(report) == 0, "nor when all was compared in an earlier round"
             assert "identical from 0 through offset 100, 100 records" in next(in_words(report))
+
+
+@pytest.mark.parametrize("way", [Way.EXACT, Way.CONTENT])
+def test_a_round_that_finds_nothing_new_keeps_the_proof_young(tmp_path: Path, way: Way) -> None:
+    with rig(tmp_path, log(), log()) as two:
+        two.round(way)
+        (row,) = two.store.proofs()
+        two.store.save_proofs([replace(row, proven_ms=row.proven_ms - RENEWED_MS)])
+        report = two.round(way)
+        (renewed,) = two.store.proofs()
+        assert renewed.proven_ms >= row.proven_ms
+        assert replace(renewed, proven_ms=0) == replace(row, proven_ms=0)
+        assert not report.incomplete and report.partitions[0].compared == 0
 
 
 @pytest.mark.parametrize("way", [Way.EXACT, Way.CONTENT])

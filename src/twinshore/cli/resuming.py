@@ -59,12 +59,14 @@ def resume(
 
 
 def close_forgotten(store: Store, link: str, topic: str) -> None:
-    """Closes what stops any partition of the topic, and what asks to let it begin again: it does."""
+    """Closes what stops any partition of the topic, and what was said of it as a whole: nobody knows it any more."""
     from twinshore.store import IncidentKind
 
     now_ms = int(time.time() * 1000)
-    again = [r for r in store.incidents(link, open_only=True) if r.incident.kind is IncidentKind.RECREATED_TOPIC]
-    for row in [*_stopping(store, link), *again]:
+    whole = (IncidentKind.RECREATED_TOPIC, IncidentKind.DELETED_TOPIC, IncidentKind.FOREIGN_WRITE)
+    rows = store.incidents(link, open_only=True)
+    told = [row for row in rows if row.incident.partition < 0 and row.incident.kind in whole]
+    for row in [*_stopping(store, link), *told]:
         if row.incident.topic == topic:
             store.close_incident(row.id, now_ms=now_ms)
 

@@ -16,7 +16,7 @@ LABELS = ("link", "topic", "partition")
 TABLE = {
     "twinshore_proof_offset": "Both sides hold the same records up to, not including, this offset of the source.",
     "twinshore_proof_behind_records": "Offsets of the source that were there but not proven, at the last proof.",
-    "twinshore_proof_age_seconds": "How long ago that was proven.",
+    "twinshore_proof_age_seconds": "How long ago that was proven, or seen to be all that there is.",
     "twinshore_proof_differs": "1 where both sides were found to differ.",
 }
 

@@ -14,6 +14,8 @@ from twinshore.store.values import ProofRow, ProofState
 
 SAMPLE_OFFSETS = 20_000
 BUNDLE_STRETCHES = 64
+# Of a partition where nothing comes any more the age of the proof is kept below this, not written at each round.
+RENEWED_MS = 300_000
 OFFSETS_COUNT = frozenset({Way.EXACT, Way.EXTENTS})
 
 
@@ -215,6 +217,17 @@ def outcome(side: Side, asked: Sequence[Stretch], results: Sequence[Proven], now
         side.target_topic_id,
         now_ms,
     )
+
+
+def rested(side: Side, now_ms: int) -> ProofRow | None:
+    """What was proven before, as of now, where neither side has had anything since; None where its age may stand."""
+    row = side.resumes
+    if row is None or row.state != ProofState.IDENTICAL or row.to_offset < side.source_end:
+        return None
+    target_to = row.target_offset if row.target_offset >= 0 else row.to_offset if side.way is Way.EXACT else 0
+    if side.target_end < target_to or now_ms - row.proven_ms < RENEWED_MS:
+        return None
+    return replace(row, source_end=side.source_end, proven_ms=now_ms)
 
 
 def sampled_outcome(side: Side, results: Sequence[Proven], now_ms: int) -> ProofRow | None:

@@ -11,7 +11,7 @@ from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.proof.incidents import GONE, gone, incident_of, mended
 from twinshore.proof.job import Run, run_bundles
-from twinshore.proof.planning import OFFSETS_COUNT, Side, Wishes, bundled, outcome, sampled_outcome, stretches
+from twinshore.proof.planning import OFFSETS_COUNT, Side, Wishes, bundled, outcome, rested, sampled_outcome, stretches
 from twinshore.proof.surveying import Lack, Surveyor
 from twinshore.proof.values import Proven, Stretch, Way
 from twinshore.store import ProofRow, Store
@@ -142,6 +142,7 @@ class Proving:
                 work.asked.append(replace(stretch, number=len(wanted)))
                 wanted.append(work.asked[-1])
                 owners.append(work)
+        self._renew(work for work in works if not work.asked and not self._samples(work))
         bundles = bundled(wanted, self._wishes.stretch_records)
         for answers in run_bundles(self._run, bundles, self._tasks, self._stopped):
             touched = {}
@@ -153,6 +154,14 @@ class Proving:
                     where = f"{work.side.named} at offset {answer.difference.offset}"
                     self._log(f"{link.name}: {where}: {answer.difference.kind}: {answer.difference.sentence}")
             self._keep(touched.values())
+
+    def _renew(self, works: Iterable[_Work]) -> None:
+        """A quiet partition's proof does not grow old: it was looked at, and there was nothing more."""
+        renewed = [(work, row) for work in works if (row := rested(work.side, _now_ms()))]
+        for work, row in renewed:
+            work.row = row
+        if self._store is not None and renewed:
+            self._store.save_proofs([row for _, row in renewed])
 
     def _keep(self, works: Iterable[_Work]) -> None:
         changed = []

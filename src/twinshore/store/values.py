@@ -136,7 +136,6 @@ class IncidentKind(StrEnum):
     DISK_NEAR_FULL = "disk near full"
     REFUSED = "refused"
     CONTENT_DIFFERS = "content differs"
-    NOT_YET = "not yet"
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,20 @@ def test_what_an_earlier_process_told_is_over_when_all_is_as_it_was(place: Place
     assert place.open() == ["rights lost"], "that is the driver's to close"
 
 
+def test_a_twin_that_was_kept_is_forgotten_once_nobody_has_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endings, "spans", lambda *_: [])
+    place.ids["east"] = ""
+    place.endings.look()
+    place.endings.look()
+    assert place.open() == ["deleted topic"]
+    kept = Incident(LINK, "orders", -1, IncidentKind.FOREIGN_WRITE, -1, -1, "keep the twin", "the twin is kept")
+    place.store.add_incident(kept, now_ms=2)
+    place.ids["west"] = ""
+    place.endings.look()
+    assert place.open() == []
+    assert not place.store.twins(LINK)
+
+
 def test_a_store_that_fails_once_leaves_no_row_open(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.ids["west"] = ""
     place.endings.look()

@@ -107,6 +107,14 @@ def test_a_twin_that_is_more_or_less_than_a_copy_is_never_deleted(span: Span, wh
     assert unsafe("orders", WHOLE) == ""
 
 
+@pytest.mark.parametrize("state", [State.GONE, State.KEPT, State.ARCHIVED])
+def test_nothing_is_left_to_say_once_the_twin_was_deleted_too(state: State) -> None:
+    assert acts(look(GONE, GONE), since(state, 9)) == [Forget("orders")]
+    assert acts(look(GONE, GONE, missed=1), since(state, 9)) == [], "one look may err"
+    for target in (SOMEONES, HIDDEN):
+        assert acts(look(GONE, target), since(state, 9)) == []
+
+
 def test_a_topic_that_was_only_out_of_sight_goes_on() -> None:
     assert acts(look(), since(State.GONE, 9)) == [Remember("orders", None), LookAgain("orders")]
 

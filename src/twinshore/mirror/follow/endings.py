@@ -206,7 +206,7 @@ class Endings:
         )
 
     def _forget(self, topic: str) -> None:
-        for kind in (DELETION, IncidentKind.RECREATED_TOPIC):
+        for kind in (*ENDED, IncidentKind.FOREIGN_WRITE):
             self._close(topic, kind)
         self._told.pop(topic, None)
         self._store.forget_topic(self._link.name, topic)

@@ -230,7 +230,8 @@ def _source_gone(look: TopicLook, memory: Memory, follow: Follow, spans: Sequenc
                 return [Forget(topic)]
             return _delete(look, "its source topic was deleted")
         case _:
-            return []
+            # An operator deleted the twin as well: there is nothing left to say of the topic.
+            return [Forget(topic)] if look.target.presence is Presence.GONE else []
 
 
 def _made_again(look: TopicLook, memory: Memory, follow: Follow, spans: Sequence[Span], now_ms: int) -> list[Act]:

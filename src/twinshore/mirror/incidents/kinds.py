@@ -33,10 +33,7 @@ class Known:
 POLICY_STOP = "stop the partition, go on with its neighbours"
 POLICY_RETRY = "rest the partition, try again every few seconds, go on with its neighbours"
 POLICY_TOPIC = "stop the topic"
-BEGIN_AGAIN = (
-    "While the mirror runs, delete the twin on the target, wait until `twinshore status` shows the topic as *recreated "
-    "topic* (`every_s` of the link's section `follow`, 5 s), then run `twinshore mirror begin-again TOPIC`"
-)
+BEGIN_AGAIN = "[Begin the twin anew](#begin-a-twin-anew)"
 
 _ROWS = (
     Known(
@@ -54,7 +51,7 @@ _ROWS = (
         "The source lost records that the twin has, as after an unclean election or a wiped disk; from the first "
         "offset named on the two histories differ.",
         f"Save what the twin alone holds, if anybody needs it. {BEGIN_AGAIN}. Or stay with the twin, and leave the "
-        "partition as it is.",
+        "partition as it is: it rests, its neighbours go on.",
     ),
     Known(
         IncidentKind.RECREATED_TOPIC,
@@ -71,15 +68,19 @@ _ROWS = (
         After.TOPIC,
         "keep the twin",
         "The topic was deleted on the source.",
-        "Nothing, or choose with `deleted` in the link's section `follow` what becomes of such twins.",
+        "Nothing: the twin stays, and its row stays open to say so. `deleted` in the link's section `follow` chooses "
+        "what becomes of such twins. The row closes when the topic is there again, when the twin is archived, or when "
+        "you delete the twin as well.",
     ),
     Known(
         IncidentKind.FOREIGN_WRITE,
         After.RESUMED,
         POLICY_STOP,
         "Somebody else wrote to the twin, or the topic held data before the link was made: its offsets are taken.",
-        "If the topic held data before the link (partition -1): delete or rename it on the target, exclude it, or set "
-        '`mode = "mapped"` and start the mirror again; it goes on by itself within seconds. If somebody wrote to a '
+        "**If the sentence begins *the twin of deleted topic*, do not delete it: it may be the last copy.** Save what "
+        "it holds, then decide; the row closes once you have deleted the twin, or with `twinshore mirror forget "
+        "TOPIC`. If the topic held data before the link (partition -1): delete it on the target if nobody needs it, "
+        'exclude it, or set `mode = "mapped"` and start the mirror again; it goes on by itself within seconds. If somebody wrote to a '
         "running twin: find the writer by the producer id and take the right to write from it; what was written cannot "
         f"be cut from a log's end. {BEGIN_AGAIN}.",
     ),
@@ -188,13 +189,6 @@ _ROWS = (
         "A proof found records that are not the same on both sides; the first offset named is where they part.",
         "`twinshore prove` shows both records and what kind of difference it is (docs/proof.md). Find out who wrote to "
         "the target, or which disk is failing; the row closes when a proof finds that place to be the same.",
-    ),
-    Known(
-        IncidentKind.NOT_YET,
-        After.RESUMED,
-        POLICY_STOP,
-        "A case that this version does not carry.",
-        "Exclude the topic, or wait for a version that does.",
     ),
 )
 KINDS: Mapping[IncidentKind, Known] = {row.kind: row for row in _ROWS}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from twinshore.mirror.incidents.kinds import KINDS, After, Known
+from twinshore.mirror.incidents.kinds import BEGIN_AGAIN, KINDS, After, Known
 from twinshore.store import IncidentKind
 
 HEAD = """\
@@ -38,6 +38,21 @@ away. Such rows belong to the whole link. Rows of a whole topic have partition -
 for them: they go on by themselves, or with `twinshore mirror begin-again`, as each section says. The row of a refused
 topic closes when the topic is carried, excluded, or deleted on the source, also where an earlier process wrote it.
 
+## Begin a twin anew
+
+A log's end cannot be cut, so where a twin's offsets are spoilt its topic has to begin again. That deletes **all** its
+partitions, and Kafka drops the places of groups on it; the mirror sets them again as far as the new twin reaches. So
+let consumers of the twin stop first, and save what the twin alone holds. Then, while the mirror runs:
+
+1. Delete the twin on the target, by the name it has there (`east.orders` where the link has a prefix):
+   `kafka-topics.sh --bootstrap-server WEST:9092 --delete --topic orders`
+2. Wait until `twinshore status` shows the topic as *recreated topic* (`every_s` of the link's section `follow`, 5 s).
+3. `twinshore mirror begin-again TOPIC` closes the rows of the topic, and a new twin begins within seconds.
+
+`twinshore mirror resume` is not part of this: it is for a cause that went away by itself.
+
+## Which there are
+
 | incident | afterwards | what the ledger says was done |
 | --- | --- | --- |
 """
@@ -68,4 +83,5 @@ def _section(row: Known) -> Iterator[str]:
     if row.after is After.RESUMED:
         yield ""
         other = "; not for rows of partition -1" if row.kind in OF_TOPICS_TOO else ""
-        yield f"**To go on.** `twinshore mirror resume` with the topic{other}."
+        again = ", if the cause went away by itself" if BEGIN_AGAIN in row.do else ""
+        yield f"**To go on.** `twinshore mirror resume` with the topic{again}{other}."
