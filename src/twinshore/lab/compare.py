@@ -148,6 +148,8 @@ class _Reader:
                 "check.crcs": True,
                 # A fetch that waits at one partition's end would hold up the next partition's first.
                 "fetch.wait.max.ms": 10,
+                # By default it rests a whole second whenever its queue is full.
+                "fetch.queue.backoff.ms": 10,
             }
         )
         listed = self._consumer.list_topics(topic, timeout=30).topics[topic]
