@@ -81,8 +81,8 @@ _ROWS = (
         "it holds, then decide; the row closes once you have deleted the twin, or with `twinshore mirror forget "
         "TOPIC`. If the topic held data before the link (partition -1): delete it on the target if nobody needs it, "
         'exclude it, or set `mode = "mapped"` and start the mirror again; it goes on by itself within seconds. If '
-        "somebody wrote to a running twin: find the writer by the producer id and take the right to write from it; what "
-        f"was written cannot be cut from a log's end. {BEGIN_AGAIN}.",
+        "somebody wrote to a running twin: find the writer by the producer id and take the right to write from it; "
+        f"what was written cannot be cut from a log's end. {BEGIN_AGAIN}.",
     ),
     Known(
         IncidentKind.OVERSIZE_BATCH,
