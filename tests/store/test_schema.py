@@ -6,13 +6,17 @@ import os
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from alembic.operations import Operations
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, column, table, text, update
+from sqlalchemy import Connection, Engine, column, event, table, text, update
+from sqlalchemy.schema import CreateTable
 
 import twinshore
 from twinshore.fleet import Secret, StoreError
@@ -20,7 +24,7 @@ from twinshore.store import open_store
 from twinshore.store.engine import Database
 from twinshore.store.migrate import scripts
 from twinshore.store.schema import SCHEMA, VERSION_TABLE, bring_up, schema_of
-from twinshore.store.tables import metadata, twins
+from twinshore.store.tables import audit, incidents, metadata
 
 OPEN = """
 import sys
@@ -42,29 +46,72 @@ def test_the_code_knows_the_newest_script() -> None:
     assert ScriptDirectory.from_config(scripts()).get_current_head() == SCHEMA
 
 
+def differences(connection: Connection) -> list[object]:
+    options = {"version_table": VERSION_TABLE, "compare_type": True}
+    return list(compare_metadata(MigrationContext.configure(connection, opts=options), metadata))
+
+
 def test_the_scripts_make_the_tables_of_the_code(store_url: str) -> None:
     database = Database(store_url, Secret())
     drop_all(database)
     bring_up(database)
-    options = {"version_table": VERSION_TABLE, "compare_type": True}
-
-    def differences(connection: Connection) -> list[object]:
-        context = MigrationContext.configure(connection, opts=options)
-        return list(compare_metadata(context, metadata))
-
     assert database.write(differences) == []
     assert database.read(schema_of) == SCHEMA
     database.close()
 
 
-def test_a_migration_that_was_killed_half_way_is_ended_by_the_next(store_url: str) -> None:
+def make_a_table_without_its_index(connection: Connection) -> None:
+    connection.execute(CreateTable(audit))
+
+
+def make_a_table_with_its_index(connection: Connection) -> None:
+    incidents.create(connection)
+
+
+@pytest.mark.parametrize("begin", [make_a_table_without_its_index, make_a_table_with_its_index, metadata.create_all])
+def test_a_migration_that_was_killed_half_way_is_ended_by_the_next(
+    store_url: str, begin: Callable[[Connection], None]
+) -> None:
     database = Database(store_url, Secret())
     drop_all(database)
-    database.write(lambda connection: twins.create(connection))
-    database.close()
+    database.write(begin)
     with open_store(store_url) as store:
         assert store.twins("x") == ()
         assert store.incidents() == ()
+    assert database.read(differences) == []
+    assert database.read(schema_of) == SCHEMA
+    database.close()
+
+
+def test_the_scripts_say_nothing_that_plain_mysql_does_not_know() -> None:
+    said = StringIO()
+    options = {"as_sql": True, "output_buffer": said}
+    context = MigrationContext.configure(dialect_name="mysql", opts=options)
+    revisions = list(ScriptDirectory.from_config(scripts()).walk_revisions())
+    with Operations.context(context):
+        for script in reversed(revisions):
+            script.module.upgrade()
+    assert said.getvalue().count("CREATE INDEX") == sum(len(table.indexes) for table in metadata.tables.values())
+    assert "INDEX IF NOT EXISTS" not in said.getvalue()
+
+
+def test_who_gets_the_lock_sees_the_tables_that_it_guarded(own_mariadb: str) -> None:
+    database, other = Database(own_mariadb, Secret()), Database(own_mariadb, Secret())
+    drop_all(database)
+    seen: list[str | None] = []
+
+    def look(_connection: Connection, _cursor: object, statement: str, *_: object) -> None:
+        if "RELEASE_LOCK" in statement:
+            seen.append(other.read(schema_of))
+
+    event.listen(Engine, "before_cursor_execute", look)
+    try:
+        bring_up(database)
+    finally:
+        event.remove(Engine, "before_cursor_execute", look)
+        database.close()
+        other.close()
+    assert seen == [SCHEMA]
 
 
 def test_processes_that_start_at_once_all_find_the_tables(store_url: str) -> None:

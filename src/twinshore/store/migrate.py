@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from alembic import command
+from alembic import command, op
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, inspect, text
 
 from twinshore.fleet import StoreError
 from twinshore.store.schema import SCHEMA, schema_of
@@ -29,41 +29,61 @@ def migrate(connection: Connection, place: str) -> None:
     """Makes or changes the tables; StoreError where this version cannot."""
     _lock(connection)
     try:
-        found = schema_of(connection)
-        if found == SCHEMA:
-            return  # Another process was quicker.
-        if not SCRIPTS.is_dir():
-            raise StoreError(
-                f"the store {place} has schema {found}, not {SCHEMA}, and a packed Twinshore cannot change it",
-                hint="open it once with an installed Twinshore: twinshore status",
-            )
-        config = scripts()
-        if found is not None and found not in _known(config):
-            raise StoreError(
-                f"the store {place} has schema {found}, which this version does not know",
-                hint="a newer Twinshore wrote it: use that one",
-            )
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        _upgrade(connection, place)
+        if _locks_by_name(connection):
+            # The next process reads the version as soon as it has the lock, which ends no transaction.
+            connection.exec_driver_sql("COMMIT")
     finally:
-        _unlock(connection)
+        if _locks_by_name(connection):
+            connection.execute(text("SELECT RELEASE_LOCK(:name)"), {"name": _LOCK_NAME})
+
+
+def create_index(name: str, table: str, *columns: str) -> None:
+    """Makes an index in a script where the table has none of that name.
+
+    Neither MySQL nor Alembic's `create_table(..., if_not_exists=True)` can: the one lacks the words, the other makes
+    the indexes of a table that it found, and fails.
+    """
+    context = op.get_context()
+    if not context.as_sql and context.connection is not None:
+        there = {index["name"] for index in inspect(context.connection).get_indexes(table)}
+        if name in there:
+            return
+    op.create_index(name, table, list(columns))
+
+
+def _upgrade(connection: Connection, place: str) -> None:
+    found = schema_of(connection)
+    if found == SCHEMA:
+        return  # Another process was quicker.
+    if not SCRIPTS.is_dir():
+        raise StoreError(
+            f"the store {place} has schema {found}, not {SCHEMA}, and a packed Twinshore cannot change it",
+            hint="open it once with an installed Twinshore: twinshore status",
+        )
+    config = scripts()
+    if found is not None and found not in _known(config):
+        raise StoreError(
+            f"the store {place} has schema {found}, which this version does not know",
+            hint="a newer Twinshore wrote it: use that one",
+        )
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
 
 
 def _known(config: Config) -> set[str]:
     return {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
 
 
-def _lock(connection: Connection) -> None:
+def _locks_by_name(connection: Connection) -> bool:
     # SQLite's transaction is the lock already; PostgreSQL's lock ends with the transaction.
-    kind = connection.dialect.name
-    if kind == "postgresql":
+    return connection.dialect.name in ("mysql", "mariadb")
+
+
+def _lock(connection: Connection) -> None:
+    if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _LOCK_NUMBER})
-    elif kind != "sqlite":
+    elif _locks_by_name(connection):
         got = connection.scalar(text("SELECT GET_LOCK(:name, :wait)"), {"name": _LOCK_NAME, "wait": _LOCK_S})
         if got != 1:
             raise StoreError("another process has been changing the store's tables for a minute", hint="try again")
-
-
-def _unlock(connection: Connection) -> None:
-    if connection.dialect.name in ("mysql", "mariadb"):
-        connection.execute(text("SELECT RELEASE_LOCK(:name)"), {"name": _LOCK_NAME})

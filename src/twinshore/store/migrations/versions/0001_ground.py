@@ -1,6 +1,7 @@
 """Leases, link identities, twins, positions and receipts, the ledger, the links' status.
 
-Tables are made only where they do not exist: where DDL has no transactions, a second run ends what a killed one began.
+Tables and indexes are made only where they do not exist: where DDL has no transactions, a second run ends what a killed
+one began.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects.mysql import MEDIUMTEXT, VARCHAR
 from sqlalchemy.types import TypeEngine
+
+from twinshore.store.migrate import create_index
 
 revision = "0001"
 down_revision = None
@@ -107,8 +110,8 @@ def _carried() -> None:
         sa.ForeignKeyConstraint(
             ["position_id"], ["positions.id"], ondelete="CASCADE", name="fk_source_producers_position_id"
         ),
-        sa.Index("ix_source_producers_recent", "position_id", "last_offset"),
     )
+    create_index("ix_source_producers_recent", "source_producers", "position_id", "last_offset")
 
 
 def _judged() -> None:
@@ -126,8 +129,8 @@ def _judged() -> None:
         sa.Column("closed_ms", sa.BigInteger(), nullable=True),
         sa.PrimaryKeyConstraint("id", name="pk_incidents"),
         sa.UniqueConstraint("open_key", name="uq_incidents_open_key"),
-        sa.Index("ix_incidents_link", "link"),
     )
+    create_index("ix_incidents_link", "incidents", "link")
     _table(
         "link_status",
         *_names(link=130, owner=255, state=64),

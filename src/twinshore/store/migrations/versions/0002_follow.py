@@ -7,6 +7,8 @@ from alembic import op
 from sqlalchemy.dialects.mysql import MEDIUMTEXT, VARCHAR
 from sqlalchemy.types import TypeEngine
 
+from twinshore.store.migrate import create_index
+
 revision = "0002"
 down_revision = "0001"
 
@@ -38,9 +40,9 @@ def upgrade() -> None:
         *_names(link=130, kind=64),
         *_texts("subject", "before", "after", "outcome"),
         sa.PrimaryKeyConstraint("id", name="pk_audit"),
-        sa.Index("ix_audit_link", "link"),
         if_not_exists=True,
     )
+    create_index("ix_audit_link", "audit", "link")
     op.create_table(
         "followed",
         *_names(link=130, kind=64, item=64, state=32),

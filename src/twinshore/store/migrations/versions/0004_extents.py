@@ -7,6 +7,8 @@ from alembic import op
 from sqlalchemy.dialects.mysql import VARCHAR
 from sqlalchemy.types import TypeEngine
 
+from twinshore.store.migrate import create_index
+
 revision = "0004"
 down_revision = "0003"
 
@@ -33,6 +35,6 @@ def upgrade() -> None:
         _number("length"),
         _number("sequence"),
         sa.PrimaryKeyConstraint("link", "topic", "partition", "source", name="pk_extents"),
-        sa.Index("ix_extents_target", "link", "topic", "partition", "target"),
         if_not_exists=True,
     )
+    create_index("ix_extents_target", "extents", "link", "topic", "partition", "target")

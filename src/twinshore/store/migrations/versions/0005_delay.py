@@ -7,6 +7,8 @@ from alembic import op
 from sqlalchemy.dialects.mysql import MEDIUMTEXT, VARCHAR
 from sqlalchemy.types import TypeEngine
 
+from twinshore.store.migrate import create_index
+
 revision = "0005"
 down_revision = "0004"
 
@@ -45,7 +47,7 @@ def upgrade() -> None:
         sa.UniqueConstraint("open_key", name="uq_alarms_open_key"),
         if_not_exists=True,
     )
-    op.create_index("ix_alarms_link", "alarms", ["link"], if_not_exists=True)
+    create_index("ix_alarms_link", "alarms", "link")
     op.create_table(
         "delay_places",
         _name("link", 130),
