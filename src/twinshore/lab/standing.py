@@ -140,6 +140,13 @@ def _start(folder: Path, brokers: int, version: str) -> None:
 def _end(folder: Path) -> None:
     for _, mark in _marks(folder):
         mark.end()
+    # What a kill leaves of the removal must still be known as ours.
+    (folder / _OURS).touch()
+    for entry in folder.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        elif entry.name != _OURS:
+            entry.unlink()
     shutil.rmtree(folder)
 
 
