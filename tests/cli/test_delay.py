@@ -10,10 +10,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from twinshore.cli.entry import app, gather
+from twinshore.delay.watchers import name_of
 from twinshore.fleet import ConfigError
 from twinshore.store import AlarmRow, DelayPlace, WatchRow, open_store
 
 LINK = "east->west"
+MONITOR = name_of([LINK])
 
 
 @pytest.fixture
@@ -42,7 +44,7 @@ def fill(tmp_path: Path, *, beaten_s_ago: float = 0.0, alarm: bool = False) -> N
         ]
         store.delay.save_places(rows)
         beaten_ms = now_ms - int(beaten_s_ago * 1000)
-        store.delay.beat_watch(WatchRow("monitor on a", "links", "a", 1, 1_000, beaten_ms, beaten_ms, "watches"))
+        store.delay.beat_watch(WatchRow(MONITOR, "links", "a", 1, 1_000, beaten_ms, beaten_ms, "watches"))
         if alarm:
             store.delay.raise_alarm(AlarmRow(LINK, "recovery point", "orders", "", "orders are late", now_ms - 9_000))
 
@@ -69,7 +71,7 @@ def test_a_check_is_well_warns_or_is_critical(settings: Path, tmp_path: Path) ->
     fill(tmp_path, beaten_s_ago=60)
     silent = run(settings, "check")
     assert silent.exit_code == 2
-    assert silent.output.startswith("CRITICAL: monitor on a has said nothing for 6")
+    assert silent.output.startswith(f"CRITICAL: {MONITOR} has said nothing for 6")
 
 
 def test_nobody_watching_is_critical(settings: Path, tmp_path: Path) -> None:
@@ -77,6 +79,46 @@ def test_nobody_watching_is_critical(settings: Path, tmp_path: Path) -> None:
     found = run(settings, "check")
     assert found.exit_code == 2
     assert "no monitor watches" in found.output
+
+
+def test_a_link_that_no_living_monitor_watches_is_critical(settings: Path, tmp_path: Path) -> None:
+    fill(tmp_path)
+    settings.write_text(settings.read_text() + '[links."west->east"]\n')
+    found = run(settings, "check")
+    assert found.exit_code == 2
+    assert found.output.strip() == "CRITICAL: no monitor watches west->east: start `twinshore delay watch`"
+    assert run(settings, "check", "--link", LINK).exit_code == 0
+    now_ms = int(time.time() * 1000)
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        both = WatchRow(name_of([LINK, "west->east"]), "links", "b", 1, 1_000, now_ms, now_ms, "watches")
+        store.delay.beat_watch(both)
+    assert run(settings, "check").exit_code == 0
+
+
+def test_a_check_of_one_topic_looks_at_it_alone(settings: Path, tmp_path: Path) -> None:
+    fill(tmp_path, alarm=True)
+    assert run(settings, "check", "--topic", "orders").exit_code == 1
+    well = run(settings, "check", "--topic", "theirs")
+    assert (well.exit_code, well.output.strip()) == (0, "OK: 1 places watched, recovery point 1.0 s")
+    nobody = run(settings, "check", "--topic", "order")
+    assert (nobody.exit_code, nobody.output.strip()) == (2, "CRITICAL: no place of topic order is watched")
+    now_ms = int(time.time() * 1000)
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        store.delay.raise_alarm(AlarmRow(LINK, "blind", "", "", "the link is blind", now_ms))
+    assert run(settings, "check", "--topic", "theirs").exit_code == 1, "an alarm of the whole link"
+
+
+def test_brackets_in_a_groups_name_are_shown(settings: Path, tmp_path: Path) -> None:
+    fill(tmp_path)
+    now_ms = int(time.time() * 1000)
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        groups = ("billing[eu]", "x[/y]")
+        store.delay.save_places(
+            [DelayPlace(LINK, "orders", 0, name, now_ms, 8, 7, 1, 0, "exact", "watched") for name in groups]
+        )
+    shown = run(settings)
+    assert shown.exit_code == 0, shown.exception
+    assert all(f" {name} " in shown.output for name in groups)
 
 
 def test_one_that_was_killed_and_will_not_come_again_can_be_forgotten(settings: Path, tmp_path: Path) -> None:

@@ -20,7 +20,17 @@ from twinshore.delay.metrics import DelayCollector
 from twinshore.delay.readings import Axis, Place, Reading
 from twinshore.delay.standing import StandingAlarms, manners_of
 from twinshore.delay.state import LinkState
-from twinshore.delay.watchers import WATCHER, WATCHES_WATCHERS, Silences, Watcher, judge, name_of, replaced_by, stale
+from twinshore.delay.watchers import (
+    WATCHER,
+    WATCHES_WATCHERS,
+    Silences,
+    Watcher,
+    judge,
+    name_of,
+    replaced_by,
+    stale,
+    unwatched,
+)
 from twinshore.delay.webhook import Webhook
 from twinshore.fleet import Secret
 from twinshore.fleet.quiet import parse_quiet
@@ -252,6 +262,19 @@ def test_a_monitor_takes_the_place_of_those_whose_links_it_watches() -> None:
     assert replaced_by(["c->d", "x->y"], rows) == ["monitor of c->d"]
     assert replaced_by(["a->b", *long], rows) == ["monitor of a->b", name_of(long)]
     assert replaced_by(long[:5], rows) == []
+
+
+def test_a_link_is_watched_by_living_monitors_that_name_it() -> None:
+    long = [f"a-cluster-with-a-long-name-{number}->west" for number in range(9)]
+    said = f"watches {', '.join(f'{link} (heartbeats take 0.1 s)' for link in long)}; 0 alarms stand"
+    rows = [
+        replace(WATCH, name=name_of(["a->b", "c->d"]), beaten_ms=60_000),
+        replace(WATCH, name=name_of(["e->f"])),
+        replace(WATCH, name=name_of(["g->h"]), kind=WATCHES_WATCHERS, beaten_ms=60_000),
+        replace(WATCH, name=name_of(long), beaten_ms=60_000, sentence=said),
+    ]
+    asked = ["a->b", "c->d", "d", "e->f", "g->h", *long, "a-cluster->west"]
+    assert unwatched(asked, rows, 61_000) == ["d", "e->f", "g->h", "a-cluster->west"]
 
 
 def test_after_the_store_was_away_those_who_could_not_write_have_time_to_speak() -> None:

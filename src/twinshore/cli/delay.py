@@ -17,7 +17,7 @@ from twinshore.fleet import ConfigError
 
 if TYPE_CHECKING:
     from twinshore.fleet.settings import Settings
-    from twinshore.store import AlarmRow, DelayPlace, Store
+    from twinshore.store import AlarmRow, DelayPlace, Store, WatchRow
 
 OK, WARNING, CRITICAL = 0, 1, 2
 TOPIC = typer.Option("", "--topic", help="Only this topic.")
@@ -115,8 +115,10 @@ def check(
         False, "--discovery", help="Print Zabbix's low-level discovery of links and topics."
     ),
 ) -> None:
-    """One look for scripts, Nagios and Zabbix: exit code 0 is well, 1 means alarms stand, 2 that nobody watches."""
-    from twinshore.delay.watchers import stale
+    """One look for scripts, Nagios and Zabbix: exit code 0 is well, 1 means alarms stand, 2 that nobody watches a link.
+
+    With --topic it looks at that topic's alarms, and at those of whole links.
+    """
     from twinshore.delay.zabbix import ITEMS, figure
     from twinshore.delay.zabbix import discovery as discover
 
@@ -135,10 +137,12 @@ def check(
     if item:
         typer.echo(f"{figure(item, places, standing, topic):g}")
         return
-    silent = stale(watchers, time.time_ns() // 1_000_000)
-    told = [f"{name} has said nothing for {age_s:.0f} s" for name, age_s in silent.items()]
-    if not any(row.kind == "links" for row in watchers):
-        told.append("no monitor watches: start `twinshore delay watch`")
+    if topic:
+        places = [row for row in places if row.topic == topic]
+        standing = [row for row in standing if row.topic in ("", topic)]
+    told = _unseen(names, watchers, time.time_ns() // 1_000_000)
+    if topic and not places:
+        told.append(f"no place of topic {topic} is watched")
     if told:
         typer.echo(f"CRITICAL: {'; '.join(told)}")
         raise typer.Exit(CRITICAL)
@@ -147,6 +151,17 @@ def check(
         raise typer.Exit(WARNING)
     worst_ms = max((row.recovery_point_ms for row in places if not row.group), default=0)
     typer.echo(f"OK: {len(places)} places watched, recovery point {worst_ms / 1000:.1f} s")
+
+
+def _unseen(links: Sequence[str], watchers: Sequence[WatchRow], now_ms: int) -> list[str]:
+    """What nobody looks at now, in sentences."""
+    from twinshore.delay.watchers import stale, unwatched
+
+    told = [f"{name} has said nothing for {age_s:.0f} s" for name, age_s in stale(watchers, now_ms).items()]
+    without = unwatched(links, watchers, now_ms)
+    if without:
+        told.append(f"no monitor watches {', '.join(without)}: start `twinshore delay watch`")
+    return told
 
 
 def alarms(
@@ -209,6 +224,7 @@ def _store(settings: Settings) -> Store:
 def _table(places: Sequence[DelayPlace], now_ms: int) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("link", "topic", "group"):
@@ -222,7 +238,9 @@ def _table(places: Sequence[DelayPlace], now_ms: int) -> None:
         lag, behind_ms = sum(row.lag_records for row in ours), max(row.recovery_point_ms for row in ours)
         seen_s = max(now_ms - row.at_ms for row in ours) / 1000
         cells = [f"{about}{lag:,}", f"{about}{behind_ms / 1000:.1f}", f"{seen_s:.0f}"]
-        table.add_row(*key, *(f"{count:,}" for count in counts), *cells)
+        words = [*key, *(f"{count:,}" for count in counts), *cells]
+        # As it is: brackets in a group's name are not markup.
+        table.add_row(*(Text(word) for word in words))
     (Console() if sys.stdout.isatty() else Console(width=PIPE_COLUMNS)).print(table)
 
 

@@ -121,11 +121,33 @@ def replaced_by(links: Collection[str], watches: Sequence[WatchRow]) -> list[str
     for row in watches:
         if row.kind != WATCHES_LINKS or not row.name.startswith(MONITOR_OF) or row.name == name_of(list(links)):
             continue
-        *whole, last = row.name.removeprefix(MONITOR_OF).split(", ")
+        *whole, last = _named(row)
         cut = len(row.name) == NAME_MAX and any(link.startswith(last) for link in links)
         if set(whole) <= set(links) and (last in links or cut):
             found.append(row.name)
     return found
+
+
+def unwatched(links: Sequence[str], watches: Sequence[WatchRow], now_ms: int) -> list[str]:
+    """Those of the links that no living monitor watches, for a look that has no memory."""
+    silent = stale(watches, now_ms)
+    living = [row for row in watches if row.kind == WATCHES_LINKS and row.name not in silent]
+    covered = {link for row in living for link in _watched_by(row)}
+    return [link for link in links if link not in covered]
+
+
+def _watched_by(row: WatchRow) -> list[str]:
+    if not row.name.startswith(MONITOR_OF):
+        return []
+    if len(row.name) < NAME_MAX:
+        return _named(row)
+    # The name holds no more; what the monitor says of itself names every link, and how heartbeats fare behind it.
+    said = row.sentence.removeprefix("watches ").partition("; ")[0]
+    return [one.split(" ")[0] for one in said.split(", ")]
+
+
+def _named(row: WatchRow) -> list[str]:
+    return row.name.removeprefix(MONITOR_OF).split(", ")
 
 
 def blind_sign(silent_s: float, why: str = "") -> Sign:
