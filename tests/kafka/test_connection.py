@@ -80,6 +80,7 @@ def test_a_broker_that_knows_only_the_first_api_versions_is_understood() -> None
         (struct.pack(">ii", 6, 2) + b"\0\1", "cannot be read"),
         (struct.pack(">ii", 8, 2) + b"\xff\xff\xff\xff", "header cannot be read"),
         (struct.pack(">ii", 4 + 18, 2) + id_body(7, code=9999), "9999"),
+        (struct.pack(">ii", 4 + 21, 2) + id_body(7)[:-1] + b"\1\x63\x7f\0", "tagged field runs past the end"),
         (struct.pack(">ii", 100, 2) + b"\0\1", "closed the connection during InitProducerId"),
         (b"", "closed the connection during InitProducerId"),
     ],
@@ -96,6 +97,20 @@ def test_lies_are_told_from_answers(reply: bytes, complaint: str) -> None:
             ask_id(connection)
         assert str(caught.value).startswith(f"127.0.0.1:{address[1]}: ")
         assert connection.closed
+
+
+def test_tags_of_newer_brokers_are_passed_over() -> None:
+    def serve(connection: socket.socket) -> None:
+        _, _, correlation_id = read_request(connection)
+        apis_offered = b"\2" + struct.pack(">hhhB", *PRODUCER_ID, 0)
+        answer(connection, correlation_id, b"\0\0" + apis_offered + bytes(4) + b"\1\x63\1\0")
+        _, _, correlation_id = read_request(connection)
+        answer(connection, correlation_id, id_body(7)[:-1] + b"\1\x63\1\0")
+
+    with peer(serve) as address:
+        connection = open_connection(address, Security())
+        assert ask_id(connection) == 7
+        connection.close()
 
 
 def test_a_silent_broker_is_left_in_time_and_for_good() -> None:

@@ -21,9 +21,10 @@ from twinshore import __version__
 from twinshore.fleet import KafkaError, WireError
 from twinshore.kafka.apis import API_VERSIONS, api_name, is_flexible
 from twinshore.kafka.errors import Code
+from twinshore.kafka.shapes import checked
 from twinshore.kafka.transport import Transport
 from twinshore.wire.frames import frame, read_response_header
-from twinshore.wire.primitives import Buffer
+from twinshore.wire.primitives import PAST_END, Buffer
 
 TIMEOUT_S = 10.0
 MAX_RESPONSE_BYTES = 100 << 20
@@ -124,14 +125,18 @@ class Connection:
 
     def _decode(self, body: memoryview, answer: type[Answer], api_key: int) -> Answer:
         try:
-            entity, _ = entity_reader(answer)(body.toreadonly(), 0)
-        except (SerialError, ValueError, OverflowError) as error:
-            self.close()
-            raise KafkaError(
-                f"{self.place}: the answer to {api_name(api_key)} cannot be read: {error}",
-                hint="is this a Kafka broker, and not newer than this version of Twinshore?",
-            ) from error
+            entity, _ = entity_reader(answer)(checked(body.toreadonly(), answer), 0)
+        except (SerialError, WireError, LookupError, struct.error, ValueError, OverflowError) as error:
+            raise self._unreadable(api_key, error) from error
         return entity
+
+    def _unreadable(self, api_key: int, error: Exception) -> KafkaError:
+        self.close()
+        reason = "it ends too early" if isinstance(error, PAST_END) else getattr(error, "message", str(error))
+        return KafkaError(
+            f"{self.place}: the answer to {api_name(api_key)} cannot be read: {reason}",
+            hint="is this a Kafka broker, and not newer than this version of Twinshore?",
+        )
 
     def _round_trip(
         self, api_key: int, version: int, body: bytes, flexible: bool, timeout_s: float | None
