@@ -116,6 +116,56 @@ def test_the_password_comes_from_its_file_at_each_connection(
         assert store.positions("nowhere") == ()
 
 
+@pytest.mark.parametrize("kind", ["own_postgres", "own_mariadb"])
+def test_a_password_that_went_away_is_a_failure_of_the_store(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    url = make_url(request.getfixturevalue(kind))
+    secret = tmp_path / "password"
+    secret.write_text(f"{url.password or ''}\n", encoding="utf-8")
+    bare = URL.create(url.drivername, url.username, None, url.host, url.port, url.database, url.query)
+    with open_store(bare.render_as_string(), Secret(file=str(secret))) as store:
+        store.close()
+        secret.unlink()
+        with pytest.raises(StoreError, match=r"secret file .* cannot be read"):
+            store.positions("nowhere")
+        secret.write_text(f"{url.password or ''}\n", encoding="utf-8")
+        assert store.positions("nowhere") == ()
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mysql"])
+def test_a_password_that_cannot_be_read_is_a_failure_of_the_store(kind: str, tmp_path: Path) -> None:
+    secret = tmp_path / "password"
+    database = Database(f"{kind}://u@127.0.0.1:1/d", Secret(file=str(secret)))
+    sentences = []
+    for content in (None, b"hush\xff"):
+        if content is not None:
+            secret.write_bytes(content)
+        with pytest.raises(StoreError) as caught:
+            database.read(lambda connection: connection.scalar(text("SELECT 1")))
+        sentences.append(str(caught.value))
+    database.close()
+    place = f"the store {kind}://127.0.0.1:1/d: secret file {secret} cannot be read: "
+    assert sentences[0].startswith(place + "No such file")
+    assert sentences[1].startswith(place + "it is not UTF-8")
+    assert "hush" not in sentences[1]
+
+
+def test_a_postgresql_that_the_network_cut_off_is_given_up(own_postgres: str) -> None:
+    database = Database(own_postgres, Secret())
+
+    def parameters(connection: Connection) -> dict[str, str]:
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        found: dict[str, str] = driver.info.get_parameters()
+        return found
+
+    kept = database.read(parameters)
+    database.close()
+    names = ("tcp_user_timeout", "keepalives_idle", "keepalives_interval", "keepalives_count")
+    assert [kept[name] for name in names] == ["30000", "10", "5", "4"]
+
+
 def test_a_wrong_password_is_told_without_saying_it(own_mariadb: str, tmp_path: Path) -> None:
     url = make_url(own_mariadb).set(password=None)
     secret = tmp_path / "password"

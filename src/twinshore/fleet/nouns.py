@@ -36,6 +36,9 @@ class Secret:
                 return Path(self.file).read_text(encoding="utf-8").strip()
             except OSError as error:
                 raise ConfigError(f"secret file {self.file} cannot be read: {error.strerror}") from error
+            except UnicodeDecodeError:
+                # That error would carry the secret's bytes.
+                raise ConfigError(f"secret file {self.file} cannot be read: it is not UTF-8") from None
         return ""
 
     def __bool__(self) -> bool:

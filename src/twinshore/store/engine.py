@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
-from twinshore.fleet import ConfigError, Secret
+from twinshore.fleet import ConfigError, Secret, StoreError
 from twinshore.store.failures import is_passing, told
 
 T = TypeVar("T")
@@ -24,6 +24,14 @@ DRIVERS = {
 WAIT_S = 10  # How long a transaction waits for others, and is tried again when they made it fail.
 ANSWER_S = 30
 FIRST_PAUSE_S = 0.02
+# The server's own limits cannot reach who waits for a server that the network has cut off.
+_POSTGRES_NETWORK = {
+    "tcp_user_timeout": ANSWER_S * 1000,
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 4,
+}
 
 
 class Database:
@@ -33,7 +41,7 @@ class Database:
         self._url = _driver_url(url)
         self.place = _place(self._url)
         self.kind = self._url.get_backend_name()
-        self._engine = _engine(self._url, password)
+        self._engine = _engine(self._url, password, self.place)
 
     def write(self, work: Callable[[Connection], T]) -> T:
         """Runs `work` in one transaction that may write; again from its start when another transaction was in the way.
@@ -95,7 +103,7 @@ def _place(url: URL) -> str:
     return f"{url.get_backend_name()}://{host}{port}/{url.database}"
 
 
-def _engine(url: URL, password: Secret) -> Engine:
+def _engine(url: URL, password: Secret, place: str) -> Engine:
     kind = url.get_backend_name()
     if kind == "sqlite":
         engine = create_engine(url, connect_args={"timeout": WAIT_S, "isolation_level": None})
@@ -106,6 +114,7 @@ def _engine(url: URL, password: Secret) -> Engine:
     if kind == "postgresql":
         limits = f"-c lock_timeout={WAIT_S}s -c statement_timeout={ANSWER_S}s"
         arguments["options"] = f"{limits} -c idle_in_transaction_session_timeout={ANSWER_S}s"
+        arguments |= _POSTGRES_NETWORK
     else:
         arguments |= {"read_timeout": ANSWER_S, "write_timeout": ANSWER_S, "charset": "utf8mb4"}
         arguments["init_command"] = f"SET SESSION sql_mode='TRADITIONAL', innodb_lock_wait_timeout={WAIT_S}"
@@ -113,14 +122,18 @@ def _engine(url: URL, password: Secret) -> Engine:
         url, connect_args=arguments, isolation_level="READ COMMITTED", pool_pre_ping=True, pool_recycle=1800
     )
     if password:
-        event.listen(engine, "do_connect", _with_password(password))
+        event.listen(engine, "do_connect", _with_password(password, place))
     return engine
 
 
-def _with_password(password: Secret) -> Callable[[Any, Any, Any, dict[str, Any]], None]:
+def _with_password(password: Secret, place: str) -> Callable[[Any, Any, Any, dict[str, Any]], None]:
     # Read at each new connection, so that a password is changed without a restart.
     def give(_dialect: Any, _record: Any, _positional: Any, named: dict[str, Any]) -> None:
-        named["password"] = password.read()
+        try:
+            named["password"] = password.read()
+        except ConfigError as error:
+            hint = "see [store] password_env or password_file; each new connection reads it anew"
+            raise StoreError(f"the store {place}: {error.message}", hint=hint) from error
 
     return give
 
