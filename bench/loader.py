@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import struct
 import threading
+import time
 from collections.abc import Sequence
+
+from confluent_kafka import Consumer, TopicPartition
 
 from bench.ends import TopicEnd
 from bench.topics import clear
@@ -13,13 +16,13 @@ from twinshore.fleet import Cluster, KafkaError
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.opening import open_connection
 from twinshore.lab import LabCluster
-from twinshore.lab.clients import admin_of
+from twinshore.lab.clients import admin_of, client_settings
 from twinshore.wire.batch import HEADER_BYTES
 from twinshore.wire.frames import frame, read_response_header
 from twinshore.wire.produce import PRODUCE_KEY, encode_produce, parse_produce
 
 _IN_FLIGHT = 32
-_WARM_PART = 5
+WARM_PART = 5
 _BY_NAME = 12
 _LENGTH = struct.Struct(">i")
 _PATIENCE_S = 120.0
@@ -56,8 +59,20 @@ def warm_broker(side: LabCluster, workload: Workload) -> None:
     topic = "bench-warm"
     side.create_topic(topic, partitions=PARTITIONS, copies=min(3, len(side.brokers)))
     TopicEnd(side.cluster, topic, PARTITIONS).wait_ready()
-    load(side.cluster, topic, workload.batches, workload.short_backlog // _WARM_PART)
+    load(side.cluster, topic, workload.batches, workload.short_backlog // WARM_PART)
     clear(side.cluster)
+
+
+def warm_source(side: LabCluster, topic: str, records: int) -> None:
+    """Reads so many records of what lies ready, so that the first copier is served no slower than others."""
+    consumer = Consumer({**client_settings(side.cluster), "group.id": "bench-warm", "enable.auto.commit": False})
+    try:
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+        begun_s, seen = time.monotonic(), 0
+        while seen < records and time.monotonic() - begun_s < _PATIENCE_S:
+            seen += len(consumer.consume(10_000, timeout=1))
+    finally:
+        consumer.close()
 
 
 def _leaders(cluster: Cluster, topic: str) -> dict[tuple[str, int], list[int]]:

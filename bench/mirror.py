@@ -16,7 +16,7 @@ from bench.drain import Drain, Sides, drain
 from bench.ends import TopicEnd
 from bench.figures import WindowRule, median, ratio
 from bench.latency import Latency, Pace, copied_latency, direct_latency
-from bench.loader import load, warm_broker
+from bench.loader import WARM_PART, load, warm_broker, warm_source
 from bench.machine import Machine, this_machine
 from bench.page import write_section
 from bench.topics import clear
@@ -44,8 +44,9 @@ class Plan:
     direct_s: float
 
 
-SHORT = Plan(True, WindowRule(8, 0.3, 8), 2, (Pace(LATENCY_RATE, 5, 45),), 10)
-FULL = Plan(False, WindowRule(12, 0.3, 15), 3, (Pace(LATENCY_RATE, 10, 120), Pace(1_000, 5, 60)), 20)
+SHORT = Plan(True, WindowRule(8, 0.3, 8), 2, (Pace(LATENCY_RATE, 20, 45),), 10)
+FULL = Plan(False, WindowRule(12, 0.3, 15), 3, (Pace(LATENCY_RATE, 20, 120), Pace(1_000, 20, 60)), 20)
+LATENCY_REPEATS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +67,35 @@ class MirrorBench:
             ours, theirs = self.pair(workload)
             found[f"{workload}_rate"] = ratio(middle(ours, _rate), middle(theirs, _rate))
             found[f"{workload}_cpu"] = ratio(middle(ours, _cpu), middle(theirs, _cpu))
-        delays = {one.copier: one for one in self.latencies if one.rate == LATENCY_RATE}
-        if OURS in delays and THEIRS in delays:
-            mine, other = delays[OURS], delays[THEIRS]
-            found["p50"] = ratio(mine.p50_ms, other.p50_ms)
-            found["p99_vs_p50"] = ratio(mine.p99_ms, other.p50_ms)
-            found["p999"] = ratio(mine.p999_ms, other.p999_ms)
+        mine, other = self.delays(OURS), self.delays(THEIRS)
+        if mine and other:
+            found["p50"] = ratio(_middle(mine, _p50), _middle(other, _p50))
+            found["p99_vs_p50"] = ratio(_middle(mine, _p99), _middle(other, _p50))
+            found["p999"] = ratio(_middle(mine, _p999), _middle(other, _p999))
         if "plain" in dict(self.peers):
             found["pump_share"] = ratio(middle(self.pair("plain")[0], lambda one: one.window.pump_share), 1)
         return found
+
+    def words(self) -> dict[str, str]:
+        """By figure: what was divided by what, and how often it was measured."""
+        found: dict[str, str] = {}
+        for workload, peer in self.peers:
+            pair = self.pair(workload)
+            runs = f"{len(pair[0])} and {len(pair[1])} runs of {self.plan.rule.window_s:g} s"
+            rates, costs = ([middle(one, figure) for one in pair] for figure in (_rate, _cpu))
+            found[f"{workload}_rate"] = f"{rates[0]:,.0f}/s by {rates[1]:,.0f}/s of MirrorMaker with {peer}, {runs}"
+            found[f"{workload}_cpu"] = f"{costs[0]:.2f} us by {costs[1]:.2f} us of MirrorMaker with {peer}, {runs}"
+        mine, other = self.delays(OURS), self.delays(THEIRS)
+        for name, (ours, theirs) in {"p50": (_p50, _p50), "p99_vs_p50": (_p99, _p50), "p999": (_p999, _p999)}.items():
+            if mine and other:
+                counted = f"{sum(one.records for one in mine):,} records in {len(mine)} runs"
+                values = f"{_middle(mine, ours):.1f} ms by {_middle(other, theirs):.1f} ms"
+                found[name] = f"{values}, {counted} at {LATENCY_RATE}/s"
+        return found
+
+    def delays(self, copier: str) -> list[Latency]:
+        """The runs at the rate that the figures are of."""
+        return [one for one in self.latencies if (one.copier, one.rate) == (copier, LATENCY_RATE)]
 
     def pair(self, workload: str) -> tuple[list[Drain], list[Drain]]:
         """Our runs of a workload, and the peer's."""
@@ -95,6 +116,22 @@ class MirrorBench:
 def middle(drains: Sequence[Drain], figure: Callable[[Drain], float]) -> float:
     """The median of a figure over several runs."""
     return median([figure(one) for one in drains])
+
+
+def _middle(delays: Sequence[Latency], figure: Callable[[Latency], float]) -> float:
+    return median([figure(one) for one in delays])
+
+
+def _p50(one: Latency) -> float:
+    return one.p50_ms
+
+
+def _p99(one: Latency) -> float:
+    return one.p99_ms
+
+
+def _p999(one: Latency) -> float:
+    return one.p999_ms
 
 
 def _rate(one: Drain) -> float:
@@ -146,8 +183,9 @@ class _Run:
         """Each of MirrorMaker's settings once, ours after the first; then the fastest and ours by turns."""
         backlog = self._load(sides, workload, copies=1)
         warm_broker(sides.target, workload)
+        warm_source(sides.source, workload.topic, workload.short_backlog // WARM_PART)
         tried: list[tuple[float, MirrorMaker]] = []
-        for setting in mirror_makers(workload.name, few=self._plan.short):
+        for setting in mirror_makers(workload.name):
             found = self._drain(sides, workload, setting, backlog)
             tried.append((found.window.rate, setting))
             if len(tried) == 1:
@@ -166,7 +204,7 @@ class _Run:
             topic = self._new_topic(sides, f"bench-direct-{pace.rate}")
             direct = Pace(pace.rate, pace.warm_s, self._plan.direct_s)
             self._took(direct_latency(sides.source.cluster, topic, direct))
-            for copier in copiers:
+            for copier in copiers * LATENCY_REPEATS:
                 run = next(self._numbers)
                 job = CopyJob(
                     sides.source.cluster, sides.target.cluster, self._new_topic(sides, f"bench-pace-{run}"), run
@@ -232,7 +270,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from bench.mirror_page import mirror_section
 
     parser = argparse.ArgumentParser(prog="bench.mirror", description=__doc__)
-    parser.add_argument("--short", action="store_true", help="about 7 minutes in place of 25; does not write the page")
+    parser.add_argument("--short", action="store_true", help="about 12 minutes in place of 30; does not write the page")
     parser.add_argument("--only", default="", help=f"some of {','.join(PARTS)}; does not write the page")
     parser.add_argument("--page", type=Path, help="write this page, whatever was measured")
     chosen = parser.parse_args(arguments)

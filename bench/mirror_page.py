@@ -41,7 +41,8 @@ def mirror_section(found: MirrorBench) -> str:
 _LATENCY = """\
 From the call of a producer to the hands of a consumer, one process and one clock, 1 KB records over 4 partitions. Our
 copier gives its Spark task up and starts another every tide; here `tide_s = 10` in place of 60, so that the counted
-time holds many such borders. "none" is a producer and a consumer on one cluster with no copier between them."""
+time holds many such borders. The JVM has 20 s to get warm first, and the copiers run by turns. "none" is a producer
+and a consumer on one cluster with no copier between them."""
 _RUNS = """\
 The copier's share is that of its own and the brokers' CPU; "others' cores" is how many cores everything else on the
 machine kept busy meanwhile, the bench's own looks included: where that is much, the run was disturbed."""

@@ -78,6 +78,17 @@ class WanBench:
             "bytes_per_record": ratio(self.line_bytes(OURS, ours), self.line_bytes(THEIRS, peer)),
         }
 
+    def words(self) -> dict[str, str]:
+        """By figure: what was divided by what."""
+        ours, peer = Twinshore().setting, self.peer()
+        near, far = (self.rate(OURS, ours, delay) for delay in (0, ROUND_TRIP_MS))
+        lines = self.line_bytes(OURS, ours), self.line_bytes(THEIRS, peer)
+        runs = f"{len(self.of(OURS, ours, ROUND_TRIP_MS))} runs each"
+        return {
+            "rate_kept": f"{far:,.0f}/s by {near:,.0f}/s through the same proxy without delay, {runs}",
+            "bytes_per_record": f"{lines[0]:,.0f} bytes by {lines[1]:,.0f} of MirrorMaker with {peer}",
+        }
+
     def to_json(self) -> str:
         """One flat line."""
         return json.dumps({"bench": "wan"} | self.figures())

@@ -59,6 +59,17 @@ def test_the_line_is_flat_and_ours_by_the_faster_setting_of_theirs(bench: Mirror
     }
 
 
+def test_the_words_say_what_was_divided_by_what(bench: MirrorBench) -> None:
+    assert bench.words() == {
+        "plain_rate": "400/s by 100/s of MirrorMaker with tuned, 3 and 2 runs of 15 s",
+        "plain_cpu": "800.00 us by 8000.00 us of MirrorMaker with tuned, 3 and 2 runs of 15 s",
+        "p50": "2.0 ms by 8.0 ms, 6,000 records in 1 runs at 100/s",
+        "p99_vs_p50": "4.0 ms by 8.0 ms, 6,000 records in 1 runs at 100/s",
+        "p999": "8.0 ms by 32.0 ms, 6,000 records in 1 runs at 100/s",
+    }
+    assert bench.words().keys() == bench.figures().keys() - {"pump_share"}
+
+
 def test_the_page_holds_every_run_and_the_line(bench: MirrorBench) -> None:
     page = mirror_section(bench)
     assert "| plain: 1 KB records, uncompressed, 16 KB batches | 4.00x | 1/10.0 | tuned |" in page
