@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import random
@@ -11,6 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -161,6 +163,41 @@ def test_an_address_where_nobody_listens_is_named() -> None:
     assert caught.value.retriable
     with pytest.raises(KafkaError, match=r"the name no-such-host\.invalid does not resolve"):
         dial(("no-such-host.invalid", 9092), Security())
+
+
+@pytest.mark.parametrize("reason", [errno.EAFNOSUPPORT, errno.EMFILE])
+def test_an_address_of_a_kind_that_this_machine_lacks_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch, reason: int
+) -> None:
+    make = socket.socket
+
+    def only_v4(family: int = socket.AF_INET, kind: int = -1, protocol: int = -1, **more: Any) -> socket.socket:
+        if family == socket.AF_INET6:
+            raise OSError(reason, os.strerror(reason))
+        return make(family, kind, protocol, **more)
+
+    with peer(silent) as (host, port):
+        v6 = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", port, 0, 0))
+        v4 = (socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port))
+        found = [v6, v4]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        with monkeypatch.context() as patched:
+            patched.setattr(socket, "socket", only_v4)
+            transport = dial(("broker", port), Security())
+            found.pop()
+            with pytest.raises(KafkaError, match=rf"^broker:{port}: cannot connect: {os.strerror(reason)}") as caught:
+                dial(("broker", port), Security())
+        assert caught.value.retriable
+        transport.close()
+
+
+def test_waiting_on_what_another_thread_closed_is_a_lost_connection() -> None:
+    with peer(silent) as address:
+        transport = dial(address, Security())
+        transport.close()
+        with pytest.raises(KafkaError, match="connection lost") as caught:
+            transport.wait(deadline=time.monotonic() + 5)
+        assert caught.value.retriable
 
 
 def test_a_peer_that_never_shakes_hands_is_left_in_time(authority: Authority) -> None:

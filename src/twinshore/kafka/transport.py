@@ -110,8 +110,11 @@ class Transport:
         left_s = deadline - time.monotonic()
         if left_s <= 0:
             return False
-        self._poll.modify(self._sock.fileno(), select.POLLOUT if writable else select.POLLIN)
-        return bool(self._poll.poll(left_s * 1000))
+        try:
+            self._poll.modify(self._sock.fileno(), select.POLLOUT if writable else select.POLLIN)
+            return bool(self._poll.poll(left_s * 1000))
+        except (OSError, ValueError) as error:  # another thread closed it
+            raise self._lost(error) from error
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -169,15 +172,17 @@ def _connect(address: tuple[str, int], place: str, deadline: float, buffer_bytes
         left_s = deadline - time.monotonic()
         if left_s <= 0:
             break
-        sock = socket.socket(family, kind, protocol)
+        sock = None
         try:
+            sock = socket.socket(family, kind, protocol)
             _tune(sock, buffer_bytes, silence_s)
             sock.settimeout(left_s / (len(choices) - number))
             sock.connect(resolved)
             return sock
-        except OSError as error:
+        except OSError as error:  # also a kind of address that this machine does not have, or no more files
             failure = error
-            sock.close()
+            if sock is not None:
+                sock.close()
     reason = failure.strerror or str(failure)
     raise KafkaError(
         f"{place}: cannot connect: {reason}",
