@@ -52,6 +52,8 @@ def test_sha_512_agrees_with_a_server_that_stores_only_its_keys() -> None:
         (b"r=" + NONCE.encode() + b"x,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=1", "iterations"),
         (b"r=" + NONCE.encode() + b"x,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=99999999999", "iterations"),
         (b"r=" + NONCE.encode() + b"x,s=W22ZaJ0SNY7soEsUEjb6gQ==", "iterations"),
+        (b"r=" + NONCE.encode() + b"x,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=" + b"9" * 5000, "iterations"),
+        (b"r=" + NONCE.encode() + "x,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=\u0664\u0660\u0669\u0666".encode(), "iterations"),
         (b"r=" + NONCE.encode() + b"x,s=!!,i=4096", "base64"),
         (b"\xff\xfe", "UTF-8"),
         (b"", "nonce"),

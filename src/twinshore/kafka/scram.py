@@ -40,7 +40,9 @@ class ScramClient:
         nonce, salt, iterations = fields.get("r", ""), fields.get("s", ""), fields.get("i", "")
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
             raise self._error("the server did not continue our nonce")
-        if not iterations.isdecimal() or not ITERATIONS_MIN <= int(iterations) <= ITERATIONS_MAX:
+        # Of thousands of digits int() makes no number, and what is no digit of ASCII is none of the protocol's.
+        digits = iterations.isascii() and iterations.isdecimal() and len(iterations) <= len(str(ITERATIONS_MAX))
+        if not digits or not ITERATIONS_MIN <= int(iterations) <= ITERATIONS_MAX:
             raise self._error(f"the server asks for {iterations[:20] or 'no'} iterations")
         salted = hashlib.pbkdf2_hmac(self._digest, self._password, self._unbase64(salt), int(iterations))
         client_key = self._mac(salted, b"Client Key")
