@@ -11,11 +11,14 @@ from kio.schema.metadata.v12.request import MetadataRequestTopic
 from kio.schema.metadata.v12.response import MetadataResponsePartition, MetadataResponseTopic
 from kio.schema.types import TopicName
 
+from twinshore.fleet import KafkaError
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.errors import Code
 
 NO_LEADER = -1
 NO_TOPIC_ID = bytes(16)
+# Far beyond what a cluster can bear: what claims more has not understood us, or means harm.
+PARTITIONS_MAX = 1_000_000
 
 
 class BrokerAddress(NamedTuple):
@@ -64,21 +67,23 @@ def ask_metadata(connection: Connection, topics: Sequence[str] | None, *, timeou
         cluster_id=answer.cluster_id or "",
         controller=int(answer.controller_id),
         brokers={int(one.node_id): BrokerAddress(one.host, int(one.port), one.rack) for one in answer.brokers},
-        topics={str(one.name): _topic(one) for one in answer.topics if one.name is not None},
+        topics={str(one.name): _topic(one, connection.place) for one in answer.topics if one.name is not None},
     )
 
 
-def _topic(answer: MetadataResponseTopic) -> TopicMetadata:
+def _topic(answer: MetadataResponseTopic, place: str) -> TopicMetadata:
     known = {int(one.partition_index): _partition(one) for one in answer.partitions}
     absent = int(Code.LEADER_NOT_AVAILABLE)
+    total = max(known, default=-1) + 1
+    if total > PARTITIONS_MAX:
+        raise KafkaError(f"{place}: topic {answer.name} would have {total} partitions")
     return TopicMetadata(
         name=str(answer.name),
         topic_id=answer.topic_id.bytes if answer.topic_id else NO_TOPIC_ID,
         internal=answer.is_internal,
         error=int(answer.error_code),
         partitions=tuple(
-            known.get(number) or PartitionMetadata(number, NO_LEADER, -1, (), (), absent)
-            for number in range(max(known, default=-1) + 1)
+            known.get(number) or PartitionMetadata(number, NO_LEADER, -1, (), (), absent) for number in range(total)
         ),
     )
 
