@@ -138,9 +138,14 @@ class Transactions:
         """Asks the id's coordinator until its answer is none of those that pass by themselves."""
         until_s = time.monotonic() + self._patience_s
         while True:
-            line = self._cluster.connection_to(self._coordinator(name))
-            self._go()
-            found = ask(line)
+            node = self._coordinator(name)
+            try:
+                line = self._cluster.connection_to(node)
+                self._go()
+                found = ask(line)
+            except KafkaError:
+                self.forget(name)  # where it is not reached, another one may coordinate by now
+                raise
             code = code_of(found)
             if not code:
                 return found
