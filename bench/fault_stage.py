@@ -15,7 +15,7 @@ import twinshore
 from twinshore.fleet import Cluster
 from twinshore.lab import LabError
 from twinshore.lab.errors import log_tail
-from twinshore.lab.processes import Child, ProcessMark, start_child
+from twinshore.lab.processes import Child, ProcessMark, mark_of, start_child
 
 STOP_PATIENCE_S = 30.0
 # Spark forks its workers, so they share their daemon's command line.
@@ -95,7 +95,7 @@ class MirrorProcess:
             found = psutil.Process(self.child.pid).children(recursive=True)
             for process in found:
                 with contextlib.suppress(psutil.Error):
-                    self._tree[process.pid] = ProcessMark(process.pid, process.create_time())
+                    self._tree[process.pid] = mark_of(process.pid)
             return list(found)
         return []
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from twinshore.lab.processes import ProcessMark, own_mark, start_child
+from twinshore.lab.processes import ProcessMark, mark_of, own_mark, start_child
 from twinshore.lab.scratch import scratch_folder, sweep
 
 # Started from a thread that ends, as a test's worker or a fixture may: the servers must not end with that thread.
@@ -67,8 +67,8 @@ def test_servers_end_with_whoever_started_them(number: signal.Signals, tmp_path:
             assert line, log.read_text()
             said = json.loads(line)
             processes = [psutil.Process(pid) for pid in said["pids"]]
-            marks = [ProcessMark(process.pid, process.create_time()) for process in processes]
-            marks += [ProcessMark(one.pid, one.create_time()) for one in processes[2].children()]
+            marks = [mark_of(process.pid) for process in processes]
+            marks += [mark_of(one.pid) for one in processes[2].children()]
             assert len(marks) > 3
             parent.send_signal(number)
             assert parent.wait(60) != 0
@@ -81,10 +81,39 @@ def test_servers_end_with_whoever_started_them(number: signal.Signals, tmp_path:
 
 def test_a_mark_is_not_taken_for_a_later_process_of_the_same_number() -> None:
     mark = own_mark()
-    earlier = ProcessMark(mark.pid, mark.started_at_s - 100)
+    boot, _, ticks = mark.start.partition(":")
     assert mark.alive()
-    assert not earlier.alive()
-    assert not earlier.send(signal.SIGKILL)
+    for start in (f"{boot}:{int(ticks) - 1}", f"another-boot:{ticks}", repr(psutil.Process().create_time() - 100)):
+        earlier = ProcessMark(mark.pid, start)
+        assert not earlier.alive()
+        assert not earlier.send(signal.SIGKILL)
+
+
+def test_a_mark_holds_when_the_clock_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    mark, folder = own_mark(), scratch_folder("kept")
+    by_the_clock = psutil.Process().create_time()
+    boot_s = psutil.boot_time()
+    monkeypatch.setattr("psutil._pslinux.boot_time", lambda: boot_s + 1)
+    assert psutil.Process().create_time() > by_the_clock, "the clock was set for nothing"
+    assert mark.alive()
+    assert ProcessMark.from_json(json.loads(json.dumps(mark.as_json()))) == mark
+    assert sweep(tmp_path) == []
+    assert folder.exists()
+
+
+def test_marks_of_the_clock_are_read_still(tmp_path: Path) -> None:
+    child = start_child(["sleep", "300"], folder=tmp_path, tied=False)
+    try:
+        mark = ProcessMark.from_json([child.pid, psutil.Process(child.pid).create_time()])
+        assert mark.alive()
+        mark.end()
+        assert not mark.alive(), "a zombie is taken for a process"
+        assert not child.mark.alive(), "a zombie is taken for a process"
+    finally:
+        child.end()
+    with pytest.raises(psutil.NoSuchProcess):
+        mark_of(child.pid)
 
 
 def test_a_detached_process_is_not_ended_with_us_but_by_its_mark(tmp_path: Path) -> None:
@@ -101,7 +130,7 @@ def test_a_sweep_takes_only_folders_whose_owner_is_gone(tmp_path: Path, monkeypa
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     mine, left, unknown = scratch_folder("mine"), scratch_folder("left"), tmp_path / "twinshore-unknown"
     unknown.mkdir()
-    pid, started_at_s, numbering = json.loads((left / ".owner").read_text())
-    (left / ".owner").write_text(json.dumps([pid, started_at_s - 100, numbering]))
+    pid, start, numbering = json.loads((left / ".owner").read_text())
+    (left / ".owner").write_text(json.dumps([pid, f"{start}0", numbering]))
     assert sweep(tmp_path) == [left]
     assert (mine.exists(), left.exists(), unknown.exists()) == (True, False, True)

@@ -14,7 +14,7 @@ import pytest
 
 from twinshore.fleet import Cluster, ConfigError
 from twinshore.lab.clients import admin_of, create_topic
-from twinshore.lab.processes import ProcessMark
+from twinshore.lab.processes import mark_of
 from twinshore.lab.standing import bring_down, bring_up, standing
 
 
@@ -44,7 +44,7 @@ def test_clusters_stay_after_up_and_are_gone_after_down(tmp_path: Path) -> None:
         assert (other.returncode, "is up already, with Kafka" in other.stderr) == (2, True)
 
         pids = [broker["pid"] for one in stand for broker in one["brokers"]]
-        marks = [ProcessMark(pid, psutil.Process(pid).create_time()) for pid in pids]
+        marks = [mark_of(pid) for pid in pids]
         marks[1].end()
         states = {one.name: one.state for one in standing(folder)}
         assert states == {"north": "up", "south": "down"}

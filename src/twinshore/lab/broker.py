@@ -35,8 +35,7 @@ _JVM = (
 def read_mark(folder: Path) -> ProcessMark | None:
     """The process that was last started in a broker's folder."""
     try:
-        pid, started_at_s = json.loads((folder / _MARK).read_text(encoding="ascii"))
-        return ProcessMark(int(pid), float(started_at_s))
+        return ProcessMark.from_json(json.loads((folder / _MARK).read_text(encoding="ascii")))
     except (OSError, ValueError, TypeError):
         return None
 
@@ -92,8 +91,7 @@ class LabBroker:
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
         command = [*self._command, str(self._settings_file)]
         self._child = start_child(command, folder=self.folder, log=self.log, tied=not self._detached)
-        mark = self._child.mark
-        (self.folder / _MARK).write_text(json.dumps([mark.pid, mark.started_at_s]), encoding="ascii")
+        (self.folder / _MARK).write_text(json.dumps(self._child.mark.as_json()), encoding="ascii")
 
     def wait_ready(self, within_s: float = _READY_WITHIN_S) -> None:
         """Returns when the broker says that it serves; LabError with its log's tail if it dies or is too slow."""

@@ -15,7 +15,7 @@ import psutil
 import twinshore
 from twinshore.fleet import Cluster
 from twinshore.lab.errors import LabError, log_tail
-from twinshore.lab.processes import Child, ProcessMark, start_child
+from twinshore.lab.processes import Child, ProcessMark, mark_of, start_child
 
 STOP_PATIENCE_S = 15.0
 # What the command line of Spark's Python workers holds; workers are forked and share their daemon's.
@@ -96,7 +96,7 @@ class DemoMirror:
             found = psutil.Process(self.mark.pid).children(recursive=True)
             for process in found:
                 with contextlib.suppress(psutil.Error):
-                    self._tree[process.pid] = ProcessMark(process.pid, process.create_time())
+                    self._tree[process.pid] = mark_of(process.pid)
             return list(found)
         return []
 

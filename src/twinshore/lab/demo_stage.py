@@ -19,7 +19,7 @@ from twinshore.fleet import ConfigError
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.demo_mirror import STOP_PATIENCE_S, DemoMirror, end_all
 from twinshore.lab.jars import kafka_classpath
-from twinshore.lab.processes import ProcessMark
+from twinshore.lab.processes import ProcessMark, mark_of
 from twinshore.lab.produce import Workload
 
 KEPT_FILE = "demo.json"
@@ -86,7 +86,7 @@ class DemoStage:
         """Notes what runs, so that `end_kept` ends it and nothing else; returns how to look and how to end it."""
         assert self.mirror is not None
         brokers = [broker.child.mark for cluster in (self.east, self.west) for broker in cluster.brokers]
-        marks = [[mark.pid, mark.started_at_s] for mark in (self.mirror.mark, *brokers)]
+        marks = [mark.as_json() for mark in (self.mirror.mark, *brokers)]
         (self.folder / KEPT_FILE).write_text(json.dumps({"processes": marks}), encoding="utf-8")
         command = f"{sys.executable} -m twinshore.cli"
         return [
@@ -125,7 +125,7 @@ def end_kept(folder: Path) -> int:
     file = folder / KEPT_FILE
     try:
         raw = json.loads(file.read_text(encoding="utf-8"))
-        marks = [ProcessMark(int(pid), float(started_at_s)) for pid, started_at_s in raw["processes"]]
+        marks = [ProcessMark.from_json(one) for one in raw["processes"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             f"{folder} is not the folder of a demo that was left running: {file.name} cannot be read",
@@ -137,7 +137,7 @@ def end_kept(folder: Path) -> int:
     with contextlib.suppress(psutil.Error):
         if mirror.alive():
             children = psutil.Process(mirror.pid).children(recursive=True)
-            below = [ProcessMark(child.pid, child.create_time()) for child in children]
+            below = [mark_of(child.pid) for child in children]
     mirror.end(patience_s=STOP_PATIENCE_S)
     end_all(below)
     for broker in brokers:

@@ -2,12 +2,13 @@
 
 A tied process gets SIGKILL from the kernel when the thread that forked it ends, so all are forked from one thread that
 lives as long as this process; exit handlers end them too where the kernel cannot. A detached one is known by its pid
-and start time, so that a later command ends it and nothing else.
+and start, so that a later command ends it and nothing else.
 """
 
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import queue
 import signal
@@ -19,26 +20,45 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 _LAUNCH = str(Path(__file__).with_name("launch.py"))
 _POLL_S = 0.02
 _DEATH_PATIENCE_S = 10.0
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_ENDED = ("Z", "X", "x")
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessMark:
-    """A process of ours, past doubt: a pid is used again, the pair with its start time is not."""
+    """A process of ours, past doubt: a pid is used again, the pair with its start is not.
+
+    `start` is the boot and its ticks until then, which no correction of the clock moves; where the kernel does not tell
+    them, seconds of the clock.
+    """
 
     pid: int
-    started_at_s: float
+    start: str
+
+    @classmethod
+    def from_json(cls, raw: Any) -> ProcessMark:
+        """What `as_json` wrote; ValueError or TypeError for anything else."""
+        pid, start = raw
+        return cls(int(pid), start if isinstance(start, str) else repr(float(start)))
+
+    def as_json(self) -> list[int | str]:
+        return [self.pid, self.start]
 
     def alive(self) -> bool:
         """Whether this very process runs still."""
+        if ":" in self.start:
+            seen = _kernel_says(self.pid)
+            return seen is not None and seen[0] == self.start and seen[1] not in _ENDED
         try:
             process = psutil.Process(self.pid)
-            return process.create_time() == self.started_at_s and process.status() != psutil.STATUS_ZOMBIE
+            return repr(process.create_time()) == self.start and process.status() != psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             return False
 
@@ -64,7 +84,36 @@ class ProcessMark:
 
 def own_mark() -> ProcessMark:
     """This process's."""
-    return ProcessMark(os.getpid(), psutil.Process().create_time())
+    return mark_of(os.getpid())
+
+
+def mark_of(pid: int) -> ProcessMark:
+    """The mark of the process that has this number now; psutil.NoSuchProcess where none has."""
+    if not _boot_id():
+        return ProcessMark(pid, repr(psutil.Process(pid).create_time()))
+    seen = _kernel_says(pid)
+    if seen is None:
+        raise psutil.NoSuchProcess(pid)
+    return ProcessMark(pid, seen[0])
+
+
+@functools.cache
+def _boot_id() -> str:
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def _kernel_says(pid: int) -> tuple[str, str] | None:
+    """Start and state of a process; None where there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # The name before them is in brackets and may hold brackets and spaces itself.
+    fields = stat.rpartition(")")[2].split()
+    return f"{_boot_id()}:{fields[19]}", fields[0]
 
 
 class Child:
@@ -74,7 +123,7 @@ class Child:
         self._process = process
         self._death_signal = death_signal
         self.pid = process.pid
-        self.mark = ProcessMark(process.pid, psutil.Process(process.pid).create_time())
+        self.mark = mark_of(process.pid)
         if tied:
             _living[self.pid] = self
 

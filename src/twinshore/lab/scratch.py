@@ -22,8 +22,7 @@ def scratch_folder(kind: str) -> Path:
         _swept.set()
         sweep(Path(tempfile.gettempdir()))
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{kind}-"))
-    mark = own_mark()
-    (folder / _OWNER).write_text(json.dumps([mark.pid, mark.started_at_s, _numbering()]), encoding="ascii")
+    (folder / _OWNER).write_text(json.dumps([*own_mark().as_json(), _numbering()]), encoding="ascii")
     return folder
 
 
@@ -42,11 +41,12 @@ def sweep(where: Path) -> list[Path]:
         try:
             if owner.stat().st_uid != os.getuid():
                 continue
-            pid, started_at_s, numbering = json.loads(owner.read_text(encoding="ascii"))
-        except (OSError, ValueError):
+            *mark, numbering = json.loads(owner.read_text(encoding="ascii"))
+            alive = ProcessMark.from_json(mark).alive()
+        except (OSError, ValueError, TypeError):
             # Just being written or removed.
             continue
-        if numbering == _numbering() and not ProcessMark(int(pid), float(started_at_s)).alive():
+        if numbering == _numbering() and not alive:
             shutil.rmtree(owner.parent, ignore_errors=True)
             removed.append(owner.parent)
     return removed
