@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 import threading
 import time
 import urllib.parse
@@ -14,10 +15,11 @@ from typing import Any
 
 import pytest
 
+from tests.kafka.peers import Talk, peer
 from twinshore.fleet import ConfigError, KafkaError, SaslMechanism, Secret, Security
-from twinshore.kafka.oauth import fetch_token
+from twinshore.kafka.oauth import Token, fetch_token
 
-Endpoint = Callable[[int, bytes], "tuple[str, list[Any]]"]
+Endpoint = Callable[..., "tuple[str, list[Any]]"]
 
 
 @pytest.fixture
@@ -25,7 +27,7 @@ def endpoint() -> Iterator[Endpoint]:
     """Starts a token endpoint with a fixed answer; gives its address and the list of requests it got."""
     servers: list[tuple[HTTPServer, threading.Thread]] = []
 
-    def start(status: int, answer: bytes) -> tuple[str, list[Any]]:
+    def start(status: int, answer: bytes, headers: dict[str, str] | None = None) -> tuple[str, list[Any]]:
         seen: list[Any] = []
 
         class Handler(BaseHTTPRequestHandler):
@@ -33,6 +35,8 @@ def endpoint() -> Iterator[Endpoint]:
                 form = self.rfile.read(int(self.headers["Content-Length"])).decode()
                 seen.append((urllib.parse.parse_qs(form), self.headers["Authorization"]))
                 self.send_response(status)
+                for name, value in (headers or {}).items():
+                    self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(answer)
 
@@ -80,6 +84,8 @@ def test_client_credentials_buy_a_token(endpoint: Endpoint, tmp_path: Path) -> N
     [
         (401, b"{}", "answered 401", False),
         (503, b"", "answered 503", True),
+        (408, b"", "answered 408", True),
+        (429, b"", "answered 429", True),
         (200, b"not json", "no token", True),
         (200, b"[1]", "no access_token", False),
         (200, b'{"access_token": 5}', "no access_token", False),
@@ -93,6 +99,61 @@ def test_an_endpoint_that_gives_none_is_named(
         fetch_token(bearer(username="a", token_url=url), timeout_s=5)
     assert url in str(caught.value)
     assert caught.value.retriable == retriable
+
+
+def test_a_secret_is_never_sent_on_to_where_an_endpoint_points(endpoint: Endpoint) -> None:
+    elsewhere, seen_elsewhere = endpoint(200, b'{"access_token": "stolen"}')
+    url, seen = endpoint(302, b"", {"Location": elsewhere})
+    with pytest.raises(KafkaError, match=f"answered 302 and points to {elsewhere}") as caught:
+        fetch_token(bearer(username="a", token_url=url), timeout_s=5)
+    assert (len(seen), len(seen_elsewhere)) == (1, 0)
+    assert url in str(caught.value)
+    assert not caught.value.retriable
+
+
+def said(*parts: bytes, pause_s: float = 0.0) -> Talk:
+    """Answers any request with these bytes, and hangs up."""
+
+    def talk(connection: socket.socket) -> None:
+        request = b""
+        while b"client_credentials" not in request:
+            request += connection.recv(1 << 16)
+        for part in parts:
+            connection.sendall(part)
+            time.sleep(pause_s)
+
+    return talk
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n40\r\n{", "not whole HTTP"),
+        (b'HTTP/1.1 200 OK\r\nContent-Length: 60\r\n\r\n{"access_token": "cut"}', "not whole HTTP"),
+        (b"SSH-2.0-OpenSSH_9.9\r\n", "not whole HTTP"),
+        (b"", "no token"),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 100_000, "nested too deep"),
+        (b'HTTP/1.1 200 OK\r\n\r\n{"access_token": "\\ud800"}', "holds no access_token"),
+    ],
+)
+def test_what_is_no_answer_is_told(answer: bytes, complaint: str) -> None:
+    with peer(said(answer)) as (host, port), pytest.raises(KafkaError, match=complaint) as caught:
+        fetch_token(bearer(username="a", token_url=f"http://{host}:{port}/"), timeout_s=5)
+    assert str(caught.value).startswith(f"http://{host}:{port}/: ")
+
+
+@pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\n\r\n"], ids=["in-headers", "in-body"])
+def test_an_endpoint_that_trickles_does_not_put_the_deadline_off(head: bytes) -> None:
+    with peer(said(head, *[b"x"] * 60, pause_s=0.05)) as (host, port):
+        started = time.monotonic()
+        with pytest.raises(KafkaError, match="no whole answer in time") as caught:
+            fetch_token(bearer(username="a", token_url=f"http://{host}:{port}/"), timeout_s=0.3)
+        assert time.monotonic() - started < 1.5
+        assert caught.value.retriable
+
+
+def test_a_token_is_not_shown_by_mistake() -> None:
+    assert "secret" not in repr(Token("secret", 5.0))
 
 
 def test_a_file_is_read_anew(tmp_path: Path) -> None:

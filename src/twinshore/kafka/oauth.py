@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import json
+import queue
+import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from twinshore.fleet import ConfigError, KafkaError, Security
 
 _ANSWER_BYTES_MAX = 1 << 20
+_LATER = frozenset({408, 429})
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
     """`expires_s` is Unix time; 0 when the token does not say."""
 
-    text: str
+    text: str = field(repr=False)
     expires_s: float = 0.0
 
 
@@ -52,6 +57,8 @@ def _read(path: str) -> str:
         text = Path(path).read_text(encoding="utf-8").strip()
     except OSError as error:
         raise ConfigError(f"token_file {path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"token_file {path} holds no text") from error
     if not text:
         raise ConfigError(f"token_file {path} is empty")
     return text
@@ -59,7 +66,11 @@ def _read(path: str) -> str:
 
 def _ask(security: Security, timeout_s: float) -> str:
     url = security.token_url
-    if urllib.parse.urlsplit(url).scheme not in {"http", "https"}:
+    try:
+        scheme = urllib.parse.urlsplit(url).scheme
+    except ValueError as error:
+        raise ConfigError(f"token_url {url} is no address: {error}") from error
+    if scheme not in {"http", "https"}:
         raise ConfigError(f"token_url {url} is neither http nor https")
     form = {"grant_type": "client_credentials"}
     if security.token_scope:
@@ -75,21 +86,81 @@ def _ask(security: Security, timeout_s: float) -> str:
         },
     )
     try:
-        with urllib.request.urlopen(request, timeout=max(0.1, timeout_s)) as response:
-            answer = json.loads(response.read(_ANSWER_BYTES_MAX))
+        answer = json.loads(_answer(request, time.monotonic() + max(0.1, timeout_s)))
     except urllib.error.HTTPError as error:
         with error:
-            raise KafkaError(
-                f"{url}: the token endpoint answered {error.code} {error.reason}",
-                retriable=error.code >= 500,
-                hint="check username, password and token_scope",
-            ) from error
-    except (OSError, ValueError) as error:
-        raise KafkaError(f"{url}: no token: {error}", retriable=True) from error
+            raise _refused(url, error) from error
+    except (OSError, ValueError, RecursionError, http.client.HTTPException) as error:
+        raise KafkaError(f"{url}: no token: {_reason(error)}", retriable=True) from error
     token = answer.get("access_token") if isinstance(answer, dict) else None
-    if not isinstance(token, str) or not token:
+    if not isinstance(token, str) or not token or not (token.isascii() and token.isprintable()):
         raise KafkaError(f"{url}: the answer holds no access_token")
     return token
+
+
+class _Stay(urllib.request.HTTPRedirectHandler):
+    """A redirected request would take the client's secret along, to whatever host the answer names."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """None is followed; the answer becomes an HTTPError."""
+
+
+def _answer(request: urllib.request.Request, deadline: float) -> bytes:
+    """The body, all of it by the deadline: time-outs of sockets begin anew with each byte."""
+    done: queue.SimpleQueue[bytes | Exception] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            opener = urllib.request.build_opener(_Stay)
+            with opener.open(request, timeout=max(0.1, deadline - time.monotonic())) as response:
+                done.put(_read_all(response, deadline))
+        except Exception as error:
+            done.put(error)
+
+    # Headers, and TLS, trickle in where nothing can be read in pieces: so the deadline is kept from outside.
+    threading.Thread(target=ask, name="token endpoint", daemon=True).start()
+    try:
+        found = done.get(timeout=max(0.1, deadline - time.monotonic()))
+    except queue.Empty:
+        raise TimeoutError("no whole answer in time") from None
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def _read_all(response: http.client.HTTPResponse, deadline: float) -> bytes:
+    parts: list[bytes] = []
+    room = _ANSWER_BYTES_MAX
+    while room > 0 and (part := response.read1(room)):
+        parts.append(part)
+        room -= len(part)
+        if time.monotonic() > deadline:
+            raise TimeoutError("no whole answer in time")
+    if response.length:
+        raise http.client.IncompleteRead(b"", response.length)
+    return b"".join(parts)
+
+
+def _refused(url: str, error: urllib.error.HTTPError) -> KafkaError:
+    if 300 <= error.code < 400:
+        onward = error.headers.get("Location", "nowhere")
+        return KafkaError(
+            f"{url}: the token endpoint answered {error.code} and points to {onward}",
+            hint="secrets are not sent on to other addresses; set token_url to where the endpoint is",
+        )
+    return KafkaError(
+        f"{url}: the token endpoint answered {error.code} {error.reason}",
+        retriable=error.code >= 500 or error.code in _LATER,
+        hint="check username, password and token_scope",
+    )
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "its JSON is nested too deep"
+    if isinstance(error, http.client.HTTPException):
+        return f"the answer is not whole HTTP: {error!r:.200}"
+    return str(error)
 
 
 def _expiry(token: str) -> float:
@@ -98,5 +169,5 @@ def _expiry(token: str) -> float:
         claims = token.split(".")[1]
         expiry = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4))).get("exp", 0)
         return float(expiry)
-    except (IndexError, ValueError, AttributeError, TypeError):
+    except (IndexError, ValueError, AttributeError, TypeError, RecursionError, OverflowError):
         return 0.0
