@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection
 
+from bench.beside import PERIOD_S, Beside, run_beside
 from bench.claims import Claim, Finding, Once
 from bench.playing import by_test
 from bench.proof import Found, Speed, run_find, run_speed
@@ -17,6 +18,9 @@ Written by `python -m bench.show_proof`, which tries each claim on real clusters
 figure is typed by hand. The plain comparison is two confluent-kafka consumers, their records compared in Python.
 """
 TIMES_LEAST = 5.0
+# All three share the machine's cores with the brokers: none of them may take nearly all, and the monitor may miss none
+# of its judgements.
+LANES_KEEP, PROOF_KEEPS, SILENT_S = 0.4, 0.2, 2 * PERIOD_S
 SCENARIOS = (
     (
         "proof-beside-lanes",
@@ -70,6 +74,14 @@ def claims(_seed: int, _only: Collection[str] = ()) -> list[Claim]:
     for name, what in (("lz4", "JSON records in lz4"), ("plain", "1 KB plain records")):
         says = f"{what}: at least {TIMES_LEAST:g} times the records/s of a plain consumer comparison"
         found.append(Claim(f"proof-speed-{name}", says, _speed(name, speeds)))
+    found.append(
+        Claim(
+            "proof-and-delay-beside",
+            f"proof and delay run beside lanes that empty a backlog: the lanes keep at least {LANES_KEEP:.0%} of their"
+            f" rate, the proof at least {PROOF_KEEPS:.0%} of theirs, the monitor is never silent for {SILENT_S:g} s",
+            lambda _: _beside(run_beside(to_stderr)),
+        )
+    )
     return found + [Claim(name, says, by_test(name, test)) for name, says, test in SCENARIOS]
 
 
@@ -80,6 +92,16 @@ def _found(found: Found) -> Finding:
         figure = f"missed among {found.records:,} records: {'; '.join(found.missed)}"
     numbers = (("proof_records", found.records), ("proof_kinds_found", len(found.kinds) - len(found.missed)))
     return Finding(figure, not found.missed, numbers)
+
+
+def _beside(found: Beside) -> Finding:
+    well = found.kept >= LANES_KEEP and found.proven_s >= PROOF_KEEPS * found.lanes_s and found.silent_s < SILENT_S
+    numbers = (
+        ("beside_lanes_kept", round(found.kept, 3)),
+        ("beside_proven_s", round(found.proven_s)),
+        ("beside_silent_s", round(found.silent_s, 1)),
+    )
+    return Finding(found.sentence(), well, numbers)
 
 
 def _speed(name: str, speeds: Once[dict[str, Speed]]) -> Callable[[bool], Finding]:
