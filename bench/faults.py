@@ -6,32 +6,31 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import random
-import signal
 import sys
 import tempfile
 import time
-from array import array
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.cimpl import KafkaException
+import psutil
 
 from bench.fault_stage import MirrorProcess, settings_of
-from twinshore.fleet import Cluster, Secret
+from bench.fault_verdict import compare, ends
+from twinshore.fleet import Secret
 from twinshore.lab import LabCluster, LabError, Workload
 from twinshore.lab.broker import LabBroker
-from twinshore.lab.clients import client_settings
 from twinshore.store import open_store
 
 TOPIC = "orders"
 ARRIVE_S_MAX = 180.0
 CALM_S = (0.5, 3.0)
+PUMPS_S_MAX = 90.0  # a killed driver's successor starts a JVM and waits for the lease
 BEGIN_S_MAX = 240.0  # two mirrors and six brokers on two cores start slowly
 PAUSE_S = (1.0, 7.0)
 # Preferred leaders are elected again within seconds of a broker's return, not within minutes.
@@ -41,7 +40,8 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class FaultReport:
-    """`identical`: every offset of every partition holds the same record on both sides, and all that was acked."""
+    """`identical`: every offset of every partition holds the same record on both sides, and all that was acked.
+    `records_s` were acknowledged, the source's own faults included."""
 
     faults: int
     lost: int
@@ -57,6 +57,7 @@ class FaultReport:
     incidents: int
     catch_up_s: float
     took_s: float
+    records_s: float
     kinds: dict[str, int]
 
     def line(self) -> str:
@@ -85,25 +86,22 @@ def run_faults(
         allowed = kinds or stage.kinds(leaders_move=leaders_move)
         done: Counter[str] = Counter()
         with Workload(stage.source.cluster, TOPIC, records_per_s=rate, value_bytes=value_bytes, seed=seed) as load:
+            loading_s = time.monotonic()
             stage.await_flow(load)
             for number in range(faults):
-                kind = (
-                    allowed[number]
-                    if number < len(allowed) and faults >= len(allowed)
-                    else stage.chance.choice(allowed)
-                )
+                kind = allowed[number] if number < len(allowed) else stage.chance.choice(allowed)
                 say(f"fault {number + 1} of {faults}: {kind}")
                 stage.act(kind)
                 done[kind] += 1
                 time.sleep(stage.chance.uniform(*CALM_S))
                 stage.check()
-                say(f"  the twin is {load.acked - sum(ends(stage.target.cluster, partitions))} records behind")
+                say(f"  the twin is {load.acked - sum(ends(stage.target.cluster, TOPIC, partitions))} records behind")
             acked = load.stop()
-        stopped_s = time.monotonic()
+            stopped_s = time.monotonic()
         arrived = stage.await_end()
         caught_up_s = time.monotonic() - stopped_s
         say(f"{acked} records acknowledged; the twin {'' if arrived else 'NEVER '}caught up: {caught_up_s:.1f} s")
-        counts = compare(stage.source.cluster, stage.target.cluster, partitions)
+        counts = compare(stage.source.cluster, stage.target.cluster, TOPIC, partitions)
         incidents = stage.incidents()
     return FaultReport(
         faults=faults,
@@ -120,6 +118,7 @@ def run_faults(
         incidents=incidents,
         catch_up_s=round(caught_up_s, 1),
         took_s=round(time.monotonic() - began_s, 1),
+        records_s=round(acked / (stopped_s - loading_s)),
         kinds=dict(done),
     )
 
@@ -168,21 +167,22 @@ class Stage:
         self.mirrors.append(mirror)
 
     def kinds(self, *, leaders_move: bool) -> tuple[str, ...]:
-        """Every fault there is for these clusters, in an order of the seed's own."""
+        """Every fault there is for these clusters: moves of leaders first where they are wanted, so that a short run
+        has them too; the others in an order of the seed's own."""
         both = ("broker killed", "broker paused", "network cut", "network half open")
         found = ["worker killed", "worker paused", "driver killed"]
         found += [f"{side} {what}" for side in ("source", "target") for what in both]
-        if leaders_move and len(self.source.brokers) > 1:
-            found += [f"{side} leaders moved" for side in ("source", "target")]
         self.chance.shuffle(found)
-        return tuple(found)
+        moves = leaders_move and len(self.source.brokers) > 1
+        first = [f"{side} leaders moved" for side in ("source", "target")] if moves else []
+        return (*first, *found)
 
     def act(self, kind: str) -> None:
         """Does it, waits as long as it lasts, and mends what does not mend itself."""
         side = self.source if kind.startswith("source") else self.target
         match kind.removeprefix("source ").removeprefix("target "):
             case "worker killed":
-                self._signal_worker(signal.SIGKILL)
+                self._strike(psutil.Process.kill)
             case "worker paused":
                 self._pause_worker()
             case "driver killed":
@@ -208,25 +208,25 @@ class Stage:
             case other:
                 raise LabError(f"no such fault: {other}")
 
-    def _signal_worker(self, number: signal.Signals) -> int:
-        pumps = [pump for mirror in self.mirrors for pump in mirror.pumps()]
-        if not pumps:
-            self._say("  nobody pumps just now")
-            return 0
-        victim = self.chance.choice(pumps)
-        victim.send_signal(number)
-        return int(victim.pid)
+    def _strike(self, strike: Callable[[psutil.Process], None]) -> psutil.Process:
+        """A worker that carries a lane, as soon as there is one: a fault that met nobody would count as survived."""
+        deadline = time.monotonic() + PUMPS_S_MAX
+        while time.monotonic() < deadline:
+            pumps = [pump for mirror in self.mirrors for pump in mirror.pumps()]
+            if pumps:
+                victim = self.chance.choice(pumps)
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    strike(victim)
+                    return victim
+            self.check()
+            time.sleep(0.1)
+        raise LabError(f"nobody pumps within {PUMPS_S_MAX:.0f} s")
 
     def _pause_worker(self) -> None:
         """Longer than its lease now and then: another will have taken over when it wakes up."""
-        pumps = [pump for mirror in self.mirrors for pump in mirror.pumps()]
-        if not pumps:
-            self._say("  nobody pumps just now")
-            return
-        victim = self.chance.choice(pumps)
-        victim.suspend()
+        victim = self._strike(psutil.Process.suspend)
         time.sleep(self.chance.uniform(1.0, 9.0))
-        if victim.is_running():
+        with contextlib.suppress(psutil.NoSuchProcess):
             victim.resume()
 
     def _broker(self, side: LabCluster) -> LabBroker:
@@ -252,7 +252,7 @@ class Stage:
     def await_flow(self, load: Workload) -> None:
         """Returns once records reach the twin: faults before that would meet nothing."""
         deadline = time.monotonic() + BEGIN_S_MAX
-        while sum(ends(self.target.cluster, self._partitions)) < min(1_000, load.acked or 1):
+        while sum(ends(self.target.cluster, TOPIC, self._partitions)) < min(1_000, load.acked or 1):
             self.check()
             if time.monotonic() > deadline:
                 raise LabError(
@@ -264,7 +264,7 @@ class Stage:
         """Whether the twin reached the source's end in good time."""
         deadline = time.monotonic() + ARRIVE_S_MAX
         while time.monotonic() < deadline:
-            source, target = (ends(side.cluster, self._partitions) for side in (self.source, self.target))
+            source, target = (ends(side.cluster, TOPIC, self._partitions) for side in (self.source, self.target))
             if source == target and sum(source) > 0:
                 return True
             self.check()
@@ -289,77 +289,6 @@ class Stage:
         for row in rows:
             self._say(f"in the ledger: {row.incident.topic}-{row.incident.partition}: {row.incident.sentence}")
         return len(rows)
-
-
-def ends(cluster: Cluster, partitions: int) -> list[int]:
-    """Where each partition ends; -1 where nobody says."""
-    consumer = Consumer({**client_settings(cluster), "group.id": "ends", "log_level": 0})
-    found = []
-    try:
-        for number in range(partitions):
-            try:
-                found.append(consumer.get_watermark_offsets(TopicPartition(TOPIC, number), timeout=5.0)[1])
-            except KafkaException:
-                found.append(-1)
-    finally:
-        consumer.close()
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """How two topics differ, by record; all zero and `identical` when they do not."""
-
-    records: int
-    lost: int
-    duplicated: int
-    reordered: int
-    identical: bool
-
-
-def compare(source: Cluster, target: Cluster, partitions: int) -> Counts:
-    """Reads both sides whole: per offset, a fingerprint of key, value, headers and time stamp."""
-    records = lost = duplicated = reordered = 0
-    identical = True
-    for number in range(partitions):
-        ours, theirs = fingerprints(source, number), fingerprints(target, number)
-        records += len(ours) // 2
-        if ours == theirs:
-            continue
-        identical = False
-        wanted, got = Counter(print_ for _, print_ in pairs(ours)), Counter(print_ for _, print_ in pairs(theirs))
-        lost += sum((wanted - got).values())
-        duplicated += sum((got - wanted).values())
-        reordered += sum(one != other for one, other in zip(pairs(ours), pairs(theirs), strict=False))
-    return Counts(records, lost, duplicated, reordered, identical)
-
-
-def pairs(flat: array[int]) -> list[tuple[int, int]]:
-    return list(zip(flat[::2], flat[1::2], strict=True))
-
-
-def fingerprints(cluster: Cluster, partition: int) -> array[int]:
-    """Offset and fingerprint, one after the other, of every record that a client sees."""
-    found: array[int] = array("q")
-    settings = {"group.id": "compare", "auto.offset.reset": "error", "check.crcs": True, "fetch.wait.max.ms": 10}
-    consumer = Consumer({**client_settings(cluster), **settings, "enable.auto.commit": False})
-    try:
-        start, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=30.0)
-        consumer.assign([TopicPartition(TOPIC, partition, start)])
-        heard_s = time.monotonic()
-        while (found[-2] + 1 if found else start) < end:
-            for message in consumer.consume(20_000, timeout=0.2):
-                if message.error():
-                    raise KafkaException(message.error())
-                heard_s = time.monotonic()
-                headers = tuple(message.headers() or ())
-                seen = hash((message.key(), message.value(), headers, message.timestamp()))
-                found.extend((message.offset() or 0, seen))
-            if time.monotonic() - heard_s > 60.0:
-                raise LabError(f"{cluster.name} sends nothing more of {TOPIC}-{partition} below {end}")
-    finally:
-        consumer.close()
-    return found
 
 
 def main() -> int:
