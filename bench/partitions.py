@@ -30,7 +30,9 @@ TRICKLE_ROUND_S = 0.5
 VALUE = b"v" * 200
 
 # What a thousand partitions may take on the smallest machine that we name: two cores, beside both clusters.
+PLAN_S_MAX = 10.0
 FLOWING_S_MAX = 60.0
+LATE_MS_MAX = 5_000.0
 MEMORY_MB_MAX = 1_500.0
 DRIVER_THREADS_MAX = 100
 PUMP_THREADS_MAX = 20
@@ -59,7 +61,9 @@ class ManyPartitions:
         """Whether everything is inside its bound and both sides are the same."""
         return (
             self.unequal == 0
+            and self.plan_s <= PLAN_S_MAX
             and self.flowing_s <= FLOWING_S_MAX
+            and self.late_ms <= LATE_MS_MAX
             and self.memory_mb <= MEMORY_MB_MAX
             and self.driver_threads <= DRIVER_THREADS_MAX
             and self.pump_threads <= PUMP_THREADS_MAX
@@ -69,10 +73,11 @@ class ManyPartitions:
         """Figures with their bounds."""
         return (
             f"{self.partitions} partitions, {self.records} records, {self.unequal} partitions unequal; planned in"
-            f" {self.plan_s:.1f} s, flowing {self.flowing_s:.1f} s after the survey began (bound {FLOWING_S_MAX:.0f});"
+            f" {self.plan_s:.1f} s (bound {PLAN_S_MAX:.0f}), flowing {self.flowing_s:.1f} s after the survey began"
+            f" ({FLOWING_S_MAX:.0f});"
             f" whole tree {self.memory_mb:,.0f} MB ({MEMORY_MB_MAX:,.0f}); threads: driver {self.driver_threads}"
             f" ({DRIVER_THREADS_MAX}), pump {self.pump_threads} ({PUMP_THREADS_MAX}); a trickle to all of them arrived"
-            f" within {self.late_ms:.0f} ms"
+            f" within {self.late_ms:.0f} ms ({LATE_MS_MAX:,.0f})"
         )
 
 
