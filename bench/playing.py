@@ -63,16 +63,19 @@ def read_report(report: Path) -> list[Played]:
     return found
 
 
-def by_test(name: str, test: str) -> Callable[[bool], Finding]:
-    """A claim that holds when this test passes, or all of this file."""
+def by_test(name: str, test: str, *, run_s_max: float = TEST_S_MAX + 60, tells: str = "") -> Callable[[bool], Finding]:
+    """A claim that holds when this test passes, or all of this file. What it prints on lines that begin with `tells`
+    belongs to the figure."""
 
     def run(_long: bool) -> Finding:
         begun_s = time.monotonic()
-        for one in play([test], run_s_max=TEST_S_MAX + 60):
+        played = play([test], run_s_max=run_s_max)
+        for one in played:
             if not one.passed:
                 raise BenchError(f"{test}: {one.test}: {one.failure}")
         took_s = time.monotonic() - begun_s
         number = (f"{name.replace('-', '_')}_s", round(took_s, 1))
-        return Finding(f"`{test}` passes in {took_s:.0f} s", True, (number,))
+        told = [line for one in played for line in one.printed if tells and line.startswith(tells)]
+        return Finding("; ".join([f"`{test}` passes in {took_s:.0f} s", *told]), True, (number,))
 
     return run

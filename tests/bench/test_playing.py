@@ -37,8 +37,9 @@ def test_each_test_has_its_verdict_its_reason_and_what_it_printed(file: str) -> 
 
 
 def test_a_claim_holds_when_its_test_passes_and_says_why_it_does_not(file: str) -> None:
-    found = by_test("is-good", f"{file}::test_good")(False)
+    found = by_test("is-good", f"{file}::test_good", tells="old ")(False)
     assert found.passed
+    assert found.figure.endswith("; old took 0.02 s")
     assert found.numbers[0][0] == "is_good_s"
     with pytest.raises(BenchError, match=r"test_bad: .*one is not two"):
         by_test("is-bad", file)(False)
