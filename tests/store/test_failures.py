@@ -44,6 +44,8 @@ def failure(url: str, password: Secret | None = None) -> TwinshoreError:
     ("url", "sentence"),
     [
         ("nonsense", "the store's URL is not one"),
+        ("postgresql://u@h:${PORT}/d", "the store's URL is not one"),
+        ("postgresql://u@h:/d", "the store's URL is not one"),
         ("oracle://h/d", "no such kind of store 'oracle'"),
         ("postgresql+psycopg2://h/d", "no such kind of store 'postgresql+psycopg2'"),
         ("sqlite://", "a store in memory forgets all"),

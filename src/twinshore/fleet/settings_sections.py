@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from twinshore.fleet.nouns import Cluster, GroupRules, Link, MappedFrom, Mode, Naming, SaslMechanism, Secret, Security
 from twinshore.fleet.settings_control import read_control
@@ -55,9 +55,27 @@ def read_store(raw: object, complaints: Complaints) -> tuple[str, Secret] | None
     kind = section.url.split(":", 1)[0].split("+", 1)[0]
     if kind not in STORE_KINDS or "://" not in section.url:
         complaints.add(place, f"url: no such kind of store {kind!r}{did_you_mean(kind, STORE_KINDS)}")
-    elif urlsplit(section.url).password:
-        complaints.add(place, "url: a secret never stands in the settings; use password_env or password_file")
+    else:
+        _check_store_url(section.url, place, complaints)
     return section.url, _secret(section.password_env, section.password_file, "password", place, complaints)
+
+
+def _check_store_url(url: str, place: str, complaints: Complaints) -> None:
+    # What is wrong may be the password, so the URL itself is never repeated.
+    parts = _split(url)
+    if parts is None:
+        complaints.add(place, "url: is none; write sqlite:///file or a kind://user@host:port/database")
+    elif parts.password or {"password", "passwd"} & {name.lower() for name, _ in parse_qsl(parts.query)}:
+        complaints.add(place, "url: a secret never stands in the settings; use password_env or password_file")
+
+
+def _split(url: str) -> SplitResult | None:
+    try:
+        parts = urlsplit(url)
+        no_port = parts.port is None and parts.netloc.endswith(":")
+    except ValueError:
+        return None
+    return None if no_port or (parts.netloc and parts.fragment) else parts
 
 
 def read_clusters(raw: object, complaints: Complaints) -> dict[str, Cluster | None]:

@@ -79,7 +79,7 @@ class Database:
 def _driver_url(text: str) -> URL:
     try:
         url = make_url(text)
-    except ArgumentError as error:
+    except (ArgumentError, ValueError) as error:
         raise ConfigError(
             "the store's URL is not one", hint="write sqlite:///file, postgresql://user@host/db or mysql://user@host/db"
         ) from error
