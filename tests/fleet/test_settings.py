@@ -221,6 +221,28 @@ def test_the_environment_is_judged_as_well() -> None:
     assert "fetch_mb: is 0, the least is 1" in message
 
 
+def test_what_kubernetes_tells_of_services_is_no_setting() -> None:
+    services = {
+        "TWINSHORE_MIRROR_SERVICE_HOST": "10.0.0.1",
+        "TWINSHORE_MIRROR_SERVICE_PORT": "9464",
+        "TWINSHORE_MIRROR_SERVICE_PORT_METRICS": "9464",
+        "TWINSHORE_MIRROR_PORT": "tcp://10.0.0.1:9464",
+        "TWINSHORE_MIRROR_PORT_9464_TCP": "tcp://10.0.0.1:9464",
+        "TWINSHORE_MIRROR_PORT_9464_TCP_PROTO": "tcp",
+        "TWINSHORE_MIRROR_PORT_9464_TCP_PORT": "9464",
+        "TWINSHORE_MIRROR_PORT_9464_TCP_ADDR": "10.0.0.1",
+        "TWINSHORE_MIRROR_HEALTH_PORT": "tcp://10.0.0.2:8080",
+        "TWINSHORE_MIRROR_METRICS_PORT": "tcp://10.0.0.4:9464",
+        "TWINSHORE_STORE_PORT": "udp://10.0.0.3:5432",
+    }
+    assert parse("", **services, TWINSHORE_MIRROR_LANES="7") == parse("[mirror]\nlanes = 7")
+    assert parse("", TWINSHORE_MIRROR_METRICS_PORT="9464").mirror.metrics_port == 9464
+    message = refusal("", **services, TWINSHORE_MIRROR_LANS="1", TWINSHORE_DELAY_PORT="9464")
+    assert "TWINSHORE_MIRROR_LANS: unknown; did you mean TWINSHORE_MIRROR_LANES?" in message
+    assert "TWINSHORE_DELAY_PORT: unknown" in message
+    assert "SERVICE" not in message
+
+
 def test_a_variable_that_holds_a_secret_is_not_taken_for_a_setting() -> None:
     settings = parse('[store]\npassword_env = "TWINSHORE_STORE_PASSWORD"', TWINSHORE_STORE_PASSWORD="hush")
     assert settings.store.password == Secret(env="TWINSHORE_STORE_PASSWORD")

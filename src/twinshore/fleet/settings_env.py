@@ -5,7 +5,8 @@ The rule holds for the sections that have one fixed place: store, mirror, delay 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from twinshore.fleet.settings_delay import DelaySection
@@ -14,6 +15,10 @@ from twinshore.fleet.settings_proof import ProofSettings
 from twinshore.fleet.settings_table import MirrorSettings, Row, StoreSection, rows
 
 OVERRIDABLE = {"store": StoreSection, "mirror": MirrorSettings, "delay": DelaySection, "proof": ProofSettings}
+
+# Kubernetes tells each pod of a Service called twinshore-mirror by such variables.
+_SERVICE = re.compile(r".+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
+_SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://.*")
 
 
 def variable(section: str, name: str) -> str:
@@ -29,7 +34,7 @@ def with_environment(raw: Mapping[str, Any], env: Mapping[str, str], complaints:
         table = {variable(section, row.name): row for row in rows(kind)}
         prefix = variable(section, "")
         for key in sorted(env):
-            if not key.startswith(prefix) or key in named_as_secrets:
+            if not key.startswith(prefix) or key in named_as_secrets or _is_of_a_service(key, env[key], table):
                 continue
             if key not in table:
                 complaints.add("environment", f"{key}: unknown{did_you_mean(key, table)}")
@@ -44,6 +49,12 @@ def with_environment(raw: Mapping[str, Any], env: Mapping[str, str], complaints:
             if isinstance(before, Mapping):
                 merged[section] = {**before, row.name: value}
     return merged
+
+
+def _is_of_a_service(key: str, value: str, names: Collection[str]) -> bool:
+    if key.endswith("_PORT") and _SERVICE_ADDRESS.fullmatch(value):
+        return True
+    return key not in names and _SERVICE.fullmatch(key) is not None
 
 
 def _value(row: Row, text: str) -> object:
