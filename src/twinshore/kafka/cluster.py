@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from random import Random
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from twinshore.fleet import Cluster, KafkaError, NamedPartition
 from twinshore.kafka.connection import Connection
@@ -38,6 +38,7 @@ __all__ = ["KafkaCluster", "OffsetKind", "ProducerState"]
 
 PATIENCE_S = 30.0
 CALL_S = 10.0
+_SHARES_MAX = 3
 
 Value = TypeVar("Value")
 
@@ -46,7 +47,8 @@ class KafkaCluster:
     """Safe for several threads; calls to the same broker take turns, so give a slow errand an object of its own.
 
     Every question is asked again, after fresh metadata and a growing pause, while the failure is one that may pass;
-    after `patience_s` it is a KafkaError. `clock`, `sleep` and `rng` are arguments so that tests need no patience.
+    after `patience_s`, whoever is silent, it is a KafkaError. `clock`, `sleep` and `rng` are arguments so that
+    tests need no patience.
     """
 
     def __init__(
@@ -65,7 +67,7 @@ class KafkaCluster:
         self._call_s = call_s
         chance = rng or Random()
         self._patience = Patience(cluster.name, patience_s, clock, sleep, chance)
-        self._nodes = Nodes(cluster, client_id, clock, chance)
+        self._nodes = Nodes(cluster, client_id, clock, chance, call_s=call_s)
         self._memory = Memory(cluster.name)
         self._leaders = Leaders(
             place=cluster.name,
@@ -103,31 +105,31 @@ class KafkaCluster:
 
     def connection_to(self, node_id: int) -> Connection:
         """The shared connection to this broker."""
-        return self._nodes.kept(self._address_of(node_id), timeout_s=self._call_s)
+        return self._nodes.kept(self._address_of(node_id), timeout_s=self._time_s())
 
     def dial(self, node_id: int) -> Connection:
         """A new connection to this broker, the caller's own to drive and close."""
-        return self._nodes.dial(self._address_of(node_id), timeout_s=self._call_s)
+        return self._nodes.dial(self._address_of(node_id), timeout_s=self._time_s())
 
     def list_offsets(self, parts: Iterable[NamedPartition], which: OffsetKind) -> dict[NamedPartition, int]:
         """One end of each log. All or nothing: the first partition that cannot be read is a KafkaError."""
         what = f"offset {which.name.lower().replace('_', ' ')}"
-        ask = partial(ask_offsets, kind=which, timeout_s=self._call_s)
+        ask = self._timed(ask_offsets, kind=which)
         return self._leaders.ask(parts, Question(what, "Describe", ask))
 
     def describe_producers(self, parts: Iterable[NamedPartition]) -> dict[NamedPartition, list[ProducerState]]:
         """Who wrote to these partitions, as their leaders remember; it speaks of the log end."""
-        ask = partial(ask_producers, timeout_s=self._call_s)
+        ask = self._timed(ask_producers)
         return self._leaders.ask(parts, Question("producers", "Read", ask))
 
     def delete_records(self, before: Mapping[NamedPartition, int]) -> dict[NamedPartition, int]:
         """Cuts each log below the offset, on its leader; returns the new log starts."""
-        ask = partial(ask_cut, before=before, timeout_s=self._call_s)
+        ask = self._timed(ask_cut, before=before)
         return self._leaders.ask(before, Question("deletion of records", "Delete", ask))
 
     def end_offset_for_epoch(self, named: NamedPartition, leader_epoch: int) -> tuple[int, int]:
         """(The largest epoch not above `leader_epoch` that wrote here, where it ended); (-1, -1) when none did."""
-        ask = partial(ask_epoch_end, leader_epoch=leader_epoch, timeout_s=self._call_s)
+        ask = self._timed(ask_epoch_end, leader_epoch=leader_epoch)
         return self._leaders.ask([named], Question(f"end of epoch {leader_epoch}", "Describe", ask))[named]
 
     def read_tail_batch(self, named: NamedPartition, offset: int) -> BatchHeader | None:
@@ -141,7 +143,7 @@ class KafkaCluster:
         def ask(
             connection: Connection, wanted: Sequence[Wanted]
         ) -> dict[NamedPartition, tuple[int, tuple[bytes, BatchHeader] | None]]:
-            return {one.named: ask_batch(connection, one, offset, timeout_s=self._call_s) for one in wanted}
+            return {one.named: ask_batch(connection, one, offset, timeout_s=self._time_s()) for one in wanted}
 
         return self._leaders.ask([named], Question(f"batch at offset {offset}", "Read", ask))[named]
 
@@ -151,8 +153,8 @@ class KafkaCluster:
         def ask(
             connection: Connection, wanted: Sequence[Wanted]
         ) -> dict[NamedPartition, tuple[int, FetchedPartition | None]]:
-            read = partial(ask_records, bytes_max=bytes_max, committed=committed, timeout_s=self._call_s)
-            return {one.named: read(connection, one, offset) for one in wanted}
+            read = partial(ask_records, bytes_max=bytes_max, committed=committed)
+            return {one.named: read(connection, one, offset, timeout_s=self._time_s()) for one in wanted}
 
         found = self._leaders.ask([named], Question(f"records from offset {offset}", "Read", ask))[named]
         assert found is not None
@@ -202,9 +204,15 @@ class KafkaCluster:
     def _anybody(self, ask: Callable[..., Value]) -> Value:
         """Asks brokers in turn until one answers; a final refusal of one is the refusal of all."""
         last: KafkaError | None = None
-        for address in self._nodes.somebody():
+        addresses = self._nodes.somebody()
+        for number, address in enumerate(addresses):
+            if last is not None and self._patience.left_s() <= 0:
+                break
+            # One that is silent must leave time for the next, however short it is.
+            until_s = time.monotonic() + self._time_s(min(_SHARES_MAX, len(addresses) - number))
             try:
-                return ask(self._nodes.kept(address, timeout_s=self._call_s), timeout_s=self._call_s)
+                connection = self._nodes.kept(address, timeout_s=until_s - time.monotonic())
+                return ask(connection, timeout_s=until_s - time.monotonic())
             except KafkaError as error:
                 if not error.retriable:
                     raise
@@ -212,6 +220,21 @@ class KafkaCluster:
                 last = error
         assert last is not None
         raise last
+
+    def _timed(
+        self, ask: Callable[..., dict[NamedPartition, tuple[int, Value]]], **more: Any
+    ) -> Callable[[Connection, Sequence[Wanted]], dict[NamedPartition, tuple[int, Value]]]:
+        def timed(connection: Connection, wanted: Sequence[Wanted]) -> dict[NamedPartition, tuple[int, Value]]:
+            return ask(connection, wanted, timeout_s=self._time_s(), **more)
+
+        return timed
+
+    def _time_s(self, shares: int = 1) -> float:
+        """How long one call may take, so that its errand ends in time."""
+        left_s = self._patience.left_s()
+        if left_s <= 0:
+            raise KafkaError(f"{self.name}: no time is left", retriable=True)
+        return min(self._call_s, left_s / shares)
 
     def _note_failure(self, node_id: int) -> None:
         address = self._nodes.address_of(node_id)

@@ -44,7 +44,7 @@ class Connection:
         self.expires_at = math.inf
         self.closed = False
         self._client_id = client_id
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._correlation_id = 0
         self._versions: Mapping[int, tuple[int, int]] = {}
         self._turn = threading.Lock()
@@ -93,13 +93,15 @@ class Connection:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         return self._correlation_id
 
-    def handshake(self) -> None:
+    def handshake(self, *, timeout_s: float | None = None) -> None:
         """Learns which API versions the broker offers."""
+        deadline = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
         body = _encode(ApiVersionsRequest(client_software_name="twinshore", client_software_version=__version__))
-        response = self._round_trip(API_VERSIONS, 3, body, True, None)
+        response = self._round_trip(API_VERSIONS, 3, body, True, timeout_s)
         # Its response header never carries tags. A broker that does not know our version answers in version 0.
         if len(response) >= 6 and int.from_bytes(response[4:6], "big") == Code.UNSUPPORTED_VERSION:
-            response = self._round_trip(API_VERSIONS, 0, _encode(ApiVersionsRequestV0()), False, None)
+            left_s = deadline - time.monotonic()
+            response = self._round_trip(API_VERSIONS, 0, _encode(ApiVersionsRequestV0()), False, left_s)
             self._take_versions(self._decode(response[4:], ApiVersionsResponseV0, API_VERSIONS))
         else:
             self._take_versions(self._decode(response[4:], ApiVersionsResponse, API_VERSIONS))
@@ -145,7 +147,7 @@ class Connection:
             if self.closed:
                 raise KafkaError(f"{self.place}: the connection is closed", retriable=True)
             correlation_id = self.next_correlation_id()
-            deadline = time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
+            deadline = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
             try:
                 self._send(
                     frame(api_key, version, correlation_id, self._client_id, [body], flexible), deadline, api_key

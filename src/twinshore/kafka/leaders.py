@@ -42,15 +42,16 @@ class Leaders:
         pending = list(dict.fromkeys(parts))
         started = self.patience.clock()
         failures = 0
-        while pending:
-            try:
-                failed = self._ask_once(pending, question, found, refresh=failures > 0)
-            except KafkaError as error:
-                failed = dict.fromkeys(pending, error)
-            pending = [named for named in pending if named not in found]
-            if pending:
-                failures += 1
-                self.patience.pause(question.what, failed[pending[0]], failures, started)
+        with self.patience.errand():
+            while pending:
+                try:
+                    failed = self._ask_once(pending, question, found, refresh=failures > 0)
+                except KafkaError as error:
+                    failed = dict.fromkeys(pending, error)
+                pending = [named for named in pending if named not in found]
+                if pending:
+                    failures += 1
+                    self.patience.pause(question.what, failed[pending[0]], failures, started)
         return found
 
     def _ask_once(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from random import Random
 
 from twinshore.fleet import Cluster, ConfigError, KafkaError
@@ -17,8 +17,11 @@ Address = tuple[str, int]
 class Nodes:
     """Safe for several threads."""
 
-    def __init__(self, cluster: Cluster, client_id: str, clock: Callable[[], float], rng: Random) -> None:
+    def __init__(
+        self, cluster: Cluster, client_id: str, clock: Callable[[], float], rng: Random, *, call_s: float
+    ) -> None:
         self._cluster = cluster
+        self._call_s = call_s
         self._client_id = client_id
         self._clock = clock
         self._rng = rng
@@ -46,14 +49,14 @@ class Nodes:
             broker = self._known.get(node_id)
         return (broker.host, broker.port) if broker else None
 
-    def somebody(self) -> Iterator[Address]:
+    def somebody(self) -> list[Address]:
         """Addresses to ask what every broker knows: brokers first, then bootstrap; those that failed lately last."""
         with self._guard:
             known = [(broker.host, broker.port) for broker in self._known.values()]
             self._rng.shuffle(known)
             addresses = list(dict.fromkeys([*known, *self._bootstrap]))
             addresses.sort(key=lambda one: self._failed_at.get(one, 0.0))
-        return iter(addresses)
+        return addresses
 
     def kept(self, address: Address, *, timeout_s: float) -> Connection:
         """The connection kept to this address, a new one where it was lost or its session is over."""
@@ -79,7 +82,12 @@ class Nodes:
         name = self._cluster.name
         try:
             connection = open_connection(
-                address, self._cluster.security, client_id=self._client_id, timeout_s=timeout_s, cluster=name
+                address,
+                self._cluster.security,
+                client_id=self._client_id,
+                timeout_s=timeout_s,
+                call_s=self._call_s,
+                cluster=name,
             )
         except KafkaError as error:
             self.note_failure(address)

@@ -16,16 +16,18 @@ def open_connection(
     *,
     client_id: str = "twinshore",
     timeout_s: float = TIMEOUT_S,
+    call_s: float | None = None,
     cluster: str = "",
 ) -> Connection:
-    """Dials, learns API versions, authenticates. Errors name the address, and the cluster where it is given."""
-    started = time.monotonic()
+    """Dials, learns API versions, authenticates, all within `timeout_s`; later calls get `call_s`, the same where it is
+    not given. Errors name the address, and the cluster where it is given."""
+    deadline = time.monotonic() + timeout_s
     transport = dial(address, security, connect_timeout_s=timeout_s, cluster=cluster)
-    connection = Connection(transport, client_id=client_id, timeout_s=timeout_s)
+    connection = Connection(transport, client_id=client_id, timeout_s=timeout_s if call_s is None else call_s)
     try:
-        connection.handshake()
+        connection.handshake(timeout_s=deadline - time.monotonic())
         if security.sasl:
-            connection.expires_at = authenticate(connection, security, timeout_s - (time.monotonic() - started))
+            connection.expires_at = authenticate(connection, security, deadline - time.monotonic())
     except BaseException:
         connection.close()
         raise

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from random import Random
 from typing import TypeVar
 
@@ -25,34 +28,55 @@ def may_pass(error: KafkaError) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """`limit_s` bounds the whole of one errand, pauses included."""
+    """`limit_s` bounds the whole of one errand of a thread: its attempts, its pauses, and the errands within it, as far
+    as every call takes no more than `left_s`."""
 
     place: str
     limit_s: float
     clock: Callable[[], float]
     sleep: Callable[[float], None]
     rng: Random
+    _errands: threading.local = field(default_factory=threading.local, repr=False, compare=False)
+
+    @contextmanager
+    def errand(self) -> Iterator[None]:
+        """An errand within another has no more time than that."""
+        if self._deadline() < math.inf:
+            yield
+            return
+        self._errands.deadline = self.clock() + self.limit_s
+        try:
+            yield
+        finally:
+            self._errands.deadline = math.inf
+
+    def left_s(self) -> float:
+        """What this thread's errand has left, zero or less when it is over; `inf` outside of any."""
+        return self._deadline() - self.clock()
+
+    def _deadline(self) -> float:
+        return float(getattr(self._errands, "deadline", math.inf))
 
     def persist(self, what: str, attempt: Callable[[], Value]) -> Value:
         """Attempts until one succeeds, fails for good, or time is up."""
         started = self.clock()
         failures = 0
-        while True:
-            try:
-                return attempt()
-            except KafkaError as error:
-                failures += 1
-                self.pause(what, error, failures, started)
+        with self.errand():
+            while True:
+                try:
+                    return attempt()
+                except KafkaError as error:
+                    failures += 1
+                    self.pause(what, error, failures, started)
 
     def pause(self, what: str, error: KafkaError, failures: int, started: float) -> None:
         """Waits before the next attempt; raises when another would not help or would come too late."""
         if not may_pass(error):
             raise error
         wait_s = delay_s(failures, self.rng)
-        late_s = self.clock() + wait_s - started
-        if error.code == Code.UNKNOWN_TOPIC_OR_PARTITION and late_s >= UNKNOWN_TOPIC_S:
+        if error.code == Code.UNKNOWN_TOPIC_OR_PARTITION and self.clock() + wait_s - started >= UNKNOWN_TOPIC_S:
             raise error
-        if late_s >= self.limit_s:
+        if wait_s >= self.left_s():
             message = (
                 f"{self.place}: no answer about {what} within {self.limit_s:g} s; the last failure: {error.message}"
             )
