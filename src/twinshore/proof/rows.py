@@ -15,6 +15,7 @@ import numpy as np
 
 from twinshore.fleet import WireError
 from twinshore.wire.batch import TIMESTAMP_APPEND, BatchHeader, split_batches
+from twinshore.wire.loops import loops
 from twinshore.wire.records import frames
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -28,12 +29,8 @@ _THIRD: Final = 0xFF51AFD7ED558CCD
 
 @cache
 def compiled() -> ModuleType | None:
-    """The compiled loops; None where numba is not installed. Loading takes half a second."""
-    try:
-        from twinshore.proof import compiled as found
-    except ImportError:
-        return None
-    return found
+    """The compiled loops; None where numba cannot run. Loading takes half a second."""
+    return loops("twinshore.proof.compiled")
 
 
 def no_rows() -> Array:

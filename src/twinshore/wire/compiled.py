@@ -36,7 +36,7 @@ def machine_code(signature: Any) -> Callable[[_Function], _Function]:
     def compiled(function: _Function) -> _Function:
         try:
             made: _Function = njit(signature, cache=True, nogil=True, boundscheck=False)(function)
-        except RuntimeError:  # shipped in an archive, on a machine where nothing may be written: compiled each time
+        except Exception:  # nothing may be written here, the disk is full, what was kept is cut: compiled each time
             made = njit(signature, nogil=True, boundscheck=False)(function)
         return made
 

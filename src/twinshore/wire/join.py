@@ -1,7 +1,7 @@
 """Whole neighbouring batches as one larger one: the target appends 256 KB at about the cost of 16 KB.
 
 Offsets, time stamps, keys, values and headers read as before; only deltas are written anew. Uncompressed plain batches
-alone are joined: the others would have to be compressed again. Where numba is not installed nothing is joined here.
+alone are joined: the others would have to be compressed again. Where numba cannot run nothing is joined here.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from twinshore.wire.batch import BODY_IN_LENGTH, BatchHeader, seal
+from twinshore.wire.loops import loops
 
 Producer = tuple[int, int, int, int, int, int]
 
@@ -31,11 +32,7 @@ class Joined(NamedTuple):
 @cache
 def _compiled() -> ModuleType | None:
     """Loaded when a lane first needs it, since that takes half a second, and some more the first time on a machine."""
-    try:
-        from twinshore.wire import compiled
-    except ImportError:  # no wheel of numba for this platform: batches cross as they are
-        return None
-    return compiled
+    return loops("twinshore.wire.compiled")
 
 
 def available() -> bool:
