@@ -63,9 +63,16 @@ def silent(connection: socket.socket) -> None:
 
 def read_request(connection: socket.socket) -> tuple[int, int, int]:
     """API key, version and correlation id of the next request."""
-    size = struct.unpack(">i", _exactly(connection, 4))[0]
-    key, version, correlation_id = struct.unpack_from(">hhi", _exactly(connection, size))
+    key, version, correlation_id, _ = read_message(connection)
     return key, version, correlation_id
+
+
+def read_message(connection: socket.socket) -> tuple[int, int, int, bytes]:
+    """The same, and all that follows, from the client's id on."""
+    size = struct.unpack(">i", _exactly(connection, 4))[0]
+    message = _exactly(connection, size)
+    key, version, correlation_id = struct.unpack_from(">hhi", message)
+    return key, version, correlation_id, message[8:]
 
 
 def answer(connection: socket.socket, correlation_id: int, body: bytes) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.conftest import ClusterFactory
@@ -252,7 +252,8 @@ def test_the_admin_client_settings_fit_other_clients(east: LabCluster, unique_to
     east.create_topic(unique_topic)
     admin = AdminClient(client_settings(east.cluster))
     assert unique_topic in admin.list_topics(timeout=10).topics
-    assert TopicPartition(unique_topic, 0).partition == 0
+    with closing(Consumer({**client_settings(east.cluster), "group.id": unique_topic})) as consumer:
+        assert consumer.get_watermark_offsets(TopicPartition(unique_topic, 0), timeout=10) == (0, 0)
 
 
 def test_a_closed_client_keeps_no_connection(east: LabCluster) -> None:
