@@ -154,6 +154,17 @@ def test_the_history_is_kept_after_alarms_clear(settings: Path, tmp_path: Path) 
     assert json.loads(run(settings, "alarms", "--json", "--link", LINK).output)[0]["sentence"] == "orders are late"
 
 
+def test_the_history_of_a_link_lies_behind_any_number_of_others(settings: Path, tmp_path: Path) -> None:
+    fill(tmp_path, alarm=True)
+    settings.write_text(settings.read_text() + '[links."west->east"]\n')
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        for number in range(60):
+            store.delay.raise_alarm(AlarmRow("west->east", "recovery point", f"t{number}", "", "others are late", 1))
+    for name in (LINK, "east..west"):
+        assert "orders are late" in run(settings, "alarms", "--link", name).output
+    assert "others are late" in run(settings, "alarms").output
+
+
 def test_without_a_store_it_says_what_to_start(settings: Path) -> None:
     found = run(settings)
     assert isinstance(found.exception, ConfigError)

@@ -74,3 +74,11 @@ def test_without_a_store_it_says_what_to_do(file: Path) -> None:
     with pytest.raises(ConfigError, match="no mirror has run"):
         run(file)
     assert not (file.parent / "store.db").exists()
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_a_group_that_nobody_knows_is_an_error_for_programs_too(known: Path, words: tuple[str, ...]) -> None:
+    # Asks no cluster: the settings name no link here.
+    known.write_text(known.read_text().partition("[links.")[0])
+    with pytest.raises(ConfigError, match="no link keeps a place of group NOBODY"):
+        run(known, "translate", "NOBODY", *words)

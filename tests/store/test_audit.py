@@ -19,6 +19,7 @@ def test_the_newest_change_comes_first_and_each_link_has_its_own(store: Store) -
     assert store.audit() == (other, later, ROW)
     assert store.audit("east->west") == (later, ROW)
     assert store.audit("east->west", limit=1) == (later,)
+    assert store.audit("north->west", "east->west", "x->y", limit=2) == (other, later)
     store.add_audit([])
     assert len(store.audit()) == 3
 

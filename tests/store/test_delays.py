@@ -23,6 +23,8 @@ def test_one_thing_has_one_open_alarm_whoever_raises_it(store: Store, open_anoth
     assert other.id != first.id
     assert [one.id for one in store.delay.alarms(LINK, open_only=True)] == [other.id, first.id]
     assert store.delay.alarms("west->east") == ()
+    store.delay.raise_alarm(replace(LATE, link="north->west"))
+    assert [one.id for one in store.delay.alarms("west->east", LINK, limit=1)] == [other.id]
 
 
 def test_a_cleared_alarm_stays_in_the_history_and_may_rise_again(store: Store) -> None:

@@ -172,16 +172,17 @@ def alarms(
 ) -> None:
     """The history of alarms, newest first."""
     loaded = load(settings)
-    wanted = {one.name for one in chosen(loaded, link)} if link else set()
+    # Without --link also those of monitors that fell silent, which are no link's.
+    names = [one.name for one in chosen(loaded, link)] if link else []
     with _store(loaded) as store:
-        rows = [row for row in store.delay.alarms(limit=limit) if not wanted or row.link in wanted]
+        rows = store.delay.alarms(*names, limit=limit)
     if json_output:
         typer.echo(json.dumps([asdict(row) for row in rows]))
         return
     for row in rows:
         typer.echo(f"{_moment(row.raised_ms)} {_how_long(row)}  {row.sentence}")
     if not rows:
-        typer.echo("no alarm has ever risen")
+        typer.echo(f"no alarm {'of these links ' if names else ''}has ever risen")
 
 
 def simulate(

@@ -83,8 +83,7 @@ def audit(settings: Path = SETTINGS, link: list[str] = LINKS, last: int = LAST, 
     if store is None:
         raise ConfigError(NOTHING_YET)
     with store:
-        names = {one.name for one in chosen(loaded, link)}
-        rows = [row for row in store.audit(link[0] if len(link) == 1 else None, limit=last) if row.link in names]
+        rows = store.audit(*(one.name for one in chosen(loaded, link)), limit=last)
     if json_output:
         typer.echo(json.dumps([asdict(row) for row in rows], indent=2))
         return
@@ -92,6 +91,8 @@ def audit(settings: Path = SETTINGS, link: list[str] = LINKS, last: int = LAST, 
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.at_ms / 1000))
         change = f"{row.before or '-'} -> {row.after or '-'}"
         typer.echo(f"{when} {row.link}: {row.kind} {row.subject}: {change} ({row.outcome})")
+    if not rows:
+        typer.echo("nothing has been changed besides records")
 
 
 def register(app: typer.Typer) -> None:

@@ -79,6 +79,8 @@ def translate(
                 lines.append(_translated(loaded, one, store, what, (topic, partition), back=back))
             else:
                 lines += _places_of(loaded, one, store, what, back=back)
+    if not lines:
+        raise ConfigError(f"no link keeps a place of group {what}", hint="for an offset name its --topic")
     if json_output:
         typer.echo(json.dumps({"places": lines}))
         return
@@ -86,8 +88,6 @@ def translate(
         to = "nowhere known" if line["to"] is None else f"{line['to_topic']}-{line['partition']} offset {line['to']}"
         yet = "" if line["reached"] else ", as far as has crossed"
         typer.echo(f"{line['link']}: {line['topic']}-{line['partition']} offset {line['offset']} is {to}{yet}")
-    if not lines:
-        raise ConfigError(f"no link keeps a place of group {what}", hint="for an offset name its --topic")
 
 
 def move(

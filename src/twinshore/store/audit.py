@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
 
 from sqlalchemy import Connection, select
@@ -29,11 +29,11 @@ def add(connection: Connection, rows: Sequence[AuditRow]) -> None:
             connection.execute(audit.delete().where(audit.c.link == link, audit.c.id <= oldest))
 
 
-def read(connection: Connection, link: str | None, limit: int) -> tuple[AuditRow, ...]:
-    """The newest rows of one link or of all, newest first."""
+def read(connection: Connection, links: Collection[str] | None, limit: int) -> tuple[AuditRow, ...]:
+    """The newest rows of these links together, or of all, newest first."""
     query = select(*(column for column in audit.c if column.name != "id")).order_by(audit.c.id.desc()).limit(limit)
-    if link is not None:
-        query = query.where(audit.c.link == link)
+    if links is not None:
+        query = query.where(audit.c.link.in_(links))
     return tuple(AuditRow(**row) for row in connection.execute(query).mappings())
 
 

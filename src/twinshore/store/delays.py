@@ -47,13 +47,11 @@ class DelayStore:
 
         return self._database.write(clear)
 
-    def alarms(
-        self, link: str | None = None, *, open_only: bool = False, limit: int | None = 1000
-    ) -> tuple[AlarmRow, ...]:
-        """The newest alarms of one link, or of all, newest first; None is no limit."""
+    def alarms(self, *links: str, open_only: bool = False, limit: int | None = 1000) -> tuple[AlarmRow, ...]:
+        """The newest alarms of these links together, or of all where none is named, newest first; None is no limit."""
         query = select(alarms).order_by(alarms.c.id.desc()).limit(limit)
-        if link is not None:
-            query = query.where(alarms.c.link == link)
+        if links:
+            query = query.where(alarms.c.link.in_(links))
         if open_only:
             query = query.where(alarms.c.cleared_ms.is_(None))
         return self._database.read(lambda connection: tuple(map(_alarm, connection.execute(query).mappings())))

@@ -235,9 +235,9 @@ class Store:
         """Keeps what was changed and how it ended; the oldest rows of a link give way to the newest."""
         self._database.write(lambda connection: audit.add(connection, rows))
 
-    def audit(self, link: str | None = None, *, limit: int = 100) -> tuple[AuditRow, ...]:
-        """The newest changes of one link, or of all, newest first."""
-        return self._database.read(lambda connection: audit.read(connection, link, limit))
+    def audit(self, *links: str, limit: int = 100) -> tuple[AuditRow, ...]:
+        """The newest changes of these links together, or of all where none is named, newest first."""
+        return self._database.read(lambda connection: audit.read(connection, links or None, limit))
 
     def remember(self, rows: Sequence[Followed]) -> None:
         """Each row stands from now on as given."""
