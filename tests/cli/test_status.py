@@ -14,10 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 from twinshore.cli.entry import app, gather
-from twinshore.cli.status import look
+from twinshore.cli.status import _by_topic, look
 from twinshore.fleet import ConfigError
 from twinshore.fleet.settings import Settings, load_settings
-from twinshore.store import Incident, IncidentKind, LinkStatus, Receipt, Store, open_store
+from twinshore.store import Incident, IncidentKind, LinkStatus, PartitionState, Position, Receipt, Store, open_store
 
 LINK = "east->west"
 SETTINGS = """
@@ -113,6 +113,32 @@ def test_topics_sum_their_partitions(store: Store, settings_file: Path) -> None:
         "bytes": 10_000_000,
     }
     assert re.search(r"orders +2 +0 +100 +140 +40 +10.0", _status(settings_file, "--topics"))
+
+
+class CountedReads(list[Position]):
+    """Positions that count how often one is handed out."""
+
+    reads = 0
+
+    def __iter__(self) -> Iterator[Position]:
+        for position in super().__iter__():
+            self.reads += 1
+            yield position
+
+
+def test_each_position_is_looked_at_once_however_many_topics_there_are() -> None:
+    state = PartitionState.FLOWING
+    rows = [Position(LINK, f"t{n}", 0, 0, 5, 5, 50, 1, 7, 2, state, 1, 2) for n in range(20_000)]
+    counted = CountedReads(rows)
+    views = list(_by_topic(counted))
+    assert counted.reads == len(rows)
+    assert [view.topic for view in views] == sorted(row.topic for row in rows)
+    assert {(view.partitions, view.lag_records) for view in views} == {(1, 2)}
+
+
+def test_topics_are_gathered_only_where_they_are_asked_for(store: Store, settings_file: Path) -> None:
+    settings = load_settings(settings_file, os.environ)
+    assert [len(look(store, settings, [LINK], now_ms=1, topics=asked)[0].topics) for asked in (False, True)] == [0, 1]
 
 
 def test_open_incidents_are_shown_whole_and_closed_ones_are_not(store: Store, settings_file: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,11 +91,11 @@ def status(
         if watch:
             _watch(store, loaded, names, as_json=json_output, topics=topics)
         else:
-            _show(look(store, loaded, names, now_ms=_now_ms()), as_json=json_output, topics=topics)
+            _show(look(store, loaded, names, now_ms=_now_ms(), topics=topics), as_json=json_output, topics=topics)
 
 
-def look(store: Store, settings: Settings, names: list[str], *, now_ms: int) -> list[LinkView]:
-    """How these links stand now."""
+def look(store: Store, settings: Settings, names: list[str], *, now_ms: int, topics: bool = False) -> list[LinkView]:
+    """How these links stand now; their topics too where they are asked for."""
     stale_after_s = max(STALE_S_MIN, WORDS_MISSED * settings.mirror.receipts_s)
     words = {word.link: word for word in store.link_statuses()}
     views = []
@@ -108,16 +108,18 @@ def look(store: Store, settings: Settings, names: list[str], *, now_ms: int) -> 
                 word,
                 age_s,
                 stale=age_s > stale_after_s,
-                topics=tuple(_by_topic(store.positions(name))),
+                topics=tuple(_by_topic(store.positions(name))) if topics else (),
                 incidents=store.incidents(name, open_only=True),
             )
         )
     return views
 
 
-def _by_topic(positions: tuple[Position, ...]) -> Iterator[TopicView]:
-    for topic in sorted({position.topic for position in positions}):
-        ours = [position for position in positions if position.topic == topic]
+def _by_topic(positions: Iterable[Position]) -> Iterator[TopicView]:
+    grouped: dict[str, list[Position]] = {}
+    for position in positions:
+        grouped.setdefault(position.topic, []).append(position)
+    for topic, ours in sorted(grouped.items()):
         yield TopicView(
             topic,
             partitions=len(ours),
@@ -152,7 +154,7 @@ def _watch(store: Store, settings: Settings, names: list[str], *, as_json: bool,
     from rich.live import Live
 
     def views() -> list[LinkView]:
-        return look(store, settings, names, now_ms=_now_ms())
+        return look(store, settings, names, now_ms=_now_ms(), topics=topics)
 
     try:
         if as_json or not sys.stdout.isatty():
