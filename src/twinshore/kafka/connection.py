@@ -7,7 +7,7 @@ import math
 import struct
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from kio.schema.api_versions.v0 import ApiVersionsRequest as ApiVersionsRequestV0
@@ -29,6 +29,7 @@ from twinshore.wire.primitives import PAST_END, Buffer
 TIMEOUT_S = 10.0
 MAX_RESPONSE_BYTES = 100 << 20
 Answer = TypeVar("Answer", bound=ResponsePayload)
+Value = TypeVar("Value")
 _LENGTH = struct.Struct(">i")
 
 
@@ -48,14 +49,24 @@ class Connection:
         self._correlation_id = 0
         self._versions: Mapping[int, tuple[int, int]] = {}
         self._turn = threading.Lock()
+        self._retired = False
 
     @property
     def usable(self) -> bool:
-        return not self.closed and time.monotonic() < self.expires_at
+        return not self.closed and not self._retired and time.monotonic() < self.expires_at
 
     def close(self) -> None:
         self.closed = True
         self.transport.close()
+
+    def retire(self) -> None:
+        """Closes it now, or at the end of the call that another thread has under way."""
+        self._retired = True
+        if self._turn.acquire(blocking=False):
+            try:
+                self.close()
+            finally:
+                self._turn.release()
 
     def api_version(self, api_key: int, highest_ours: int, lowest_ours: int = 0) -> int:
         """The version both sides know; KafkaError names API and broker when there is none."""
@@ -87,6 +98,22 @@ class Connection:
         """Sends an encoded body; returns the response's body, after its header."""
         flexible = is_flexible(api_key, version)
         return self._body(self._round_trip(api_key, version, body, flexible, timeout_s), flexible)
+
+    def ask(
+        self,
+        api_key: int,
+        version: int,
+        body: bytes,
+        read: Callable[[memoryview], Value],
+        *,
+        timeout_s: float | None = None,
+    ) -> Value:
+        """Sends an encoded body, and what `read` makes of the answer's; KafkaError where it cannot."""
+        view = self.call_raw(api_key, version, body, timeout_s=timeout_s)
+        try:
+            return read(view)
+        except (WireError, LookupError, struct.error, ValueError, OverflowError) as error:
+            raise self._unreadable(api_key, error) from error
 
     def next_correlation_id(self) -> int:
         """For callers that drive the transport themselves after the handshake."""
@@ -122,7 +149,7 @@ class Connection:
         try:
             return response[read_response_header(response, flexible)[1] :]
         except WireError as error:
-            self.close()
+            self.retire()
             raise KafkaError(f"{self.place}: the answer's header cannot be read: {error.message}") from error
 
     def _decode(self, body: memoryview, answer: type[Answer], api_key: int) -> Answer:
@@ -133,7 +160,7 @@ class Connection:
         return entity
 
     def _unreadable(self, api_key: int, error: Exception) -> KafkaError:
-        self.close()
+        self.retire()
         reason = "it ends too early" if isinstance(error, PAST_END) else getattr(error, "message", str(error))
         return KafkaError(
             f"{self.place}: the answer to {api_name(api_key)} cannot be read: {reason}",
@@ -141,6 +168,15 @@ class Connection:
         )
 
     def _round_trip(
+        self, api_key: int, version: int, body: bytes, flexible: bool, timeout_s: float | None
+    ) -> memoryview:
+        try:
+            return self._take_turn(api_key, version, body, flexible, timeout_s)
+        finally:
+            if self._retired:
+                self.retire()
+
+    def _take_turn(
         self, api_key: int, version: int, body: bytes, flexible: bool, timeout_s: float | None
     ) -> memoryview:
         with self._turn:

@@ -164,8 +164,8 @@ class Groups:
             self.asked["OffsetFetch"] += 1
             line = self._cluster.connection_to(node)
             line.api_version(OFFSET_FETCH, PLACES_VERSION, PLACES_VERSION)
-            body = line.call_raw(OFFSET_FETCH, PLACES_VERSION, encode_offset_fetch(some))
-            yield from parse_offset_fetch(bytes(body), known)
+            body = encode_offset_fetch(some)
+            yield from line.ask(OFFSET_FETCH, PLACES_VERSION, body, lambda said: parse_offset_fetch(bytes(said), known))
 
     def _list_at(self, node: int) -> Iterator[GroupListing]:
         self.asked["ListGroups"] += 1
@@ -232,8 +232,10 @@ def _commit_on(
         for group, places in groups.items():
             if not still():
                 break
-            body = line.call_raw(OFFSET_COMMIT, PLACES_VERSION, encode_offset_commit(group, places))
-            answers[group] = parse_offset_commit(bytes(body))
+            body = encode_offset_commit(group, places)
+            answers[group] = line.ask(
+                OFFSET_COMMIT, PLACES_VERSION, body, lambda said: parse_offset_commit(bytes(said))
+            )
     except KafkaError as error:
         if not error.retriable:
             raise

@@ -42,7 +42,7 @@ class Nodes:
             gone = [self._kept.pop(address) for address in self._kept.keys() - valid]
             self._failed_at = {address: at for address, at in self._failed_at.items() if address in valid}
         for connection in gone:
-            connection.close()
+            connection.retire()
 
     def address_of(self, node_id: int) -> Address | None:
         with self._guard:
@@ -74,7 +74,7 @@ class Nodes:
                 fresh, connection = other, fresh
             self._kept[address] = fresh
         if connection is not None:
-            connection.close()
+            connection.retire()
         return fresh
 
     def dial(self, address: Address, *, timeout_s: float) -> Connection:
@@ -107,7 +107,7 @@ class Nodes:
             self._closed = True
             kept, self._kept = list(self._kept.values()), {}
         for connection in kept:
-            connection.close()
+            connection.retire()
 
 
 def parse_address(text: str, place: str) -> Address:

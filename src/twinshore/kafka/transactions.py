@@ -125,7 +125,8 @@ class Transactions:
     def _look(self, name: str) -> Transaction:
         def ask(line: Connection) -> Transaction:
             version = line.api_version(TRANSACTIONS_KEY, TRANSACTIONS_VERSION)
-            return parse_transactions(line.call_raw(TRANSACTIONS_KEY, version, encode_transactions([name])), 0)[0]
+            body = encode_transactions([name])
+            return line.ask(TRANSACTIONS_KEY, version, body, lambda view: parse_transactions(view, 0)[0])
 
         return self._persist(name, ask, lambda one: 0 if one.error == _UNKNOWN_ID else one.error)
 
