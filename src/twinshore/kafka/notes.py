@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.fleet import KafkaError, NamedPartition, WireError
+from twinshore.kafka.backoff import delay_s
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.errors import Code, kafka_error
+from twinshore.kafka.patience import may_pass
 from twinshore.kafka.questions import OffsetKind
 from twinshore.wire.batch import split_batches
 from twinshore.wire.fetch import FETCH_KEY, FETCH_VERSION, FetchPartition, encode_fetch, parse_fetch
@@ -24,7 +27,7 @@ from twinshore.wire.produce import (
 from twinshore.wire.records import Record, decode_batch, encode_batch
 
 TIMES_MAX = 4
-PAUSE_S = 0.1
+PAUSE_S = 0.2
 IDLE_MAX = 20
 READ_BYTES = 1 << 20
 BATCH_HEAD_BYTES = 61
@@ -42,10 +45,13 @@ class Note(NamedTuple):
 class Notebook:
     """One topic. `exists` is asked of the cluster each time; nothing is created unless `make` is called."""
 
-    def __init__(self, cluster: KafkaCluster, topic: str, *, call_s: float = 5.0) -> None:
+    def __init__(
+        self, cluster: KafkaCluster, topic: str, *, call_s: float = 5.0, rng: random.Random | None = None
+    ) -> None:
         self._cluster = cluster
         self._named = NamedPartition(topic, 0)
         self._call_s = call_s
+        self._rng = rng or random.Random()
 
     def exists(self) -> bool:
         topic = self._cluster.metadata([self._named.topic], refresh=True).topics.get(self._named.topic)
@@ -71,9 +77,10 @@ class Notebook:
         def ask(connection: Connection, *, topic_id: bytes) -> None:
             version = connection.api_version(PRODUCE_KEY, PRODUCE_VERSION_BY_ID, PRODUCE_VERSION_MIN)
             request = encode_produce(version, [(self._named.topic, topic_id, [(0, head, body)])], timeout_ms=5000)
-            view = connection.call_raw(PRODUCE_KEY, version, b"".join(request), timeout_s=self._call_s)
-            (answer,) = parse_produce(view, 0, version)
-            self._check(answer.error, "append", "Write")
+            error = connection.ask(
+                PRODUCE_KEY, version, b"".join(request), partial(_appended, version), timeout_s=self._call_s
+            )
+            self._check(error, "append", "Write")
 
         self._persist(ask)
 
@@ -109,18 +116,13 @@ class Notebook:
             isolation=0,
             partitions=[FetchPartition(topic_id, 0, position, -1, -1, READ_BYTES)],
         )
-        view = connection.call_raw(FETCH_KEY, FETCH_VERSION, body, timeout_s=self._call_s)
-        answer = parse_fetch(view, 0)
-        self._check(answer.error, "read", "Read")
-        (part,) = answer.partitions
-        self._check(part.error, "read", "Read")
-        found: list[Note] = []
-        onward = position
-        for data, header in split_batches(part.records):
-            onward = header.last_offset + 1
-            if not header.attributes & 0x20:
-                found += [Note(*record[:4]) for record in decode_batch(data, header) if record.offset >= position]
-        return found, onward
+        error, records = connection.ask(FETCH_KEY, FETCH_VERSION, body, _fetched, timeout_s=self._call_s)
+        self._check(error, "read", "Read")
+        try:
+            return _notes(records, position)
+        except WireError as malformed:
+            place = f"{self._cluster.name}: read {self._named} from offset {position}"
+            raise KafkaError(f"{place}: {malformed.message}") from malformed
 
     def _check(self, code: int, what: str, right: str) -> None:
         if code:
@@ -131,10 +133,35 @@ class Notebook:
         for times in range(TIMES_MAX):
             try:
                 part = self._cluster.partition_of(self._named, refresh=times > 0)
-                topic = self._cluster.metadata([self._named.topic], refresh=False).topics[self._named.topic]
-                return ask(self._cluster.connection_to(part.leader), topic_id=topic.topic_id)
+                topic = self._cluster.metadata([self._named.topic], refresh=False).topics.get(self._named.topic)
+                if topic is not None:
+                    return ask(self._cluster.connection_to(part.leader), topic_id=topic.topic_id)
+                self._check(Code.UNKNOWN_TOPIC_OR_PARTITION, "find", "Describe")  # deleted between the two
             except KafkaError as error:
-                if not error.retriable or times == TIMES_MAX - 1:
+                if not may_pass(error) or times == TIMES_MAX - 1:
                     raise
-            time.sleep(PAUSE_S * 2**times)
+            time.sleep(delay_s(times + 1, self._rng, first_s=PAUSE_S))
         raise AssertionError("unreachable")
+
+
+def _appended(version: int, view: memoryview) -> int:
+    (answer,) = parse_produce(view, 0, version)
+    return answer.error
+
+
+def _fetched(view: memoryview) -> tuple[int, memoryview]:
+    answer = parse_fetch(view, 0)
+    if answer.error:
+        return answer.error, memoryview(b"")
+    (part,) = answer.partitions
+    return part.error, part.records
+
+
+def _notes(records: memoryview, position: int) -> tuple[list[Note], int]:
+    found: list[Note] = []
+    onward = position
+    for data, header in split_batches(records):
+        onward = header.last_offset + 1
+        if not header.attributes & 0x20:
+            found += [Note(*record[:4]) for record in decode_batch(data, header) if record.offset >= position]
+    return found, onward
