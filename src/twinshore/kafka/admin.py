@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
@@ -52,7 +54,9 @@ class Admin:
         self._name = cluster.name
         self._timeout_s = timeout_s
         self._guard = threading.Lock()
-        self._made: tuple[object, AdminClient] | None = None
+        # What it was made from holds secrets, so only whether that is still the same is kept.
+        self._key = secrets.token_bytes(32)
+        self._made: tuple[bytes, AdminClient] | None = None
         self._reasons: list[str] = []
 
     def create_topic(
@@ -162,7 +166,9 @@ class Admin:
 
     def _client(self) -> AdminClient:
         settings = client_settings(self._cluster)
-        mark = ({key: value for key, value in settings.items() if not callable(value)}, changed_files(self._cluster))
+        plain = sorted((key, value) for key, value in settings.items() if not callable(value))
+        told = repr((plain, changed_files(self._cluster))).encode()
+        mark = hashlib.blake2b(told, key=self._key).digest()
         with self._guard:
             if self._made is None or self._made[0] != mark:
                 quiet: dict[str, Any] = {"log_level": 0, "client.id": "twinshore-admin", "error_cb": self._hear}
