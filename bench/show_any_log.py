@@ -21,7 +21,7 @@ from bench.markers import (
     Figures,
     run_markers_bench,
 )
-from bench.playing import Played, by_test, play
+from bench.playing import TEST_S_MAX, Played, by_test, play
 from bench.showing import run_show, to_stderr
 
 HEAD = """\
@@ -32,6 +32,9 @@ Written by `python -m bench.show_any_log`, which tries each claim on real cluste
 SCENARIOS = "tests/scenarios/test_mirror_any_log.py"
 KILLS = "tests/scenarios/test_marker_kills.py"
 TESTS_S_MAX = 900
+# The tests' own limit.
+KILLS_LONG_S_MAX = 1200
+DEATHS = {"markers": 20, "closed_units": 10}
 UNITS_S_MIN = 3_000
 
 # What is shown of each kind, by the test's name for it.
@@ -50,6 +53,21 @@ KINDS = {
     "future": "time stamps a month ahead and of 1970",
     "empty": "empty partitions",
 }
+# Of these the scenario also looks into the source's files: a log without the case would show nothing.
+LOOKED_AT = frozenset(
+    (
+        "transactional",
+        "compacted",
+        "compacted-transactional",
+        "delete-horizon",
+        "append-time",
+        "idle",
+        "codecs",
+        "at-the-limit",
+        "future",
+    )
+)
+LOOK = "test_the_source_has_the_case"
 EQUAL = "offsets, log start, log end and what consumers are given are equal"
 # Other tests of the same scenario.
 EVENTS = {
@@ -120,6 +138,14 @@ BOUNDS = (
         "s",
         most=2,
     ),
+    Bound(
+        "commits-made",
+        "commits",
+        "commits_per_s",
+        "and so many commits/s were made meanwhile: at least 9.5",
+        "per second",
+        least=9.5,
+    ),
     Bound("commits-level", "commits", "after_s", "and level within 2 s after the last one", "s", most=2),
 )
 
@@ -168,8 +194,10 @@ def _by_closed_units(_long: bool) -> Finding:
 def _pumps_die(seed: int, name: str, what: str) -> Callable[[bool], Finding]:
     def run(long: bool) -> Finding:
         test = f"test_pumps_die_{'a_hundred_times_' if long else ''}while_{what}_cross"
-        os.environ["TWINSHORE_SEED"] = str(seed)
-        found = by_test(name, f"{KILLS}::{test}")(long)
+        # One whole round of those that the long test plays several of.
+        os.environ |= {"TWINSHORE_SEED": str(seed), "TWINSHORE_DEATHS": str(DEATHS[what])}
+        limit_s = (KILLS_LONG_S_MAX if long else TEST_S_MAX) + 60
+        found = by_test(name, f"{KILLS}::{test}", run_s_max=limit_s, tells="deaths: ")(long)
         return replace(found, figure=f"{found.figure}, seed {seed}")
 
     return run
@@ -182,18 +210,26 @@ def _run_scenarios() -> list[Played]:
 
 def _played(name: str, test: str, kind: str, tests: Once[list[Played]]) -> Callable[[bool], Finding]:
     def run(long: bool) -> Finding:
-        # A pair of versions comes first in the brackets, then the kind, if there is one.
-        found = [
-            one for one in tests(long) if one.test == test and (not kind or one.parameters.partition("-")[2] == kind)
-        ]
-        if len(found) < 2:
-            raise BenchError(f"{test} {kind} was not played between both versions")
+        found = _of(tests(long), test, kind)
+        looks = _of(tests(long), LOOK, kind) if kind in LOOKED_AT else []
+        for look in looks:
+            if not look.passed:
+                raise BenchError(f"the source has no such log: {look.failure}")
         passed = sum(one.passed for one in found)
         figure = f"{passed} of {len(found)} trials between Kafka 4 and 3.9, either way round"
         figure = "; ".join([figure, *(one.failure for one in found if not one.passed)])
         return Finding(figure, passed == len(found), ((f"{name.replace('-', '_')}_trials", passed),))
 
     return run
+
+
+def _of(played: list[Played], test: str, kind: str) -> list[Played]:
+    """The trials of one test; BenchError where they are not of both pairs of versions."""
+    # A pair of versions comes first in the brackets, then the kind, if there is one.
+    found = [one for one in played if one.test == test and (not kind or one.parameters.partition("-")[2] == kind)]
+    if len(found) < 2:
+        raise BenchError(f"{test} {kind} was not played between both versions")
+    return found
 
 
 def _reaches(bound: Bound, figures: Once[Figures]) -> Callable[[bool], Finding]:
