@@ -16,8 +16,9 @@ import typer
 
 from twinshore.cli.extents import extents
 from twinshore.cli.following import begin_again
+from twinshore.cli.forgetting import forget
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_if_there
-from twinshore.cli.resuming import close_forgotten, resume
+from twinshore.cli.resuming import resume
 from twinshore.fleet.settings import Settings
 
 if TYPE_CHECKING:
@@ -88,30 +89,6 @@ def plan(
         typer.echo(f"{name}: {line}")
     if not steps:
         typer.echo("nothing to do: the links' filters admit no topic of their sources")
-
-
-def forget(
-    topic: str = typer.Argument(help="The topic whose twin shall be forgotten."),
-    settings: Path = SETTINGS,
-    link: list[str] = LINKS,
-    dry_run: bool = typer.Option(False, "--dry-run", help="Only say what would be forgotten."),
-) -> None:
-    """Forgets a topic's twin, so that it can begin again. Neither cluster is touched; the ledger keeps its rows.
-
-    Stop the mirror first, delete the twin on the target, forget it here, start the mirror again.
-    """
-    loaded = load(settings)
-    with _store_or_none_yet(loaded) as store:
-        for one in chosen(loaded, link):
-            known = [row for row in store.twins(one.name) if row.topic == topic]
-            if known and not dry_run:
-                store.forget_topic(one.name, topic)
-                # What stopped the old twin's partitions does not stop the new one's.
-                close_forgotten(store, one.name, topic)
-            done = "would be forgotten" if dry_run else "forgotten"
-            typer.echo(
-                f"{one.name}: {len(known)} partitions of {topic} {done if known else 'known, nothing to forget'}"
-            )
 
 
 def _values(link: str, step: Step | Cost) -> dict[str, Any]:

@@ -1,0 +1,94 @@
+"""`twinshore mirror forget`: what it refuses, and that it changes nothing then."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.cli import asking
+from tests.cli.asking import LINK, opened, write_settings
+from twinshore.cli import forgetting
+from twinshore.fleet import ConfigError, RefusedError
+from twinshore.store import Incident, IncidentKind, TwinRow
+
+BACK = "west->east"
+LEASE = f"link {LINK}"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Two links that know orders; one of them knows bills too."""
+    found = write_settings(tmp_path, f'[links."{LINK}"]\n[links."{BACK}"]\n[mirror]\nlease_s = 2.0\nreceipts_s = 0.5\n')
+    with opened(found) as store:
+        places = ((LINK, "orders"), (BACK, "orders"), (LINK, "bills"))
+        store.save_twins([TwinRow(link, topic, 0, "aa", "bb", 0, 0, 1) for link, topic in places])
+    return found
+
+
+def forget(file: Path, *words: str) -> str:
+    return asking.run(file, "mirror", "forget", *words)
+
+
+def known(file: Path) -> list[tuple[str, str]]:
+    with opened(file) as store:
+        return [(row.link, row.topic) for link in (LINK, BACK) for row in store.twins(link)]
+
+
+def test_a_topic_of_several_links_needs_the_links_name(file: Path) -> None:
+    with pytest.raises(ConfigError, match="know topic orders") as found:
+        forget(file, "orders")
+    assert "--link" in found.value.hint
+    assert len(known(file)) == 3
+    forget(file, "orders", "--link", "east..west")
+    assert known(file) == [(LINK, "bills"), (BACK, "orders")]
+
+
+def test_a_topic_that_nobody_knows_is_an_error_with_the_nearest(file: Path) -> None:
+    with pytest.raises(ConfigError, match="no link knows topic bill") as found:
+        forget(file, "bill")
+    assert "did you mean bills" in found.value.hint
+
+
+def test_what_the_ledger_alone_still_says_of_a_topic_is_closed(file: Path) -> None:
+    with opened(file) as store:
+        row = Incident(LINK, "gone", -1, IncidentKind.RECREATED_TOPIC, -1, -1, "stop the topic", "gone again.")
+        store.add_incident(row, now_ms=1)
+    forget(file, "gone")
+    with opened(file) as store:
+        assert store.incidents(LINK, open_only=True) == ()
+
+
+def test_a_link_that_a_mirror_carries_is_left_alone(file: Path) -> None:
+    done = threading.Event()
+    with opened(file) as store:
+        held = store.take_lease(LEASE, "a mirror", 2_000, seen=None)
+
+        def beat() -> None:
+            row = held
+            while row is not None and not done.wait(0.2):
+                row = store.beat_lease(row)
+
+        mirror = threading.Thread(target=beat)
+        mirror.start()
+        try:
+            with pytest.raises(RefusedError, match="carried by a mirror now"):
+                forget(file, "bills")
+        finally:
+            done.set()
+            mirror.join()
+        assert (LINK, "bills") in known(file)
+        row = store.read_lease(LEASE)
+        assert row is not None
+        assert store.release_lease(row)
+    assert "1 partitions of bills forgotten" in forget(file, "bills")
+
+
+def test_a_lease_that_runs_out_is_waited_for(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forgetting, "GRACE_S", 0.0)
+    with opened(file) as store:
+        store.take_lease(LEASE, "a mirror that was killed", 500, seen=None)
+    said = forget(file, "bills")
+    assert "looking whether it is alive" in said
+    assert known(file) == [(LINK, "orders"), (BACK, "orders")]
