@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -80,6 +81,21 @@ def test_clusters_that_changed_places_are_not_mixed(rig: Rig, east: LabCluster, 
     swapped = [replace(east.cluster, bootstrap=west.bootstrap), replace(west.cluster, bootstrap=east.bootstrap)]
     started(rig, settings_text(rig.folder, swapped, {LINK: "swapped-none"}))
     ended_with(rig, "was between clusters", "the addresses now lead to")
+
+
+def test_a_link_between_wrong_clusters_holds_up_no_other(rig: Rig, east: LabCluster, west: LabCluster) -> None:
+    again = Cluster("again", tuple(address.replace("127.0.0.1", "localhost") for address in east.bootstrap))
+    links = {LINK: "refused-none", "east->again": "refused-none"}
+    started(rig, settings_text(rig.folder, [east.cluster, west.cluster, again], links))
+    rig.until_said("east and again are the same cluster", within_s=90)
+    rig.until_said("east->west: flowing", within_s=90)
+    words = [sys.executable, "-m", "twinshore.cli", "status", "--json", "--settings", str(rig.process.settings)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(twinshore.__file__).parent.parent)}
+    told = subprocess.run(words, capture_output=True, text=True, timeout=60, env=environment, check=True).stdout
+    states = {one["link"]: one["state"] for one in json.loads(told)["links"]}
+    assert states == {LINK: "flowing", "east->again": "waiting"}
+    assert rig.process.end() == 0, "and it stops when it is told to"
+    assert "Traceback" not in rig.process.said
 
 
 def test_a_full_disk_under_the_store(rig: Rig, east: LabCluster, west: LabCluster) -> None:

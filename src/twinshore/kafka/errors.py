@@ -101,7 +101,12 @@ _KINDS: dict[int, ErrorKind] = {
         "the right to this topic is missing",
         hint="at the source grant Describe and Read on it; at the target Describe, Create, Write, Alter, AlterConfigs",
     ),
-    30: ErrorKind("GROUP_AUTHORIZATION_FAILED", _FINAL, "the right to this group is missing", hint="grant Read on it"),
+    30: ErrorKind(
+        "GROUP_AUTHORIZATION_FAILED",
+        _FINAL,
+        "the right to this group is missing",
+        hint="grant Describe on it at the source, Read at the target",
+    ),
     31: ErrorKind(
         "CLUSTER_AUTHORIZATION_FAILED",
         _FINAL,

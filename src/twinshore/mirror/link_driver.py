@@ -129,7 +129,8 @@ class LinkDriver:
             self._follow_log_starts()
             self._balance()
             self._look_at_held()
-        except RefusedError:
+        except RefusedError as error:
+            self._say("waiting", str(error))
             raise
         except (KafkaError, WireError, ConfigError) as error:
             # What is refused for good, a right perhaps, does not hinder the partitions that are on their lanes. Bytes

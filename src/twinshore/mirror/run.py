@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 
-from twinshore.fleet import ConfigError, Link, StoreError, TwinshoreError
+from twinshore.fleet import ConfigError, Link, RefusedError, StoreError, TwinshoreError
 from twinshore.fleet.settings import Settings
 from twinshore.mirror.companions import Beside, Companion, Start
 from twinshore.mirror.desk import Desk
@@ -22,6 +22,7 @@ from twinshore.mirror.topology.rules import check_links
 from twinshore.store import Store, open_store
 
 TURN_S = 0.1
+REFUSED_AGAIN_S = 2.0
 LANES_PER_LINK_MAX = 8
 
 
@@ -41,6 +42,7 @@ class Mirror:
         self._beside = beside
         self._stop = threading.Event()
         self._failure: TwinshoreError | None = None
+        self._refused: dict[str, RefusedError] = {}
         self._owner = f"{socket.gethostname()} process {os.getpid()} {uuid.uuid4().hex[:8]}"
 
     def stop(self) -> None:
@@ -116,8 +118,18 @@ class Mirror:
         while not self._stop.wait(TURN_S):
             try:
                 sentence = driver.turn()
+                self._refused.pop(driver.link.name, None)
             except StoreError as error:
                 sentence = f"{driver.link.name}: {error}"
+            except RefusedError as error:
+                # Its clusters are not the link's: that is its own trouble, until there is no link that has none.
+                sentence = f"{driver.link.name}: refused: {error}; {error.hint}"
+                self._refused[driver.link.name] = error
+                if len(self._refused) == len(self._links):
+                    self._failure = error
+                    self._stop.set()
+                    return
+                self._stop.wait(REFUSED_AGAIN_S)
             except TwinshoreError as error:
                 self._failure = error
                 self._stop.set()
