@@ -106,6 +106,7 @@ def test_a_retention_gap_is_told_and_crossed(stage: IncidentStage) -> None:
         stage.put(stage.east, "gap", partition, THREE)
     stage.delete_records("gap", 0, 10)
     stage.twinshore("link", "resume", "east->west", "--topic", "gap")
+    print(f"a neighbour's record took {stage.calm_s():.2f} s")
     for partition in (0, 1):
         stage.crossed("gap", partition)
     row = stage.row("gap", "retention gap", closed=True)
@@ -140,6 +141,7 @@ def test_an_oversize_batch_rests_until_the_twin_takes_it(stage: IncidentStage) -
     Admin(stage.west.cluster).alter_topic_settings("big", {"max.message.bytes": "20000"})
     stage.put(stage.east, "big", 0, [[b"x" * 60_000]])
     stage.put(stage.east, "big", 1, THREE)
+    print(f"a neighbour's record took {stage.calm_s():.2f} s")
     stage.crossed("big", 1)
     stage.crossed("big", 0)
     row = stage.row("big", "oversize batch", closed=True)
@@ -170,6 +172,7 @@ def test_added_partitions_are_told_and_carried(stage: IncidentStage) -> None:
 
     Admin(stage.east.cluster).create_partitions("lost", 2)
     stage.put(stage.east, "lost", 1, THREE)
+    print(f"a neighbour's record took {stage.calm_s():.2f} s")
     stage.crossed("lost", 1)
     row = stage.row("lost", "partition added", closed=True)
     assert row.incident.partition == -1
