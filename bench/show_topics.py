@@ -29,7 +29,7 @@ SCENARIOS = (
     ),
     (
         "new-topics",
-        "topics and partitions that are added while it runs flow within 5 s",
+        "topics and partitions that are added while it runs flow within 5 s, surveyed every second",
         "tests/scenarios/test_mirror_basic.py::test_new_topics_and_partitions_flow_within_five_seconds",
     ),
     (

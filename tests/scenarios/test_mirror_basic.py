@@ -46,6 +46,7 @@ def rig(east: LabCluster, west: LabCluster, tmp_path_factory: pytest.TempPathFac
     east.create_topic("basic-steady", partitions=2)
     fill(east, "basic-steady", 500)
     folder = tmp_path_factory.mktemp("basic")
+    # A new partition takes two surveys: at the default of 2 s between them it flows after 4.3 s.
     tides = {"tide_s": 2, "refresh_s": 1}
     made = Rig(folder, settings_text(folder, [east.cluster, west.cluster], {LINK: "basic-.*"}, mirror=tides))
     made.process.start()
@@ -122,6 +123,7 @@ def topics_of(cluster: LabCluster) -> dict[str, list[int]]:
 
 
 def test_new_topics_and_partitions_flow_within_five_seconds(rig: Rig, east: LabCluster, west: LabCluster) -> None:
+    until(lambda: same_ends(east.cluster, west.cluster, "basic-steady", 2), 60, "its lanes are at work", rig)
     east.create_topic("basic-new")
     fill(east, "basic-new")
     took_s = until(lambda: spans(west.cluster, "basic-new", 1) == [(0, 20)], 30, "the topic flows", rig)
