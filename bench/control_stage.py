@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
@@ -21,11 +22,15 @@ from bench.workloads import plain
 from twinshore.fleet import Cluster
 from twinshore.lab.clients import client_settings
 
+T = TypeVar("T")
+
 IN_FORCE_S = 5.0
 SETTLE_S = 2.0
 # What is written crosses while it is still being written: so long that may take, and nothing has run dry.
 LOADED_S = 10.0
 NEIGHBOUR_RATE = 100
+# Four times that of all others.
+PRIORITY = 40
 _SENT = struct.Struct(">q")
 _FILLER = bytes(200)
 
@@ -118,12 +123,14 @@ class ControlStage:
             raise BenchError(f"twinshore link {' '.join(words)}: {done.stdout}{done.stderr}")
         return done.stdout
 
-    def in_force(self, words: str, *, within_s: float = IN_FORCE_S) -> float:
-        """How long it took until the mirror said so; the log is searched from its last `now holds` on."""
+    def in_force(self, words: str, *, gone: bool = False, within_s: float = IN_FORCE_S) -> float:
+        """How long it took until the mirror said so, or with `gone` no longer; the line of its last `now holds` is
+        searched."""
         begun_s = time.monotonic()
-        while words not in self.said().rpartition("now holds: ")[2]:
+        while (words in self.said().rpartition("now holds: ")[2].partition("\n")[0]) == gone:
             if time.monotonic() - begun_s > within_s:
-                raise BenchError(f"the mirror did not say {words!r} within {within_s:.0f} s: {self.said()[-800:]}")
+                wanted = f"{'still says' if gone else 'did not say'} {words!r}"
+                raise BenchError(f"the mirror {wanted} after {within_s:.0f} s: {self.said()[-800:]}")
             time.sleep(0.02)
         return time.monotonic() - begun_s
 
@@ -143,6 +150,13 @@ class ControlStage:
         time.sleep(during_s)
         after = {topic: self._crossed_at(topic) for topic in topics}
         return {topic: (after[topic][0] - before[topic][0]) / (after[topic][1] - before[topic][1]) for topic in topics}
+
+    def beside(self, topic: str, work: Callable[[], T]) -> tuple[T, float]:
+        """What the work gives, and how many bytes per second of the topic cross meanwhile."""
+        before_bytes, before_s = self._crossed_at(topic)
+        found = work()
+        after_bytes, after_s = self._crossed_at(topic)
+        return found, (after_bytes - before_bytes) / (after_s - before_s)
 
     def _crossed_at(self, topic: str) -> tuple[float, float]:
         """And the moment: the middle of the question, which may take its time."""
@@ -187,6 +201,24 @@ def throttle(stage: ControlStage, topic: str, bound: int, during_s: float, *, wh
     rate = stage.rates([topic], during_s)[topic]
     stage.tell("throttle", stage.link, "0", *named)
     return Throttled(rate, bound, took_s)
+
+
+def prioritised(stage: ControlStage, first: str, other: str, bound: int, during_s: float) -> dict[str, float]:
+    """Bytes per second of two topics while a throttle of the link keeps both waiting, the first with priority."""
+    # Both wait until all is written, and one word lets both go: what went before would run dry while it is measured.
+    stage.tell("pause", stage.link, "--topic", first, "--topic", other)
+    stage.in_force(f"topics {first}, {other} paused")
+    for topic in (first, other):
+        stage.backlog(topic, int(bound * (during_s + 3 * SETTLE_S)))
+    stage.tell("throttle", stage.link, str(bound))
+    stage.tell("priority", stage.link, first, str(PRIORITY))
+    stage.in_force(f"{first} has priority {PRIORITY}")
+    stage.tell("resume", stage.link)
+    stage.in_force("paused", gone=True)
+    time.sleep(2 * SETTLE_S)
+    rates = stage.rates([first, other], during_s)
+    stage.tell("reset", stage.link)
+    return rates
 
 
 def drained(stage: ControlStage, topic: str, within_s: float = 60.0) -> float:

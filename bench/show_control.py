@@ -13,7 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.claims import Claim, Finding, Once
-from bench.control_stage import IN_FORCE_S, SETTLE_S, ControlStage, Latency, Neighbour, Throttled, drained, throttle
+from bench.control_stage import (
+    IN_FORCE_S,
+    SETTLE_S,
+    ControlStage,
+    Latency,
+    Neighbour,
+    Throttled,
+    drained,
+    prioritised,
+    throttle,
+)
 from bench.fault_stage import MirrorProcess, settings_of
 from bench.showing import run_show
 from twinshore.lab import LabCluster
@@ -25,23 +35,27 @@ Written by `python -m bench.show_control`, which changes a running link on real 
 """
 LINK = "east->west"
 BOUND = 5_000_000
+# Of the topic whose neighbour is watched: so little that it crosses through the whole of the watch.
+BESIDE_BOUND = 200_000
 OFF_MOST = 0.1
 # What a machine that does other things besides may add by itself, between two measurements of the same.
 NOISE = 1.5
 NOISE_MS = 2.0
 START_S = 120.0
-PRIORITY = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """All that one run of a mirror showed."""
+    """All that one run of a mirror showed. While their neighbour was watched, `paused_bytes_s` of the paused topic
+    crossed, and `beside` of the throttled one."""
 
     link: Throttled
     topic: Throttled
     alone: Latency
     beside_paused: Latency
+    paused_bytes_s: float
     beside_throttled: Latency
+    beside: Throttled
     resumed_s: float
     rate_of_priority: float
 
@@ -57,7 +71,8 @@ def run_trial(long: bool) -> Trial:
         for topic in ("flow-one", "flow-two"):
             source.create_topic(topic, partitions=2)
         source.create_topic("flow-neighbour")
-        limits = {"refresh_s": 1, "lanes": 2}
+        # A border of tides takes its milliseconds whatever stands beside it: none lies in a window.
+        limits = {"refresh_s": 1, "lanes": 2, "tide_s": 600}
         store = Path(folder) / "store.db"
         text = settings_of(source.cluster, target.cluster, store=store, topics="flow-.*", mirror=limits)
         mirror = MirrorProcess(Path(folder), text)
@@ -81,50 +96,43 @@ def _played(stage: ControlStage, mirror: MirrorProcess, during_s: float) -> Tria
         alone = neighbour.latency(during_s)
         one = throttle(stage, "flow-two", BOUND, during_s, whole_link=False)
         drained(stage, "flow-two")
-        stage.tell("throttle", LINK, "50000", "--topic", "flow-two")
-        stage.in_force("flow-two at most 50,000 bytes/s")
-        stage.backlog("flow-two", 5_000_000)
-        time.sleep(SETTLE_S)
-        beside_throttled = neighbour.latency(during_s)
-        stage.tell("reset", LINK)
-        drained(stage, "flow-two")
-        beside_paused, resumed_s = _paused(stage, neighbour, during_s)
-    rate = _with_priority(stage, during_s)
+        beside_throttled, beside = _throttled(stage, neighbour, during_s)
+        beside_paused, paused_bytes_s, resumed_s = _paused(stage, neighbour, during_s)
+    rates = prioritised(stage, "flow-one", "flow-two", BOUND, during_s)
     mirror.check()
-    return Trial(whole, one, alone, beside_paused, beside_throttled, resumed_s, rate)
+    rate = rates["flow-one"] / max(1.0, rates["flow-two"])
+    return Trial(whole, one, alone, beside_paused, paused_bytes_s, beside_throttled, beside, resumed_s, rate)
 
 
-def _paused(stage: ControlStage, neighbour: Neighbour, during_s: float) -> tuple[Latency, float]:
-    """The neighbour of a topic that is paused and whose source grows on, and how long the topic needs to come back."""
+def _throttled(stage: ControlStage, neighbour: Neighbour, during_s: float) -> tuple[Latency, Throttled]:
+    """The neighbour of a topic that has more to carry than it may, and what crossed of that topic meanwhile."""
+    stage.tell("throttle", LINK, str(BESIDE_BOUND), "--topic", "flow-two")
+    took_s = stage.in_force(f"flow-two at most {BESIDE_BOUND:,} bytes/s")
+    stage.backlog("flow-two", int(BESIDE_BOUND * (during_s + 6 * SETTLE_S)))
+    time.sleep(SETTLE_S)
+    found, bytes_s = stage.beside("flow-two", lambda: neighbour.latency(during_s))
+    stage.tell("reset", LINK)
+    drained(stage, "flow-two")
+    return found, Throttled(bytes_s, BESIDE_BOUND, took_s)
+
+
+def _paused(stage: ControlStage, neighbour: Neighbour, during_s: float) -> tuple[Latency, float, float]:
+    """The neighbour of a topic that is paused and whose source grows on, the bytes per second of it that crossed all
+    the same, and how long the topic needs to come back."""
     stage.tell("pause", LINK, "--topic", "flow-one")
     stage.in_force("topics flow-one paused")
     time.sleep(SETTLE_S)
-    stage.backlog("flow-one", 5_000_000)
-    time.sleep(SETTLE_S)
-    found = neighbour.latency(during_s)
+
+    def grow_and_watch() -> Latency:
+        stage.backlog("flow-one", 5_000_000)
+        time.sleep(SETTLE_S)
+        return neighbour.latency(during_s)
+
+    found, bytes_s = stage.beside("flow-one", grow_and_watch)
     stage.tell("resume", LINK, "--topic", "flow-one")
     begun_s = time.monotonic()
     drained(stage, "flow-one")
-    return found, time.monotonic() - begun_s
-
-
-def _with_priority(stage: ControlStage, during_s: float) -> float:
-    """By how much more of a topic with priority crosses while a link's throttle keeps both waiting."""
-    # Both wait before either may begin: what is written first would cross alone, and run dry while it is measured.
-    for topic in ("flow-one", "flow-two"):
-        stage.tell("pause", LINK, "--topic", topic)
-    stage.in_force("topics flow-one, flow-two paused")
-    for topic in ("flow-one", "flow-two"):
-        stage.backlog(topic, int(BOUND * (during_s + 3 * SETTLE_S)))
-    stage.tell("throttle", LINK, str(BOUND))
-    stage.tell("priority", LINK, "flow-one", str(PRIORITY))
-    stage.in_force(f"flow-one has priority {PRIORITY}")
-    for topic in ("flow-one", "flow-two"):
-        stage.tell("resume", LINK, "--topic", topic)
-    time.sleep(2 * SETTLE_S)
-    rates = stage.rates(["flow-one", "flow-two"], during_s)
-    stage.tell("reset", LINK)
-    return rates["flow-one"] / max(1.0, rates["flow-two"])
+    return found, bytes_s, time.monotonic() - begun_s
 
 
 def claims(_seed: int = 0, _only: Collection[str] = ()) -> list[Claim]:
@@ -141,12 +149,12 @@ def claims(_seed: int = 0, _only: Collection[str] = ()) -> list[Claim]:
         ),
         Claim(
             "paused-neighbour",
-            "a paused topic costs its neighbours nothing; resumed, it goes on within 5 s",
+            "a paused topic stands and costs its neighbours nothing; resumed, it goes on within 5 s",
             lambda long: _unmoved("paused", trial(long), trial(long).beside_paused),
         ),
         Claim(
             "throttled-neighbour",
-            "a throttled topic costs its neighbours nothing",
+            "a topic that is held to its throttle, within 10 %, costs its neighbours nothing",
             lambda long: _unmoved("throttled", trial(long), trial(long).beside_throttled),
         ),
         Claim(
@@ -176,9 +184,14 @@ def _unmoved(name: str, trial: Trial, beside: Latency) -> Finding:
     )
     numbers = [(f"beside_{name}_p50_ms", round(beside.p50_ms, 2)), (f"beside_{name}_p99_ms", round(beside.p99_ms, 2))]
     if name == "paused":
+        figure += f", of which {trial.paused_bytes_s:.0f} bytes/s cross"
         figure += f"; resumed, level again after {trial.resumed_s:.1f} s"
-        well = well and trial.resumed_s <= IN_FORCE_S
+        well = well and trial.paused_bytes_s == 0 and trial.resumed_s <= IN_FORCE_S
         numbers.append(("resumed_s", round(trial.resumed_s, 2)))
+    else:
+        figure += f", of which {trial.beside.in_words()} cross"
+        well = well and trial.beside.off <= OFF_MOST
+        numbers.append((f"beside_{name}_off", round(trial.beside.off, 4)))
     return Finding(figure, well, tuple(numbers))
 
 

@@ -15,7 +15,9 @@ GOOD = Trial(
     topic=Throttled(4_900_000, 5_000_000, 1.0),
     alone=Latency(100, 4.0, 9.0),
     beside_paused=Latency(100, 4.5, 10.0),
+    paused_bytes_s=0.0,
     beside_throttled=Latency(99, 5.0, 12.0),
+    beside=Throttled(190_000, 200_000, 1.0),
     resumed_s=1.5,
     rate_of_priority=3.9,
 )
@@ -36,7 +38,13 @@ def test_all_hold_when_the_figures_are_good(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(set(names)) == len(names)
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_each_claim_falls_short_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(show_control, "run_trial", lambda _long: BAD[name])
+WITHOUT_EFFECT = {
+    "paused-neighbour": replace(GOOD, paused_bytes_s=300_000.0),
+    "throttled-neighbour": replace(GOOD, beside=Throttled(300_000, 200_000, 1.0)),
+}
+
+
+@pytest.mark.parametrize(("name", "trial"), [*BAD.items(), *WITHOUT_EFFECT.items()])
+def test_each_claim_falls_short_alone(name: str, trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(show_control, "run_trial", lambda _long: trial)
     assert [claim.name for claim in claims() if not claim.run(False).passed] == [name]

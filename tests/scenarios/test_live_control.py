@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from bench.control_stage import ControlStage, Neighbour, drained, throttle
+from bench.control_stage import ControlStage, Neighbour, drained, prioritised, throttle
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.cli.entry import app, gather
@@ -95,17 +95,9 @@ def test_a_topics_throttle_is_kept_and_its_neighbour_does_not_feel_it(
 
 
 def test_priority_decides_who_crosses_first_where_not_all_can(stage: Stage) -> None:
-    stage.tell("priority", LINK, "live-fast", "40")
-    stage.tell("throttle", LINK, "3000000")
-    stage.in_force("live-fast has priority 40")
-    time.sleep(1)
-    for topic in ("live-fast", "live-slow"):
-        stage.backlog(topic, 20_000_000)
-    time.sleep(2)
-    rates = stage.rates(["live-fast", "live-slow"], 4.0)
+    rates = prioritised(stage, "live-fast", "live-slow", 3_000_000, 4.0)
     assert sum(rates.values()) == pytest.approx(3_000_000, rel=0.1)
     assert 3 < rates["live-fast"] / rates["live-slow"] < 5
-    stage.tell("reset", LINK)
     for topic in ("live-fast", "live-slow"):
         drained(stage, topic)
 
