@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 from pathlib import Path
 
 from typer.testing import CliRunner
@@ -82,6 +83,11 @@ def test_both_directions_at_once_by_two_mirrors_that_share_no_store(
     west.create_topic("both-orders", partitions=2)
     fill(east, "both-orders", 30)
     fill(west, "both-orders", 10)
+    for lab, other in ((east, "west"), (west, "east")):
+        # Of an earlier mirror with a store of its own: this one would refuse to go on with it.
+        admin = admin_of(lab.cluster)
+        for name in topics_of(lab.cluster, f"{other}.twinshore.heartbeats"):
+            admin.delete_topics([name], operation_timeout=30)[name].result(timeout=40)
     rigs = []
     try:
         for link in ("east->west", "west->east"):
@@ -99,6 +105,10 @@ def test_both_directions_at_once_by_two_mirrors_that_share_no_store(
         fill(east, "both-orders", 5, partition=1)
         until(lambda: spans(west.cluster, "east.both-orders", 2)[1] == (0, 5), 30, "it goes on", rigs[0])
         assert not same_ends(east.cluster, west.cluster, "both-orders", 1), "two topics of one name stay two"
+        for lab, other, rig in ((west, "east", rigs[0]), (east, "west", rigs[1])):
+            beats = partial(spans, lab.cluster, f"{other}.twinshore.heartbeats", 1)
+            (_, before) = beats()[0]
+            until(lambda beats=beats, before=before: beats()[0][1] > max(0, before), 30, f"{other} beats", rig)  # type: ignore[misc]
     finally:
         for rig in rigs:
             rig.process.end()
