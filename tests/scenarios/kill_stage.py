@@ -12,11 +12,13 @@ import random
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.questions import OffsetKind
 from twinshore.lab import LabCluster
 from twinshore.mirror.desk import Account, Desk
 from twinshore.mirror.link_driver import fence_of
@@ -39,7 +41,8 @@ def _ride(order: str) -> None:
 
 
 class KillStage:
-    """Carries topics until closed. `kills` counts what was done to pumps, by kind."""
+    """Carries topics until closed. `kills` counts what was done to pumps, by kind; `crossing`, at how many of these
+    moments the dead pump's lane had something of a topic left to carry."""
 
     def __init__(
         self, source: LabCluster, target: LabCluster, topics: Sequence[str], partitions: int, *, closed_units: bool
@@ -51,6 +54,7 @@ class KillStage:
         self._lock = threading.Lock()
         self._pumps: dict[tuple[int, int], int] = {}
         self.kills: dict[str, int] = {"killed": 0, "frozen": 0}
+        self.crossing: Counter[str] = Counter()
         self.incidents: list[Stoppage] = []
         self.accounts = 0
         self._producer = self.kafka[1].init_producer_id()
@@ -59,6 +63,9 @@ class KillStage:
         self.tides = Tides(self.desk, TIDE_S, self._run, self._heard)
         self.heard: list[str] = []
         orders = self._orders(topics, partitions)
+        self._lanes = [
+            [NamedPartition(one.topic, one.partition) for one in orders[lane::LANES]] for lane in range(LANES)
+        ]
         for lane in range(LANES):
             self.desk.open_lane((LINK, lane), GRANT_S)
             self.desk.assign((LINK, lane), orders[lane::LANES])
@@ -127,6 +134,8 @@ class KillStage:
         time.sleep(chance.random() ** 2 * LIFE_S_MAX)
         pid = self._hit(lane, signal.SIGSTOP if frozen else signal.SIGKILL)
         self.kills["frozen" if frozen else "killed"] += 1
+        ours, theirs = (side.list_offsets(self._lanes[lane], OffsetKind.LOG_END) for side in self.kafka)
+        self.crossing.update({named.topic for named in self._lanes[lane] if ours[named] > theirs[named]})
         if frozen:
             time.sleep(FREEZE_S)
             with contextlib.suppress(ProcessLookupError):
