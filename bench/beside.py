@@ -27,7 +27,8 @@ BACKLOG = 7_000_000
 WARM_S, WINDOW_S, LOOK_S = 4.0, 10.0, 0.2
 PERIOD_S = 2.0
 _START_S = 120.0
-PROOF = "[proof]\nbeside_mirror = true\nevery_s = 1\n"
+# Short stretches: what is proven is told when one ends.
+PROOF = "[proof]\nbeside_mirror = true\nevery_s = 1\nstretch_records = 100000\n"
 Say = Callable[[str], None]
 
 

@@ -8,6 +8,7 @@ import os
 import random
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -107,6 +108,41 @@ def test_received_bytes_are_those_sent(secured: tuple[Security, ssl.SSLContext |
         transport = dial(address, security)
         assert receive(transport, len(sent)) == sent
         assert receive(transport, 1) == b"", "then the end"
+        transport.close()
+
+
+def test_a_bulk_that_is_owed_wakes_nobody_before_it_is_there(
+    secured: tuple[Security, ssl.SSLContext | None],
+) -> None:
+    security, context = secured
+    sent = random.Random(5).randbytes(3_000_000)
+    turn = threading.Event()
+
+    def serve(connection: socket.socket) -> None:
+        connection.sendall(sent[:1_000])
+        turn.wait(10)
+        connection.sendall(sent[1_000:])
+
+    with peer(serve, context) as address:
+        transport = dial(address, security)
+        assert receive(transport, 0) == b""
+        transport.owes(len(sent))
+        woken = transport.wait(deadline=time.monotonic() + 0.3)
+        assert woken == (context is not None), "TLS has records of its own, of which nobody knows the size"
+        turn.set()
+        got = bytearray(len(sent))
+        filled, deadline = 0, time.monotonic() + 10
+        while filled < len(sent):
+            took = transport.recv_into(memoryview(got)[filled:])
+            if took > 0:
+                filled += took
+                continue
+            transport.owes(len(sent) - filled)
+            assert transport.wait(deadline=deadline), filled
+        assert bytes(got) == sent
+        transport.owes(1 << 30)
+        assert transport.wait(deadline=deadline), "the end wakes whoever waits for more"
+        assert transport.recv_into(memoryview(got)) == 0
         transport.close()
 
 

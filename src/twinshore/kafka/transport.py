@@ -21,6 +21,8 @@ BUFFER_BYTES = 4 << 20
 SILENCE_S = 20
 _IOV_MAX = 512
 _TLS_CHUNK_BYTES = 256 << 10
+# Half of what the least of Linux's receive buffers holds when it has grown.
+_BULK = 256 << 10
 
 
 class Transport:
@@ -32,6 +34,7 @@ class Transport:
         self._sock = sock
         self._tls = sock if isinstance(sock, ssl.SSLSocket) else None
         self._unsent = 0
+        self._low = 1
         self._poll = select.poll()
         self._poll.register(sock.fileno(), 0)
 
@@ -50,6 +53,16 @@ class Transport:
         """What the peer has not acknowledged for so long is never delivered, even while this process is stopped."""
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * silence_s))
+
+    def owes(self, size: int) -> None:
+        """The peer is to send at least so many bytes more: until most of a bulk of them is there nobody need be woken.
+        With 1, or an end of the stream, all is as it was."""
+        low = min(_BULK, size)
+        if low == self._low or self._tls is not None:
+            return
+        with contextlib.suppress(OSError):  # where there is no such thing, one is woken more often
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low)
+        self._low = low
 
     def pending(self) -> bool:
         """True when decrypted bytes wait here that no selector will announce."""

@@ -14,6 +14,7 @@ from twinshore.wire.compiled import BYTES, big_endian, crc_of, inlined, load_wor
 
 _HEADER: Final = 61
 _APPEND_TIME: Final = 8
+_NEAR_BYTES: Final = 512 << 10
 _FIRST: Final = np.uint64(0x9E3779B97F4A7C15)
 _SECOND: Final = np.uint64(0xC2B2AE3D27D4EB4F)
 _THIRD: Final = np.uint64(0xFF51AFD7ED558CCD)
@@ -50,10 +51,12 @@ def index_records(
 
 @machine_code(types.void(BYTES, *[_INT] * 2, _ROWS, _INT[::1]))
 def index_plain(source: Any, place: Any, expected: Any, rows: Any, out: Any) -> None:
-    """Indexes plain uncompressed batches until one is not, or the rows are full. `out`: where it stopped, the offset
-    behind the last batch, the rows filled, the batches."""
+    """Indexes plain uncompressed batches until one is not, or they are many, or the rows are full. `out`: where it
+    stopped, the offset behind the last batch, the rows filled, the batches."""
     filled, batches = np.int64(0), np.int64(0)
-    while place + _HEADER + 7 <= source.size:
+    begun = place
+    # What was looked at is compared next, and should still be in the processor's cache by then.
+    while place + _HEADER + 7 <= source.size and place - begun < _NEAR_BYTES:
         end = place + 12 + big_endian(source, place + 8, 4)
         attributes = big_endian(source, place + 21, 2)
         last_delta, count = big_endian(source, place + 23, 4), big_endian(source, place + 57, 4)

@@ -167,10 +167,13 @@ class LogReader:
             got = transport.recv_into(view[filled:])
             if got > 0:
                 filled += got
-            elif got == 0:
+                continue
+            if got == 0:
                 raise KafkaError(f"{self._line.place}: the broker closed the connection", retriable=True)
-            elif not transport.wait(deadline=deadline):
+            transport.owes(size - filled)
+            if not transport.wait(deadline=deadline):
                 raise KafkaError(f"{self._line.place}: no answer to a fetch in time", retriable=True)
+        transport.owes(1)
         return view
 
     def _grow(self, size: int) -> None:
