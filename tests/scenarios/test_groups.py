@@ -7,12 +7,13 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from tests.scenarios.log_kinds import COMPACTED, SOURCE_SETTINGS, Seen, compacted, seen, transactional
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.kafka import KafkaCluster
+from twinshore.kafka.errors import Code
 from twinshore.kafka.groups import Groups
 from twinshore.kafka.share_groups import ShareGroups
 from twinshore.lab import LabCluster
@@ -24,6 +25,7 @@ MAPPED = "grp-mapped"
 PARTITIONS = {**TOPICS, MAPPED: 2}
 PARTS = {"at the end": 1.0, "10 % behind": 0.9, "90 % behind": 0.1, "at the start": 0.0}
 FOLLOWS_S = 15.0
+COORDINATOR_MOVES = (Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR)
 
 
 @pytest.fixture(scope="module")
@@ -89,9 +91,18 @@ def commit(cluster: LabCluster, group: str, offsets: dict[tuple[str, int], int],
 
 def committed(cluster: LabCluster, group: str, topic: str, partition: int = 0) -> int:
     consumer = Consumer({**client_settings(cluster.cluster), "group.id": group})
+    deadline_s = time.monotonic() + 20
     try:
-        (place,) = consumer.committed([TopicPartition(topic, partition)], timeout=20)
-        return place.offset
+        while True:
+            try:
+                (place,) = consumer.committed([TopicPartition(topic, partition)], timeout=20)
+            except KafkaException as error:
+                # A coordinator that is new, or is being chosen: the client leaves it to us to ask again.
+                if error.args[0].code() not in COORDINATOR_MOVES or time.monotonic() > deadline_s:
+                    raise
+                time.sleep(0.1)
+            else:
+                return place.offset
     finally:
         consumer.close()
 
