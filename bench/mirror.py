@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from bench.copiers import Copier, CopyJob, MirrorMaker, Twinshore, mirror_makers
 from bench.drain import Drain, Sides, drain
@@ -28,6 +29,7 @@ OURS, THEIRS = Twinshore().name, MirrorMaker().name
 PARTS = (*WORKLOADS, "latency", "replicated")
 SHORT_PARTS = (*WORKLOADS, "latency")
 LATENCY_RATE = 100
+Run = TypeVar("Run", Drain, Latency)
 _TIDE_S = 10.0
 # Deleted topics leave the disk soon; else one run's rubbish is written back during the next.
 BROKERS = {"file.delete.delay.ms": "1000"}
@@ -69,9 +71,9 @@ class MirrorBench:
             found[f"{workload}_cpu"] = ratio(middle(ours, _cpu), middle(theirs, _cpu))
         mine, other = self.delays(OURS), self.delays(THEIRS)
         if mine and other:
-            found["p50"] = ratio(_middle(mine, _p50), _middle(other, _p50))
-            found["p99_vs_p50"] = ratio(_middle(mine, _p99), _middle(other, _p50))
-            found["p999"] = ratio(_middle(mine, _p999), _middle(other, _p999))
+            found["p50"] = ratio(middle(mine, _p50), middle(other, _p50))
+            found["p99_vs_p50"] = ratio(middle(mine, _p99), middle(other, _p50))
+            found["p999"] = ratio(middle(mine, _p999), middle(other, _p999))
         if "plain" in dict(self.peers):
             found["pump_share"] = ratio(middle(self.pair("plain")[0], lambda one: one.window.pump_share), 1)
         return found
@@ -89,7 +91,7 @@ class MirrorBench:
         for name, (ours, theirs) in {"p50": (_p50, _p50), "p99_vs_p50": (_p99, _p50), "p999": (_p999, _p999)}.items():
             if mine and other:
                 counted = f"{sum(one.records for one in mine):,} records in {len(mine)} runs"
-                values = f"{_middle(mine, ours):.1f} ms by {_middle(other, theirs):.1f} ms"
+                values = f"{middle(mine, ours):.1f} ms by {middle(other, theirs):.1f} ms"
                 found[name] = f"{values}, {counted} at {LATENCY_RATE}/s"
         return found
 
@@ -113,13 +115,9 @@ class MirrorBench:
         return json.dumps({"bench": "mirror"} | {name: found[name] for name in order if name in found})
 
 
-def middle(drains: Sequence[Drain], figure: Callable[[Drain], float]) -> float:
+def middle(runs: Sequence[Run], figure: Callable[[Run], float]) -> float:
     """The median of a figure over several runs."""
-    return median([figure(one) for one in drains])
-
-
-def _middle(delays: Sequence[Latency], figure: Callable[[Latency], float]) -> float:
-    return median([figure(one) for one in delays])
+    return median([figure(one) for one in runs])
 
 
 def _p50(one: Latency) -> float:
