@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from functools import cache
+from struct import Struct
 from types import NoneType, UnionType
 from typing import Any, Final, TypeAlias, Union, get_args, get_origin
 
@@ -106,12 +107,7 @@ def _text(name: str, flexible: bool) -> Walk:
     legacy = _LENGTHS[name]
 
     def walk(view: memoryview, at: int, _: list[Cut]) -> int:
-        if flexible:
-            length, at = read_uvarint(view, at)
-            length -= 1
-        else:
-            (length,) = legacy.unpack_from(view, at)
-            at += legacy.size
+        length, at = _length(view, at, None if flexible else legacy)
         return _within(view, at + max(0, length), name)
 
     return walk
@@ -119,12 +115,7 @@ def _text(name: str, flexible: bool) -> Walk:
 
 def _array(step: int | Walk, flexible: bool) -> Walk:
     def walk(view: memoryview, at: int, cuts: list[Cut]) -> int:
-        if flexible:
-            count, at = read_uvarint(view, at)
-            count -= 1
-        else:
-            (count,) = I32.unpack_from(view, at)
-            at += I32.size
+        count, at = _length(view, at, None if flexible else I32)
         if count <= 0:
             return at
         if isinstance(step, int):
@@ -135,6 +126,15 @@ def _array(step: int | Walk, flexible: bool) -> Walk:
         return at
 
     return walk
+
+
+def _length(view: memoryview, at: int, legacy: Struct | None) -> tuple[int, int]:
+    """How long a text or an array is, -1 where it is null, and where it begins; `legacy` is how inflexible versions
+    write that."""
+    if legacy is None:
+        length, at = read_uvarint(view, at)
+        return length - 1, at
+    return int(legacy.unpack_from(view, at)[0]), at + legacy.size
 
 
 def _perhaps(inner: Walk) -> Walk:
