@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_if_there
+from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_known
 from twinshore.fleet import ConfigError, RefusedError
 from twinshore.fleet.settings_edge import did_you_mean
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would be agreed to.")
 LAST = typer.Option(50, "--last", min=1, max=10_000, help="How many changes, newest first.")
-NOTHING_YET = "there is no store yet: no mirror has run with these settings here"
 
 
 def begin_again(
@@ -37,10 +36,7 @@ def begin_again(
     from twinshore.store import Followed
 
     loaded = load(settings)
-    store = open_if_there(loaded)
-    if store is None:
-        raise ConfigError(NOTHING_YET)
-    with store:
+    with open_known(loaded) as store:
         stopped: set[str] = set()
         agreed = 0
         mapped: list[str] = []
@@ -79,10 +75,7 @@ def _is_mapped(store: Store, link: str, topic: str) -> bool:
 def audit(settings: Path = SETTINGS, link: list[str] = LINKS, last: int = LAST, json_output: bool = JSON) -> None:
     """Prints what links changed on their targets besides records: settings, ACLs, quotas, users, twins."""
     loaded = load(settings)
-    store = open_if_there(loaded)
-    if store is None:
-        raise ConfigError(NOTHING_YET)
-    with store:
+    with open_known(loaded) as store:
         rows = store.audit(*(one.name for one in chosen(loaded, link)), limit=last)
     if json_output:
         typer.echo(json.dumps([asdict(row) for row in rows], indent=2))

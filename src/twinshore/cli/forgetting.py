@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.following import NOTHING_YET
-from twinshore.cli.looking import LINKS, SETTINGS, chosen, load, open_if_there
+from twinshore.cli.looking import LINKS, SETTINGS, chosen, load, open_known
 from twinshore.cli.resuming import close_forgotten
 from twinshore.fleet import ConfigError, RefusedError
 from twinshore.fleet.settings_edge import did_you_mean
@@ -36,10 +35,7 @@ def forget(
     mirror runs the link; where several links know the topic, --link says which.
     """
     loaded = load(settings)
-    store = open_if_there(loaded)
-    if store is None:
-        raise ConfigError(NOTHING_YET)
-    with store:
+    with open_known(loaded) as store:
         names = [one.name for one in chosen(loaded, link)]
         known = {name: _topics(store, name) for name in names}
         ours = [name for name in names if topic in known[name]]

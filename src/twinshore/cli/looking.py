@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.fleet import Link
+from twinshore.fleet import ConfigError, Link
 from twinshore.fleet.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -42,3 +42,11 @@ def open_if_there(settings: Settings) -> Store | None:
     if url.get_backend_name() == "sqlite" and url.database and not Path(url.database).exists():
         return None
     return open_store(settings.store.url, settings.store.password)
+
+
+def open_known(settings: Settings) -> Store:
+    """The store, for verbs that have nothing to say or to do before a mirror has made one."""
+    store = open_if_there(settings)
+    if store is None:
+        raise ConfigError("there is no store yet: no mirror has run with these settings here")
+    return store

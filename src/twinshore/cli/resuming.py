@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.following import NOTHING_YET
-from twinshore.cli.looking import LINKS, SETTINGS, chosen, load, open_if_there
+from twinshore.cli.looking import LINKS, SETTINGS, chosen, load, open_known
 from twinshore.fleet import ConfigError, Link, NamedPartition, RefusedError
 from twinshore.fleet.settings_edge import did_you_mean
 
@@ -37,12 +36,9 @@ def resume(
     Refused while the cause still stands, where that can be looked at.
     """
     loaded = load(settings)
-    store = open_if_there(loaded)
-    if store is None:
-        raise ConfigError(NOTHING_YET)
     refused: list[str] = []
     asked = 0
-    with store:
+    with open_known(loaded) as store:
         stopped: set[str] = set()
         for one in chosen(loaded, link):
             rows = _stopping(store, one.name)
