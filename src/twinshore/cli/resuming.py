@@ -56,22 +56,23 @@ def resume(
 
 def close_forgotten(store: Store, link: str, topic: str) -> None:
     """Closes what stops any partition of the topic, and what was said of it as a whole: nobody knows it any more."""
-    from twinshore.store import IncidentKind
+    from twinshore.mirror.incidents.kinds import OF_KNOWN_TOPICS
 
     now_ms = int(time.time() * 1000)
-    whole = (IncidentKind.RECREATED_TOPIC, IncidentKind.DELETED_TOPIC, IncidentKind.FOREIGN_WRITE)
-    rows = store.incidents(link, open_only=True)
-    told = [row for row in rows if row.incident.partition < 0 and row.incident.kind in whole]
-    for row in [*_stopping(store, link), *told]:
-        if row.incident.topic == topic:
+    for row in store.incidents(link, open_only=True):
+        of_all = row.incident.partition < 0 and row.incident.kind in OF_KNOWN_TOPICS
+        if row.incident.topic == topic and (of_all or _stops_a_partition(row)):
             store.close_incident(row.id, now_ms=now_ms)
 
 
 def _stopping(store: Store, link: str) -> list[LedgerRow]:
+    return [row for row in store.incidents(link, open_only=True) if _stops_a_partition(row)]
+
+
+def _stops_a_partition(row: LedgerRow) -> bool:
     from twinshore.mirror.incidents.kinds import stops
 
-    rows = store.incidents(link, open_only=True)
-    return [row for row in rows if row.incident.partition >= 0 and stops(row.incident.policy)]
+    return row.incident.partition >= 0 and stops(row.incident.policy)
 
 
 def _resume(loaded: Settings, link: Link, store: Store, rows: list[LedgerRow], *, dry_run: bool) -> list[str]:

@@ -33,6 +33,7 @@ from twinshore.mirror.follow.lifecycle import (
 )
 from twinshore.mirror.follow.reading import sides, spans
 from twinshore.mirror.follow.topic_settings import KIND as SETTINGS
+from twinshore.mirror.incidents.kinds import OF_KNOWN_TOPICS
 from twinshore.store import Followed, Incident, IncidentKind, PartitionState, Store, TwinRow
 
 DELETION = IncidentKind.DELETED_TOPIC
@@ -193,8 +194,9 @@ class Endings:
 
     def _over(self, topic: str, opened: set[str]) -> None:
         """Both sides are as they are known: what was told of them is past."""
-        for kind in self._told.get(topic, set()) | opened:
-            self._close(topic, IncidentKind(kind))
+        told = self._told.get(topic, set()) | opened
+        if told:
+            self._close(topic, *map(IncidentKind, told))
         self._told.pop(topic, None)
 
     def _archive(self, topic: str, twin: Side) -> None:
@@ -206,8 +208,7 @@ class Endings:
         )
 
     def _forget(self, topic: str) -> None:
-        for kind in (*ENDED, IncidentKind.FOREIGN_WRITE):
-            self._close(topic, kind)
+        self._close(topic, *OF_KNOWN_TOPICS)
         self._told.pop(topic, None)
         self._store.forget_topic(self._link.name, topic)
         kinds = (lifecycle.KIND, lifecycle.CONFIRMED, SETTINGS)
@@ -215,9 +216,9 @@ class Endings:
         self._orders.append(Order(topic, forget=True))
         self._hands.account([Change(lifecycle.KIND, topic, "", "forgotten: a new twin may begin")], DONE)
 
-    def _close(self, topic: str, kind: IncidentKind) -> None:
+    def _close(self, topic: str, *kinds: IncidentKind) -> None:
         for row in self._store.incidents(self._link.name, open_only=True):
-            if (row.incident.topic, row.incident.partition, row.incident.kind) == (topic, -1, kind):
+            if (row.incident.topic, row.incident.partition) == (topic, -1) and row.incident.kind in kinds:
                 self._store.close_incident(row.id, now_ms=now_ms())
 
 

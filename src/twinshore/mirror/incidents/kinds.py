@@ -194,6 +194,10 @@ _ROWS = (
 KINDS: Mapping[IncidentKind, Known] = {row.kind: row for row in _ROWS}
 
 
+# What the ledger may say of a whole topic that is over once nobody knows the topic any more.
+OF_KNOWN_TOPICS = (IncidentKind.DELETED_TOPIC, IncidentKind.RECREATED_TOPIC, IncidentKind.FOREIGN_WRITE)
+
+
 def halt_policy(kind: str, partition: int) -> str:
     """What the ledger says was done where a pump stopped a partition, or the driver a topic (`partition` -1)."""
     after = known(kind).after
