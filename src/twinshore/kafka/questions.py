@@ -23,15 +23,7 @@ from twinshore.fleet import NamedPartition
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.errors import Code, kafka_error
 from twinshore.wire.batch import BatchHeader, split_batches
-from twinshore.wire.fetch import (
-    FETCH_KEY,
-    FETCH_VERSION,
-    FetchAnswer,
-    FetchedPartition,
-    FetchPartition,
-    encode_fetch,
-    parse_fetch,
-)
+from twinshore.wire.fetch import FETCH_KEY, FETCH_VERSION, FetchedPartition, FetchPartition, encode_fetch, parse_fetch
 
 CONSUMER = -1
 # Kafka's debugging replica: it is shown the log end, where a consumer is shown the high watermark.
@@ -198,7 +190,7 @@ def ask_batch(
         partitions=[FetchPartition(wanted.topic_id, wanted.named.partition, offset, wanted.leader_epoch, -1, 1)],
     )
     connection.api_version(FETCH_KEY, FETCH_VERSION, FETCH_VERSION)
-    answer = connection.ask(FETCH_KEY, FETCH_VERSION, body, _fetched, timeout_s=timeout_s)
+    answer = connection.ask(FETCH_KEY, FETCH_VERSION, body, parse_fetch, timeout_s=timeout_s)
     if answer.error or not answer.partitions:
         return answer.error or Code.UNKNOWN_TOPIC_ID, None
     fetched = answer.partitions[0]
@@ -225,14 +217,10 @@ def ask_records(
         partitions=[FetchPartition(*place)],
     )
     connection.api_version(FETCH_KEY, FETCH_VERSION, FETCH_VERSION)
-    answer = connection.ask(FETCH_KEY, FETCH_VERSION, body, _fetched, timeout_s=timeout_s)
+    answer = connection.ask(FETCH_KEY, FETCH_VERSION, body, parse_fetch, timeout_s=timeout_s)
     if answer.error or not answer.partitions:
         return answer.error or Code.UNKNOWN_TOPIC_ID, None
     return answer.partitions[0].error, answer.partitions[0]
-
-
-def _fetched(view: memoryview) -> FetchAnswer:
-    return parse_fetch(view, 0)
 
 
 def ask_producer_id(connection: Connection, place: str, *, timeout_s: float) -> tuple[int, int]:

@@ -101,7 +101,7 @@ def _by_topic(entries: dict[bytes, list[bytes]]) -> bytes:
     return b"".join(out)
 
 
-def parse_fetch(view: memoryview, position: int) -> FetchAnswer:
+def parse_fetch(view: memoryview, position: int = 0) -> FetchAnswer:
     """`position` is that after the response header. Records are views of `view`: read them before it is reused."""
     try:
         throttle_ms, error, session_id = _ANSWER.unpack_from(view, position)

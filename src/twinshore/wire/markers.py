@@ -54,7 +54,7 @@ def encode_markers(runs: Sequence[tuple[Marker, int]]) -> bytes:
     return b"".join(out) + NO_TAGS
 
 
-def parse_markers(view: memoryview, position: int) -> list[MarkedPartition]:
+def parse_markers(view: memoryview, position: int = 0) -> list[MarkedPartition]:
     """One result for each marker and partition, as the broker lists them: it may group those of one producer id."""
     marked: list[MarkedPartition] = []
     try:

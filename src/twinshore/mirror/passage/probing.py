@@ -17,9 +17,7 @@ def may_write_markers(target: KafkaCluster) -> bool:
     def ask(connection: Connection, timeout_s: float) -> bool:
         connection.api_version(MARKERS_KEY, MARKERS_VERSION, MARKERS_VERSION)
         body = encode_markers([(Marker(marker_id(0), 0, False, 0, [NOWHERE]), 1)])
-        answered = connection.ask(
-            MARKERS_KEY, MARKERS_VERSION, body, lambda view: parse_markers(view, 0), timeout_s=timeout_s
-        )
+        answered = connection.ask(MARKERS_KEY, MARKERS_VERSION, body, parse_markers, timeout_s=timeout_s)
         return all(one.error != Code.CLUSTER_AUTHORIZATION_FAILED for one in answered)
 
     return target.anybody("the right to write markers", ask)
