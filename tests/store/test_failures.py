@@ -106,15 +106,21 @@ def test_a_database_that_is_not_there(kind: str, said: str, request: pytest.Fixt
     assert said in failure(url.render_as_string(hide_password=False)).message
 
 
+def _parted(text: str, folder: Path) -> tuple[str, Path]:
+    """A server's URL without its password, and a file that holds that."""
+    url = make_url(text)
+    secret = folder / "password"
+    secret.write_text(f"{url.password or ''}\n", encoding="utf-8")
+    bare = URL.create(url.drivername, url.username, None, url.host, url.port, url.database, url.query)
+    return bare.render_as_string(), secret
+
+
 @pytest.mark.parametrize("kind", ["own_postgres", "own_mariadb"])
 def test_the_password_comes_from_its_file_at_each_connection(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    url = make_url(request.getfixturevalue(kind))
-    secret = tmp_path / "password"
-    secret.write_text(f"{url.password or ''}\n", encoding="utf-8")
-    bare = URL.create(url.drivername, url.username, None, url.host, url.port, url.database, url.query)
-    with open_store(bare.render_as_string(), Secret(file=str(secret))) as store:
+    bare, secret = _parted(request.getfixturevalue(kind), tmp_path)
+    with open_store(bare, Secret(file=str(secret))) as store:
         assert store.positions("nowhere") == ()
 
 
@@ -122,16 +128,13 @@ def test_the_password_comes_from_its_file_at_each_connection(
 def test_a_password_that_went_away_is_a_failure_of_the_store(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    url = make_url(request.getfixturevalue(kind))
-    secret = tmp_path / "password"
-    secret.write_text(f"{url.password or ''}\n", encoding="utf-8")
-    bare = URL.create(url.drivername, url.username, None, url.host, url.port, url.database, url.query)
-    with open_store(bare.render_as_string(), Secret(file=str(secret))) as store:
+    bare, secret = _parted(request.getfixturevalue(kind), tmp_path)
+    with open_store(bare, Secret(file=str(secret))) as store:
         store.close()
-        secret.unlink()
+        away = secret.rename(tmp_path / "away")
         with pytest.raises(StoreError, match=r"secret file .* cannot be read"):
             store.positions("nowhere")
-        secret.write_text(f"{url.password or ''}\n", encoding="utf-8")
+        away.rename(secret)
         assert store.positions("nowhere") == ()
 
 
