@@ -321,9 +321,9 @@ class DriverModel:
             self._unledgered.append((named, stopped))
 
     def _honest(self, named: NamedPartition, entry: Carried) -> None:
-        """A receipt claims only what could be read on the twin, and what is the source's."""
-        twin = self.clusters.pairs[named].twin
-        bound = twin.confirmed if twin.spoiled_at is None else min(twin.confirmed, twin.spoiled_at)
+        """A receipt claims only what could be read on the twin once, and was the source's. What befell it since, while
+        the word was on its way, the ledger tells."""
+        bound = self.clusters.pairs[named].twin.confirmed
         claims = entry.to_offset > entry.from_offset
         if entry.from_offset > entry.to_offset or (claims and entry.to_offset > bound):
             raise Violation(

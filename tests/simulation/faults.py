@@ -89,6 +89,8 @@ class Faults:
     def retain(self) -> None:
         pair = self._pair()
         log = pair.source
+        if pair.twin.spoiled_at is not None:
+            return  # what an heir would compare, should the pump die that met the foreign write
         reach = 1.0 if self.chance.random() < 0.2 else 0.8
         bound = min(log.high, pair.twin.end) if self.chance.random() < 0.8 else log.high
         log.cut(log.start + int(self.chance.random() * reach * max(0, bound - log.start)))

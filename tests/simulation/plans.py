@@ -73,8 +73,8 @@ def plan_of(chance: random.Random) -> Plan:
         # Without the brokers' memory nothing but the grant keeps two pumps apart, and markers are not in it.
         faults.remove("second_pump")
     if "second_pump" in faults:
-        # It asks no ledger either: what rests for everybody else it would go on with.
-        faults = [name for name in faults if name not in FATAL]
+        # It asks no ledger either: what rests for everybody else it would go on with. And a gap becomes markers.
+        faults = [name for name in faults if name not in (*FATAL, "retain")]
     if any(style.keys or style.transactions for style in kinds):
         # A look compares the twin's last record with the source's. Where the cleaner took that one, or a marker is what
         # comes last, nothing tells these two faults when the pump that met them died before it could tell.

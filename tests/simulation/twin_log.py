@@ -35,7 +35,7 @@ class Appended(NamedTuple):
 
 class TwinLog(ReplicatedLog):
     """`spoiled_at`: from there on somebody else's doing decides what the log holds; `confirmed`: how far the twin has
-    been readable at any time."""
+    been readable at any time, and the source's."""
 
     def __init__(
         self,
@@ -142,7 +142,8 @@ class TwinLog(ReplicatedLog):
 
     def advance(self) -> None:
         super().advance()
-        self.confirmed = max(self.confirmed, self.high)
+        bound = self.high if self.spoiled_at is None else min(self.high, self.spoiled_at)
+        self.confirmed = max(self.confirmed, bound)
 
     def lead(self, node: int, now_ms: int) -> int:
         """Another leader, which knows the producers of its own log; what it never had is gone."""
