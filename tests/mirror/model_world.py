@@ -215,7 +215,7 @@ class World:
         self.lane.produced(request.sent, parts, self.now_s)
         if request.node in self.congested:
             self.congested.discard(request.node)
-            self.lane.relieved(request.node)
+            self.lane.fetches.hold(request.node, held=False)
 
     def time_out(self) -> None:
         """What the pump's timers do: congestion, requests that are never answered."""
@@ -283,7 +283,7 @@ class World:
         self.congested.discard(node)
         self.lane.lost(node, [request.sent for request in line], self.now_s)
         if congested:
-            self.lane.relieved(node)
+            self.lane.fetches.hold(node, held=False)
 
     def _into_limbo(self, node: int, line: deque[Request], within_s: float) -> None:
         unread = [request for request in line if request.answers is None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -43,8 +44,8 @@ def writer(lab: LabCluster, kafka: KafkaCluster, unique_topic: str) -> RawWriter
     return RawWriter(kafka, unique_topic)
 
 
-def ends(writer: RawWriter, partitions: Sequence[int] = (0,)) -> list[LogEnd]:
-    body = encode_log_ends([(writer.named.topic, partitions)])
+def ends(writer: RawWriter, partitions: Sequence[int] = (0,), epoch: int = -1) -> list[LogEnd]:
+    body = encode_log_ends([(writer.named.topic, [(partition, epoch) for partition in partitions])])
     answered = parse_log_ends(writer.leader.call_raw(LOG_ENDS_KEY, LOG_ENDS_VERSION, body), 0)
     # A broker answers in whatever order it likes.
     return sorted(answered, key=lambda one: one.partition)
@@ -134,6 +135,25 @@ def test_later_markers_of_a_request_hide_what_befell_earlier_ones(writer: RawWri
     assert end_of(writer) == 2
     assert mark(writer, [(1, 6, [0]), (3, 5, [0])]) == {0: Code.TRANSACTION_COORDINATOR_FENCED}
     assert end_of(writer) == 3
+
+
+def test_a_log_end_is_told_in_the_leader_epoch_that_is_named_alone(lab: LabCluster, writer: RawWriter) -> None:
+    """What a marker request cannot name: whoever asks so, as a debugging replica even, learns that the leader moved."""
+    assert writer.write(3, 0).error == 0
+    epoch = writer.kafka.partition_of(writer.named).leader_epoch
+    (now,) = ends(writer, epoch=epoch)
+    assert (now.error, now.end) == (0, 3)
+    (later,) = ends(writer, epoch=epoch + 1)
+    assert later.error == Code.UNKNOWN_LEADER_EPOCH
+    lab.brokers[0].restart()
+    with closing(KafkaCluster(lab.cluster)) as kafka:
+        after = RawWriter(kafka, writer.named.topic)
+        now_led = kafka.partition_of(writer.named).leader_epoch
+        assert now_led > epoch, "the same broker leads again, in another epoch"
+        (old,) = ends(after, epoch=epoch)
+        assert old.error == Code.FENCED_LEADER_EPOCH
+        (again,) = ends(after, epoch=now_led)
+        assert (again.error, again.end) == (0, 3)
 
 
 def test_fillers_take_offsets_and_are_cut_off(lab: LabCluster, kafka: KafkaCluster, unique_topic: str) -> None:

@@ -16,8 +16,12 @@ from twinshore.kafka.questions import OffsetKind
 from twinshore.kafka.transactions import Transactions, Writer
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster, LabSecurity
 from twinshore.lab.clients import allow
+from twinshore.mirror.orders import TrackOrder
+from twinshore.mirror.passage.fates import Blank
 from twinshore.mirror.passage.probing import may_write_markers
-from twinshore.mirror.passage.units import Slot, id_prefix
+from twinshore.mirror.passage.runs import Marks
+from twinshore.mirror.passage.units import UNANSWERED, Run, Slot, id_prefix
+from twinshore.mirror.track import Track
 from twinshore.mirror.twin_look import look_at
 
 PARTITIONS = 4
@@ -65,6 +69,12 @@ def talk_of(stage: Stage) -> Transactions:
 
 def ends(stage: Stage, parts: list[NamedPartition], kind: OffsetKind = OffsetKind.LOG_END) -> list[int]:
     return list(stage.admin.list_offsets(parts, kind).values())
+
+
+def run_at(named: NamedPartition, base: int) -> Run:
+    """One marker for this partition, at this offset."""
+    track = Track.of(TrackOrder(named.topic, named.partition, "aa", "bb"), (17, 0), 0, 1 << 20)
+    return Run(Marks(track, Blank(base, base + 1)), base, 1)
 
 
 def unit(talk: Transactions, writer: Writer, parts: list[NamedPartition]) -> None:
@@ -137,6 +147,15 @@ def test_a_partition_that_is_not_there_keeps_the_unit_shut(stage: Stage, parts: 
     assert talk.open_of(PREFIX) == set()
     unit(talk, writer, parts)
     assert ends(stage, parts) == [1] * PARTITIONS
+
+
+def test_markers_wait_where_the_twin_ends_elsewhere_than_it_did(stage: Stage, parts: list[NamedPartition]) -> None:
+    with closing(Slot(stage.lab.cluster_as("bob"), f"{PREFIX}0.9", lambda: None)) as slot:
+        there, elsewhere = run_at(parts[0], 0), run_at(parts[1], 3)
+        assert slot.round([there, elsewhere]) == [(elsewhere, elsewhere.answer(UNANSWERED))]
+        assert ends(stage, parts[:2]) == [0, 0], "no marker is written while one of them is in doubt"
+        assert slot.round([there]) == [(there, there.answer(0, 1))]
+        assert ends(stage, parts[:2]) == [1, 0]
 
 
 def test_without_the_right_to_the_id_the_refusal_names_it(stage: Stage) -> None:

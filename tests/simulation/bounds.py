@@ -17,8 +17,7 @@ def check_bounds(pump: PumpModel) -> None:
     flying = Counter(
         one.track.named  # type: ignore[attr-defined]
         for wire in pump.targets.values()
-        for request in wire.in_flight
-        for one in (*request.sent, *request.marks)
+        for one in (*wire.due, *(each for request in wire.in_flight for each in (*request.sent, *request.marks)))
     )
     for track in pump.lane.tracks.values():
         if not track.acked <= track.sent <= track.fetched:

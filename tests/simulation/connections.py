@@ -9,13 +9,15 @@ from typing import NamedTuple
 
 from tests.simulation.clusters import Clusters
 from tests.simulation.schedule import Channel
-from tests.simulation.twin_log import Appended
+from tests.simulation.twin_log import Appended, TwinLog
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.errors import Code
 from twinshore.mirror.fetch_book import FetchOrder, Line
 from twinshore.mirror.joining import Hold
+from twinshore.mirror.lane import Lane
 from twinshore.mirror.passage.marking import Marked, Run, marker_id
-from twinshore.mirror.passage.runs import Marks
+from twinshore.mirror.passage.runs import Marks, standing
+from twinshore.mirror.resting import REST_S, Rest
 from twinshore.mirror.track import Sent
 from twinshore.wire.fetch import FetchAnswer
 from twinshore.wire.produce import ProducedPartition
@@ -41,7 +43,8 @@ class Body(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """A produce or marker request on its way. `arrives_s`: when the broker has read all of it."""
+    """A produce or marker request on its way, or the question before markers. `arrives_s`: when the broker has read
+    all of it."""
 
     sent: list[Sent]
     marks: list[Marks]
@@ -50,6 +53,8 @@ class Request:
     arrives_s: float
     answers: list[Appended] = field(default_factory=list)
     done_s: float = -1.0
+    asking: bool = False
+    rests: tuple[Rest, ...] = ()
 
 
 class TargetWire:
@@ -76,6 +81,8 @@ class TargetWire:
         self.answered_s = 0.0
         self.pinned: list[Sent] = []
         self.strays: deque[Request] = deque()
+        self.due: list[Marks] = []  # asked for, and free to go
+        self._rest_at_s = 0.0
 
     def send(self, sent: list[Sent]) -> None:
         bodies = [
@@ -88,10 +95,34 @@ class TargetWire:
             unpin(sent)
         self._put(Request(sent, [], bodies, self.schedule.now_s, 0.0))
 
-    def mark(self, marks: list[Marks]) -> None:
-        """Markers, and right behind them the question where the logs end then."""
-        bodies = [Body(one.track.named, one.track.target_id, b"", one.run) for one in marks]
-        self._put(Request([], marks, bodies, self.schedule.now_s, 0.0))
+    def mark(self, marks: list[Marks], *, asking: bool = False, rests: tuple[Rest, ...] = ()) -> None:
+        """Markers, and right behind them the question where the logs end then; or only the question before them, or
+        where twins at rest end."""
+        wanted = [*((one.track, one.run) for one in marks), *((one.track, one.run) for one in rests)]
+        bodies = [Body(track.named, track.target_id, b"", run) for track, run in wanted]
+        self._put(Request([], marks, bodies, self.schedule.now_s, 0.0, asking=asking, rests=rests))
+
+    def rest(self, lane: Lane) -> None:
+        """As `TargetLine.serve`: asks now and then where twins at rest end."""
+        if self.schedule.now_s < self._rest_at_s:
+            return
+        self._rest_at_s = self.schedule.now_s + REST_S
+        rests = lane.rest_order(self.node)
+        if rests:
+            self.mark([], asking=True, rests=tuple(rests))
+
+    def answered_before(self, asked: list[Marks], marked: list[Marked]) -> list[Marks]:
+        """The question before markers is answered: keeps those that may go, returns those that may not."""
+        go, rest = standing(asked, marked)
+        self.due += go
+        return rest
+
+    def take_unwritten(self) -> list[Marks]:
+        """As `TargetLine`: markers that were asked for and never sent."""
+        found = [one for request in self.in_flight if request.asking for one in request.marks] + self.due
+        self.in_flight = deque(request for request in self.in_flight if not request.asking)
+        self.due = []
+        return found
 
     def _put(self, request: Request) -> None:
         schedule = self.schedule
@@ -128,7 +159,9 @@ class TargetWire:
         request.done_s = self.schedule.now_s
         for body in request.bodies:
             twin = clusters.pairs[body.named].twin
-            if twin.topic_id != body.topic_id and body.run is None:
+            if request.asking:
+                answer = Appended(self._led(twin, body))
+            elif twin.topic_id != body.topic_id and body.run is None:
                 answer = Appended(Code.UNKNOWN_TOPIC_ID)  # test_a_recreated_topic_refuses_the_old_id
             elif twin.leader != self.node:
                 answer = Appended(Code.NOT_LEADER_OR_FOLLOWER)
@@ -144,6 +177,15 @@ class TargetWire:
             request.answers.append(answer)
             if self.schedule.listening:
                 self.schedule.say(f"target {self.node}: {body.named} takes {body.run or 'a batch'}: {answer}")
+
+    def _led(self, twin: TwinLog, body: Body) -> int:
+        """test_a_log_end_is_told_in_the_leader_epoch_that_is_named_alone"""
+        led = body.run.led if body.run else -1
+        if twin.leader != self.node:
+            return Code.NOT_LEADER_OR_FOLLOWER
+        if led >= 0 and led != twin.epoch:
+            return Code.FENCED_LEADER_EPOCH if led < twin.epoch else Code.UNKNOWN_LEADER_EPOCH
+        return 0
 
     def _confirm(self, request: Request) -> None:
         """Answers once all replicas in sync have it, or when time is up."""
@@ -167,8 +209,8 @@ class TargetWire:
                 parts.append(ProducedPartition(body.topic_id, named.partition, code or 0, base, -1, 0, None, None))
             else:
                 # test_later_markers_of_a_request_hide_what_befell_earlier_ones: so the log end is read behind them.
-                end = twin.end if twin.leader == self.node else -1
-                marked.append(Marked(named.topic, named.partition, code or 0, end))
+                unled = self._led(twin, body)
+                marked.append(Marked(named.topic, named.partition, code or unled, -1 if unled else twin.end))
         self._busy = False
         extra_s = self.clusters.slow_s.get(("target", self.node), 0.0)
         self._back.send(lambda: self._hear(request, parts, marked), extra_s)
@@ -220,7 +262,7 @@ class TargetWire:
             # Most land at once; some take all the time there is.
             part = chance.random() if chance.random() < 0.5 else chance.random() * 0.05
             self.schedule.after(part * max(0.0, left_s), self._land)
-        unanswered = [request.marks or request.sent for request in self.in_flight]
+        unanswered = [request.marks or request.sent for request in self.in_flight if not request.asking]
         self.in_flight.clear()
         return unanswered
 

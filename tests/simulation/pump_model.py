@@ -244,11 +244,14 @@ class PumpModel:
                     what = ", ".join(f"{one.track.named} [{one.parcel.base}, {one.parcel.end})" for one in sent)
                     self.schedule.say(f"{self.name} sends to {node}: {what}")
                 target.send(sent)
-            while self._free(target) and (marks := lane.marker_order(node)):
+            while self._free(target) and (marks := target.due or lane.marker_order(node)):
+                asking, target.due = not target.due, []
                 if self.schedule.listening:
                     what = ", ".join(f"{one.track.named} [{one.blank.base}, {one.blank.end})" for one in marks)
-                    self.schedule.say(f"{self.name} marks at {node}: {what}")
-                target.mark(marks)
+                    self.schedule.say(f"{self.name} {'asks before it ' if asking else ''}marks at {node}: {what}")
+                target.mark(marks, asking=asking)
+            if self._free(target):
+                target.rest(lane)
 
     @staticmethod
     def _free(target: TargetWire) -> bool:
@@ -269,13 +272,17 @@ class PumpModel:
                 return
             assert wire.in_flight.popleft() is request, "the model answers in order"
             wire.answered_s = self.schedule.now_s
-            if request.marks:
+            if request.rests:
+                self.lane.rested(list(request.rests), marked, self.schedule.now_s)
+            elif request.asking:
+                self.lane.marked(wire.answered_before(request.marks, marked), [], self.schedule.now_s)
+            elif request.marks:
                 self.lane.marked(request.marks, marked, self.schedule.now_s)
             else:
                 self.lane.produced(request.sent, parts, self.schedule.now_s)
             if wire.node in self._congested:
                 self._congested.discard(wire.node)
-                self.lane.relieved(wire.node)
+                self.lane.fetches.hold(wire.node, held=False)
 
         self.hear(act)
 
@@ -349,6 +356,7 @@ class PumpModel:
     def drop_target(self, node: int) -> None:
         wire = self.targets.pop(node)
         self._congested.discard(node)
+        self.lane.marked(wire.take_unwritten(), [], self.schedule.now_s)
         unanswered = wire.close(alive=self.clusters.up("target", node))
         self.closed.append(wire)
         if self.schedule.listening:

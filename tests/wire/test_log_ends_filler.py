@@ -35,8 +35,8 @@ def test_log_ends_are_read_as_they_were_answered() -> None:
 
 
 def test_log_ends_are_asked_as_the_debugging_replica() -> None:
-    body = encode_log_ends([("t", [3])])
-    assert body == struct.pack(">ib", -2, 0) + b"\2\2t\2" + struct.pack(">iiq", 3, -1, -1) + b"\0\0\0"
+    body = encode_log_ends([("t", [(3, 7)])])
+    assert body == struct.pack(">ib", -2, 0) + b"\2\2t\2" + struct.pack(">iiq", 3, 7, -1) + b"\0\0\0"
 
 
 @pytest.mark.parametrize("count", [1, 127, 128, 20_000, FILLER_RECORDS_MAX])

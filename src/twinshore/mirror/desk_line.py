@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import socket
 import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple
 from typing import Any
 
@@ -20,6 +22,16 @@ def steady_s() -> float:
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
+
+
+def speed(phases: Iterable[str], times_s: Sequence[float]) -> dict[str, float]:
+    """What a beat says of a pump: how many partitions are in which phase, and how long requests took, `times_s` being
+    sorted."""
+    found: dict[str, float] = dict(Counter(phases))
+    if times_s:
+        found["produce_p50_ms"] = 1000 * times_s[len(times_s) // 2]
+        found["produce_p99_ms"] = 1000 * times_s[int(len(times_s) * 0.99)]
+    return found
 
 
 class DeskLost(TwinshoreError):

@@ -19,6 +19,7 @@ from twinshore.mirror.orders import Carried, Handover, LaneLimits, Stoppage, Tra
 from twinshore.mirror.passage.fates import Blank
 from twinshore.mirror.passage.marking import Marked
 from twinshore.mirror.passage.runs import MARKERS_MAX, Marks, by_partition, fill, landed, next_runs, refused
+from twinshore.mirror.resting import Rest, at_rest, look_again
 from twinshore.mirror.route import Route
 from twinshore.mirror.track import UNKNOWN, Phase, Sent, Track
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition
@@ -193,16 +194,10 @@ class Lane:
     def fetched(self, line: Line, answer: FetchAnswer, hold: Hold, now_s: float, now_ms: int) -> None:
         """A fetch was answered; parcels that point into its buffer are counted on `hold`."""
         found = self.fetches.answered(line, answer)
-        if found is None:
-            self.stale_routes = True
-            return
-        for track, part in found:
+        self.stale_routes |= found is None
+        for track, part in found or ():
             if track.phase is Phase.RUNNING and not track.refusal:
                 self._take(track, part, hold, now_s, now_ms)
-
-    def widen(self, answer: FetchAnswer) -> None:
-        """The source is so far that waiting for it costs more than reading it: ask for more at a time."""
-        self.fetches.widen(answer)
 
     def _take(self, track: Track, part: FetchedPartition, hold: Hold, now_s: float, now_ms: int) -> None:
         if part.error or part.diverging_epoch:
@@ -309,6 +304,14 @@ class Lane:
                 track.again(now_s)
             track.settled()
 
+    def rest_order(self, node: int) -> list[Rest]:
+        """Twins led by `node` whose ends shall be asked for: nothing of ours would meet what befalls them."""
+        return [] if self.finishing else at_rest(self.tracks.values(), node)
+
+    def rested(self, asked: list[Rest], answers: list[Marked], now_s: float) -> None:
+        """Told where they end."""
+        self.stale_routes |= look_again(asked, answers, now_s)
+
     def lost(self, node: int, sent: Iterable[list[Sent] | list[Marks]], now_s: float) -> None:
         """The connection to a target's leader is gone, these requests unanswered. The leader may come back without the
         end of its logs, so all its twins are looked at anew."""
@@ -337,10 +340,6 @@ class Lane:
         for track in self._ready.pop(node, {}):
             track.set_back()
         self.fetches.hold(node, held=True)
-
-    def relieved(self, node: int) -> None:
-        """The target answers again: fetch for its partitions."""
-        self.fetches.hold(node, held=False)
 
     # -- accounts
 

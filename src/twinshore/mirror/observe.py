@@ -87,9 +87,6 @@ def judge(seen: Observation, stamp: Stamp) -> Verdict:
     end = seen.log_end
     if seen.high_watermark != end:
         return Wait(f"the twin's replicas stand at {seen.high_watermark}, its leader at {end}")
-    if end > seen.source_end:
-        sentence = f"the source ends at {seen.source_end}, the twin already at {end}: the source has lost offsets"
-        return Stop("truncation", seen.source_end, end, sentence)
     following = sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end)
     tail = seen.tail if end > seen.log_start else None
     if end > seen.log_start:
@@ -98,8 +95,13 @@ def judge(seen: Observation, stamp: Stamp) -> Verdict:
         if tail.producer_id == stamp.producer_id:
             following = next_sequence(tail.base_sequence, tail.last_offset - tail.base_offset + 1)
         elif not tail.unit and tail.producer_id != marker_id(stamp.producer_id):
-            sentence = f"offsets up to {tail.last_offset} were written by producer id {tail.producer_id}"
-            return Stop("foreign write", tail.base_offset, end, f"{sentence}, not by this link")
+            begin = min(tail.base_offset, seen.source_end)
+            who = f"producer id {tail.producer_id}" if tail.producer_id >= 0 else "a producer without an id"
+            sentence = f"offsets up to {tail.last_offset} were written by {who}, not by this link"
+            return Stop("foreign write", begin, end, sentence)
+    if end > seen.source_end:
+        sentence = f"the source ends at {seen.source_end}, the twin already at {end}: the source has lost offsets"
+        return Stop("truncation", seen.source_end, end, sentence)
     ours = tail is not None and tail.producer_id == stamp.producer_id
     if seen.unlike is None:
         return Wait(f"the source does not show offset {end - 1} yet")

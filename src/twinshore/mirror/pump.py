@@ -14,13 +14,14 @@ from dataclasses import astuple
 from typing import Any
 
 from twinshore.fleet import NamedPartition, TwinshoreError
-from twinshore.mirror.desk_line import DeskLine, DeskLost, steady_s
+from twinshore.mirror.desk_line import DeskLine, DeskLost, speed, steady_s
 from twinshore.mirror.fetch_book import FetchOrder, Line
 from twinshore.mirror.lane import Lane
-from twinshore.mirror.lines import SourceLine, TargetLine
 from twinshore.mirror.orders import Handover, TideOrder, TrackOrder
 from twinshore.mirror.passage.units import Closed
 from twinshore.mirror.scout import Dialled, Looked, Report, Routes, Scout
+from twinshore.mirror.source_line import SourceLine
+from twinshore.mirror.target_line import TargetLine
 
 TIMERS_S = 0.02
 CONGESTED_S = 0.5
@@ -175,13 +176,7 @@ class Pump:
     def _speed(self) -> dict[str, float]:
         times = sorted(self._produce_s)
         self._produce_s.clear()
-        phases: dict[str, float] = {}
-        for track in self.lane.tracks.values():
-            phases[track.phase.value] = phases.get(track.phase.value, 0) + 1
-        if times:
-            phases["produce_p50_ms"] = 1000 * times[len(times) // 2]
-            phases["produce_p99_ms"] = 1000 * times[int(len(times) * 0.99)]
-        return phases
+        return speed((track.phase.value for track in self.lane.tracks.values()), times)
 
     def _done(self) -> None:
         if self._ended:
@@ -255,7 +250,7 @@ class Pump:
             answer, hold = found
             self.lane.fetched(line.key, answer, hold, now_s, int(time.time() * 1000))
             if line.starved(now_s):
-                self.lane.widen(answer)
+                self.lane.fetches.widen(answer)
 
     def _target_event(self, line: TargetLine, mask: int) -> None:
         try:
@@ -276,7 +271,7 @@ class Pump:
             answer.tell(self.lane, now_s)
             if line.node in self._congested:
                 self._congested.discard(line.node)
-                self.lane.relieved(line.node)
+                self.lane.fetches.hold(line.node, held=False)
 
     # -- who speaks to us
 
@@ -379,6 +374,7 @@ class Pump:
         self._unregister(line)
         self._targets.pop(line.node, None)
         self._congested.discard(line.node)
+        self.lane.marked(line.take_unwritten(), [], steady_s())
         self.lane.lost(line.node, line.close(), steady_s())
 
     def _unregister(self, line: SourceLine | TargetLine) -> None:

@@ -1,4 +1,4 @@
-"""ListOffsets v7 asked for log ends alone: what says, after a run of markers, where they left the log.
+"""ListOffsets v7 asked for log ends alone: what says where a run of markers would land, and where it left the log.
 
 As Kafka's debugging replica: a consumer would be shown the high watermark, which followers hold back.
 """
@@ -39,12 +39,13 @@ class LogEnd(NamedTuple):
     end: int
 
 
-def encode_log_ends(topics: Sequence[tuple[str, Sequence[int]]]) -> bytes:
-    """The request's body, for partitions by topic."""
+def encode_log_ends(topics: Sequence[tuple[str, Sequence[tuple[int, int]]]]) -> bytes:
+    """The request's body, for partitions by topic, each with the leader epoch in which alone it is to be answered (-1:
+    in any)."""
     out = [_OPENING.pack(_DEBUGGER, 0), uvarint(len(topics) + 1)]
     for topic, partitions in topics:
         out += [compact_string(topic), uvarint(len(partitions) + 1)]
-        out += [_WANTED.pack(partition, -1, _LATEST) + NO_TAGS for partition in partitions]
+        out += [_WANTED.pack(partition, epoch, _LATEST) + NO_TAGS for partition, epoch in partitions]
         out.append(NO_TAGS)
     return b"".join(out) + NO_TAGS
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from twinshore.mirror.passage.marking import Run, is_marker_id, layers, marker_id
+from twinshore.kafka.errors import Code
+from twinshore.mirror.orders import TrackOrder
+from twinshore.mirror.passage.fates import Blank
+from twinshore.mirror.passage.marking import Marked, Run, asked, is_marker_id, layers, marker_id
+from twinshore.mirror.passage.runs import Marks, standing
+from twinshore.mirror.track import Track
 
 
 def test_every_partition_gets_its_number_in_its_fence() -> None:
@@ -32,3 +37,31 @@ def test_a_marker_id_is_nobody_elses() -> None:
     assert is_marker_id(marker_id(0))
     assert not is_marker_id(2**40)
     assert marker_id(2**40) > 2**62
+
+
+def at(partition: int, end: int, epoch: int = 4) -> Marks:
+    track = Track.of(TrackOrder("orders", partition, "aa", "bb", twin="twin"), (7, 0), 3, 1 << 20)
+    track.begin(end, armed_until_ms=0, leader_epoch=0)
+    track.led = (1, epoch)
+    return Marks(track, Blank(end, end + 2))
+
+
+def test_the_question_before_markers_names_the_epoch_in_which_each_end_was_known() -> None:
+    assert asked(one.run for one in (at(0, 10, 4), at(3, 10, -1))) == [("twin", [(0, 4), (3, -1)])]
+
+
+def test_only_markers_whose_logs_end_as_they_did_may_go() -> None:
+    marks = [at(number, 10) for number in range(7)]
+    marks[6].track.settle(0.0)
+    ends = [
+        Marked("twin", 0, 0, 10),
+        Marked("twin", 1, 0, 9),
+        Marked("twin", 2, 0, 11),
+        Marked("twin", 3, Code.FENCED_LEADER_EPOCH, -1),
+        Marked("other", 4, 0, 10),
+        Marked("twin", 5, Code.NOT_LEADER_OR_FOLLOWER, 10),
+        Marked("twin", 6, 0, 10),
+    ]
+    go, rest = standing(marks, ends)
+    assert go == marks[:1]
+    assert rest == marks[1:]

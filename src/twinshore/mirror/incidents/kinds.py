@@ -76,7 +76,8 @@ _ROWS = (
         IncidentKind.FOREIGN_WRITE,
         After.RESUMED,
         POLICY_STOP,
-        "Somebody else wrote to the twin, or the topic held data before the link was made: its offsets are taken.",
+        "Somebody else wrote to the twin, or the topic held data before the link was made: its offsets are taken. A "
+        "running mirror tells it with the source's next record, and within some five seconds where none comes.",
         "**If the sentence begins *the twin of deleted topic*, do not delete it: it may be the last copy.** Save what "
         "it holds, then decide; the row closes once you have deleted the twin, or with `twinshore mirror forget "
         "TOPIC`. If the topic held data before the link (partition -1): delete it on the target if nobody needs it, "

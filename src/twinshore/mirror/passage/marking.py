@@ -1,7 +1,8 @@
 """Runs of markers: which partition gets how many in the next request, and what its answer proves.
 
-A marker takes one offset that no consumer sees. No sequence guards it, so it goes only where nothing of ours can still
-be on its way, and the log's end, read right behind it on the same connection, says what came of it.
+A marker takes one offset that no consumer sees. No sequence guards it and no leader epoch, so it goes only where
+nothing of ours can still be on its way and the log has just been seen to end; the log's end, read right behind it on
+the same connection, says what came of it.
 """
 
 from __future__ import annotations
@@ -29,12 +30,14 @@ def is_marker_id(producer_id: int) -> bool:
 
 
 class Run(NamedTuple):
-    """So many markers for one partition; `fence` is the coordinator epoch: a broker takes none below its highest."""
+    """So many markers for one partition; `fence` is the coordinator epoch: a broker takes none below its highest. `led`
+    is the leader epoch in which the log's end is known (-1: not known)."""
 
     topic: str
     partition: int
     times: int
     fence: int
+    led: int = -1
 
 
 class Marked(NamedTuple):
@@ -61,6 +64,14 @@ def layers(runs: Iterable[Run], producer_id: int, producer_epoch: int) -> list[t
                 found.append((marker, run.times - done))
                 done = run.times
     return found
+
+
+def asked(runs: Iterable[Run]) -> list[tuple[str, list[tuple[int, int]]]]:
+    """The partitions whose log ends tell of the runs, topic by topic, each with the epoch that it was led in."""
+    topics: dict[str, list[tuple[int, int]]] = {}
+    for run in runs:
+        topics.setdefault(run.topic, []).append((run.partition, run.led))
+    return list(topics.items())
 
 
 def by_topic(runs: Sequence[Run]) -> list[tuple[str, list[int]]]:

@@ -42,7 +42,7 @@ class Marks(NamedTuple):
     @property
     def run(self) -> Run:
         named = self.track.order.twin_named
-        return Run(named.topic, named.partition, self.blank.end - self.blank.base, self.track.fence)
+        return Run(named.topic, named.partition, self.blank.end - self.blank.base, self.track.fence, self.track.led[1])
 
 
 def next_runs(ready: dict[Track, None], each: int = MARKERS_MAX) -> list[Marks]:
@@ -60,6 +60,19 @@ def next_runs(ready: dict[Track, None], each: int = MARKERS_MAX) -> list[Marks]:
             room -= run.end - run.base
             found.append(Marks(track, run))
     return found
+
+
+def standing(asked: Iterable[Marks], ends: Iterable[Marked]) -> tuple[list[Marks], list[Marks]]:
+    """Of the runs whose logs' ends were asked for: those that may go, since the twin still ends where they begin and is
+    led as it was; and the rest, where only a look can tell what happened."""
+    found = by_partition(ends)
+    go: list[Marks] = []
+    rest: list[Marks] = []
+    for one in asked:
+        answer = found.get(one.track.order.twin_named)
+        stands = answer is not None and answer.error == 0 and answer.end == one.blank.base
+        (go if stands and one.track.phase is Phase.RUNNING else rest).append(one)
+    return go, rest
 
 
 def by_partition(answers: Iterable[Marked]) -> dict[NamedPartition, Marked]:

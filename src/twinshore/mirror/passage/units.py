@@ -229,6 +229,9 @@ class Slot:
 
     def _round(self, runs: list[Run]) -> list[tuple[Run, Marked]]:
         writer = self._held()
+        elsewhere = self._elsewhere([run for run in runs if not run.done])
+        if elsewhere:
+            return [(run, run.answer(UNANSWERED)) for run in elsewhere]
         refused = self._talk.begin(writer, [run.named for run in runs])
         if refused:
             return [(run, run.answer(refused[run.named])) for run in runs if run.named in refused]
@@ -242,6 +245,12 @@ class Slot:
             if answer:
                 over.append((run, answer))
         return over
+
+    def _elsewhere(self, new: list[Run]) -> list[Run]:
+        """Those whose twin does not end where they begin: since it was looked at, its leader lost what it had, or
+        somebody wrote to it."""
+        ends = self._cluster.list_offsets([run.named for run in new], OffsetKind.LOG_END) if new else {}
+        return [run for run in new if ends[run.named] != run.base]
 
     def _held(self) -> Writer:
         if self._writer is None:

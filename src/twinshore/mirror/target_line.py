@@ -1,202 +1,63 @@
-"""The pump's connections: one fetch at a time on a source line, several produce requests on a target line.
+"""A pump's connection to a leader on the target: several produce requests on their way, and runs of markers.
 
-Buffers are received into again and again; a parcel keeps its buffer busy until the kernel has taken it.
+Markers have no sequence by which a broker could refuse them, and their request names no leader epoch. So where the log
+ends is asked first, by the epoch in which its end was last known, and again right behind them.
 """
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from typing import NamedTuple
 
 from twinshore.fleet import KafkaError
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.transport import WOULD_BLOCK
-from twinshore.mirror.fetch_book import FetchOrder, Line
-from twinshore.mirror.joining import Hold
 from twinshore.mirror.lane import Lane
 from twinshore.mirror.orders import LaneLimits
-from twinshore.mirror.passage.marking import Marked, by_topic, layers
-from twinshore.mirror.passage.runs import Marks
+from twinshore.mirror.outbox import ANSWER_BYTES_MAX, ANSWER_SLACK_S, BUFFER_BYTES_MIN, CLIENT_ID, Outbox
+from twinshore.mirror.passage.marking import Marked, asked, layers
+from twinshore.mirror.passage.runs import Marks, standing
 from twinshore.mirror.passage.units import UNIT_MARKERS_MAX, Units
+from twinshore.mirror.resting import REST_S, Rest
 from twinshore.mirror.track import Sent
-from twinshore.wire.fetch import FetchAnswer, encode_fetch, parse_fetch
 from twinshore.wire.frames import frame, read_response_header
 from twinshore.wire.log_ends import LOG_ENDS_KEY, LOG_ENDS_VERSION, LogEnd, encode_log_ends, parse_log_ends
 from twinshore.wire.markers import MARKERS_KEY, MARKERS_VERSION, MarkedPartition, encode_markers, parse_markers
 from twinshore.wire.primitives import Buffer
 from twinshore.wire.produce import ProducedPartition, encode_produce, parse_produce
 
-CLIENT_ID = "twinshore-pump"
-FETCH, FETCH_VERSION = 1, 13
 PRODUCE, PRODUCE_VERSION_MIN, PRODUCE_VERSION_MAX = 0, 9, 13
-READ_COMMITTED = 1
-BUFFER_BYTES_MIN = 256 << 10
-ANSWER_BYTES_MAX = 1 << 30
-ANSWER_SLACK_S = 10.0
-FAR_S = 0.01
-EXPIRY_S = 5.0
 UNANSWERED = -1  # as brokers call an error without a name
 CORRELATION_MAX = 0x7FFFFFFF
-FETCH_BYTES_WIDEST = 128 << 20
-
-
-class Outbox:
-    """Buffers on their way into a socket."""
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self.transport = connection.transport
-        self._waiting: list[Buffer] = []
-
-    def expired(self) -> bool:
-        """The broker will soon want a new authentication: a new connection brings it."""
-        return time.monotonic() > self.connection.expires_at - EXPIRY_S
-
-    def put(self, buffers: list[Buffer]) -> None:
-        self._waiting = buffers
-
-    def detach(self) -> None:
-        """Copies what the kernel has not taken, so that the buffers it lies in are free."""
-        self._waiting = [bytes(piece) for piece in self._waiting]
-
-    def push(self) -> bool:
-        """Gives the kernel what it takes; True once everything is taken."""
-        waiting = self._waiting
-        while waiting:
-            taken = self.transport.sendv(waiting)
-            if taken == WOULD_BLOCK:
-                break
-            index = 0
-            while index < len(waiting) and taken >= len(waiting[index]):
-                taken -= len(waiting[index])
-                index += 1
-            del waiting[:index]
-            if taken and waiting:
-                waiting[0] = memoryview(waiting[0])[taken:]
-        return not waiting
-
-
-class SourceLine:
-    """One connection to a leader on the source, for a share of its partitions."""
-
-    def __init__(self, key: Line, connection: Connection, limits: LaneLimits) -> None:
-        self.key = key
-        self.outbox = Outbox(connection)
-        self.limits = limits
-        self.version = connection.api_version(FETCH, FETCH_VERSION, FETCH_VERSION)
-        self.deadline_s = 0.0
-        self._fetch_bytes = limits.fetch_bytes_max
-        self._asked_s = self._first_s = 0.0
-        self._holds = [Hold(bytearray(BUFFER_BYTES_MIN)) for _ in range(limits.buffers_per_line)]
-        self._correlation = 0
-        self._current: Hold | None = None
-        self._filled = 0
-
-    def fileno(self) -> int:
-        return self.outbox.transport.fileno()
-
-    def free(self) -> bool:
-        """Nothing is asked, and there is a buffer for an answer."""
-        return self._current is None and any(hold.uses == 0 for hold in self._holds)
-
-    @property
-    def asking(self) -> bool:
-        return self._current is not None
-
-    def ask(self, order: FetchOrder, now_s: float, *, wait_ms: int) -> bool:
-        """Sends a fetch; True when the kernel took it whole."""
-        body = encode_fetch(
-            session_id=order.session_id,
-            session_epoch=order.session_epoch,
-            max_wait_ms=wait_ms,
-            min_bytes=1,
-            max_bytes=min(self._fetch_bytes, order.bytes_max or self._fetch_bytes),
-            isolation=READ_COMMITTED,
-            partitions=order.partitions,
-            forgotten=order.forgotten,
-        )
-        self._correlation = self.outbox.connection.next_correlation_id()
-        self._current = next(hold for hold in self._holds if hold.uses == 0)
-        self._filled = 0
-        self._asked_s, self._first_s = now_s, 0.0
-        self.deadline_s = now_s + wait_ms / 1000 + ANSWER_SLACK_S
-        self.outbox.put(frame(FETCH, self.version, self._correlation, CLIENT_ID, [body]))
-        return self.outbox.push()
-
-    def receive(self, now_s: float) -> tuple[FetchAnswer, Hold] | None:
-        """The whole answer once it is there. Any byte that comes puts the deadline off."""
-        hold = self._current
-        if hold is None:
-            raise KafkaError(f"{self.outbox.connection.place}: the broker spoke unasked or hung up", retriable=True)
-        while True:
-            size = self._size(hold)
-            wanted = len(hold.buffer) if size is None else size + 4
-            if self._filled >= wanted and size is not None:
-                return self._complete(hold, size)
-            with memoryview(hold.buffer) as whole, whole[self._filled : wanted] as room:
-                got = self.outbox.transport.recv_into(room)
-            if got == WOULD_BLOCK:
-                return None
-            if got == 0:
-                raise KafkaError(f"{self.outbox.connection.place}: the source hung up", retriable=True)
-            self._filled += got
-            self._first_s = self._first_s or now_s
-            self.deadline_s = now_s + ANSWER_SLACK_S
-
-    def starved(self, now_s: float) -> bool:
-        """Whether a good part of the last fetch was spent waiting for its first byte, though there was plenty to read:
-        the round trip, not the reading, sets the pace. The next may be larger then."""
-        waited_s = self._first_s - self._asked_s
-        if self._filled < self.limits.fetch_bytes_max // 8 or waited_s < max(FAR_S, (now_s - self._asked_s) / 10):
-            return False
-        if 4 * self._filled >= 3 * self._fetch_bytes:
-            self._fetch_bytes = min(2 * self._fetch_bytes, FETCH_BYTES_WIDEST)
-        return True
-
-    def _size(self, hold: Hold) -> int | None:
-        if self._filled < 4:
-            return None
-        size = int.from_bytes(hold.buffer[:4], "big")
-        if not 4 <= size <= ANSWER_BYTES_MAX:
-            raise KafkaError(f"{self.outbox.connection.place}: a fetch answer claims {size} bytes")
-        if size + 4 > len(hold.buffer):
-            larger = bytearray(max(size + 4, min(2 * len(hold.buffer), self.limits.fetch_bytes_max)))
-            larger[: self._filled] = memoryview(hold.buffer)[: self._filled]
-            hold.buffer = larger
-        return size
-
-    def _complete(self, hold: Hold, size: int) -> tuple[FetchAnswer, Hold]:
-        view = memoryview(hold.buffer).toreadonly()[4 : 4 + size]
-        correlation, position = read_response_header(view)
-        if correlation != self._correlation:
-            raise KafkaError(f"{self.outbox.connection.place}: answer {correlation} to fetch {self._correlation}")
-        self._current = None
-        return parse_fetch(view, position), hold
-
-    def close(self) -> None:
-        self.outbox.connection.close()
 
 
 class InFlight(NamedTuple):
+    """A produce request; or markers with the question behind them; or, `asking`, the question before them, or where
+    twins at rest end."""
+
     correlation: int
     sent: list[Sent]
     deadline_s: float
     sent_s: float
     marks: list[Marks]
+    asking: bool = False
+    rests: tuple[Rest, ...] = ()
 
 
 class Answered(NamedTuple):
-    """A request of a target line with its answer: `marked` for markers, `produced` for all else."""
+    """A request of a target line with its answer: `marked` for markers, `produced` for all else. Of markers that were
+    only asked for, `flight` keeps those that may not go."""
 
     flight: InFlight
     produced: list[ProducedPartition]
     marked: list[Marked]
 
     def tell(self, lane: Lane, now_s: float) -> None:
-        if self.flight.marks:
-            lane.marked(self.flight.marks, self.marked, now_s)
-        else:
+        if self.flight.rests:
+            lane.rested(list(self.flight.rests), self.marked, now_s)
+        elif self.flight.marks:
+            lane.marked(self.flight.marks, [] if self.flight.asking else self.marked, now_s)
+        elif self.flight.sent:
             lane.produced(self.flight.sent, self.produced, now_s)
 
 
@@ -217,6 +78,8 @@ class TargetLine:
         self._writing: list[Sent] = []
         self._busy = False
         self._marked: list[MarkedPartition] | None = None
+        self._due: list[Marks] = []  # asked for, and free to go
+        self._rest_at_s = 0.0
         self._buffer = bytearray(BUFFER_BYTES_MIN)
         self._filled = 0
 
@@ -240,10 +103,19 @@ class TargetLine:
         if self.units:
             self.units.take(lane.marker_order(self.node, UNIT_MARKERS_MAX))
         while not self.units and self.free():
+            marks, self._due = self._due, []
+            if marks:
+                self.mark(marks, now_s, *lane.producer)
+                continue
             marks = lane.marker_order(self.node)
             if not marks:
                 break
-            self.mark(marks, now_s, *lane.producer)
+            self._ask_ends(marks, (), now_s)
+        if now_s >= self._rest_at_s and self.free():
+            self._rest_at_s = now_s + REST_S
+            rests = lane.rest_order(self.node)
+            if rests:
+                self._ask_ends([], tuple(rests), now_s)
 
     def send(self, sent: list[Sent], now_s: float) -> None:
         """Puts one produce request on its way; `push` goes on with it when the kernel has room again."""
@@ -258,8 +130,16 @@ class TargetLine:
         timeout_s = self.limits.produce_timeout_s
         body = encode_produce(self.version, list(topics.values()), timeout_ms=int(timeout_s * 1000))
         correlation = self.outbox.connection.next_correlation_id()
-        self.in_flight.append(InFlight(correlation, sent, now_s + timeout_s + ANSWER_SLACK_S, now_s, []))
+        self.in_flight.append(InFlight(correlation, sent, self._deadline_s(now_s), now_s, []))
         self._put(sent, frame(PRODUCE, self.version, correlation, CLIENT_ID, body))
+
+    def _ask_ends(self, marks: list[Marks], rests: tuple[Rest, ...], now_s: float) -> None:
+        """Asks where the logs end that these markers are for, which go as soon as the answer allows it; or those of
+        twins at rest."""
+        correlation = self.outbox.connection.next_correlation_id()
+        body = encode_log_ends(asked([*(entry.run for entry in marks), *(entry.run for entry in rests)]))
+        self.in_flight.append(InFlight(correlation, [], self._deadline_s(now_s), now_s, marks, True, rests))
+        self._put([], frame(LOG_ENDS_KEY, LOG_ENDS_VERSION, correlation, CLIENT_ID, [body]))
 
     def mark(self, marks: list[Marks], now_s: float, producer_id: int, producer_epoch: int) -> None:
         """Puts a marker request on its way, and right behind it the question where the logs end then: a broker takes
@@ -269,11 +149,13 @@ class TargetLine:
         runs = [entry.run for entry in marks]
         first, second = connection.next_correlation_id(), connection.next_correlation_id()
         body = encode_markers(layers(runs, producer_id, producer_epoch))
-        asked = encode_log_ends(by_topic(runs))
-        deadline_s = now_s + self.limits.produce_timeout_s + ANSWER_SLACK_S
-        self.in_flight.append(InFlight(first, [], deadline_s, now_s, marks))
+        question = encode_log_ends(asked(runs))
+        self.in_flight.append(InFlight(first, [], self._deadline_s(now_s), now_s, marks))
         buffers = frame(MARKERS_KEY, MARKERS_VERSION, first, CLIENT_ID, [body])
-        self._put([], buffers + frame(LOG_ENDS_KEY, LOG_ENDS_VERSION, second, CLIENT_ID, [asked]))
+        self._put([], buffers + frame(LOG_ENDS_KEY, LOG_ENDS_VERSION, second, CLIENT_ID, [question]))
+
+    def _deadline_s(self, now_s: float) -> float:
+        return now_s + self.limits.produce_timeout_s + ANSWER_SLACK_S
 
     def _put(self, sent: list[Sent], buffers: list[Buffer]) -> None:
         self._writing, self._busy = sent, True
@@ -329,6 +211,12 @@ class TargetLine:
         behind = self._marked is not None  # the log ends were asked under the next number
         if flight is None or correlation != (flight.correlation + behind) & CORRELATION_MAX:
             raise KafkaError(f"{self.outbox.connection.place}: an answer out of order")
+        if flight.asking:
+            self.in_flight.popleft()
+            found = [joined({}, end, 0) for end in parse_log_ends(view, position)]
+            go, rest = standing(flight.marks, found)
+            self._due += go
+            return Answered(flight._replace(marks=rest), [], found)
         if flight.marks and self._marked is None:
             self._marked = parse_markers(view, position)
             return None
@@ -340,19 +228,26 @@ class TargetLine:
         ends = parse_log_ends(view, position)
         return Answered(flight, [], [joined(codes, end) for end in ends])
 
+    def take_unwritten(self) -> list[Marks]:
+        """Markers that were asked for and never sent; to be had before the line is closed."""
+        found = [entry for flight in self.in_flight if flight.asking for entry in flight.marks] + self._due
+        self.in_flight = deque(flight for flight in self.in_flight if not flight.asking)
+        self._due = []
+        return found
+
     def close(self) -> list[list[Sent] | list[Marks]]:
         """Hangs up; returns what was never answered."""
         self.outbox.connection.close()
         release(self._writing)
         self._writing, self._busy = [], False
-        unanswered = [entry.marks or entry.sent for entry in self.in_flight]
+        unanswered = [entry.marks or entry.sent for entry in self.in_flight if not entry.asking]
         self.in_flight.clear()
         return unanswered
 
 
-def joined(codes: dict[tuple[str, int], int], end: LogEnd) -> Marked:
+def joined(codes: dict[tuple[str, int], int], end: LogEnd, unsaid: int = UNANSWERED) -> Marked:
     """What a partition's markers were answered; without a word about them the look at the twin must tell."""
-    error = codes.get((end.topic, end.partition), UNANSWERED)
+    error = codes.get((end.topic, end.partition), unsaid)
     return Marked(end.topic, end.partition, error or end.error, -1 if end.error else end.end)
 
 

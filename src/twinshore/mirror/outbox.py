@@ -1,0 +1,51 @@
+"""Buffers on their way into a pump's socket, taken by the kernel piece by piece."""
+
+from __future__ import annotations
+
+import time
+
+from twinshore.kafka.connection import Connection
+from twinshore.kafka.transport import WOULD_BLOCK
+from twinshore.wire.primitives import Buffer
+
+CLIENT_ID = "twinshore-pump"
+BUFFER_BYTES_MIN = 256 << 10
+ANSWER_BYTES_MAX = 1 << 30
+ANSWER_SLACK_S = 10.0
+EXPIRY_S = 5.0
+
+
+class Outbox:
+    """Buffers on their way into a socket."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.transport = connection.transport
+        self._waiting: list[Buffer] = []
+
+    def expired(self) -> bool:
+        """The broker will soon want a new authentication: a new connection brings it."""
+        return time.monotonic() > self.connection.expires_at - EXPIRY_S
+
+    def put(self, buffers: list[Buffer]) -> None:
+        self._waiting = buffers
+
+    def detach(self) -> None:
+        """Copies what the kernel has not taken, so that the buffers it lies in are free."""
+        self._waiting = [bytes(piece) for piece in self._waiting]
+
+    def push(self) -> bool:
+        """Gives the kernel what it takes; True once everything is taken."""
+        waiting = self._waiting
+        while waiting:
+            taken = self.transport.sendv(waiting)
+            if taken == WOULD_BLOCK:
+                break
+            index = 0
+            while index < len(waiting) and taken >= len(waiting[index]):
+                taken -= len(waiting[index])
+                index += 1
+            del waiting[:index]
+            if taken and waiting:
+                waiting[0] = memoryview(waiting[0])[taken:]
+        return not waiting

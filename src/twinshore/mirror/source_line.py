@@ -1,0 +1,122 @@
+"""A pump's connection to a leader on the source: one fetch at a time, received into buffers that are used again.
+
+A parcel points into the buffer it came in, which stays busy until a target's kernel has taken it.
+"""
+
+from __future__ import annotations
+
+from twinshore.fleet import KafkaError
+from twinshore.kafka.connection import Connection
+from twinshore.kafka.transport import WOULD_BLOCK
+from twinshore.mirror.fetch_book import FetchOrder, Line
+from twinshore.mirror.joining import Hold
+from twinshore.mirror.orders import LaneLimits
+from twinshore.mirror.outbox import ANSWER_BYTES_MAX, ANSWER_SLACK_S, BUFFER_BYTES_MIN, CLIENT_ID, Outbox
+from twinshore.wire.fetch import FetchAnswer, encode_fetch, parse_fetch
+from twinshore.wire.frames import frame, read_response_header
+
+FETCH, FETCH_VERSION = 1, 13
+READ_COMMITTED = 1
+FAR_S = 0.01
+FETCH_BYTES_WIDEST = 128 << 20
+
+
+class SourceLine:
+    """One connection to a leader on the source, for a share of its partitions."""
+
+    def __init__(self, key: Line, connection: Connection, limits: LaneLimits) -> None:
+        self.key = key
+        self.outbox = Outbox(connection)
+        self.limits = limits
+        self.version = connection.api_version(FETCH, FETCH_VERSION, FETCH_VERSION)
+        self.deadline_s = 0.0
+        self._fetch_bytes = limits.fetch_bytes_max
+        self._asked_s = self._first_s = 0.0
+        self._holds = [Hold(bytearray(BUFFER_BYTES_MIN)) for _ in range(limits.buffers_per_line)]
+        self._correlation = 0
+        self._current: Hold | None = None
+        self._filled = 0
+
+    def fileno(self) -> int:
+        return self.outbox.transport.fileno()
+
+    def free(self) -> bool:
+        """Nothing is asked, and there is a buffer for an answer."""
+        return self._current is None and any(hold.uses == 0 for hold in self._holds)
+
+    @property
+    def asking(self) -> bool:
+        return self._current is not None
+
+    def ask(self, order: FetchOrder, now_s: float, *, wait_ms: int) -> bool:
+        """Sends a fetch; True when the kernel took it whole."""
+        body = encode_fetch(
+            session_id=order.session_id,
+            session_epoch=order.session_epoch,
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            max_bytes=min(self._fetch_bytes, order.bytes_max or self._fetch_bytes),
+            isolation=READ_COMMITTED,
+            partitions=order.partitions,
+            forgotten=order.forgotten,
+        )
+        self._correlation = self.outbox.connection.next_correlation_id()
+        self._current = next(hold for hold in self._holds if hold.uses == 0)
+        self._filled = 0
+        self._asked_s, self._first_s = now_s, 0.0
+        self.deadline_s = now_s + wait_ms / 1000 + ANSWER_SLACK_S
+        self.outbox.put(frame(FETCH, self.version, self._correlation, CLIENT_ID, [body]))
+        return self.outbox.push()
+
+    def receive(self, now_s: float) -> tuple[FetchAnswer, Hold] | None:
+        """The whole answer once it is there. Any byte that comes puts the deadline off."""
+        hold = self._current
+        if hold is None:
+            raise KafkaError(f"{self.outbox.connection.place}: the broker spoke unasked or hung up", retriable=True)
+        while True:
+            size = self._size(hold)
+            wanted = len(hold.buffer) if size is None else size + 4
+            if self._filled >= wanted and size is not None:
+                return self._complete(hold, size)
+            with memoryview(hold.buffer) as whole, whole[self._filled : wanted] as room:
+                got = self.outbox.transport.recv_into(room)
+            if got == WOULD_BLOCK:
+                return None
+            if got == 0:
+                raise KafkaError(f"{self.outbox.connection.place}: the source hung up", retriable=True)
+            self._filled += got
+            self._first_s = self._first_s or now_s
+            self.deadline_s = now_s + ANSWER_SLACK_S
+
+    def starved(self, now_s: float) -> bool:
+        """Whether a good part of the last fetch was spent waiting for its first byte, though there was plenty to read:
+        the round trip, not the reading, sets the pace. The next may be larger then."""
+        waited_s = self._first_s - self._asked_s
+        if self._filled < self.limits.fetch_bytes_max // 8 or waited_s < max(FAR_S, (now_s - self._asked_s) / 10):
+            return False
+        if 4 * self._filled >= 3 * self._fetch_bytes:
+            self._fetch_bytes = min(2 * self._fetch_bytes, FETCH_BYTES_WIDEST)
+        return True
+
+    def _size(self, hold: Hold) -> int | None:
+        if self._filled < 4:
+            return None
+        size = int.from_bytes(hold.buffer[:4], "big")
+        if not 4 <= size <= ANSWER_BYTES_MAX:
+            raise KafkaError(f"{self.outbox.connection.place}: a fetch answer claims {size} bytes")
+        if size + 4 > len(hold.buffer):
+            larger = bytearray(max(size + 4, min(2 * len(hold.buffer), self.limits.fetch_bytes_max)))
+            larger[: self._filled] = memoryview(hold.buffer)[: self._filled]
+            hold.buffer = larger
+        return size
+
+    def _complete(self, hold: Hold, size: int) -> tuple[FetchAnswer, Hold]:
+        view = memoryview(hold.buffer).toreadonly()[4 : 4 + size]
+        correlation, position = read_response_header(view)
+        if correlation != self._correlation:
+            raise KafkaError(f"{self.outbox.connection.place}: answer {correlation} to fetch {self._correlation}")
+        self._current = None
+        return parse_fetch(view, position), hold
+
+    def close(self) -> None:
+        self.outbox.connection.close()

@@ -1,0 +1,55 @@
+"""Twins at rest are asked for their ends, and looked at where these are elsewhere."""
+
+from __future__ import annotations
+
+from twinshore.kafka.errors import Code
+from twinshore.mirror.orders import TrackOrder
+from twinshore.mirror.passage.marking import Marked
+from twinshore.mirror.resting import Rest, at_rest, look_again
+from twinshore.mirror.route import Route
+from twinshore.mirror.track import Phase, Track
+
+
+def track(partition: int, node: int = 1) -> Track:
+    made = Track.of(TrackOrder("t", partition, "aa", "bb", receipt_to=10), (7, 0), 3, 1 << 20)
+    made.begin(10, armed_until_ms=0, leader_epoch=0)
+    made.route = Route(1, 0, node, target_epoch=5)
+    made.led = (node, 5)
+    return made
+
+
+def test_only_twins_to_which_nothing_goes_are_asked_for() -> None:
+    idle, busy, read_ahead, behind, leaving, elsewhere, looking = (track(number) for number in range(7))
+    busy.in_flight = 1
+    read_ahead.fetched = 12
+    behind.write_from = 12
+    leaving.leaving = True
+    elsewhere.route = Route(1, 0, 2, target_epoch=5)
+    looking.phase = Phase.LOOKING
+    found = at_rest([idle, busy, read_ahead, behind, leaving, elsewhere, looking], 1)
+    assert found == [Rest(idle, 10)]
+    assert (found[0].run.topic, found[0].run.partition, found[0].run.led) == ("t", 0, 5)
+
+
+def test_an_end_elsewhere_asks_for_a_look_unless_the_twin_moved_on() -> None:
+    same, foreign, lost, moved_on, writing = (track(number) for number in range(5))
+    asked = at_rest([same, foreign, lost, moved_on, writing], 1)
+    moved_on.fetched = moved_on.sent = moved_on.acked = 11
+    writing.in_flight = 1
+    ends = [Marked("t", number, 0, end) for number, end in enumerate((10, 12, 8, 11, 12))]
+    assert not look_again(asked, ends, 50.0)
+    assert [one.phase for one in (same, foreign, lost, moved_on, writing)] == [
+        Phase.RUNNING,
+        Phase.LOOK,
+        Phase.LOOK,
+        Phase.RUNNING,
+        Phase.RUNNING,
+    ]
+    assert foreign.retry_at_s > 50.0
+
+
+def test_a_leader_that_cannot_tell_has_the_leaders_looked_up() -> None:
+    for answer in ([], [Marked("t", 0, Code.FENCED_LEADER_EPOCH, -1)]):
+        one = track(0)
+        assert look_again(at_rest([one], 1), answer, 50.0)
+        assert one.phase is Phase.RUNNING, "the next route decides"
