@@ -21,6 +21,7 @@ from twinshore.mirror.link_driver import fence_of
 from twinshore.mirror.observe import Observation
 from twinshore.mirror.orders import Handover, LaneLimits, TrackOrder
 from twinshore.mirror.passage.marking import Marked
+from twinshore.mirror.passage.runs import running
 from twinshore.mirror.relay import Say
 from twinshore.mirror.route import Route
 from twinshore.mirror.track import Track
@@ -244,14 +245,22 @@ class PumpModel:
                     what = ", ".join(f"{one.track.named} [{one.parcel.base}, {one.parcel.end})" for one in sent)
                     self.schedule.say(f"{self.name} sends to {node}: {what}")
                 target.send(sent)
-            while self._free(target) and (marks := target.due or lane.marker_order(node)):
-                asking, target.due = not target.due, []
-                if self.schedule.listening:
-                    what = ", ".join(f"{one.track.named} [{one.blank.base}, {one.blank.end})" for one in marks)
-                    self.schedule.say(f"{self.name} {'asks before it ' if asking else ''}marks at {node}: {what}")
-                target.mark(marks, asking=asking)
+            while self._free(target) and self._mark(node, target):
+                pass
             if self._free(target):
                 target.rest(lane)
+
+    def _mark(self, node: int, target: TargetWire) -> bool:
+        due, late = running(target.due)
+        target.due = []
+        self.lane.marked(late, [], self.schedule.now_s)
+        asking, marks = not due, due or self.lane.marker_order(node)
+        if marks:
+            if self.schedule.listening:
+                what = ", ".join(f"{one.track.named} [{one.blank.base}, {one.blank.end})" for one in marks)
+                self.schedule.say(f"{self.name} {'asks before it ' if asking else ''}marks at {node}: {what}")
+            target.mark(marks, asking=asking)
+        return bool(marks)
 
     @staticmethod
     def _free(target: TargetWire) -> bool:

@@ -101,6 +101,9 @@ class World:
         else:
             acknowledged = pair.twin.high
             lost_from = pair.twin.lead(node, self.clusters.broker_ms)
+            if lost_from < acknowledged:
+                for wire in [wire for pump in self.pumps for wire in (*pump.closed, *pump.targets.values())]:
+                    wire.refuse_markers(pair.named)
         self.excuse_gap(pair)
         self.schedule.say(
             f"{side} {pair.named}: leader {node}, its log ends at {lost_from}, acknowledged {acknowledged}"

@@ -267,7 +267,8 @@ class Pump:
         now_s = steady_s()
         for answer in line.receive():
             line.answered_s = now_s
-            self._produce_s.append(now_s - answer.flight.sent_s)
+            if not answer.flight.asking:
+                self._produce_s.append(now_s - answer.flight.sent_s)
             answer.tell(self.lane, now_s)
             if line.node in self._congested:
                 self._congested.discard(line.node)

@@ -16,7 +16,7 @@ from twinshore.mirror.lane import Lane
 from twinshore.mirror.orders import LaneLimits
 from twinshore.mirror.outbox import ANSWER_BYTES_MAX, ANSWER_SLACK_S, BUFFER_BYTES_MIN, CLIENT_ID, Outbox
 from twinshore.mirror.passage.marking import Marked, asked, layers
-from twinshore.mirror.passage.runs import Marks, standing
+from twinshore.mirror.passage.runs import Marks, running, standing
 from twinshore.mirror.passage.units import UNIT_MARKERS_MAX, Units
 from twinshore.mirror.resting import REST_S, Rest
 from twinshore.mirror.track import Sent
@@ -103,7 +103,7 @@ class TargetLine:
         if self.units:
             self.units.take(lane.marker_order(self.node, UNIT_MARKERS_MAX))
         while not self.units and self.free():
-            marks, self._due = self._due, []
+            marks = self._take_due(lane, now_s)
             if marks:
                 self.mark(marks, now_s, *lane.producer)
                 continue
@@ -141,16 +141,25 @@ class TargetLine:
         self.in_flight.append(InFlight(correlation, [], self._deadline_s(now_s), now_s, marks, True, rests))
         self._put([], frame(LOG_ENDS_KEY, LOG_ENDS_VERSION, correlation, CLIENT_ID, [body]))
 
+    def _take_due(self, lane: Lane, now_s: float) -> list[Marks]:
+        """The markers that may go now. Had they to wait for room, what befell their partitions meanwhile counts."""
+        if not self._due:
+            return []
+        due, late = running(self._due)
+        self._due = []
+        lane.marked(late, [], now_s)
+        return due
+
     def mark(self, marks: list[Marks], now_s: float, producer_id: int, producer_epoch: int) -> None:
         """Puts a marker request on its way, and right behind it the question where the logs end then: a broker takes
         the requests of a connection one after another."""
         connection = self.outbox.connection
+        first, second = connection.next_correlation_id(), connection.next_correlation_id()
+        self.in_flight.append(InFlight(first, [], self._deadline_s(now_s), now_s, marks))
         connection.api_version(MARKERS_KEY, MARKERS_VERSION, MARKERS_VERSION)
         runs = [entry.run for entry in marks]
-        first, second = connection.next_correlation_id(), connection.next_correlation_id()
         body = encode_markers(layers(runs, producer_id, producer_epoch))
         question = encode_log_ends(asked(runs))
-        self.in_flight.append(InFlight(first, [], self._deadline_s(now_s), now_s, marks))
         buffers = frame(MARKERS_KEY, MARKERS_VERSION, first, CLIENT_ID, [body])
         self._put([], buffers + frame(LOG_ENDS_KEY, LOG_ENDS_VERSION, second, CLIENT_ID, [question]))
 

@@ -9,7 +9,7 @@ from twinshore.kafka.errors import Code
 from twinshore.mirror.orders import TrackOrder
 from twinshore.mirror.passage.fates import Blank
 from twinshore.mirror.passage.marking import Marked, Run, asked, is_marker_id, layers, marker_id
-from twinshore.mirror.passage.runs import Marks, standing
+from twinshore.mirror.passage.runs import Marks, running, standing
 from twinshore.mirror.track import Track
 
 
@@ -51,8 +51,7 @@ def test_the_question_before_markers_names_the_epoch_in_which_each_end_was_known
 
 
 def test_only_markers_whose_logs_end_as_they_did_may_go() -> None:
-    marks = [at(number, 10) for number in range(7)]
-    marks[6].track.settle(0.0)
+    marks = [at(number, 10) for number in range(6)]
     ends = [
         Marked("twin", 0, 0, 10),
         Marked("twin", 1, 0, 9),
@@ -60,8 +59,14 @@ def test_only_markers_whose_logs_end_as_they_did_may_go() -> None:
         Marked("twin", 3, Code.FENCED_LEADER_EPOCH, -1),
         Marked("other", 4, 0, 10),
         Marked("twin", 5, Code.NOT_LEADER_OR_FOLLOWER, 10),
-        Marked("twin", 6, 0, 10),
     ]
     go, rest = standing(marks, ends)
     assert go == marks[:1]
     assert rest == marks[1:]
+
+
+def test_markers_that_may_go_and_wait_for_room_go_no_more_once_their_twin_is_to_be_looked_at() -> None:
+    stays, settles = at(0, 10), at(1, 10)
+    settles.track.in_flight = 1
+    settles.track.settle(0.0)
+    assert running([stays, settles]) == ([stays], [settles])

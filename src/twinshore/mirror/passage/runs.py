@@ -71,8 +71,16 @@ def standing(asked: Iterable[Marks], ends: Iterable[Marked]) -> tuple[list[Marks
     for one in asked:
         answer = found.get(one.track.order.twin_named)
         stands = answer is not None and answer.error == 0 and answer.end == one.blank.base
-        (go if stands and one.track.phase is Phase.RUNNING else rest).append(one)
+        (go if stands else rest).append(one)
     return go, rest
+
+
+def running(due: Iterable[Marks]) -> tuple[list[Marks], list[Marks]]:
+    """Of the runs that may go: those whose partitions nothing befell meanwhile; and the rest, which go no more."""
+    marks = list(due)
+    return [one for one in marks if one.track.phase is Phase.RUNNING], [
+        one for one in marks if one.track.phase is not Phase.RUNNING
+    ]
 
 
 def by_partition(answers: Iterable[Marked]) -> dict[NamedPartition, Marked]:
