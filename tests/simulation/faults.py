@@ -76,12 +76,14 @@ class Faults:
             *(entry.base for entry in log.entries[:1] if entry.base >= log.start),
             *(entry.end for entry in log.entries),
         ]
-        log.ends[node] = min(log.ends[node], self.chance.choice(ends[-6:]))
-        # The same broker again comes from a crash that took the end of its disk: its connections broke with it. And
+        before = log.ends[node]
+        log.ends[node] = min(before, self.chance.choice(ends[-6:]))
+        # Who has less than before comes from a crash that took the end of its disk: its connections broke with it. And
         # where brokers may have forgotten the link's producer, or lose all that it wrote, nobody could refuse a request
         # that is on its way while the log loses its end; so there all of them crash.
         forgotten = pair.source.style.old_part or log.ends[node] <= max(log.start, log.entries[0].base)
-        for other in log.nodes if forgotten else [node] if node == log.leader else []:
+        crashed = node == log.leader or log.ends[node] < before
+        for other in log.nodes if forgotten else [node] if crashed else []:
             self.world.break_lines(side, other)
         log.in_sync.discard(node)
         self.world.elect(pair, side, node)

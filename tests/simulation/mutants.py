@@ -18,7 +18,6 @@ from twinshore.mirror.orders import Carried
 from twinshore.mirror.passage import runs
 from twinshore.mirror.passage.fates import Blank
 from twinshore.mirror.passage.marking import Marked
-from twinshore.mirror.passage.runs import Marks
 from twinshore.mirror.track import Track
 from twinshore.store.lease_watch import LeaseWatch
 from twinshore.store.values import LeaseRow
@@ -39,7 +38,7 @@ class Mutant:
 def everywhere(shipped: Callable[..., Any], changed: Callable[..., Any]) -> None:
     """Also where a module imported it by name."""
     name = shipped.__name__
-    for module in [one for key, one in sys.modules.items() if key.startswith(("twinshore.", "tests.simulation."))]:
+    for module in [one for key, one in sys.modules.items() if key.startswith("twinshore.")]:
         if vars(module).get(name) is shipped:
             setattr(module, name, changed)
 
@@ -49,13 +48,6 @@ def trust_a_markers_answer() -> None:
         return answer is not None and answer.error == 0
 
     everywhere(runs.landed, landed)
-
-
-def mark_unasked() -> None:
-    def standing(asked: Iterable[Marks], _ends: Iterable[Marked]) -> tuple[list[Marks], list[Marks]]:
-        return list(asked), []
-
-    everywhere(runs.standing, standing)
 
 
 def ignore_strays() -> None:
@@ -147,13 +139,6 @@ MUTANTS = {
     for one in (
         Mutant(
             "marker-answer", "believes a marker is in because its answer says no error", 200, trust_a_markers_answer
-        ),
-        Mutant(
-            "markers-unasked",
-            "writes markers wherever the twin ends by now",
-            20_000,
-            mark_unasked,
-            cheap=False,
         ),
         Mutant("strays", "forgets that a lost request may still land", 1000, ignore_strays, cheap=False),
         Mutant(
