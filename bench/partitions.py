@@ -109,6 +109,7 @@ def run_partitions_bench(
 
 def _planned(settings_file: Path, topics: int) -> float:
     """Seconds for the same planning as the mirror's, by itself."""
+    from twinshore.mirror.plan import Create, Refuse
     from twinshore.mirror.preview import preview
     from twinshore.store import open_store
 
@@ -119,8 +120,9 @@ def _planned(settings_file: Path, topics: int) -> float:
         begun_s = time.monotonic()
         steps = preview(link, settings, store)
         took_s = time.monotonic() - begun_s
-    if len(steps) != topics:
-        raise BenchError(f"{len(steps)} steps for {topics} topics: {steps[:3]}")
+    made = {step.topic for step in steps if isinstance(step, Create)}
+    if len(made) != topics or any(isinstance(step, Refuse) for step in steps):
+        raise BenchError(f"{len(made)} of {topics} topics would get a twin: {steps[:3]}")
     return took_s
 
 
