@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -54,7 +54,7 @@ class Request:
     answers: list[Appended] = field(default_factory=list)
     done_s: float = -1.0
     asking: bool = False
-    rests: tuple[Rest, ...] = ()
+    rests: Sequence[Rest] = ()
     refused: set[NamedPartition] = field(default_factory=set)
 
 
@@ -96,7 +96,7 @@ class TargetWire:
             unpin(sent)
         self._put(Request(sent, [], bodies, self.schedule.now_s, 0.0))
 
-    def mark(self, marks: list[Marks], *, asking: bool = False, rests: tuple[Rest, ...] = ()) -> None:
+    def mark(self, marks: list[Marks], *, asking: bool = False, rests: Sequence[Rest] = ()) -> None:
         """Markers, and right behind them the question where the logs end then; or only the question before them, or
         where twins at rest end."""
         wanted = [*((one.track, one.run) for one in marks), *((one.track, one.run) for one in rests)]
@@ -110,7 +110,7 @@ class TargetWire:
         self._rest_at_s = self.schedule.now_s + REST_S
         rests = lane.rest_order(self.node)
         if rests:
-            self.mark([], asking=True, rests=tuple(rests))
+            self.mark([], asking=True, rests=rests)
 
     def answered_before(self, asked: list[Marks], marked: list[Marked]) -> list[Marks]:
         """The question before markers is answered: keeps those that may go, returns those that may not."""

@@ -282,7 +282,7 @@ class PumpModel:
             assert wire.in_flight.popleft() is request, "the model answers in order"
             wire.answered_s = self.schedule.now_s
             if request.rests:
-                self.lane.rested(list(request.rests), marked, self.schedule.now_s)
+                self.lane.rested(request.rests, marked, self.schedule.now_s)
             elif request.asking:
                 self.lane.marked(wire.answered_before(request.marks, marked), [], self.schedule.now_s)
             elif request.marks:

@@ -308,7 +308,7 @@ class Lane:
         """Twins led by `node` whose ends shall be asked for: nothing of ours would meet what befalls them."""
         return [] if self.finishing else at_rest(self.tracks.values(), node)
 
-    def rested(self, asked: list[Rest], answers: list[Marked], now_s: float) -> None:
+    def rested(self, asked: Iterable[Rest], answers: list[Marked], now_s: float) -> None:
         """Told where they end."""
         self.stale_routes |= look_again(asked, answers, now_s)
 

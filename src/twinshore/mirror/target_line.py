@@ -7,6 +7,7 @@ ends is asked first, by the epoch in which its end was last known, and again rig
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from twinshore.fleet import KafkaError
@@ -41,7 +42,7 @@ class InFlight(NamedTuple):
     sent_s: float
     marks: list[Marks]
     asking: bool = False
-    rests: tuple[Rest, ...] = ()
+    rests: Sequence[Rest] = ()
 
 
 class Answered(NamedTuple):
@@ -54,7 +55,7 @@ class Answered(NamedTuple):
 
     def tell(self, lane: Lane, now_s: float) -> None:
         if self.flight.rests:
-            lane.rested(list(self.flight.rests), self.marked, now_s)
+            lane.rested(self.flight.rests, self.marked, now_s)
         elif self.flight.marks:
             lane.marked(self.flight.marks, [] if self.flight.asking else self.marked, now_s)
         elif self.flight.sent:
@@ -115,7 +116,7 @@ class TargetLine:
             self._rest_at_s = now_s + REST_S
             rests = lane.rest_order(self.node)
             if rests:
-                self._ask_ends([], tuple(rests), now_s)
+                self._ask_ends([], rests, now_s)
 
     def send(self, sent: list[Sent], now_s: float) -> None:
         """Puts one produce request on its way; `push` goes on with it when the kernel has room again."""
@@ -133,7 +134,7 @@ class TargetLine:
         self.in_flight.append(InFlight(correlation, sent, self._deadline_s(now_s), now_s, []))
         self._put(sent, frame(PRODUCE, self.version, correlation, CLIENT_ID, body))
 
-    def _ask_ends(self, marks: list[Marks], rests: tuple[Rest, ...], now_s: float) -> None:
+    def _ask_ends(self, marks: list[Marks], rests: Sequence[Rest], now_s: float) -> None:
         """Asks where the logs end that these markers are for, which go as soon as the answer allows it; or those of
         twins at rest."""
         correlation = self.outbox.connection.next_correlation_id()

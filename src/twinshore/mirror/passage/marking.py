@@ -7,12 +7,13 @@ the same connection, says what came of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeVar
 
 from twinshore.wire.markers import Marker
 
 _MARKER_BIT = 1 << 62
+T = TypeVar("T")
 
 
 def marker_id(producer_id: int) -> int:
@@ -68,15 +69,16 @@ def layers(runs: Iterable[Run], producer_id: int, producer_epoch: int) -> list[t
 
 def asked(runs: Iterable[Run]) -> list[tuple[str, list[tuple[int, int]]]]:
     """The partitions whose log ends tell of the runs, topic by topic, each with the epoch that it was led in."""
-    topics: dict[str, list[tuple[int, int]]] = {}
-    for run in runs:
-        topics.setdefault(run.topic, []).append((run.partition, run.led))
-    return list(topics.items())
+    return _by_topic(runs, lambda run: (run.partition, run.led))
 
 
-def by_topic(runs: Sequence[Run]) -> list[tuple[str, list[int]]]:
+def by_topic(runs: Iterable[Run]) -> list[tuple[str, list[int]]]:
     """Their partitions, topic by topic."""
-    topics: dict[str, list[int]] = {}
+    return _by_topic(runs, lambda run: run.partition)
+
+
+def _by_topic(runs: Iterable[Run], part: Callable[[Run], T]) -> list[tuple[str, list[T]]]:
+    topics: dict[str, list[T]] = {}
     for run in runs:
-        topics.setdefault(run.topic, []).append(run.partition)
+        topics.setdefault(run.topic, []).append(part(run))
     return list(topics.items())
