@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.mirror.fetch_book import FetchOrder
 from twinshore.mirror.joining import Hold
 from twinshore.mirror.lane import ABSENCES_MAX, Lane
 from twinshore.mirror.observe import Observation
@@ -54,6 +55,33 @@ def test_a_lane_reads_only_so_far_ahead_of_a_slow_target_and_goes_on_when_it_dra
     while track.waiting_bytes >= 10_000:
         assert lane.produce_order(2, NOW_MS)
     assert lane.fetch_order(LINE) is not None
+
+
+def test_a_quiet_partition_holds_no_fetch_up_while_another_of_its_line_soon_has_room_again() -> None:
+    lane = running_lane(LaneLimits(partition_bytes_max=10_000, merged_bytes_max=2_000, merge_below_bytes=4096))
+    quiet = NamedPartition("orders", 1)
+    lane.assign([TrackOrder("orders", 1, SOURCE_ID, TARGET_ID)])
+    lane.routed(quiet, Route(1, 0, 2))
+    lane.take_over([Handover("orders", 1, 0, -1, NOW_MS + 1_000_000)])
+    track = lane.tracks[NAMED]
+
+    def order() -> FetchOrder:
+        found = lane.fetch_order(LINE)
+        assert found is not None
+        return found
+
+    assert order().wait_ms_max >= 500
+    while not track.choked:
+        lane.fetched(LINE, answer(track.fetched, 50), Hold(bytearray()), 0.0, NOW_MS)
+        asked = order()
+    assert [key[1] for key in asked.forgotten] == [0]
+    assert asked.wait_ms_max <= 10, "a broker would hold this one until the quiet partition gets something"
+    assert order().wait_ms_max <= 10, "as long as it is so"
+    while track.waiting_bytes >= 10_000:
+        lane.produce_order(2, NOW_MS)
+    asked = order()
+    assert [part.partition for part in asked.partitions] == [0]
+    assert asked.wait_ms_max >= 500
 
 
 def test_a_partition_that_waits_to_be_looked_at_is_not_read_again_and_again() -> None:

@@ -10,8 +10,8 @@ from twinshore.mirror.joining import Hold
 from twinshore.mirror.observe import Go, Observation, Tail
 from twinshore.mirror.orders import Carried, TrackOrder
 from twinshore.mirror.passage.fates import Blank
-from twinshore.mirror.recent import Producers, latest_of
-from twinshore.mirror.track import Noted, Phase, Track
+from twinshore.mirror.recent import Noted, Producers, latest_of
+from twinshore.mirror.track import Phase, Track
 from twinshore.wire.batch import split_batches
 from twinshore.wire.records import Record, encode_batch
 
@@ -194,3 +194,29 @@ def test_what_crossed_untold_and_left_the_source_is_told_before_anything_else_fl
     carried = ours.account()
     assert carried is not None, "the next pump would be told of 16, and every later receipt refused for the gap"
     assert (carried.from_offset, carried.to_offset, carried.batches) == (2, 16, 0)
+
+
+def test_a_batch_waits_for_strays_exactly_while_something_that_waits_may_be_forgotten() -> None:
+    kept_ms = 50
+    for seed in range(300):
+        chance, now_ms, offset = random.Random(seed), 1_000, 0
+        ours = begun(0)
+        ours.strays_until_s = 9e9
+        for _ in range(40):
+            now_ms += chance.choice((0, 0, 5, 30))
+            for _ in range(chance.randrange(4)):
+                piece = Parcel(b"", b"", offset, offset + 1, 10, now_ms - chance.randrange(60))
+                ours.queue(piece, None)
+                offset += 1
+            if not ours.waiting:
+                continue
+            oldest_ms = min(one.max_timestamp for one, _ in ours.waiting if isinstance(one, Parcel))
+            first = ours.waiting[0][0]
+            assert isinstance(first, Parcel)
+            may = ours.may_send(first, now_ms, kept_ms)
+            assert may == (oldest_ms + kept_ms >= now_ms), f"seed {seed}"
+            if may:
+                ours.waiting.popleft()
+            else:
+                assert not ours.waiting, "it looks again"
+                ours.phase = Phase.RUNNING

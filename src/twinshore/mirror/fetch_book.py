@@ -14,6 +14,8 @@ from twinshore.wire.fetch import FetchAnswer, FetchedPartition, FetchPartition
 
 Line = tuple[int, int]  # source node, stream
 PARTITION_BYTES_WIDEST = 32 << 20
+# How long a broker may hold a fetch while a partition of its line is left out because too much of it waits to be sent.
+CHOKED_WAIT_MS = 5
 
 
 class FetchOrder(NamedTuple):
@@ -34,6 +36,7 @@ class FetchBook:
         self._sessions: dict[Line, FetchSession] = {}
         self._dirty: dict[Line, dict[Track, None]] = {}
         self._gone: dict[Line, dict[tuple[bytes, int], None]] = {}
+        self._choked: dict[Line, dict[Track, None]] = {}
         self._held: set[int] = set()
         self.buckets = Buckets()
 
@@ -44,6 +47,8 @@ class FetchBook:
     def remove(self, track: Track) -> None:
         self.forget(track, track.route)
         self._tracks.pop(track.source_key, None)
+        for choked in self._choked.values():
+            choked.pop(track, None)
         self._count()
 
     def line_of(self, track: Track, route: Route) -> Line:
@@ -91,9 +96,14 @@ class FetchBook:
         if self.buckets.shut():
             return None
         session = self._sessions.setdefault(line, FetchSession())
+        choked = self._choked.setdefault(line, {})
         wanted, unwanted = [], list(self._gone.pop(line, ()))
         for track in self._dirty.pop(line, ()):
-            if self._asks(track, line) and not track.full():
+            asks = self._asks(track, line)
+            choked.pop(track, None)
+            if asks and track.full():
+                choked[track] = None
+            if asks and not track.choked:
                 topic_id, partition = track.source_key
                 ask = (topic_id, partition, track.fetched, track.route.source_epoch, track.leader_epoch)
                 size = self.buckets.partition_bytes(track.order.topic, track.partition_bytes_max)
@@ -106,8 +116,11 @@ class FetchBook:
             # Nothing left to ask, not even to be told what to forget: the next request begins a session of its own.
             session.reset()
             return None
-        bounds = (self.buckets.bytes_max(), self.buckets.wait_ms_max())
-        return FetchOrder(session.session_id, session.epoch, asked, forgotten, *bounds)
+        wait_ms = self.buckets.wait_ms_max()
+        if any(self._asks(track, line) for track in choked):
+            # What is asked for may be quiet: it must not hold up, for a whole long poll, what soon has room again.
+            wait_ms = min(wait_ms, CHOKED_WAIT_MS)
+        return FetchOrder(session.session_id, session.epoch, asked, forgotten, self.buckets.bytes_max(), wait_ms)
 
     def _asks(self, track: Track, line: Line) -> bool:
         return (

@@ -19,7 +19,7 @@ from twinshore.mirror.joining import Hold
 from twinshore.mirror.observe import Go, Observation, Verdict, judge
 from twinshore.mirror.orders import Carried, Handover, Stoppage, TrackOrder
 from twinshore.mirror.passage.fates import Blank
-from twinshore.mirror.recent import Producers, latest_of
+from twinshore.mirror.recent import Noted, Producers, latest_of
 from twinshore.mirror.route import NOBODY, Route
 from twinshore.wire.batch import sequence_of
 
@@ -28,18 +28,6 @@ FAR_MS = 1 << 62
 FAR_S = 1e18
 IN_VAIN_S = 30.0
 NOWHERE = Stamp(-1, -1, 0, 0)
-
-
-class Noted(NamedTuple):
-    """One fetch of a partition: offsets [begin, end), its source batches and their producers, and what nobody sees."""
-
-    begin: int
-    end: int
-    size: int
-    batches: int
-    seen_ms: int
-    producers: Producers
-    blanks: tuple[Blank, ...] = ()
 
 
 class Sent(NamedTuple):
@@ -86,6 +74,8 @@ class Track:
     absences: int = 0
     waiting_bytes: int = 0
     choked: bool = False
+    # No batch that waits has an older time stamp.
+    oldest_ms: int = FAR_MS
     leader_epoch: int = -1
     armed_until_ms: int = 0
     partition_bytes_max: int = 0
@@ -231,7 +221,7 @@ class Track:
             return False
         self.marking = False
         until_ms = parcel.max_timestamp + kept_ms
-        if self.strays_until_s and min(until_ms, self._strays_kept(parcel, kept_ms)) < now_ms:
+        if self.strays_until_s and self._strays_kept(parcel, now_ms, kept_ms) < now_ms:
             # After this batch a stray would be appended wherever the log ends, and this batch after an old one that
             # lands before it: let them land first, then look again.
             self.settle(self.strays_until_s)
@@ -239,10 +229,12 @@ class Track:
         self.armed_until_ms = min(self.armed_until_ms, until_ms)
         return True
 
-    def _strays_kept(self, parcel: Parcel, kept_ms: int) -> int:
-        """Strays are what we would send next, ourselves or whoever was before us."""
-        behind = [piece.max_timestamp for piece, _ in self.waiting if not isinstance(piece, Blank)]
-        return min(self.strays_kept_ms, min([parcel.max_timestamp, *behind]) + kept_ms)
+    def _strays_kept(self, parcel: Parcel, now_ms: int, kept_ms: int) -> int:
+        """Until when a broker knows the strays: what we would send next, ourselves or whoever was before us."""
+        if self.oldest_ms + kept_ms < now_ms:  # That one may have gone since.
+            behind = [piece.max_timestamp for piece, _ in self.waiting if not isinstance(piece, Blank)]
+            self.oldest_ms = min(behind, default=FAR_MS)
+        return min(self.strays_kept_ms, min(parcel.max_timestamp, self.oldest_ms) + kept_ms)
 
     def full(self) -> bool:
         """So much waits to be sent that no more is fetched; merged batches are copies, which no buffer bounds."""
@@ -271,6 +263,8 @@ class Track:
         """`piece` is what goes next after all that waits."""
         self.waiting.append((piece, hold))
         self.waiting_bytes += piece.size
+        if not isinstance(piece, Blank) and piece.max_timestamp < self.oldest_ms:
+            self.oldest_ms = piece.max_timestamp
 
     def again(self, now_s: float) -> None:
         """The target did not answer as it should: look at the twin, later each time."""
@@ -301,7 +295,7 @@ class Track:
             if hold:
                 hold.uses -= 1
         self.waiting.clear()
-        self.waiting_bytes = 0
+        self.waiting_bytes, self.oldest_ms = 0, FAR_MS
 
     def settle(self, retry_at_s: float) -> None:
         """An answer was wrong or missing: stop sending, look at the twin again once all answers are in."""

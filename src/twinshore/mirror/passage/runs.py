@@ -15,7 +15,8 @@ from twinshore.mirror.cutting import Halt, Parcel
 from twinshore.mirror.orders import Stoppage
 from twinshore.mirror.passage.fates import Blank
 from twinshore.mirror.passage.marking import Marked, Run
-from twinshore.mirror.track import Noted, Phase, Track
+from twinshore.mirror.recent import Noted
+from twinshore.mirror.track import Phase, Track
 from twinshore.wire.batch import sequence_of
 from twinshore.wire.filler import FILLER_RECORDS_MAX, filler
 
