@@ -11,11 +11,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.clusters import bench_cluster
 from bench.ends import TopicEnd
 from bench.fault_stage import MirrorProcess, settings_of
 from bench.figures import BenchError, ratio
 from bench.loader import load, warm_broker
-from bench.mirror import BROKERS
 from bench.topics import clear
 from bench.workloads import PARTITIONS, Workload, plain
 from tests.scenarios.delay_rig import Verb, delay_text
@@ -65,7 +65,7 @@ class _Look:
 def run_beside(say: Say) -> Beside:
     """Both drains on the same clusters, from the same backlog, on a warm target."""
     workload = plain()
-    with LabCluster("east", settings=BROKERS) as east, LabCluster("west", settings=BROKERS) as west:
+    with bench_cluster("east") as east, bench_cluster("west") as west:
         east.create_topic(workload.topic, partitions=PARTITIONS)
         TopicEnd(east.cluster, workload.topic, PARTITIONS).wait_ready()
         warm_broker(west, workload)

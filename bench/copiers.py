@@ -11,22 +11,13 @@ from pathlib import Path
 from typing import Protocol
 
 import twinshore
+from bench.clusters import KAFKA_JVM
 from bench.figures import BenchError
 from twinshore.fleet import Cluster
 from twinshore.lab import connect_mirror_classpath, java
 from twinshore.lab.processes import Child, start_child
 
-# As Kafka's own start script sets them where the user sets nothing.
-_MIRROR_MAKER_JVM = (
-    "-Xms256M",
-    "-Xmx2G",
-    "-server",
-    "-XX:+UseG1GC",
-    "-XX:MaxGCPauseMillis=20",
-    "-XX:InitiatingHeapOccupancyPercent=35",
-    "-XX:+ExplicitGCInvokesConcurrent",
-    "-Djava.awt.headless=true",
-)
+_MIRROR_MAKER_JVM = ("-Xms256M", "-Xmx2G", *KAFKA_JVM)  # `connect-mirror-maker.sh`
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from bench.clusters import bench_cluster
 from bench.copiers import Copier, CopyJob, MirrorMaker, Twinshore, mirror_makers
 from bench.drain import Drain, Sides, drain
 from bench.ends import TopicEnd
@@ -23,7 +24,6 @@ from bench.page import write_section
 from bench.topics import clear
 from bench.tree import end_in_order_on_sigterm
 from bench.workloads import PARTITIONS, WORKLOADS, Workload
-from twinshore.lab import LabCluster
 
 OURS, THEIRS = Twinshore().name, MirrorMaker().name
 PARTS = (*WORKLOADS, "latency", "replicated")
@@ -31,8 +31,6 @@ SHORT_PARTS = (*WORKLOADS, "latency")
 LATENCY_RATE = 100
 Run = TypeVar("Run", Drain, Latency)
 _TIDE_S = 10.0
-# Deleted topics leave the disk soon; else one run's rubbish is written back during the next.
-BROKERS = {"file.delete.delay.ms": "1000"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +145,7 @@ def run_mirror_bench(
     plan = SHORT if short else FULL
     parts = [part for part in PARTS if part in (only or (SHORT_PARTS if short else PARTS))]
     run = _Run(plan, say)
-    with LabCluster("east", settings=BROKERS) as east, LabCluster("west", settings=BROKERS) as west:
+    with bench_cluster("east") as east, bench_cluster("west") as west:
         sides = Sides(east, west)
         for part in parts:
             if part in WORKLOADS:
@@ -214,8 +212,8 @@ class _Run:
     def replicated_plain(self) -> None:
         """The plain workload between clusters of three brokers, everything in three copies."""
         with (
-            LabCluster("east", brokers=3, settings=BROKERS) as east,
-            LabCluster("west", brokers=3, settings=BROKERS) as west,
+            bench_cluster("east", brokers=3) as east,
+            bench_cluster("west", brokers=3) as west,
         ):
             sides, workload = Sides(east, west), WORKLOADS["plain"]()
             warm_broker(west, workload)

@@ -14,7 +14,8 @@ _HOW = """\
 run, and copies it; its start is not counted. Counting begins {warm_s:g} s after its first record on the target, or when
 {warm_part:.0%} of the backlog is copied if that is sooner, and ends with the backlog or after {window_s:g} s: one rule
 for both. CPU is that of the copier's whole process tree, JVM and Python workers included; memory is its proportional
-set size. The copiers run by turns; a figure is the median of its runs.
+set size. The copiers run by turns; a figure is the median of its runs. Brokers and MirrorMaker run with the JVM
+settings of Kafka's own start scripts.
 
 **The peer.** MirrorMaker 2 runs in its dedicated mode, heartbeats and checkpoints off, at its defaults and at settings
 that an operator would try: larger batches (in lz4 where the source is lz4), larger polls, two tasks. The one with the

@@ -9,18 +9,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.clusters import bench_cluster
 from bench.copiers import Copier, CopyJob, Twinshore, mirror_makers
 from bench.drain import Drain, Sides, drain
 from bench.ends import TopicEnd
 from bench.figures import WindowRule, ratio
 from bench.loader import load, warm_broker
 from bench.machine import Machine, this_machine
-from bench.mirror import BROKERS, OURS, THEIRS, middle
+from bench.mirror import OURS, THEIRS, middle
 from bench.page import table, write_section
 from bench.topics import clear
 from bench.tree import end_in_order_on_sigterm
 from bench.workloads import PARTITIONS, WORKLOADS
-from twinshore.lab import LabCluster
 
 ROUND_TRIP_MS = 60.0
 WORKLOAD = "plain"
@@ -99,8 +99,8 @@ def run_wan_bench(short: bool = False, say: Callable[[str], None] = print) -> Wa
     workload = WORKLOADS[WORKLOAD]()
     crossings = []
     with (
-        LabCluster("east", settings=BROKERS, via_proxy=True) as east,
-        LabCluster("west", settings=BROKERS) as west,
+        bench_cluster("east", via_proxy=True) as east,
+        bench_cluster("west") as west,
     ):
         sides = Sides(east, west, tuple(east.proxy(index) for index in range(len(east.brokers))))
         east.create_topic(workload.topic, partitions=PARTITIONS)
