@@ -149,6 +149,7 @@ def backfill_is_as_old_as_its_arrival(cluster: Cluster, history: History) -> Non
     assert abs(wrong_by_ms) <= 1_000
 
 
+@pytest.mark.long
 def test_a_stall_and_a_killed_monitor_are_found_and_clear(east: LabCluster, west: LabCluster, history: History) -> None:
     east.create_topic("late-orders", partitions=2)
     # A source that keeps a week would drop the backfill as it comes.

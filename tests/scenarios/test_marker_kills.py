@@ -151,6 +151,7 @@ def test_pumps_die_while_markers_cross(clusters: Clusters) -> None:
     play(clusters, the_seed(), deaths(4), "short")
 
 
+@pytest.mark.long
 def test_pumps_die_while_closed_units_cross(clusters: Clusters) -> None:
     play(clusters, the_seed(), deaths(3), "short-units", closed_units=True)
 

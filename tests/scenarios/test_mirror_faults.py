@@ -126,6 +126,7 @@ def begin_far_away(cluster: LabCluster, topic: str) -> None:
     assert spans(cluster.cluster, topic, 1) == [(FAR, FAR)]
 
 
+@pytest.mark.long
 def test_offsets_and_sequences_cross_two_to_the_thirty_first(cluster_factory: ClusterFactory, tmp_path: Path) -> None:
     east, west = cluster_factory("east"), cluster_factory("west")
     for side in (east, west):
