@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,23 +59,29 @@ class Sides:
         return sum(each.bytes_to_source + each.bytes_to_target for each in counts)
 
 
-def drain(copier: Copier, job: CopyJob, workload: Workload, sides: Sides, backlog: int, rule: WindowRule) -> Drain:
+def drain(
+    copier: Copier,
+    job: CopyJob,
+    workload: Workload,
+    sides: Sides,
+    ballast: Ballast,
+    backlog: int,
+    rule: WindowRule,
+) -> Drain:
     """Starts the copier on a topic that holds `backlog` records, measures by `rule`, and ends the copier.
 
     Before that the disk is given what earlier runs left for it, so that nobody is slowed by another's writing.
     """
     os.sync()
-    with (
-        tempfile.TemporaryDirectory(prefix="twinshore-bench-") as name,
-        closing(Ballast(int(backlog * workload.bytes_per_record))) as ballast,
-    ):
+    ballast.fill()
+    with tempfile.TemporaryDirectory(prefix="twinshore-bench-") as name:
         folder = Path(name)
         end = TopicEnd(job.target, copier.target_topic(job), PARTITIONS)
         started_s = time.monotonic()
         child = copier.start(job, folder)
         tree = ProcessTree(child.pid)
         try:
-            samples, window = _watch(child, folder, tree, end, sides, workload, ballast, backlog, rule)
+            samples, window = _watch(child, folder, tree, end, sides, backlog, rule)
             memory_mb = tree.memory_mb()
             copier.check(folder)
         finally:
@@ -98,8 +103,6 @@ def _watch(
     tree: ProcessTree,
     end: TopicEnd,
     sides: Sides,
-    workload: Workload,
-    ballast: Ballast,
     backlog: int,
     rule: WindowRule,
 ) -> tuple[list[Sample], Window]:
@@ -108,7 +111,6 @@ def _watch(
     while True:
         records = end.records()
         at_s = time.monotonic()
-        ballast.written(int(records * workload.bytes_per_record))
         samples.append(Sample(at_s, records, tree.cpu_s(), sides.brokers_cpu_s(), machine_cpu_s(), sides.line_bytes()))
         window = window_of(samples, backlog, rule)
         if window:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from bench.ballast import Ballast
 from bench.clusters import bench_cluster
 from bench.copiers import Copier, CopyJob, MirrorMaker, Twinshore, mirror_makers
 from bench.drain import Drain, Sides, drain
@@ -144,24 +145,26 @@ def run_mirror_bench(
     """Measures the parts in `only` (PARTS; by default all, and in a short run SHORT_PARTS). `say` gets progress."""
     plan = SHORT if short else FULL
     parts = [part for part in PARTS if part in (only or (SHORT_PARTS if short else PARTS))]
-    run = _Run(plan, say)
-    with bench_cluster("east") as east, bench_cluster("west") as west:
-        sides = Sides(east, west)
-        for part in parts:
-            if part in WORKLOADS:
-                run.workload(sides, WORKLOADS[part]())
-        if "latency" in parts:
-            run.latency(sides)
-    if "replicated" in parts:
-        run.replicated_plain()
-    return run.result()
+    with Ballast() as ballast:
+        run = _Run(plan, ballast, say)
+        with bench_cluster("east") as east, bench_cluster("west") as west:
+            sides = Sides(east, west)
+            for part in parts:
+                if part in WORKLOADS:
+                    run.workload(sides, WORKLOADS[part]())
+            if "latency" in parts:
+                run.latency(sides)
+        if "replicated" in parts:
+            run.replicated_plain()
+        return run.result()
 
 
 class _Run:
     """One bench run: what was measured so far."""
 
-    def __init__(self, plan: Plan, say: Callable[[str], None]) -> None:
+    def __init__(self, plan: Plan, ballast: Ballast, say: Callable[[str], None]) -> None:
         self._plan = plan
+        self._ballast = ballast
         self._say = say
         self._numbers: Iterator[int] = itertools.count(1)
         self._drains: list[Drain] = []
@@ -237,7 +240,7 @@ class _Run:
 
     def _one_drain(self, sides: Sides, workload: Workload, copier: Copier, backlog: int, *, copies: int) -> Drain:
         job = CopyJob(sides.source.cluster, sides.target.cluster, workload.topic, next(self._numbers), copies)
-        found = drain(copier, job, workload, sides, backlog, self._plan.rule)
+        found = drain(copier, job, workload, sides, self._ballast, backlog, self._plan.rule)
         clear(sides.target.cluster)
         clear(sides.source.cluster, keep=workload.topic)
         window = found.window

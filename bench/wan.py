@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.ballast import Ballast
 from bench.clusters import bench_cluster
 from bench.copiers import Copier, CopyJob, Twinshore, mirror_makers
 from bench.drain import Drain, Sides, drain
@@ -101,6 +102,7 @@ def run_wan_bench(short: bool = False, say: Callable[[str], None] = print) -> Wa
     with (
         bench_cluster("east", via_proxy=True) as east,
         bench_cluster("west") as west,
+        Ballast() as ballast,
     ):
         sides = Sides(east, west, tuple(east.proxy(index) for index in range(len(east.brokers))))
         east.create_topic(workload.topic, partitions=PARTITIONS)
@@ -111,7 +113,7 @@ def run_wan_bench(short: bool = False, say: Callable[[str], None] = print) -> Wa
             for proxy in sides.line:
                 proxy.set_delay_ms(round_trip_ms / 2)
             job = CopyJob(east.wan_cluster, west.cluster, workload.topic, run)
-            found = Crossing(round_trip_ms, drain(copier, job, workload, sides, backlog, _RULE))
+            found = Crossing(round_trip_ms, drain(copier, job, workload, sides, ballast, backlog, _RULE))
             crossings.append(found)
             clear(west.cluster)
             clear(east.cluster, keep=workload.topic)

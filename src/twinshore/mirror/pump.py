@@ -249,7 +249,7 @@ class Pump:
         if found:
             answer, hold = found
             self.lane.fetched(line.key, answer, hold, now_s, int(time.time() * 1000))
-            if line.starved(now_s):
+            if line.far(now_s):
                 self.lane.fetches.widen(answer)
 
     def _target_event(self, line: TargetLine, mask: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from twinshore.fleet import KafkaError
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.transport import WOULD_BLOCK
+from twinshore.mirror.distance import Distance
 from twinshore.mirror.fetch_book import FetchOrder, Line
 from twinshore.mirror.joining import Hold
 from twinshore.mirror.orders import LaneLimits
@@ -17,8 +18,6 @@ from twinshore.wire.frames import frame, read_response_header
 
 FETCH, FETCH_VERSION = 1, 13
 READ_COMMITTED = 1
-FAR_S = 0.01
-FETCH_BYTES_WIDEST = 128 << 20
 
 
 class SourceLine:
@@ -30,7 +29,7 @@ class SourceLine:
         self.limits = limits
         self.version = connection.api_version(FETCH, FETCH_VERSION, FETCH_VERSION)
         self.deadline_s = 0.0
-        self._fetch_bytes = limits.fetch_bytes_max
+        self._distance = Distance(limits.fetch_bytes_max)
         self._asked_s = self._first_s = 0.0
         self._holds = [Hold(bytearray(BUFFER_BYTES_MIN)) for _ in range(limits.buffers_per_line)]
         self._correlation = 0
@@ -50,12 +49,13 @@ class SourceLine:
 
     def ask(self, order: FetchOrder, now_s: float, *, wait_ms: int) -> bool:
         """Sends a fetch; True when the kernel took it whole."""
+        most = self._distance.fetch_bytes
         body = encode_fetch(
             session_id=order.session_id,
             session_epoch=order.session_epoch,
             max_wait_ms=wait_ms,
             min_bytes=1,
-            max_bytes=min(self._fetch_bytes, order.bytes_max or self._fetch_bytes),
+            max_bytes=min(most, order.bytes_max or most),
             isolation=READ_COMMITTED,
             partitions=order.partitions,
             forgotten=order.forgotten,
@@ -88,15 +88,9 @@ class SourceLine:
             self._first_s = self._first_s or now_s
             self.deadline_s = now_s + ANSWER_SLACK_S
 
-    def starved(self, now_s: float) -> bool:
-        """Whether a good part of the last fetch was spent waiting for its first byte, though there was plenty to read:
-        the round trip, not the reading, sets the pace. The next may be larger then."""
-        waited_s = self._first_s - self._asked_s
-        if self._filled < self.limits.fetch_bytes_max // 8 or waited_s < max(FAR_S, (now_s - self._asked_s) / 10):
-            return False
-        if 4 * self._filled >= 3 * self._fetch_bytes:
-            self._fetch_bytes = min(2 * self._fetch_bytes, FETCH_BYTES_WIDEST)
-        return True
+    def far(self, now_s: float) -> bool:
+        """To be asked once for each answer: whether its source is so far away that its partitions should bring more."""
+        return self._distance.answered(self._filled, self._first_s - self._asked_s, now_s - self._asked_s)
 
     def _size(self, hold: Hold) -> int | None:
         if self._filled < 4:
