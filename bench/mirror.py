@@ -145,26 +145,26 @@ def run_mirror_bench(
     """Measures the parts in `only` (PARTS; by default all, and in a short run SHORT_PARTS). `say` gets progress."""
     plan = SHORT if short else FULL
     parts = [part for part in PARTS if part in (only or (SHORT_PARTS if short else PARTS))]
-    with Ballast() as ballast:
-        run = _Run(plan, ballast, say)
-        with bench_cluster("east") as east, bench_cluster("west") as west:
-            sides = Sides(east, west)
+    run = _Run(plan, say)
+    with bench_cluster("east") as east, bench_cluster("west") as west:
+        sides = Sides(east, west)
+        with Ballast() as ballast:
             for part in parts:
                 if part in WORKLOADS:
-                    run.workload(sides, WORKLOADS[part]())
-            if "latency" in parts:
-                run.latency(sides)
-        if "replicated" in parts:
-            run.replicated_plain()
-        return run.result()
+                    run.workload(sides, ballast, WORKLOADS[part]())
+        if "latency" in parts:  # Without ballast: letting go of it would show in the rarest delays.
+            run.latency(sides)
+    if "replicated" in parts:
+        with Ballast() as ballast:
+            run.replicated_plain(ballast)
+    return run.result()
 
 
 class _Run:
     """One bench run: what was measured so far."""
 
-    def __init__(self, plan: Plan, ballast: Ballast, say: Callable[[str], None]) -> None:
+    def __init__(self, plan: Plan, say: Callable[[str], None]) -> None:
         self._plan = plan
-        self._ballast = ballast
         self._say = say
         self._numbers: Iterator[int] = itertools.count(1)
         self._drains: list[Drain] = []
@@ -178,21 +178,21 @@ class _Run:
             this_machine(), self._plan, tuple(self._drains), tuple(self._replicated), tuple(self._latencies), peers
         )
 
-    def workload(self, sides: Sides, workload: Workload) -> None:
+    def workload(self, sides: Sides, ballast: Ballast, workload: Workload) -> None:
         """Each of MirrorMaker's settings once, ours after the first; then the fastest and ours by turns."""
         backlog = self._load(sides, workload, copies=1)
         warm_broker(sides.target, workload)
         warm_source(sides.source, workload.topic, workload.short_backlog // WARM_PART)
         tried: list[tuple[float, MirrorMaker]] = []
         for setting in mirror_makers(workload.name):
-            found = self._drain(sides, workload, setting, backlog)
+            found = self._drain(sides, ballast, workload, setting, backlog)
             tried.append((found.window.rate, setting))
             if len(tried) == 1:
-                self._drain(sides, workload, Twinshore(), backlog)
+                self._drain(sides, ballast, workload, Twinshore(), backlog)
         fastest = max(tried, key=lambda each: each[0])[1]
         self._peers[workload.name] = fastest
         for copier in (fastest, Twinshore()) * (self._plan.repeats - 1):
-            self._drain(sides, workload, copier, backlog)
+            self._drain(sides, ballast, workload, copier, backlog)
         clear(sides.source.cluster)
 
     def latency(self, sides: Sides) -> None:
@@ -212,7 +212,7 @@ class _Run:
                 clear(sides.target.cluster)
             clear(sides.source.cluster)
 
-    def replicated_plain(self) -> None:
+    def replicated_plain(self, ballast: Ballast) -> None:
         """The plain workload between clusters of three brokers, everything in three copies."""
         with (
             bench_cluster("east", brokers=3) as east,
@@ -223,7 +223,7 @@ class _Run:
             backlog = self._load(sides, workload, copies=3)
             peer = self._peers.get("plain", MirrorMaker())
             for copier in (peer, Twinshore()) * min(2, self._plan.repeats):
-                self._replicated.append(self._one_drain(sides, workload, copier, backlog, copies=3))
+                self._replicated.append(self._one_drain(sides, ballast, workload, copier, backlog, copies=3))
 
     def _load(self, sides: Sides, workload: Workload, *, copies: int) -> int:
         self._new_topic(sides, workload.topic, copies=copies)
@@ -233,14 +233,16 @@ class _Run:
         self._say(f"{workload.name}: {backlog:,} records lie ready after {time.monotonic() - begun_s:.0f} s")
         return backlog
 
-    def _drain(self, sides: Sides, workload: Workload, copier: Copier, backlog: int) -> Drain:
-        found = self._one_drain(sides, workload, copier, backlog, copies=1)
+    def _drain(self, sides: Sides, ballast: Ballast, workload: Workload, copier: Copier, backlog: int) -> Drain:
+        found = self._one_drain(sides, ballast, workload, copier, backlog, copies=1)
         self._drains.append(found)
         return found
 
-    def _one_drain(self, sides: Sides, workload: Workload, copier: Copier, backlog: int, *, copies: int) -> Drain:
+    def _one_drain(
+        self, sides: Sides, ballast: Ballast, workload: Workload, copier: Copier, backlog: int, *, copies: int
+    ) -> Drain:
         job = CopyJob(sides.source.cluster, sides.target.cluster, workload.topic, next(self._numbers), copies)
-        found = drain(copier, job, workload, sides, self._ballast, backlog, self._plan.rule)
+        found = drain(copier, job, workload, sides, ballast, backlog, self._plan.rule)
         clear(sides.target.cluster)
         clear(sides.source.cluster, keep=workload.topic)
         window = found.window
