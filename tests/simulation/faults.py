@@ -123,6 +123,8 @@ class Faults:
 
     def write_foreign(self) -> None:
         pair = self._pair()
+        if pair.source.start > pair.twin.end:
+            return  # the source has nothing there any more that it could be compared with
         if self.clusters.leads("target", pair):
             pair.twin.write_foreign(self.clusters.broker_ms)
             pair.excuses.update(("foreign write", "position disagreement", "truncation"))
