@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.mirror.model_brokers import Answer
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.fetch_book import FetchOrder
+from twinshore.mirror.resting import Rest
 from twinshore.mirror.track import Sent
 from twinshore.wire.fetch import FetchAnswer
 
 
 @dataclass(slots=True)
 class Request:
-    """A produce request: on its way, then processed, then answered."""
+    """A produce request, or the question where `rests` end: on its way, then processed, then answered."""
 
     node: int
     sent: list[Sent]
@@ -21,6 +23,7 @@ class Request:
     sent_s: float
     answers: dict[NamedPartition, Answer] | None = None
     done_s: float = 0.0
+    rests: Sequence[Rest] = ()
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ from twinshore.mirror.joining import Hold
 from twinshore.mirror.lane import Lane
 from twinshore.mirror.observe import Observation
 from twinshore.mirror.orders import Carried, LaneLimits, TrackOrder
+from twinshore.mirror.passage.marking import Marked
 from twinshore.mirror.route import Route
 from twinshore.mirror.track import Phase
 from twinshore.wire.produce import ProducedPartition
@@ -164,12 +165,14 @@ class World:
             line = self.requests[node]
             if len(line) >= LIMITS.inflight_max or not self.up("target", node):
                 continue
-            marks = self.lane.marker_order(node)
+            marks = self.lane.marker_order(node, self.now_s)
             assert not marks, f"the twin got markers where the source holds records: {marks[0].blank}"
-            sent = self.lane.produce_order(node, self.now_ms)
+            sent = self.lane.produce_order(node, self.now_s, self.now_ms)
             if sent:
                 bodies = [(one.track.named, bytes(one.parcel.head) + bytes(one.parcel.body)) for one in sent]
                 line.append(Request(node, sent, bodies, self.now_s))
+            elif rests := self.lane.rest_order(node, self.now_s, self.now_ms, idle=False):
+                line.append(Request(node, [], [], self.now_s, rests=rests))
         waiting = sum(parcel.size for track in self.lane.tracks.values() for parcel, _ in track.waiting)
         self.waiting_bytes_max = max(self.waiting_bytes_max, waiting)
 
@@ -181,6 +184,9 @@ class World:
 
     def _process(self, request: Request) -> None:
         request.answers, request.done_s = {}, self.now_s
+        for track, _ in request.rests:
+            twin = self.targets[track.named]
+            request.answers[track.named] = (0, twin.end, 0) if twin.leader == request.node else (6, -1, 0)
         for named, body in request.bodies:
             twin = self.targets[named]
             error = 0 if twin.leader == request.node else 6
@@ -198,6 +204,21 @@ class World:
             return
         line = self.chance.choice(ready)
         request = line[0]
+        if not (self._told_ends(request) if request.rests else self._told_produced(request)):
+            return
+        line.popleft()
+        if request.node in self.congested:
+            self.congested.discard(request.node)
+            self.lane.fetches.hold(request.node, held=False)
+
+    def _told_ends(self, request: Request) -> bool:
+        found = (request.answers or {}).items()
+        ends = [Marked(named.topic, named.partition, error, end) for named, (error, end, _) in found]
+        self.lane.rested(request.rests, ends, self.now_s)
+        return True
+
+    def _told_produced(self, request: Request) -> bool:
+        """False where it is not confirmed yet, and not too late either."""
         assert request.answers is not None
         parts = []
         for named, (error, base, confirmed_at) in request.answers.items():
@@ -207,15 +228,12 @@ class World:
                 code = 6
             elif not error and twin.high < confirmed_at:
                 if self.now_s < request.done_s + 3.0:
-                    return
+                    return False
                 code = 7
             entry = (bytes([8] * 16), named.partition, code, base if not code else -1, -1, 0, None, None)
             parts.append(ProducedPartition(*entry))
-        line.popleft()
         self.lane.produced(request.sent, parts, self.now_s)
-        if request.node in self.congested:
-            self.congested.discard(request.node)
-            self.lane.fetches.hold(request.node, held=False)
+        return True
 
     def time_out(self) -> None:
         """What the pump's timers do: congestion, requests that are never answered."""

@@ -8,6 +8,7 @@ from twinshore.mirror.joining import Hold
 from twinshore.mirror.lane import ABSENCES_MAX, Lane
 from twinshore.mirror.observe import Observation
 from twinshore.mirror.orders import Handover, LaneLimits, TrackOrder
+from twinshore.mirror.passage.marking import Marked
 from twinshore.mirror.route import Route
 from twinshore.mirror.track import Phase
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition
@@ -17,7 +18,7 @@ from twinshore.wire.records import Record, encode_batch
 NAMED = NamedPartition("orders", 0)
 SOURCE_ID, TARGET_ID = "11" * 16, "22" * 16
 LINE = (1, 0)
-NOW_MS = 1_800_000_000_000
+NOW_S, NOW_MS = 0.0, 1_800_000_000_000
 
 
 def running_lane(limits: LaneLimits) -> Lane:
@@ -25,7 +26,14 @@ def running_lane(limits: LaneLimits) -> Lane:
     lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID)])
     lane.routed(NAMED, Route(1, 0, 2))
     lane.take_over([Handover("orders", 0, 0, -1, NOW_MS + 1_000_000)])
+    see_the_ends(lane)
     return lane
+
+
+def see_the_ends(lane: Lane) -> None:
+    """Behind a handover the end is asked for before anything goes."""
+    rests = lane.rest_order(2, NOW_S, NOW_MS, idle=True)
+    lane.rested(rests, [Marked("orders", one.track.order.partition, 0, one.end) for one in rests], NOW_S)
 
 
 def answer(first: int, count: int) -> FetchAnswer:
@@ -53,7 +61,7 @@ def test_a_lane_reads_only_so_far_ahead_of_a_slow_target_and_goes_on_when_it_dra
         lane.fetched(LINE, answer(track.fetched, 50), Hold(bytearray()), 0.0, NOW_MS)
     assert 20_000 <= track.waiting_bytes < 40_000
     while track.waiting_bytes >= 10_000:
-        assert lane.produce_order(2, NOW_MS)
+        assert lane.produce_order(2, NOW_S, NOW_MS)
     assert lane.fetch_order(LINE) is not None
 
 
@@ -63,6 +71,7 @@ def test_a_quiet_partition_holds_no_fetch_up_while_another_of_its_line_soon_has_
     lane.assign([TrackOrder("orders", 1, SOURCE_ID, TARGET_ID)])
     lane.routed(quiet, Route(1, 0, 2))
     lane.take_over([Handover("orders", 1, 0, -1, NOW_MS + 1_000_000)])
+    see_the_ends(lane)
     track = lane.tracks[NAMED]
 
     def order() -> FetchOrder:
@@ -78,7 +87,7 @@ def test_a_quiet_partition_holds_no_fetch_up_while_another_of_its_line_soon_has_
     assert asked.wait_ms_max <= 10, "a broker would hold this one until the quiet partition gets something"
     assert order().wait_ms_max <= 10, "as long as it is so"
     while track.waiting_bytes >= 10_000:
-        lane.produce_order(2, NOW_MS)
+        lane.produce_order(2, NOW_S, NOW_MS)
     asked = order()
     assert [part.partition for part in asked.partitions] == [0]
     assert asked.wait_ms_max >= 500
@@ -130,6 +139,7 @@ def test_a_handover_counts_no_more_when_the_line_broke_while_the_heir_stood_by()
         lane.routed(NAMED, Route(1, 0, 2))
         lane.lost(broken, [], 0.0)
         lane.take_over([Handover("orders", 0, 10, -1, NOW_MS + 1_000_000)])
+        see_the_ends(lane)
         asked = [NAMED] if broken == 2 else []
         assert lane.to_look_at(0.0, {2, 3}) == asked, "the leader may be back without the end of its log"
 
@@ -173,9 +183,10 @@ def test_a_handover_behind_what_is_told_is_carried_again_and_not_told_again() ->
     lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID, receipt_to=40)])
     lane.routed(NAMED, Route(1, 0, 2))
     lane.take_over([Handover("orders", 0, 10, -1, NOW_MS + 1_000_000)])
+    see_the_ends(lane)
     assert lane.fetch_order(LINE) is not None
     lane.fetched(LINE, answer(10, 50), Hold(bytearray()), 0.0, NOW_MS)
-    while sent := lane.produce_order(2, NOW_MS):
+    while sent := lane.produce_order(2, NOW_S, NOW_MS):
         base = sent[0].parcel.base
         part = ProducedPartition(bytes.fromhex(TARGET_ID), 0, 0, base, -1, 0, None, None)
         lane.produced(sent, [part], 0.0)
@@ -202,7 +213,7 @@ def test_a_batch_that_the_target_refuses_is_told_though_others_are_on_their_way_
     lane = running_lane(LaneLimits(merge_below_bytes=100, join_below_bytes=0))
     lane.fetch_order(LINE)
     lane.fetched(LINE, large(0, 4), Hold(bytearray()), 0.0, NOW_MS)
-    sent = [lane.produce_order(2, NOW_MS) for _ in range(3)]
+    sent = [lane.produce_order(2, NOW_S, NOW_MS) for _ in range(3)]
     assert [len(one) for one in sent] == [1, 1, 1]
     for one, error in zip(sent, (10, 45, 45), strict=True):
         assert not lane.incidents

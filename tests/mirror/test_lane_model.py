@@ -79,8 +79,8 @@ def deaf_to_the_high_watermark(monkeypatch: pytest.MonkeyPatch) -> None:
 def pipelining_though_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sends on though the broker may have forgotten us."""
 
-    def always(self: Track, parcel: Parcel, now_ms: int, kept_ms: int) -> bool:
-        del self, parcel, now_ms, kept_ms
+    def always(self: Track, parcel: Parcel, now_s: float, now_ms: int, kept_ms: int) -> bool:
+        del self, parcel, now_s, now_ms, kept_ms
         return True
 
     monkeypatch.setattr(Track, "may_send", always)
@@ -90,9 +90,9 @@ def arming_by_the_youngest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Believes in the youngest time stamp ever sent, where a broker goes by the last."""
     honest = Track.may_send
 
-    def proud(self: Track, parcel: Parcel, now_ms: int, kept_ms: int) -> bool:
+    def proud(self: Track, parcel: Parcel, now_s: float, now_ms: int, kept_ms: int) -> bool:
         before = self.armed_until_ms
-        allowed = honest(self, parcel, now_ms, kept_ms)
+        allowed = honest(self, parcel, now_s, now_ms, kept_ms)
         self.armed_until_ms = max(before, self.armed_until_ms, parcel.max_timestamp + kept_ms)
         return allowed
 
@@ -119,9 +119,9 @@ def blind_to_strays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forgets that a request on a lost connection may still land."""
     honest = Track.may_send
 
-    def forgetful(self: Track, parcel: Parcel, now_ms: int, kept_ms: int) -> bool:
+    def forgetful(self: Track, parcel: Parcel, now_s: float, now_ms: int, kept_ms: int) -> bool:
         self.strays_until_s = 0.0
-        return honest(self, parcel, now_ms, kept_ms)
+        return honest(self, parcel, now_s, now_ms, kept_ms)
 
     monkeypatch.setattr(Track, "may_send", forgetful)
 
@@ -140,10 +140,10 @@ def test_the_model_sees_what_a_careless_lane_does(
     mutant: Callable[[pytest.MonkeyPatch], None], harm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutant(monkeypatch)
-    for kind, seed in [(kind, seed) for seed in range(400) for kind in ("mixed", "old")]:
+    for kind, seed in [(kind, seed) for seed in range(400) for kind in ("mixed", "old", "fresh")]:
         try:
             World(seed, kind).run(STEPS)
         except AssertionError as error:
             if harm in str(error):
                 return
-    raise AssertionError(f"800 runs and nobody noticed: {mutant.__doc__}")
+    raise AssertionError(f"1200 runs and nobody noticed: {mutant.__doc__}")

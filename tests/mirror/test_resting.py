@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from twinshore.kafka.errors import Code
+from twinshore.mirror.cutting import Parcel
 from twinshore.mirror.orders import TrackOrder
+from twinshore.mirror.passage.fates import Blank
 from twinshore.mirror.passage.marking import Marked
-from twinshore.mirror.resting import Rest, at_rest, look_again
+from twinshore.mirror.resting import Rest, at_rest, look_again, unsure
 from twinshore.mirror.route import Route
 from twinshore.mirror.track import Phase, Track
 
@@ -53,3 +55,48 @@ def test_a_leader_that_cannot_tell_has_the_leaders_looked_up() -> None:
         one = track(0)
         assert look_again(at_rest([one], 1), answer, 50.0)
         assert one.phase is Phase.RUNNING, "the next route decides"
+
+
+def waiting(partition: int) -> Track:
+    made = track(partition)
+    made.queue(Parcel(b"", b"", 10, 12, 10, 5), None)
+    return made
+
+
+def test_where_something_waits_that_no_sequence_guards_the_end_is_asked_for_once_and_then_it_goes() -> None:
+    bare, guarded, sending, marking, idle = (waiting(number) for number in range(5))
+    guarded.certain.bare, guarded.armed_until_ms = False, 10**12
+    sending.in_flight = 1
+    marking.waiting.appendleft((Blank(8, 10), None))
+    idle.drop_waiting()
+    asked = unsure([bare, guarded, sending, marking, idle], 50.0, 0)
+    assert asked == [Rest(bare, 10)]
+    assert not unsure([bare], 50.1, 0), "one question at a time"
+    assert not bare.may_send(Parcel(b"", b"", 10, 12, 10, 5), 50.2, 0, 1000)
+    assert not look_again(asked, [Marked("t", 0, 0, 10)], 50.2)
+    assert bare.may_send(Parcel(b"", b"", 10, 12, 10, 5), 50.3, 0, 1000)
+
+
+def test_of_a_batch_that_crossed_in_part_the_rest_is_asked_for() -> None:
+    one = waiting(0)
+    one.acked = one.sent = 6
+    asked = unsure([one], 50.0, 0)
+    assert asked == [Rest(one, 10)]
+    assert not look_again(asked, [Marked("t", 0, 0, 10)], 50.2)
+    assert one.phase is Phase.RUNNING, "else it would be looked at for ever"
+    assert one.may_send(Parcel(b"", b"", 10, 12, 10, 5), 50.3, 0, 1000)
+
+
+def test_where_it_ends_elsewhere_or_nobody_can_tell_only_a_look_can() -> None:
+    fenced = Marked("t", 0, Code.FENCED_LEADER_EPOCH, -1)
+    for answers in ([Marked("t", 0, 0, 9)], [Marked("t", 0, 0, 11)], [fenced], []):
+        one = waiting(0)
+        look_again(unsure([one], 50.0, 0), answers, 50.2)
+        assert one.phase is Phase.LOOK
+        assert not one.waiting
+
+
+def test_an_answer_that_took_long_counts_nevertheless() -> None:
+    one = waiting(0)
+    look_again(unsure([one], 50.0, 0), [Marked("t", 0, 0, 10)], 59.0)
+    assert one.may_send(Parcel(b"", b"", 10, 12, 10, 5), 59.0, 0, 1000), "else nothing would go behind a long line"

@@ -47,7 +47,7 @@ def send(ours: Track) -> None:
 
 def acknowledge(ours: Track) -> None:
     ours.in_flight -= 1
-    ours.acked = ours.sent
+    ours.arrived(ours.sent)
 
 
 def test_accounts_follow_one_another_whatever_comes_between() -> None:
@@ -180,10 +180,27 @@ def test_nothing_goes_behind_markers_before_they_are_seen_to_be_in() -> None:
     ours = begun(0)
     ours.armed_until_ms = 10**12
     ours.queue(Blank(0, 3), None)
-    ours.send_blank(10)
-    assert not ours.may_send(parcel(3, 5), 0, 1000), "no sequence counts markers: if they failed it would be taken"
+    ours.send_blank(10, 5.0)
+    assert not ours.may_send(parcel(3, 5), 5.1, 0, 1000), "no sequence counts markers: if they failed it would be taken"
     acknowledge(ours)
-    assert ours.may_send(parcel(3, 5), 0, 1000)
+    assert ours.may_send(parcel(3, 5), 5.1, 0, 1000)
+
+
+def test_what_no_sequence_guards_goes_only_where_the_end_was_seen_a_moment_ago() -> None:
+    ours = begun(0)
+    ours.armed_until_ms = 10**12
+    assert not ours.may_send(parcel(0, 2), 5.0, 0, 1000), "a pump that begins does not know whose log it meets"
+    ours.certain.begun(5.0)
+    assert ours.may_send(parcel(0, 2), 5.4, 0, 1000)
+    assert ours.may_send(parcel(2, 4), 99.0, 0, 1000), "its predecessor's sequence guards it"
+    ours.armed_until_ms = 0
+    assert not ours.may_send(parcel(4, 6), 99.6, 1, 1000), "which the broker may have forgotten"
+    ours.armed_until_ms = 10**12
+    ours.queue(Blank(4, 6), None)
+    ours.send_blank(10, 99.0)
+    acknowledge(ours)
+    assert not ours.may_send(parcel(6, 8), 99.6, 0, 1000), "markers went before, and that is long ago"
+    assert ours.may_send(parcel(6, 8), 99.4, 0, 1000)
 
 
 def test_what_crossed_untold_and_left_the_source_is_told_before_anything_else_flows() -> None:
@@ -202,6 +219,7 @@ def test_a_batch_waits_for_strays_exactly_while_something_that_waits_may_be_forg
         chance, now_ms, offset = random.Random(seed), 1_000, 0
         ours = begun(0)
         ours.strays_until_s = 9e9
+        ours.certain.begun(0.0)
         for _ in range(40):
             now_ms += chance.choice((0, 0, 5, 30))
             for _ in range(chance.randrange(4)):
@@ -213,7 +231,7 @@ def test_a_batch_waits_for_strays_exactly_while_something_that_waits_may_be_forg
             oldest_ms = min(one.max_timestamp for one, _ in ours.waiting if isinstance(one, Parcel))
             first = ours.waiting[0][0]
             assert isinstance(first, Parcel)
-            may = ours.may_send(first, now_ms, kept_ms)
+            may = ours.may_send(first, 0.0, now_ms, kept_ms)
             assert may == (oldest_ms + kept_ms >= now_ms), f"seed {seed}"
             if may:
                 ours.waiting.popleft()

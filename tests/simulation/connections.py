@@ -103,12 +103,13 @@ class TargetWire:
         bodies = [Body(track.named, track.target_id, b"", run) for track, run in wanted]
         self._put(Request([], marks, bodies, self.schedule.now_s, 0.0, asking=asking, rests=rests))
 
-    def rest(self, lane: Lane) -> None:
-        """As `TargetLine.serve`: asks now and then where twins at rest end."""
-        if self.schedule.now_s < self._rest_at_s:
-            return
-        self._rest_at_s = self.schedule.now_s + REST_S
-        rests = lane.rest_order(self.node)
+    def rest(self, lane: Lane, now_ms: int) -> None:
+        """As `TargetLine.serve`: asks where twins end, before what no sequence guards and now and then at rest."""
+        now_s = self.schedule.now_s
+        idle = now_s >= self._rest_at_s
+        if idle:
+            self._rest_at_s = now_s + REST_S
+        rests = lane.rest_order(self.node, now_s, now_ms, idle=idle)
         if rests:
             self.mark([], asking=True, rests=rests)
 

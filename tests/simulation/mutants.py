@@ -65,9 +65,9 @@ def keep_going_under_a_new_leader() -> None:
 def send_behind_markers() -> None:
     shipped = Track.may_send
 
-    def may_send(self: Track, parcel: Parcel, now_ms: int, kept_ms: int) -> bool:
-        self.marking = False
-        return shipped(self, parcel, now_ms, kept_ms)
+    def may_send(self: Track, parcel: Parcel, now_s: float, now_ms: int, kept_ms: int) -> bool:
+        self.certain.bare = False
+        return shipped(self, parcel, now_s, now_ms, kept_ms)
 
     Track.may_send = may_send  # type: ignore[method-assign]
 
@@ -95,9 +95,11 @@ def take_any_lease() -> None:
 
 
 def believe_brokers_never_forget() -> None:
-    def may_send(self: Track, _parcel: Parcel, _now_ms: int, _kept_ms: int) -> bool:
-        self.marking = self.marking and bool(self.in_flight)
-        return not self.marking
+    def may_send(self: Track, _parcel: Parcel, now_s: float, _now_ms: int, _kept_ms: int) -> bool:
+        if self.certain.bare and self.in_flight:
+            return False
+        self.certain.sent(now_s, bare=False)
+        return True
 
     Track.may_send = may_send  # type: ignore[assignment, method-assign]
 

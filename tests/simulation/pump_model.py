@@ -240,21 +240,21 @@ class PumpModel:
         if not self.holds():
             return
         for node, target in list(self.targets.items()):
-            while self._free(target) and (sent := lane.produce_order(node, self.now_ms())):
+            while self._free(target) and (sent := lane.produce_order(node, self.schedule.now_s, self.now_ms())):
                 if self.schedule.listening:
                     what = ", ".join(f"{one.track.named} [{one.parcel.base}, {one.parcel.end})" for one in sent)
                     self.schedule.say(f"{self.name} sends to {node}: {what}")
                 target.send(sent)
             while self._free(target) and self._mark(node, target):
                 pass
-            if self._free(target):
-                target.rest(lane)
+            if self._free(target) and not lane.finishing:
+                target.rest(lane, self.now_ms())
 
     def _mark(self, node: int, target: TargetWire) -> bool:
         due, late = running(target.due)
         target.due = []
         self.lane.marked(late, [], self.schedule.now_s)
-        asking, marks = not due, due or self.lane.marker_order(node)
+        asking, marks = not due, due or self.lane.marker_order(node, self.schedule.now_s)
         if marks:
             if self.schedule.listening:
                 what = ", ".join(f"{one.track.named} [{one.blank.base}, {one.blank.end})" for one in marks)

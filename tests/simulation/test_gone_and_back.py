@@ -1,7 +1,7 @@
 """A twin's leadership goes to a broker that lagged, acknowledged records are lost, and it comes back to the first.
 
 The pump's line to that one holds all the while. No leader epoch guards markers, so nothing but the question before them
-keeps them from the shorter log.
+keeps them from the shorter log; and where only markers were lost, the records behind them fit it by their sequence.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from tests.simulation.plans import Plan
 from tests.simulation.source_log import Style
 from tests.simulation.twin_log import Violation
 from tests.simulation.world import World
+from twinshore.mirror.certainty import SURE_S, Certainty
 from twinshore.mirror.passage.marking import Marked
 from twinshore.mirror.passage.runs import Marks
 from twinshore.wire.codecs import Codec
 
 SEEDS = range(60)
+AWAY_S = (SURE_S + 0.1, 1.0, 1.5)
 TRANSACTIONS = Style(0.0, 0, transactions=True, append_time=False, codecs=(Codec.NONE,), records_max=3, large_part=0.0)
 
 
@@ -55,9 +57,54 @@ def gone_and_back(seed: int) -> None:
     world.run()
 
 
+def markers_gone(seed: int, away_s: float) -> None:
+    """As soon as the twin ends in markers: the leadership goes to a broker that has all but those, and comes back."""
+    world = World(str(seed), changed=lambda plan: replace(one_partition(plan), write_every_s=1.5))
+    (pair,) = world.clusters.pairs.values()
+    twin, schedule = pair.twin, world.schedule
+    until_s = schedule.now_s + 25.0
+    first = twin.leader
+    (lagging,) = (node for node in twin.nodes if node != first)
+
+    def lag() -> None:
+        world.lagging["target", pair.named, lagging] = until_s
+        twin.drop_from_sync(lagging)
+        watch()
+
+    def watch() -> None:
+        if not twin.entries or not twin.entries[-1].marker or pair.source.end != twin.end:
+            if schedule.now_s < until_s:
+                schedule.after(0.02, watch)
+            return
+        twin.ends[lagging] = max((entry.end for entry in twin.entries if not entry.marker), default=twin.start)
+        world.elect(pair, "target", lagging)
+        schedule.after(away_s, come_back)
+
+    def come_back() -> None:
+        twin.replicate(first, whole=True)
+        world.elect(pair, "target", first)
+
+    schedule.after(10.0, lag)
+    world.run()
+
+
 def test_markers_stay_away_from_a_log_that_lost_its_end() -> None:
     for seed in SEEDS:
         gone_and_back(seed)
+
+
+def test_records_behind_lost_markers_stay_away_too() -> None:
+    for seed in SEEDS:
+        for away_s in AWAY_S:
+            markers_gone(seed, away_s)
+
+
+def test_unsure_they_would_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Certainty, "stale", lambda _self, _now_s: False)
+    with pytest.raises(Violation, match="at offset"):
+        for seed in SEEDS:
+            for away_s in AWAY_S:
+                markers_gone(seed, away_s)
 
 
 def test_unasked_they_would_not(monkeypatch: pytest.MonkeyPatch) -> None:

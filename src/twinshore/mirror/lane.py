@@ -19,7 +19,7 @@ from twinshore.mirror.orders import Carried, Handover, LaneLimits, Stoppage, Tra
 from twinshore.mirror.passage.fates import Blank
 from twinshore.mirror.passage.marking import Marked
 from twinshore.mirror.passage.runs import MARKERS_MAX, Marks, by_partition, fill, landed, next_runs, refused
-from twinshore.mirror.resting import Rest, at_rest, look_again
+from twinshore.mirror.resting import Rest, at_rest, look_again, unsure
 from twinshore.mirror.route import Route
 from twinshore.mirror.track import UNKNOWN, Phase, Sent, Track
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition
@@ -27,7 +27,7 @@ from twinshore.wire.produce import ProducedPartition
 
 # What a pump that is gone had sent lands within so many times `undelivered_s` after its grant, or never.
 CONFIRM = 1.1
-ABSENCES_MAX = 20  # answers in a row, half a second apart: longer than a broker takes to hear of a new topic
+ABSENCES_MAX = 20  # Half a second apart: longer than a broker takes to hear of a new topic.
 
 
 class Lane:
@@ -206,8 +206,7 @@ class Lane:
         track.source_end, track.source_start, track.unread = part.high_watermark, part.log_start, 0
         if not len(part.records):
             return
-        begin = (track.fetched, track.write_from, track.stamp)
-        done = cut(part.records, *begin, self.limits, self._joining, part.aborted)
+        done = cut(part.records, track.fetched, track.write_from, track.stamp, self.limits, self._joining, part.aborted)
         if not done.carried and not done.halt:
             track.partition_bytes_max = answers.bytes_needed(part.records, track.partition_bytes_max)
             self._wake(track)
@@ -219,7 +218,7 @@ class Lane:
 
     # -- producing
 
-    def produce_order(self, node: int, now_ms: int) -> list[Sent]:
+    def produce_order(self, node: int, now_s: float, now_ms: int) -> list[Sent]:
         """At most one batch of each partition led by `node`, within the limit of a request; empty: nothing to send."""
         ready = self._ready.get(node)
         if not ready:
@@ -231,7 +230,7 @@ class Lane:
                 del ready[track]
                 continue
             parcel, hold = track.waiting[0]
-            if isinstance(parcel, Blank) or not track.may_send(parcel, now_ms, self._armed_ms):
+            if isinstance(parcel, Blank) or not track.may_send(parcel, now_s, now_ms, self._armed_ms):
                 continue
             track.waiting.popleft()
             track.waiting_bytes -= parcel.size
@@ -284,9 +283,9 @@ class Lane:
 
     # -- offsets that nobody sees
 
-    def marker_order(self, node: int, each: int = MARKERS_MAX) -> list[Marks]:
+    def marker_order(self, node: int, now_s: float, each: int = MARKERS_MAX) -> list[Marks]:
         """Markers for partitions led by `node`, a run of up to `each` for each; empty: nothing to mark."""
-        return next_runs(self._ready.get(node, {}), each)
+        return next_runs(self._ready.get(node, {}), now_s, each)
 
     def marked(self, sent: list[Marks], answers: list[Marked], now_s: float) -> None:
         """A marker request was answered, and the log ends read behind it: only where they are is proof."""
@@ -304,9 +303,11 @@ class Lane:
                 track.again(now_s)
             track.settled()
 
-    def rest_order(self, node: int) -> list[Rest]:
-        """Twins led by `node` whose ends shall be asked for: nothing of ours would meet what befalls them."""
-        return [] if self.finishing else at_rest(self.tracks.values(), node)
+    def rest_order(self, node: int, now_s: float, now_ms: int, *, idle: bool) -> list[Rest]:
+        """Twins led by `node` whose ends shall be asked for: before what no sequence guards; and, if `idle`, where
+        nothing of ours would meet what befalls them."""
+        found = unsure(self._ready.get(node, ()), now_s, now_ms)
+        return found + at_rest(self.tracks.values(), node) if idle else found
 
     def rested(self, asked: Iterable[Rest], answers: list[Marked], now_s: float) -> None:
         """Told where they end."""

@@ -181,7 +181,7 @@ class Pump:
     def _done(self) -> None:
         if self._ended:
             return
-        for target in [one for one in self._targets.values() if one.in_flight]:
+        for target in [one for one in self._targets.values() if one.owed]:
             self._drop_target(target)
         for track in self.lane.tracks.values():
             track.set_back()

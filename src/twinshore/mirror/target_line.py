@@ -94,27 +94,34 @@ class TargetLine:
     def writing(self) -> bool:
         return self._busy
 
+    @property
+    def owed(self) -> bool:
+        """Whether anything is unanswered that may change a log: more than a question."""
+        return any(flight.marks or not flight.asking for flight in self.in_flight)
+
     def serve(self, lane: Lane, now_s: float, now_ms: int) -> None:
         """Sends what the lane has for this leader, as long as there is room."""
         while self.free():
-            sent = lane.produce_order(self.node, now_ms)
+            sent = lane.produce_order(self.node, now_s, now_ms)
             if not sent:
                 break
             self.send(sent, now_s)
         if self.units:
-            self.units.take(lane.marker_order(self.node, UNIT_MARKERS_MAX))
+            self.units.take(lane.marker_order(self.node, now_s, UNIT_MARKERS_MAX))
         while not self.units and self.free():
             marks = self._take_due(lane, now_s)
             if marks:
                 self.mark(marks, now_s, *lane.producer)
                 continue
-            marks = lane.marker_order(self.node)
+            marks = lane.marker_order(self.node, now_s)
             if not marks:
                 break
             self._ask_ends(marks, (), now_s)
-        if now_s >= self._rest_at_s and self.free():
-            self._rest_at_s = now_s + REST_S
-            rests = lane.rest_order(self.node)
+        if self.free() and not lane.finishing:
+            idle = now_s >= self._rest_at_s
+            if idle:
+                self._rest_at_s = now_s + REST_S
+            rests = lane.rest_order(self.node, now_s, now_ms, idle=idle)
             if rests:
                 self._ask_ends([], rests, now_s)
 

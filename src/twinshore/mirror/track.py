@@ -14,6 +14,7 @@ from typing import ClassVar, NamedTuple
 
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.answers import in_vain, wait_s
+from twinshore.mirror.certainty import Certainty
 from twinshore.mirror.cutting import Cut, Halt, Parcel, Stamp
 from twinshore.mirror.joining import Hold
 from twinshore.mirror.observe import Go, Observation, Verdict, judge
@@ -87,8 +88,8 @@ class Track:
     lost_run: Blank | None = None
     # The line to its leader broke while we stood by or looked: what was known of the twin's end may be past.
     doubted: bool = False
-    # Markers are on their way. No sequence counts them: what goes next must not go before they are seen to be in.
-    marking: bool = False
+    # What is known of the twin's end, where no sequence guards what goes next.
+    certain: Certainty = field(default_factory=Certainty)
     cut_to: int = -1
     gap_told_to: int = 0
     # What came before this still crosses; then the partition stops for it.
@@ -146,6 +147,7 @@ class Track:
         self.fetched = self.sent = self.acked = min(position, max(self.told_to, source_start))
         self.armed_until_ms, self.leader_epoch = armed_until_ms, leader_epoch
         self.vain_since_s = 0.0
+        self.certain.begun()
 
     def resume(self, go: Go, seen: Observation, *, fence: int, armed_ms: int) -> None:
         """A look says where to go on. `fence` and `armed_ms` are the lane's."""
@@ -160,6 +162,7 @@ class Track:
             next_sequence=go.next_sequence,
         )
         self.source_end, self.source_start = seen.source_end, seen.source_start
+        self.certain.begun(self.looked_at_s)
 
     def note_untold(self, now_ms: int) -> None:
         """After a look. What crossed, was told by nobody and is gone from the source: receipts would have a gap."""
@@ -178,6 +181,8 @@ class Track:
     def arrived(self, end: int) -> None:
         """All offsets below `end` are on the twin."""
         self.acked = end
+        if not self.in_flight:
+            self.certain.arrived()
 
     def seen(self, confirm_s: float) -> None:
         """The twin was looked at, `looked_at_s` or later: strays that had their time by then are in what was seen."""
@@ -202,24 +207,29 @@ class Track:
             return False
         return True
 
-    def send_blank(self, most: int) -> Blank:
+    def send_blank(self, most: int, now_s: float) -> Blank:
         """Takes the blank that waits first, or as much of it as `most`; it counts as on its way."""
         blank, _ = self.waiting.popleft()
         run = Blank(blank.base, min(blank.end, blank.base + most))
         if run.end < blank.end:
             self.waiting.appendleft((Blank(run.end, blank.end), None))
         self.in_flight += 1
-        self.marking = True
+        self.certain.sent(now_s, bare=True)
         self.sent = run.end
         self.sent_stamp = self.sent_stamp.after(run.end - run.base)
         return run
 
-    def may_send(self, parcel: Parcel, now_ms: int, kept_ms: int) -> bool:
+    def unsure(self, now_s: float, now_ms: int) -> bool:
+        """Whether the next parcel must wait until it is seen where the twin ends."""
+        guarded = self.mapped or (not self.certain.bare and self.armed_until_ms >= now_ms)
+        return not guarded and self.certain.stale(now_s)
+
+    def may_send(self, parcel: Parcel, now_s: float, now_ms: int, kept_ms: int) -> bool:
         """Whether the next parcel may go now. A broker keeps our sequence for `kept_ms` after the time stamp of the
         last batch it appended; where it may have forgotten us, nothing but we ourselves keep the order."""
-        if self.in_flight and (self.marking or self.armed_until_ms < now_ms):
+        alone = self.certain.bare or self.armed_until_ms < now_ms
+        if (self.in_flight and alone) or self.unsure(now_s, now_ms):
             return False
-        self.marking = False
         until_ms = parcel.max_timestamp + kept_ms
         if self.strays_until_s and self._strays_kept(parcel, now_ms, kept_ms) < now_ms:
             # After this batch a stray would be appended wherever the log ends, and this batch after an old one that
@@ -227,6 +237,7 @@ class Track:
             self.settle(self.strays_until_s)
             return False
         self.armed_until_ms = min(self.armed_until_ms, until_ms)
+        self.certain.sent(now_s, bare=False)
         return True
 
     def _strays_kept(self, parcel: Parcel, now_ms: int, kept_ms: int) -> int:
@@ -355,20 +366,8 @@ class Track:
         if not first_ms or end <= begin:
             return self._source_moved()
         self.told_to, self.told_source = end, (self.source_start, self.source_end)
-        return Carried(
-            topic,
-            partition,
-            begin,
-            end,
-            max(0, end - begin - unseen),
-            size,
-            batches,
-            self.source_end,
-            self.source_start,
-            first_ms,
-            self.last_ms,
-            tuple(producers),
-        )
+        crossed = (begin, end, max(0, end - begin - unseen), size, batches, self.source_end, self.source_start)
+        return Carried(topic, partition, *crossed, first_ms, self.last_ms, tuple(producers))
 
     def _source_moved(self) -> Carried | None:
         """Nothing crossed; the source may have grown nevertheless, and then we lag, or have forgotten its beginning."""

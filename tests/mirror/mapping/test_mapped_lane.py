@@ -28,7 +28,7 @@ from twinshore.wire.records import Record, encode_batch
 
 NAMED, LINE, NODE = NamedPartition("orders", 0), (1, 0), 2
 SOURCE_ID, TARGET_ID = "11" * 16, "22" * 16
-NOW_MS = 1_800_000_000_000
+NOW_S, NOW_MS = 0.0, 1_800_000_000_000
 BEGIN, ADOPTED = 40, 100
 
 
@@ -113,7 +113,7 @@ def step(world: World, lane: Lane) -> Lane:
             if lane.fetch_order(LINE) is not None:
                 lane.fetched(LINE, world.answer(track.fetched), Hold(bytearray()), world.now_s, NOW_MS)
         case 2 | 3:
-            sent = lane.produce_order(NODE, NOW_MS)
+            sent = lane.produce_order(NODE, NOW_S, NOW_MS)
             if sent:
                 world.flights.append(sent)
         case 4 | 5 if world.flights:
@@ -167,13 +167,13 @@ def test_an_heir_goes_on_behind_a_hole_without_a_look() -> None:
     assert lane.fetch_order(LINE) is not None
     lane.fetched(LINE, world.answer(40), Hold(bytearray()), 1.0, NOW_MS)
     # Offsets 40, then 43 and 44, one behind the other; the third batch stays behind.
-    for sent in [lane.produce_order(NODE, NOW_MS) for _ in range(2)]:
+    for sent in [lane.produce_order(NODE, NOW_S, NOW_MS) for _ in range(2)]:
         lane.produced(sent, [world.append(sent[0])], 1.0)
     heir = orderly(world, lane)
     assert (heir.tracks[NAMED].phase, heir.tracks[NAMED].acked) == (Phase.RUNNING, 49)
     assert heir.fetch_order(LINE) is not None
     heir.fetched(LINE, world.answer(heir.tracks[NAMED].fetched), Hold(bytearray()), 1.0, NOW_MS)
-    (sent_last,) = heir.produce_order(NODE, NOW_MS)
+    (sent_last,) = heir.produce_order(NODE, NOW_S, NOW_MS)
     assert world.append(sent_last).error == 0, "its sequence is the next one"
     assert world.twin[ADOPTED:] == [0, 1, 2, 3]
 

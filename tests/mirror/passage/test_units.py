@@ -50,10 +50,10 @@ def test_each_partition_gets_its_share_of_a_round() -> None:
     for one in tracks:
         one.queue(Blank(10, 100), None)
         one.phase = Phase.RUNNING
-    found = next_runs(dict.fromkeys(tracks), 7)
+    found = next_runs(dict.fromkeys(tracks), 0.0, 7)
     assert [marks.blank for marks in found] == [Blank(10, 17)] * 3
     assert all(one.waiting[0][0] == Blank(17, 100) for one in tracks)
-    assert not next_runs(dict.fromkeys(tracks), 7), "they wait for the answer"
+    assert not next_runs(dict.fromkeys(tracks), 0.0, 7), "they wait for the answer"
 
 
 def test_the_sentence_of_a_missing_right_names_it() -> None:

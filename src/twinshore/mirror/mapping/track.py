@@ -89,8 +89,8 @@ class MappedTrack(Track):
         else:
             self.blanks.append(piece)
 
-    def may_send(self, parcel: Parcel, now_ms: int, kept_ms: int) -> bool:
-        if not super(MappedTrack, self).may_send(parcel, now_ms, kept_ms):
+    def may_send(self, parcel: Parcel, now_s: float, now_ms: int, kept_ms: int) -> bool:
+        if not super(MappedTrack, self).may_send(parcel, now_s, now_ms, kept_ms):
             return False
         for blank in self.blanks:
             if self.sent <= blank.base < parcel.base:

@@ -46,7 +46,7 @@ class Marks(NamedTuple):
         return Run(named.topic, named.partition, self.blank.end - self.blank.base, self.track.fence, self.track.led[1])
 
 
-def next_runs(ready: dict[Track, None], each: int = MARKERS_MAX) -> list[Marks]:
+def next_runs(ready: dict[Track, None], now_s: float, each: int = MARKERS_MAX) -> list[Marks]:
     """What the next request to a leader marks, in `each` partition so much at most; each of them waits for the answer
     before anything else."""
     found: list[Marks] = []
@@ -57,7 +57,7 @@ def next_runs(ready: dict[Track, None], each: int = MARKERS_MAX) -> list[Marks]:
         blank = track.waiting[0][0] if track.waiting and track.phase is Phase.RUNNING else None
         if isinstance(blank, Blank) and track.may_mark():
             del ready[track]
-            run = track.send_blank(min(room, each))
+            run = track.send_blank(min(room, each), now_s)
             room -= run.end - run.base
             found.append(Marks(track, run))
     return found
