@@ -10,7 +10,6 @@ import pytest
 from bench.ballast import Ballast, free_bytes
 
 MB = 1 << 20
-pytestmark = pytest.mark.skipif(not hasattr(mmap, "MAP_POPULATE"), reason="Linux alone says what is free and touches")
 
 
 def test_it_holds_what_is_free_beyond_its_bound_and_lets_go_when_others_take_it(

@@ -131,6 +131,10 @@ class TargetLog:
     def end(self) -> int:
         return self.log[-1].end if self.log else 0
 
+    def end_for(self, node: int) -> Answer:
+        """What `node` says of where it ends."""
+        return (0, self.end, 0) if self.leader == node else (6, -1, 0)
+
     def append(self, data: bytes) -> Answer:
         """One batch through the broker's own check of producer, epoch and sequence."""
         ((view, header),) = split_batches(memoryview(data))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tests.mirror.model_brokers import Answer
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.fetch_book import FetchOrder
+from twinshore.mirror.passage.marking import Marked
 from twinshore.mirror.resting import Rest
 from twinshore.mirror.track import Sent
 from twinshore.wire.fetch import FetchAnswer
@@ -24,6 +25,12 @@ class Request:
     answers: dict[NamedPartition, Answer] | None = None
     done_s: float = 0.0
     rests: Sequence[Rest] = ()
+
+
+def ends_of(request: Request) -> list[Marked]:
+    """The answer to a question, as a lane is told it."""
+    found = (request.answers or {}).items()
+    return [Marked(named.topic, named.partition, error, end) for named, (error, end, _) in found]
 
 
 @dataclass(slots=True)

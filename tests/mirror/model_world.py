@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tests.mirror.model_brokers import SourceBroker, SourceLog, TargetLog
-from tests.mirror.model_messages import Fetch, Look, Request
+from tests.mirror.model_messages import Fetch, Look, Request, ends_of
 from tests.simulation.fetch_sessions import Key
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.fetch_book import Line
@@ -16,7 +16,6 @@ from twinshore.mirror.joining import Hold
 from twinshore.mirror.lane import Lane
 from twinshore.mirror.observe import Observation
 from twinshore.mirror.orders import Carried, LaneLimits, TrackOrder
-from twinshore.mirror.passage.marking import Marked
 from twinshore.mirror.route import Route
 from twinshore.mirror.track import Phase
 from twinshore.wire.produce import ProducedPartition
@@ -183,10 +182,8 @@ class World:
             self._process(self.chance.choice(ready)[0])
 
     def _process(self, request: Request) -> None:
-        request.answers, request.done_s = {}, self.now_s
-        for track, _ in request.rests:
-            twin = self.targets[track.named]
-            request.answers[track.named] = (0, twin.end, 0) if twin.leader == request.node else (6, -1, 0)
+        request.answers = {track.named: self.targets[track.named].end_for(request.node) for track, _ in request.rests}
+        request.done_s = self.now_s
         for named, body in request.bodies:
             twin = self.targets[named]
             error = 0 if twin.leader == request.node else 6
@@ -204,24 +201,19 @@ class World:
             return
         line = self.chance.choice(ready)
         request = line[0]
-        if not (self._told_ends(request) if request.rests else self._told_produced(request)):
+        if request.rests:
+            self.lane.rested(request.rests, ends_of(request), self.now_s)
+        elif not self._told_produced(request):
             return
         line.popleft()
         if request.node in self.congested:
             self.congested.discard(request.node)
             self.lane.fetches.hold(request.node, held=False)
 
-    def _told_ends(self, request: Request) -> bool:
-        found = (request.answers or {}).items()
-        ends = [Marked(named.topic, named.partition, error, end) for named, (error, end, _) in found]
-        self.lane.rested(request.rests, ends, self.now_s)
-        return True
-
     def _told_produced(self, request: Request) -> bool:
         """False where it is not confirmed yet, and not too late either."""
-        assert request.answers is not None
         parts = []
-        for named, (error, base, confirmed_at) in request.answers.items():
+        for named, (error, base, confirmed_at) in (request.answers or {}).items():
             twin = self.targets[named]
             code = error
             if not error and twin.leader != request.node:
@@ -356,8 +348,7 @@ class World:
 
     def step(self, actions: list[Callable[[], None]], weights: list[float]) -> None:
         self.now_s += self.chance.expovariate(40.0)
-        if self.limbo:
-            self.land()
+        self.land()
         (action,) = self.chance.choices(actions, weights)
         action()
 

@@ -140,7 +140,7 @@ MUTANTS = {
     one.name: one
     for one in (
         Mutant(
-            "marker-answer", "believes a marker is in because its answer says no error", 200, trust_a_markers_answer
+            "marker-answer", "believes a marker is in because its answer says no error", 600, trust_a_markers_answer
         ),
         Mutant("strays", "forgets that a lost request may still land", 1000, ignore_strays, cheap=False),
         Mutant(
