@@ -29,7 +29,6 @@ _FREE_BYTES: Final = 320 << 20
 _AT_A_TIME: Final = 12
 _LOOK_EVERY_S: Final = 0.02
 _FILLED_WITHIN_S: Final = 120.0
-_MEMORY: Final = Path("/proc/meminfo")
 _FIRST_TO_GO: Final = "1000"
 
 
@@ -39,7 +38,7 @@ class Ballast:
     def __init__(self, free: int = _FREE_BYTES) -> None:
         from twinshore.lab.processes import start_child
 
-        able = hasattr(mmap, "MAP_POPULATE") and _MEMORY.exists()
+        able = hasattr(mmap, "MAP_POPULATE")
         command = [sys.executable, str(Path(__file__).resolve()), str(free)]
         self._child = start_child(command, folder=Path(tempfile.gettempdir()), pipes=True) if able else None
 
@@ -96,10 +95,7 @@ def hold(free: int) -> None:
 
 def free_bytes() -> int:
     """Memory that nobody uses, not even as a cache."""
-    for line in _MEMORY.read_text().splitlines():
-        if line.startswith("MemFree:"):
-            return int(line.split()[1]) << 10
-    return 0
+    return int(psutil.virtual_memory().free)
 
 
 def _touched() -> mmap.mmap:
