@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
+from crc32c import crc32c
 
 from twinshore.fleet import WireError
+from twinshore.wire import compiled
 from twinshore.wire.batch import CRC_START, BatchHeader, check_crc, head_bytes, split_batches
 from twinshore.wire.codecs import Codec
 from twinshore.wire.join import Joined, Joiner, available, room_needed, source_of
@@ -182,3 +185,13 @@ def test_hostile_records_under_a_right_crc_never_cross_a_border() -> None:
 def test_time_stamps_out_of_range_are_left_to_the_careful_way() -> None:
     far = bytes(encode_batch([Record(0, 2**62, None, b"x")])) + bytes(encode_batch([Record(1, 2**62, None, b"x")]))
     assert joined(far) is None
+
+
+def test_the_compiled_crc_is_that_of_the_library_at_every_length_and_place() -> None:
+    seed = random.randrange(1 << 30)
+    data = random.Random(seed).randbytes(20_000)
+    source = np.frombuffer(data, dtype=np.uint8)
+    lanes = [3 * compiled.LANE * times + more for times in (1, 2, 5) for more in (-1, 0, 1, 7, 8, 9)]
+    for size in [*range(70), *lanes]:
+        for place in (0, 1, 61):
+            assert compiled.crc_of(source, place, place + size) == crc32c(data[place : place + size]), f"seed {seed}"
