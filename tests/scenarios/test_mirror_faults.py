@@ -111,6 +111,32 @@ def test_a_pump_paused_beyond_its_lease_writes_nothing_wrong_though_the_broker_f
     assert not Rig(tmp_path, text).ledger(LINK), "nothing happened that the ledger should know"
 
 
+@pytest.mark.long
+def test_a_line_on_which_an_answer_takes_longer_than_any_patience_is_not_given_up(
+    cluster_factory: ClusterFactory, tmp_path: Path
+) -> None:
+    """A fetch of 1 MB at 50 KB/s: of so few bytes nobody is woken, but they are a sign of life."""
+    east = cluster_factory("east", via_proxy=True)
+    west = cluster_factory("west")
+    east.create_topic("slow")
+    producer = Producer({**client_settings(east.cluster), "batch.size": 16_384, "linger.ms": 5})
+    mirror = Rig(tmp_path, settings_text(tmp_path, [east.wan_cluster, west.cluster], {LINK: "slow"}))
+    mirror.process.start()
+    try:
+        mirror.until_said("partitions on", within_s=90)
+        (proxy,) = east.proxies
+        proxy.set_bandwidth(50_000)
+        before = sum(proxy.counters()[:2])
+        for _ in range(1_600):
+            producer.produce("slow", random.randbytes(1_000))
+        assert producer.flush(30) == 0
+        until(partial(same_ends, east.cluster, west.cluster, "slow", 1), 120, "all crossed")
+        assert sum(proxy.counters()[:2]) - before < 2 * 1_700_000, "nothing was asked for again and again"
+        assert compare_topic(east.cluster, west.cluster, "slow").identical
+    finally:
+        mirror.process.end()
+
+
 FAR = 2_147_483_000
 
 

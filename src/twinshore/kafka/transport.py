@@ -54,10 +54,10 @@ class Transport:
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * silence_s))
 
-    def owes(self, size: int) -> None:
-        """The peer is to send at least so many bytes more: until most of a bulk of them is there nobody need be woken.
-        With 1, or an end of the stream, all is as it was."""
-        low = min(_BULK, size)
+    def owes(self, size: int, bulk: int = _BULK) -> None:
+        """The peer is to send at least so many bytes more: until a bulk of them is there nobody need be woken. With 1,
+        or an end of the stream, all is as it was."""
+        low = min(bulk, size)
         if low == self._low or self._tls is not None:
             return
         with contextlib.suppress(OSError):  # where there is no such thing, one is woken more often

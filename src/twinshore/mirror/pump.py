@@ -151,7 +151,10 @@ class Pump:
 
     def _deadlines(self, now_s: float) -> None:
         for source in list(self._sources.values()):
-            if (source.asking and now_s > source.deadline_s) or source.outbox.expired():
+            if source.asking and now_s > source.deadline_s:
+                self._on_source(source)
+            silent = source.asking and now_s > source.deadline_s
+            if (silent or source.outbox.expired()) and self._sources.get(source.key) is source:
                 self._drop_source(source)
         for target in list(self._targets.values()):
             late = target.in_flight and now_s > target.in_flight[0].deadline_s

@@ -18,6 +18,8 @@ from twinshore.wire.frames import frame, read_response_header
 
 FETCH, FETCH_VERSION = 1, 13
 READ_COMMITTED = 1
+# A turn of the loop costs about what receiving 100 KB costs, and nothing is cut from an answer before it is whole.
+WAKE_BYTES = 1 << 20
 
 
 class SourceLine:
@@ -69,7 +71,8 @@ class SourceLine:
         return self.outbox.push()
 
     def receive(self, now_s: float) -> tuple[FetchAnswer, Hold] | None:
-        """The whole answer once it is there. Any byte that comes puts the deadline off."""
+        """The whole answer once it is there. Any byte that comes puts the deadline off; of a few nobody is woken, so
+        one looks here once more before the deadline counts."""
         hold = self._current
         if hold is None:
             raise KafkaError(f"{self.outbox.connection.place}: the broker spoke unasked or hung up", retriable=True)
@@ -81,6 +84,8 @@ class SourceLine:
             with memoryview(hold.buffer) as whole, whole[self._filled : wanted] as room:
                 got = self.outbox.transport.recv_into(room)
             if got == WOULD_BLOCK:
+                if size is not None:
+                    self.outbox.transport.owes(wanted - self._filled, WAKE_BYTES)
                 return None
             if got == 0:
                 raise KafkaError(f"{self.outbox.connection.place}: the source hung up", retriable=True)
@@ -110,6 +115,7 @@ class SourceLine:
         if correlation != self._correlation:
             raise KafkaError(f"{self.outbox.connection.place}: answer {correlation} to fetch {self._correlation}")
         self._current = None
+        self.outbox.transport.owes(1)
         return parse_fetch(view, position), hold
 
     def close(self) -> None:
