@@ -159,7 +159,11 @@ class Stage:
     def _start_mirror(self, number: int) -> None:
         store = self._folder / "store.db"
         settings = settings_of(
-            self.source.wan_cluster, self.target.wan_cluster, store=store, topics=f"{TOPIC}.*", mirror={"tide_s": 10}
+            self.source.wan_cluster,
+            self.target.wan_cluster,
+            store=store,
+            topics=f"{TOPIC}.*",
+            mirror={"tide_s": 10, "lanes": 2},
         )
         ports = [proxy.port for proxy in self.target.proxies]
         mirror = MirrorProcess(self._folder / f"mirror-{number}", settings, target_ports=ports)

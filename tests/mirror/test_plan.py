@@ -20,6 +20,7 @@ from twinshore.mirror.plan import (
     Step,
     TargetTopic,
     admits,
+    lanes_for,
     moves,
     plan_topic,
     spread,
@@ -207,6 +208,10 @@ def test_every_partition_has_one_lane_and_keeps_it() -> None:
 def test_a_thousand_quiet_partitions_spread_evenly() -> None:
     found = spread(parts(1000), 4)
     assert [list(found.values()).count(lane) for lane in range(4)] == [250] * 4
+
+
+def test_a_link_has_a_lane_for_two_cores_and_eight_at_most() -> None:
+    assert [lanes_for(cores) for cores in (1, 2, 3, 4, 16, 64)] == [1, 1, 1, 2, 8, 8]
 
 
 def test_heavy_partitions_do_not_share_a_lane_while_another_is_free() -> None:

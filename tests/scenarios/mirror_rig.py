@@ -50,7 +50,8 @@ def settings_text(
     for link, topics in links.items():
         lines += [f'[links."{link}"]', f"topics = ['{topics}']"]
     # How full this machine's disk is shall be no test's affair unless it says so.
-    settings = {"disk_warn_percent": 0, **(mirror or {})}
+    # Two lanes, as on larger machines: partitions change between them, and one goes on when the other is killed.
+    settings = {"disk_warn_percent": 0, "lanes": 2, **(mirror or {})}
     lines += ["[mirror]", *(f"{key} = {value}" for key, value in settings.items())]
     lines += ["[mirror.spark]", *(f'"{key}" = "{value}"' for key, value in (spark or {}).items())]
     return "\n".join(lines) + "\n"

@@ -206,7 +206,7 @@ class SparkSettings:
 class MirrorSettings:
     """How the mirror works. The defaults suit one machine and two clusters."""
 
-    lanes: int = setting(0, "pumps side by side, for each link; 0: one per core, at most 8", low=0, high=1024)
+    lanes: int = setting(0, "pumps side by side, for each link; 0: one for two cores, at most 8", low=0, high=1024)
     tide_s: float = setting(60.0, "longest run of a lane before the plan is looked at again", low=0.2, high=3600)
     refresh_s: float = setting(2.0, "how often both clusters are asked for new topics and partitions", low=0.1, high=60)
     lease_s: float = setting(
@@ -226,7 +226,7 @@ class MirrorSettings:
         low=0,
         high=1048576,
     )
-    merge_target_kb: int = setting(256, "joined batches grow to about this size", low=4, high=512)
+    merge_target_kb: int = setting(512, "joined batches grow to about this size", low=4, high=512)
     produce_timeout_s: float = setting(30.0, "how long a target broker may take to replicate a batch", low=1, high=600)
     heartbeat_s: float = setting(
         1.0, "how often a link writes a heartbeat to `twinshore.heartbeats` on its source; 0: never", low=0, high=3600

@@ -51,7 +51,7 @@ class LaneLimits:
     inflight_max: int = 8
     request_bytes_max: int = 4 << 20
     merge_below_bytes: int = 1024
-    merged_bytes_max: int = 256 << 10
+    merged_bytes_max: int = 512 << 10
     join_below_bytes: int = 128 << 10
     joined_bytes_max: int = 64 << 20
     produce_timeout_s: float = 30.0

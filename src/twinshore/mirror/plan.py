@@ -16,6 +16,7 @@ MAX_LONG = "9223372036854775807"
 MESSAGE_BYTES_DEFAULT = 1_048_588
 # Where each target says which of its topics are twins.
 TWINS_TOPIC = "twinshore.twins"
+LANES_MAX = 8
 # Nothing an application wrote.
 INTERNAL = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata", TWINS_TOPIC}
@@ -251,6 +252,11 @@ def _anew(known: KnownTwin) -> str:
     if known.mapped:
         return "stop the mirror, `twinshore mirror forget` it, start the mirror"
     return "let it begin again with `twinshore mirror begin-again` while the mirror runs"
+
+
+def lanes_for(cores: int) -> int:
+    """How many lanes a link has by itself: one full lane costs less than two half-empty ones."""
+    return max(1, min(LANES_MAX, cores // 2))
 
 
 def spread(

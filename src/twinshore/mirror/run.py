@@ -16,6 +16,7 @@ from twinshore.mirror.companions import Beside, Companion, Start
 from twinshore.mirror.desk import Desk
 from twinshore.mirror.link_driver import LinkDriver
 from twinshore.mirror.metrics import Instruments
+from twinshore.mirror.plan import lanes_for
 from twinshore.mirror.recorder import Recorder
 from twinshore.mirror.tides import Tides
 from twinshore.mirror.topology.rules import check_links
@@ -23,7 +24,6 @@ from twinshore.store import Store, open_store
 
 TURN_S = 0.1
 REFUSED_AGAIN_S = 2.0
-LANES_PER_LINK_MAX = 8
 
 
 class Mirror:
@@ -53,7 +53,7 @@ class Mirror:
         from twinshore.mirror.spark import open_session, run_tide
 
         mirror = self._settings.mirror
-        lanes = mirror.lanes or max(1, min(LANES_PER_LINK_MAX, os.cpu_count() or 1))
+        lanes = mirror.lanes or lanes_for(os.cpu_count() or 1)
         store = open_store(self._settings.store.url, self._settings.store.password)
         recorder = Recorder(store, self._owner, mirror.receipts_s, self._log)
         instruments = Instruments(mirror, self._links, store, recorder)
