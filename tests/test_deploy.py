@@ -6,23 +6,29 @@ import importlib
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from twinshore.delay.metrics import DelayCollector
 from twinshore.mirror.metrics.table import METRICS, STATES
 from twinshore.proof import metrics as proof
 
+RULES = ("alerts.yml", "proof.yml", "delay.yml")
 DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
-# Metric and labels, of the mirror's own and of the proof's.
+NOTHING: Any = SimpleNamespace(states={}, sampled_ms={}, book={})
+# Metric and labels, of the mirror's own, of the proof's and of the delay monitor's.
 SERVED = {one.served: tuple(one.labels) for one in METRICS} | dict.fromkeys(proof.TABLE, proof.LABELS)
-FUNCTIONS = {"absent", "max", "min", "sum", "rate", "increase", "deriv", "topk"}
+for family in DelayCollector(NOTHING, NOTHING).collect():
+    SERVED[family.name + "_total" * (family.type == "counter")] = tuple(family._labelnames)  # type: ignore[attr-defined]
+FUNCTIONS = {"time", "absent", "max", "min", "sum", "rate", "increase", "deriv", "topk"}
 WORDS = {"by", "and", "or"}
 
 
 def rules() -> list[dict[str, Any]]:
     yaml: Any = importlib.import_module("yaml")
-    files = [yaml.safe_load((DEPLOY / "prometheus" / name).read_text()) for name in ("alerts.yml", "proof.yml")]
+    files = [yaml.safe_load((DEPLOY / "prometheus" / name).read_text()) for name in RULES]
     return [rule for file in files for group in file["groups"] for rule in group["rules"]]
 
 
