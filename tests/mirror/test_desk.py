@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import socket
 import time
@@ -15,6 +16,7 @@ from twinshore.fleet import Cluster, NamedPartition
 from twinshore.mirror.desk import Account, Desk
 from twinshore.mirror.desk_line import DeskLine, DeskLost, steady_s
 from twinshore.mirror.orders import Carried, Handover, TideOrder, TrackOrder, carried_from
+from twinshore.mirror.tide import carry
 
 LINK = "east->west"
 KEY = (LINK, 0)
@@ -31,12 +33,14 @@ class Office:
         self.desk = Desk("127.0.0.1", allowed_s=lambda _: self.allowed_s, take=self.accounts.append)
         self.desk.open_lane(KEY, GRANT_S)
 
-    def pump(self, tide: int, *, token: str = "") -> DeskLine:
+    def order(self, tide: int, *, token: str = "") -> TideOrder:
         cluster = Cluster("east", ("127.0.0.1:1",))
         desk = self.desk
         at = {"desk_host": desk.host, "desk_port": desk.port, "desk_token": token or desk.token}
-        order = TideOrder(LINK, 0, tide, cluster, cluster, producer_id=1, producer_epoch=0, state_expiry_ms=1, **at)  # type: ignore[arg-type]
-        self.pumps.append(DeskLine(order))
+        return TideOrder(LINK, 0, tide, cluster, cluster, producer_id=1, producer_epoch=0, state_expiry_ms=1, **at)  # type: ignore[arg-type]
+
+    def pump(self, tide: int, *, token: str = "") -> DeskLine:
+        self.pumps.append(DeskLine(self.order(tide, token=token)))
         return self.pumps[-1]
 
 
@@ -233,3 +237,12 @@ def test_damaged_words_at_the_door_end_that_connection_only(office: Office, line
 def test_an_account_survives_its_way_as_json() -> None:
     entry = Carried("orders", 1, 3, 9, 6, 100, 2, 12, 0, 5, 6, ((1, 0, 0, 5, 3, 77),))
     assert carried_from(json.loads(json.dumps(astuple(entry)))) == entry
+
+
+def test_a_tide_that_begins_after_its_driver_has_gone_ends_with_a_sentence(office: Office) -> None:
+    """Raised, it would be a page of Spark's in the log of a mirror that was stopped in order."""
+    order = office.order(1)
+    office.desk.close()
+    (told,) = carry([order.to_json()])
+    gc.unfreeze()
+    assert told.startswith(f"the driver cannot be reached at 127.0.0.1:{order.desk_port}: ")

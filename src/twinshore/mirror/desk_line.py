@@ -42,8 +42,12 @@ class DeskLine:
     """Blocking writes of small lines, non-blocking reads. `granted_until_s` is on `steady_s`."""
 
     def __init__(self, order: TideOrder) -> None:
-        self._sock = socket.create_connection((order.desk_host, order.desk_port), timeout=HELLO_S)
-        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            self._sock = socket.create_connection((order.desk_host, order.desk_port), timeout=HELLO_S)
+            self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as error:
+            place = f"{order.desk_host}:{order.desk_port}"
+            raise DeskLost(f"the driver cannot be reached at {place}: {error}") from error
         self._received = bytearray()
         self.granted_until_s = 0.0
         self.say("hello", token=order.desk_token, link=order.link, lane=order.lane, tide=order.tide)
