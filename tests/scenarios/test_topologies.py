@@ -1,4 +1,5 @@
-"""Several links between real clusters: a ring of three and both directions at once, with stores of their own."""
+"""Several links between real clusters: a ring of three, two sources into one target by one process, and both directions
+at once, with stores of their own."""
 
 from __future__ import annotations
 
@@ -72,6 +73,31 @@ def test_a_chained_ring_of_three_carries_everything_everywhere_once(
         drawn = CliRunner().invoke(app, ["topology", "--settings", str(file)]).output
         assert "red->green (prefix, chain): runs, last heartbeat" in drawn
         assert "\nblue\n└─ red  " in drawn
+    finally:
+        rig.process.end()
+
+
+def test_one_process_carries_two_sources_into_one_target(tmp_path: Path, cluster_factory: ClusterFactory) -> None:
+    red, green, blue = (cluster_factory(name) for name in ("red", "green", "blue"))
+    for source, records in ((red, 20), (green, 30)):
+        source.create_topic("fan-orders", partitions=2)
+        fill(source, "fan-orders", records, partition=1)
+    links = {"red->blue": "fan-.*", "green->blue": "fan-.*"}
+    clusters = [lab.cluster for lab in (red, green, blue)]
+    text = settings_text(tmp_path, clusters, links, mirror=QUICK)
+    rig = Rig(tmp_path, text.replace("topics = [", 'naming = "prefix"\ntopics = ['))
+    rig.process.start()
+    try:
+        for source, records in ((red, 20), (green, 30)):
+            twin = f"{source.name}.fan-orders"
+            until(lambda twin=twin, n=records: spans(blue.cluster, twin, 2)[1] == (0, n), 90, twin, rig)  # type: ignore[misc]
+        red.brokers[0].kill()
+        fill(green, "fan-orders", 5)
+        until(lambda: spans(blue.cluster, "green.fan-orders", 2)[0] == (0, 5), 30, "the other source goes on", rig)
+        red.brokers[0].restart()
+        fill(red, "fan-orders", 7)
+        until(lambda: spans(blue.cluster, "red.fan-orders", 2) == [(0, 7), (0, 20)], 60, "the first goes on", rig)
+        assert topics_of(blue.cluster, "fan-") == {"red.fan-orders", "green.fan-orders"}
     finally:
         rig.process.end()
 

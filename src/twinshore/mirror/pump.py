@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import astuple
+from functools import partial
 from typing import Any
 
 from twinshore.fleet import NamedPartition, TwinshoreError
@@ -200,15 +201,15 @@ class Pump:
     # -- what flows
 
     def _flow(self, now_s: float) -> None:
-        lane = self.lane
+        """What is here goes first: asking for more costs its time, and frees nothing."""
+        if self._desk.holds():
+            self._serve(now_s)
         for key, source in list(self._sources.items()):
-            if source.free():
-                ask = lane.fetch_order(key)
-                if ask:
-                    self._guarded_source(source, lambda s=source, a=ask: self._ask(s, a, now_s))  # type: ignore[misc]
-        if not self._desk.holds():
-            return
-        now_ms = int(time.time() * 1000)
+            if source.free() and (ask := self.lane.fetch_order(key)):
+                self._guarded_source(source, partial(self._ask, source, ask, now_s))
+
+    def _serve(self, now_s: float) -> None:
+        lane, now_ms = self.lane, int(time.time() * 1000)
         for target in list(self._targets.values()):
             try:
                 target.serve(lane, now_s, now_ms)
@@ -304,8 +305,6 @@ class Pump:
                     self._finish_by_s = steady_s() + FINISH_S_MAX
                 case "stop":
                     self._ended = "told to stop"
-                case _:
-                    pass
         if self._going and self.lane.finishing and self.lane.settled() and not self._ended:
             self._done()
 
