@@ -18,6 +18,7 @@ from twinshore.mirror.observe import Observation
 from twinshore.mirror.orders import Carried, LaneLimits, TrackOrder
 from twinshore.mirror.route import Route
 from twinshore.mirror.track import Phase
+from twinshore.wire.fetch import FetchAnswer
 from twinshore.wire.produce import ProducedPartition
 
 WEEK_MS = 7 * 86_400_000
@@ -82,11 +83,7 @@ class World:
         lane = Lane(PUMP_ID, 0, state_expiry_ms=EXPIRY_MS, limits=LIMITS)
         lane.assign(
             TrackOrder(
-                "t",
-                number,
-                bytes([7] * 16).hex(),
-                bytes([8] * 16).hex(),
-                self.told_to(NamedPartition("t", number)),
+                "t", number, bytes([7] * 16).hex(), bytes([8] * 16).hex(), self.told_to(NamedPartition("t", number))
             )
             for number in range(self.partitions)
         )
@@ -158,6 +155,8 @@ class World:
             return
         del self.fetches[line]
         self.lane.fetched(line, fetch.answer, Hold(bytearray()), self.now_s, self.now_ms)
+        if self.seed % 3 == 0:  # a far source, as its first answer tells
+            self.lane.fetches.widen(FetchAnswer(0, 0, 0, []))
 
     def send(self) -> None:
         for node in sorted(self.lane.lines()[1]):

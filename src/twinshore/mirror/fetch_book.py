@@ -30,8 +30,8 @@ class FetchOrder(NamedTuple):
 class FetchBook:
     """Only partitions that run, and whose target takes something, are asked for."""
 
-    def __init__(self, streams: int) -> None:
-        self._streams = streams
+    def __init__(self, far_streams: int) -> None:
+        self._streams, self._far_streams = 1, far_streams
         self._tracks: dict[tuple[bytes, int], Track] = {}
         self._sessions: dict[Line, FetchSession] = {}
         self._dirty: dict[Line, dict[Track, None]] = {}
@@ -172,11 +172,23 @@ class FetchBook:
                 self.wake(track)
 
     def widen(self, answer: FetchAnswer) -> None:
-        """A far source: partitions that filled what they may bring in one round trip may bring more in the next."""
+        """A far source: its leaders are read by several fetches at a time, so that one is read while another is on its
+        way; and partitions that filled what they may bring in one round trip may bring more in the next."""
+        if self._streams < self._far_streams:
+            self._part()
         for part in answer.partitions:
             track = self._tracks.get((part.topic_id, part.partition))
             if track and 4 * len(part.records) >= 3 * track.partition_bytes_max < PARTITION_BYTES_WIDEST:
                 track.partition_bytes_max *= 2
+                self.wake(track)
+
+    def _part(self) -> None:
+        """Parts the lines. What an old line still brings counts, unless the new one was asked for it meanwhile."""
+        before = {track: self.line_of(track, track.route) for track in self._tracks.values() if track.route.source >= 0}
+        self._streams = self._far_streams
+        for track, line in before.items():
+            if self.line_of(track, track.route) != line:
+                self._gone.setdefault(line, {})[track.source_key] = None
                 self.wake(track)
 
     def reset(self, line: Line) -> None:

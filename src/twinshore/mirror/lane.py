@@ -43,7 +43,7 @@ class Lane:
         # Belt 2 counts as fastened only while the broker surely remembers us.
         self._armed_ms = state_expiry_ms - min(3_600_000, state_expiry_ms // 4)
         self.tracks: dict[NamedPartition, Track] = {}
-        self.fetches = FetchBook(self.limits.streams_per_leader)
+        self.fetches = FetchBook(self.limits.far_streams)
         self._joining = Joining(self.limits)
         self._ready: dict[int, dict[Track, None]] = {}
         self.incidents: list[Stoppage] = []

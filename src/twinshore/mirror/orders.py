@@ -58,7 +58,7 @@ class LaneLimits:
     # A request that the target's kernel has not acknowledged for so long is never delivered.
     undelivered_s: float = 4.0
     buffers_per_line: int = 2
-    streams_per_leader: int = 1
+    far_streams: int = 2  # connections to each leader of a source that is far
 
 
 def limits_of(settings: MirrorSettings) -> LaneLimits:
