@@ -105,7 +105,7 @@ class LinkDriver:
         self._held = HeldTwins(
             link.name, self._source, store, self._mirror.hanging_transaction_s, stopped=recorder.stopped, log=log
         )
-        self._heart = Heart(link, self._source.cluster, self._mirror.heartbeat_s, self.lease.generation, log)
+        self._heart = Heart(link, self._source.cluster, self._mirror.heartbeat_s, self._is_ours, log)
 
     # -- the turn
 
