@@ -1,7 +1,7 @@
 """What a relay's CPU costs at the least: `python -m bench.relay`.
 
 A source sends a file's pages as a broker does (sendfile), a sink reads them, and between them one process either copies
-(receives a megabyte, sends it) or splices: reads the 61 bytes of each batch's header, writes them anew, and has the
+(receives a megabyte, sends it) or splices: reads the 61 bytes of each batch's header, sends them, and has the
 kernel pass the rest on through a pipe without copying. The pump copies: splicing is cheaper for batches of half a
 megabyte alone, and such batches are only there once smaller ones were joined, for which they must be read.
 """
@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-HEAD_BYTES = 61
+from twinshore.wire.batch import HEADER_BYTES
+
 BATCH_BYTES = (16 << 10, 64 << 10, 512 << 10)
 COPIED = 0
 _FILE_BYTES = 1 << 30
@@ -116,10 +117,10 @@ def _splice(source: socket.socket, sink: socket.socket, batch_bytes: int) -> Ite
     out, into = os.pipe()
     with contextlib.suppress(OSError):  # more than this user may have: the pipe stays as it is
         fcntl.fcntl(into, _PIPE_SIZE, _PIECE_BYTES)
-    while head := source.recv(HEAD_BYTES, socket.MSG_WAITALL):
+    while head := source.recv(HEADER_BYTES, socket.MSG_WAITALL):
         sink.send(head, socket.MSG_MORE)
         yield len(head)
-        left = batch_bytes - HEAD_BYTES
+        left = batch_bytes - HEADER_BYTES
         while left and (got := os.splice(source.fileno(), into, left, flags=_MOVE)):
             left -= got
             yield got

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from tests.mirror.test_lane_bounds import NOW_MS, SOURCE_ID, TARGET_ID
-from twinshore.fleet import NamedPartition
+from tests.mirror.test_lane_bounds import NOW_MS, SOURCE_ID, running_lane
 from twinshore.mirror.joining import Hold
 from twinshore.mirror.lane import Lane
-from twinshore.mirror.orders import Handover, LaneLimits, TrackOrder
-from twinshore.mirror.route import Route
+from twinshore.mirror.orders import LaneLimits
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition
 from twinshore.wire.records import Record, encode_batch
 
 NEAR, SECOND = (1, 0), (1, 1)
 FAR = FetchAnswer(0, 0, 5, [])
-
-
-def lane_of(partitions: int) -> Lane:
-    lane = Lane(7, 0, state_expiry_ms=86_400_000, limits=LaneLimits())
-    lane.assign([TrackOrder("orders", number, SOURCE_ID, TARGET_ID) for number in range(partitions)])
-    for number in range(partitions):
-        lane.routed(NamedPartition("orders", number), Route(1, 0, 2))
-    lane.take_over([Handover("orders", number, 0, -1, NOW_MS + 1_000_000) for number in range(partitions)])
-    return lane
 
 
 def brought(*numbers: int) -> FetchAnswer:
@@ -43,13 +32,13 @@ def asked(lane: Lane, line: tuple[int, int]) -> dict[int, int]:
 
 
 def test_a_near_source_is_read_by_one_line() -> None:
-    lane = lane_of(4)
+    lane = running_lane(LaneLimits(), 4)
     assert lane.lines() == ({NEAR}, {2})
     assert asked(lane, NEAR) == {0: 0, 1: 0, 2: 0, 3: 0}
 
 
 def test_the_lines_to_a_far_source_part_and_each_partition_has_one() -> None:
-    lane = lane_of(4)
+    lane = running_lane(LaneLimits(), 4)
     asked(lane, NEAR)
     lane.fetches.widen(FAR)
     assert lane.lines() == ({NEAR, SECOND}, {2})
@@ -61,7 +50,7 @@ def test_the_lines_to_a_far_source_part_and_each_partition_has_one() -> None:
 
 
 def test_what_the_new_line_was_asked_for_already_is_taken_from_it_alone() -> None:
-    lane = lane_of(2)
+    lane = running_lane(LaneLimits(), 2)
     asked(lane, NEAR)
     lane.fetches.widen(FAR)
     assert asked(lane, SECOND) == {1: 0}

@@ -21,11 +21,12 @@ LINE = (1, 0)
 NOW_S, NOW_MS = 0.0, 1_800_000_000_000
 
 
-def running_lane(limits: LaneLimits) -> Lane:
+def running_lane(limits: LaneLimits, partitions: int = 1) -> Lane:
     lane = Lane(7, 0, state_expiry_ms=86_400_000, limits=limits)
-    lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID)])
-    lane.routed(NAMED, Route(1, 0, 2))
-    lane.take_over([Handover("orders", 0, 0, -1, NOW_MS + 1_000_000)])
+    lane.assign([TrackOrder("orders", number, SOURCE_ID, TARGET_ID) for number in range(partitions)])
+    for number in range(partitions):
+        lane.routed(NamedPartition("orders", number), Route(1, 0, 2))
+    lane.take_over([Handover("orders", number, 0, -1, NOW_MS + 1_000_000) for number in range(partitions)])
     see_the_ends(lane)
     return lane
 

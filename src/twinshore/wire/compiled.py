@@ -16,6 +16,8 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from twinshore.wire.crc import carry_tables
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 RECORD_GROWTH: Final = 24  # bytes by which a record can grow: 4 of length, 9 of time stamp, 4 of offset, and room
@@ -130,26 +132,16 @@ def _step_by_table(crc: Any, word: Any) -> Any:
 _step = _step_by_hardware if _INSTRUCTION else _step_by_table
 
 
-def _carry_table(length: int) -> np.ndarray[Any, Any]:
-    """What each byte of a CRC becomes after `length` zero bytes: four tables of 256, the lowest byte's first."""
-    table = np.zeros((4, 256), dtype=np.uint64)
-    for byte in range(4):
-        table[byte] = np.arange(256, dtype=np.uint64) << np.uint64(8 * byte)
-    for _ in range(length):
-        table = (table >> np.uint64(8)) ^ _BYTES[table & np.uint64(255)]
-    return table
+LANE: Final = 1024
+_ONE_LANE = np.array(carry_tables(LANE), dtype=np.uint64)
+_TWO_LANES = np.array(carry_tables(2 * LANE), dtype=np.uint64)
 
 
-def _carry(tables: Any, crc: Any) -> Any:
+@inlined
+def _carried(tables: Any, crc: Any) -> Any:
     low, high = crc & np.uint64(0xFFFF), crc >> np.uint64(16)
     first, second = tables[0, low & np.uint64(255)], tables[1, low >> np.uint64(8)]
     return first ^ second ^ tables[2, high & np.uint64(255)] ^ tables[3, high >> np.uint64(8)]
-
-
-_carried = inlined(_carry)
-LANE: Final = 1024
-_ONE_LANE = _carry_table(LANE)
-_TWO_LANES = _carry(_ONE_LANE, _ONE_LANE)
 
 
 @machine_code(types.int64(BYTES, types.int64, types.int64))

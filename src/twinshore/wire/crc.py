@@ -33,6 +33,11 @@ def carry(difference: int, length: int) -> int:
     return carried
 
 
+def carry_tables(length: int) -> tuple[array[int], ...]:
+    """The map that carries over `length` unchanged bytes: what each byte of a CRC becomes, the lowest byte's first."""
+    return _tables([carry(1 << bit, length) for bit in range(32)])
+
+
 @cache
 def _power(power: int) -> tuple[array[int], ...]:
     """The linear map that carries over 2^(12 + power) zero bytes."""
