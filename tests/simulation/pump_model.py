@@ -63,14 +63,12 @@ class PumpModel:
         self.sources: dict[Line, SourceWire] = {}
         self.targets: dict[int, TargetWire] = {}
         self.closed: list[TargetWire] = []
-        self.to_desk = Channel(self.schedule, 0.002)
-        self.from_desk = Channel(self.schedule, 0.002)
+        self.to_desk, self.from_desk = Channel(self.schedule, 0.002), Channel(self.schedule, 0.002)
         self.granted_until_s = 0.0
         self.lawless = False  # writes without any grant: only belt 2 holds it
         self.wall_skew_ms = 0
-        self.paused = False
         self.backlog: list[Callable[[], None]] = []
-        self.going = self.ended = False
+        self.paused = self.going = self.ended = False
         self.why = ""
         self._redial: dict[tuple[str, object], tuple[float, int]] = {}
         self._congested: set[int] = set()
@@ -104,8 +102,11 @@ class PumpModel:
         self.turn()
 
     def pause(self, for_s: float) -> None:
+        """Beyond its grant a paused pump is as good as gone."""
         self.paused = True
         self.schedule.say(f"{self.name} is paused for {for_s:.1f} s")
+        if not self.lawless and self.schedule.now_s + for_s > self.granted_until_s:
+            self._hurry_strays(self.granted_until_s)
         self.schedule.after(for_s, self.resume)
 
     def resume(self) -> None:
@@ -152,8 +153,8 @@ class PumpModel:
             self._beat_at_s = now_s + REPORT_S
             self._beat()
         for named, handover, carried in lane.released():
-            for wire in [] if handover else self.closed:
-                wire.hurry_strays(now_s)  # whoever takes it gives them the time of a pump that is gone
+            if not handover:
+                self._hurry_strays(now_s)  # whoever takes it gives them the time of a pump that is gone
             self._tell(lambda n=named, h=handover, c=carried: self.driver.released(self, n, h, c))  # type: ignore[misc]
         if lane.finishing and (lane.settled() or now_s >= self._finish_by_s):
             self._done()
@@ -383,9 +384,12 @@ class PumpModel:
             source.close()
         for node, wire in self.targets.items():
             wire.close(gone_at_s=gone_at_s, alive=self.clusters.up("target", node))
+        self._hurry_strays(gone_at_s)
+        self._tell(lambda: self.driver.departed(self))
+
+    def _hurry_strays(self, gone_at_s: float) -> None:
         for wire in self.closed:
             wire.hurry_strays(gone_at_s)
-        self._tell(lambda: self.driver.departed(self))
 
     # -- for the invariants
 
