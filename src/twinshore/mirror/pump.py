@@ -56,8 +56,7 @@ class Pump:
         self._redial: dict[tuple[str, object], tuple[float, int]] = {}
         self._congested: set[int] = set()
         self._going = self._ready_said = self._asking_routes = False
-        self._routes_at_s = 0.0
-        self._timers_at_s = self._beat_at_s = self._finish_by_s = self._used_at_s = 0.0
+        self._timers_at_s = self._beat_at_s = self._finish_by_s = self._used_at_s = self._routes_at_s = 0.0
         self._ended = ""
         self._produce_s: deque[float] = deque(maxlen=2048)
 
@@ -151,6 +150,8 @@ class Pump:
             self._scout.dial(side, node, key)
 
     def _deadlines(self, now_s: float) -> None:
+        for dozing in [one for one in self._targets.values() if one.dozing]:
+            self._target_event(dozing, selectors.EVENT_READ)
         for source in list(self._sources.values()):
             if source.asking and now_s > source.deadline_s:
                 self._on_source(source)

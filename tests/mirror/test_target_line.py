@@ -1,0 +1,127 @@
+"""A line to a target: how many of the answers that are due wake the pump, and what the end of a peer does meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import select
+import socket
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kafka.peers import greet, peer, read_request
+from twinshore.fleet import KafkaError, Security
+from twinshore.kafka.opening import open_connection
+from twinshore.mirror.cutting import Parcel, Stamp
+from twinshore.mirror.lane import Lane
+from twinshore.mirror.orders import LaneLimits, TrackOrder
+from twinshore.mirror.target_line import TargetLine
+from twinshore.mirror.track import Sent, Track
+from twinshore.wire.log_ends import LOG_ENDS_KEY, LOG_ENDS_VERSION
+from twinshore.wire.primitives import uvarint
+from twinshore.wire.produce import PRODUCE_KEY
+
+TOPIC = bytes(range(16))
+LIMITS = LaneLimits()
+
+
+def answer_of(correlation: int, parts: int) -> bytes:
+    """A produce answer of version 13 for so many partitions, as short as brokers make it."""
+    body = struct.pack(">i", correlation) + b"\0" + uvarint(2) + TOPIC + uvarint(parts + 1)
+    body += b"".join(struct.pack(">ihqqq", one, 0, 7, -1, 0) + b"\1\0\0" for one in range(parts))
+    body += b"\0" + struct.pack(">i", 0) + b"\0"
+    return struct.pack(">i", len(body)) + body
+
+
+class Target:
+    """A peer that answers as many requests as it is told to, and then hangs up."""
+
+    def __init__(self, parts: int) -> None:
+        self.parts = parts
+        self.answers: queue.Queue[int] = queue.Queue()
+
+    def talk(self, connection: socket.socket) -> None:
+        greet(connection, (PRODUCE_KEY, 9, 13), (LOG_ENDS_KEY, LOG_ENDS_VERSION, LOG_ENDS_VERSION))
+        while count := self.answers.get(timeout=20):
+            for _ in range(count):
+                connection.sendall(answer_of(read_request(connection)[2], self.parts))
+
+    @contextlib.contextmanager
+    def line(self) -> Iterator[TargetLine]:
+        with peer(self.talk) as address:
+            connection = open_connection(address, Security())
+            connection.transport.setblocking(False)
+            line = TargetLine(1, connection, LIMITS)
+            try:
+                yield line
+            finally:
+                self.answers.put(0)
+                line.close()
+
+
+def sent(parts: int) -> list[Sent]:
+    tracks = [
+        Track(TrackOrder("t", number, "aa", "bb"), Stamp(1, 0, 0, 0), (b"a", 0), TOPIC) for number in range(parts)
+    ]
+    return [Sent(track, Parcel(b"head", b"body", 0, 1, 8, 5), None) for track in tracks]
+
+
+def send(line: TargetLine, requests: int, parts: int) -> None:
+    for _ in range(requests):
+        line.send(sent(parts), 0.0)
+    settle(line)
+
+
+def settle(line: TargetLine) -> None:
+    """The end of a turn, with nothing more to send."""
+    line.serve(Lane(1, 0, 1, state_expiry_ms=1000, limits=LIMITS), 1e-9, 0)
+
+
+def woken(line: TargetLine, within_s: float) -> bool:
+    return bool(select.select([line], [], [], within_s)[0])
+
+
+@pytest.mark.parametrize("parts", [1, 4, 50])
+def test_of_many_answers_half_wake_the_pump_at_once_and_the_last_ones_each(parts: int) -> None:
+    target = Target(parts)
+    with target.line() as line:
+        send(line, 8, parts)
+        for due, wake in ((8, 4), (4, 2), (2, 1), (1, 1)):
+            assert line.dozing == (wake > 1)
+            if wake > 1:
+                target.answers.put(wake - 1)
+                assert not woken(line, 0.3), f"{wake - 1} answers of {due} that are due wake nobody"
+                target.answers.put(1)
+            else:
+                target.answers.put(1)
+            assert woken(line, 10), f"{wake} answers of {due} do"
+            found = line.receive()
+            assert len(found) == wake
+            assert all(one.produced[parts - 1].base_offset == 7 for one in found)
+            settle(line)
+        assert not line.in_flight
+
+
+def test_answers_of_which_nobody_is_woken_are_had_on_a_look() -> None:
+    target = Target(1)
+    with target.line() as line:
+        send(line, 8, 1)
+        target.answers.put(2)
+        assert not woken(line, 0.3)
+        assert len(line.receive()) == 2
+        settle(line)
+        assert line.dozing, "six are due: three of them wake"
+
+
+def test_the_end_of_a_target_wakes_whoever_waits_for_many_answers() -> None:
+    target = Target(1)
+    with target.line() as line:
+        send(line, 8, 1)
+        target.answers.put(1)
+        assert not woken(line, 0.3)
+        target.answers.put(0)
+        assert woken(line, 10)
+        with pytest.raises(KafkaError, match=r"hung up|connection lost"):
+            line.receive()
