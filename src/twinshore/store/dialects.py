@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Table
+from sqlalchemy import Connection, Insert, Table
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 Row = Mapping[str, Any]
@@ -33,19 +34,22 @@ def insert_absent(connection: Connection, table: Table, rows: Sequence[Row]) -> 
 
 def put(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
     """Inserts the rows, or replaces the values of those whose primary key is there."""
-    if not rows:
-        return
+    if rows:
+        connection.execute(_put(connection.dialect.name, table, tuple(rows[0])), rows)
+
+
+@cache
+def _put(kind: str, table: Table, names: tuple[str, ...]) -> Insert:
+    # Kept, as building it costs more than doing it; there are a handful.
     keys = [column.name for column in table.primary_key]
-    values = [name for name in rows[0] if name not in keys]
-    kind = connection.dialect.name
+    values = [name for name in names if name not in keys]
     if kind == "postgresql":
         on_postgresql = postgresql.insert(table)
         excluded = {name: on_postgresql.excluded[name] for name in values}
-        connection.execute(on_postgresql.on_conflict_do_update(index_elements=keys, set_=excluded), rows)
-    elif kind == "sqlite":
+        return on_postgresql.on_conflict_do_update(index_elements=keys, set_=excluded)
+    if kind == "sqlite":
         on_sqlite = sqlite.insert(table)
         excluded = {name: on_sqlite.excluded[name] for name in values}
-        connection.execute(on_sqlite.on_conflict_do_update(index_elements=keys, set_=excluded), rows)
-    else:
-        on_mysql = mysql.insert(table)
-        connection.execute(on_mysql.on_duplicate_key_update({name: on_mysql.inserted[name] for name in values}), rows)
+        return on_sqlite.on_conflict_do_update(index_elements=keys, set_=excluded)
+    on_mysql = mysql.insert(table)
+    return on_mysql.on_duplicate_key_update({name: on_mysql.inserted[name] for name in values})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, RowMapping, delete, select
+from sqlalchemy import BindParameter, Connection, RowMapping, bindparam, delete, select
 
 from twinshore.fleet import StoreError
 from twinshore.store import extents
@@ -27,6 +27,13 @@ Key = tuple[str, str, int]
 
 CHUNK = 500  # Values in one IN list.
 THINNED_AT_ONCE = 50  # Partitions; the others' turn comes with their next receipts.
+
+# Asked at each record: building these and `put`'s statement anew took a third of its CPU.
+_SOME: BindParameter[Any] = bindparam("some", expanding=True)
+_IDS = select(positions.c.id, positions.c.topic, positions.c.partition)
+_IDS = _IDS.where(positions.c.link == bindparam("of"), positions.c.topic.in_(_SOME))
+_ROWS = select(positions).where(positions.c.id.in_(_SOME)).order_by(positions.c.id)
+_LOCKED_ROWS = _ROWS.with_for_update()
 
 
 def record(connection: Connection, given: Sequence[Receipt]) -> None:
@@ -133,15 +140,13 @@ def _progresses(connection: Connection, keys: Sequence[Key], *, lock: bool = Fal
     for link, topic, _ in keys:
         topics.setdefault(link, set()).add(topic)
     ids: list[int] = []
-    columns = (positions.c.id, positions.c.topic, positions.c.partition)
     for link, names in topics.items():
         for some in chunks(sorted(names)):
-            query = select(*columns).where(positions.c.link == link, positions.c.topic.in_(some))
-            ids.extend(row.id for row in connection.execute(query) if (link, row.topic, row.partition) in wanted)
+            rows = connection.execute(_IDS, {"of": link, "some": some})
+            ids.extend(row.id for row in rows if (link, row.topic, row.partition) in wanted)
     found: dict[Key, Progress] = {}
     for part in chunks(sorted(ids)):
-        rows = select(positions).where(positions.c.id.in_(part)).order_by(positions.c.id)
-        for row in connection.execute(rows.with_for_update() if lock else rows).mappings():
+        for row in connection.execute(_LOCKED_ROWS if lock else _ROWS, {"some": part}).mappings():
             progress = _progress(row)
             found[progress.position.link, progress.position.topic, progress.position.partition] = progress
     return found
