@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 Talk = Callable[[socket.socket], None]
 
@@ -53,6 +55,17 @@ def peer(talk: Talk, context: ssl.SSLContext | None = None) -> Iterator[tuple[st
             connection.close()
         for thread in threads:
             thread.join(20)
+
+
+class Line(Protocol):
+    """Whatever a selector can wait for."""
+
+    def fileno(self) -> int: ...
+
+
+def woken(line: Line, within_s: float) -> bool:
+    """Whether something came that wakes who waits for `line`."""
+    return bool(select.select([line], [], [], within_s)[0])
 
 
 def silent(connection: socket.socket) -> None:

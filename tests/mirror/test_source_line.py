@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import socket
 import struct
 import threading
@@ -10,7 +9,7 @@ import time
 
 import pytest
 
-from tests.kafka.peers import greet, peer, read_request
+from tests.kafka.peers import greet, peer, read_request, woken
 from twinshore.fleet import KafkaError, Security
 from twinshore.kafka.opening import open_connection
 from twinshore.mirror.fetch_book import FetchOrder
@@ -30,10 +29,6 @@ def answer_of(correlation: int, records: bytes) -> bytes:
     body = struct.pack(">i", correlation) + b"\0" + struct.pack(">ihi", 0, 0, 7)
     body += uvarint(2) + TOPIC + uvarint(2) + part + b"\0\0"
     return struct.pack(">i", len(body)) + body
-
-
-def woken(line: SourceLine, within_s: float) -> bool:
-    return bool(select.select([line], [], [], within_s)[0])
 
 
 def test_a_bulk_wakes_the_pump_and_few_bytes_do_not_but_are_had_on_a_look() -> None:

@@ -26,14 +26,11 @@ from twinshore.wire.frames import frame, read_response_header
 from twinshore.wire.log_ends import LOG_ENDS_KEY, LOG_ENDS_VERSION, LogEnd, encode_log_ends, parse_log_ends
 from twinshore.wire.markers import MARKERS_KEY, MARKERS_VERSION, MarkedPartition, encode_markers, parse_markers
 from twinshore.wire.primitives import Buffer
-from twinshore.wire.produce import PRODUCE_VERSION_BY_ID, ProducedPartition, encode_produce, parse_produce
+from twinshore.wire.produce import ProducedPartition, answer_bytes_least, encode_produce, parse_produce
 
 PRODUCE, PRODUCE_VERSION_MIN, PRODUCE_VERSION_MAX = 0, 9, 13
 UNANSWERED = -1  # as brokers call an error without a name
 CORRELATION_MAX = 0x7FFFFFFF
-# What an answer to a produce request takes at least: by itself, by its version's way to name a topic, and for each
-# partition.
-ANSWER_BYTES_LEAST, TOPIC_BYTES_LEAST, PART_BYTES_LEAST = 15, (4, 18), 33
 
 
 class InFlight(NamedTuple):
@@ -134,11 +131,10 @@ class TargetLine:
         """While many answers are due, the pump is woken for half of them at once: a turn of its loop costs more than
         what it can send for one. Whoever relies on it looks here now and then, as sizes are only guessed."""
         due, half = 0, len(self.in_flight) // 2
-        bare = ANSWER_BYTES_LEAST + TOPIC_BYTES_LEAST[self.version >= PRODUCE_VERSION_BY_ID]
         for flight in islice(self.in_flight, half if half > 1 else 0):
             if not flight.sent:
                 break
-            due += bare + PART_BYTES_LEAST * len(flight.sent)
+            due += answer_bytes_least(self.version, len(flight.sent))
         self.dozing = due > 0
         self.outbox.transport.owes(max(1, due - self._filled))
 

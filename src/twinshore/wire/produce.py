@@ -69,6 +69,12 @@ def encode_produce(
     return out
 
 
+def answer_bytes_least(version: int, partitions: int) -> int:
+    """What the answer for so many partitions takes at least, with its size and header: of one topic, without errors."""
+    topic = 18 if version >= PRODUCE_VERSION_BY_ID else 4
+    return 15 + topic + (_ANSWER.size + 3) * partitions
+
+
 def parse_produce(view: memoryview, position: int, version: int) -> list[ProducedPartition]:
     """`position` is that after the response header."""
     _check_version(version)
