@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from tests.conftest import ClusterFactory
 from twinshore.fleet import Cluster, ConfigError
+from twinshore.kafka.metadata import ask_metadata
+from twinshore.kafka.opening import open_connection
 from twinshore.lab import KAFKA_3, KAFKA_OLDEST, LabCluster, LabError
 from twinshore.lab.clients import admin_of, client_settings
 
@@ -61,6 +64,29 @@ def test_three_brokers_hold_copies_and_survive_the_loss_of_one(cluster_factory: 
     leader = listed.topics["copied"].partitions[0].leader
     own.brokers[leader - 1].kill()
     assert read(own.cluster, "copied", 1) == [b"through the proxy"]
+
+
+def shown_by_each(own: LabCluster) -> list[set[int]]:
+    found = []
+    for broker in own.brokers:
+        with closing(open_connection(("127.0.0.1", broker.port), own.cluster.security)) as connection:
+            found.append(set(ask_metadata(connection, [], timeout_s=10).brokers))
+    return found
+
+
+def test_every_broker_knows_every_other_once_a_cluster_has_started_and_one_has_come_back(
+    cluster_factory: ClusterFactory,
+) -> None:
+    """Without it the second answer to a client may show fewer brokers than the first, and its calls end midway."""
+    own = cluster_factory(brokers=3, heap_mb=256)
+    assert shown_by_each(own) == [{1, 2, 3}] * 3
+    own.brokers[1].restart()
+    assert shown_by_each(own) == [{1, 2, 3}] * 3
+    own.brokers[0].pause()
+    own.brokers[2].kill()
+    own.brokers[0].resume()
+    own.brokers[2].restart()
+    assert shown_by_each(own) == [{1, 2, 3}] * 3
 
 
 def test_a_paused_broker_answers_nothing_until_resumed(cluster_factory: ClusterFactory) -> None:

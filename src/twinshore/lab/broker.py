@@ -64,6 +64,7 @@ class LabBroker:
         self._registered = registered
         self._detached = detached
         self._child: Child | None = None
+        self._paused = False
         self._settings_file = folder / "server.properties"
         self._command = [java(), *_JVM, f"-Xmx{heap_mb}m", *jvm_flags, "-cp", classpath, "kafka.Kafka"]
         self.settings = dict(settings)
@@ -84,12 +85,18 @@ class LabBroker:
         """Whether its process exists; a paused one does."""
         return self._child is not None and self._child.alive()
 
+    @property
+    def answers(self) -> bool:
+        """Whether it runs and is not paused."""
+        return self.alive and not self._paused
+
     def launch(self) -> None:
         """Starts the process and returns at once; `wait_ready` says when it serves."""
         lines = [f"{name}={value}" for name, value in self.settings.items()]
         self._settings_file.write_text("\n".join(lines) + "\n", encoding="utf-8")
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
         command = [*self._command, str(self._settings_file)]
+        self._paused = False
         self._child = start_child(command, folder=self.folder, log=self.log, tied=not self._detached)
         (self.folder / _MARK).write_text(json.dumps(self._child.mark.as_json()), encoding="ascii")
 
@@ -119,11 +126,13 @@ class LabBroker:
 
     def pause(self) -> None:
         """SIGSTOP: connections stay open, nothing answers."""
+        self._paused = True
         self.child.send(signal.SIGSTOP)
 
     def resume(self) -> None:
         """Ends a pause."""
         self.child.send(signal.SIGCONT)
+        self._paused = False
 
     def restart(self) -> None:
         """Starts it again on the same data and ports, after an orderly stop if it runs; returns when it serves."""

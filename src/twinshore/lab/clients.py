@@ -5,19 +5,26 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from confluent_kafka.cimpl import NewTopic
+from kio.schema.metadata.v11 import MetadataRequest, MetadataResponse
 
-from twinshore.fleet import Cluster, SaslMechanism
+from twinshore.fleet import Cluster, KafkaError, SaslMechanism
 from twinshore.kafka.client_settings import client_settings as kafka_client_settings
+from twinshore.kafka.nodes import parse_address
+from twinshore.kafka.opening import open_connection
 from twinshore.lab.errors import LabError
+
+_ANSWER_S = 2.0
+# In a version that the oldest Kafka of the lab knows too.
+_NO_TOPICS = MetadataRequest(topics=(), allow_auto_topic_creation=False, include_topic_authorized_operations=False)
 
 
 def client_settings(cluster: Cluster) -> dict[str, Any]:
@@ -31,22 +38,27 @@ def admin_of(cluster: Cluster) -> AdminClient:
     return AdminClient({**client_settings(cluster), "socket.timeout.ms": 10_000})
 
 
-def wait_for_brokers(cluster: Cluster, node_ids: set[int], *, within_s: float = 60.0) -> None:
-    """Returns when the cluster's metadata shows all these brokers."""
-    admin = admin_of(cluster)
+def wait_for_brokers(asked: Cluster, node_ids: set[int], *, within_s: float = 60.0) -> None:
+    """Returns when each broker at `asked.bootstrap` shows all these, every one asked itself: they hear of each other at
+    different times, and a client of librdkafka drops what it has under way to a broker that the next answer leaves out.
+    """
     deadline = time.monotonic() + within_s
-    present: set[int] = set()
-    while time.monotonic() < deadline:
-        try:
-            present = set(admin.list_topics(timeout=5).brokers)
-        except KafkaException:
-            present = set()
-        if present >= node_ids:
-            return
-        time.sleep(0.1)
-    raise LabError(
-        f"cluster {cluster.name} shows brokers {sorted(present)}, not {sorted(node_ids)}, after {within_s} s"
-    )
+    for address in (parse_address(text, asked.name) for text in asked.bootstrap):
+        while not (shown := _shown_by(address, asked)) >= node_ids:
+            if time.monotonic() > deadline:
+                raise LabError(
+                    f"cluster {asked.name}: after {within_s} s the broker at {address[0]}:{address[1]} shows"
+                    f" {sorted(shown)}, not {sorted(node_ids)}"
+                )
+            time.sleep(0.05)
+
+
+def _shown_by(address: tuple[str, int], cluster: Cluster) -> set[int]:
+    try:
+        with closing(open_connection(address, cluster.security, timeout_s=_ANSWER_S)) as connection:
+            return {int(one.node_id) for one in connection.call(_NO_TOPICS, MetadataResponse).brokers}
+    except KafkaError:
+        return set()
 
 
 def create_topic(

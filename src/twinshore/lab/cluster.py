@@ -217,4 +217,5 @@ class LabCluster:
         )
 
     def _wait_registered(self, node_id: int) -> None:
-        wait_for_brokers(self._internal, {node_id})
+        serving = (text for text, broker in zip(self._internal.bootstrap, self.brokers, strict=True) if broker.answers)
+        wait_for_brokers(replace(self._internal, bootstrap=tuple(serving)), {node_id})
