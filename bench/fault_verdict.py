@@ -16,8 +16,9 @@ from twinshore.lab.clients import client_settings
 
 
 def ends(cluster: Cluster, topic: str, partitions: int) -> list[int]:
-    """Where each partition ends; -1 where nobody says."""
-    consumer = Consumer({**client_settings(cluster), "group.id": "ends", "log_level": 0})
+    """Where each partition ends, open transactions included; -1 where nobody says."""
+    reading = {"group.id": "ends", "isolation.level": "read_uncommitted", "log_level": 0}
+    consumer = Consumer({**client_settings(cluster), **reading})
     found = []
     try:
         for number in range(partitions):

@@ -222,7 +222,8 @@ def _fill(cluster: Cluster, topic: str, records: int, what: str) -> None:
 
 
 def _span(cluster: Cluster, topic: str) -> tuple[int, int]:
-    consumer = Consumer({**client_settings(cluster), "group.id": "spans", "log_level": 0})
+    reading = {"group.id": "spans", "isolation.level": "read_uncommitted", "log_level": 0}
+    consumer = Consumer({**client_settings(cluster), **reading})
     try:
         return consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=5.0) or (-1, -1)
     except KafkaException:
@@ -271,7 +272,9 @@ def _read(cluster: Cluster, topic: str, start: int | None) -> Log:
             if time.monotonic() > deadline_s:
                 raise BenchError(f"{topic} cannot be read on {cluster.name}")
             for message in messages:
-                if message.error():
+                if error := message.error():
+                    if error.name() != "_PARTITION_EOF":
+                        raise BenchError(f"{topic} cannot be read on {cluster.name}: {error.str()}")
                     return found
                 found[message.offset() or 0] = (message.key(), message.value(), message.timestamp()[1])
     finally:

@@ -189,10 +189,12 @@ def write(cluster: Cluster, topic: str, first: int, count: int) -> None:
 
 
 def spans(cluster: Cluster, topic: str) -> list[tuple[int, int]]:
-    """Log start and end of each partition; empty while there is no such topic, or not yet anybody to lead it."""
+    """Log start and end of each partition, open transactions included; empty while there is no such topic, or nobody
+    yet to lead it."""
     if topic not in admin_of(cluster).list_topics(timeout=10).topics:
         return []
-    consumer = Consumer({**client_settings(cluster), "group.id": "spans"})
+    reading = {"group.id": "spans", "isolation.level": "read_uncommitted"}
+    consumer = Consumer({**client_settings(cluster), **reading})
     try:
         return [
             consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10) for number in range(PARTITIONS)

@@ -112,7 +112,8 @@ def seen(cluster: LabCluster, topic: str, partition: int, *, committed: bool = F
         while True:
             message = consumer.poll(30.0)
             assert message is not None, f"{topic}-{partition} cannot be read on {cluster.name}"
-            if message.error():
+            if error := message.error():
+                assert error.name() == "_PARTITION_EOF", error
                 return found
             entry = (message.offset(), message.key(), message.value(), message.headers(), message.timestamp()[1])
             found.append(entry)

@@ -87,7 +87,8 @@ def seen(lab: LabCluster, topic: str, isolation: str) -> list[int]:
         while True:
             message = consumer.poll(20.0)
             assert message is not None
-            if message.error():
+            if error := message.error():
+                assert error.name() == "_PARTITION_EOF", error
                 return found
             found.append(message.offset() or 0)
     finally:

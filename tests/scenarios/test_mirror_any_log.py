@@ -178,6 +178,7 @@ def test_an_open_transaction_holds_its_twin_at_its_first_record(pair: Pair) -> N
         writer.flush(30)
         plain.produce(topic, b"between", b"key", partition=0)
         plain.flush(30)
+    assert spans(pair.source.cluster, topic, 2)[0] == (0, 9), "what is open counts here"
     until(lambda: spans(pair.target.cluster, topic, 2)[0] == (0, 5), 60, "up to the first one", pair.rig)
     time.sleep(1)
     assert spans(pair.target.cluster, topic, 2)[0] == (0, 5), "its fate is not known"
