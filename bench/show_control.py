@@ -108,6 +108,8 @@ def _throttled(stage: ControlStage, neighbour: Neighbour, during_s: float) -> tu
     """The neighbour of a topic that has more to carry than it may, and what crossed of that topic meanwhile."""
     stage.tell("throttle", LINK, str(BESIDE_BOUND), "--topic", "flow-two")
     took_s = stage.in_force(f"flow-two at most {BESIDE_BOUND:,} bytes/s")
+    # A fetch that was on its way before brings what it brings, and what is over the throttle is waited out.
+    time.sleep(SETTLE_S)
     stage.backlog("flow-two", int(BESIDE_BOUND * (during_s + 6 * SETTLE_S)))
     time.sleep(SETTLE_S)
     found, bytes_s = stage.beside("flow-two", lambda: neighbour.latency(during_s))

@@ -100,3 +100,17 @@ def test_a_bound_that_is_taken_away_is_told_too(shop: Shop) -> None:
     assert heard(pump, "bounds")
     teller.turn(Control(), LANES)
     assert heard(pump, "bounds") == [{"what": "bounds", "link": 0.0, "topics": {}, "weights": {}}]
+
+
+def test_what_an_operator_changes_is_told_at_once_though_needs_are_looked_at_twice_a_second(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(throttle, "EVERY_S", 60.0)
+    pump = shop.pump(0)
+    assert heard(pump, "assign")
+    teller = Throttle(LINK, shop.desk)
+    teller.turn(Control(), LANES)
+    teller.turn(Control(throttle_bytes_s=1000), LANES)
+    assert heard(pump, "bounds")[0]["link"] == 500.0
+    teller.turn(Control(throttle_bytes_s=3000), LANES)
+    assert heard(pump, "bounds")[0]["link"] == 1500.0

@@ -1,4 +1,5 @@
-"""Keeps a link's pumps told of their bounds: shares of throttles, anew twice a second, and weights."""
+"""Keeps a link's pumps told of their bounds: shares of throttles, anew twice a second and at
+once when an operator changed something, and weights."""
 
 from __future__ import annotations
 
@@ -25,13 +26,14 @@ class Throttle:
     def __init__(self, name: str, desk: Desk) -> None:
         self._name, self._desk = name, desk
         self._turned_at_s = 0.0
+        self._held = Control()
         self._told: dict[int, Bounds] = {}
 
     def turn(self, control: Control, lanes: int) -> None:
         """What holds now, on so many lanes."""
-        if time.monotonic() - self._turned_at_s < EVERY_S:
+        if control == self._held and time.monotonic() - self._turned_at_s < EVERY_S:
             return
-        self._turned_at_s = time.monotonic()
+        self._held, self._turned_at_s = control, time.monotonic()
         if not (control.throttle_bytes_s or control.topic_throttles or control.priorities or self._told):
             return
         placed: dict[int, set[str]] = {lane: set() for lane in range(lanes)}
