@@ -1,5 +1,5 @@
-"""Keeps a link's pumps told of their bounds: shares of throttles, anew twice a second and at
-once when an operator changed something, and weights."""
+"""Keeps a link's pumps told of their bounds, shares of throttles and weights: anew twice a second, and at once when an
+operator changed something."""
 
 from __future__ import annotations
 
