@@ -200,7 +200,46 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         load_settings(latin, {})
     good = tmp_path / "good.toml"
     good.write_text(EXAMPLE, encoding="utf-8")
-    assert load_settings(good, {}) == parse(EXAMPLE)
+    found, expected = load_settings(good, {}), parse(EXAMPLE)
+    assert (found.clusters, found.links, found.mirror) == (expected.clusters, expected.links, expected.mirror)
+
+
+def test_a_relative_store_lies_beside_the_settings_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever folder a process is started in, through whatever link the file is found: it is one store."""
+    mounted, elsewhere = tmp_path / "mounted", tmp_path / "elsewhere"
+    for folder in (mounted / "data", elsewhere):
+        folder.mkdir(parents=True)
+    real = mounted / "data" / "real.toml"
+    real.write_text('[store]\nurl = "sqlite:///kept/store.db?timeout=3"\n')
+    (mounted / "mirror.toml").symlink_to(real)
+    expected = f"sqlite:///{mounted}/kept/store.db?timeout=3"
+    monkeypatch.chdir(mounted)
+    assert load_settings(Path("mirror.toml"), {}).store.url == expected
+    monkeypatch.chdir(elsewhere)
+    around = f"{elsewhere}/../mounted"
+    assert load_settings(Path("../mounted/mirror.toml"), {}).store.url == expected.replace(str(mounted), around)
+    assert load_settings(mounted / "mirror.toml", {}).store.url == expected
+    told = {"TWINSHORE_STORE_URL": "sqlite:///other.db"}
+    assert load_settings(mounted / "mirror.toml", told).store.url == f"sqlite:///{mounted}/other.db"
+    for whole in ("sqlite:////var/store.db", "sqlite:///:memory:", "mysql://u@h/d", "postgresql:///d"):
+        assert load_settings(mounted / "mirror.toml", {"TWINSHORE_STORE_URL": whole}).store.url == whole
+
+
+def test_a_store_of_the_working_directory_is_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An older version counted from there: an empty store beside the settings file would look like a lost one."""
+    here = tmp_path / "here"
+    here.mkdir()
+    settings = tmp_path / "mirror.toml"
+    settings.write_text("")
+    (here / "twinshore.db").touch()
+    monkeypatch.chdir(here)
+    with pytest.raises(
+        ConfigError, match=f"twinshore.db lies in the working directory, {here}, and not beside"
+    ) as said:
+        load_settings(settings, {})
+    assert f"twinshore.db-wal and twinshore.db-shm to {tmp_path}" in (said.value.hint or "")
+    (tmp_path / "twinshore.db").touch()
+    assert load_settings(settings, {}).store.url == f"sqlite:///{tmp_path}/twinshore.db"
 
 
 def test_the_environment_overrides() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from twinshore.fleet.settings_env import with_environment
 from twinshore.fleet.settings_proof import ProofSettings, read_proof
 from twinshore.fleet.settings_sections import read_clusters, read_links, read_mirror, read_store
 from twinshore.fleet.settings_table import MirrorSettings, SparkSettings
+from twinshore.fleet.store_place import beside
 
 SECTIONS = ("store", "clusters", "links", "mirror", "delay", "proof")
 
@@ -54,7 +55,7 @@ class Settings:
 
 
 def load_settings(path: Path, env: Mapping[str, str]) -> Settings:
-    """The settings of a TOML file, with what the environment overrides."""
+    """The settings of a TOML file, with what the environment overrides; the store's path is a full one."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -63,7 +64,8 @@ def load_settings(path: Path, env: Mapping[str, str]) -> Settings:
         ) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"settings file {path} is not UTF-8 text, at byte {error.start}") from error
-    return parse_settings(text, name=str(path), env=env)
+    found = parse_settings(text, name=str(path), env=env)
+    return replace(found, store=replace(found.store, url=beside(found.store.url, path)))
 
 
 def parse_settings(text: str, *, name: str, env: Mapping[str, str]) -> Settings:

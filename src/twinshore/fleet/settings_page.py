@@ -88,7 +88,8 @@ def render_settings_page() -> str:
         f"**The environment** overrides four sections: {variables}.",
         f"So `{variable('store', 'url')}` stands for `[store] url`. Parts of a list are parted by commas.",
         "",
-        "**Paths** that are relative start where the process was started.",
+        "**Paths** that are relative start where the process was started; only the file of a store in SQLite is",
+        "relative to the folder of the settings file, so that it is one store wherever a process is started.",
     ]
     for place, section in PLACES:
         parts += ["", f"## `{place}`", "", (section.__doc__ or "").strip(), ""]

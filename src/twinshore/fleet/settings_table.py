@@ -61,7 +61,7 @@ class StoreSection:
     url: str = setting(
         "sqlite:///twinshore.db",
         "`sqlite:///file`, `postgresql://user@host/database`, `mysql://user@host/database` or `mariadb://...`;"
-        " a password never stands in it",
+        " a password never stands in it. A relative file is relative to the folder of the settings file",
     )
     password_env: str = setting("", "environment variable that holds the database password")
     password_file: str = setting("", "file that holds the database password")
