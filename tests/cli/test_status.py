@@ -152,6 +152,13 @@ def test_open_incidents_are_shown_whole_and_closed_ones_are_not(store: Store, se
     assert "open incident" not in _status(settings_file)
 
 
+def test_an_incident_of_the_whole_link_names_no_topic(store: Store, settings_file: Path) -> None:
+    away = Incident(LINK, "", -1, IncidentKind.TARGET_AWAY, -1, -1, "wait", "the target west does not answer")
+    row = store.add_incident(away, now_ms=1)
+    expected = f"east->west: open incident {row.id}, target away: the target west does not answer"
+    assert expected in [line.rstrip() for line in _status(settings_file).splitlines()]
+
+
 def test_looking_makes_no_store(settings_file: Path) -> None:
     gather()
     with pytest.raises(ConfigError, match="no mirror has run") as caught:

@@ -193,10 +193,16 @@ def render(views: list[LinkView], *, topics: bool) -> RenderableType:
     if topics:
         parts.append(_topic_table(views))
     for view in views:
-        for row in view.incidents:
-            place = row.incident.topic + (f"-{row.incident.partition}" if row.incident.partition >= 0 else "")
-            parts.append(f"{view.link}: open incident {row.id}, {row.incident.kind}, {place}: {row.incident.sentence}")
+        parts += [_in_words(row) for row in view.incidents]
     return Group(*(_plain(part) if isinstance(part, str) else part for part in parts))
+
+
+def _in_words(row: LedgerRow) -> str:
+    """The row in a sentence; one of the whole link has no topic to name."""
+    one = row.incident
+    topic = f", {one.topic}" if one.topic else ""
+    place = f"{topic}-{one.partition}" if topic and one.partition >= 0 else topic
+    return f"{one.link}: open incident {row.id}, {one.kind}{place}: {one.sentence}"
 
 
 def _cells(view: LinkView) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from twinshore.fleet.errors import ConfigError
 from twinshore.fleet.mirrormaker.login import PLACEHOLDER, login
 from twinshore.fleet.mirrormaker.meanings import OF_CLUSTERS, OF_LINKS, Fate, Meaning, by_pattern
-from twinshore.fleet.mirrormaker.reading import Properties, Written, read_properties
+from twinshore.fleet.mirrormaker.reading import Properties, Written, is_true, read_properties
 from twinshore.fleet.mirrormaker.rendering import ProposedLink, render
 from twinshore.fleet.settings_edge import did_you_mean
 
@@ -61,7 +61,7 @@ def propose(text: str, name: str) -> Proposal:
             place = ours[key].place if key in ours else name
             findings.append(Finding(f"{cluster}.{key}", place, Fate.DIFFERS, wrong.split(": ", 1)[1]))
     told = {finding.key for finding in findings}
-    findings += [_finding(key, one, clusters) for key, one in given.items() if key not in told]
+    findings += [_finding(key, one, clusters, pairs) for key, one in given.items() if key not in told]
     for key, one in given.items():
         if PLACEHOLDER.search(one.value) and "jaas" not in key and "password" not in key:
             steps.append(f"{key} ({one.place}) is fetched by a config provider: write its value into the proposal")
@@ -96,7 +96,7 @@ def _pairs(given: Properties, clusters: list[str], name: str) -> list[tuple[str,
         for side in (found["source"], found["target"]):
             if side not in clusters:
                 raise ConfigError(f"{name}, {one.place}: {key}: no cluster {side}{did_you_mean(side, clusters)}")
-        if found["rest"] == "enabled" and one.value.strip().lower() == "true":
+        if found["rest"] == "enabled" and is_true(one.value):
             pairs.append((found["source"], found["target"]))
     if not pairs:
         arrows = [f"{a}->{b}.enabled = true" for a in clusters for b in clusters if a != b][:2]
@@ -163,7 +163,12 @@ def _of_cluster(given: Properties, cluster: str) -> dict[str, Written]:
     return shared | {key.removeprefix(head): one for key, one in given.items() if key.startswith(head)}
 
 
-def _finding(key: str, one: Written, clusters: list[str]) -> Finding:
+def _finding(key: str, one: Written, clusters: list[str], pairs: list[tuple[str, str]]) -> Finding:
+    arrow = ARROW.fullmatch(key)
+    if arrow and (arrow["source"], arrow["target"]) not in pairs:
+        link = f"{arrow['source']}->{arrow['target']}"
+        off = "" if arrow["rest"] == "enabled" else f", since {link}.enabled is not true"
+        return Finding(key, one.place, Fate.NEEDLESS, f"link {link} is off and not proposed{off}")
     meaning = _meaning(key, clusters)
     return Finding(key, one.place, meaning.fate, meaning.sentence)
 

@@ -137,9 +137,14 @@ def _one_connector(config: dict[str, Any], place: str, name: str, found: Propert
         aliases.append(str(config[key]))
     source, target = aliases
     if kind == SOURCE_CONNECTOR:
-        found[f"{source}->{target}.enabled"] = Written("true", place)
+        enabled = _text(config.get("enabled", True))
+        key = f"{source}->{target}.enabled"
+        # Several connectors may share a pair's topics; one that runs is enough.
+        if key not in found or is_true(enabled):
+            found[key] = Written(enabled, place)
     for key, value in config.items():
-        if key in OF_CONNECT:
+        # Without the source's connector the others carry nothing, whatever they say of themselves.
+        if key in OF_CONNECT or key == "enabled":
             continue
         where = f"{source}->{target}.{key}"
         for side, alias in (("source", source), ("target", target)):
@@ -147,6 +152,11 @@ def _one_connector(config: dict[str, Any], place: str, name: str, found: Propert
                 where = f"{alias}.{key.removeprefix(f'{side}.cluster.')}"
         found.setdefault(where, Written(_text(value), place))
     return source, target
+
+
+def is_true(text: str) -> bool:
+    """As Kafka reads a flag."""
+    return text.strip().lower() == "true"
 
 
 def _text(value: object) -> str:
