@@ -54,6 +54,16 @@ SCENARIOS = (
         "tests/scenarios/test_proof_beside.py::test_what_mirror_maker_copied_is_proven_by_content",
     ),
     (
+        "proof-borders",
+        "what a twin has lost since it was proven is never called identical: the missing range is named, each round",
+        "tests/scenarios/test_proof.py::test_what_a_twin_has_lost_since_it_was_proven_is_never_called_identical",
+    ),
+    (
+        "proof-names-unseen",
+        "what is carried and cannot be seen is named, with exit code 2, and no proof of it is renewed",
+        "tests/scenarios/test_proof.py::test_what_is_carried_and_cannot_be_seen_is_named_and_no_proof_of_it_is_renewed",
+    ),
+    (
         "proof-resumes",
         "a proof goes on from the last one, and a script learns of a difference by the exit code",
         "tests/scenarios/test_proof.py::test_the_verb_goes_on_from_the_last_proof_and_scripts_learn_by_its_exit_code",

@@ -54,6 +54,7 @@ class SmallBroker:
         self.log = [(bytes(view), header) for view, header in split_batches(memoryview(data))]
         self.start = start
         self.settings: dict[str, str] = {}
+        self.hidden, self.leader = False, 1
         self.faults: deque[int | str] = deque()
         self.fetched: list[int] = []
         self.on_fetch: Callable[[int], None] = self.fetched.append
@@ -92,13 +93,16 @@ class SmallBroker:
         part = MetadataResponsePartition(
             error_code=ErrorCode.none,
             partition_index=i32(0),
-            leader_id=one,
+            leader_id=BrokerId(self.leader),
             leader_epoch=i32(0),
             replica_nodes=(one,),
             isr_nodes=(one,),
         )
         topic = MetadataResponseTopic(
-            error_code=ErrorCode.none, name=TopicName(TOPIC), topic_id=uuid.UUID(int=7), partitions=(part,)
+            error_code=ErrorCode.unknown_topic_or_partition if self.hidden else ErrorCode.none,
+            name=TopicName(TOPIC),
+            topic_id=None if self.hidden else uuid.UUID(int=7),
+            partitions=() if self.hidden else (part,),
         )
         host, port = self._address
         broker = MetadataResponseBroker(node_id=one, host=host, port=i32(port))

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from twinshore.fleet import Cluster, NamedPartition
-from twinshore.proof.planning import RENEWED_MS, Side, Wishes, bundled, outcome, rested, sampled_outcome, stretches
+from twinshore.proof.borders import Side
+from twinshore.proof.planning import RENEWED_MS, Wishes, bundled, outcome, rested, sampled_outcome, stretches
 from twinshore.proof.rows import digest_sum
 from twinshore.proof.values import Difference, DifferenceKind, Proven, Shown, Stretch, Way
 from twinshore.store.values import ProofState
@@ -66,9 +67,13 @@ def test_the_next_round_goes_on_where_this_one_ended() -> None:
     more = cut(later)
     assert [(one.start, one.end) for one in more] == [(900, 1_100)]
     after = outcome(later, more, [answer(more[0])], 9)
-    assert (after.from_offset, after.to_offset, after.records, after.proven_ms) == (10, 1_100, 1_090, 9)
-    assert int(after.digest, 16) == digest_sum(int(row.digest, 16), 1_100)
-    assert outcome(replace(later, target_end=900), [], [], 9) == replace(row, source_end=1_200), "nothing new"
+    assert (after.from_offset, after.to_offset, after.records, after.proven_ms) == (30, 1_100, 1_070, 9)
+    assert after.digest == "", "nobody knows the digest of what is left"
+    kept = outcome(replace(later, source_start=10), more, [answer(more[0])], 9)
+    assert (kept.from_offset, kept.records) == (10, 1_090)
+    assert int(kept.digest, 16) == digest_sum(int(row.digest, 16), 1_100)
+    level = replace(later, source_start=10, target_end=900)
+    assert outcome(level, [], [], 9) == replace(row, source_end=1_200), "nothing new"
     unrated = replace(more[0], digest=False)
     assert outcome(later, [unrated], [answer(unrated, digest=0)], 9).digest == "", "a part without one has none"
 

@@ -14,8 +14,9 @@ from tests.proof.small_broker import TOPIC, SmallBroker
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.errors import Code
 from twinshore.proof import log_reader
+from twinshore.proof.borders import Side
 from twinshore.proof.job import in_this_process, run_bundles
-from twinshore.proof.planning import Side, Wishes, outcome, stretches
+from twinshore.proof.planning import Wishes, outcome, stretches
 from twinshore.proof.prover import prove_all
 from twinshore.proof.record_bytes import record_at
 from twinshore.proof.values import DifferenceKind, Proven, Stretch, Way

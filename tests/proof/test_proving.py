@@ -19,7 +19,7 @@ from twinshore.proof.planning import RENEWED_MS, Wishes
 from twinshore.proof.proving import Proving, Report
 from twinshore.proof.telling import exit_code, in_words
 from twinshore.proof.values import Way
-from twinshore.store import Store, open_store
+from twinshore.store import Incident, IncidentKind, Store, open_store
 from twinshore.wire.batch import CONTROL, HEADER_BYTES, TRANSACTIONAL, head_bytes, seal
 from twinshore.wire.records import Record
 
@@ -41,7 +41,8 @@ class Rig:
 
     def round(self, way: Way = Way.EXACT) -> Report:
         loaded = load_settings(self.settings, {})
-        proving = Proving(loaded, self.store, in_this_process, wishes=Wishes(stretch_records=30), tasks=1, way=way)
+        wishes = Wishes(stretch_records=30)
+        proving = Proving(loaded, self.store, in_this_process, wishes=wishes, tasks=1, way=way, settle_s=0.0)
         return proving.round(loaded.links, [TOPIC])
 
     def keep_from(self, offset: int) -> None:
@@ -114,14 +115,17 @@ def test_a_target_that_holds_nothing_yet_is_not_said_to_be_identical(tmp_path: P
         for _ in range(2):
             report = two.round(way)
             assert exit_code(report) == 2
-            (line, last) = in_words(report)
+            (verdict, line) = in_words(report)
+            assert verdict.startswith("cannot tell: 0 of 1 partitions identical, 1 cannot be told")
             assert "small-0: nothing was compared" in line and "offsets 0 to 100" in line
-            assert last.startswith("not all could be compared")
         two.target.log = two.source.log
         for _ in range(2):
             report = two.round(way)
             assert exit_code(report) == 0, "nor when all was compared in an earlier round"
-            assert "identical from 0 through offset 100, 100 records" in next(in_words(report))
+            (verdict,) = in_words(report)
+            assert verdict.startswith("identical: 1 of 1 partitions identical")
+            (_, line) = in_words(report, everything=True)
+            assert "identical from 0 through offset 100, 100 records" in line
 
 
 @pytest.mark.parametrize("way", [Way.EXACT, Way.CONTENT])
@@ -149,3 +153,99 @@ def test_offsets_that_nobody_sees_need_no_record_on_the_target(tmp_path: Path) -
         ending = seal(header._replace(attributes=header.attributes | CONTROL | TRANSACTIONAL), view[HEADER_BYTES:])
         two.source.log = [(head_bytes(ending) + view[HEADER_BYTES:], ending)]
         assert exit_code(two.round(Way.CONTENT)) == 0
+
+
+def test_a_twin_that_lost_its_beginning_lacks_it_until_the_source_has_lost_it_too(tmp_path: Path) -> None:
+    with rig(tmp_path, log(), log()) as two:
+        assert exit_code(two.round()) == 0
+        two.target.start = AT
+        for _ in range(2):
+            assert exit_code(two.round()) == 1
+            (row,) = two.store.proofs()
+            assert (row.state, row.from_offset, row.to_offset) == ("differs", 0, 0)
+            (opened,) = two.store.incidents(open_only=True)
+            assert f"it lacks offsets 0 to {AT - 1}" in opened.incident.sentence
+        two.source.start = AT
+        assert exit_code(two.round()) == 0
+        (row,) = two.store.proofs()
+        assert (row.state, row.from_offset, row.to_offset, row.records) == ("identical", AT, COUNT, COUNT - AT)
+        assert two.store.incidents(open_only=True) == ()
+
+
+def test_a_twin_that_lost_its_end_differs_until_it_has_it_again(tmp_path: Path) -> None:
+    with rig(tmp_path, log(), log()) as two:
+        two.round()
+        whole, (before,) = two.target.log, two.store.proofs()
+        two.target.log = [one for one in whole if one[1].last_offset < AT]
+        end = two.target.end
+        for _ in range(2):
+            assert exit_code(two.round()) == 1
+            (row,) = two.store.proofs()
+            assert (row.state, row.to_offset, row.records) == ("differs", end, end)
+            assert row.proven_ms == before.proven_ms, "nothing was proven since"
+        (opened,) = two.store.incidents(open_only=True)
+        assert opened.incident.from_offset == end and "the target ends there" in opened.incident.sentence
+        two.target.log = whole
+        assert exit_code(two.round()) == 0
+        (row,) = two.store.proofs()
+        assert (row.state, row.to_offset, row.records) == ("identical", COUNT, COUNT)
+        assert two.store.incidents(open_only=True) == ()
+
+
+def test_what_the_source_lost_of_its_end_is_foreign_on_the_target(tmp_path: Path) -> None:
+    with rig(tmp_path, log(), log()) as two:
+        two.round()
+        two.source.log = [one for one in two.source.log if one[1].last_offset < AT]
+        assert exit_code(two.round()) == 1
+        (row,) = two.store.proofs()
+        assert row.to_offset == two.source.end
+        (opened,) = two.store.incidents(open_only=True)
+        assert "foreign record" in opened.incident.sentence
+
+
+def test_what_both_sides_lost_leaves_the_books(tmp_path: Path) -> None:
+    with rig(tmp_path, log(), log()) as two:
+        two.round()
+        two.keep_from(AT)
+        assert exit_code(two.round()) == 0
+        (row,) = two.store.proofs()
+        assert (row.from_offset, row.to_offset, row.records) == (AT, COUNT, COUNT - AT)
+
+
+@pytest.mark.parametrize(("kind", "code"), [(IncidentKind.TRUNCATION, 1), (IncidentKind.LOST_BY_TARGET, 2)])
+def test_what_is_open_in_the_ledger_is_never_called_identical(tmp_path: Path, kind: IncidentKind, code: int) -> None:
+    with rig(tmp_path, log(), log()) as two:
+        assert exit_code(two.round()) == 0
+        told = Incident("east->west", TOPIC, 0, kind, AT, AT + 10, "", "what the ledger says")
+        number = two.store.add_incident(told, now_ms=1).id
+        for _ in range(2):
+            report = two.round()
+            assert exit_code(report) == code
+            text = "\n".join(in_words(report))
+            assert f"NOT called identical from offset {AT} on, by open row {number} of the ledger" in text
+            assert "what the ledger says" in text
+            (row,) = two.store.proofs()
+            assert row.to_offset == AT, "from there on it is to be proven anew"
+        two.store.close_incident(number, now_ms=2)
+        report = two.round()
+        assert (exit_code(report), report.partitions[0].compared) == (0, COUNT - AT)
+
+
+def test_a_row_of_the_ledger_elsewhere_changes_nothing(tmp_path: Path) -> None:
+    with rig(tmp_path, log(), log()) as two:
+        two.round()
+        for topic, partition, offset in ((TOPIC, 1, AT), ("other", 0, AT), (TOPIC, -1, -1), (TOPIC, 0, COUNT)):
+            told = Incident("east->west", topic, partition, IncidentKind.REFUSED, offset, offset, "", "elsewhere")
+            two.store.add_incident(told, now_ms=1)
+        assert exit_code(two.round()) == 0
+
+
+def test_an_emptied_target_does_not_keep_its_proof_young(tmp_path: Path) -> None:
+    with rig(tmp_path, log(), log()) as two:
+        two.round()
+        (row,) = two.store.proofs()
+        two.store.save_proofs([replace(row, proven_ms=row.proven_ms - RENEWED_MS)])
+        two.target.start = COUNT
+        assert exit_code(two.round()) == 1
+        two.target.log, two.target.start = [], 0
+        assert exit_code(two.round()) == 1

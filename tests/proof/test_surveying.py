@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from twinshore.fleet import Link
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.proof.surveying import Surveyor, way_of
 from twinshore.proof.values import Way
+from twinshore.store import PartitionState, Receipt, Store, TwinRow, open_store
 from twinshore.wire.records import Record
 
 
@@ -54,3 +56,60 @@ def test_a_compacted_topic_that_others_mirror_is_told_as_not_compared(policy: st
         (lack,) = found.lacks
         assert (lack.topic, lack.partition) == (TOPIC, -1)
         assert lack.sentence.startswith("small is compacted: both sides are cleaned each in its own time")
+
+
+def carried(store: Store, topic: str, partitions: int = 1) -> None:
+    store.save_twins([TwinRow("east->west", topic, number, "aa", "bb", 0, 0, 1) for number in range(partitions)])
+
+
+@pytest.mark.parametrize("unseen", ["east", "west"])
+def test_what_is_carried_and_cannot_be_seen_is_named(tmp_path: Path, unseen: str) -> None:
+    log = batched(random.Random(1), [Record(n, n, b"k", b"v") for n in range(9)], 9, first=0)
+    brokers = {name: SmallBroker(name, log) for name in ("east", "west")}
+    with (
+        brokers["east"].serving() as one,
+        brokers["west"].serving() as other,
+        open_store(f"sqlite:///{tmp_path}/store.db") as store,
+    ):
+        carried(store, TOPIC)
+        source, target = KafkaCluster(one), KafkaCluster(other)
+        try:
+            surveyor = Surveyor(Link("east", "west", (".*",)), store, source, target)
+            assert [side.named.topic for side in surveyor.look().sides] == [TOPIC]
+            assert surveyor.look().lacks == ()
+            brokers[unseen].hidden = True
+            hidden = surveyor.look()
+            brokers[unseen].hidden, brokers[unseen].leader = False, -1
+            leaderless = surveyor.look()
+            brokers[unseen].leader = 1
+            carried(store, TOPIC, 2)
+            short = surveyor.look()
+        finally:
+            source.close()
+            target.close()
+    assert (hidden.sides, leaderless.sides) == ((), ())
+    (lack,) = hidden.lacks
+    assert (lack.topic, lack.partition) == (TOPIC, -1)
+    assert lack.sentence == f"there is no topic {TOPIC} on {unseen}, or the right to describe it is lacking"
+    (lack,) = leaderless.lacks
+    assert (lack.partition, lack.sentence) == (0, f"{TOPIC}-0 has no leader on {unseen}")
+    assert [side.named.partition for side in short.sides] == [0]
+    assert {(lack.partition, lack.sentence) for lack in short.lacks} == {
+        (1, f"{TOPIC} has no partition 1 on {place}") for place in ("east", "west")
+    }
+
+
+def test_what_the_filters_or_the_archive_have_let_go_is_not_missed(tmp_path: Path) -> None:
+    broker = SmallBroker("east", b"")
+    with broker.serving() as one, open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        for topic in ("excluded", "archived"):
+            carried(store, topic)
+        store.record_receipts([Receipt("east->west", "archived", 0, 0, 1, 1, 1, 1, 1, 1, 1)])
+        store.set_partition_state("east->west", "archived", 0, PartitionState.ARCHIVED)
+        kafka = KafkaCluster(one)
+        try:
+            link = Link("east", "west", (".*",), exclude=("excluded",))
+            found = Surveyor(link, store, kafka, kafka).look()
+        finally:
+            kafka.close()
+    assert (found.sides, found.lacks) == ((), ())

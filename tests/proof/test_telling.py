@@ -46,7 +46,14 @@ def test_words_name_offset_kind_and_both_records() -> None:
     assert "source: offset 450, time 1, key None, value v h=None" in text
     assert "target: no record" in text
     assert "could not go on: the broker is away" in text and "try: start it" in text
-    assert text.endswith("DIFFERENT: 3 partitions, 2,670 records in 2.0 s, 3 MB/s")
+    first, second, *_ = text.splitlines()
+    assert first == (
+        "NOT identical: 1 of 3 partitions identical, 1 differ, 1 cannot be told;"
+        " 2,670 records compared now in 2.0 s, 3 MB/s"
+    )
+    assert "orders-3" in second and text.index("DIFFERS") < text.index("could not go on"), "what differs comes first"
+    assert text.count("orders-3") == 2, "what is identical is named on request alone"
+    assert "\n".join(in_words(report(GOOD, BAD, STUCK), everything=True)).count("orders-3") == 3
 
 
 def test_programs_get_the_same() -> None:

@@ -17,7 +17,7 @@ from pyspark import SparkContext
 from typer.testing import CliRunner
 
 from tests.scenarios import log_kinds
-from tests.scenarios.mirror_rig import settings_text
+from tests.scenarios.mirror_rig import settings_text, until
 from tests.scenarios.raw_writer import RawWriter
 from twinshore.cli.entry import app, gather
 from twinshore.fleet import NamedPartition
@@ -27,9 +27,10 @@ from twinshore.lab import LabCluster
 from twinshore.mirror.spark import open_session
 from twinshore.proof import DifferenceKind, Proven, Stretch, Way
 from twinshore.proof.job import on_spark
-from twinshore.proof.planning import Wishes
+from twinshore.proof.planning import RENEWED_MS, Wishes
 from twinshore.proof.prover import prove_all
 from twinshore.proof.proving import Proving
+from twinshore.store import TwinRow, open_store
 from twinshore.wire.codecs import Codec
 from twinshore.wire.records import Record, encode_batch
 
@@ -290,6 +291,47 @@ def test_the_verb_goes_on_from_the_last_proof_and_scripts_learn_by_its_exit_code
     code, text = said(tmp_path, east, west, topic, *how, "--here", "--sample", "1", "--seed", "5")
     assert code == 1 and "they differ" in text and "--seed 5" in text
     assert said(tmp_path, east, west, topic, "--here", "--topic", "nowhere")[0] == 2
+
+
+def test_what_a_twin_has_lost_since_it_was_proven_is_never_called_identical(
+    pair: Pair, east: LabCluster, west: LabCluster, tmp_path: Path
+) -> None:
+    topic = made(pair, log(60), log(60), f"lost-{next(_names)}")
+    named = NamedPartition(topic, 0)
+    how = ("--topic", topic, "--way", "exact", "--here")
+    assert said(tmp_path, east, west, topic, *how)[0] == 0
+    pair[1].delete_records({named: 20})
+    for _ in range(2):
+        code, text = said(tmp_path, east, west, topic, *how)
+        assert code == 1 and text.startswith("NOT identical: 0 of 1 partitions identical, 1 differ")
+        assert "DIFFERS at offset 0: missing record: the target's log begins at offset 20" in text
+        assert "it lacks offsets 0 to 19" in text
+    pair[0].delete_records({named: 25})
+    code, text = said(tmp_path, east, west, topic, *how, "--all")
+    assert code == 0 and "identical from 25 through offset 60, 35 records" in text
+    pair[1].admin.delete_topics([topic])
+    pair[1].admin.create_topic(topic, partitions=1, replication_factor=1, settings=FOR_EVER)
+    until(lambda: "nothing was compared" in said(tmp_path, east, west, topic, *how)[1], 30, "what was proven is void")
+    assert said(tmp_path, east, west, topic, *how)[0] == 2, "it was of another topic"
+
+
+def test_what_is_carried_and_cannot_be_seen_is_named_and_no_proof_of_it_is_renewed(
+    pair: Pair, east: LabCluster, west: LabCluster, tmp_path: Path
+) -> None:
+    seen, unseen = (made(pair, log(9), log(9), f"carried-{next(_names)}") for _ in range(2))
+    both = f"{seen}|{unseen}"
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        store.save_twins([TwinRow("east->west", topic, 0, "aa", "bb", 0, 0, 1) for topic in (seen, unseen)])
+        assert said(tmp_path, east, west, both, "--here")[0] == 0
+        old = [replace(row, proven_ms=row.proven_ms - RENEWED_MS) for row in store.proofs()]
+        store.save_proofs(old)
+        pair[1].admin.delete_topics([unseen])
+        code, text = said(tmp_path, east, west, both, "--here")
+        ages = {row.topic: row.proven_ms for row in store.proofs()}
+    assert code == 2 and text.startswith("cannot tell: 1 of 1 partitions identical, 1 topics or partitions")
+    assert f"{unseen}: not compared: there is no topic {unseen} on {west.cluster.name}" in text
+    before = {row.topic: row.proven_ms for row in old}
+    assert ages[unseen] == before[unseen] and ages[seen] > before[seen]
 
 
 def test_a_proof_runs_on_spark_while_lanes_are_full(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load
-from twinshore.fleet import ConfigError
+from twinshore.fleet import ConfigError, Link
 from twinshore.fleet.settings_edge import did_you_mean
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ DIGEST = typer.Option(True, "--digest/--no-digest", help="Make a digest of the r
 CONTINUOUS = typer.Option(False, "--continuous", help="Go on, round after round, until stopped.")
 EVERY = typer.Option(0.0, "--every", min=0, help="Pause between rounds in seconds, instead of the settings'.")
 HERE = typer.Option(False, "--here", help="In this process, without Spark: sooner where there is little to compare.")
+ALL = typer.Option(False, "--all", help="Name the identical partitions too, with offsets, records and digests.")
 METRICS = typer.Option(0, "--metrics-port", min=0, max=65535, help="Serve /metrics and /health on this port.")
 
 
@@ -56,11 +57,13 @@ def prove(
     every: float = EVERY,
     here: bool = HERE,
     metrics_port: int = METRICS,
+    everything: bool = ALL,
     json_output: bool = JSON,
 ) -> None:
     """Compares both sides of links record by record, through the lower of both ends, while traffic flows.
 
-    Exit code 0: identical; 1: they differ, and where; 2: that could not be said of all. Goes on from the last proof.
+    The verdict comes first, then what differs. Exit code 0: identical; 1: not identical, and where; 2: cannot tell, as
+    something could not be compared. Goes on from the last proof, of what both sides still hold.
     """
     from dataclasses import replace
 
@@ -75,9 +78,7 @@ def prove(
     if throttle >= 0:
         wishes = replace(wishes, bytes_s=throttle * 1e6)
     stop = threading.Event()
-    links = chosen(loaded, link)
-    if not links:
-        raise ConfigError("no link to prove", hint='name one in the settings: [links."east->west"]')
+    links = _links(loaded, link)
     with (
         _store(loaded) as store,
         _served(metrics_port, store) as beat,
@@ -94,7 +95,7 @@ def prove(
         )
 
         def tell(report: Report) -> None:
-            _tell(report, as_json=json_output, drawn=drawn if sample else 0)
+            _tell(report, as_json=json_output, everything=everything or bool(sample), drawn=drawn if sample else 0)
 
         if continuous:
             pause_s = every or loaded.proof.every_s
@@ -102,6 +103,13 @@ def prove(
         report = proving.round(links, topic, again=again)
         tell(report)
     raise typer.Exit(2 if stop.is_set() else _code(report))
+
+
+def _links(loaded: Settings, names: list[str]) -> list[Link]:
+    links = chosen(loaded, names)
+    if not links:
+        raise ConfigError("no link to prove", hint='name one in the settings: [links."east->west"]')
+    return links
 
 
 def _code(report: Report) -> int:
@@ -120,13 +128,13 @@ def _way(name: str) -> Way | None:
     return Way(name)
 
 
-def _tell(report: Report, *, as_json: bool, drawn: int) -> None:
+def _tell(report: Report, *, as_json: bool, everything: bool, drawn: int) -> None:
     from twinshore.proof.telling import as_values, in_words
 
     if as_json:
         typer.echo(json.dumps(as_values(report) | ({"seed": drawn} if drawn else {})))
         return
-    for line in in_words(report):
+    for line in in_words(report, everything=everything):
         typer.echo(line)
     if drawn:
         typer.echo(f"the same sample again: --seed {drawn}")

@@ -12,7 +12,7 @@ from twinshore.mirror.companions import Beside, Companion
 from twinshore.proof.job import Run, on_spark
 from twinshore.proof.planning import Wishes
 from twinshore.proof.proving import Proving, Report
-from twinshore.proof.telling import COULD_NOT, exit_code, in_words
+from twinshore.proof.telling import COULD_NOT, exit_code, verdict
 
 TURN_S = 0.2
 JOIN_S = 10.0
@@ -103,8 +103,8 @@ class ProofBeside:
                 beside.log(f"{beside.link.name}: not proven: {error}")
 
     def _tell(self, report: Report) -> None:
-        *_, last = in_words(report)
-        word = last.partition(":")[0]
+        said = verdict(report)
+        word = said.partition(":")[0]
         if word != self._last:
-            self._beside.log(f"{self._beside.link.name}: proof: {last}")
+            self._beside.log(f"{self._beside.link.name}: proof: {said}")
             self._last = word

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from random import Random
 
-from twinshore.fleet import Cluster, NamedPartition
+from twinshore.fleet import Cluster
+from twinshore.proof.borders import Side, narrowed
 from twinshore.proof.rows import digest_sum
 from twinshore.proof.values import Proven, Stretch, Way
 from twinshore.store.values import ProofRow, ProofState
@@ -17,79 +18,6 @@ BUNDLE_STRETCHES = 64
 # Of a partition where nothing comes any more the age of the proof is kept below this, not written at each round.
 RENEWED_MS = 300_000
 OFFSETS_COUNT = frozenset({Way.EXACT, Way.EXTENTS})
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One partition as both clusters show it. Ends are read target first: a true twin is then never ahead.
-
-    `extents` are (source, target, length); `stored` is what was proven before, of these very topics.
-    """
-
-    link: str
-    named: NamedPartition
-    twin: str
-    way: Way
-    source_start: int
-    source_end: int
-    target_end: int
-    source_topic_id: str
-    target_topic_id: str
-    extents: tuple[tuple[int, int, int], ...] = ()
-    stored: ProofRow | None = None
-    target_start: int = 0
-
-    @property
-    def resumes(self) -> ProofRow | None:
-        """The proof to go on from."""
-        row = self._known
-        return None if row is None or row.to_offset < self._first else row
-
-    @property
-    def overtaken(self) -> bool:
-        """What can be compared begins behind what was proven: of what lay between nobody can speak."""
-        return self._known is not None and self.resumes is None
-
-    @property
-    def start(self) -> int:
-        """Where on the source to begin."""
-        row = self.resumes
-        return max(self._first, row.to_offset if row else 0)
-
-    @property
-    def gone_below(self) -> int:
-        """Records of the source below this are on neither side any more."""
-        if self.way is not Way.EXTENTS:
-            return self.source_start
-        held = [one for one in sorted(self.extents) if one[1] + one[2] > self.target_start]
-        if not held:
-            return self.source_start if self.extents else 0
-        source, target, _ = held[0]
-        if target > self.target_start and held[0] == min(self.extents):
-            return 0  # There may be extents before it that were not read.
-        return min(self.source_start, source + max(0, self.target_start - target))
-
-    @property
-    def _known(self) -> ProofRow | None:
-        row = self.stored
-        ids = (self.source_topic_id, self.target_topic_id)
-        if row is None or row.way != self.way or (row.source_topic_id, row.target_topic_id) != ids:
-            return None
-        return row
-
-    @property
-    def _first(self) -> int:
-        """What came before the first extent is none of the link's."""
-        return max(self.source_start, min((source for source, _, _ in self.extents), default=0))
-
-    @property
-    def end(self) -> int:
-        """Through where both sides can be compared: the lower of both ends."""
-        if self.way is Way.CONTENT:
-            return self.source_end
-        if self.way is Way.EXTENTS:
-            return min(self.source_end, max((source + length for source, _, length in self.extents), default=0))
-        return min(self.source_end, self.target_end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +51,23 @@ def stretches(side: Side, source: Cluster, target: Cluster, wishes: Wishes) -> l
         return [replace(whole, digest=False)] if whole.start < whole.end else []
     beyond = side.target_end if side.way is Way.EXACT and side.target_end > side.source_end else -1
     if wishes.sample:
-        return list(_sampled(replace(whole, start=replace(side, stored=None).start), wishes))
-    parts = [
+        return list(_sampled(replace(whole, start=side.first), wishes))
+    parts = _beginning(side, whole) + [
         _part(whole, at, min(at + wishes.stretch_records, whole.end))
         for at in range(whole.start, whole.end, wishes.stretch_records)
     ]
-    if beyond >= 0:
-        last = parts.pop() if parts else replace(whole, start=whole.end)
+    if beyond >= 0 and side.kept_from >= side.source_end:
+        last = parts.pop() if parts and parts[-1].end == whole.end else replace(whole, start=whole.end)
         parts.append(replace(last, target_end=beyond))
     return parts
+
+
+def _beginning(side: Side, whole: Stretch) -> list[Stretch]:
+    """Of a twin that begins above its source what was proven of the part that is gone: was anything to be seen?"""
+    row = side.resumes
+    if row is None or not side.begins_late or row.to_offset <= side.first:
+        return []
+    return [replace(whole, start=side.first, end=min(row.to_offset, side.target_start), digest=False)]
 
 
 def _by_content(side: Side, whole: Stretch, wishes: Wishes) -> list[Stretch]:
@@ -180,6 +116,8 @@ def outcome(side: Side, asked: Sequence[Stretch], results: Sequence[Proven], now
     row = side.resumes
     if row is not None and not asked:
         return replace(row, source_end=side.source_end)
+    if side.stored is not None and not asked:
+        now_ms = side.stored.proven_ms  # Nothing was looked at: what is left is no younger for it.
     to, target_to = side.start, row.target_offset if row else -1
     start = row.from_offset if row else side.start
     records, digests = (row.records, [int(row.digest, 16)]) if row and row.digest else (row.records if row else 0, [])
@@ -190,6 +128,12 @@ def outcome(side: Side, asked: Sequence[Stretch], results: Sequence[Proven], now
         result = by_number.get(stretch.number)
         if result is None or stretch.start > to:
             break
+        if row is not None and stretch.start < row.to_offset and stretch.end <= row.to_offset:
+            if result.difference is not None:  # What was proven once is no more, nor is what lies behind it.
+                return differing(row, result, now_ms)
+            if result.trouble:
+                return replace(row, source_end=side.source_end)
+            continue
         if result.start > to:  # The source's retention was there meanwhile: what is proven begins anew.
             start, records, digests, rated, target_to = result.start, 0, [], True, -1
         rated = rated and stretch.digest
@@ -200,6 +144,8 @@ def outcome(side: Side, asked: Sequence[Stretch], results: Sequence[Proven], now
             state, sentence = ProofState.DIFFERS, json.dumps(asdict(result.difference))
         if result.difference is not None or result.trouble or result.to < stretch.end:
             break
+    if row is not None and to == row.to_offset and state is ProofState.IDENTICAL:
+        return replace(row, source_end=side.source_end, proven_ms=now_ms)  # Nothing that differs was gone past.
     return ProofRow(
         side.link,
         side.named.topic,
@@ -219,10 +165,17 @@ def outcome(side: Side, asked: Sequence[Stretch], results: Sequence[Proven], now
     )
 
 
+def differing(row: ProofRow, result: Proven, now_ms: int) -> ProofRow:
+    """What stands of a proof after a difference was found within it, or right behind it."""
+    left = narrowed(row, row.from_offset, min(row.to_offset, max(row.from_offset, result.to)))
+    sentence = json.dumps(asdict(result.difference)) if result.difference else ""
+    return replace(left, state=ProofState.DIFFERS, sentence=sentence, proven_ms=now_ms)
+
+
 def rested(side: Side, now_ms: int) -> ProofRow | None:
     """What was proven before, as of now, where neither side has had anything since; None where its age may stand."""
     row = side.resumes
-    if row is None or row.state != ProofState.IDENTICAL or row.to_offset < side.source_end:
+    if row is None or row.state != ProofState.IDENTICAL or row.to_offset != side.source_end or side.open_over:
         return None
     target_to = row.target_offset if row.target_offset >= 0 else row.to_offset if side.way is Way.EXACT else 0
     if side.target_end < target_to or now_ms - row.proven_ms < RENEWED_MS:
@@ -233,10 +186,6 @@ def rested(side: Side, now_ms: int) -> ProofRow | None:
 def sampled_outcome(side: Side, results: Sequence[Proven], now_ms: int) -> ProofRow | None:
     """What a sample changes in what is known: nothing, unless it found a difference."""
     found = min((one for one in results if one.difference), key=lambda one: one.to, default=None)
-    if found is None or found.difference is None:
+    if found is None:
         return None
-    row = side.resumes or outcome(side, [], [], now_ms)
-    sentence = json.dumps(asdict(found.difference))
-    if found.to < row.to_offset:  # What was once proven is no more: nobody vouches for records before it either.
-        row = replace(row, to_offset=max(row.from_offset, found.to), records=0, digest="")
-    return replace(row, state=ProofState.DIFFERS, sentence=sentence, proven_ms=now_ms)
+    return differing(side.resumes or outcome(side, [], [], now_ms), found, now_ms)

@@ -166,7 +166,18 @@ class Prover:
             return None
         # Of two windows with as many records the shorter one says how far both are known.
         full = [side[-1].offset + 1 for side in (ours, theirs) if len(side) == AHEAD]
-        return first_difference(ours, theirs, end=min([end, *full]))
+        return self._ranged(first_difference(ours, theirs, end=min([end, *full])))
+
+    def _ranged(self, found: Difference | None) -> Difference | None:
+        """Of records that a twin lacks because its log begins above them, all are named at once."""
+        wanted = self.stretch
+        if found is None or found.kind is not DifferenceKind.MISSING or wanted.way is not Way.EXACT:
+            return found
+        begins = self.target.list_offsets([wanted.twin_named], OffsetKind.EARLIEST)[wanted.twin_named]
+        if begins <= found.offset:
+            return found
+        lacks = f"the target's log begins at offset {begins}: it lacks offsets {found.offset} to {begins - 1}"
+        return replace(found, sentence=lacks)
 
     # Where only order counts
 

@@ -9,17 +9,23 @@ from dataclasses import dataclass, field, replace
 from twinshore.fleet import Link
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.proof.borders import PARTED, Side
 from twinshore.proof.incidents import GONE, gone, incident_of, mended
 from twinshore.proof.job import Run, run_bundles
-from twinshore.proof.planning import OFFSETS_COUNT, Side, Wishes, bundled, outcome, rested, sampled_outcome, stretches
-from twinshore.proof.surveying import Lack, Surveyor
+from twinshore.proof.planning import OFFSETS_COUNT, Wishes, bundled, outcome, rested, sampled_outcome, stretches
+from twinshore.proof.surveying import Lack, Survey, Surveyor
 from twinshore.proof.values import Proven, Stretch, Way
-from twinshore.store import ProofRow, Store
+from twinshore.store import LedgerRow, ProofRow, Store
+
+# A new leader may show less than was there, until its followers have told it how far they are.
+SETTLE_S = 10.0
+LOOK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionReport:
-    """What became of one partition in one round. `row` is what stands now; `troubles` are why it says no more."""
+    """What became of one partition in one round. `row` is what stands now; `troubles` are why it says no more. `opened`
+    are open rows of the ledger over offsets that would else be called identical."""
 
     row: ProofRow
     compared: int
@@ -28,6 +34,16 @@ class PartitionReport:
     troubles: tuple[tuple[str, str], ...] = ()
     open_keys: int = 0
     sampled: bool = False
+    opened: tuple[LedgerRow, ...] = ()
+
+    @property
+    def differs(self) -> bool:
+        return self.row.state == "differs" or any(row.incident.kind in PARTED for row in self.opened)
+
+    @property
+    def unknown(self) -> bool:
+        """Nothing was found to differ, and not all of it could be called identical."""
+        return not self.differs and bool(self.troubles or self.opened or self.nothing)
 
     @property
     def nothing(self) -> bool:
@@ -47,12 +63,12 @@ class Report:
 
     @property
     def differs(self) -> bool:
-        return any(one.row.state == "differs" for one in self.partitions)
+        return any(one.differs for one in self.partitions)
 
     @property
     def incomplete(self) -> bool:
         """Something could not be compared, or nothing was there to be."""
-        return bool(self.lacks) or not self.partitions or any(one.troubles or one.nothing for one in self.partitions)
+        return bool(self.lacks) or not self.partitions or any(one.unknown for one in self.partitions)
 
 
 @dataclass(slots=True)
@@ -80,6 +96,7 @@ class _Work:
             tuple(dict.fromkeys((one.trouble, one.hint) for one in found if one.trouble)),
             sum(one.open_keys for one in found),
             sampled,
+            self.side.open_over,
         )
 
 
@@ -97,10 +114,11 @@ class Proving:
         way: Way | None = None,
         stopped: Callable[[], bool] = lambda: False,
         log: Callable[[str], None] = lambda _: None,
+        settle_s: float = SETTLE_S,
     ) -> None:
         self._settings, self._store, self._run, self._way = settings, store, run, way
         self._wishes = replace(wishes, bytes_s=wishes.bytes_s / tasks)
-        self._tasks, self._stopped, self._log = tasks, stopped, log
+        self._tasks, self._stopped, self._log, self._settle_s = tasks, stopped, log, settle_s
 
     def round(self, links: Sequence[Link], topics: Iterable[str] = (), *, again: bool = False) -> Report:
         """Compares what these links' partitions have gained since the last proof, or, `again`, all that they hold."""
@@ -111,7 +129,7 @@ class Proving:
         for link in links:
             source, target = (KafkaCluster(self._settings.cluster(name)) for name in (link.source, link.target))
             try:
-                survey = Surveyor(link, self._store, source, target, self._way).look(asked)
+                survey = self._survey(Surveyor(link, self._store, source, target, self._way), asked)
             finally:
                 source.close()
                 target.close()
@@ -119,6 +137,14 @@ class Proving:
             sides = [replace(side, stored=None) if again else side for side in survey.sides]
             reports += self._prove(link, sides)
         return Report(tuple(reports), tuple(lacks), time.monotonic() - began_s)
+
+    def _survey(self, surveyor: Surveyor, asked: Sequence[str]) -> Survey:
+        """What is there. A log that ends before what was proven of it is looked at again before it is believed."""
+        survey, until_s = surveyor.look(asked), time.monotonic() + self._settle_s
+        while any(side.shrunk for side in survey.sides) and time.monotonic() < until_s and not self._stopped():
+            time.sleep(LOOK_S)
+            survey = surveyor.look(asked)
+        return survey
 
     def _prove(self, link: Link, sides: Sequence[Side]) -> list[PartitionReport]:
         works = [_Work(side, outcome(side, [], [], _now_ms())) for side in sides]
@@ -186,14 +212,17 @@ class Proving:
                 store.close_incident(number, now_ms=_now_ms())
 
     def _tell_gone(self, link: Link, works: Sequence[_Work]) -> None:
-        """What retention took can no more be compared: neither is it proven, nor does it differ."""
+        """Of what is no more nobody can speak: it is not proven any longer. Where both sides have lost it, neither does
+        it differ."""
         if self._store is None:
             return
-        self._store.save_proofs([work.row for work in works if work.side.overtaken and not self._samples(work)])
+        voided = [work.row for work in works if work.side.voided]
+        self._store.save_proofs(voided)
         sides = [work.side for work in works]
         below = {(link.name, side.named.topic, side.named.partition): side.gone_below for side in sides}
         for number in gone(self._store.incidents(link.name, open_only=True), below):
             self._store.close_incident(number, now_ms=_now_ms(), came_to=GONE)
+        self._tell_ledger(self._store, voided)
 
     def _samples(self, work: _Work) -> bool:
         return bool(self._wishes.sample) and work.side.way in OFFSETS_COUNT

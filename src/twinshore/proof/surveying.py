@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from twinshore.fleet import Link, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
-from twinshore.kafka.metadata import TopicMetadata
+from twinshore.kafka.metadata import NO_LEADER, TopicMetadata
 from twinshore.mirror.plan import admits
-from twinshore.proof.planning import Side
+from twinshore.proof.borders import Side
 from twinshore.proof.values import Way
-from twinshore.store import Store
+from twinshore.store import LedgerRow, PartitionState, Store
 
 EXTENTS_MAX = 100_000
+UNSEEN = ", or the right to describe it is lacking"
 CLEANED = (
     "{} is compacted: both sides are cleaned each in its own time, and where offsets are not the same on both, what a"
     " cleaner took cannot be told from a difference"
@@ -45,57 +46,89 @@ class Surveyor:
         self._link, self._store, self._source, self._target, self._way = link, store, source, target, way
 
     def look(self, topics: Iterable[str] = ()) -> Survey:
-        """Of these topics, or of all that the link carries; of a pair that others mirror, of all on both sides."""
-        carried = {row.topic for row in self._store.twins(self._link.name)} if self._store else set()
-        asked = set(topics)
-        seen = self._source.metadata(sorted(asked) or None, refresh=True).topics
-        names = asked or {name for name, topic in seen.items() if not topic.internal and admits(self._link, name)}
-        if carried and not asked:
-            names &= carried
+        """Of these topics, or of all that the link carries; of a pair that others mirror, of all on both sides. What is
+        carried and cannot be seen is a lack, never left out."""
+        carried = self._carried()
+        names = set(topics) or {name for name in carried if admits(self._link, name)}
+        seen = self._source.metadata(sorted(names) or None, refresh=True).topics
+        if not names and not carried:
+            names = {name for name, topic in seen.items() if not topic.internal and admits(self._link, name)}
         twins = self._target.metadata(sorted(self._link.twin_of(name) for name in names), refresh=True).topics
-        lacks = list(self._lacks(sorted(names), seen, twins, told=bool(asked or carried)))
-        whole = {lack.topic for lack in lacks if lack.partition < 0}
-        places = {
-            name: min(len(seen[name].partitions), len(twins[self._link.twin_of(name)].partitions))
-            for name in sorted(names)
-            if name not in whole and not _absent(seen, name) and not _absent(twins, self._link.twin_of(name))
-        }
-        ways = self._ways(sorted(places), carried)
-        told_apart = {name: count for name, count in places.items() if ways[name] is not None}
-        lacks += [Lack(self._link.name, name, -1, CLEANED.format(name)) for name in places if name not in told_apart]
-        return Survey(tuple(self._sides(told_apart, ways, seen, twins)), tuple(lacks))
+        lacks = list(self._lacks(sorted(names), seen, twins, carried, told=bool(topics or carried)))
+        out = {(lack.topic, lack.partition) for lack in lacks}
+        there = [name for name in sorted(names) if (name, -1) not in out and name in seen]
+        there = [name for name in there if not _absent(seen, name) and not _absent(twins, self._link.twin_of(name))]
+        ways = self._ways(there, set(carried))
+        lacks += [Lack(self._link.name, name, -1, CLEANED.format(name)) for name in there if ways[name] is None]
+        parts = [
+            NamedPartition(name, number)
+            for name in there
+            if ways[name] is not None
+            for number in range(min(len(seen[name].partitions), len(twins[self._link.twin_of(name)].partitions)))
+            if (name, number) not in out
+        ]
+        return Survey(tuple(self._sides(parts, ways, seen, twins)), tuple(lacks))
+
+    def _carried(self) -> dict[str, int]:
+        """The topics that the link carries, with how many partitions of each it knows. An archived twin is carried no
+        more."""
+        if self._store is None:
+            return {}
+        archived = {one.topic for one in self._store.positions(self._link.name) if one.state is PartitionState.ARCHIVED}
+        found: dict[str, int] = {}
+        for row in self._store.twins(self._link.name):
+            if row.topic not in archived:
+                found[row.topic] = max(found.get(row.topic, 0), row.partition + 1)
+        return found
 
     def _lacks(
-        self, names: Iterable[str], seen: Mapping[str, TopicMetadata], twins: Mapping[str, TopicMetadata], *, told: bool
+        self,
+        names: Iterable[str],
+        seen: Mapping[str, TopicMetadata],
+        twins: Mapping[str, TopicMetadata],
+        carried: Mapping[str, int],
+        *,
+        told: bool,
     ) -> Iterator[Lack]:
         for name in names:
-            twin = self._link.twin_of(name)
-            if _absent(seen, name):
-                yield Lack(self._link.name, name, -1, f"there is no topic {name} on {self._source.name}")
-            elif _absent(twins, twin):
-                if told:
-                    yield Lack(self._link.name, name, -1, f"there is no topic {twin} on {self._target.name}")
-            else:
-                for partition in range(len(twins[twin].partitions), len(seen[name].partitions)):
-                    sentence = f"{twin} has no partition {partition} on {self._target.name}"
-                    yield Lack(self._link.name, name, partition, sentence)
+            sides = ((self._source.name, name, seen), (self._target.name, self._link.twin_of(name), twins))
+            away = [(place, topic) for place, topic, topics in sides if _absent(topics, topic)]
+            if not away:
+                most = max(carried.get(name, 0), *(len(topics[topic].partitions) for _, topic, topics in sides))
+                yield from self._partition_lacks(name, most, sides)
+            elif told or away[0][0] == self._source.name:
+                place, topic = away[0]
+                yield Lack(self._link.name, name, -1, f"there is no topic {topic} on {place}{UNSEEN}")
+
+    def _partition_lacks(
+        self, name: str, most: int, sides: Iterable[tuple[str, str, Mapping[str, TopicMetadata]]]
+    ) -> Iterator[Lack]:
+        for place, topic, topics in sides:
+            partitions = topics[topic].partitions
+            for number in range(len(partitions), most):
+                yield Lack(self._link.name, name, number, f"{topic} has no partition {number} on {place}")
+            for one in partitions:
+                if one.leader == NO_LEADER:
+                    yield Lack(
+                        self._link.name, name, one.partition, f"{topic}-{one.partition} has no leader on {place}"
+                    )
 
     def _sides(
         self,
-        places: Mapping[str, int],
+        parts: Sequence[NamedPartition],
         ways: Mapping[str, Way | None],
         seen: Mapping[str, TopicMetadata],
         twins: Mapping[str, TopicMetadata],
     ) -> Iterator[Side]:
-        parts = [NamedPartition(name, number) for name, count in places.items() for number in range(count)]
         if not parts:
             return
+        opened = self._opened()
         twin_of = {named: NamedPartition(self._link.twin_of(named.topic), named.partition) for named in parts}
-        # The target first: a true twin is then never ahead of its source.
+        # The target first: a true twin is then never ahead of its source, and never begins later.
+        target_starts = self._target.list_offsets(twin_of.values(), OffsetKind.EARLIEST)
         target_ends = self._target.list_offsets(twin_of.values(), OffsetKind.LAST_STABLE)
         ends = self._source.list_offsets(parts, OffsetKind.LAST_STABLE)
         starts = self._source.list_offsets(parts, OffsetKind.EARLIEST)
-        target_starts = self._target.list_offsets(twin_of.values(), OffsetKind.EARLIEST)
         rows = self._store.proofs(self._link.name) if self._store else ()
         stored = {NamedPartition(row.topic, row.partition): row for row in rows}
         for named in parts:
@@ -114,7 +147,17 @@ class Surveyor:
                 self._extents(named) if way is Way.EXTENTS else (),
                 stored.get(named),
                 target_starts[twin],
+                opened.get(named, ()),
             )
+
+    def _opened(self) -> dict[NamedPartition, tuple[LedgerRow, ...]]:
+        """What the ledger holds open over offsets of single partitions."""
+        found: dict[NamedPartition, tuple[LedgerRow, ...]] = {}
+        for row in self._store.incidents(self._link.name, open_only=True) if self._store else ():
+            if row.incident.partition >= 0 and row.incident.from_offset >= 0:
+                named = NamedPartition(row.incident.topic, row.incident.partition)
+                found[named] = (*found.get(named, ()), row)
+        return found
 
     def _ways(self, names: list[str], carried: set[str]) -> dict[str, Way | None]:
         if self._way is not None or not names:

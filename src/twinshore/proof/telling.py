@@ -13,6 +13,7 @@ from twinshore.proof.values import Difference, Shown, difference_from
 from twinshore.store import ProofRow
 
 IDENTICAL, DIFFERS, COULD_NOT = 0, 1, 2
+WORDS = ("identical", "NOT identical", "cannot tell")
 
 
 def exit_code(report: Report) -> int:
@@ -27,16 +28,39 @@ def difference_of(row: ProofRow) -> Difference | None:
     return difference_from(json.loads(row.sentence)) if row.sentence else None
 
 
-def in_words(report: Report) -> Iterator[str]:
-    """A line for each partition and what is wrong with it, one for all of them last."""
+def verdict(report: Report) -> str:
+    """One line for all: what can be said of both sides, and of how many partitions."""
+    word = WORDS[exit_code(report)]
+    differ = sum(one.differs for one in report.partitions)
+    unknown = sum(one.unknown for one in report.partitions)
+    counts = [f"{len(report.partitions) - differ - unknown:,} of {len(report.partitions):,} partitions identical"]
+    counts += [f"{differ:,} differ"] if differ else []
+    counts += [f"{unknown:,} cannot be told"] if unknown else []
+    counts += [f"{len(report.lacks):,} topics or partitions cannot be compared"] if report.lacks else []
+    records = sum(one.compared for one in report.partitions)
+    mb = sum(one.bytes for one in report.partitions) / 1e6
+    rate = f", {mb / report.seconds:,.0f} MB/s" if report.seconds else ""
+    return f"{word}: {', '.join(counts)}; {records:,} records compared now in {report.seconds:.1f} s{rate}"
+
+
+def in_words(report: Report, *, everything: bool = False) -> Iterator[str]:
+    """The verdict, then what differs, then what cannot be told; with `everything` what is identical as well."""
+    yield verdict(report)
     for one in report.partitions:
-        yield from _partition(one)
+        if one.differs:
+            yield from _partition(one)
     for lack in report.lacks:
         place = lack.topic if lack.partition < 0 else f"{lack.topic}-{lack.partition}"
         yield f"{lack.link}: {place}: not compared: {lack.sentence}"
+    for one in report.partitions:
+        if one.unknown:
+            yield from _partition(one)
     if not report.partitions and not report.lacks:
         yield "nothing to compare: the links' filters admit no topic that is on both sides"
-    yield _sum(report)
+    if everything:
+        for one in report.partitions:
+            if not one.differs and not one.unknown:
+                yield from _partition(one)
 
 
 def _partition(one: PartitionReport) -> Iterator[str]:
@@ -61,6 +85,10 @@ def _partition(one: PartitionReport) -> Iterator[str]:
         yield f"  DIFFERS at offset {difference.offset}: {difference.kind}: {difference.sentence}"
         yield f"    source: {_record(difference.source)}"
         yield f"    target: {_record(difference.target)}"
+    for opened in one.opened:
+        incident = opened.incident
+        yield f"  NOT called identical from offset {incident.from_offset} on, by open row {opened.id} of the ledger:"
+        yield f"    {incident.kind}: {incident.sentence}"
     for trouble, hint in one.troubles:
         yield f"  could not go on: {trouble}"
         if hint:
@@ -72,14 +100,6 @@ def _record(shown: Shown | None) -> str:
         return "no record"
     headers = "".join(f" {name}={content}" for name, content in shown.headers)
     return f"offset {shown.offset}, time {shown.timestamp}, key {shown.key}, value {shown.value}{headers}"
-
-
-def _sum(report: Report) -> str:
-    records = sum(one.compared for one in report.partitions)
-    mb = sum(one.bytes for one in report.partitions) / 1e6
-    word = ("identical", "DIFFERENT", "not all could be compared")[exit_code(report)]
-    rate = f", {mb / report.seconds:,.0f} MB/s" if report.seconds else ""
-    return f"{word}: {len(report.partitions)} partitions, {records:,} records in {report.seconds:.1f} s{rate}"
 
 
 def as_values(report: Report) -> dict[str, Any]:
@@ -100,6 +120,7 @@ def as_values(report: Report) -> dict[str, Any]:
                 "open_keys": one.open_keys,
                 "sampled": one.sampled,
                 "nothing_compared": one.nothing,
+                "open_rows": [{"id": row.id, **asdict(row.incident)} for row in one.opened],
                 "troubles": [{"sentence": sentence, "hint": hint} for sentence, hint in one.troubles],
             }
         )

@@ -1,0 +1,186 @@
+"""One partition as both clusters show it, and what its borders and the ledger leave of what was proven. Pure.
+
+A proof speaks of records, and records go: retention takes them, somebody deletes them, an election cuts a log's end.
+So before a proof is gone on from, each round narrows it to what both sides still hold.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+
+from twinshore.fleet import NamedPartition
+from twinshore.mirror.incidents.kinds import After, known
+from twinshore.proof.values import Difference, DifferenceKind, Way
+from twinshore.store.values import IncidentKind, LedgerRow, ProofRow, ProofState
+
+# Rows of a proof's own, which it ends itself by going past them.
+OWN = frozenset({IncidentKind.CONTENT_DIFFERS})
+# Rows that say that both sides hold different records, whatever a proof has read.
+PARTED = frozenset({IncidentKind.TRUNCATION, IncidentKind.FOREIGN_WRITE})
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One partition as both clusters show it. Each end is read target first: a true twin is then never ahead, and never
+    begins later.
+
+    `extents` are (source, target, length); `stored` is what was proven before, of these very topics. `opened` are the
+    open rows of the ledger that name offsets of this partition.
+    """
+
+    link: str
+    named: NamedPartition
+    twin: str
+    way: Way
+    source_start: int
+    source_end: int
+    target_end: int
+    source_topic_id: str
+    target_topic_id: str
+    extents: tuple[tuple[int, int, int], ...] = ()
+    stored: ProofRow | None = None
+    target_start: int = 0
+    opened: tuple[LedgerRow, ...] = ()
+
+    # What is there
+
+    @property
+    def first(self) -> int:
+        """The first offset of the source that both sides are asked for. What lies before a mapped twin's first extent
+        is none of the link's, and what its own cluster's retention has taken there is nobody's."""
+        if self.way is not Way.EXTENTS or not self.extents:
+            return self.source_start
+        held = [one for one in sorted(self.extents) if one[1] + one[2] > self.target_start]
+        if not held:
+            return max(self.source_start, max(source + length for source, _, length in self.extents))
+        source, target, _ = held[0]
+        return max(self.source_start, source + max(0, self.target_start - target))
+
+    @property
+    def begins_late(self) -> bool:
+        """A twin's log start follows its source's, so that one above it lacks records."""
+        return self.way in (Way.EXACT, Way.COMPACTED) and self.source_start < self.target_start
+
+    @property
+    def gone_below(self) -> int:
+        """Records of the source below this are on neither side any more."""
+        if self.way is not Way.EXTENTS:
+            return self.source_start
+        held = [one for one in sorted(self.extents) if one[1] + one[2] > self.target_start]
+        if not held:
+            return self.source_start if self.extents else 0
+        source, target, _ = held[0]
+        if target > self.target_start and held[0] == min(self.extents):
+            return 0  # There may be extents before it that were not read.
+        return min(self.source_start, source + max(0, self.target_start - target))
+
+    @property
+    def reach(self) -> int:
+        """Through where the target holds anything, as the source counts; by content nobody knows."""
+        if self.way is Way.CONTENT:
+            return self.source_end
+        if self.way is Way.EXTENTS:
+            at = 0
+            for source, target, length in sorted(self.extents):
+                at = source + min(length, max(0, self.target_end - target))
+                if self.target_end < target + length:
+                    break
+            return at
+        return self.target_end
+
+    @property
+    def end(self) -> int:
+        """Through where both sides can be compared: the lower of both ends, and not over what the ledger holds open."""
+        return min(self.source_end, self.reach, self.kept_from)
+
+    @property
+    def kept_from(self) -> int:
+        """From here on nothing is compared: the mirror rests there, or carries again what the target lost."""
+        rests = (row.incident.from_offset for row in self.open_over if _holds(row.incident.kind))
+        return min(rests, default=self.source_end)
+
+    @property
+    def open_over(self) -> tuple[LedgerRow, ...]:
+        """Open rows of the ledger over offsets that would else be called identical."""
+        upto = max(min(self.source_end, self.reach), self._known.to_offset if self._known else 0)
+        return tuple(
+            row
+            for row in self.opened
+            if row.incident.kind not in OWN
+            and row.incident.from_offset < upto
+            and (row.incident.to_offset <= row.incident.from_offset or row.incident.to_offset > self.first)
+        )
+
+    # What is left of what was proven
+
+    @property
+    def resumes(self) -> ProofRow | None:
+        """The proof to go on from, of what both sides still hold."""
+        row = self._known
+        if row is None or row.to_offset < self.first or (self.way is Way.COMPACTED and self.begins_late):
+            return None
+        start, upto = max(row.from_offset, self.first), min(row.to_offset, self.source_end, self.reach, self.kept_from)
+        if self.way is Way.CONTENT and (upto < row.to_offset or self.target_end < row.target_offset):
+            return None  # Where the shorter one would go on there, nobody knows.
+        lost = self._lost_end()
+        row = narrowed(row, start, max(start, upto))
+        if lost is not None and row.state is ProofState.IDENTICAL:
+            return replace(row, state=ProofState.DIFFERS, sentence=json.dumps(asdict(lost)))
+        return row
+
+    @property
+    def voided(self) -> bool:
+        """Less is left of what was proven than the store says."""
+        row = self.stored
+        return row is not None and row.way == self.way and row != self.resumes
+
+    @property
+    def overtaken(self) -> bool:
+        """What can be compared begins behind what was proven: of what lay between nobody can speak."""
+        return self._known is not None and self._known.to_offset < self.first
+
+    @property
+    def shrunk(self) -> bool:
+        """A log ends before what was proven of it. A new leader may show less for a moment than it has."""
+        row = self._known
+        if row is None:
+            return False
+        return min(self.source_end, self.reach) < row.to_offset or self.target_end < row.target_offset
+
+    @property
+    def start(self) -> int:
+        """Where on the source to go on."""
+        row = self.resumes
+        return max(self.first, row.to_offset if row else 0)
+
+    @property
+    def _known(self) -> ProofRow | None:
+        row = self.stored
+        ids = (self.source_topic_id, self.target_topic_id)
+        if row is None or row.way != self.way or (row.source_topic_id, row.target_topic_id) != ids:
+            return None
+        return row
+
+    def _lost_end(self) -> Difference | None:
+        """What the target held when it was proven, and holds no more though the source does."""
+        row, at = self._known, max(self.reach, self.first)
+        if row is None or self.way is Way.CONTENT or at >= min(row.to_offset, self.source_end):
+            return None
+        sentence = f"the target ends there, though it held all through offset {row.to_offset} when that was proven"
+        return Difference(DifferenceKind.MISSING, at, sentence, None, None)
+
+
+def narrowed(row: ProofRow, start: int, upto: int) -> ProofRow:
+    """What stands of a proof from `start` up to `upto`. Where not every offset was a record, the count is the least
+    that there can be."""
+    if (start, upto) == (row.from_offset, row.to_offset):
+        return row
+    left = row.records - (row.to_offset - row.from_offset) + (upto - start)
+    target = row.target_offset if upto == row.to_offset else -1
+    return replace(row, from_offset=start, to_offset=upto, target_offset=target, records=max(0, left), digest="")
+
+
+def _holds(kind: IncidentKind) -> bool:
+    """Whether the mirror does not go on, or carries once more, while a row of this kind is open."""
+    return kind is IncidentKind.LOST_BY_TARGET or known(kind).after is not After.GOES_ON
