@@ -52,6 +52,12 @@ TESTS = (
         f"{SCENARIO}::test_mirrormakers_own_latency_is_fooled_by_old_timestamps",
     ),
     (
+        "delay-sight",
+        "a topic whose twin was deleted, or that the monitor may not describe any more, is an alarm until it is seen"
+        " again or known to be over, and none of its alarms clears meanwhile; on two versions of Kafka",
+        "tests/scenarios/test_delay_sight.py",
+    ),
+    (
         "delay-mirrormaker",
         "a pair that MirrorMaker 2 mirrors: its stall raises within 4 PT and clears",
         f"{SCENARIO}::test_the_stall_of_a_pair_that_mirrormaker_mirrors_is_found",

@@ -67,11 +67,28 @@ def test_a_check_is_well_warns_or_is_critical(settings: Path, tmp_path: Path) ->
     assert (well.exit_code, well.output.split(":")[0]) == (0, "OK")
     fill(tmp_path, alarm=True)
     late = run(settings, "check")
-    assert (late.exit_code, late.output.strip()) == (1, "WARNING: orders are late")
+    assert (late.exit_code, late.output.strip()) == (1, "WARNING: orders are late [for 9 s, read 0 s ago]")
     fill(tmp_path, beaten_s_ago=60)
     silent = run(settings, "check")
     assert silent.exit_code == 2
     assert silent.output.startswith(f"CRITICAL: {MONITOR} has said nothing for 6")
+    assert "orders are late [for 9 s" in silent.output, "what was known last"
+
+
+def test_zabbix_is_given_no_number_where_the_last_one_is_old(settings: Path, tmp_path: Path) -> None:
+    fill(tmp_path)
+    figures = [run(settings, "check", "--item", "lag", "--topic", topic).output for topic in ("orders", "theirs")]
+    assert figures == ["10\n", "7\n"]
+    now_ms = int(time.time() * 1000)
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        hidden = DelayPlace(LINK, "orders", 0, "", now_ms - 300_000, 100, 90, 10, 2_500, "exact", "watched")
+        store.delay.save_places([hidden])
+    for item in ("lag", "recovery-point"):
+        found = run(settings, "check", "--item", item, "--topic", "orders")
+        assert (found.exit_code, found.stdout) == (2, "")
+        assert "orders-0 of east->west was read last 300 s ago (lag 10, recovery point 2.5 s)" in found.stderr
+    assert run(settings, "check", "--item", "alarms", "--topic", "orders").output == "0\n"
+    assert run(settings, "check", "--item", "lag", "--topic", "theirs").output == "7\n"
 
 
 def test_nobody_watching_is_critical(settings: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from tests.groups.model_sides import ModelSide
 from twinshore.delay.arrival import Arrivals, look
 from twinshore.delay.readings import BEATS, GROUPS, Axis
-from twinshore.delay.sampler import Sampler
+from twinshore.delay.sampler import Expected, Sampler
 from twinshore.fleet import HEARTBEATS, Cluster, KafkaError, Link, NamedPartition, SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent
 from twinshore.kafka.cluster import KafkaCluster
@@ -31,14 +32,24 @@ class Side(KafkaCluster):
         super().__init__(Cluster(name, (f"{name}:1",)))
         self.ends = dict(ends)
         self.refuses: set[str] = set()
+        self.hidden: set[str] = set()
+        self.counts: dict[str, int] = {}
         self.asked: list[str] = []
 
     def metadata(self, topics: Sequence[str] | None = None, *, refresh: bool = True) -> ClusterMetadata:  # noqa: ARG002
         # Listing groups asks for brokers alone.
         self._ask("groups" if topics == [] else "topics")
-        part = (PartitionMetadata(0, 1, 1, (1,), (1,), 0),)
-        there = {name: TopicMetadata(name, name.encode().ljust(16)[:16], False, 0, part) for name in self.ends}
-        return ClusterMetadata(self.name, 1, {}, there)
+        if not topics:
+            return ClusterMetadata(
+                self.name, 1, {}, {name: self._topic(name) for name in self.ends.keys() - self.hidden}
+            )
+        return ClusterMetadata(self.name, 1, {}, {name: self._topic(name) for name in topics})
+
+    def _topic(self, name: str) -> TopicMetadata:
+        """As a broker answers to a name."""
+        error = 29 if name in self.hidden else 0 if name in self.ends else 3
+        parts = tuple(PartitionMetadata(number, 1, 1, (1,), (1,), 0) for number in range(self.counts.get(name, 1)))
+        return TopicMetadata(name, bytes(16) if error else name.encode().ljust(16)[:16], False, error, parts)
 
     def list_offsets(self, parts: Iterable[NamedPartition], which: OffsetKind) -> dict[NamedPartition, int]:
         found = {}
@@ -95,6 +106,59 @@ def test_a_mapped_twin_that_ends_with_a_transaction_is_not_behind(store: Store) 
     east.ends["orders"], west.ends["orders"] = 60, 1_010
     (reading,) = Sampler(LINK, east, west, store, groups=False).sample(lambda: 5_000, -1).readings
     assert look(Arrivals(), reading)[1].lag_records == 9
+
+
+def test_a_topic_that_lists_leave_out_is_asked_for_by_name(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("twinshore.delay.sampler.REFRESH_S", 0.0)
+    ends = {"orders": 51, "bills": 5}
+    east, west = Side("east", ends), Side("west", ends)
+    known = Expected(frozenset({"orders"}))
+    sampler = Sampler(LINK, east, west, store, groups=False, expected=lambda: known)
+
+    def told() -> tuple[str, str]:
+        sample = sampler.sample(lambda: 5_000, -1)
+        assert "bills" in {one.place.topic for one in sample.readings}
+        return sample.failures.get("orders", ""), sample.over.get("orders", "")
+
+    assert told() == ("", "")
+    west.hidden = {"orders"}
+    assert "west refuses to describe orders: the monitor's user needs Describe" in told()[0]
+    west.hidden = set()
+    del west.ends["orders"]
+    assert "orders is not on west any more, and orders still is on east" in told()[0]
+    del east.ends["orders"]
+    assert told() == ("", "orders was deleted on east")
+    east.ends["orders"] = west.ends["orders"] = 1
+    assert told() == ("", "")
+    east.counts["orders"] = 3
+    assert "fewer partitions" in told()[0]
+    east.hidden = {"orders"}
+    assert "east refuses to describe orders" in told()[0]
+
+
+def test_a_topic_that_the_store_knows_a_twin_of_is_expected_and_an_excluded_one_is_not(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twinshore.delay.sampler.REFRESH_S", 0.0)
+    east, west = Side("east", {"orders": 51}), Side("west", {})
+    store.save_twins([TwinRow(LINK.name, "orders", 0, "aa", "bb", 0, 0, 5)])
+    sampler = Sampler(LINK, east, west, store, groups=False)
+    sample = sampler.sample(lambda: 5_000, -1)
+    assert "still is on east" in sample.failures["orders"]
+    without = Sampler(replace(LINK, exclude=("ord.*",)), east, west, store, groups=False)
+    sample = without.sample(lambda: 5_000, -1)
+    assert (sample.failures, sample.over) == ({}, {"orders": "the link does not carry orders any more"})
+
+
+def test_a_late_group_that_a_list_leaves_out_is_asked_for_by_name(store: Store) -> None:
+    east, west = Side("east", {"orders": 51}), Side("west", {"orders": 51})
+    known = Expected(groups=frozenset({"billing"}))
+    sampler = Sampler(LINK, east, west, store, groups=True, expected=lambda: known)
+    sides = Mute("east"), Mute("west")
+    sampler._groups = sides  # type: ignore[assignment]
+    assert sampler.sample(lambda: 5_000, 1).failures == {}
+    sides[0].forbidden = {"billing"}
+    assert "coordinator of group billing" in sampler.sample(lambda: 6_000, 2).failures[GROUPS]
 
 
 def test_groups_and_heartbeats_that_are_refused_hold_nothing_else_up(store: Store) -> None:

@@ -325,6 +325,12 @@ def test_the_metrics_on_the_page_are_the_ones_served_and_the_rules_ask_for_no_ot
     assert f'twinshore_delay_recovery_point_seconds{{link="{LINK}",topic="orders"}} 3.0' in text
     assert f'twinshore_delay_heartbeat_seconds{{link="{LINK}"}} 0.5' in text
     assert f'twinshore_delay_alarms{{kind="recovery point",link="{LINK}"}} 1.0' in text
+    assert f'twinshore_delay_read_timestamp_seconds{{link="{LINK}",topic="orders"}} 4.0' in text
+    # It is out of sight: a figure of old that looks like today's would be worse than none.
+    watching.states[LINK].take([], {"orders": "west refuses to describe it"}, 9_000)
+    hidden = {metric.name: metric.samples for metric in DelayCollector(watching, alarms).collect()}
+    assert hidden["twinshore_delay_lag_records"] == hidden["twinshore_delay_recovery_point_seconds"] == []
+    assert [one.value for one in hidden["twinshore_delay_read_timestamp_seconds"]] == [4.0]
     served = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
     page = (root / "docs" / "delay.md").read_text()
     assert {line.split("`")[1] for line in page.splitlines() if line.startswith("| `twinshore_delay")} == served

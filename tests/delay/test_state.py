@@ -134,7 +134,7 @@ def test_groups_that_cannot_be_read_are_an_alarm_of_their_own_and_all_else_goes_
     gone = AlarmKey(LINK, AlarmKind.RECOVERY_POINT, "gone")
     for ms in range(0, 200_000, 5_000):
         failures = {GROUPS: "west does not tell the places of billing"} if 20_000 <= ms < 150_000 else {}
-        state.take([reading(ms, 1, 1)], failures, ms)
+        state.take([reading(ms, 1, 1)], failures, ms, {"gone": "gone was deleted on east"})
         state.asked_parts(failures, ms)
         state.ruled([Judged(Place(LINK, "orders", 0), 1, Verdict(judged=True))], ms)
         expected = None if 20_000 <= ms <= 80_000 else 80_000 < ms < 150_000
@@ -178,35 +178,97 @@ def test_one_topic_that_cannot_be_read_is_named() -> None:
     assert "no leader" in sign.sentence
 
 
-def test_a_topic_that_is_deleted_is_forgotten() -> None:
+def test_a_topic_that_is_known_to_be_over_raises_nothing_and_is_forgotten() -> None:
     state = LinkState(LINK, 0)
     for ms in range(0, 130_000, 1_000):
-        read = [reading(ms, ms, ms)] + ([reading(ms, 1, 1, topic="gone")] if ms < 10_000 else [])
-        state.take(read, {}, ms)
+        there = ms < 10_000
+        read = [reading(ms, ms, ms)] + ([reading(ms, 1, 1, topic="gone")] if there else [])
+        state.take(read, {}, ms, {} if there else {"gone": "gone was deleted on east"})
+        state.ruled([Judged(Place(LINK, "orders", 0), 1, Verdict(judged=True))], ms)
+        assert not wrong(state, ms), ms
     assert {place.topic for place in state.views} == {"orders"}
     assert set(state.seen_ms) == {"", "orders"}
 
 
-def test_an_alarm_of_a_topic_that_is_gone_can_clear() -> None:
+def test_a_topic_that_nobody_names_is_missed_with_its_last_figures_for_as_long_as_it_takes() -> None:
+    state = LinkState(LINK, 0)
+    late = AlarmKey(LINK, AlarmKind.RECOVERY_POINT, "orders")
+    unseen = "orders is not on west any more"
+    for ms in range(0, 100_000, 1_000):
+        state.take([reading(ms, 5_000, 10), reading(ms, 1, 1, topic="bills")], {}, ms)
+    for ms in range(100_000, 9_000_000, 60_000):
+        state.take([reading(ms, 1, 1, topic="bills")], {"orders": unseen}, ms)
+        state.ruled([Judged(Place(LINK, "bills", 0), 1, Verdict(judged=True))], ms)
+        found = state.signs(ms, lambda _topic: 10.0, **BOUNDS)
+        assert late not in {sign.key for sign in found}, "its alarm stands: nothing is known that would clear it"
+        assert not state.knows_no_more(late, ms)
+        if ms > 160_000:
+            (sign,) = [sign for sign in found if sign.wrong]
+            assert (sign.key.kind, sign.key.topic) == (AlarmKind.BLIND, "orders")
+    assert unseen in sign.sentence
+    assert "it lacked 4,990 records, the oldest for 99.0 s" in sign.sentence
+    assert {row.topic for row in state.rows()} == {"bills", "orders"}, "the last figures are kept"
+
+
+def test_a_topic_that_was_out_of_sight_before_a_restart_is_missed_after_it() -> None:
+    first = LinkState(LINK, 0)
+    first.take([reading(1_000, 90, 10), reading(1_000, 1, 1, topic="bills")], {}, 1_000)
+    second = LinkState(LINK, 300_000)
+    second.restore(first.rows())
+    assert not wrong(second, 300_000), "nothing was read yet"
+    second.take([reading(301_000, 1, 1, topic="bills")], {"orders": "west refuses to describe it"}, 301_000)
+    sign = wrong(second, 301_000)[AlarmKind.BLIND]
+    assert sign.key.topic == "orders"
+    assert "300 s ago it lacked 80 records" in sign.sentence
+    never = LinkState(LINK, 300_000)
+    for ms in range(300_000, 400_000, 1_000):
+        never.take([reading(ms, 1, 1, topic="bills")], {"orders": "west refuses to describe it"}, ms)
+        never.ruled([Judged(Place(LINK, "bills", 0), 1, Verdict(judged=True))], ms)
+        assert said(never, ms).get((AlarmKind.BLIND, "orders", "")) is (True if ms > 360_000 else None), ms
+
+
+def test_a_topic_of_which_a_part_is_read_is_never_well_by_that_part() -> None:
+    state = LinkState(LINK, 0)
+    key = AlarmKey(LINK, AlarmKind.RECOVERY_POINT, "orders")
+    few = {"orders": "west has fewer partitions"}
+    state.take([reading(1_000, 1, 1)], few, 1_000)
+    assert key not in {sign.key for sign in state.signs(1_000, lambda _topic: 10.0, **BOUNDS)}
+    assert not state.vouches(Sign(AlarmKey(LINK, AlarmKind.END_OFFSET, "orders"), False))
+    for ms in range(2_000, 70_000, 1_000):
+        state.take([reading(ms, 50, 1)], few, ms)
+        state.ruled([Judged(Place(LINK, "orders", 0), 1, Verdict(judged=True))], ms)
+    found = wrong(state, 69_000)
+    assert set(found) == {AlarmKind.RECOVERY_POINT, AlarmKind.BLIND}
+
+
+def test_while_a_link_cannot_be_read_its_last_figures_clear_nothing() -> None:
+    state = LinkState(LINK, 0)
+    state.take([reading(1_000, 1, 1)], {}, 1_000)
+    state.take([], {"": "west: no broker answers"}, 2_000)
+    assert (AlarmKind.RECOVERY_POINT, "orders", "") not in said(state, 2_000)
+
+
+def test_an_alarm_of_a_topic_that_is_over_can_clear() -> None:
     state = LinkState(LINK, 0)
     gone = AlarmKey(LINK, AlarmKind.RECOVERY_POINT, "gone")
     group = AlarmKey(LINK, AlarmKind.GROUP, "orders", "billing")
     for ms in range(0, 200_000, 1_000):
-        read = [reading(ms, ms, ms)] + ([reading(ms, 1, 1, topic="gone")] if ms < 100_000 else [])
-        state.take(read, {}, ms)
+        there = ms < 100_000
+        read = [reading(ms, ms, ms)] + ([reading(ms, 1, 1, topic="gone")] if there else [])
+        state.take(read, {}, ms, {} if there else {"gone": "gone was deleted on east"})
         if ms == 50_000:
             of_group = reading(ms, 1, 1)._replace(place=Place(LINK, "orders", 0, "billing"), source_commit=1)
-            state.take([of_group], {}, ms)
+            state.take([of_group, *read], {}, ms)
         if ms < 150_000:
             assert not state.knows_no_more(gone, ms), ms
-    assert state.knows_no_more(gone, 199_000)
+    assert state.knows_no_more(gone, 199_000) == "gone was deleted on east"
     assert not state.knows_no_more(gone._replace(link="west->east"), 199_000)
     assert not state.knows_no_more(gone._replace(topic="orders"), 199_000)
     assert not state.knows_no_more(group, 199_000)
     state.seen_ms["orders"] = 9_000_000
     assert state.knows_no_more(group, 9_000_000)
-    state.take([], {"": "away"}, 200_000)
-    assert not state.knows_no_more(gone, 200_000), "what cannot be read is not gone"
+    state.take([reading(9_000_000, 1, 1, topic="gone"), reading(9_000_000, 1, 1)], {}, 9_000_000)
+    assert not state.knows_no_more(gone, 9_100_000), "it is there again"
 
 
 def test_windows_that_judge_nothing_are_an_alarm_unless_there_is_nothing_to_judge() -> None:

@@ -117,9 +117,10 @@ def check(
 ) -> None:
     """One look for scripts, Nagios and Zabbix: exit code 0 is well, 1 means alarms stand, 2 that nobody watches a link.
 
-    With --topic it looks at that topic's alarms, and at those of whole links.
+    With --topic it looks at that topic's alarms, and at those of whole links. --item prints no number, and ends with 2,
+    where the figure is too old to be today's.
     """
-    from twinshore.delay.zabbix import ITEMS, figure
+    from twinshore.delay.zabbix import ITEMS, bound_s, figure, unknown
     from twinshore.delay.zabbix import discovery as discover
 
     if item not in ("", *ITEMS):
@@ -134,23 +135,45 @@ def check(
     if discovery:
         typer.echo(discover(places))
         return
+    now_ms = time.time_ns() // 1_000_000
     if item:
+        # No number at all is what makes Zabbix say that it knows nothing; 0 would say that all is well.
+        why = unknown(item, places, topic, now_ms, bound_s(loaded.delay.section))
+        if why:
+            typer.echo(f"no {item}: {why}", err=True)
+            raise typer.Exit(CRITICAL)
         typer.echo(f"{figure(item, places, standing, topic):g}")
         return
     if topic:
         places = [row for row in places if row.topic == topic]
         standing = [row for row in standing if row.topic in ("", topic)]
-    told = _unseen(names, watchers, time.time_ns() // 1_000_000)
+    told = _unseen(names, watchers, now_ms)
     if topic and not places:
         told.append(f"no place of topic {topic} is watched")
     if told:
-        typer.echo(f"CRITICAL: {'; '.join(told)}")
+        # What stands is what was known last, and worth as much as its age.
+        typer.echo(f"CRITICAL: {'; '.join([*told, *_sentences(standing, places, now_ms)])}")
         raise typer.Exit(CRITICAL)
     if standing:
-        typer.echo(f"WARNING: {'; '.join(row.sentence for row in standing)}")
+        typer.echo(f"WARNING: {'; '.join(_sentences(standing, places, now_ms))}")
         raise typer.Exit(WARNING)
     worst_ms = max((row.recovery_point_ms for row in places if not row.group), default=0)
     typer.echo(f"OK: {len(places)} places watched, recovery point {worst_ms / 1000:.1f} s")
+
+
+def _sentences(standing: Sequence[AlarmRow], places: Sequence[DelayPlace], now_ms: int) -> list[str]:
+    """Each alarm's, with for how long it has stood and, where that is not just now, when its topic was read last."""
+    read_ms: dict[tuple[str, str], int] = {}
+    for place in places:
+        if not place.group:
+            key = (place.link, place.topic)
+            read_ms[key] = min(place.at_ms, read_ms.get(key, place.at_ms))
+    said = []
+    for row in standing:
+        age_s = (now_ms - read_ms.get((row.link, row.topic), now_ms)) / 1000
+        read = f", read {age_s:.0f} s ago" if row.topic else ""
+        said.append(f"{row.sentence} [for {(now_ms - row.raised_ms) / 1000:.0f} s{read}]")
+    return said
 
 
 def _unseen(links: Sequence[str], watchers: Sequence[WatchRow], now_ms: int) -> list[str]:

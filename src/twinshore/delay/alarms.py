@@ -27,7 +27,8 @@ class AlarmKey(NamedTuple):
 
 
 class Sign(NamedTuple):
-    """Whether something is wrong now, with the sentence that would be told."""
+    """Whether something is wrong now, with the sentence that would be told. Where nothing is: why it is over, if for
+    another reason than that it is well again."""
 
     key: AlarmKey
     wrong: bool
@@ -88,7 +89,7 @@ def turn(
             one, happened = _wrong(before, sign, now_ms, manner, quiet=quiet)
             standing[sign.key] = one
         elif before is not None:
-            stays, happened = _right(before, now_ms, manner, quiet=quiet)
+            stays, happened = _right(before, now_ms, manner, sign.sentence, quiet=quiet)
             if stays is None:
                 del standing[sign.key]
             else:
@@ -120,7 +121,9 @@ def _wrong(
     return one, Event(Happening.REPEATED, one.key, now_ms, one.raised_ms or now_ms, one.sentence)
 
 
-def _right(before: Standing, now_ms: int, manner: Manner, *, quiet: bool) -> tuple[Standing | None, Event | None]:
+def _right(
+    before: Standing, now_ms: int, manner: Manner, why: str, *, quiet: bool
+) -> tuple[Standing | None, Event | None]:
     if before.raised_ms is None:
         return None, None
     right_ms = now_ms if before.right_ms is None else before.right_ms
@@ -129,7 +132,7 @@ def _right(before: Standing, now_ms: int, manner: Manner, *, quiet: bool) -> tup
     # Nobody who was never told that it was wrong wants to hear that it is right.
     tell = before.told_ms is not None and not quiet
     lasted_s = max(0, right_ms - before.raised_ms) / 1000
-    sentence = f"{what(before.key)}: well again; it lasted {lasted_s:.0f} s"
+    sentence = f"{what(before.key)}: {f'over: {why}' if why else 'well again'}; it lasted {lasted_s:.0f} s"
     return None, Event(Happening.CLEARED, before.key, now_ms, before.raised_ms, sentence, tell=tell)
 
 

@@ -37,6 +37,11 @@ class DelayCollector(Collector):
         point = GaugeMetricFamily(
             "twinshore_delay_recovery_point_seconds", "Age of the oldest of them, since they arrived.", labels=topic
         )
+        read = GaugeMetricFamily(
+            "twinshore_delay_read_timestamp_seconds",
+            "When the topic was read last, with all of its partitions.",
+            labels=topic,
+        )
         sampled = GaugeMetricFamily(
             "twinshore_delay_sampled_timestamp_seconds", "When the link was read last.", labels=["link"]
         )
@@ -52,6 +57,9 @@ class DelayCollector(Collector):
             for title, (records, age_s) in _by_topic(state).items():
                 lag.add_metric([name, title], records)
                 point.add_metric([name, title], age_s)
+            for title, at_ms in list(state.seen_ms.items()):
+                if title:
+                    read.add_metric([name, title], at_ms / 1000)
             sampled.add_metric([name], self._monitor.sampled_ms[name] / 1000)
             judged.add_metric([name], state.judged_ms / 1000)
             count.add_metric([name], state.samples)
@@ -60,13 +68,15 @@ class DelayCollector(Collector):
         standing = [one for one in list(self._alarms.book.values()) if one.raised_ms is not None]
         for (link, kind), number in Counter((one.key.link, one.key.kind.value) for one in standing).items():
             alarms.add_metric([link, kind], number)
-        yield from (lag, point, sampled, judged, late, count, alarms)
+        yield from (lag, point, read, sampled, judged, late, count, alarms)
 
 
 def _by_topic(state: LinkState) -> Mapping[str, tuple[int, float]]:
+    """Of topics that the last reading could see whole: no figure is better than one of old that looks like today's."""
     found: dict[str, tuple[int, float]] = {}
-    for view in list(state.views.values()):
-        if not view.place.group:
+    read, failures = state.read, state.failures
+    for place, view in list(state.views.items()):
+        if place in read and place.topic not in failures:
             records, age_s = found.get(view.place.topic, (0, 0.0))
             found[view.place.topic] = (records + view.lag_records, max(age_s, view.recovery_point_ms / 1000))
     return found

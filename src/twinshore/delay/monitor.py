@@ -10,12 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 
-from twinshore.delay.alarms import AlarmKind, Event, Sign
+from twinshore.delay.alarms import AlarmKey, AlarmKind, Event, Sign
 from twinshore.delay.engines import Engine, open_engine
 from twinshore.delay.metrics import serve
-from twinshore.delay.sampler import Sample, Sampler
+from twinshore.delay.sampler import Expected, Sample, Sampler
 from twinshore.delay.signs import window_signs
 from twinshore.delay.standing import STORE_AGAIN_S, StandingAlarms, manners_of
 from twinshore.delay.state import LinkState
@@ -40,6 +41,7 @@ PATIENCE_S = 2.0
 TURN_S = 0.1
 BEAT_S = 1.0
 WAITING_MAX = 100
+FORGET_ROWS_MS = 600_000
 # Below what makes others, who go by the machine's clock, miss a monitor.
 OFF_S_MAX = 2.0
 KINDS = (AlarmKind.END_OFFSET, AlarmKind.GROUP, AlarmKind.RECOVERY_POINT, AlarmKind.HEARTBEAT, AlarmKind.BLIND)
@@ -82,6 +84,7 @@ class Monitor:
         self._beats, self._beaten_s, self._saved_ms, self._store_again_s = 0, 0.0, 0, 0.0
         now_ms = self._clock()
         self.states = {link.name: LinkState(link.name, now_ms) for link in links}
+        self._alarmed: frozenset[AlarmKey] = frozenset()
         self._served: MetricsServer | None = None
         self.sampled_ms = dict.fromkeys(self.states, now_ms)
 
@@ -99,6 +102,7 @@ class Monitor:
             alarms.load({*self.states, WATCHER}, (*KINDS, AlarmKind.MONITOR))
             for state in self.states.values():
                 state.restore(store.delay.places(state.link))
+            self._alarmed = frozenset(alarms.book)
             if self._section.metrics_port:
                 self._served = stack.enter_context(serve(self._section, self, alarms))
             engine = stack.enter_context(open_engine(self._rules, Path(self._section.folder), self._log))
@@ -133,9 +137,11 @@ class Monitor:
                 if state.rulings and not before:
                     self._log(f"the windows judge {name}")
             if tick >= 0:
-                alarms.judge(window_signs(judged, self._section.period_s), now_ms)
+                found = window_signs(judged, self._section.period_s)
+                alarms.judge([sign for sign in found if self.states[sign.key.link].vouches(sign)], now_ms)
         for name in {sample.link for sample in samples}:
             alarms.judge(self._signs(self.states[name], now_ms), now_ms)
+        self._alarmed = frozenset(alarms.book)
         self._keep(store, alarms, now_ms)
 
     def _move(self, alarms: StandingAlarms, moved_ms: int) -> None:
@@ -164,7 +170,7 @@ class Monitor:
 
     def _take(self, sample: Sample, engine: Engine) -> None:
         state = self.states[sample.link]
-        state.take(sample.readings, sample.failures, sample.at_ms)
+        state.take(sample.readings, sample.failures, sample.at_ms, sample.over)
         if sample.paused:
             state.unheard(sample.at_ms)
         if not sample.failures.get(""):
@@ -187,7 +193,8 @@ class Monitor:
         for state in self.states.values():
             # Also where no sample comes any more: that is what blindness is.
             alarms.judge(self._signs(state, now_ms), now_ms)
-            alarms.judge([Sign(key, False) for key in alarms.book if state.knows_no_more(key, now_ms)], now_ms)
+            over = [(key, state.knows_no_more(key, now_ms)) for key in alarms.book]
+            alarms.judge([Sign(key, False, why) for key, why in over if why], now_ms)
         if self._beaten_s < self._store_again_s:
             return
         oldest_ms = min(self.sampled_ms.values())
@@ -200,7 +207,10 @@ class Monitor:
             if now_ms - self._saved_ms >= self._section.period_s * 1000:
                 for state in self.states.values():
                     store.delay.save_places(state.rows())
-                    store.delay.forget_places(state.link, now_ms - 600_000)
+                    if not state.unseen(now_ms, FORGET_ROWS_MS / 2) and not state.failures:
+                        # Last figures of what is out of sight are all that anybody has.
+                        store.delay.forget_places(state.link, now_ms - FORGET_ROWS_MS)
+                alarms.refresh()
                 self._saved_ms = now_ms
             alarms.save()
             watchers = [row for row in store.delay.watches() if row.kind == WATCHES_WATCHERS]
@@ -235,7 +245,8 @@ class Monitor:
             )
             for name in (link.source, link.target)
         ]
-        sampler = Sampler(link, sides[0], sides[1], store, groups=self._section.groups)
+        expected = partial(self._expected, link.name)
+        sampler = Sampler(link, sides[0], sides[1], store, groups=self._section.groups, expected=expected)
         period_ms = max(1, int(self._section.period_s * 1000))
         last, due_s = -1, time.monotonic()
         try:
@@ -252,6 +263,12 @@ class Monitor:
                 self._samples.put(sample)
         finally:
             sampler.close()
+
+    def _expected(self, link: str) -> Expected:
+        """Asked from the link's thread: topics that were seen before, or are late."""
+        late = [key for key in self._alarmed if key.link == link and key.topic]
+        topics = self.states[link].topics | {key.topic for key in late}
+        return Expected(topics, frozenset(key.group for key in late if key.group))
 
     def _hear_signals(self) -> None:
         if threading.current_thread() is threading.main_thread():

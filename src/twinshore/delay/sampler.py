@@ -1,7 +1,8 @@
 """Reads both clusters of a link: ends of logs, topic ids, groups' places, the newest heartbeat. Asks, judges nothing.
 
 It needs no mirror of ours: where the store knows a twin its axis is the source's own, anywhere else only differences
-tell. Topics that are not on the target (yet, or never) are not watched; a mirror says why they are not.
+tell. A topic that never was on the target is not watched; a mirror says why it is not. One that was, or that the store
+knows a twin of, is asked for by name where the list of all topics leaves it out.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from twinshore.delay.arrival import carried_to
+from twinshore.delay.missing import sought
 from twinshore.delay.readings import BEATS, GROUPS, Axis, Place, Reading
 from twinshore.fleet import HEARTBEATS, KafkaError, Link, NamedPartition, StoreError, is_heartbeats
 from twinshore.fleet.extents import Extent
@@ -44,7 +47,7 @@ class Heartbeat:
 @dataclass(frozen=True, slots=True)
 class Sample:
     """A link at one moment. `tick` is -1 between the windows' periods. `failures`: topics and parts that could not be
-    read, the whole link as ""."""
+    read, the whole link as "". `over`: topics that nobody expects to be carried any more, and why."""
 
     link: str
     at_ms: int
@@ -52,8 +55,16 @@ class Sample:
     readings: tuple[Reading, ...]
     heartbeat: Heartbeat | None = None
     failures: Mapping[str, str] = field(default_factory=dict)
+    over: Mapping[str, str] = field(default_factory=dict)
     paused: bool = False
     took_s: float = 0.0
+
+
+class Expected(NamedTuple):
+    """Topics that were watched before or are late, and groups that are late."""
+
+    topics: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +79,26 @@ class _Told:
 
 
 class Sampler:
-    """One link's. Use it from one thread; it raises nothing that a cluster or the store says."""
+    """One link's. Use it from one thread; it raises nothing that a cluster or the store says. `expected`: what
+    lists must not leave out without a word."""
 
-    def __init__(self, link: Link, source: KafkaCluster, target: KafkaCluster, store: Store, *, groups: bool) -> None:
+    def __init__(
+        self,
+        link: Link,
+        source: KafkaCluster,
+        target: KafkaCluster,
+        store: Store,
+        *,
+        groups: bool,
+        expected: Callable[[], Expected] = Expected,
+    ) -> None:
         self._link, self._source, self._target, self._store = link, source, target, store
         self._groups = (Groups(source), Groups(target)) if groups and link.groups.enabled else None
         self._told = _Told(link, {}, {}, {}, old=True)
-        self._topics: dict[str, tuple[str, str, str, int]] = {}  # twin, both ids, partitions
+        self._expected = expected
+        self._unseen: dict[str, str] = {}
+        self._over: dict[str, str] = {}
+        self._topics: dict[str, tuple[str, str, str, int, bool]] = {}  # twin, both ids, partitions, all of them
         self._look_again_s = self._ask_again_s = 0.0
         self._heard_store = False
         self._beats: Notebook | None = None
@@ -94,6 +118,7 @@ class Sampler:
         try:
             if began_s >= self._look_again_s:
                 self._refresh()
+            failures |= self._unseen
             readings = self._ends(now_ms, failures)
         except (KafkaError, StoreError) as error:
             failures[""] = error.message
@@ -111,6 +136,7 @@ class Sampler:
             tuple(readings),
             heartbeat,
             failures,
+            dict(self._over),
             self._told.link.control.paused,
             took_s,
         )
@@ -120,10 +146,25 @@ class Sampler:
         link = self._told.link
         source, target = self._source.metadata(None, refresh=True), self._target.metadata(None, refresh=True)
         self._topics = dict(_shared(link, source, target))
+        self._seek()
         names = (f"{link.source}.{HEARTBEATS}", f"{link.source}.{MIRROR_MAKERS_HEARTBEATS}")
         there = next((name for name in names if name in target.topics and not target.topics[name].error), None)
         self._beats = Notebook(self._target, there, call_s=2.0) if there else None
         self._look_again_s = time.monotonic() + REFRESH_S
+
+    def _seek(self) -> None:
+        """What became of the topics that should be seen on both sides and are not, or not with all partitions."""
+        link = self._told.link
+        known = {topic for topic, _ in self._told.twins} | self._expected().topics
+        names = sorted(known - {name for name, (*_, whole) in self._topics.items() if whole})
+        asked = [name for name in names if admits(link, name)]
+        ours = self._source.metadata(asked).topics if asked else {}
+        theirs = self._target.metadata([link.twin_of(name) for name in asked]).topics if asked else {}
+        self._unseen, self._over = {}, {}
+        for name in names:
+            mine, twin = ours.get(name), theirs.get(link.twin_of(name))
+            found = sought(link, name, mine.error if mine else None, twin.error if twin else None)
+            (self._over if found.over else self._unseen)[name] = found.why
 
     def _ask_store(self) -> None:
         """Its last word will do while it is away; what was never heard will not."""
@@ -144,7 +185,7 @@ class Sampler:
 
     def _ends(self, now_ms: Callable[[], int], failures: dict[str, str]) -> list[Reading]:
         topics = self._topics
-        wanted = [NamedPartition(name, n) for name, (*_, count) in topics.items() for n in range(count)]
+        wanted = [NamedPartition(name, n) for name, (*_, count, _) in topics.items() for n in range(count)]
         twins = [NamedPartition(topics[one.topic][0], one.partition) for one in wanted]
         # The target first: a record that crosses in between makes the lag larger than it is, never smaller than 0.
         target_ends = _read(self._target, twins, failures, {topics[name][0]: name for name in topics})
@@ -157,7 +198,7 @@ class Sampler:
         ]
 
     def _reading(self, one: NamedPartition, at_ms: int, source_end: int, target_end: int) -> Reading:
-        _, source_id, target_id, _ = self._topics[one.topic]
+        _, source_id, target_id, *_ = self._topics[one.topic]
         where, told = (one.topic, one.partition), self._told
         axis, carried = Axis.FOREIGN, -1
         if where in told.reached:
@@ -188,6 +229,10 @@ class Sampler:
         }
         if silent:
             failures[GROUPS] = next(iter(silent.values())).message
+        unlisted = sorted(self._expected().groups - listed.keys())
+        # A list leaves out groups that its asker may not describe; asked by name each is refused.
+        for why in list(ours.located(unlisted)[1].values())[:1] if unlisted else ():
+            failures[GROUPS] = why.message
         if not wanted:
             return []
         found, away = ours.places(_by_broker(wanted), {})
@@ -242,14 +287,15 @@ def _noting(failures: dict[str, str], part: str) -> Iterator[None]:
 
 def _shared(
     link: Link, source: ClusterMetadata, target: ClusterMetadata
-) -> Iterable[tuple[str, tuple[str, str, str, int]]]:
+) -> Iterable[tuple[str, tuple[str, str, str, int, bool]]]:
     for name, topic in sorted(source.topics.items()):
         if topic.error or topic.internal or is_heartbeats(name) or not admits(link, name):
             continue
         twin = target.topics.get(link.twin_of(name))
         if twin is not None and not twin.error:
             count = min(len(topic.partitions), len(twin.partitions))
-            yield name, (twin.name, topic.topic_id.hex(), twin.topic_id.hex(), count)
+            whole = len(topic.partitions) <= len(twin.partitions)
+            yield name, (twin.name, topic.topic_id.hex(), twin.topic_id.hex(), count, whole)
 
 
 def _read(

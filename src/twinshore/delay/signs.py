@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from twinshore.delay.alarms import AlarmKey, AlarmKind, Sign
@@ -92,20 +93,30 @@ def heartbeat_signs(link: str, silent_ms: int, bound_s: float, *, alive: bool) -
 
 
 def blind_signs(
-    link: str, seen_ms: Mapping[str, int], failures: Mapping[str, str], now_ms: int, bound_s: float, *, ever: bool
+    link: str,
+    seen_ms: Mapping[str, int],
+    failures: Mapping[str, str],
+    now_ms: int,
+    bound_s: float,
+    *,
+    ever: bool,
+    lasts: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Sign]:
     """Signs for what could not be read; `seen_ms`: when each topic was read last, the link itself as "". `ever`:
-    whether it was read at all. Of the topics of a link that cannot be read nothing is said."""
+    whether it was read at all; `lasts`: what was known of a topic last, in words. Of the topics of a link that cannot
+    be read nothing is said."""
     signs = []
-    whole = now_ms - max(seen_ms.values(), default=now_ms) > bound_s * 1000
+    whole = "" in failures or now_ms - seen_ms.get("", now_ms) > bound_s * 1000
     for topic, at_ms in seen_ms.items():
         unseen_s = (now_ms - at_ms) / 1000
         wrong = unseen_s > bound_s and (whole or bool(topic))
-        if (whole and topic) or not (wrong or ever):
+        if (topic and (whole or not ever)) or not (wrong or ever) or (topic in failures and not wrong):
             continue
         of = f"{topic} of {link}" if topic else link
         why = failures.get(topic) or failures.get("") or "nothing was answered"
         sentence = f"{link}: nobody knows how far behind {of} is: it could not be read for {unseen_s:.0f} s: {why}."
+        if lasts.get(topic):
+            sentence += f" {lasts[topic].capitalize()}."
         signs.append(Sign(AlarmKey(link, AlarmKind.BLIND, topic), wrong, sentence if wrong else ""))
     return signs
 

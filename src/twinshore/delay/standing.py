@@ -84,6 +84,14 @@ class StandingAlarms:
                 return
             self._unsaved.pop(0)
 
+    def refresh(self) -> None:
+        """Brings what stands in the store up to date: whoever looks there reads what is so now, not what was told."""
+        for key, one in self.book.items():
+            row = self._ids.get(key)
+            if row is not None and row.sentence != one.sentence:
+                self._ids[key] = replace(row, sentence=one.sentence)
+                self._store.delay.tell_alarm(self._ids[key])
+
     def _keep(self, event: Event) -> None:
         key = event.key
         row = self._ids.get(key)

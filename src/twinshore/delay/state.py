@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from twinshore.delay.alarms import AlarmKey, Sign
 from twinshore.delay.arrival import Arrivals, Sighting, look
@@ -31,6 +32,10 @@ class LinkState:
     views: dict[Place, View] = field(default_factory=dict)
     seen_ms: dict[str, int] = field(default_factory=dict)
     failures: Mapping[str, str] = field(default_factory=dict)
+    # What the last sample read; of all else the views are of old.
+    read: frozenset[Place] = frozenset()
+    # Since when a topic is known to be over, and why.
+    over: dict[str, tuple[int, str]] = field(default_factory=dict)
     # Since when a part cannot be read, and why; None while it can.
     parts: dict[str, tuple[int, str] | None] = field(default_factory=dict)
     beat_offset: int = -1
@@ -49,11 +54,15 @@ class LinkState:
         self.judged_ms = self.judged_ms or self.began_ms
 
     def restore(self, rows: Iterable[DelayPlace]) -> None:
-        """Takes over what an earlier monitor saw first, so that a backlog does not look young after a restart."""
+        """Takes over what an earlier monitor saw, so that a backlog does not look young after a restart, and a topic
+        that is out of sight by now is missed."""
         for row in rows:
             if not row.group:
                 waiting = tuple(Sighting(*pair) for pair in json.loads(row.waiting))
-                self.arrivals[Place(row.link, row.topic, row.partition)] = Arrivals(waiting, row.source_end)
+                place = Place(row.link, row.topic, row.partition)
+                self.arrivals[place] = Arrivals(waiting, row.source_end)
+                self.views[place] = _view_of(row)
+                self.seen_ms[row.topic] = max(row.at_ms, self.seen_ms.get(row.topic, 0))
 
     def anew(self, now_ms: int, moved_ms: int) -> LinkState:
         """As after a restart, for a clock that has moved: backlogs are as old as before, all else is not known yet."""
@@ -61,23 +70,50 @@ class LinkState:
         for place, one in self.arrivals.items():
             waiting = tuple(seen._replace(at_ms=seen.at_ms + moved_ms) for seen in one.waiting)
             found.arrivals[place] = one._replace(waiting=waiting)
+        found.views = {
+            place: replace(view, at_ms=view.at_ms + moved_ms) for place, view in self.views.items() if not place.group
+        }
+        found.seen_ms |= {topic: at_ms + moved_ms for topic, at_ms in self.seen_ms.items() if topic}
         return found
 
-    def take(self, readings: Iterable[Reading], failures: Mapping[str, str], now_ms: int) -> None:
-        """After a sample."""
+    def take(
+        self,
+        readings: Iterable[Reading],
+        failures: Mapping[str, str],
+        now_ms: int,
+        over: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """After a sample. Only what `over` names is gone: all else that it leaves out could not be seen."""
         self.samples += 1
         self.failures = {topic: why for topic, why in failures.items() if topic not in PARTS}
         self.beat_hushed = False
+        read = set()
         for reading in readings:
             place = reading.place
             if place.group:
                 self.views[place] = _group_view(reading)
                 continue
+            read.add(place)
             self.arrivals[place], self.views[place] = look(self.arrivals.get(place, Arrivals()), reading)
-            self.seen_ms[place.topic] = reading.at_ms
+            if place.topic not in self.failures:
+                self.seen_ms[place.topic] = reading.at_ms
+        self.read = frozenset(read)
+        for topic in self.failures.keys() - {""}:
+            # One that should be there and was never seen is missed from now on.
+            self.seen_ms.setdefault(topic, now_ms)
         if "" not in failures:
             self.seen_ms[""], self.ever_read = now_ms, True
+            self.over = {topic: (self.over.get(topic, (now_ms, ""))[0], why) for topic, why in over.items()}
         self._forget(now_ms)
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """Those that should be seen."""
+        return frozenset(self.seen_ms.keys() - {""})
+
+    def unseen(self, now_ms: int, bound_ms: float) -> frozenset[str]:
+        """Those of which the last figures are older."""
+        return frozenset(topic for topic in self.topics if now_ms - self.seen_ms[topic] > bound_ms)
 
     def asked_parts(self, failures: Mapping[str, str], now_ms: int) -> None:
         """After a sample at a tick, which asks for groups and heartbeats too, unless the link could not be read."""
@@ -109,7 +145,7 @@ class LinkState:
     ) -> list[Sign]:
         """Everything that can be said now, the windows' verdicts apart; nothing is well of which nothing is known."""
         silent_ms = now_ms - self.beat_seen_ms if self.beat_seen_ms else 0
-        fresh = [view for view in self.views.values() if view.at_ms == self.seen_ms.get(view.place.topic)]
+        fresh = [view for place, view in self.views.items() if place in self.read]
         # With nothing to judge (no topics, all of them paused, no reading at all) the windows are not to blame.
         blind = not self.ever_read or now_ms - self.seen_ms[""] > blind_s * 500
         idle = not any(view.state != "paused" for view in fresh)
@@ -119,26 +155,34 @@ class LinkState:
         # Heartbeats that cannot be read have not stopped, for all that is known.
         alive = self.beat_alive or self.beat_hushed
         beats = [] if self.parts.get(BEATS) else heartbeat_signs(self.link, silent_ms, heartbeat_s, alive=alive)
+        expected = {topic: at_ms for topic, at_ms in self.seen_ms.items() if topic not in self.over}
+        lasts = {topic: self._last(topic, now_ms) for topic in self.failures}
         return [
-            *recovery_signs(self.link, fresh, bound_s),
+            *(sign for sign in recovery_signs(self.link, fresh, bound_s) if self.vouches(sign)),
             *beats,
             *part_signs(self.link, self.parts, now_ms, max(blind_s, PERIODS_UNREAD * period_s)),
-            *blind_signs(self.link, self.seen_ms, self.failures, now_ms, blind_s, ever=self.ever_read),
+            *blind_signs(self.link, expected, self.failures, now_ms, blind_s, ever=self.ever_read, lasts=lasts),
             *unjudged_signs(self.link, now_ms - self.judged_ms, unjudged_s, self.why, well=well),
         ]
 
-    def knows_no_more(self, key: AlarmKey, now_ms: int) -> bool:
-        """Whether an alarm is of a topic or group of this link that is gone, and so can never be right again."""
-        if key.link != self.link or not key.topic or self.failures or now_ms - self.began_ms < FORGET_MS:
-            return False
-        if key.topic not in self.seen_ms:
-            return now_ms - self.seen_ms[""] < FORGET_MS
-        if not key.group or self.parts.get(GROUPS):
-            return False
+    def vouches(self, sign: Sign) -> bool:
+        """Whether the sign may be believed: nothing is well of a topic of which not all could be read."""
+        return sign.wrong or sign.key.topic not in self.failures
+
+    def knows_no_more(self, key: AlarmKey, now_ms: int) -> str:
+        """Why an alarm of a topic or group of this link can never be right again: what it is about is known to be over,
+        or a group was not named for long. Empty where that is not so."""
+        if key.link != self.link or not key.topic:
+            return ""
+        since_ms, why = self.over.get(key.topic, (now_ms, ""))
+        if now_ms - since_ms > FORGET_MS:
+            return why
+        if not key.group or self.parts.get(GROUPS) or self.failures or now_ms - self.began_ms < FORGET_GROUPS_MS:
+            return ""
         seen = [
             view.at_ms for place, view in self.views.items() if (place.topic, place.group) == (key.topic, key.group)
         ]
-        return now_ms - max(seen, default=0) > FORGET_GROUPS_MS
+        return f"{key.group} has no place there any more" if now_ms - max(seen, default=0) > FORGET_GROUPS_MS else ""
 
     def rows(self) -> list[DelayPlace]:
         """For the store."""
@@ -155,17 +199,40 @@ class LinkState:
         known = self.arrivals.get(place)
         return [list(one) for one in known.waiting] if known and not place.group else []
 
+    def _last(self, topic: str, now_ms: int) -> str:
+        """The last figures of a topic that cannot be read, and their age."""
+        known = [view for place, view in self.views.items() if place.topic == topic and not place.group]
+        if not known:
+            return ""
+        lag, at_ms = sum(view.lag_records for view in known), min(view.at_ms for view in known)
+        oldest_s = max(view.recovery_point_ms for view in known) / 1000
+        return f"{(now_ms - at_ms) / 1000:.0f} s ago it lacked {lag:,} records, the oldest for {oldest_s:.1f} s"
+
     def _forget(self, now_ms: int) -> None:
-        """Topics that are gone from either side, once other readings have come without them for a minute."""
-        if now_ms - self.seen_ms[""] > FORGET_MS or self.failures:
+        """Topics that are known to be over, and partitions and groups that a topic which is read has no more."""
+        if now_ms - self.seen_ms[""] > FORGET_MS:
             return
-        gone = {topic for topic, at_ms in self.seen_ms.items() if topic and now_ms - at_ms > FORGET_MS}
+        gone = {topic for topic, (since_ms, _) in self.over.items() if now_ms - since_ms > FORGET_MS}
         for topic in gone:
-            del self.seen_ms[topic]
-        old = {place: now_ms - view.at_ms for place, view in self.views.items()}
-        for place in [place for place in old if old[place] > (FORGET_GROUPS_MS if place.group else FORGET_MS)]:
+            self.seen_ms.pop(topic, None)
+        for place in [place for place in self.views if place.topic in gone or self._is_past(place, now_ms)]:
             self.views.pop(place)
             self.arrivals.pop(place, None)
+
+    def _is_past(self, place: Place, now_ms: int) -> bool:
+        seen_ms = self.seen_ms.get(place.topic, 0)
+        if self.failures or now_ms - seen_ms > FORGET_MS:
+            return False
+        return now_ms - self.views[place].at_ms > (FORGET_GROUPS_MS if place.group else FORGET_MS)
+
+
+def _view_of(row: DelayPlace) -> View:
+    return View(
+        Place(row.link, row.topic, row.partition),
+        *(row.at_ms, row.source_end, row.target_end, row.lag_records, row.recovery_point_ms),
+        Axis(row.axis),
+        row.state,
+    )
 
 
 def _group_view(reading: Reading) -> View:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
+from twinshore.fleet.settings_delay import DelaySection
 from twinshore.store.values import AlarmRow, DelayPlace
 
 
@@ -24,6 +25,26 @@ def figure(item: str, places: Sequence[DelayPlace], alarms: Sequence[AlarmRow], 
     if item == "recovery-point":
         return max((place.recovery_point_ms for place in ours), default=0) / 1000
     return sum(topic in ("", alarm.topic) for alarm in alarms)
+
+
+def unknown(item: str, places: Sequence[DelayPlace], topic: str, now_ms: int, bound_s: float) -> str:
+    """Why there is no figure that may be shown as today's: nothing was read, or not lately; empty where there is."""
+    if item == "alarms":
+        return ""
+    ours = [place for place in places if not place.group and topic in ("", place.topic)]
+    if not ours:
+        return f"nobody has read {topic or 'anything'} yet"
+    oldest = min(ours, key=lambda place: place.at_ms)
+    age_s = (now_ms - oldest.at_ms) / 1000
+    if age_s <= bound_s:
+        return ""
+    last = f"lag {oldest.lag_records}, recovery point {oldest.recovery_point_ms / 1000:.1f} s"
+    return f"{oldest.topic}-{oldest.partition} of {oldest.link} was read last {age_s:.0f} s ago ({last})"
+
+
+def bound_s(section: DelaySection) -> float:
+    """How old a figure may be that is shown as today's: places are written down once a period."""
+    return max(section.blind_s, 3 * section.period_s, 3 * section.sample_s)
 
 
 ITEMS = ("lag", "recovery-point", "alarms")

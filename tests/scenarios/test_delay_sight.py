@@ -1,0 +1,127 @@
+"""What the monitor makes of a topic that it cannot see any more, on real brokers: hidden, without a twin, or over."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from twinshore.delay.alarms import AlarmKey, AlarmKind, Book, Event, Sign, turn
+from twinshore.delay.sampler import Expected, Sample, Sampler
+from twinshore.delay.state import LinkState
+from twinshore.fleet import Cluster, Link
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
+from twinshore.kafka.rights_requests import delete_acls
+from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster, LabSecurity
+from twinshore.lab.clients import admin_of, allow
+from twinshore.store import open_store
+
+LINK = Link("east", "west", topics=("seen-.*",))
+LATE = AlarmKey(LINK.name, AlarmKind.END_OFFSET, "seen-orders")
+BLIND = AlarmKey(LINK.name, AlarmKind.BLIND, "seen-orders")
+
+
+@pytest.fixture(scope="module", params=[KAFKA_NEWEST, KAFKA_3])
+def guarded(request: pytest.FixtureRequest) -> Iterator[LabCluster]:
+    flags = ("-XX:TieredStopAtLevel=1",)
+    kind = LabSecurity.SASL_SCRAM_256
+    with LabCluster(
+        "west", security=kind, authorizer=True, users=("watch",), version=request.param, heap_mb=256, jvm_flags=flags
+    ) as cluster:
+        yield cluster
+
+
+def delete(cluster: Cluster, topic: str) -> None:
+    admin = admin_of(cluster)
+    admin.delete_topics([topic])[topic].result(timeout=30)
+
+
+class Eyes:
+    """A sampler of two clusters, and the alarms that follow from what it sees by a clock of their own: a sample, then
+    a minute. An alarm of a topic that is late stands from the beginning."""
+
+    def __init__(self, source: Cluster, target: Cluster, folder: Path, stack: contextlib.ExitStack) -> None:
+        store = stack.enter_context(open_store(f"sqlite:///{folder / 'store.db'}"))
+        sides = [KafkaCluster(cluster, patience_s=10.0) for cluster in (source, target)]
+        self.state, self.now_ms = LinkState(LINK.name, 0), 0
+        self.book: Book = turn({}, [Sign(LATE, True, "it is late")], 0, {})[0]
+        self._sampler = Sampler(LINK, sides[0], sides[1], store, groups=False, expected=self._expected)
+        stack.callback(self._sampler.close)
+
+    def _expected(self) -> Expected:
+        return Expected(self.state.topics | {key.topic for key in self.book})
+
+    def look(self) -> Sample:
+        sample = self._sampler.sample(lambda: self.now_ms, -1)
+        assert "" not in sample.failures, sample.failures
+        return sample
+
+    def until(self, holds: Callable[[Sample], bool], what: str) -> Sample:
+        deadline = time.monotonic() + 30
+        while not holds(sample := self.look()):
+            assert time.monotonic() < deadline, f"{what}: {sample}"
+            time.sleep(0.2)
+        return sample
+
+    def minutes(self, count: int) -> list[Event]:
+        """What is told meanwhile, of topics."""
+        events = []
+        for _ in range(count):
+            sample = self.look()
+            self.now_ms += 60_000
+            self.state.take(
+                [one._replace(at_ms=self.now_ms) for one in sample.readings], sample.failures, self.now_ms, sample.over
+            )
+            signs = self.state.signs(self.now_ms, lambda _: 1e9, heartbeat_s=0.0, blind_s=30.0, period_s=1e6)
+            over = [(key, self.state.knows_no_more(key, self.now_ms)) for key in self.book]
+            signs += [Sign(key, False, why) for key, why in over if why]
+            self.book, told = turn(self.book, signs, self.now_ms, {})
+            events += [event for event in told if event.key.topic]
+        return events
+
+
+def test_out_of_sight_is_an_alarm_and_only_what_is_over_clears(
+    east: LabCluster, guarded: LabCluster, tmp_path: Path
+) -> None:
+    acl = Acl(Resource.TOPIC, "seen-orders", Pattern.LITERAL, "User:watch", "*", Operation.DESCRIBE, Permission.ALLOW)
+    for side in (east, guarded):
+        for topic in ("seen-orders", "seen-bills"):
+            side.create_topic(topic)
+    for topic in ("seen-orders", "seen-bills"):
+        allow(guarded.cluster, "watch", "describe", "topic", topic)
+    with contextlib.ExitStack() as stack:
+        eyes = Eyes(east.cluster, guarded.cluster_as("watch"), tmp_path, stack)
+        eyes.until(lambda sample: len(sample.readings) == 2, "both are seen")
+        assert eyes.minutes(3) == []
+
+        # The right to describe it is taken away: a list of all topics leaves it out without a word.
+        delete_acls(stack.enter_context(contextlib.closing(KafkaCluster(guarded.cluster))), [acl])
+        refused = "west refuses to describe seen-orders: the monitor's user needs Describe"
+        eyes.until(lambda sample: refused in sample.failures.get("seen-orders", ""), "it is missed")
+        (raised,) = eyes.minutes(5)
+        assert (raised.happening, raised.key) == ("raised", BLIND)
+        allow(guarded.cluster, "watch", "describe", "topic", "seen-orders")
+        eyes.until(lambda sample: not sample.failures, "it is seen again")
+        assert [(event.happening, event.key) for event in eyes.minutes(1)] == [("cleared", BLIND)]
+        assert LATE in eyes.book
+
+        # The twin is deleted, the source's topic is not.
+        delete(guarded.cluster, "seen-orders")
+        gone = "seen-orders is not on west any more"
+        eyes.until(lambda sample: gone in sample.failures.get("seen-orders", ""), "it is missed")
+        (raised,) = eyes.minutes(5)
+        assert (raised.happening, raised.key) == ("raised", BLIND)
+        assert LATE in eyes.book, "nothing says that it is well"
+
+        # The source's is deleted too: now nobody expects it.
+        delete(east.cluster, "seen-orders")
+        eyes.until(lambda sample: "seen-orders" in sample.over, "it is over")
+        cleared = eyes.minutes(4)
+        assert {(event.happening, event.key) for event in cleared} == {("cleared", LATE), ("cleared", BLIND)}
+        assert all("over: seen-orders was deleted on east" in event.sentence for event in cleared)
+        assert "well again" not in str(cleared)
+    delete(east.cluster, "seen-bills")
