@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 
 from bench import show_delay, show_groups_moves, show_proof
 from bench.claims import Claim
+from bench.playing import by_test
 from bench.showing import run_show
 
 HEAD = """\
@@ -19,12 +20,22 @@ Written by `make show-groups`, which tries each claim on real clusters and fails
 typed by hand.
 """
 
+# Each by the test that plays it, on real brokers.
+SCENARIOS = (
+    (
+        "true-status",
+        "status, /metrics and /health say the true lag, or how old it is, beside a mirror that is paused, cut off from "
+        "either side, killed or stopped; a side that is down is waited for within 10 s",
+        "tests/scenarios/test_status_says_so.py",
+    ),
+)
 PARTS = (show_groups_moves, show_delay, show_proof)
 
 
 def claims(seed: int, only: Collection[str] = ()) -> list[Claim]:
     """All of them; what those in `only` rest on is measured, nothing else."""
-    return [claim for part in PARTS for claim in part.claims(seed, only)]
+    found = [claim for part in PARTS for claim in part.claims(seed, only)]
+    return found + [Claim(name, says, by_test(name, test, tells="told:")) for name, says, test in SCENARIOS]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

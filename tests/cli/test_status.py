@@ -14,9 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 from twinshore.cli.entry import app, gather
-from twinshore.cli.status import _by_topic, look
+from twinshore.cli.status_view import FROM_MIRROR, Lag, _by_topic, ago, look
 from twinshore.fleet import ConfigError
 from twinshore.fleet.settings import Settings, load_settings
+from twinshore.mirror.metrics.lag_word import LagWord, TopicLag, as_row
 from twinshore.store import Incident, IncidentKind, LinkStatus, PartitionState, Position, Receipt, Store, open_store
 
 LINK = "east->west"
@@ -53,9 +54,16 @@ def _receipt(partition: int, to_offset: int, source_end: int) -> Receipt:
     return Receipt(LINK, "orders", partition, 0, to_offset, to_offset, 5_000_000, 3, source_end, 1, 2, lag)
 
 
-def _word(ago_s: float, sentence: str = "2 partitions on 1 lanes") -> LinkStatus:
+def _word(ago_s: float, sentence: str = "2 partitions on 1 lanes", state: str = "flowing") -> LinkStatus:
     updated_ms = int((time.time() - ago_s) * 1000)
-    return LinkStatus(LINK, "somebody", "flowing", sentence, updated_ms, 1, 2, 12_345.6, 7_890_000.0, 40, 1.25, 9.5)
+    return LinkStatus(LINK, "somebody", state, sentence, updated_ms, 1, 2, 12_345.6, 7_890_000.0, 40, 1.25, 9.5)
+
+
+def _looked(store: Store, ago_s: float, unseen: int = 0) -> None:
+    """The mirror looked at the source's ends so long ago."""
+    topics = {"orders": TopicLag(2, 100, 140, 40, unseen)}
+    word = LagWord(int((time.time() - ago_s) * 1000), 40, 2, unseen, topics)
+    store.remember([as_row(LINK, word)])
 
 
 def _status(settings_file: Path, *words: str) -> str:
@@ -72,16 +80,55 @@ def _json(settings_file: Path, *words: str) -> dict[str, Any]:
 
 def test_a_link_that_flows_shows_its_figures(store: Store, settings_file: Path) -> None:
     store.save_link_status(_word(0))
+    _looked(store, 0)
     lines = _status(settings_file).splitlines()
     assert re.match(r"east->west +flowing +1 +12,346 +7.89 +40 +1.2 +9.5 +[01]$", lines[1].rstrip())
     assert "east->west: 2 partitions on 1 lanes" in [line.rstrip() for line in lines]
 
 
-def test_a_silent_mirror_is_called_stale_and_its_old_rate_is_not_shown(store: Store, settings_file: Path) -> None:
+def test_how_a_link_with_a_silent_mirror_stands_is_unknown_and_what_was_known_has_its_age(
+    store: Store, settings_file: Path
+) -> None:
     store.save_link_status(_word(100))
+    _looked(store, 100)
+    lines = [line.rstrip() for line in _status(settings_file).splitlines()]
+    assert re.match(r"east->west +unknown +- +- +- +40 \(10\d s old\) +- +- +10\d$", lines[1])
+    assert any(
+        re.match(r"east->west: no word for 10\d s: is the mirror running\? last said: flowing: 2 part", line)
+        for line in lines
+    )
+    assert any(
+        re.match(r"east->west: lag unknown: east does not say .* last seen 40, 10\d s ago", line) for line in lines
+    )
+    found = _json(settings_file)[LINK]
+    assert (found["state"], found["last_state"], found["stale"]) == ("unknown", "flowing", True)
+    assert (found["lag_records"], found["last_lag_records"], found["lag_seen_by"]) == (None, 40, "store")
+    assert found["lag_age_s"] == pytest.approx(100, abs=9)
+    assert (found["records_per_s"], found["p99_ms"]) == (None, None)
+
+
+def test_a_mirror_that_was_stopped_in_good_order_is_called_stopped_however_long_ago(
+    store: Store, settings_file: Path
+) -> None:
+    store.save_link_status(_word(700, "the mirror was stopped in good order", "stopped"))
+    _looked(store, 700)
     text = _status(settings_file)
-    assert re.search(r"stale: no word for 10\d s: is the mirror running\?", text)
-    assert "12,346" not in text
+    assert re.search(r"east->west +stopped +- +- +- +40 \(12 min old\)", text)
+    assert "east->west: the mirror was stopped in good order, 12 min ago" in text
+    assert (_json(settings_file)[LINK]["state"], _json(settings_file)[LINK]["stale"]) == ("stopped", False)
+
+
+def test_a_lag_whose_source_is_not_seen_any_more_is_old_though_the_mirror_speaks(
+    store: Store, settings_file: Path
+) -> None:
+    store.save_link_status(_word(0, "east does not answer", "waiting"))
+    _looked(store, 60)
+    assert re.search(r"east->west +waiting +1 +12,346 +7.89 +40 \(60 s old\)", _status(settings_file))
+    assert _json(settings_file)[LINK]["lag_records"] is None
+    _looked(store, 1, unseen=1)
+    assert re.search(r"40 \(1 partitions unseen\)", _status(settings_file))
+    (topic,) = _json(settings_file, "--topics")[LINK]["topics"]
+    assert (topic["lag_records"], topic["last_lag_records"]) == (None, 40)
 
 
 def test_staleness_allows_for_rarer_receipts(store: Store, settings_file: Path) -> None:
@@ -101,6 +148,7 @@ def test_a_link_that_never_ran_says_so(store: Store, settings_file: Path) -> Non
 def test_topics_sum_their_partitions(store: Store, settings_file: Path) -> None:
     store.save_link_status(_word(0))
     assert "topics" not in _json(settings_file)[LINK]
+    _looked(store, 0)
     (topic,) = _json(settings_file, "--topics")[LINK]["topics"]
     assert topic == {
         "topic": "orders",
@@ -109,6 +157,7 @@ def test_topics_sum_their_partitions(store: Store, settings_file: Path) -> None:
         "twin_end": 100,
         "source_end": 140,
         "lag_records": 40,
+        "last_lag_records": 40,
         "records": 100,
         "bytes": 10_000_000,
     }
@@ -130,7 +179,8 @@ def test_each_position_is_looked_at_once_however_many_topics_there_are() -> None
     state = PartitionState.FLOWING
     rows = [Position(LINK, f"t{n}", 0, 0, 5, 5, 50, 1, 7, 2, state, 1, 2) for n in range(20_000)]
     counted = CountedReads(rows)
-    views = list(_by_topic(counted))
+    word = LagWord(1, 40_000, 20_000, 0, {row.topic: TopicLag(1, 5, 7, 2) for row in rows})
+    views = list(_by_topic(counted, word, Lag(40_000, 0.0, FROM_MIRROR)))
     assert counted.reads == len(rows)
     assert [view.topic for view in views] == sorted(row.topic for row in rows)
     assert {(view.partitions, view.lag_records) for view in views} == {(1, 2)}
@@ -165,6 +215,12 @@ def test_looking_makes_no_store(settings_file: Path) -> None:
         CliRunner().invoke(app, ["status", "--settings", str(settings_file)], catch_exceptions=False)
     assert "twinshore mirror run" in caught.value.hint
     assert not (settings_file.parent / "store.db").exists()
+
+
+def test_an_age_is_told_in_the_unit_that_says_it_best() -> None:
+    assert [ago(age_s) for age_s in (0.4, 119, 120, 7_199, 7_200, 172_800)] == [
+        *("0 s", "119 s", "2 min", "120 min", "2 h", "2 d")
+    ]
 
 
 def test_a_clock_that_is_behind_makes_no_negative_age(store: Store, settings_file: Path) -> None:

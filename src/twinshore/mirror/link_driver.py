@@ -38,7 +38,7 @@ from twinshore.mirror.passage.held import HeldTwins
 from twinshore.mirror.passage.probing import may_write_markers
 from twinshore.mirror.passage.units import id_prefix
 from twinshore.mirror.plan import CarryTopic, Create, Grow, KnownTwin, Refuse, admits, moves, spread
-from twinshore.mirror.recorder import STANDBY, Recorder
+from twinshore.mirror.recorder import STANDBY, STOPPED, Recorder
 from twinshore.mirror.survey import Surveyor, known_twins
 from twinshore.mirror.tides import Tides
 from twinshore.mirror.topology.descents import Descents
@@ -370,7 +370,11 @@ class LinkDriver:
         self._desk.close_link(self.link.name)
         return clean
 
-    def close(self, *, clean: bool) -> None:
+    def close(self, *, clean: bool, why: str = "") -> None:
+        """`why` the process ends, where nobody asked it to."""
+        if self.lease.left_s() > 0:
+            how = "the mirror was stopped in good order" if clean else "the mirror was stopped, not all pumps said so"
+            self._say(STOPPED, f"the mirror ended: {why}" if why else how)
         self._heart.close()
         self._follower.close()
         self._watch.close()

@@ -29,7 +29,8 @@ from twinshore.store import (
 from twinshore.store.values import BATCHES_KEPT
 
 RATE_HALF_LIFE_S = 3.0
-STANDBY = "standby"
+FLOWING, WAITING, PAUSED, STANDBY, STOPPED = "flowing", "waiting", "paused", "standby", "stopped"
+SPEED_S = 5.0  # what a lane told of its speed longer ago says nothing of now
 WORD_HOLDS_MS = 10_000
 SETTLE_S = 5.0  # so long a new term waits for what the last one left unwritten
 
@@ -47,7 +48,8 @@ class LinkLive:
     bytes_per_s: float = 0.0
     lag: dict[NamedPartition, int] = field(default_factory=dict)
     rate: dict[NamedPartition, float] = field(default_factory=dict)
-    speed: dict[int, dict[str, float]] = field(default_factory=dict)
+    # By lane: when it was told, on the monotonic clock, and what.
+    speed: dict[int, tuple[float, dict[str, float]]] = field(default_factory=dict)
     starts: dict[NamedPartition, int] = field(default_factory=dict)
     cut_to: dict[NamedPartition, int] = field(default_factory=dict)
     aligning: Alignments = field(default_factory=Alignments)
@@ -73,9 +75,18 @@ class LinkLive:
 
 
 class Recorder:
-    """`take` is called by the desk and only queues; a thread of its own writes. `trouble` hears what the store says."""
+    """`take` is called by the desk and only queues; a thread of its own writes. `trouble` hears what the store says.
+    `lag`: a link's by fresh ends of its source, None where nobody knows it."""
 
-    def __init__(self, store: Store, owner: str, every_s: float, trouble: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        owner: str,
+        every_s: float,
+        trouble: Callable[[str], None],
+        lag: Callable[[str], int | None] = lambda _: None,
+    ) -> None:
+        self._lag = lag
         self._store = store
         self._owner = owner
         self._every_s = every_s
@@ -92,6 +103,7 @@ class Recorder:
         self._forgotten: list[tuple[str, str]] = []
         self.live: dict[str, LinkLive] = defaultdict(LinkLive)
         self._states: dict[str, tuple[str, str, int]] = {}
+        self._away: dict[str, dict[str, str]] = defaultdict(dict)
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._work, name="recorder", daemon=True)
         self._thread.start()
@@ -101,14 +113,39 @@ class Recorder:
             self._queue.append(account)
 
     def say(self, link: str, state: str, sentence: str, lanes: int) -> None:
-        """What the driver says of a link; shown by `twinshore status`."""
+        """What the driver says of a link; shown by `twinshore status`. That it is stopped is the last word."""
         with self._lock:
-            self._states[link] = (state, sentence, lanes)
+            if self._states.get(link, ("",))[0] != STOPPED:
+                self._states[link] = (state, sentence, lanes)
+
+    def away(self, link: str, side: str, sentence: str) -> None:
+        """Why nothing can cross by that side now, whatever the driver says; empty where all is well."""
+        with self._lock:
+            self._away[link].pop(side, None)
+            if sentence:
+                self._away[link][side] = sentence
+
+    def behind(self, link: str) -> int:
+        """By how many offsets, as far as anybody knows here."""
+        found = self._lag(link)
+        return sum(self.live[link].lag.copy().values()) if found is None else found
+
+    def _word(self, link: str) -> tuple[str, str, int]:
+        """State, sentence and lanes, under the lock. Who has not been asked for a while may not know that a side is
+        away; what operators paused is paused all the same."""
+        state, sentence, lanes = self._states[link]
+        away = "; ".join(self._away[link].values())
+        if away and state == FLOWING:
+            return WAITING, f"{away}; {sentence}", lanes
+        if away and state == PAUSED:
+            return state, f"{sentence}; besides, {away}", lanes
+        return state, sentence, lanes
 
     def words(self) -> dict[str, dict[str, str]]:
         """State and sentence of each link as last said here."""
         with self._lock:
-            return {link: {"state": state, "says": says} for link, (state, says, _) in self._states.items()}
+            words = {link: self._word(link) for link in self._states}
+        return {link: {"state": state, "says": says} for link, (state, says, _) in words.items()}
 
     def stopped(self, link: str, stoppage: Stoppage) -> None:
         """Into the ledger at once."""
@@ -184,7 +221,7 @@ class Recorder:
     def _write(self) -> None:
         with self._lock:
             accounts, self._queue = self._queue, []
-            states = dict(self._states)
+            states = {link: self._word(link) for link in self._states}
             forgotten, self._forgotten = self._forgotten, []
         now_ms = int(time.time() * 1000)
         for account in accounts:
@@ -222,7 +259,7 @@ class Recorder:
         return any(
             word.link == link
             and word.owner != self._owner
-            and word.state != STANDBY
+            and word.state not in (STANDBY, STOPPED)
             and now_ms - word.updated_ms < WORD_HOLDS_MS
             for word in self._store.link_statuses()
         )
@@ -257,7 +294,7 @@ class Recorder:
 
     def _count(self, account: Account) -> None:
         live = self.live[account.link]
-        live.speed[account.lane] = account.speed
+        live.speed[account.lane] = (time.monotonic(), account.speed)
         for entry in account.carried:
             named = NamedPartition(entry.topic, entry.partition)
             live.records += entry.records
@@ -282,8 +319,9 @@ class Recorder:
             live.bytes_per_s = keep * live.bytes_per_s + (1 - keep) * live.bytes / took_s
             live.rate = {named: keep * size for named, size in live.rate.items() if size > 1.0}
         live.since_s, live.records, live.bytes = now_s, 0, 0
-        p50 = [speed["produce_p50_ms"] for speed in live.speed.values() if "produce_p50_ms" in speed]
-        p99 = [speed["produce_p99_ms"] for speed in live.speed.values() if "produce_p99_ms" in speed]
+        speeds = [speed for told_s, speed in live.speed.values() if now_s - told_s < SPEED_S]
+        p50 = [speed["produce_p50_ms"] for speed in speeds if "produce_p50_ms" in speed]
+        p99 = [speed["produce_p99_ms"] for speed in speeds if "produce_p99_ms" in speed]
         return LinkStatus(
             link,
             self._owner,
@@ -294,7 +332,7 @@ class Recorder:
             len(live.lag),
             live.records_per_s,
             live.bytes_per_s,
-            sum(live.lag.values()),
+            self.behind(link),
             sorted(p50)[len(p50) // 2] if p50 else None,
             max(p99) if p99 else None,
         )

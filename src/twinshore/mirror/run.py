@@ -15,7 +15,7 @@ from twinshore.fleet.settings import Settings
 from twinshore.mirror.companions import Beside, Companion, Start
 from twinshore.mirror.desk import Desk
 from twinshore.mirror.link_driver import LinkDriver
-from twinshore.mirror.metrics import Instruments
+from twinshore.mirror.metrics import Instruments, Meters
 from twinshore.mirror.plan import lanes_for
 from twinshore.mirror.recorder import Recorder
 from twinshore.mirror.tides import Tides
@@ -55,8 +55,9 @@ class Mirror:
         mirror = self._settings.mirror
         lanes = mirror.lanes or lanes_for(os.cpu_count() or 1)
         store = open_store(self._settings.store.url, self._settings.store.password)
-        recorder = Recorder(store, self._owner, mirror.receipts_s, self._log)
-        instruments = Instruments(mirror, self._links, store, recorder)
+        meters = Meters(mirror.ends_s)
+        recorder = Recorder(store, self._owner, mirror.receipts_s, self._log, meters.lag)
+        instruments = Instruments(mirror, self._links, store, recorder, meters)
         session = open_session(mirror, lanes * len(self._links))
         # Only once Spark is up: starting its gateway takes the signals for itself.
         self._hear_signals()
@@ -79,8 +80,7 @@ class Mirror:
                     lanes=lanes,
                     log=self._log,
                 )
-                lease = keepers[link.name].lease
-                instruments.watch(link, self._settings.cluster(link.source), lease.generation)
+                instruments.watch(link, self._settings.cluster(link.source), keepers[link.name].lease.generation)
             threads = [threading.Thread(target=self._drive, args=(one,), daemon=True) for one in keepers.values()]
             for thread in threads:
                 thread.start()
@@ -97,7 +97,7 @@ class Mirror:
                 thread.join(timeout=mirror.stop_s)
             deadline_s = time.monotonic() + mirror.stop_s
             for one in keepers.values():
-                one.close(clean=one.stop(deadline_s))
+                one.close(clean=one.stop(deadline_s), why=self._failure.message if self._failure else "")
         finally:
             instruments.close()
             tides.close()

@@ -47,7 +47,7 @@ class Place:
         monkeypatch.setattr(watch_rules, "SETTLED_S", 0.0)
         monkeypatch.setattr(KafkaCluster, "metadata", lambda *_, **__: answer)
         monkeypatch.setattr(watching, "read_disks", lambda *_: [Disk(1, "/data", 100_000, self.free_percent * 1_000)])
-        monkeypatch.setattr(Watch, "_leaderless", lambda _, side: self.trouble if side.called == "source" else "")
+        monkeypatch.setattr(Watch, "_leaderless", lambda _, side: (self.trouble * (side.called == "source"), False))
         settings = parse_settings(SETTINGS, name="settings.toml", env={})
         settings = replace(settings, mirror=replace(settings.mirror, away_after_s=0.0, disk_check_s=0.05))
         self.watch = Watch(

@@ -27,6 +27,7 @@ EVERY_S = 1.0
 TWINS_S = 10.0
 PATIENCE_S = 2.0
 CALL_S = 2.0
+WAITS_AFTER_S = 3.0  # so long a side must be away before the link is said to wait for it: one slow answer says nothing
 SHOWN_MAX = 5
 TURNED_AWAY = RIGHTS | {Code.SASL_AUTHENTICATION_FAILED}
 WATCHED = (IncidentKind.SOURCE_AWAY, IncidentKind.TARGET_AWAY, IncidentKind.RIGHTS_LOST, IncidentKind.DISK_NEAR_FULL)
@@ -41,6 +42,7 @@ class Side:
     cluster: KafkaCluster
     away: Absence
     refused: Absence
+    none_since_s: float = -1.0
     rows: dict[IncidentKind, LedgerRow] = field(default_factory=dict)
 
 
@@ -94,6 +96,8 @@ class Watch:
         while not self._closed.wait(EVERY_S):
             if not self._active():
                 self._adopted = False
+                for side in self._sides:
+                    self._say_whether_away(side, "", 0.0)
                 continue
             try:
                 self.look()
@@ -125,9 +129,10 @@ class Watch:
 
     def _look_at(self, side: Side) -> None:
         away = refused = ""
+        some = False
         begun_s = time.monotonic()
         try:
-            away = self._leaderless(side)
+            away, some = self._leaderless(side)
         except KafkaError as error:
             if error.code in TURNED_AWAY:
                 refused = f"the {side.called} turns the mirror away: {error}"
@@ -136,6 +141,7 @@ class Watch:
         except (WireError, ConfigError) as error:
             away = f"the {side.called} {side.cluster.name} cannot be asked: {error}"
         now_s = time.monotonic()
+        self._say_whether_away(side, "" if some else away or refused, begun_s)
         for absence, kind, trouble in (
             (side.away, side.kind, away),
             (side.refused, IncidentKind.RIGHTS_LOST, refused),
@@ -146,15 +152,24 @@ class Watch:
                     absence.open = True
                 case Turn.CLOSE:
                     lasted = f" after {absence.lasted_s():.0f} s" if absence.lasted_s() else ""
-                    behind = sum(self._recorder.live[self._link.name].lag.copy().values())
+                    behind = self._recorder.behind(self._link.name)
                     self._close(side.rows[kind], f"back{lasted}, {behind:,} records behind")
                     del side.rows[kind]
                     absence.open = False
                 case Turn.NOTHING:
                     pass
 
-    def _leaderless(self, side: Side) -> str:
-        """Which partitions nobody leads there, in words; empty where all is well."""
+    def _say_whether_away(self, side: Side, none: str, begun_s: float) -> None:
+        """`none`: why nothing can cross by this side; empty where something can."""
+        if not none:
+            side.none_since_s = -1.0
+        elif side.none_since_s < 0:
+            side.none_since_s = begun_s
+        lasts = none and time.monotonic() - side.none_since_s >= WAITS_AFTER_S
+        self._recorder.away(self._link.name, side.called, none if lasts else "")
+
+    def _leaderless(self, side: Side) -> tuple[str, bool]:
+        """Which partitions nobody leads there, in words, empty where all is well; and whether others are led."""
         names = {named.topic for named in self._twins}
         if side.called == "target":
             names = {self._link.twin_of(name) for name in names}
@@ -166,9 +181,11 @@ class Watch:
             if part.leader == NO_LEADER
         ]
         if not missing:
-            return ""
+            return "", True
         more = f" and {len(missing) - SHOWN_MAX} more" if len(missing) > SHOWN_MAX else ""
-        return f"nobody leads {', '.join(missing[:SHOWN_MAX])}{more} on the {side.called} {side.cluster.name}"
+        every = sum(len(topic.partitions) for topic in seen.values())
+        sentence = f"nobody leads {', '.join(missing[:SHOWN_MAX])}{more} on the {side.called} {side.cluster.name}"
+        return sentence, len(missing) < every
 
     # -- disks
 

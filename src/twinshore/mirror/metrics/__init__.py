@@ -2,9 +2,11 @@
 
 Pumps' accounts and looks at the source's ends enter (`meters`, `looks`); readings of links, topics and partitions leave
 at each scrape, with states and the ledger from the store (`collector`, `server`). The `table` names every metric once,
-for the server and for its page alike. Knows nothing of pumps or lanes, and writes nothing.
+for the server and for its page alike. `lag_word` is what `twinshore status` reads of it in
+the store. Knows nothing of pumps or lanes.
 """
 
 from twinshore.mirror.metrics.instruments import Instruments
+from twinshore.mirror.metrics.meters import Meters
 
-__all__ = ["Instruments"]
+__all__ = ["Instruments", "Meters"]

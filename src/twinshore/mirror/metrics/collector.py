@@ -16,8 +16,10 @@ from twinshore.mirror.control.in_force import in_force
 from twinshore.mirror.incidents.kinds import POLICY_TOPIC, stops
 from twinshore.mirror.metrics import table
 from twinshore.mirror.metrics.group_word import GROUPS_KIND, group_word, put_groups
+from twinshore.mirror.metrics.lag_word import WORD_S_MIN
 from twinshore.mirror.metrics.meters import NOTHING, Meters, Reading
 from twinshore.mirror.metrics.table import Kind, Metric
+from twinshore.mirror.recorder import STOPPED
 from twinshore.store import IncidentCount, LinkStatus, Store
 
 TOPICS_MAX = 1_000
@@ -58,7 +60,8 @@ class Sheet:
     def carried(self, level: str, labels: Sequence[str], reading: Reading) -> None:
         values = (reading.records, reading.bytes, reading.batches, reading.lag, reading.recovery_point_s)
         for metric, value in zip(table.BY_LEVEL[level], values, strict=True):
-            self.put(metric, labels, value)
+            if value is not None:
+                self.put(metric, labels, value)
 
     def families(self) -> Iterator[Family]:
         yield from self._families.values()
@@ -73,8 +76,12 @@ def _family(metric: Metric) -> Family:
 class MirrorCollector(Collector):
     """Reads everything at each scrape; keeps none of it."""
 
-    def __init__(self, links: Sequence[Link], meters: Meters, store: Store, bounds: Bounds) -> None:
+    def __init__(
+        self, links: Sequence[Link], meters: Meters, store: Store, bounds: Bounds, word_s: float = WORD_S_MIN
+    ) -> None:
+        """`word_s`: what a mirror said of a link longer ago is not known to be so still."""
         self._links, self._meters, self._store, self._bounds = list(links), meters, store, bounds
+        self._word_s = word_s
 
     def describe(self) -> list[Family]:
         """The registry asks at the start; the store need not answer then."""
@@ -112,20 +119,29 @@ class MirrorCollector(Collector):
     def _link(
         self, sheet: Sheet, name: str, readings: Mapping[NamedPartition, Reading], known: Known, now_s: float
     ) -> None:
-        sheet.carried("link", (name,), sum(readings.values(), NOTHING))
-        sheet.put(table.LINK_PARTITIONS, (name,), len(readings))
         look_age_s = self._meters.look_age_s(name, now_s)
+        whole = sum(readings.values(), NOTHING)
+        if not readings and self._meters.lag(name) == 0:
+            whole = Reading(lag=0, recovery_point_s=0.0)
+        sheet.carried("link", (name,), whole)
+        sheet.put(table.LINK_PARTITIONS, (name,), len(readings))
+        sheet.put(table.LINK_UNSEEN, (name,), whole.unseen)
         if look_age_s is not None:
             sheet.put(table.LINK_LOOK_AGE, (name,), look_age_s)
         if known.up:
             sheet.put(table.LINK_THROTTLE, (name,), known.links[name].control.throttle_bytes_s)
         word = known.words.get(name)
-        state = word.state if word and word.state in table.STATES else "unknown"
+        word_age_s = max(0.0, now_s - word.updated_ms / 1000) if word else 0.0
+        # Who stopped in good order said so once, and it stays true.
+        holds = word is not None and (word_age_s <= self._word_s or word.state == STOPPED)
+        state = word.state if word and holds and word.state in table.STATES else "unknown"
         for one in table.STATES if known.up else ():
             sheet.put(table.LINK_STATE, (name, one), float(one == state))
         if word is None:
             return
-        sheet.put(table.LINK_WORD_AGE, (name,), max(0.0, now_s - word.updated_ms / 1000))
+        sheet.put(table.LINK_WORD_AGE, (name,), word_age_s)
+        if not holds:
+            return
         sheet.put(table.LINK_LANES, (name,), word.lanes)
         sheet.put(table.LINK_RECORDS_S, (name,), word.records_per_s)
         sheet.put(table.LINK_BYTES_S, (name,), word.bytes_per_s)

@@ -1,4 +1,6 @@
-"""Looks at the source's ends now and then, so that lag and recovery point grow though no pump asks for a partition."""
+"""Looks at the source's ends now and then, so that lag and recovery point grow though no pump asks for a partition.
+
+What they come to is left in the store, with its time: `twinshore status` reads it there."""
 
 from __future__ import annotations
 
@@ -6,15 +8,15 @@ import threading
 import time
 from collections.abc import Callable
 
-from twinshore.fleet import Cluster, KafkaError, Link, NamedPartition, TwinshoreError
+from twinshore.fleet import Cluster, Link, NamedPartition, TwinshoreError
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.questions import OffsetKind
+from twinshore.mirror.metrics.lag_word import LOOK_S_MAX, as_row, reached_of
 from twinshore.mirror.metrics.meters import Meters
+from twinshore.mirror.metrics.source_ends import source_ends
 from twinshore.mirror.recorder import STANDBY
 from twinshore.store import Store
 
 TWINS_S = 15.0
-PATIENCE_S = 3.0
 OURS_S = 0.2
 
 
@@ -40,7 +42,7 @@ class Looks:
         self._thread.join(timeout=10)
 
     def _work(self) -> None:
-        source = KafkaCluster(self._cluster, client_id="twinshore-looks", patience_s=PATIENCE_S, call_s=PATIENCE_S)
+        source = KafkaCluster(self._cluster, client_id="twinshore-looks", patience_s=LOOK_S_MAX, call_s=LOOK_S_MAX)
         while not self._closed.wait(OURS_S):
             ours = bool(self._ours())
             if ours == self._held and time.monotonic() - self._looked_at_s < self._every_s:
@@ -68,10 +70,26 @@ class Looks:
             self._remember(seen_s)
             self._held = True
         if time.monotonic() - self._read_at_s >= TWINS_S:
-            self._twins = tuple(NamedPartition(row.topic, row.partition) for row in self._store.twins(self._link))
-            self._read_at_s = time.monotonic()
-            self._meters.keep_only(self._link, self._twins)
-        self._meters.looked(self._link, self._ends(source), seen_s)
+            self._read_twins(seen_s)
+        asked_s = time.time()
+        ends = source_ends(source, self._twins)
+        if ends.gone or ends.mute:
+            # Deleted, or not to be read now: the others are looked at without them until the twins are read anew.
+            kept = tuple(named for named in self._twins if named.topic not in ends.gone)
+            self._meters.keep_only(self._link, kept)
+            self._twins = tuple(named for named in kept if named.topic not in ends.mute)
+        self._meters.looked(self._link, ends.of, seen_s, asked_s)
+        word = self._meters.word(self._link)
+        if word is not None:
+            self._store.remember([as_row(self._link, word)])
+
+    def _read_twins(self, seen_s: float) -> None:
+        """Those that are new, and were never carried, stand where they begin."""
+        reached = reached_of(self._store.twins(self._link), ())
+        self._twins, self._read_at_s = tuple(reached), time.monotonic()
+        self._meters.keep_only(self._link, self._twins)
+        for named, at in reached.items():
+            self._meters.knew(self._link, named, at, at, seen_s)
 
     def _listen(self) -> None:
         """When a mirror that carried the link last spoke of it."""
@@ -83,21 +101,3 @@ class Looks:
         """So that a restart does not make a recovery point young."""
         for at in self._store.positions(self._link):
             self._meters.knew(self._link, NamedPartition(at.topic, at.partition), at.to_offset, at.source_end, at_s)
-
-    def _ends(self, source: KafkaCluster) -> dict[NamedPartition, int]:
-        if not self._twins:
-            return {}
-        try:
-            return source.list_offsets(self._twins, OffsetKind.HIGH_WATERMARK)
-        except KafkaError as error:
-            if not error.code:
-                raise
-        found: dict[NamedPartition, int] = {}
-        for topic in dict.fromkeys(named.topic for named in self._twins):
-            try:
-                ours = [named for named in self._twins if named.topic == topic]
-                found |= source.list_offsets(ours, OffsetKind.HIGH_WATERMARK)
-            except KafkaError:
-                # Deleted, or no longer ours to read: the others are looked at without it until the twins are read anew.
-                self._twins = tuple(named for named in self._twins if named.topic != topic)
-        return found

@@ -1,4 +1,4 @@
-"""What pumps tell and what the source shows, counted for each partition; read at each scrape, written nowhere."""
+"""What pumps tell and what the source shows, counted for each partition: lag and recovery point come from here."""
 
 from __future__ import annotations
 
@@ -10,51 +10,64 @@ from dataclasses import dataclass, field
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.desk import Account
 from twinshore.mirror.metrics.arrivals import Arrivals
+from twinshore.mirror.metrics.lag_word import LagWord, fresh_s, lag_word
+
+ENDS_S = 2.0
+NEVER_S = -1e18
 
 
 @dataclass(slots=True)
 class PartitionMeter:
-    """`reached`: how far the twin is; -1 until something was heard of it."""
+    """`reached`: how far the twin is; -1 until something was heard of it. `seen_s`: when the source's end was last
+    seen, `told_s`: when a pump saw it."""
 
     records: int = 0
     bytes: int = 0
     batches: int = 0
     reached: int = -1
+    seen_s: float = NEVER_S
+    told_s: float = NEVER_S
     arrivals: Arrivals = field(default_factory=Arrivals)
 
-    @property
-    def lag(self) -> int:
-        return max(0, self.arrivals.end - self.reached) if self.reached >= 0 else 0
+    def end(self, since_s: float) -> int:
+        """The source's end if it was seen since then, and the twin is known; -1 otherwise."""
+        return self.arrivals.end if self.seen_s >= since_s and self.reached >= 0 else -1
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A partition, a topic or a link as it stands."""
+    """A partition, a topic or a link as it stands. None is what is not known now: the source's ends are `unseen`. What
+    was known to be missing is so still, and its recovery point goes on."""
 
-    records: int
-    bytes: int
-    batches: int
-    lag: int
-    recovery_point_s: float
+    records: int = 0
+    bytes: int = 0
+    batches: int = 0
+    lag: int | None = None
+    recovery_point_s: float | None = None
+    unseen: int = 0
 
     def __add__(self, other: Reading) -> Reading:
-        """Both together: sums, and the older recovery point."""
+        """Both together: sums over what is known, and the older recovery point."""
+        lags = [one.lag for one in (self, other) if one.lag is not None]
+        ages = [one.recovery_point_s for one in (self, other) if one.recovery_point_s is not None]
         return Reading(
             self.records + other.records,
             self.bytes + other.bytes,
             self.batches + other.batches,
-            self.lag + other.lag,
-            max(self.recovery_point_s, other.recovery_point_s),
+            sum(lags) if lags else None,
+            max(ages, default=None),
+            self.unseen + other.unseen,
         )
 
 
-NOTHING = Reading(0, 0, 0, 0, 0.0)
+NOTHING = Reading()
 
 
 class Meters:
-    """Any thread. Moments are seconds since 1970."""
+    """Any thread. Moments are seconds since 1970. `ends_s`: how often looks come by."""
 
-    def __init__(self) -> None:
+    def __init__(self, ends_s: float = ENDS_S) -> None:
+        self._fresh_s = fresh_s(ends_s)
         self._links: dict[str, dict[NamedPartition, PartitionMeter]] = {}
         self._looked_s: dict[str, float] = {}
         self._lock = threading.Lock()
@@ -72,9 +85,12 @@ class Meters:
                 meter.records += entry.records
                 meter.bytes += entry.bytes
                 meter.batches += entry.batches
-                meter.reached = entry.to_offset
-                if entry.source_end >= 0:
+                if entry.source_end >= 0 and entry.to_offset > meter.reached:
+                    meter.seen_s = meter.told_s = now_s
+                # What a pump tells may be older than the last look; that the source lost its end is seen by looks.
+                if entry.source_end > meter.arrivals.end:
                     meter.arrivals.saw(entry.source_end, now_s)
+                meter.reached = entry.to_offset
 
     def knew(self, link: str, named: NamedPartition, reached: int, end: int, at_s: float) -> None:
         """What the store remembers from before this process: the source had that end then at the latest."""
@@ -85,16 +101,19 @@ class Meters:
                 if meter.arrivals.end < 0:
                     meter.arrivals.saw(end, at_s)
 
-    def looked(self, link: str, ends: Mapping[NamedPartition, int], seen_s: float) -> None:
+    def looked(
+        self, link: str, ends: Mapping[NamedPartition, int], seen_s: float, asked_s: float | None = None
+    ) -> None:
         """The source's ends as they were asked for, whether or not a pump carries these partitions now. `seen_s`: since
-        when what is new among them counts as seen."""
+        when what is new among them counts as seen; `asked_s`: when they were asked for."""
         with self._lock:
-            self._looked_s[link] = time.time()
+            self._looked_s[link] = now_s = time.time()
             meters = self._links.setdefault(link, {})
             for named, end in ends.items():
                 meter = meters.setdefault(named, PartitionMeter())
+                meter.seen_s = now_s
                 # A pump may have told of more while this answer was on its way.
-                if end > meter.arrivals.end or end < meter.reached:
+                if end > meter.arrivals.end or meter.told_s < (now_s if asked_s is None else asked_s):
                     meter.arrivals.saw(end, seen_s)
 
     def keep_only(self, link: str, partitions: Iterable[NamedPartition]) -> None:
@@ -121,12 +140,38 @@ class Meters:
         at_s = self._looked_s.get(link)
         return None if at_s is None else max(0.0, now_s - at_s)
 
+    def lag(self, link: str) -> int | None:
+        """The link's lag as far as it is known now; None where nothing is."""
+        since_s = time.time() - self._fresh_s
+        with self._lock:
+            places = [(meter.reached, meter.end(since_s)) for meter in self._links.get(link, {}).values()]
+        seen = [max(0, end - reached) for reached, end in places if end >= 0]
+        looked = self._looked_s.get(link, since_s) > since_s
+        return sum(seen) if seen or (looked and not places) else None
+
+    def word(self, link: str) -> LagWord | None:
+        """What the last look came to; None before the first."""
+        at_s = self._looked_s.get(link)
+        if at_s is None:
+            return None
+        with self._lock:
+            meters = self._links.get(link, {})
+            places = [(named, one.reached, one.end(at_s - self._fresh_s)) for named, one in meters.items()]
+        return lag_word(places, int(at_s * 1000))
+
     def readings(self, link: str, now_s: float) -> dict[NamedPartition, Reading]:
         """Each partition as it stands, in the order in which they were first heard of."""
         with self._lock:
-            return {named: _reading(meter, now_s) for named, meter in self._links.get(link, {}).items()}
+            return {
+                named: _reading(meter, now_s, now_s - self._fresh_s)
+                for named, meter in self._links.get(link, {}).items()
+            }
 
 
-def _reading(meter: PartitionMeter, now_s: float) -> Reading:
+def _reading(meter: PartitionMeter, now_s: float, since_s: float) -> Reading:
+    end = meter.end(since_s)
     age_s = meter.arrivals.age_s(meter.reached, now_s) if meter.reached >= 0 else 0.0
-    return Reading(meter.records, meter.bytes, meter.batches, meter.lag, age_s)
+    counts = (meter.records, meter.bytes, meter.batches)
+    if end < 0:
+        return Reading(*counts, recovery_point_s=age_s or None, unseen=1)
+    return Reading(*counts, max(0, end - meter.reached), age_s)

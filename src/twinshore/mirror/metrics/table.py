@@ -32,18 +32,23 @@ LINK = ("link",)
 TOPIC = ("link", "topic")
 PARTITION = ("link", "topic", "partition")
 LEVELS = {"link": LINK, "topic": TOPIC, "partition": PARTITION}
-STATES = ("flowing", "waiting", "standby", "paused", "unknown")
+STATES = ("flowing", "waiting", "standby", "paused", "stopped", "unknown")
 
 # Of each level alike: link, topic, partition.
 CARRIED = (
     ("records", Kind.COUNTER, "Records carried since this process began."),
     ("bytes", Kind.COUNTER, "Bytes of batches carried since this process began."),
     ("batches", Kind.COUNTER, "Batches of the source carried since this process began."),
-    ("lag_records", Kind.GAUGE, "Offsets of the source that the twin does not have yet."),
+    (
+        "lag_records",
+        Kind.GAUGE,
+        "Offsets of the source that the twin does not have yet; absent while the source's ends are not known.",
+    ),
     (
         "recovery_point_seconds",
         Kind.GAUGE,
-        "How long ago the oldest offset that the twin lacks was first seen on the source; 0 where it lacks none.",
+        "How long ago the oldest offset that the twin lacks was first seen on the source; 0 where it lacks none, "
+        "absent where it is not known to lack one and the source's ends are not known either.",
     ),
 )
 BY_LEVEL = {
@@ -59,6 +64,12 @@ LINK_LOOK_AGE = Metric(
     Kind.GAUGE,
     LINK,
     "How long ago the source's ends were last seen: lag and recovery point know nothing younger.",
+)
+LINK_UNSEEN = Metric(
+    "twinshore_link_unseen_partitions",
+    Kind.GAUGE,
+    LINK,
+    "Partitions whose ends on the source are not known now: the link's lag does not count them.",
 )
 LINK_LANES = Metric("twinshore_link_lanes", Kind.GAUGE, LINK, "Lanes that carry the link.")
 LINK_PARTITIONS = Metric("twinshore_link_partitions", Kind.GAUGE, LINK, "Partitions that the link has twins of.")
@@ -100,7 +111,7 @@ LEFT_OUT = Metric(
 
 METRICS: tuple[Metric, ...] = (
     *BY_LEVEL["link"],
-    *(LINK_STATE, LINK_WORD_AGE, LINK_LOOK_AGE, LINK_LANES, LINK_PARTITIONS, LINK_RECORDS_S, LINK_BYTES_S),
+    *(LINK_STATE, LINK_WORD_AGE, LINK_LOOK_AGE, LINK_UNSEEN, LINK_LANES, LINK_PARTITIONS, LINK_RECORDS_S, LINK_BYTES_S),
     *(LINK_THROTTLE, LINK_ACKNOWLEDGED),
     *BY_LEVEL["topic"],
     *(TOPIC_PAUSED, TOPIC_STOPPED),
@@ -123,8 +134,15 @@ is healthy. `metrics_address` says where it listens: `127.0.0.1` unless another 
 It is not taken from timestamps of records: a backfill of last year's orders has old ones, and nothing is a year behind.
 The source's ends are asked for every `ends_s` seconds besides what pumps see, so it grows for what is paused,
 throttled, stopped or refused by the target as well. After a restart, what came while no mirror ran counts from when the
-last one spoke. While the source cannot be reached nothing new is seen of it, and `twinshore_link_look_age_seconds` says
-for how long.
+last one spoke.
+
+**What is not known is absent, never frozen.** A lag counts only ends of the source that were seen within the last two
+looks. While the source cannot be reached its lag has no series: `twinshore_link_look_age_seconds` says for how long,
+`twinshore_link_unseen_partitions` of how many partitions. A recovery point stays as long as something is known to be
+missing, and grows; it is absent where nothing was known to be missing when the source was last seen. A process that
+does not carry a link serves neither of them for it, so `max by (link)` is the carrying one's. Rates and latencies are
+absent while no mirror speaks, and the link's state is then `unknown`. So an alert on lag or recovery point does not
+fire while the source is away: `TwinshoreSourceUnseen` and `TwinshoreLinkWaits` do.
 
 **How many series.** Topics and partitions have series of their own up to `metrics_topics_max` and
 `metrics_partitions_max`, in the order in which they were first seen; all count in their link's.

@@ -1,0 +1,220 @@
+"""How a link stands, as `twinshore status` shows it: the mirror's last word while it holds, lag by ends that are fresh.
+
+What is old says so. Where no mirror looks at the source any more, the source is asked from here, for a moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from twinshore.fleet import Link
+    from twinshore.fleet.settings import Settings
+    from twinshore.mirror.metrics.lag_word import LagWord
+    from twinshore.store import LedgerRow, LinkStatus, Position, Store
+
+UNKNOWN = "unknown"
+ASK_S = 2.0
+FROM_MIRROR, FROM_SOURCE, FROM_STORE = "mirror", "source", "store"
+NOT_NOW = ("records_per_s", "bytes_per_s", "p50_ms", "p99_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """By ends of the source that were seen `age_s` ago: by the mirror, by this process, or once, as the store has it.
+    `unseen` partitions are not in it."""
+
+    records: int
+    age_s: float
+    seen_by: str
+    unseen: int = 0
+
+    @property
+    def known(self) -> bool:
+        """Whether it is so now."""
+        return self.seen_by != FROM_STORE
+
+    def __str__(self) -> str:
+        unseen = f" ({self.unseen} partitions unseen)" if self.unseen else ""
+        return f"{self.records:,}{unseen}" if self.known else f"{self.records:,} ({ago(self.age_s)} old)"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """A topic's partitions together; offsets are sums over them. None is not known now."""
+
+    topic: str
+    partitions: int
+    stopped: int
+    twin_end: int
+    source_end: int | None
+    lag_records: int | None
+    last_lag_records: int | None
+    records: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinkView:
+    """A link as `status` shows it. `word` is None where no mirror has ever run it, `lag` where no end was ever seen."""
+
+    link: str
+    state: str
+    word: LinkStatus | None
+    age_s: float
+    lag: Lag | None
+    topics: tuple[TopicView, ...]
+    incidents: tuple[LedgerRow, ...]
+    source: str = "the source"
+
+    @property
+    def stale(self) -> bool:
+        """A mirror has spoken of it, and it does not any more."""
+        return self.state == UNKNOWN and self.word is not None
+
+    @property
+    def runs(self) -> bool:
+        """Whether a mirror says now how it stands."""
+        return self.state not in (UNKNOWN, "stopped")
+
+    @property
+    def says(self) -> str:
+        """The link's sentence, or why there is none to believe."""
+        if self.word is None:
+            return "no word yet: has `twinshore mirror run` been started?"
+        if self.stale:
+            last = f"last said: {self.word.state}: {self.word.sentence}"
+            return f"no word for {ago(self.age_s)}: is the mirror running? {last}"
+        if self.state == "stopped":
+            return f"{self.word.sentence}, {ago(self.age_s)} ago"
+        return self.word.sentence
+
+    @property
+    def says_of_lag(self) -> str:
+        """Why the lag is not what it is now; empty where it is."""
+        if self.lag is None or self.lag.known:
+            return ""
+        last = f"last seen {self.lag.records:,}, {ago(self.lag.age_s)} ago"
+        return f"lag unknown: {self.source} does not say where its logs end; {last}"
+
+
+def look(store: Store, settings: Settings, names: list[str], *, now_ms: int, topics: bool = False) -> list[LinkView]:
+    """How these links stand now; their topics too where they are asked for."""
+    from twinshore.mirror.metrics.lag_word import word_holds_s
+
+    holds_s = word_holds_s(settings.mirror.receipts_s)
+    words = {word.link: word for word in store.link_statuses()}
+    views = []
+    for name in names:
+        word = words.get(name)
+        age_s = max(0.0, (now_ms - word.updated_ms) / 1000) if word else 0.0
+        state = _state(word, age_s, holds_s)
+        link = settings.link(name)
+        lag, by_topic = _lag(store, settings, link, now_ms, asks=state in (UNKNOWN, "stopped"))
+        found = tuple(_by_topic(store.positions(name), by_topic, lag)) if topics else ()
+        incidents = store.incidents(name, open_only=True)
+        views.append(LinkView(name, state, word, age_s, lag, found, incidents, link.source))
+    return views
+
+
+def _state(word: LinkStatus | None, age_s: float, holds_s: float) -> str:
+    """The last word's, while it holds. Who stopped in good order said so once, and it stays true."""
+    if word is None or (age_s > holds_s and word.state != "stopped"):
+        return UNKNOWN
+    return word.state
+
+
+def _lag(store: Store, settings: Settings, link: Link, now_ms: int, *, asks: bool) -> tuple[Lag | None, LagWord | None]:
+    """The mirror's own, if it is fresh; else as the source says now; else as it was when it was last seen."""
+    from twinshore.mirror.metrics.lag_word import LAG_KIND, fresh_s, from_rows
+
+    told = from_rows(store.followed(link.name, LAG_KIND))
+    age_s = max(0.0, (now_ms - told.seen_ms) / 1000) if told else 0.0
+    if told and not asks and age_s <= fresh_s(settings.mirror.ends_s):
+        return Lag(told.lag, age_s, FROM_MIRROR, told.unseen), told
+    asked = _ask(store, settings, link, now_ms)
+    if asked:
+        return Lag(asked.lag, 0.0, FROM_SOURCE, asked.unseen), asked
+    return (Lag(told.lag, age_s, FROM_STORE, told.unseen) if told else None), told
+
+
+def _ask(store: Store, settings: Settings, link: Link, now_ms: int) -> LagWord | None:
+    """By the source's own ends and the receipts; None where it cannot be asked from here, or nothing was carried."""
+    from twinshore.fleet import TwinshoreError
+    from twinshore.kafka.cluster import KafkaCluster
+    from twinshore.mirror.metrics.lag_word import lag_word, reached_of
+    from twinshore.mirror.metrics.source_ends import source_ends
+
+    reached = reached_of(store.twins(link.name), store.positions(link.name))
+    if not reached:
+        return None
+    try:
+        source = KafkaCluster(
+            settings.cluster(link.source), client_id="twinshore-status", patience_s=ASK_S, call_s=ASK_S
+        )
+        try:
+            ends = source_ends(source, tuple(reached))
+        finally:
+            source.close()
+    except TwinshoreError:
+        return None
+    places = [(named, at, ends.of.get(named, -1)) for named, at in reached.items() if named.topic not in ends.gone]
+    return lag_word(places, now_ms)
+
+
+def _by_topic(positions: Iterable[Position], word: LagWord | None, lag: Lag | None) -> Iterator[TopicView]:
+    from twinshore.mirror.metrics.lag_word import TopicLag
+
+    grouped: dict[str, list[Position]] = {}
+    for position in positions:
+        grouped.setdefault(position.topic, []).append(position)
+    known = word.topics if word else {}
+    for topic in sorted({*grouped, *known}):
+        ours = grouped.get(topic, [])
+        told = known.get(topic, TopicLag(unseen=1))
+        fresh = lag is not None and lag.known and not told.unseen
+        yield TopicView(
+            topic,
+            partitions=max(len(ours), told.partitions),
+            stopped=sum(position.state == "stopped" for position in ours),
+            twin_end=max(sum(position.to_offset for position in ours), told.reached),
+            source_end=told.source_end if fresh else None,
+            lag_records=told.lag if fresh else None,
+            last_lag_records=told.lag if topic in known else sum(position.lag_records for position in ours),
+            records=sum(position.records for position in ours),
+            bytes=sum(position.bytes for position in ours),
+        )
+
+
+def as_values(view: LinkView, *, topics: bool) -> dict[str, Any]:
+    """The view for programs: null is what is not known now."""
+    values: dict[str, Any] = {} if view.word is None else asdict(view.word)
+    if not view.runs:
+        values |= dict.fromkeys(NOT_NOW) | {"last_state": view.word.state if view.word else None}
+    lag = view.lag
+    values |= {
+        "link": view.link,
+        "state": view.state,
+        "age_s": round(view.age_s, 3),
+        "stale": view.stale,
+        "says": view.says,
+        "lag_records": lag.records if lag and lag.known else None,
+        "last_lag_records": lag.records if lag else None,
+        "lag_age_s": round(lag.age_s, 3) if lag else None,
+        "lag_seen_by": lag.seen_by if lag else None,
+        "unseen_partitions": lag.unseen if lag else None,
+    }
+    if topics:
+        values["topics"] = [asdict(topic) for topic in view.topics]
+    values["incidents"] = [{"id": row.id, "opened_ms": row.opened_ms, **asdict(row.incident)} for row in view.incidents]
+    return values
+
+
+def ago(age_s: float) -> str:
+    """How long ago, in the unit that says it best."""
+    for unit, length_s in (("d", 172_800), ("h", 7_200), ("min", 120)):
+        if age_s >= length_s:
+            return f"{age_s / {'d': 86_400, 'h': 3_600, 'min': 60}[unit]:.0f} {unit}"
+    return f"{age_s:.0f} s"

@@ -1,0 +1,92 @@
+"""What the last look at a source's ends says of its link's lag: as the mirror leaves it in the store, and as `status`
+reads it there. Pure: moments come in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from twinshore.fleet import NamedPartition
+from twinshore.store.values import Followed, Position, TwinRow
+
+# The kind under which the word stands in the store.
+LAG_KIND = "lag"
+TOPICS_MAX = 5_000
+LOOK_S_MAX = 3.0
+WORD_S_MIN = 5.0
+WORDS_MISSED = 4
+
+
+def fresh_s(ends_s: float) -> float:
+    """An end of the source that was seen longer ago is old: one look was missed, or did not come to an answer."""
+    return 2 * ends_s + LOOK_S_MAX
+
+
+def word_holds_s(receipts_s: float) -> float:
+    """A mirror that has said nothing for longer is not known to run: it speaks with each writing of receipts."""
+    return max(WORD_S_MIN, WORDS_MISSED * receipts_s)
+
+
+class TopicLag(NamedTuple):
+    """Sums over the topic's partitions; `lag` and `source_end` without those that are `unseen`."""
+
+    partitions: int = 0
+    reached: int = 0
+    source_end: int = 0
+    lag: int = 0
+    unseen: int = 0
+
+    def with_one(self, reached: int, end: int) -> TopicLag:
+        """One partition more; an `end` below 0 was not seen."""
+        if end < 0:
+            return TopicLag(self.partitions + 1, self.reached + reached, self.source_end, self.lag, self.unseen + 1)
+        behind = max(0, end - reached)
+        return TopicLag(
+            self.partitions + 1, self.reached + reached, self.source_end + end, self.lag + behind, self.unseen
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LagWord:
+    """`seen_ms`: when the source was asked for its ends. Partitions that are `unseen` did not answer then."""
+
+    seen_ms: int
+    lag: int
+    partitions: int
+    unseen: int
+    topics: Mapping[str, TopicLag] = field(default_factory=dict)
+
+
+def lag_word(places: Iterable[tuple[NamedPartition, int, int]], seen_ms: int) -> LagWord:
+    """The word of partitions, each with how far its twin is and where the source ends (below 0: not seen)."""
+    topics: dict[str, TopicLag] = {}
+    for named, reached, end in places:
+        topics[named.topic] = topics.get(named.topic, TopicLag()).with_one(max(0, reached), end)
+    every = topics.values()
+    lag, partitions, unseen = (sum(getattr(one, name) for one in every) for name in ("lag", "partitions", "unseen"))
+    return LagWord(seen_ms, lag, partitions, unseen, topics)
+
+
+def reached_of(twins: Iterable[TwinRow], positions: Iterable[Position]) -> dict[NamedPartition, int]:
+    """How far each twin is receipted; one that nothing was carried to yet stands where it began."""
+    found = {NamedPartition(row.topic, row.partition): row.anchor_offset for row in twins}
+    told = {NamedPartition(at.topic, at.partition): at.to_offset for at in positions}
+    return {named: told.get(named, anchor) for named, anchor in found.items()}
+
+
+def as_row(link: str, word: LagWord) -> Followed:
+    """As it stands in the store; beyond so many topics without theirs."""
+    topics = {name: list(one) for name, one in word.topics.items()} if len(word.topics) <= TOPICS_MAX else {}
+    said = {"lag": word.lag, "partitions": word.partitions, "unseen": word.unseen, "topics": topics}
+    return Followed(link, LAG_KIND, "", json.dumps(said, separators=(",", ":")), LAG_KIND, word.seen_ms)
+
+
+def from_rows(rows: Iterable[Followed]) -> LagWord | None:
+    """The last word; None where no look has ever been told of."""
+    for row in rows:
+        said = json.loads(row.value)
+        topics = {name: TopicLag(*numbers) for name, numbers in said["topics"].items()}
+        return LagWord(row.since_ms, said["lag"], said["partitions"], said["unseen"], topics)
+    return None

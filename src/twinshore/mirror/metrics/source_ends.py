@@ -1,0 +1,57 @@
+"""Where a source's logs end now, as far as it says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.errors import Code
+from twinshore.kafka.questions import OffsetKind
+
+# So long topics are asked for one by one after all together could not be answered for; the others stay unseen.
+ONE_BY_ONE_S = 6.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """`gone`: topics that the source does not have. `mute`: those that it does not answer for now."""
+
+    of: dict[NamedPartition, int]
+    gone: frozenset[str] = frozenset()
+    mute: frozenset[str] = frozenset()
+
+
+def source_ends(source: KafkaCluster, parts: Collection[NamedPartition]) -> Ends:
+    """The high watermarks; KafkaError where nobody answers."""
+    if not parts:
+        # Whether it is there at all.
+        source.metadata([], refresh=True)
+        return Ends({})
+    try:
+        return Ends(source.list_offsets(parts, OffsetKind.HIGH_WATERMARK))
+    except KafkaError as error:
+        if not error.code:
+            raise
+    return _one_by_one(source, parts)
+
+
+def _one_by_one(source: KafkaCluster, parts: Iterable[NamedPartition]) -> Ends:
+    by_topic: dict[str, list[NamedPartition]] = {}
+    for named in parts:
+        by_topic.setdefault(named.topic, []).append(named)
+    found: dict[NamedPartition, int] = {}
+    gone: set[str] = set()
+    mute: set[str] = set()
+    until_s = time.monotonic() + ONE_BY_ONE_S
+    for topic, ours in by_topic.items():
+        if time.monotonic() >= until_s:
+            mute.add(topic)
+            continue
+        try:
+            found |= source.list_offsets(ours, OffsetKind.HIGH_WATERMARK)
+        except KafkaError as error:
+            (gone if error.code == Code.UNKNOWN_TOPIC_OR_PARTITION else mute).add(topic)
+    return Ends(found, frozenset(gone), frozenset(mute))

@@ -1,0 +1,181 @@
+"""`twinshore status`, /metrics and /health beside a mirror that is paused, cut off, killed and stopped.
+
+What they say of lag is what the clusters' own ends say, or it has its age.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.scenarios.incident_stage import CALM, LINK, IncidentStage
+from tests.scenarios.mirror_rig import until
+from twinshore.cli.status_view import as_values, look
+from twinshore.fleet.settings import load_settings
+from twinshore.lab.ports import free_port
+from twinshore.store import open_store
+
+pytestmark = pytest.mark.timeout(400)
+SOON_S = 10.0
+TOPIC = "counted"
+PARTITIONS = 2
+
+
+@dataclass(frozen=True)
+class Told:
+    """State and lag of the link by each of the three; None where one says that it does not know."""
+
+    status: tuple[str, int | None]
+    metrics: tuple[str, int | None]
+    health: tuple[str, int | None]
+
+    @property
+    def all(self) -> set[tuple[str, int | None]]:
+        return {self.status, self.metrics, self.health}
+
+
+class Watched(IncidentStage):
+    """A stage whose mirror serves metrics."""
+
+    port: int
+
+    def status(self) -> dict[str, Any]:
+        """What `twinshore status --json --topics` says."""
+        settings = load_settings(self.rig.process.settings, os.environ)
+        with open_store(settings.store.url) as store:
+            (view,) = look(store, settings, [LINK], now_ms=int(time.time() * 1000), topics=True)
+        return as_values(view, topics=True)
+
+    def told(self) -> Told:
+        said, metrics = self.status(), self.metrics()
+        health = json.loads(self.get("/health"))["links"].get(LINK, {})
+        (state,) = re.findall(r'^twinshore_link_state\{link="[^"]*",state="(\w+)"\} 1\.0$', metrics, re.MULTILINE)
+        lag = re.findall(r"^twinshore_link_lag_records\{[^}]*\} (\S+)$", metrics, re.MULTILINE)
+        return Told(
+            (said["state"], said["lag_records"]),
+            (state, int(float(lag[0])) if lag else None),
+            (health.get("state", ""), health.get("lag_records")),
+        )
+
+    def get(self, path: str) -> str:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as found:
+                return str(found.read().decode())
+        except urllib.error.HTTPError as error:
+            with error:
+                return str(error.read().decode())
+
+    def metrics(self) -> str:
+        return self.get("/metrics")
+
+    def missing(self) -> int:
+        """What the clusters say themselves."""
+        places = [(CALM, 0), *((TOPIC, number) for number in range(PARTITIONS))]
+        return sum(self.ends(self.east, *place) - self.ends(self.west, *place) for place in places)
+
+    def until_all_say(self, state: str, lag: int | None, within_s: float = SOON_S) -> float:
+        """How long until all three say so."""
+        began_s = time.monotonic()
+        while (told := self.told()).all != {(state, lag)}:
+            assert time.monotonic() - began_s < within_s, (state, lag, told, self.status())
+            time.sleep(0.1)
+        return time.monotonic() - began_s
+
+    def write(self, count: int) -> None:
+        for partition in range(PARTITIONS):
+            self.put(self.east, TOPIC, partition, [[b"one"] * (count // PARTITIONS)])
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    port = free_port()
+    mirror: dict[str, object] = {"metrics_port": port, "heartbeat_s": 0, "lanes": 1, "away_after_s": 4}
+    made = Watched(tmp_path_factory.mktemp("says"), mirror)
+    made.port = port
+    try:
+        made.up()
+        made.east.create_topic(TOPIC, partitions=PARTITIONS)
+        made.start()
+        yield made
+    finally:
+        made.close()
+
+
+def test_a_paused_link_has_its_true_lag(stage: Watched) -> None:
+    stage.write(100)
+    stage.crossed(TOPIC, 1)
+    stage.until_all_say("flowing", 0)
+
+    assert stage.twinshore("link", "pause", LINK)[0] == 0
+    stage.rig.until_said("paused: nothing is carried")
+    stage.write(1_000)
+    stage.until_all_say("paused", 1_000)
+    assert stage.missing() == 1_000
+    (counted,) = [one for one in stage.status()["topics"] if one["topic"] == TOPIC]
+    assert (counted["twin_end"], counted["source_end"], counted["lag_records"]) == (100, 1_100, 1_000)
+    assert stage.twinshore("link", "resume", LINK)[0] == 0
+    stage.crossed(TOPIC, 1)
+    stage.until_all_say("flowing", 0)
+
+
+def test_a_side_that_is_down_is_waited_for_and_lag_goes_on_or_has_its_age(stage: Watched) -> None:
+    (east,), (west,) = stage.east.brokers, stage.west.brokers
+    west.kill()
+    stage.write(300)
+    took_s = stage.until_all_say("waiting", 300)
+    print(f"told: a target that was killed is waited for after {took_s:.1f} s")
+    assert "west" in stage.status()["says"]
+    stage.row("", "target away")
+    code, said = stage.twinshore("status")
+    assert code == 0
+    assert re.search(r"open incident \d+, target away: the target west", said), said
+    west.restart()
+    stage.crossed(TOPIC, 1, 90)
+    stage.until_all_say("flowing", 0, 30)
+
+    east.kill()
+    took_s = until(lambda: {state for state, _ in stage.told().all} == {"waiting"}, SOON_S, "it waits", stage.rig)
+    print(f"told: a source that was killed is waited for after {took_s:.1f} s")
+    stage.until_all_say("waiting", None, 2 * SOON_S)
+    said_then = stage.status()
+    assert (said_then["last_lag_records"], said_then["lag_seen_by"]) == (0, "store")
+    assert said_then["lag_age_s"] > 5
+    assert re.search(r"^twinshore_link_unseen_partitions\{[^}]*\} 3\.0$", stage.metrics(), re.MULTILINE)
+    assert "lag unknown: east does not say where its logs end; last seen 0, " in stage.twinshore("status")[1]
+    east.restart()
+    stage.until_all_say("flowing", 0, 60)
+
+
+def test_without_a_mirror_the_source_is_asked_and_a_stopped_one_is_called_so(stage: Watched) -> None:
+    stage.rig.process.kill()
+    stage.write(200)
+    began_s = time.monotonic()
+    while (left := stage.status())["state"] != "unknown":
+        assert time.monotonic() - began_s < SOON_S, left
+        time.sleep(0.1)
+    assert (left["last_state"], left["lag_records"], left["lag_seen_by"]) == ("flowing", 200, "source")
+    assert stage.missing() == 200
+    assert "no word for" in left["says"]
+    assert left["records_per_s"] is None
+
+    stage.rig.process.start()
+    stage.crossed(TOPIC, 1, 90)
+    stage.until_all_say("flowing", 0, 30)
+    assert stage.rig.process.end() == 0
+    stage.write(8)
+    left = stage.status()
+    assert (left["state"], left["lag_records"], left["lag_seen_by"]) == ("stopped", 8, "source")
+    assert left["says"].startswith("the mirror was stopped in good order, ")
+    stage.east.brokers[0].kill()
+    left = stage.status()
+    assert (left["state"], left["lag_records"], left["last_lag_records"]) == ("stopped", None, 0)
+    assert re.search(r"stopped .* 0 \(\d+ s old\)", stage.twinshore("status")[1])
