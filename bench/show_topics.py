@@ -38,6 +38,12 @@ SCENARIOS = (
         "tests/scenarios/test_mirror_basic.py::test_an_orderly_stop_and_a_start_go_on_where_they_stood",
     ),
     (
+        "small-bombs",
+        "160 batches of 120 bytes that unpack to 1 MB each cross as they are: any consumer reads both sides, the pump "
+        "takes no memory for them",
+        "tests/scenarios/test_bounds_of_batches.py",
+    ),
+    (
         "topics-follow",
         "settings, partitions, deletion and re-creation follow; a recreated topic is known across a restart",
         "tests/scenarios/test_topics_follow.py",

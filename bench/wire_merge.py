@@ -54,7 +54,7 @@ def carry(view: memoryview) -> int:
     """One fetch's way through the merging; returns the bytes to send."""
     sent = 0
     for group in groups(split_batches(view)):
-        body, header = merge_small(group)
+        body, header, _ = merge_small(group)
         sent += len(restamp_merged(body, header, 5, 0, header.base_offset)) + len(body)
     return sent
 

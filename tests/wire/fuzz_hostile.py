@@ -137,7 +137,7 @@ def feed_batches(view: memoryview) -> None:
 def feed_merge(view: memoryview) -> None:
     batches = split_batches(view)
     if all(can_merge(before[1], after[1]) for before, after in pairwise(batches)) and len(batches) > 1:
-        merge_small(batches, limit_bytes=LIMIT_BYTES)
+        merge_small(batches, plain_bytes_max=LIMIT_BYTES)
 
 
 def _allowed(step: Callable[..., object], *arguments: object) -> None:

@@ -180,7 +180,7 @@ def test_kafka_3_speaks_the_same(cluster_factory: ClusterFactory) -> None:
 @pytest.mark.parametrize("codec", list(Codec))
 def test_merged_and_sliced_batches_are_read_at_their_offsets(east: LabCluster, line: Line, codec: Codec) -> None:
     singles = b"".join(encode_batch([record], codec=codec) for record in RECORDS[:200])
-    body, header = merge_small(split_batches(memoryview(singles)))
+    body, header, _ = merge_small(split_batches(memoryview(singles)))
     line.append(body, header)
     view, whole = split_batches(memoryview(encode_batch(RECORDS[150:], codec=codec)))[0]
     line.append(*slice_batch(view, whole, 200, 260))

@@ -10,6 +10,7 @@ from twinshore.fleet.errors import (
     NotYetError,
     RefusedError,
     StoreError,
+    TooLargeError,
     TwinshoreError,
     WireError,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "SourceOffset",
     "StoreError",
     "TargetOffset",
+    "TooLargeError",
     "TwinshoreError",
     "WireError",
     "is_heartbeats",

@@ -1,5 +1,7 @@
 """One root, few kinds. `hint` says what an operator can do; it is printed on a line of its own."""
 
+from __future__ import annotations
+
 
 class TwinshoreError(Exception):
     """Everything Twinshore raises on purpose."""
@@ -40,6 +42,14 @@ class WireError(TwinshoreError):
     def __init__(self, message: str, *, offset: int = -1, hint: str = "") -> None:
         super().__init__(message if offset < 0 else f"{message} at byte {offset}", hint=hint)
         self.offset = offset
+
+    def within(self, place: str) -> WireError:
+        """The same error, with the place that it concerns."""
+        return type(self)(f"{place}: {self.message}", hint=self.hint)
+
+
+class TooLargeError(WireError):
+    """Bytes that may be well, but unpack to more than is taken into memory."""
 
 
 class KafkaError(TwinshoreError):

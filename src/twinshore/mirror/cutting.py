@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from twinshore.fleet import WireError
+from twinshore.fleet import TooLargeError, WireError
 from twinshore.mirror.joining import Hold, Joining
 from twinshore.mirror.orders import LaneLimits
 from twinshore.mirror.passage.fates import Aborted, Blank, fates
@@ -108,7 +108,7 @@ def cut(
     try:
         cutter.run()
     except WireError as error:
-        halt = cutter.damage(str(error))
+        halt = cutter.damage(error)
     except Halt as reason:
         halt = reason
     parcels, end = cutter.parcels, cutter.position
@@ -139,7 +139,7 @@ class _Cutter:
         self.noted_to, self.leader_epoch = position, -1
         self._small: list[Batch] = []
         self._next_offset = self._joined_to = 0
-        self._old = False
+        self._old, self._odd, self._unpacked = False, "", 0
         self._join_below = joining.below_bytes if joining else 0
         self._shift = stamp.anchor_sequence - stamp.anchor_offset
 
@@ -157,12 +157,17 @@ class _Cutter:
             view, header = found
             self._next_offset = header[0] + header[6] + 1
             place = self._take(place, view, header)
+            if self._unpacked > self.limits.unpacked_bytes_max:
+                break  # The grant must not run out meanwhile: the rest is fetched again.
         self._flush()
 
-    def damage(self, sentence: str) -> Halt:
+    def damage(self, error: WireError) -> Halt:
         """What to say of the batch that could not be read."""
         end = max(self._next_offset, self.position + 1)
-        return Halt("old format" if self._old else "corrupt batch", self.position, end, sentence)
+        if isinstance(error, TooLargeError):
+            sentence = f"{error.message}; it must be written anew for the twin, since {self._odd}"
+            return Halt("too large unpacked", self.position, end, sentence)
+        return Halt("old format" if self._old else "corrupt batch", self.position, end, str(error))
 
     def _take(self, place: int, view: memoryview, header: BatchHeader) -> int:
         """Deals with one batch, or with a run of them; returns where the next one begins."""
@@ -206,13 +211,15 @@ class _Cutter:
 
     def _unusual(self, view: memoryview, header: BatchHeader) -> None:
         """A batch of a transaction, of control records, with holes, or with a part that is on the twin already."""
+        self._odd = _oddity(header)
         for fate in fates(view, header, self.position, self.write_from, self.aborted):
             if isinstance(fate, Blank):
                 self.blanks.append(fate)
                 if fate.end > self.write_from:
                     self._blank(fate)
                 continue
-            body, ours = fate
+            body, ours, unpacked = fate
+            self._unpacked += unpacked
             sequence = (ours[0] + self._shift) % SEQUENCE_SPAN
             head = restamp_merged(body, ours, self.stamp.producer_id, self.stamp.producer_epoch, sequence)
             self.parcels.append(_parcel(head, body, ours))
@@ -244,38 +251,57 @@ def _flush(small: list[Batch], parcels: list[Parcel | Blank], stamp: Stamp, limi
     for batch in small:
         header = batch[1]
         if run and (size + header[1] > limits.merged_bytes_max or not can_merge(run[-1][1], header)):
-            _pack(run, parcels, stamp)
+            _pack(run, parcels, stamp, limits)
             run, size = [], 0
         run.append(batch)
         size += header[1]
     if run:
-        _pack(run, parcels, stamp)
+        _pack(run, parcels, stamp, limits)
     small.clear()
 
 
-def _pack(run: list[Batch], parcels: list[Parcel | Blank], stamp: Stamp) -> None:
-    """One parcel; or, where one of the batches is damaged, one for each that lies before it."""
+def _pack(run: list[Batch], parcels: list[Parcel | Blank], stamp: Stamp, limits: LaneLimits) -> None:
+    """One parcel, or a few where one would unpack to too much; or, where one of the batches is damaged, one for each
+    that lies before it."""
+    done = 0
     try:
-        parcels.append(_merged(run, stamp))
+        while done < len(run):
+            body, header, count = merge_small(run, done, plain_bytes_max=limits.merged_plain_bytes_max)
+            parcels.append(_as_it_is(run[done], stamp) if count == 1 else _merged(body, header, stamp))
+            done += count
     except WireError:
-        for batch in run:
+        for batch in run[done:]:
             header = batch[1]
             try:
-                parcels.append(_merged([batch], stamp))
+                parcels.append(_as_it_is(batch, stamp))
             except WireError as error:
                 raise Halt("corrupt batch", header.base_offset, header.last_offset + 1, str(error)) from error
 
 
-def _merged(run: list[Batch], stamp: Stamp) -> Parcel:
-    sequence = (run[0][1][0] - stamp.anchor_offset + stamp.anchor_sequence) % SEQUENCE_SPAN
-    if len(run) == 1:
-        view, header = run[0]
-        head = restamp_checked(view, header, stamp.producer_id, stamp.producer_epoch, sequence)
-        body: Buffer = view[HEADER_BYTES:]
-    else:
-        body, header = merge_small(run)
-        head = restamp_merged(body, header, stamp.producer_id, stamp.producer_epoch, sequence)
+def _as_it_is(batch: Batch, stamp: Stamp) -> Parcel:
+    view, header = batch
+    head = restamp_checked(view, header, stamp.producer_id, stamp.producer_epoch, _sequence(header, stamp))
+    return _parcel(head, view[HEADER_BYTES:], header)
+
+
+def _merged(body: Buffer, header: BatchHeader, stamp: Stamp) -> Parcel:
+    head = restamp_merged(body, header, stamp.producer_id, stamp.producer_epoch, _sequence(header, stamp))
     return _parcel(head, body, header)
+
+
+def _sequence(header: BatchHeader, stamp: Stamp) -> int:
+    return (header[0] - stamp.anchor_offset + stamp.anchor_sequence) % SEQUENCE_SPAN
+
+
+def _oddity(header: BatchHeader) -> str:
+    """Why a batch cannot cross as the bytes that it is."""
+    if header.attributes & CONTROL:
+        return "it may end a transaction"
+    if header.attributes & TIMESTAMP_APPEND:
+        return "its records take the time at which the source appended them"
+    if header.count != header.last_offset_delta + 1:
+        return "the source's compaction took records from it"
+    return "a part of it is on the twin already"
 
 
 def _parcel(head: bytes, body: Buffer, header: BatchHeader) -> Parcel:

@@ -10,6 +10,7 @@ from twinshore.fleet import WireError
 from twinshore.wire.batch import CONTROL, TIMESTAMP_APPEND, BatchHeader, check_crc
 from twinshore.wire.primitives import Buffer
 from twinshore.wire.records import Record, iter_records
+from twinshore.wire.slice import REWRITE_BYTES_MAX
 
 Batch = tuple[Buffer, BatchHeader]
 
@@ -44,5 +45,5 @@ def first_unlike(unlike_at: Callable[[int], bool], low: int, last: int) -> int:
 
 def _record(batch: Batch, offset: int) -> Record | None:
     check_crc(*batch)
-    below = takewhile(lambda record: record.offset <= offset, iter_records(*batch))
+    below = takewhile(lambda record: record.offset <= offset, iter_records(*batch, limit_bytes=REWRITE_BYTES_MAX))
     return next((record for record in below if record.offset == offset), None)

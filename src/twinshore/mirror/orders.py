@@ -11,6 +11,7 @@ from twinshore.fleet import Cluster, NamedPartition, SaslMechanism, Secret, Secu
 from twinshore.fleet.extents import Extent
 from twinshore.fleet.settings import MirrorSettings
 from twinshore.mirror.mapping.reach import Reach
+from twinshore.wire.merge import MERGED_PLAIN_BYTES_MAX
 
 UNDELIVERED_S_MAX = 4.0  # and a part of a tide at most, or a lane of short tides would never be sure
 WAIT_POLICY = "wait, and go on where it was left"
@@ -52,6 +53,9 @@ class LaneLimits:
     request_bytes_max: int = 4 << 20
     merge_below_bytes: int = 1024
     merged_bytes_max: int = 512 << 10
+    merged_plain_bytes_max: int = MERGED_PLAIN_BYTES_MAX
+    # What one fetch of a partition may unpack where batches are written anew; at least one of them is.
+    unpacked_bytes_max: int = 64 << 20
     join_below_bytes: int = 128 << 10
     joined_bytes_max: int = 64 << 20
     produce_timeout_s: float = 30.0

@@ -42,7 +42,7 @@ class Room:
             codec = codec_of(header.attributes)
             self._room, plain = decompress_again(codec, view[HEADER_BYTES:], self._room)
         except WireError as error:
-            raise WireError(f"batch at offset {header.base_offset}: {error.message}") from error
+            raise error.within(f"batch at offset {header.base_offset}") from error
         if header.count * RECORD_BYTES_MIN > len(plain):
             raise WireError(
                 f"batch at offset {header.base_offset} claims {header.count} records in {len(plain)} bytes of records"

@@ -359,7 +359,7 @@ def _named(reader: LogReader, kafka: KafkaCluster) -> Iterator[Chunk]:
         try:
             chunk = next(chunks, None)
         except WireError as error:
-            raise WireError(f"{kafka.name}: {error.message}", hint=error.hint) from error
+            raise error.within(kafka.name) from error
         if chunk is None:
             return
         yield chunk

@@ -131,6 +131,7 @@ class IncidentKind(StrEnum):
     LOST_BY_TARGET = "lost by target"
     CORRUPT_BATCH = "corrupt batch"
     OLD_FORMAT = "old format"
+    TOO_LARGE_UNPACKED = "too large unpacked"
     HANGING_TRANSACTION = "hanging transaction"
     POSITION_DISAGREEMENT = "position disagreement"
     DISK_NEAR_FULL = "disk near full"

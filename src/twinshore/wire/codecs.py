@@ -11,7 +11,7 @@ from enum import IntEnum
 
 import cramjam
 
-from twinshore.fleet.errors import WireError
+from twinshore.fleet.errors import TooLargeError, WireError
 from twinshore.wire.primitives import Buffer
 
 DECOMPRESSED_BYTES_MAX = 256 << 20
@@ -51,7 +51,7 @@ def compress(codec: Codec, data: Buffer) -> bytes:
 
 
 def decompress(codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:
-    """Raises WireError for malformed input and for output beyond `limit_bytes`."""
+    """Raises WireError for malformed input, TooLargeError for output beyond `limit_bytes`."""
     if codec is Codec.NONE or not data:
         if len(data) > limit_bytes:
             raise _too_large(codec, limit_bytes)
@@ -153,8 +153,9 @@ def _lz4_frame(data: Buffer) -> bytes:
     return b"".join(out)
 
 
-def _too_large(codec: Codec, limit_bytes: int) -> WireError:
-    return WireError(f"{codec.name.lower()} data holds more than {limit_bytes} bytes")
+def _too_large(codec: Codec, limit_bytes: int) -> TooLargeError:
+    sentence = f"its {codec.name.lower()} data holds more than {limit_bytes} bytes, too many to be unpacked here"
+    return TooLargeError(sentence, hint="its bytes may be well: nobody has looked into them")
 
 
 _COMPRESS: dict[Codec, Callable[[Buffer], bytes]] = {

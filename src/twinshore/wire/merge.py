@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
+from typing import NamedTuple
 
 from crc32c import crc32c
 
+from twinshore.fleet.errors import TooLargeError
 from twinshore.wire.batch import (
     BODY_IN_LENGTH,
     CODEC_MASK,
@@ -16,12 +19,18 @@ from twinshore.wire.batch import (
     restamp,
     seal,
 )
-from twinshore.wire.codecs import DECOMPRESSED_BYTES_MAX, codec_of, compress
+from twinshore.wire.codecs import codec_of, compress
 from twinshore.wire.primitives import Buffer, varint
 from twinshore.wire.records import plain_records
 from twinshore.wire.rewrite import rewrite
 
 Batch = tuple[memoryview, BatchHeader]
+
+# What a batch made here unpacks to: a consumer's default fetch of one partition, which every client reads.
+MERGED_PLAIN_BYTES_MAX = 1 << 20
+# A small batch that unpacks to more for each of its bytes crosses as it is. So what it costs to merge a fetch is
+# bounded by the fetch's size, whatever its batches hold.
+PLAIN_PER_BYTE_MAX = 32
 
 _TABLE = 4096
 _VARINTS = [varint(value) for value in range(_TABLE)]
@@ -46,19 +55,28 @@ def can_merge(first: BatchHeader, second: BatchHeader) -> bool:
     )
 
 
-def merge_small(batches: Sequence[Batch], *, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> tuple[bytes, BatchHeader]:
-    """Batches that `can_merge`, each with the next, as (body, header) of one.
+class Merged(NamedTuple):
+    """One batch made of so many `batches`, or the only one as it is."""
+
+    body: bytes
+    header: BatchHeader
+    batches: int
+
+
+def merge_small(batches: Sequence[Batch], begin: int = 0, *, plain_bytes_max: int = MERGED_PLAIN_BYTES_MAX) -> Merged:
+    """Batches that `can_merge`, each with the next: as many from `begin` on as unpack to `plain_bytes_max` together.
 
     Deltas are written anew; offsets, timestamps, keys, values and headers read as before. Each CRC is checked first,
-    since the new one would hide damage; WireError names the batch. `limit_bytes` bounds what one decompresses to.
+    since the new one would hide damage; WireError names the batch.
     """
-    first = batches[0][1]
+    first = batches[begin][1]
     base_offset, attributes, base_timestamp = first[0], first[5], first[7]
     codec = codec_of(attributes)
     out: list[bytes] = []
     latest = -(1 << 63)
     next_offset = base_offset
-    for view, header in batches:
+    left, merged_count = plain_bytes_max, len(batches) - begin
+    for view, header in islice(batches, begin, None) if begin else batches:
         offset, length, _, _, crc, ours, last_delta, timestamp, _, _, _, _, count = header
         if offset != next_offset or ours != attributes or count != last_delta + 1:
             raise ValueError(f"batch at offset {offset} cannot follow one that ends at {next_offset - 1}")
@@ -80,14 +98,20 @@ def merge_small(batches: Sequence[Batch], *, limit_bytes: int = DECOMPRESSED_BYT
             rest = raw[HEADER_BYTES + len(start) :]
             out += (_FRAME_OPENINGS[1 + len(deltas) + len(rest)], deltas, rest)
         else:
-            ours_anew = rewrite(
-                plain_records(raw, header, limit_bytes), header, base_offset=base_offset, base_timestamp=base_timestamp
-            )
+            try:
+                plain = plain_records(raw, header, min(left, PLAIN_PER_BYTE_MAX * length) if attributes else length)
+            except TooLargeError:
+                merged_count = len(out)  # each packed one so far is a piece of its own
+                break
+            left -= len(plain)
+            ours_anew = rewrite(plain, header, base_offset=base_offset, base_timestamp=base_timestamp)
             out.append(ours_anew.data)
             timestamp = ours_anew.max_timestamp
         if timestamp > latest:
             latest = timestamp
         next_offset = offset + last_delta + 1
+    if merged_count < 2:
+        return Merged(bytes(batches[begin][0][HEADER_BYTES:]), first, 1)
     body = compress(codec, b"".join(out))
     merged = first._replace(
         last_offset_delta=next_offset - base_offset - 1,
@@ -95,7 +119,7 @@ def merge_small(batches: Sequence[Batch], *, limit_bytes: int = DECOMPRESSED_BYT
         base_sequence=-1,
         count=next_offset - base_offset,
     )
-    return body, seal(merged, body)
+    return Merged(body, seal(merged, body), merged_count)
 
 
 def restamp_merged(body: Buffer, header: BatchHeader, producer_id: int, producer_epoch: int, sequence: int) -> bytes:

@@ -50,7 +50,7 @@ def plain_records(view: Buffer, header: BatchHeader, limit_bytes: int = DECOMPRE
     try:
         data = decompress(codec, view[HEADER_BYTES:], limit_bytes)
     except WireError as error:
-        raise WireError(f"batch at offset {header.base_offset}: {error.message}") from error
+        raise error.within(f"batch at offset {header.base_offset}") from error
     if header.count * RECORD_BYTES_MIN > len(data):
         raise WireError(
             f"batch at offset {header.base_offset} claims {header.count} records in {len(data)} bytes of records"

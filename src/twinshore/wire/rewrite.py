@@ -11,6 +11,7 @@ from twinshore.wire.primitives import varint
 from twinshore.wire.records import Frame, frames
 
 _INT64 = 1 << 63
+_PIECES_JOINED = 4096
 
 
 class Rewritten(NamedTuple):
@@ -55,6 +56,7 @@ def rewrite_frames(
     timestamp: int | None = None,
 ) -> Rewritten:
     """As `rewrite`, of these records of the batch only."""
+    data_anew = bytearray()
     out: list[bytes] = []
     kept = 0
     last_offset = -1
@@ -71,6 +73,11 @@ def rewrite_frames(
         out += (varint(1 + len(deltas) + end - rest), data[start : start + 1], deltas, data[rest:end])
         last_offset = offset
         kept += 1
+        if not kept % _PIECES_JOINED:
+            # Each piece is an object of its own, many times its size.
+            data_anew += b"".join(out)
+            out.clear()
         if stamped > latest:
             latest = stamped
-    return Rewritten(b"".join(out), kept, base_offset or 0, last_offset, latest)
+    plain = bytes(data_anew) + b"".join(out) if data_anew else b"".join(out)
+    return Rewritten(plain, kept, base_offset or 0, last_offset, latest)

@@ -1,17 +1,31 @@
 """Parts of a batch as batches of their own, and LogAppendTime batches as CreateTime ones.
 
 Each result is (body, header): records read by a consumer at the same offsets as before, codec kept, CRC right.
+A batch is unpacked and walked for that, which takes memory and time: one that would take too much is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from twinshore.fleet.errors import WireError
+from twinshore.fleet.errors import TooLargeError, WireError
 from twinshore.wire.batch import CODEC_MASK, TIMESTAMP_APPEND, BatchHeader, check_crc, seal
-from twinshore.wire.codecs import DECOMPRESSED_BYTES_MAX, codec_of, compress
+from twinshore.wire.codecs import codec_of, compress
 from twinshore.wire.records import Frame, frames, plain_records
 from twinshore.wire.rewrite import Rewritten, rewrite_frames
+
+# Far above what brokers take by default (1 MB packed), and below what a pump can be asked to hold or walk at a time.
+REWRITE_BYTES_MAX = 64 << 20
+REWRITE_RECORDS_MAX = 1 << 19
+
+
+class Sliced(NamedTuple):
+    """A batch made here, and what its records take unpacked."""
+
+    body: bytes
+    header: BatchHeader
+    plain_bytes: int
 
 
 def slice_batch(
@@ -20,13 +34,13 @@ def slice_batch(
     first_offset: int,
     end_offset: int,
     *,
-    limit_bytes: int = DECOMPRESSED_BYTES_MAX,
+    limit_bytes: int = REWRITE_BYTES_MAX,
 ) -> tuple[bytes, BatchHeader]:
     """The records at offsets in [first_offset, end_offset) as one batch that begins at the first and ends at the last.
 
     LogAppendTime becomes CreateTime on the way. Raises WireError when the CRC is wrong or no record lies there.
     """
-    ((body, sliced),) = slice_runs(view, header, [(first_offset, end_offset)], limit_bytes=limit_bytes)
+    ((body, sliced, _),) = slice_runs(view, header, [(first_offset, end_offset)], limit_bytes=limit_bytes)
     return body, sliced
 
 
@@ -35,23 +49,27 @@ def slice_runs(
     header: BatchHeader,
     runs: Sequence[tuple[int, int]],
     *,
-    limit_bytes: int = DECOMPRESSED_BYTES_MAX,
-) -> list[tuple[bytes, BatchHeader]]:
+    limit_bytes: int = REWRITE_BYTES_MAX,
+) -> list[Sliced]:
     """As `slice_batch` for each of these ranges, which must rise: the batch is unpacked and walked once for all."""
     check_crc(view, header)
+    _check_count(header)
     timestamp = header.max_timestamp if header.attributes & TIMESTAMP_APPEND else None
     base_timestamp = header.base_timestamp if timestamp is None else timestamp
     data = plain_records(view, header, limit_bytes)
     found = []
     walk = frames(data, header)
     frame = next(walk, None)
-    for first, end in runs:
-        chosen: list[Frame] = []
+
+    def chosen(first: int, end: int) -> Iterator[Frame]:
+        nonlocal frame
         while frame is not None and (offset := header.base_offset + frame.offset_delta) < end:
             if offset >= first:
-                chosen.append(frame)
+                yield frame
             frame = next(walk, None)
-        anew = rewrite_frames(data, header, chosen, base_timestamp, timestamp=timestamp)
+
+    for first, end in runs:
+        anew = rewrite_frames(data, header, chosen(first, end), base_timestamp, timestamp=timestamp)
         if not anew.kept:
             raise WireError(f"batch at offset {header.base_offset} holds no record at offsets {first} to {end - 1}")
         found.append(_sealed(anew, header, base_timestamp))
@@ -61,7 +79,7 @@ def slice_runs(
     return found
 
 
-def _sealed(anew: Rewritten, header: BatchHeader, base_timestamp: int) -> tuple[bytes, BatchHeader]:
+def _sealed(anew: Rewritten, header: BatchHeader, base_timestamp: int) -> Sliced:
     body = compress(codec_of(header.attributes), anew.data)
     sliced = header._replace(
         base_offset=anew.base_offset,
@@ -72,20 +90,27 @@ def _sealed(anew: Rewritten, header: BatchHeader, base_timestamp: int) -> tuple[
         base_sequence=-1,
         count=anew.kept,
     )
-    return body, seal(sliced, body)
+    return Sliced(body, seal(sliced, body), len(anew.data))
+
+
+def _check_count(header: BatchHeader) -> None:
+    if header.count > REWRITE_RECORDS_MAX:
+        sentence = f"its {header.count} records are more than are written anew here"
+        raise TooLargeError(f"batch at offset {header.base_offset}: {sentence}")
 
 
 def reencode_append_time(
-    view: memoryview, header: BatchHeader, *, limit_bytes: int = DECOMPRESSED_BYTES_MAX
+    view: memoryview, header: BatchHeader, *, limit_bytes: int = REWRITE_BYTES_MAX
 ) -> tuple[bytes, BatchHeader]:
     """The whole batch with every record's timestamp the broker's append time, as consumers of the source see it."""
     return slice_batch(view, header, header.base_offset, header.last_offset + 1, limit_bytes=limit_bytes)
 
 
 def hole_free_runs(
-    view: memoryview, header: BatchHeader, *, limit_bytes: int = DECOMPRESSED_BYTES_MAX
+    view: memoryview, header: BatchHeader, *, limit_bytes: int = REWRITE_BYTES_MAX
 ) -> list[tuple[int, int]]:
     """The offsets that the batch holds, as ranges [first, end) without holes, in order; compaction leaves several."""
+    _check_count(header)
     runs: list[tuple[int, int]] = []
     first = end = -1
     for frame in frames(plain_records(view, header, limit_bytes), header):

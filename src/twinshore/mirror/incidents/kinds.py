@@ -154,6 +154,16 @@ _ROWS = (
         "Rewrite the topic with a current producer, or let retention delete the batch; then `twinshore mirror resume`.",
     ),
     Known(
+        IncidentKind.TOO_LARGE_UNPACKED,
+        After.RESUMED,
+        POLICY_STOP,
+        "A compressed batch on the source must be written anew for the twin (its records take the time of their "
+        "append, compaction took some, or a part crossed already), and unpacks to more than 64 MiB or 524,288 records: "
+        "more than a pump takes into its memory at a time. Its bytes may be well; nobody has looked into them.",
+        "Look who writes such batches. Rewrite the topic with a producer of smaller ones, or let retention delete the "
+        "batch; then `twinshore mirror resume`. Most batches cross as they are, and have no such limit.",
+    ),
+    Known(
         IncidentKind.HANGING_TRANSACTION,
         After.GOES_ON,
         "wait below it, as every consumer that reads committed data does",

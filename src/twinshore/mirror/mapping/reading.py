@@ -10,6 +10,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror.passage.fates import Aborted, Piece, fates
 from twinshore.wire.batch import CONTROL, TRANSACTIONAL, BatchHeader, split_batches
 from twinshore.wire.records import Headers, iter_records
+from twinshore.wire.slice import REWRITE_BYTES_MAX
 
 FETCH_BYTES = 4 << 20
 # How far below control records the last record is looked for, in offsets.
@@ -67,7 +68,7 @@ def contents(
             hidden = bool(header.attributes & CONTROL)
             if committed and header.attributes & (CONTROL | TRANSACTIONAL):
                 hidden = aborted.hides(view, header)
-            for record in () if hidden else iter_records(view, header):
+            for record in () if hidden else iter_records(view, header, limit_bytes=REWRITE_BYTES_MAX):
                 if offset <= record.offset < end:
                     yield record.offset, Content(record.key, record.value, record.headers)
             offset = header.last_offset + 1
@@ -80,7 +81,7 @@ def seen_record(cluster: KafkaCluster, named: NamedPartition, offset: int) -> Co
     found = cluster.read_batch(named, offset)
     if found is None:
         return None
-    for record in iter_records(*found):
+    for record in iter_records(*found, limit_bytes=REWRITE_BYTES_MAX):
         if record.offset == offset:
             return Content(record.key, record.value, record.headers)
     return None

@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 from twinshore.wire.batch import CONTROL, HEADER_BYTES, TIMESTAMP_APPEND, TRANSACTIONAL, BatchHeader, check_crc
 from twinshore.wire.primitives import Buffer
-from twinshore.wire.records import decode_batch
+from twinshore.wire.records import iter_records
 from twinshore.wire.slice import hole_free_runs, slice_runs
 
 _ABORT = 0
 _CONTROL_KEY_BYTES = 4
+_CONTROL_BYTES_MAX = 1 << 20
 
 
 class Blank(NamedTuple):
@@ -30,10 +31,12 @@ class Blank(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Records that cross: a batch without holes, its header still the source's own but for what was cut."""
+    """Records that cross: a batch without holes, its header still the source's own but for what was cut.
+    `unpacked` is how many bytes were unpacked for it."""
 
     body: Buffer
     header: BatchHeader
+    unpacked: int = 0
 
 
 class Aborted:
@@ -60,7 +63,7 @@ def _aborts(view: memoryview, header: BatchHeader) -> bool:
     if not header.count:
         return False
     check_crc(view, header)
-    key = decode_batch(view, header)[0].key or b""
+    key = next(iter_records(view, header, limit_bytes=_CONTROL_BYTES_MAX)).key or b""
     return len(key) >= _CONTROL_KEY_BYTES and int.from_bytes(key[2:4], "big") == _ABORT
 
 
