@@ -9,7 +9,9 @@ import pytest
 
 from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
-from twinshore.fleet import ConfigError
+from twinshore.fleet import ConfigError, Link
+from twinshore.mirror.control.named import remark
+from twinshore.store import TwinRow
 
 LINKS = f"""
 [links."{LINK}"]
@@ -58,6 +60,43 @@ def test_a_dry_run_says_the_same_and_changes_nothing(file: Path) -> None:
     assert run(file, "resume", LINK, "--dry-run") == "east->west: paused would change from true to false\n"
     assert held(file)["paused"]["value"] is True
     assert run(file, "pause", LINK) == "east->west: nothing to change\n"
+
+
+def test_resuming_the_link_leaves_the_pauses_of_single_topics(file: Path) -> None:
+    run(file, "pause", LINK, "--topic", "orders-old")
+    run(file, "pause", LINK)
+    assert run(file, "resume", LINK) == (
+        "east->west: paused changes from true to false\n"
+        "east->west: still paused: topics 'orders-old'; end it with --topic 'orders-old', or --all\n"
+    )
+    assert held(file)["paused_topics"]["value"] == ["orders-old"]
+    assert "nothing to change\neast->west: still paused: topics 'orders-old'" in run(file, "resume", LINK)
+    with pytest.raises(ConfigError, match="one or the other"):
+        run(file, "resume", LINK, "--all", "--topic", "orders-old")
+    run(file, "pause", LINK)
+    said = run(file, "resume", LINK, "--all")
+    assert "still paused" not in said
+    assert (held(file)["paused"]["value"], held(file)["paused_topics"]["value"]) == (False, [])
+
+
+def test_a_word_that_meets_no_topic_holds_and_says_so(file: Path) -> None:
+    unknown = "whether a topic matches 'orders-eu' is not known: east does not answer; it holds for one that appears"
+    assert unknown in run(file, "pause", LINK, "--topic", "orders-eu")
+    assert held(file)["paused_topics"]["value"] == ["orders-eu"]
+    with opened(file) as store:
+        store.save_twins([TwinRow(LINK, "orders-eu", 0, "a", "b", 0, 0, 1)])
+    assert "not known" not in run(file, "throttle", LINK, "100", "--topic", "orders-eu")
+    assert "not known" not in run(file, "throttle", LINK, "0", "--topic", "orders-else")
+
+
+def test_what_meets_no_topic_is_told_with_the_nearest() -> None:
+    link = Link("east", "west", ("orders.*",))
+    assert remark("orders-eu", link, {"orders-eu", "bills"}) == ""
+    near = "no topic of east matches 'orders-ue' now; did you mean orders-eu?; it holds for one that appears"
+    assert remark("orders-ue", link, {"orders-eu", "bills"}) == near
+    assert remark("x", link, set()) == "no topic of east matches 'x' now; it holds for one that appears"
+    not_admitted = "the link does not admit bills, which 'bill.*' matches: nothing of it is carried"
+    assert remark("bill.*", link, {"orders-eu", "bills"}) == not_admitted
 
 
 def test_each_change_is_told_to_the_audit_with_who_made_it(file: Path) -> None:

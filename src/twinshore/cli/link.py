@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,9 @@ GROUPS = typer.Option([], "--groups", help="Consumer groups that follow; may be 
 EXCLUDED_GROUPS = typer.Option([], "--exclude-groups", help="Consumer groups to leave out.")
 NAMES = typer.Option([], "--name", help="Only this value, as `link list` names it.")
 DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would change.")
+EVERY = typer.Option(False, "--all", help="The link's own pause and all of its topics'.")
 TRIES_MAX = 5
+ASK_S = 2.0
 
 
 def register(app: typer.Typer) -> None:
@@ -67,14 +70,24 @@ def pause(link: str = LINK, topic: list[str] = TOPICS, settings: Path = SETTINGS
     """Carries nothing of the link, or of these topics, until resumed. Nothing is lost while the source keeps it."""
     from twinshore.mirror.control import wishes
 
-    _change(settings, link, lambda now: wishes.pause(now, topic), dry_run=dry_run)
+    _change(settings, link, lambda now: wishes.pause(now, topic), dry_run=dry_run, named=topic)
 
 
-def resume(link: str = LINK, topic: list[str] = TOPICS, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
-    """Carries on where it was paused: the link with all its topics, or these topics."""
+def resume(
+    link: str = LINK,
+    topic: list[str] = TOPICS,
+    every: bool = EVERY,
+    settings: Path = SETTINGS,
+    dry_run: bool = DRY_RUN,
+) -> None:
+    """Ends the link's own pause, or that of these topics; `--all` ends both. Others that were paused alone stay so."""
     from twinshore.mirror.control import wishes
 
-    _change(settings, link, lambda now: wishes.resume(now, topic), dry_run=dry_run)
+    if every and topic:
+        raise ConfigError("--all and --topic: one or the other")
+    now = _change(settings, link, lambda now: wishes.resume(now, topic, every=every), dry_run=dry_run)
+    for paused in () if dry_run else now.control.paused_topics:
+        typer.echo(f"{link}: still paused: topics {paused!r}; end it with --topic {paused!r}, or --all")
 
 
 def throttle(
@@ -87,7 +100,8 @@ def throttle(
     """Bounds what a link carries, or what each topic that matches carries."""
     from twinshore.mirror.control import wishes
 
-    _change(settings, link, lambda now: wishes.throttle(now, bytes_s, topic), dry_run=dry_run)
+    named = [topic] if topic and bytes_s else []
+    _change(settings, link, lambda now: wishes.throttle(now, bytes_s, topic), dry_run=dry_run, named=named)
 
 
 def priority(
@@ -100,7 +114,8 @@ def priority(
     """Lets topics go before or behind others where not everything can be carried at once."""
     from twinshore.mirror.control import wishes
 
-    _change(settings, link, lambda now: wishes.priority(now, topic, weight), dry_run=dry_run)
+    named = [topic] if weight else []
+    _change(settings, link, lambda now: wishes.priority(now, topic, weight), dry_run=dry_run, named=named)
 
 
 def filter_names(
@@ -130,7 +145,10 @@ def reset(
     _change(settings, link, lambda _: wishes.reset(name), dry_run=dry_run)
 
 
-def _change(path: Path, name: str, wished: Any, *, dry_run: bool) -> None:
+def _change(path: Path, name: str, wished: Any, *, dry_run: bool, named: Sequence[str] = ()) -> Link:
+    """The link as it holds then. Of expressions in `named` that meet no topic now the operator is told."""
+    from twinshore.mirror.control.in_force import in_force
+
     loaded = load(path)
     link = loaded.link(name)
     from twinshore.store import open_store
@@ -141,11 +159,39 @@ def _change(path: Path, name: str, wished: Any, *, dry_run: bool) -> None:
     try:
         for _ in range(TRIES_MAX):
             if _tried(loaded, link, store, wished, dry_run=dry_run):
-                return
+                now = in_force(link, store.controls(link.name) if store else ()).link
+                _tell_unmet(loaded, now, store, named)
+                return now
     finally:
         if store:
             store.close()
     raise ConfigError(f"link {name} is being changed by somebody else all the time", hint="look at it and try again")
+
+
+def _tell_unmet(loaded: Settings, link: Link, store: Store | None, named: Sequence[str]) -> None:
+    from twinshore.mirror.control.named import carries, remark
+
+    twins = {row.topic for row in store.twins(link.name)} if store else set()
+    unmet = [pattern for pattern in named if not carries(pattern, link, twins)]
+    topics = _source_topics(loaded, link) if unmet else None
+    for said in (remark(pattern, link, topics) for pattern in unmet):
+        if said:
+            typer.echo(f"{link.name}: {said}")
+
+
+def _source_topics(loaded: Settings, link: Link) -> set[str] | None:
+    """None where the source cannot be asked from here."""
+    from twinshore.fleet import TwinshoreError
+    from twinshore.kafka.cluster import KafkaCluster
+
+    try:
+        source = KafkaCluster(loaded.cluster(link.source), client_id="twinshore-link", patience_s=ASK_S, call_s=ASK_S)
+        try:
+            return set(source.metadata(None, refresh=True).topics)
+        finally:
+            source.close()
+    except TwinshoreError:
+        return None
 
 
 def _tried(loaded: Settings, link: Link, store: Store | None, wished: Any, *, dry_run: bool) -> bool:

@@ -56,7 +56,8 @@ def test_pausing_and_resuming_topics_and_links() -> None:
     assert wishes.pause(now(), []) == {"paused": True}
     assert wishes.pause(now(), ["a", "old"]) == {"paused_topics": ("old", "a")}
     assert wishes.resume(now(paused_topics=("a", "b")), ["a"]) == {"paused_topics": ("b",)}
-    assert wishes.resume(now(paused=True), []) == {"paused": False, "paused_topics": ()}
+    assert wishes.resume(now(paused=True), []) == {"paused": False}
+    assert wishes.resume(now(paused=True), [], every=True) == {"paused": False, "paused_topics": ()}
     with pytest.raises(ConfigError, match="'olt' is not paused on link east->west; did you mean old"):
         wishes.resume(now(), ["olt"])
 

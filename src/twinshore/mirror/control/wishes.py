@@ -20,11 +20,13 @@ def pause(now: InForce, topics: Sequence[str]) -> Wish:
     return {"paused_topics": (*held, *(one for one in topics if one not in held))}
 
 
-def resume(now: InForce, topics: Sequence[str]) -> Wish:
-    """The topics as they were paused; the link itself, with all of its topics, where none is named."""
+def resume(now: InForce, topics: Sequence[str], *, every: bool = False) -> Wish:
+    """The topics as they were paused; the link's own pause where none is named. `every`: that and all its topics'."""
     held = now.link.control.paused_topics
-    if not topics:
+    if every:
         return {"paused": False, "paused_topics": ()}
+    if not topics:
+        return {"paused": False}
     for one in topics:
         if one not in held:
             raise ConfigError(f"{one!r} is not paused on link {now.link.name}{did_you_mean(one, held)}")
