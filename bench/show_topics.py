@@ -44,6 +44,11 @@ SCENARIOS = (
         "tests/scenarios/test_bounds_of_batches.py",
     ),
     (
+        "deletions-owed",
+        "keys whose tombstones were cleaned away before they crossed are found, told and never called identical",
+        "tests/scenarios/test_owed_deletions.py",
+    ),
+    (
         "topics-follow",
         "settings, partitions, deletion and re-creation follow; a recreated topic is known across a restart",
         "tests/scenarios/test_topics_follow.py",

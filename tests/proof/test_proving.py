@@ -13,6 +13,7 @@ import pytest
 from tests.proof.logs import batched
 from tests.proof.small_broker import TOPIC, SmallBroker
 from twinshore.fleet.settings import load_settings
+from twinshore.kafka.errors import Code
 from twinshore.proof.incidents import GONE
 from twinshore.proof.job import in_this_process
 from twinshore.proof.planning import RENEWED_MS, Wishes
@@ -53,7 +54,7 @@ class Rig:
 def rig(folder: Path, source: list[Record], target: list[Record]) -> Iterator[Rig]:
     chance = random.Random(1)
     east, west = (
-        SmallBroker(name, batched(chance, side, len(side), first=0, most=5))
+        SmallBroker(name, batched(chance, side, side[-1].offset + 1 if side else 0, first=0, most=5))
         for name, side in (("east", source), ("west", target))
     )
     url = f"sqlite:///{folder}/store.db"
@@ -249,3 +250,51 @@ def test_an_emptied_target_does_not_keep_its_proof_young(tmp_path: Path) -> None
         assert exit_code(two.round()) == 1
         two.target.log, two.target.start = [], 0
         assert exit_code(two.round()) == 1
+
+
+def owing() -> tuple[list[Record], list[Record]]:
+    """A source that has deleted k3 and cleaned all of it away, and a twin that shows it still."""
+    return [record for record in log() if record.offset != 3], log()
+
+
+def test_a_compacted_twin_that_owes_deletions_is_never_said_to_be_identical(tmp_path: Path) -> None:
+    source, target = owing()
+    with rig(tmp_path, source, target) as two:
+        for turn in range(2):
+            report = two.round(Way.COMPACTED)
+            assert report.differs and exit_code(report) == 1
+            words = list(in_words(report))
+            assert words[0].startswith("NOT identical: 0 of 1 partitions identical, 1 differ")
+            assert words[1].startswith("east->west: small-0: the same but for deletions from 0 through offset 100")
+            assert "DELETIONS OWED: the twin still shows values of a key that was deleted" in words[2]
+            assert ("offset 3, key k3" in words[3]) is (turn == 0), "its keys are looked at once"
+        (opened,) = two.store.incidents(open_only=True)
+        told = opened.incident
+        assert (told.kind, told.from_offset, told.to_offset) == (IncidentKind.DELETIONS_OWED, 3, 4)
+        assert "k3" not in told.sentence
+        (row,) = two.store.proofs()
+        assert (row.state, row.to_offset) == ("identical", COUNT), "the proof itself is not held up"
+
+
+def test_deletions_that_were_paid_close_their_row(tmp_path: Path) -> None:
+    source, target = owing()
+    with rig(tmp_path, source, target) as two:
+        assert two.round(Way.COMPACTED).differs
+        two.target.log = two.source.log
+        loaded = load_settings(two.settings, {})
+        proving = Proving(loaded, two.store, in_this_process, wishes=Wishes(), tasks=1, way=Way.COMPACTED)
+        assert exit_code(proving.round(loaded.links, [TOPIC], again=True)) == 0
+        (closed,) = two.store.incidents()
+        assert closed.closed_ms is not None and "no deletion is owed any more" in closed.incident.sentence
+
+
+def test_keys_that_could_not_be_compared_are_told(tmp_path: Path) -> None:
+    with rig(tmp_path, log(), log()) as two:
+        assert exit_code(two.round(Way.COMPACTED)) == 0
+        (row,) = two.store.key_looks()
+        two.store.save_key_looks([replace(row, missed=1, looked_end=0)])
+        two.source.faults.extend([int(Code.TOPIC_AUTHORIZATION_FAILED)] * 3)
+        report = two.round(Way.COMPACTED)
+        assert report.incomplete
+        assert any("its keys were not compared" in line for line in in_words(report))
+        assert two.store.key_looks()[0].missed == 1

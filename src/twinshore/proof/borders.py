@@ -14,8 +14,8 @@ from twinshore.mirror.incidents.kinds import After, known
 from twinshore.proof.values import Difference, DifferenceKind, Way
 from twinshore.store.values import IncidentKind, LedgerRow, ProofRow, ProofState
 
-# Rows of a proof's own, which it ends itself by going past them.
-OWN = frozenset({IncidentKind.CONTENT_DIFFERS})
+# Rows of a proof's own, which it ends itself by going past them, or by a look at the keys.
+OWN = frozenset({IncidentKind.CONTENT_DIFFERS, IncidentKind.DELETIONS_OWED})
 # Rows that say that both sides hold different records, whatever a proof has read.
 PARTED = frozenset({IncidentKind.TRUNCATION, IncidentKind.FOREIGN_WRITE})
 

@@ -44,6 +44,11 @@ class Latest:
         """Those that are no tombstones; by offset."""
         return sorted(found for found in self.lone.values() if not found.tombstone)
 
+    def only_on_target(self) -> list[bytes]:
+        """Keys of those that are no tombstones and that the source lacks."""
+        lone = self.lone.items()
+        return [key for key, found in lone if key is not None and not (found.tombstone or found.on_source)]
+
     def deletes(self, *, on_source: bool) -> dict[bytes | None, Lone]:
         """Tombstones that this side alone has. Each side drops its own in its own time, but never before the records
         that they delete."""

@@ -186,3 +186,31 @@ def matching(
             return step
         _add(one, ones, row, sums)
     return most
+
+
+@machine_code(types.void(BYTES, _ROWS, _INT, _INT, types.uint64[::1], types.int8[::1]))
+def hash_keys(data: Any, rows: Any, i: Any, n: Any, hashes: Any, kinds: Any) -> None:
+    """Of rows [i, n) the hash of each key, and what the record is: 0 a value, 1 a tombstone, 2 without a key."""
+    for row in range(i, n):
+        stop = rows[row, 3]
+        size, place = read_varint(data, rows[row, 2], stop)
+        if size < 0:
+            hashes[row - i], kinds[row - i] = np.uint64(0), 2
+            continue
+        end = min(place + size, stop)
+        value_size, _ = read_varint(data, end, stop)
+        kinds[row - i] = 1 if value_size < 0 else 0
+        lane = np.uint64(size) * _SECOND
+        while place + 8 <= end:
+            lane = (lane ^ load_word(data, place)) * _FIRST
+            lane ^= lane >> np.uint64(32)
+            place += 8
+        if place < end:
+            word, shift = np.uint64(0), np.uint64(0)
+            while place < end:
+                word |= np.uint64(data[place]) << shift
+                shift += np.uint64(8)
+                place += 1
+            lane = (lane ^ word) * _FIRST
+            lane ^= lane >> np.uint64(32)
+        hashes[row - i] = _finished(lane)

@@ -14,6 +14,7 @@ from twinshore.proof.compacted import Latest, Lone, compare_compacted, still_sho
 from twinshore.proof.comparison import Tally, compare_content, compare_placed
 from twinshore.proof.differences import AHEAD, beginning, first_difference
 from twinshore.proof.log_reader import LogReader
+from twinshore.proof.owed import deleted_on, look_at_keys
 from twinshore.proof.pace import Pace
 from twinshore.proof.placing import ByRuns, Placement, Run, SameOffsets
 from twinshore.proof.record_bytes import record_at
@@ -32,16 +33,17 @@ def prove_all(stretches: Iterable[Stretch]) -> Iterator[Proven]:
             for cluster in (stretch.source, stretch.target):
                 if cluster not in met:
                     met[cluster] = KafkaCluster(cluster)
-            yield _prove(Prover(stretch, met[stretch.source], met[stretch.target]))
+            yield _prove(stretch, met[stretch.source], met[stretch.target])
     finally:
         for kafka in met.values():
             kafka.close()
 
 
-def _prove(prover: Prover) -> Proven:
+def _prove(stretch: Stretch, source: KafkaCluster, target: KafkaCluster) -> Proven:
     began_s, began_cpu_s = time.monotonic(), time.thread_time()
+    prover = Prover(stretch, source, target)
     try:
-        found = _looked_twice(prover)
+        found = look_at_keys(stretch, source, target) if stretch.keys else _looked_twice(prover)
     except TwinshoreError as error:
         found = prover.trouble(error)
     return replace(found, seconds=time.monotonic() - began_s, cpu_s=time.thread_time() - began_cpu_s)
@@ -85,7 +87,13 @@ class Prover:
         return self._placed()
 
     def account(
-        self, *, difference: Difference | None = None, trouble: str = "", hint: str = "", open_keys: int = 0
+        self,
+        *,
+        difference: Difference | None = None,
+        trouble: str = "",
+        hint: str = "",
+        open_keys: int = 0,
+        owed: int = 0,
     ) -> Proven:
         """What has been proven so far."""
         tally = self.tally
@@ -102,6 +110,7 @@ class Prover:
             trouble=trouble,
             hint=hint,
             open_keys=open_keys,
+            owed=owed,
         )
 
     def trouble(self, error: TwinshoreError) -> Proven:
@@ -257,17 +266,28 @@ class Prover:
                 chunks, peers = _named(ours, self.source), _named(theirs, self.target)
                 return compare_compacted(chunks, peers, self.tally, upto, latest)
 
-            if self._beside(self.start, self.start, end, end, compare):
+            same = self._beside(self.start, self.start, end, end, compare)
+            owed = self._take_owed(latest)
+            if same:
                 found, still_open = self._settled(latest, end)
             else:
                 found, still_open = self._both_at(self.tally.at), latest.open()
             self.tally.at = min([self.tally.at, *(lone.offset for lone in still_open)])
             if found is None:
-                return self.account(open_keys=len(still_open))
+                return self.account(open_keys=len(still_open), owed=owed)
             if before is not None and before.offset == found.offset:
-                return self.account(difference=found)
+                return self.account(difference=found, owed=owed)
             before = found
         return self.account(trouble="both sides are being cleaned: no two looks agree", hint="try again later")
+
+    def _take_owed(self, latest: Latest) -> int:
+        """Takes keys out that live on the twin alone because the source has deleted them; how many. Nothing further on
+        can settle those: a key look tells of them, and they hold no proof up."""
+        named, end = self.stretch.named, self.tally.at
+        owed = deleted_on(self.source, named, latest.only_on_target(), end, self.pace)
+        for key in owed:
+            del latest.lone[key]
+        return len(owed)
 
     def _settled(self, latest: Latest, end: int) -> tuple[Difference | None, list[Lone]]:
         """The first key whose latest record one side lacks for good, and those that may be settled further on."""

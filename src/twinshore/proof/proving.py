@@ -12,6 +12,8 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.proof.borders import PARTED, Side
 from twinshore.proof.incidents import GONE, gone, incident_of, mended
 from twinshore.proof.job import Run, run_bundles
+from twinshore.proof.key_looks import Keys
+from twinshore.proof.key_rounds import KeyRounds
 from twinshore.proof.planning import OFFSETS_COUNT, Wishes, bundled, outcome, rested, sampled_outcome, stretches
 from twinshore.proof.surveying import Lack, Survey, Surveyor
 from twinshore.proof.values import Proven, Stretch, Way
@@ -35,10 +37,17 @@ class PartitionReport:
     open_keys: int = 0
     sampled: bool = False
     opened: tuple[LedgerRow, ...] = ()
+    keys: Keys | None = None
+
+    @property
+    def owed(self) -> int:
+        """Deletions that the twin owes, as of the last look at its keys."""
+        return self.keys.row.owed if self.keys else 0
 
     @property
     def differs(self) -> bool:
-        return self.row.state == "differs" or any(row.incident.kind in PARTED for row in self.opened)
+        parted = any(row.incident.kind in PARTED for row in self.opened)
+        return self.row.state == "differs" or parted or bool(self.owed)
 
     @property
     def unknown(self) -> bool:
@@ -80,6 +89,7 @@ class _Work:
     asked: list[Stretch] = field(default_factory=list)
     results: list[Proven] = field(default_factory=list)
     earlier: list[Proven] = field(default_factory=list)
+    keys: Keys | None = None
 
     def goes_on(self) -> bool:
         """Where only order counts, the next stretch is known when the one before has ended."""
@@ -88,15 +98,17 @@ class _Work:
 
     def report(self, *, sampled: bool) -> PartitionReport:
         found = self.earlier + self.results
+        troubles = [(one.trouble, one.hint) for one in found] + ([self.keys.trouble] if self.keys else [])
         return PartitionReport(
             self.row,
             sum(one.records for one in found),
             sum(one.bytes for one in found),
             sum(one.cpu_s for one in found),
-            tuple(dict.fromkeys((one.trouble, one.hint) for one in found if one.trouble)),
+            tuple(dict.fromkeys(trouble for trouble in troubles if trouble[0])),
             sum(one.open_keys for one in found),
             sampled,
             self.side.open_over,
+            self.keys,
         )
 
 
@@ -128,6 +140,7 @@ class Proving:
         lacks: list[Lack] = []
         for link in links:
             source, target = (KafkaCluster(self._settings.cluster(name)) for name in (link.source, link.target))
+            seen_ms = _now_ms()
             try:
                 survey = self._survey(Surveyor(link, self._store, source, target, self._way), asked)
             finally:
@@ -135,7 +148,9 @@ class Proving:
                 target.close()
             lacks += survey.lacks
             sides = [replace(side, stored=None) if again else side for side in survey.sides]
-            reports += self._prove(link, sides)
+            works = self._prove(link, sides)
+            self._look_at_keys(link, works, seen_ms, again=again)
+            reports += [work.report(sampled=self._samples(work)) for work in works]
         return Report(tuple(reports), tuple(lacks), time.monotonic() - began_s)
 
     def _survey(self, surveyor: Surveyor, asked: Sequence[str]) -> Survey:
@@ -146,7 +161,17 @@ class Proving:
             survey = surveyor.look(asked)
         return survey
 
-    def _prove(self, link: Link, sides: Sequence[Side]) -> list[PartitionReport]:
+    def _look_at_keys(self, link: Link, works: Sequence[_Work], seen_ms: int, *, again: bool) -> None:
+        """Where tombstones may have been missed, where a comparison met a key without one, and everywhere `again`."""
+        met = {work.side.named for work in works if any(one.owed for one in work.earlier + work.results)}
+        forced = {work.side.named for work in works} if again else met
+        bytes_s, sides = self._wishes.bytes_s, [work.side for work in works]
+        rounds = KeyRounds(self._settings, self._store, self._run, bytes_s, self._tasks, self._stopped)
+        found = rounds.round(link, sides, seen_ms, forced)
+        for work in works:
+            work.keys = found.get(work.side.named)
+
+    def _prove(self, link: Link, sides: Sequence[Side]) -> list[_Work]:
         works = [_Work(side, outcome(side, [], [], _now_ms())) for side in sides]
         self._tell_gone(link, works)
         turn = works
@@ -157,7 +182,7 @@ class Proving:
                 work.side = replace(work.side, stored=work.row)
                 work.earlier += work.results
                 work.asked, work.results = [], []
-        return [work.report(sampled=self._samples(work)) for work in works]
+        return works
 
     def _turn(self, link: Link, works: Sequence[_Work]) -> None:
         source, target = (self._settings.cluster(name) for name in (link.source, link.target))

@@ -43,11 +43,12 @@ def same_record(data: Array, row: Array, peer_data: Array, peer: Array) -> bool:
 
 def shown(record: Record) -> Shown:
     """The record for people."""
-    headers = tuple((_text(name) or "", _text(content)) for name, content in record.headers)
-    return Shown(record.offset, record.timestamp, _text(record.key), _text(record.value), headers)
+    headers = tuple((as_text(name) or "", as_text(content)) for name, content in record.headers)
+    return Shown(record.offset, record.timestamp, as_text(record.key), as_text(record.value), headers)
 
 
-def _text(content: bytes | None) -> str | None:
+def as_text(content: bytes | None) -> str | None:
+    """Bytes for people: cut off where they are long, in hex where they are no text."""
     if content is None:
         return None
     cut = content[:SHOWN_BYTES_MAX]

@@ -159,3 +159,12 @@ def _finished(lane: int) -> int:
     lane ^= lane >> 29
     lane = lane * _SECOND & _WORD
     return lane ^ (lane >> 32)
+
+
+def hash_of(key: bytes) -> int:
+    """64 bits that stand for a key, as `hash_keys` makes them."""
+    lane = len(key) * _SECOND & _WORD
+    for place in range(0, len(key), 8):
+        lane = (lane ^ int.from_bytes(key[place : place + 8], "little")) * _FIRST & _WORD
+        lane ^= lane >> 32
+    return _finished(lane)

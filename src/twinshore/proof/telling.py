@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from twinshore.proof.key_looks import Keys, incident_of
 from twinshore.proof.proving import PartitionReport, Report
 from twinshore.proof.values import Difference, Shown, difference_from
 from twinshore.store import ProofRow
 
 IDENTICAL, DIFFERS, COULD_NOT = 0, 1, 2
 WORDS = ("identical", "NOT identical", "cannot tell")
+KEYS_SHOWN = 20
 
 
 def exit_code(report: Report) -> int:
@@ -75,12 +77,15 @@ def _partition(one: PartitionReport) -> Iterator[str]:
         offsets = f"offsets {row.from_offset} to {row.source_end}"
         yield f"{place}: nothing was compared ({row.way}), though the source has {offsets}: is the target filled yet?"
     else:
+        word = "the same but for deletions" if one.owed else "identical"
         yield (
-            f"{place}: identical from {row.from_offset} through offset {row.to_offset}, {row.records:,} records"
+            f"{place}: {word} from {row.from_offset} through offset {row.to_offset}, {row.records:,} records"
             f" ({row.way}){digest}, as of {when:%Y-%m-%d %H:%M:%S}Z{behind}"
         )
     if one.open_keys:
         yield f"  {one.open_keys:,} keys have their latest record on one side only so far"
+    if one.keys is not None:
+        yield from _keys(one.keys)
     if difference is not None:
         yield f"  DIFFERS at offset {difference.offset}: {difference.kind}: {difference.sentence}"
         yield f"    source: {_record(difference.source)}"
@@ -93,6 +98,19 @@ def _partition(one: PartitionReport) -> Iterator[str]:
         yield f"  could not go on: {trouble}"
         if hint:
             yield f"    try: {hint}"
+
+
+def _keys(keys: Keys) -> Iterator[str]:
+    incident = incident_of(keys.row)
+    if incident is not None:
+        yield f"  DELETIONS OWED: {incident.sentence}"
+        for one in keys.keys[:KEYS_SHOWN]:
+            yield f"    offset {one.offset}, key {one.key}"
+        if keys.row.owed > len(keys.keys[:KEYS_SHOWN]):
+            yield f"    and {keys.row.owed - len(keys.keys[:KEYS_SHOWN]):,} more"
+    if keys.warns:
+        stands, limit = (datetime.timedelta(seconds=ms // 1000) for ms in (keys.stands_ms, keys.row.retention_ms))
+        yield f"  the twin has lacked records for {stands}; after {limit} (delete.retention.ms) deletions may be missed"
 
 
 def _record(shown: Shown | None) -> str:
@@ -118,6 +136,8 @@ def as_values(report: Report) -> dict[str, Any]:
                 "bytes": one.bytes,
                 "cpu_s": round(one.cpu_s, 3),
                 "open_keys": one.open_keys,
+                "owed": one.owed,
+                "owed_keys": [key._asdict() for key in one.keys.keys] if one.keys else [],
                 "sampled": one.sampled,
                 "nothing_compared": one.nothing,
                 "open_rows": [{"id": row.id, **asdict(row.incident)} for row in one.opened],

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from twinshore.fleet import Cluster, NamedPartition
 from twinshore.mirror.orders import cluster_from
@@ -62,12 +62,20 @@ class Difference:
     target: Shown | None
 
 
+class OwedKey(NamedTuple):
+    """A key that the source has deleted: the twin shows its value at this offset still."""
+
+    offset: int
+    key: str
+
+
 @dataclass(frozen=True, slots=True)
 class Stretch:
     """One errand: a stretch of one partition to compare, from `start` up to, not including, `end`, both the source's.
 
     `target_start` counts where offsets do not (`content`); -1: find where the target begins. `extents` are (source,
-    target, length). `bytes_s` of 0: no bound. `rated`: make the digest.
+    target, length). `bytes_s` of 0: no bound. `rated`: make the digest. `keys`: look
+    for deleted keys that live on, in both logs whole, and for nothing else.
     """
 
     source: Cluster
@@ -83,6 +91,7 @@ class Stretch:
     bytes_s: float = 0.0
     digest: bool = True
     number: int = 0
+    keys: bool = False
 
     @property
     def twin_named(self) -> NamedPartition:
@@ -107,7 +116,7 @@ class Proven:
 
     `start` is later than asked where the source itself had no more. `trouble` says why it could not go on; a
     `difference` is why it would not. `open_keys` of a compacted topic are those whose latest record one side lacks
-    so far. `cpu_s` is this process's own.
+    so far, `owed` those that the source has deleted and whose tombstone can never cross. `cpu_s` is this process's own.
     """
 
     number: int
@@ -124,6 +133,10 @@ class Proven:
     trouble: str = ""
     hint: str = ""
     open_keys: int = 0
+    owed: int = 0
+    owed_from: int = -1
+    owed_to: int = -1
+    owed_keys: tuple[OwedKey, ...] = ()
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))
@@ -132,6 +145,7 @@ class Proven:
     def from_json(text: str) -> Proven:
         raw = json.loads(text)
         raw["difference"] = difference_from(raw["difference"])
+        raw["owed_keys"] = tuple(OwedKey(*one) for one in raw["owed_keys"])
         return Proven(**raw)
 
 

@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from twinshore.fleet import Secret
 from twinshore.fleet.extents import Extent
-from twinshore.store import audit, controls, extents, leases, ledger, links, proofs, receipts
+from twinshore.store import audit, controls, extents, key_looks, leases, ledger, links, proofs, receipts
 from twinshore.store.delays import DelayStore
 from twinshore.store.engine import Database
 from twinshore.store.schema import bring_up
@@ -18,6 +18,7 @@ from twinshore.store.values import (
     Followed,
     Incident,
     IncidentCount,
+    KeyLookRow,
     LeaseRow,
     LedgerRow,
     LinkIdentity,
@@ -123,6 +124,7 @@ class Store:
             receipts.forget(connection, link, topic)
             extents.forget(connection, link, topic)
             proofs.forget(connection, link, topic)
+            key_looks.forget(connection, link, topic)
             return links.forget_twins(connection, link, topic)
 
         return self._database.write(drop)
@@ -276,3 +278,11 @@ class Store:
     def proofs(self, link: str | None = None) -> tuple[ProofRow, ...]:
         """What was proven of one link's partitions, or of all."""
         return self._database.read(lambda connection: proofs.read(connection, link))
+
+    def save_key_looks(self, rows: Sequence[KeyLookRow]) -> None:
+        """When the keys of these partitions were compared; the last word stands."""
+        self._database.write(lambda connection: key_looks.save(connection, rows))
+
+    def key_looks(self, link: str | None = None) -> tuple[KeyLookRow, ...]:
+        """When the keys of one link's compacted twins were compared, or of all."""
+        return self._database.read(lambda connection: key_looks.read(connection, link))

@@ -302,3 +302,24 @@ proofs = Table(
     Column("target_topic_id", _name(64), nullable=False),
     _number("proven_ms"),
 )
+
+# One row for each partition of a compacted twin: when its keys were last compared, and how many deletions it owes.
+key_looks = Table(
+    "key_looks",
+    metadata,
+    Column("link", _name(LINK_LENGTH), primary_key=True),
+    Column("topic", _name(TOPIC_LENGTH), primary_key=True),
+    Column("partition", Integer, primary_key=True, autoincrement=False),
+    Column("source_topic_id", _name(64), nullable=False),
+    Column("target_topic_id", _name(64), nullable=False),
+    _number("mark_end"),
+    _number("mark_ms"),
+    _number("since_ms"),
+    _number("retention_ms"),
+    _number("missed"),
+    _number("looked_ms"),
+    _number("looked_end"),
+    _number("owed"),
+    _number("from_offset"),
+    _number("to_offset"),
+)

@@ -137,6 +137,7 @@ class IncidentKind(StrEnum):
     DISK_NEAR_FULL = "disk near full"
     REFUSED = "refused"
     CONTENT_DIFFERS = "content differs"
+    DELETIONS_OWED = "deletions owed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +310,34 @@ class ProofRow:
     source_topic_id: str
     target_topic_id: str
     proven_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyLookRow:
+    """When the keys of a compacted twin were last compared with the source's, and how old what crossed since may be.
+
+    At `mark_ms` the source ended at `mark_end`. All that crossed since the twin was last at a mark was written after
+    `since_ms`, 0: nobody knows. `retention_ms` is the shortest delete.retention.ms seen in that time. `missed`: some
+    tombstone may have been cleaned away before it crossed, and nobody has looked since. `looked_ms` is 0 before the
+    first look, `looked_end` the twin's end at the last one. `owed` keys were found then, from `from_offset` up to, not
+    including, `to_offset`.
+    """
+
+    link: str
+    topic: str
+    partition: int
+    source_topic_id: str
+    target_topic_id: str
+    mark_end: int
+    mark_ms: int
+    since_ms: int
+    retention_ms: int
+    missed: int
+    looked_ms: int
+    looked_end: int
+    owed: int
+    from_offset: int
+    to_offset: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,113 @@
+"""When the keys of a compacted twin are compared with the source's, and what the ledger is told of them. Pure.
+
+A source keeps a tombstone for `delete.retention.ms` at least. So none is missed while all that crosses is younger than
+that. How old it is follows from marks: at such a time the source ended there. No time stamp of a record is believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from twinshore.mirror.incidents.kinds import known
+from twinshore.proof.borders import Side
+from twinshore.proof.values import OwedKey, Proven
+from twinshore.store.values import Incident, IncidentKind, KeyLookRow, LedgerRow
+
+KIND = IncidentKind.DELETIONS_OWED
+DELETE_RETENTION_MS = 86_400_000  # As brokers have it by default.
+# Deletions that are owed may be paid by a new value, which a look alone can tell.
+OWED_AGAIN_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What is known of a partition's keys after a round. `stands_ms` is for how long at least the twin has lacked
+    something that the source had; `looked`: they were compared in this round."""
+
+    row: KeyLookRow
+    stands_ms: int = 0
+    looked: bool = False
+    keys: tuple[OwedKey, ...] = ()
+    trouble: tuple[str, str] = ("", "")
+
+    @property
+    def warns(self) -> bool:
+        """Half of the time is over after which deletions may be missed."""
+        return 2 * self.stands_ms >= self.row.retention_ms
+
+
+def retention_of(value: str | None) -> int:
+    """What a topic's setting delete.retention.ms says; None: nothing."""
+    return int(value) if value and value.isdigit() else DELETE_RETENTION_MS
+
+
+def marked(row: KeyLookRow | None, side: Side, retention_ms: int, seen_ms: int, now_ms: int) -> KeyLookRow:
+    """The row after one more look at both ends, which was begun at `seen_ms`."""
+    if row is None or (row.source_topic_id, row.target_topic_id) != (side.source_topic_id, side.target_topic_id):
+        place = (side.link, side.named.topic, side.named.partition, side.source_topic_id, side.target_topic_id)
+        since_ms = seen_ms if side.target_end >= side.source_end else 0
+        return KeyLookRow(*place, side.source_end, seen_ms, since_ms, retention_ms, 1, 0, 0, 0, -1, -1)
+    shortest_ms = min(row.retention_ms, retention_ms)
+    behind = side.target_end < row.mark_end
+    since_ms = max(row.since_ms, row.looked_ms) if behind else row.since_ms
+    missed = int(side.target_end > row.looked_end and bool(row.missed or now_ms - since_ms >= shortest_ms))
+    if behind:
+        return replace(row, retention_ms=shortest_ms, missed=missed)
+    return replace(
+        row,
+        mark_end=side.source_end,
+        mark_ms=seen_ms,
+        since_ms=row.mark_ms,
+        retention_ms=retention_ms,
+        missed=missed,
+    )
+
+
+def due(row: KeyLookRow, side: Side, now_ms: int) -> bool:
+    """Whether its keys are to be compared now."""
+    owes = bool(row.owed) and now_ms - row.looked_ms >= OWED_AGAIN_MS
+    return side.target_end > max(row.looked_end, side.target_start) and bool(row.missed or owes)
+
+
+def looked(row: KeyLookRow, side: Side, found: Proven, now_ms: int) -> KeyLookRow:
+    """The row after its keys were compared."""
+    return replace(
+        row,
+        missed=0,
+        looked_ms=now_ms,
+        looked_end=side.target_end,
+        owed=found.owed,
+        from_offset=found.owed_from,
+        to_offset=found.owed_to,
+    )
+
+
+def stands_ms(row: KeyLookRow, side: Side, now_ms: int) -> int:
+    """For how long at least the twin has lacked something that the source had."""
+    return now_ms - row.mark_ms if side.target_end < row.mark_end else 0
+
+
+def incident_of(row: KeyLookRow) -> Incident | None:
+    """What the ledger is told. No key: the ledger is kept for ever, and what was deleted had a reason."""
+    if not row.owed:
+        return None
+    keys = "a key that was" if row.owed == 1 else f"{row.owed} keys that were"
+    sentence = (
+        f"the twin still shows values of {keys} deleted on the source, at offsets {row.from_offset} to"
+        f" {row.to_offset - 1}: the tombstones were cleaned away before they crossed"
+    )
+    place = (row.link, row.topic, row.partition)
+    return Incident(*place, KIND, row.from_offset, row.to_offset, known(KIND).policy, sentence)
+
+
+def overtaken(opened: Iterable[LedgerRow], rows: Mapping[tuple[str, str, int], KeyLookRow]) -> list[tuple[int, str]]:
+    """Open rows that say what is no longer so after these looks, and what became of each."""
+    found = []
+    for one in opened:
+        said = one.incident
+        row = rows.get((said.link, said.topic, said.partition))
+        if said.kind is not KIND or row is None or incident_of(row) == said:
+            continue
+        found.append((one.id, f"a later look found {row.owed}" if row.owed else "no deletion is owed any more"))
+    return found

@@ -1,0 +1,30 @@
+"""When the keys of compacted twins were compared, in SQL: one row for each partition, the last word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from sqlalchemy import Connection, select
+
+from twinshore.store.dialects import put
+from twinshore.store.tables import key_looks
+from twinshore.store.values import KeyLookRow
+
+
+def save(connection: Connection, rows: Sequence[KeyLookRow]) -> None:
+    """Each row stands from now on as given."""
+    put(connection, key_looks, [asdict(row) for row in rows])
+
+
+def read(connection: Connection, link: str | None) -> tuple[KeyLookRow, ...]:
+    """The rows of one link or of all, by link, topic and partition."""
+    query = select(key_looks).order_by(key_looks.c.link, key_looks.c.topic, key_looks.c.partition)
+    if link is not None:
+        query = query.where(key_looks.c.link == link)
+    return tuple(KeyLookRow(**row) for row in connection.execute(query).mappings())
+
+
+def forget(connection: Connection, link: str, topic: str) -> None:
+    """Drops what is known of a topic."""
+    connection.execute(key_looks.delete().where(key_looks.c.link == link, key_looks.c.topic == topic))

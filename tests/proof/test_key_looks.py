@@ -1,0 +1,172 @@
+"""When the keys of a compacted twin are compared: rules over what both ends were, and when."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from twinshore.fleet import NamedPartition
+from twinshore.proof.borders import Side
+from twinshore.proof.key_looks import (
+    DELETE_RETENTION_MS,
+    OWED_AGAIN_MS,
+    Keys,
+    due,
+    incident_of,
+    looked,
+    marked,
+    overtaken,
+    retention_of,
+    stands_ms,
+)
+from twinshore.proof.values import Proven, Way
+from twinshore.store import IncidentKind, KeyLookRow, LedgerRow
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+
+def side(target_end: int, source_end: int, target_id: str = "bb") -> Side:
+    named = NamedPartition("small", 0)
+    return Side("east->west", named, "small", Way.COMPACTED, 0, source_end, target_end, "aa", target_id)
+
+
+class Played:
+    """Rounds one after the other; `looks` are the times at which keys were compared."""
+
+    def __init__(self) -> None:
+        self.row: KeyLookRow | None = None
+        self.looks: list[int] = []
+
+    def round(
+        self, hour: float, target_end: int, source_end: int, *, retention_ms: int = DAY_MS, target_id: str = "bb"
+    ) -> KeyLookRow:
+        now_ms = 1_700_000_000_000 + int(hour * HOUR_MS)
+        at = side(target_end, source_end, target_id)
+        self.row = marked(self.row, at, retention_ms, now_ms - 5, now_ms)
+        if due(self.row, at, now_ms):
+            self.looks.append(int(hour))
+            self.row = looked(self.row, at, Proven(0, 0, source_end), now_ms)
+        return self.row
+
+
+def test_a_twin_in_step_is_looked_at_when_it_is_first_seen_and_once_it_has_what_was_there_then() -> None:
+    played = Played()
+    for hour in range(200):
+        played.round(hour, 100 + 10 * hour, 105 + 10 * hour)
+    # What lay before the first mark may have been of any age.
+    assert played.looks == [0, 1]
+
+
+def test_an_idle_twin_is_not_looked_at_again() -> None:
+    played = Played()
+    for hour in range(500):
+        played.round(hour, 100, 100)
+    played.round(500, 101, 101)
+    assert played.looks == [0]
+
+
+def test_a_pause_as_long_as_the_source_keeps_tombstones_is_looked_into_while_it_lasts_and_after_it() -> None:
+    played = Played()
+    for hour in range(4):
+        played.round(hour, 100 + hour, 100 + hour)
+    assert played.looks == [0]
+    for hour in range(4, 30):
+        played.round(hour, 103, 103 + hour)
+    assert played.looks == [0, 27]
+    for hour in range(30, 80):
+        played.round(hour, 103 + hour, 104 + hour)
+    # What crossed with the end of the pause may be as old as what crossed right behind it.
+    assert played.looks == [0, 27, 30, 31]
+
+
+def test_a_short_pause_is_not() -> None:
+    played = Played()
+    for hour in range(60):
+        standing = 10 <= hour < 20
+        played.round(hour, 110 if standing else 100 + hour, 100 + hour)
+    assert played.looks == [0]
+
+
+def test_a_long_backfill_is_looked_at_now_and_then_and_at_its_end() -> None:
+    played = Played()
+    for hour in range(100):
+        played.round(hour, 10 + 10 * hour, 1_000)
+    assert played.looks == [0, 24, 48, 72, 96, 99]
+
+
+def test_nobody_looking_for_long_is_as_a_pause() -> None:
+    played = Played()
+    played.round(0, 100, 100)
+    played.round(1, 110, 110)
+    played.round(2, 120, 120)
+    played.round(90, 700, 700)
+    assert played.looks == [0, 90]
+
+
+def test_the_shortest_retention_meanwhile_counts() -> None:
+    played = Played()
+    for hour in range(4):
+        played.round(hour, 100 + hour, 100 + hour)
+    played.round(4, 103, 110, retention_ms=3 * HOUR_MS)
+    played.round(5, 103, 111)
+    assert played.looks == [0]
+    played.round(6, 103, 112)
+    played.round(7, 113, 113)
+    assert played.looks == [0, 6, 7]
+
+
+def test_a_topic_made_again_begins_again() -> None:
+    played = Played()
+    played.round(0, 100, 100)
+    row = played.round(1, 50, 50, target_id="cc")
+    assert played.looks == [0, 1] and row.target_topic_id == "cc"
+
+
+def test_nothing_on_the_twin_is_nothing_to_look_at() -> None:
+    played = Played()
+    for hour in range(30):
+        played.round(hour, 0, 1_000)
+    assert played.looks == []
+    played.round(31, 400, 1_000)
+    assert played.looks == [31]
+
+
+def test_owed_keys_are_looked_at_again_in_case_they_were_paid() -> None:
+    now_ms = 1_700_000_000_000
+    row = looked(marked(None, side(9, 9), DAY_MS, now_ms, now_ms), side(9, 9), Proven(0, 0, 9, owed=2), now_ms)
+    for later_ms, end, again in ((OWED_AGAIN_MS, 10, True), (OWED_AGAIN_MS, 9, False), (5, 10, False)):
+        at = side(end, end)
+        assert due(marked(row, at, DAY_MS, now_ms, now_ms + later_ms), at, now_ms + later_ms) is again
+
+
+def test_standing_is_warned_of_in_time() -> None:
+    row = replace(marked(None, side(5, 9), DAY_MS, 1_000, 1_000))
+    assert stands_ms(row, side(8, 20), 1_000 + DAY_MS // 2) == DAY_MS // 2
+    assert stands_ms(row, side(9, 20), 1_000 + DAY_MS // 2) == 0
+    assert Keys(row, DAY_MS // 2).warns and not Keys(row, DAY_MS // 2 - 1).warns
+
+
+@pytest.mark.parametrize(("value", "ms"), [(None, DELETE_RETENTION_MS), ("1000", 1_000), ("0", 0)])
+def test_a_topics_retention_of_tombstones(value: str | None, ms: int) -> None:
+    assert retention_of(value) == ms
+
+
+def test_the_ledger_is_told_how_many_and_where_but_no_key() -> None:
+    at = side(9, 9)
+    row = marked(None, at, DAY_MS, 1, 1)
+    place = (row.link, row.topic, row.partition)
+    assert incident_of(row) is None
+    owing = looked(row, at, Proven(0, 0, 9, owed=2, owed_from=3, owed_to=8), 2)
+    told = incident_of(owing)
+    assert told is not None
+    assert (told.kind, told.from_offset, told.to_offset) == (IncidentKind.DELETIONS_OWED, 3, 8)
+    assert "2 keys" in told.sentence and "offsets 3 to 7" in told.sentence
+    opened = [LedgerRow(4, told, 1, None)]
+    assert overtaken(opened, {place: owing}) == []
+    assert overtaken(opened, {}) == [], "of another partition nothing was learnt"
+    (closed,) = overtaken(opened, {place: looked(owing, at, Proven(0, 0, 9), 3)})
+    assert closed == (4, "no deletion is owed any more")
+    (closed,) = overtaken(opened, {place: looked(owing, at, Proven(0, 0, 9, owed=1, owed_from=3, owed_to=4), 3)})
+    assert closed == (4, "a later look found 1")
