@@ -130,6 +130,53 @@ def test_each_wrong_setting_is_named_with_its_place(text: str, sentence: str) ->
     assert "hush" not in message
 
 
+def test_every_kind_of_what_is_wrong_is_said_at_once() -> None:
+    message = refusal(
+        """
+[stor]
+[clusters.east]
+bootstrap = ["a"]
+sitee = "x"
+[clusters.east.security]
+tls = "yes"
+ca_file = "x"
+sasl = "SCRAM"
+[clusters.west]
+bootstrap = "b:1"
+[links."east->wets"]
+topics = ["("]
+exclude = "x"
+namin = "same"
+mode = "maped"
+[mirror]
+lanes = "two"
+lease_s = 2
+receipts_s = 3
+[delay]
+blind_s = "x"
+windows = "sprk"
+"""
+    )
+    head, *lines = message.splitlines()
+    assert head == "mirror.toml: 15 settings are wrong"
+    said = {line.split(":")[0].strip() for line in lines}
+    unknown = {"[stor] unknown; did you mean store?", "[clusters.east] sitee", '[links."east->wets"] namin'}
+    kinds = {"[clusters.east.security] tls", "[clusters.west] bootstrap", '[links."east->wets"] exclude'}
+    kinds |= {"[mirror] lanes", "[delay] blind_s"}
+    meanings = {"[clusters.east] bootstrap", "[clusters.east.security] sasl", '[links."east->wets"] topics'}
+    meanings |= {'[links."east->wets"] mode', "[mirror] receipts_s", "[delay] windows"}
+    missing = {line.strip() for line in lines if "no cluster 'wets'" in line}
+    assert {part.split("?")[0] for part in said} >= {part.split("?")[0] for part in unknown | kinds | meanings}
+    assert missing == {"[links.\"east->wets\"] no cluster 'wets'; did you mean west?"}
+
+
+def test_what_a_key_that_cannot_be_read_would_mean_is_not_guessed() -> None:
+    security = '[clusters.east.security]\ntls = "yes"\nca_file = "x"'
+    message = refusal(f'[clusters.east]\nbootstrap = ["a:1"]\n{security}')
+    assert message == "mirror.toml: [clusters.east.security] tls: must be true or false, not 'yes'"
+    assert "needs at least one" not in refusal('[clusters.east]\nbootstrap = "a:1"')
+
+
 @pytest.mark.parametrize(
     ("name", "rest", "sentence"),
     [

@@ -5,6 +5,7 @@ Each complaint names the place and the nearest right thing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -16,6 +17,8 @@ from twinshore.fleet.settings_table import Row, rows
 
 S = TypeVar("S")
 
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NOTHING: dict[Any, Any] = {str: "", int: 0, float: 0.0, bool: False}
 NEAR = 0.6
 SECRETS = ("password", "key_password", "token", "secret", "client_secret")
 
@@ -38,9 +41,20 @@ class Complaints:
     """Gathers all that is wrong, so that the operator mends it in one go."""
 
     lines: list[str] = field(default_factory=list)
+    # Keys that could not be read, by place: what they would mean beside others is not known.
+    unread: dict[str, set[str]] = field(default_factory=dict)
 
     def add(self, place: str, sentence: str) -> None:
-        self.lines.append(f"{place} {sentence}" if place else sentence)
+        """A sentence on a key that could not be read is left out: its place says what is wrong with it already."""
+        unread = self.unread.get(place)
+        if not unread or unread.isdisjoint(_WORD.findall(sentence)):
+            self.lines.append(f"{place} {sentence}" if place else sentence)
+
+    def unreadable(self, place: str, sentences: Iterable[str], keys: Iterable[str]) -> None:
+        """All that is wrong with a section's keys as they stand; the rest of it is judged on."""
+        for sentence in sentences:
+            self.add(place, sentence)
+        self.unread.setdefault(place, set()).update(keys)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -68,7 +82,9 @@ def _pydantic_field(row: Row) -> Any:
 
 
 def read_section(section: type[S], raw: object, place: str, complaints: Complaints) -> S | None:
-    """The section's values, or None after adding every complaint about them. `place` is like `[clusters.east]`."""
+    """The section's values; every complaint about them is added, and those that cannot be read are left at their
+    defaults, so that the others are judged all the same. None where it is no section. `place` is like
+    `[clusters.east]`."""
     if not isinstance(raw, Mapping):
         complaints.add(place, f"must be a section with keys, not {raw!r}")
         return None
@@ -76,8 +92,21 @@ def read_section(section: type[S], raw: object, place: str, complaints: Complain
     try:
         checked = model.model_validate(dict(raw))
     except ValidationError as error:
-        for sentence in _sentences(error, [row.name for row in rows(section)]):
-            complaints.add(place, sentence)
+        known = [row.name for row in rows(section)]
+        wrong = {str(detail["loc"][0]) for detail in error.errors(include_url=False)}
+        meant = {near for name in wrong - set(known) for near in get_close_matches(name, known, n=1, cutoff=NEAR)}
+        complaints.unreadable(place, list(_sentences(error, known)), (wrong | meant) & set(known))
+        return _readable(section, model, raw, wrong)
+    return section(**{name: getattr(checked, name) for name in model.model_fields})
+
+
+def _readable(section: type[S], model: type[BaseModel], raw: Mapping[str, Any], wrong: set[str]) -> S | None:
+    """The section without its wrong keys; what is required of them is empty."""
+    given = {name: value for name, value in raw.items() if name not in wrong}
+    empty = {row.name: _NOTHING.get(row.kind, ()) for row in rows(section) if row.required and row.name not in given}
+    try:
+        checked = model.model_validate(given | empty)
+    except ValidationError:
         return None
     return section(**{name: getattr(checked, name) for name in model.model_fields})
 
