@@ -23,7 +23,7 @@ Written by `python -m bench.show_simulation`; docs/simulation.md says what is si
 SEEDS, SEEDS_LONG = 1_000, 10_000
 MUTANTS_LEAST = 5
 # Caught within seconds; the others take a minute or two of a core each.
-QUICK = ("new-leader", "behind-markers", "forgetful-brokers", "receipts", "foreign-write")
+QUICK = ("new-leader", "behind-markers", "forgetful-brokers", "receipts", "foreign-write", "lost-line")
 SLOW = ("marker-answer", "diverging-epoch", "last-record", "base-offset", "lease", "strays")
 RUN_S_MAX = 2400
 

@@ -64,6 +64,11 @@ SCENARIOS = (
         "tests/scenarios/test_topologies.py::test_both_directions_at_once_by_two_mirrors_that_share_no_store",
     ),
     (
+        "one-owner",
+        "a partition changes lanes only when no pump can write it: it has said so, or its last grant has run out",
+        "tests/mirror/test_desk.py",
+    ),
+    (
         "ring",
         "a ring of three with prefixed names carries everything everywhere once, without a loop",
         "tests/scenarios/test_topologies.py::test_a_chained_ring_of_three_carries_everything_everywhere_once",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from typing import Any
 
 import pytest
@@ -72,7 +74,10 @@ def until(holds: Callable[[], bool], within_s: float = 3.0) -> None:
 
 
 def going(office: Office, tide: int = 0) -> DeskLine:
-    line = office.pump(tide)
+    return begun(office.pump(tide))
+
+
+def begun(line: DeskLine) -> DeskLine:
     heard(line, "assign")
     line.say("ready")
     heard(line, "go")
@@ -203,15 +208,137 @@ def test_a_topic_that_is_withdrawn_is_let_go_of_before_it_may_come_again(office:
     assert NamedPartition("orders", 0) in office.desk.placed(LINK)
 
 
-def test_a_topic_is_withdrawn_though_its_pump_is_gone(office: Office) -> None:
+def test_a_topic_is_withdrawn_once_the_grant_of_its_lost_pump_has_run_out(office: Office) -> None:
     office.desk.assign(KEY, [topic_order()])
     assert office.desk.withdraw(LINK, "orders"), "nobody pumps the lane yet"
     assert office.desk.placed(LINK) == {}
     office.desk.assign(KEY, [topic_order()])
     holder = going(office)
+    granted_until_s = holder.granted_until_s
     assert not office.desk.withdraw(LINK, "orders")
     holder.close()
-    until(lambda: office.desk.withdraw(LINK, "orders"))
+    until(lambda: office.desk.withdraw(LINK, "orders"), within_s=GRANT_S + 3)
+    assert steady_s() > granted_until_s
+
+
+class Passage:
+    """A way to a desk that can break on the desk's side alone, as where a network forgets a connection: the pump's end
+    stays open, and nothing comes through it any more."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._door = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._door.getsockname()[1]
+        self._ends: list[socket.socket] = []
+        self._desk = desk
+        threading.Thread(target=self._pass_on, daemon=True).start()
+
+    def _pass_on(self) -> None:
+        pump, _ = self._door.accept()
+        desk = socket.create_connection((self._desk.host, self._desk.port))
+        self._ends = [desk, pump]
+        threading.Thread(target=self._copy, args=(desk, pump), daemon=True).start()
+        self._copy(pump, desk)
+
+    @staticmethod
+    def _copy(begin: socket.socket, end: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while got := begin.recv(1 << 16):
+                end.sendall(got)
+
+    def break_at_the_desk(self) -> None:
+        self._ends[0].shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        for end in (self._door, *self._ends):
+            end.close()
+
+
+@pytest.fixture
+def half_lost(office: Office) -> Iterator[DeskLine]:
+    """A pump that carries a topic on lane 0; the desk has lost it, and it has not lost the desk."""
+    office.desk.assign(KEY, [topic_order()])
+    passage = Passage(office.desk)
+    line = DeskLine(replace(office.order(0), desk_port=passage.port))
+    begun(line)
+    passage.break_at_the_desk()
+    until(lambda: office.desk.holding(KEY)[0] is None)
+    line.heard()
+    assert line.holds(), "the pump has not noticed"
+    yield line
+    line.close()
+    passage.close()
+
+
+def test_a_topic_changes_lanes_only_when_a_pump_that_the_desk_alone_lost_can_write_no_more(
+    office: Office, half_lost: DeskLine
+) -> None:
+    office.desk.open_lane((LINK, 1), GRANT_S)
+    other = DeskLine(replace(office.order(0), lane=1))
+    office.pumps.append(other)
+    begun(other)
+    until_s = steady_s() + GRANT_S + 3
+    while not office.desk.withdraw(LINK, "orders"):
+        office.desk.assign((LINK, 1), [topic_order()])
+        assert not [message for message in other.heard() if message["what"] == "assign"]
+        assert steady_s() < until_s
+        time.sleep(0.02)
+    assert not half_lost.holds()
+    office.desk.assign((LINK, 1), [topic_order()])
+    assert heard(other, "assign")["tracks"][0]["topic"] == "orders"
+
+
+def test_a_new_term_of_the_link_waits_for_the_grants_of_the_last_one(office: Office, half_lost: DeskLine) -> None:
+    office.desk.close_link(LINK)
+    assert not office.desk.idle(LINK)
+    office.desk.open_lane(KEY, GRANT_S)
+    office.desk.assign(KEY, [topic_order()])
+    fresh = office.pump(0)
+    fresh.say("ready")
+    heard(fresh, "go", within_s=GRANT_S + 3)
+    assert not half_lost.holds()
+
+
+def test_a_link_is_idle_only_when_a_lost_pump_can_write_no_more(office: Office, half_lost: DeskLine) -> None:
+    """What is idle gives up its lease, which somebody else takes at once."""
+    office.desk.finish_all(LINK)
+    until(lambda: office.desk.idle(LINK) or not half_lost.holds(), within_s=GRANT_S + 3)
+    assert not half_lost.holds()
+    until(lambda: office.desk.idle(LINK))
+
+
+def test_no_pump_begins_while_a_link_stops(office: Office) -> None:
+    holder = going(office)
+    heir = office.pump(1)
+    heard(heir, "assign")
+    heir.say("ready")
+    heard(holder, "finish")
+    office.desk.finish_all(LINK)
+    holder.say("done", carried=[], incidents=[], handovers=[], speed={})
+    assert heard(heir, "stop", "go")["what"] == "stop"
+    heir.say("ready")
+    holder.close()
+    heir.close()
+    until(lambda: office.desk.idle(LINK), within_s=GRANT_S / 2)
+
+
+def test_where_a_partition_stood_is_forgotten_when_it_leaves(office: Office) -> None:
+    office.desk.assign(KEY, [topic_order(), topic_order("bills")])
+    holder = going(office)
+    stood = [["orders", 0, 12, 4, 5, True], ["bills", 0, 7, 4, 5, True]]
+    holder.say("done", carried=[], incidents=[], handovers=stood, speed={})
+    until(lambda: office.desk.holding(KEY)[0] is None)
+    assert office.desk.withdraw(LINK, "orders")
+    office.desk.assign(KEY, [topic_order()])
+    heir = office.pump(1)
+    heir.say("ready")
+    assert [entry[0] for entry in heard(heir, "go")["handovers"]] == ["bills"]
+
+
+def test_a_partition_that_is_on_a_lane_is_not_given_to_another(office: Office) -> None:
+    office.desk.assign(KEY, [topic_order()])
+    office.desk.open_lane((LINK, 1), GRANT_S)
+    office.desk.assign((LINK, 1), [topic_order(), topic_order("bills")])
+    assert office.desk.placed(LINK) == {NamedPartition("orders", 0): 0, NamedPartition("bills", 0): 1}
 
 
 def test_nobody_without_the_token_is_let_in(office: Office) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tests.simulation.twin_log import Violation
+from twinshore.fleet import NamedPartition
 
 if TYPE_CHECKING:
     from tests.simulation.pump_model import PumpModel
@@ -14,11 +16,12 @@ if TYPE_CHECKING:
 def check_bounds(pump: PumpModel) -> None:
     """Raises Violation when the lane has lost count of something."""
     held: Counter[int] = Counter()
-    flying = Counter(
+    flying: Counter[NamedPartition] = Counter(
         one.track.named  # type: ignore[attr-defined]
         for wire in pump.targets.values()
         for one in (*wire.due, *(each for request in wire.in_flight for each in (*request.sent, *request.marks)))
     )
+    _check_one_owner(pump, flying)
     for track in pump.lane.tracks.values():
         if not track.acked <= track.sent <= track.fetched:
             raise Violation(f"{track.named}: acked {track.acked}, sent {track.sent}, fetched {track.fetched}")
@@ -39,3 +42,15 @@ def check_bounds(pump: PumpModel) -> None:
         for hold in source.holds:
             if hold.uses != held[id(hold)]:
                 raise Violation(f"{pump.name}: a buffer counts {hold.uses} uses, there are {held[id(hold)]}")
+
+
+def _check_one_owner(pump: PumpModel, writes: Iterable[NamedPartition]) -> None:
+    """Belt 1: of the pumps that carry a partition and hold a grant, one at most writes it."""
+    if pump.lawless:
+        return
+    writers = pump.clusters.writers
+    for named in writes:
+        other = writers.get(named, pump)
+        if other is not pump and not other.ended and other.holds() and named in other.lane.tracks:
+            raise Violation(f"{named}: {pump.name} writes while {other.name} may")
+        writers[named] = pump

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tests.simulation.fetch_sessions import Key
 from tests.simulation.schedule import Schedule
@@ -11,6 +12,9 @@ from tests.simulation.source_log import SourceLog, Style
 from tests.simulation.twin_log import TwinLog
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.route import Route
+
+if TYPE_CHECKING:
+    from tests.simulation.pump_model import PumpModel
 
 NODES = (1, 2, 3)
 STALE_S = 0.5  # for so long brokers may tell of the leader before
@@ -45,6 +49,8 @@ class Clusters:
         self.down: dict[tuple[str, int], float] = {}
         self.slow_s: dict[tuple[str, int], float] = {}
         self.skew_ms = 0
+        # Who last wrote each partition.
+        self.writers: dict[NamedPartition, PumpModel] = {}
         self.errand_fails = 0.0  # how often a question, or a batch, meets a passing error
         self.store_fails = 0.0
         for topic, (count, style) in styles.items():

@@ -60,8 +60,10 @@ class Post:
     bytes_s: float = 0.0
 
     def let_go(self) -> None:
-        """Nobody pumps the lane who could be asked: what was to leave it has left."""
+        """Nobody writes for the lane: what was to leave it has left, and nothing is on its way to another lane."""
+        self.moving.clear()
         for named in self.leaving:
+            self.relay.forget(named)
             self.tracks.pop(named, None)
             self.told_to.pop(named, None)
         self.leaving.clear()
@@ -89,6 +91,10 @@ class DriverModel:
         self.lanes, self.tide_s, self._orders, self._started = lanes, tide_s, orders, started
         self.posts: dict[int, Post] = {}
         self.held: HeldLease | None = None
+        # Partitions of paused topics, and those that shall come back once they have left their lanes.
+        self.resting: set[NamedPartition] = set()
+        self._returning: set[NamedPartition] = set()
+        self._granted_until_s = 0.0
         self._watch = LeaseWatch(LEASE_S, GRACE_S)
         self.dead = self.paused = False
         self._unwritten: list[tuple[NamedPartition, Carried]] = []
@@ -127,13 +133,18 @@ class DriverModel:
 
     def _begin_term(self) -> None:
         self.schedule.say(f"{self.name} has the lease")
-        self.posts = {lane: Post(Relay(LEASE_S)) for lane in range(self.lanes)}
+        until_s = self._granted_until_s
+        self.posts = {lane: Post(Relay(LEASE_S, granted_until_s=until_s)) for lane in range(self.lanes)}
+        self._returning.clear()
         for order in self._orders():
-            self._place(self.schedule.chance.randrange(self.lanes), order)
+            if order.named not in self.resting:
+                self._place(self.schedule.chance.randrange(self.lanes), order)
 
     def _place(self, lane: int, order: TrackOrder) -> None:
         post = self.posts[lane]
         post.tracks[order.named], post.told_to[order.named] = order, order.receipt_to
+        for pump in post.pumps.values():
+            pump.told(lambda p=pump: p.assign([order]))  # type: ignore[misc]
 
     def _end_term(self) -> None:
         self.schedule.say(f"{self.name} has lost the lease")
@@ -142,6 +153,7 @@ class DriverModel:
 
     def _hang_up(self) -> None:
         for post in self.posts.values():
+            self._granted_until_s = max(self._granted_until_s, post.relay.granted_until_s)
             for pump in list(post.pumps.values()):
                 self._lose(pump)
         self.posts = {}
@@ -190,15 +202,41 @@ class DriverModel:
                 self._say(post, post.relay.tick(now_s, self.left_s()))
             self._withdraw(post)
             self._launch_if_due(lane, post, now_s)
+        self._supply()
+
+    def rest(self, named: NamedPartition) -> None:
+        """An operator pauses it."""
+        self.resting.add(named)
+        self._returning.discard(named)
+
+    def give_back(self, named: NamedPartition) -> None:
+        """The pause is over."""
+        self.resting.discard(named)
+        self._returning.add(named)
+
+    def _supply(self) -> None:
+        """What has left its lane and may flow again goes to any lane."""
+        if not self._returning:
+            return
+        placed = {named: post for post in self.posts.values() for named in post.tracks}
+        orders = {order.named: order for order in self._orders()}
+        for named in sorted(self._returning, key=str):
+            if named not in placed:
+                self._returning.discard(named)
+                if named in orders:
+                    self._place(self.schedule.chance.randrange(self.lanes), orders[named])
+            elif named not in placed[named].leaving:
+                self._returning.discard(named)
 
     def _withdraw(self, post: Post) -> None:
-        """Partitions that rest are taken from their lane: asked again until no pump carries them."""
-        for named in [named for named in post.tracks if self.store.rests(named)]:
+        """Partitions that rest are taken from their lane: asked again until no pump writes them."""
+        away = (named for named in post.tracks if named in self.resting or self.store.rests(named))
+        for named in [*away, *post.leaving]:
             post.moving.pop(named, None)
             post.leaving.add(named)
             for pump in post.pumps.values():
                 pump.told(lambda p=pump, n=named: p.release(n))  # type: ignore[misc]
-        if post.relay.holder is None:
+        if post.leaving and post.relay.free(self.schedule.now_s):
             post.let_go()
 
     def _launch_if_due(self, lane: int, post: Post, now_s: float) -> None:
@@ -274,10 +312,10 @@ class DriverModel:
             return
         if pump.tide == post.relay.holder:
             self._account(post, carried, incidents)
-        if pump.tide == post.relay.holder:
-            post.moving.clear()
+        says = post.relay.done(pump.tide, handovers, self.schedule.now_s, self.left_s())
+        if post.relay.free(self.schedule.now_s):
             post.let_go()
-        self._say(post, post.relay.done(pump.tide, handovers, self.schedule.now_s, self.left_s()))
+        self._say(post, says)
 
     def departed(self, pump: PumpModel) -> None:
         post = self._post(pump)
@@ -285,7 +323,6 @@ class DriverModel:
             del post.pumps[pump.tide]
             if pump.tide == post.relay.holder:
                 post.moving.clear()
-                post.let_go()
             self._say(post, post.relay.lost(pump.tide, self.schedule.now_s, self.left_s()))
 
     def move(self) -> None:
@@ -323,9 +360,10 @@ class DriverModel:
     def _honest(self, named: NamedPartition, entry: Carried) -> None:
         """A receipt claims only what could be read on the twin once, and was the source's. What befell it since, while
         the word was on its way, the ledger tells."""
-        bound = self.clusters.pairs[named].twin.confirmed
-        claims = entry.to_offset > entry.from_offset
-        if entry.from_offset > entry.to_offset or (claims and entry.to_offset > bound):
+        pair = self.clusters.pairs[named]
+        # Markers go by name: those that reached a topic that was made anew are on it, and are told of.
+        bound = max(pair.twin.confirmed, pair.twin.high if "recreated topic" in pair.excuses else 0)
+        if entry.from_offset > entry.to_offset or entry.to_offset > max(bound, entry.from_offset):
             raise Violation(
                 f"{named}: a receipt claims [{entry.from_offset}, {entry.to_offset}), the twin holds {bound}"
             )
@@ -347,6 +385,7 @@ class DriverModel:
         for say in says:
             pump = post.pumps.get(say.tide)
             if say.what == "go":
+                post.let_go()
                 post.since_s = self.schedule.now_s
             if pump is None:
                 continue

@@ -189,6 +189,29 @@ class Faults:
         if pump and not pump.paused:
             pump.pause(1e9)
 
+    def lose_desk_line(self) -> None:
+        """The line between a pump and its desk is lost on one side only, as where a network forgets a connection."""
+        going = [pump for pump in self.world.pumps if pump.going and not (pump.ended or pump.lawless)]
+        if not going:
+            return
+        pump = self.chance.choice(going)
+        if self.chance.random() < 0.7:
+            self.schedule.say(f"the desk loses {pump.name}, which hears nothing of it")
+            pump.driver.departed(pump)
+            if self.chance.random() < 0.5:
+                self.schedule.after(self.chance.uniform(0.0, 1.0), self.pause_topic)
+        else:
+            pump.end("the driver is gone", unheard=True)
+
+    def pause_topic(self) -> None:
+        """An operator pauses a topic and resumes it: its partitions may come back to any lane."""
+        driver, topic = self.world.driver, self.chance.choice(list(self.world.plan.styles))
+        names = [named for named in self.clusters.pairs if named.topic == topic]
+        self.schedule.say(f"topic {topic} is paused")
+        for named in names:
+            driver.rest(named)
+            self.schedule.after(self.chance.choice((0.1, 1.0, 5.0)), lambda one=named: driver.give_back(one))  # type: ignore[misc]
+
     def kill_driver(self) -> None:
         self.world.kill_driver(heard=self.chance.random() < 0.5)
 

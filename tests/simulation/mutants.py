@@ -18,6 +18,7 @@ from twinshore.mirror.orders import Carried
 from twinshore.mirror.passage import runs
 from twinshore.mirror.passage.fates import Blank
 from twinshore.mirror.passage.marking import Marked
+from twinshore.mirror.relay import Relay
 from twinshore.mirror.track import Track
 from twinshore.store.lease_watch import LeaseWatch
 from twinshore.store.values import LeaseRow
@@ -136,6 +137,14 @@ def go_on_after_a_foreign_write() -> None:
     everywhere(shipped, judge)
 
 
+def believe_a_lost_line_is_a_lost_pump() -> None:
+    def free(self: Relay, now_s: float) -> bool:
+        self._lapse(now_s)
+        return self.holder is None
+
+    Relay.free = free  # type: ignore[method-assign]
+
+
 MUTANTS = {
     one.name: one
     for one in (
@@ -165,6 +174,12 @@ MUTANTS = {
         ),
         Mutant("lease", "takes a lease that somebody may still hold", 1000, take_any_lease, cheap=False),
         Mutant("forgetful-brokers", "believes that brokers never forget a producer", 50, believe_brokers_never_forget),
+        Mutant(
+            "lost-line",
+            "gives a partition to another lane though the pump that is lost may still write",
+            60,
+            believe_a_lost_line_is_a_lost_pump,
+        ),
         Mutant("base-offset", "believes that a batch lies where it should", 300, believe_any_base_offset, cheap=False),
         Mutant("receipts", "tells what is sent, not what is acknowledged", 20, account_for_what_is_sent),
         Mutant("foreign-write", "goes on behind what somebody else wrote", 150, go_on_after_a_foreign_write),

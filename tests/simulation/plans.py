@@ -4,7 +4,7 @@ left meets more of itself."""
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.simulation.source_log import Style
 from twinshore.wire.codecs import Codec
@@ -35,6 +35,8 @@ RATES = {
     "compact": 0.3,
     "corrupt": 0.02,
 }
+# Drawn apart, so that a seed that has none of them is the run that it was before they were known.
+LATER_RATES = {"lose_desk_line": 0.12, "pause_topic": 0.15}
 # These end a partition, so a seed has at most one of them.
 FATAL = ("recreate_source", "recreate_target", "write_foreign", "corrupt", "truncate_source")
 ORDINARY = tuple(name for name in RATES if name not in FATAL and name != "compact")
@@ -81,7 +83,7 @@ def plan_of(chance: random.Random) -> Plan:
         faults = [name for name in faults if name not in ("truncate_source", "write_foreign")]
     if any(style.keys for style in kinds):
         faults.append("compact")
-    return Plan(
+    plan = Plan(
         styles,
         copies=(chance.choice((1, 2, 3)), chance.choice((1, 2, 3))),
         lanes=chance.choice((1, 1, 2)),
@@ -94,6 +96,11 @@ def plan_of(chance: random.Random) -> Plan:
         faults={name: RATES[name] * chance.choice((0.5, 1.0, 3.0)) for name in faults},
         anchor_sequence=chance.choice((0, 0, 2**31 - 40)),
     )
+    apart = random.Random(repr(plan))
+    if apart.random() < 0.75:
+        return plan
+    later = {name: rate * apart.choice((1.0, 3.0)) for name, rate in LATER_RATES.items()}
+    return replace(plan, faults={**plan.faults, **later}, lanes=2)
 
 
 def style_of(chance: random.Random, old_part: float) -> Style:

@@ -66,10 +66,9 @@ class PumpModel:
         self.to_desk, self.from_desk = Channel(self.schedule, 0.002), Channel(self.schedule, 0.002)
         self.granted_until_s = 0.0
         self.lawless = False  # writes without any grant: only belt 2 holds it
-        self.wall_skew_ms = 0
+        self.wall_skew_ms, self.why = 0, ""
         self.backlog: list[Callable[[], None]] = []
         self.paused = self.going = self.ended = False
-        self.why = ""
         self._redial: dict[tuple[str, object], tuple[float, int]] = {}
         self._congested: set[int] = set()
         self._ready_said = self._asking_routes = False
@@ -373,8 +372,8 @@ class PumpModel:
             self.schedule.say(f"{self.name} drops its line to {node}, {len(unanswered)} unanswered")
         self.lane.lost(node, unanswered, self.schedule.now_s)
 
-    def end(self, why: str) -> None:
-        """The process ends, in whatever way: sockets close, the desk hears of it."""
+    def end(self, why: str, *, unheard: bool = False) -> None:
+        """The process ends, in whatever way: sockets close, the desk hears of it, or does not."""
         if self.ended:
             return
         self.ended, self.why = True, why
@@ -385,7 +384,8 @@ class PumpModel:
         for node, wire in self.targets.items():
             wire.close(gone_at_s=gone_at_s, alive=self.clusters.up("target", node))
         self._hurry_strays(gone_at_s)
-        self._tell(lambda: self.driver.departed(self))
+        if not unheard:
+            self._tell(lambda: self.driver.departed(self))
 
     def _hurry_strays(self, gone_at_s: float) -> None:
         for wire in self.closed:

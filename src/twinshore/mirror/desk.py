@@ -50,6 +50,7 @@ class Post:
     pumps: dict[int, socket.socket] = field(default_factory=dict)
     moving: dict[NamedPartition, int] = field(default_factory=dict)
     leaving: set[NamedPartition] = field(default_factory=set)
+    closing: bool = False
     holder_since_s: float = 0.0
     # How much the lane may carry, and what it last said it used of that.
     bounds: dict[str, Any] = field(default_factory=dict)
@@ -67,6 +68,8 @@ class Desk:
         self._allowed_s = allowed_s
         self._take = take
         self._posts: dict[LaneKey, Post] = {}
+        # By link: until when a pump of lanes that are closed may still write.
+        self._granted_until_s: dict[str, float] = {}
         self._lock = threading.RLock()
         self._closed = threading.Event()
         self._server = socket.create_server((bind or host, 0), backlog=256)
@@ -78,13 +81,14 @@ class Desk:
 
     def open_lane(self, key: LaneKey, grant_s: float) -> None:
         with self._lock:
-            self._posts.setdefault(key, Post(Relay(grant_s)))
+            until_s = self._granted_until_s.get(key[0], 0.0)
+            self._posts.setdefault(key, Post(Relay(grant_s, granted_until_s=until_s)))
 
     def assign(self, key: LaneKey, orders: Iterable[TrackOrder]) -> None:
-        """More partitions for a lane, at once where a pump runs."""
+        """More partitions for a lane, at once where a pump runs; those that are on a lane of the link stay there."""
         with self._lock:
-            post = self._posts[key]
-            fresh = [order for order in orders if order.named not in post.tracks]
+            post, placed = self._posts[key], self.placed(key[0])
+            fresh = [order for order in orders if order.named not in placed]
             for order in fresh:
                 post.tracks[order.named] = order
                 post.told_to[order.named] = order.receipt_to
@@ -112,7 +116,8 @@ class Desk:
         return False
 
     def withdraw(self, link: str, topic: str, partition: int = -1) -> bool:
-        """Takes a topic, or one partition, from the link's lanes; asked again until True, when no pump carries it."""
+        """Takes a topic, or one partition, from the link's lanes; asked again until True, when no pump writes it: its
+        pump has said so, or was lost and has no grant any more."""
 
         def leaves(named: NamedPartition) -> bool:
             return named.topic == topic and partition in (-1, named.partition)
@@ -125,7 +130,7 @@ class Desk:
                     post.leaving.add(named)
                     for tide in list(post.pumps):
                         self._send(post, tide, {"what": "release", "topic": topic, "partition": named.partition})
-                if post.relay.holder is None:
+                if ours and post.relay.free(steady_s()):
                     _let_go(post)
             return not any(leaves(named) for named in self.placed(link))
 
@@ -150,22 +155,31 @@ class Desk:
             return post.relay.holder, steady_s() - post.holder_since_s, post.relay.heir is not None
 
     def finish_all(self, link: str) -> None:
-        """Asks every pump of a link to stop in good order."""
+        """Asks every pump of a link to stop in good order; none begins any more."""
         with self._lock:
             for (name, _), post in self._posts.items():
-                for tide in list(post.pumps) if name == link else []:
+                if name != link:
+                    continue
+                post.closing, post.relay.heir = True, None
+                for tide in list(post.pumps):
                     what = "finish" if tide == post.relay.holder else "stop"
                     self._send(post, tide, {"what": what})
 
     def idle(self, link: str) -> bool:
+        """Whether nobody writes in the link's name: no pump is there, and lost ones have no grant any more."""
         with self._lock:
-            return not any(post.pumps for (name, _), post in self._posts.items() if name == link)
+            posts, now_s = [post for (name, _), post in self._posts.items() if name == link], steady_s()
+            gone = not any(post.pumps for post in posts) and all(post.relay.free(now_s) for post in posts)
+            return gone and now_s >= self._granted_until_s.get(link, 0.0)
 
     def close_link(self, link: str) -> None:
-        """Forgets a link's lanes; a pump that still speaks for them is told to stop."""
+        """Forgets a link's lanes; a pump that still speaks for them is told to stop, and may not hear of it."""
         with self._lock:
             for key in [key for key in self._posts if key[0] == link]:
-                for pump in self._posts.pop(key).pumps.values():
+                post = self._posts.pop(key)
+                until_s = max(self._granted_until_s.get(link, 0.0), post.relay.granted_until_s)
+                self._granted_until_s[link] = until_s
+                for pump in post.pumps.values():
                     _hang_up(pump)
 
     def close(self) -> None:
@@ -206,14 +220,14 @@ class Desk:
                 return
             pump.settimeout(None)
             while line := lines.readline(LINE_BYTES_MAX):
-                self._hear(key, tide, json.loads(line))
+                self._hear(key, tide, pump, json.loads(line))
         if key:
             self._depart(key, tide, pump)
 
     def _arrive(self, key: LaneKey, tide: int, pump: socket.socket) -> bool:
         with self._lock:
             post = self._posts.get(key)
-            if post is None:
+            if post is None or post.closing or tide in post.pumps:
                 return False
             post.pumps[tide] = pump
             tracks = [asdict(order) for order in post.tracks.values()]
@@ -231,17 +245,17 @@ class Desk:
                 # An heir that goes takes nothing with it: what the holder was asked to let go of is still on its way.
                 if tide == post.relay.holder:
                     post.moving.clear()
-                    _let_go(post)
                 self._say(post, post.relay.lost(tide, steady_s(), self._allowed_s(key[0])))
 
-    def _hear(self, key: LaneKey, tide: int, message: dict[str, Any]) -> None:
+    def _hear(self, key: LaneKey, tide: int, pump: socket.socket, message: dict[str, Any]) -> None:
         with self._lock:
             post = self._posts.get(key)
-            if post is None:
+            # What a pump of an earlier term said before it was hung up on is not its namesake's word.
+            if post is None or post.pumps.get(tide) is not pump:
                 return
             now_s, allowed_s = steady_s(), self._allowed_s(key[0])
             match message["what"]:
-                case "ready":
+                case "ready" if not post.closing:
                     says = post.relay.arrived(tide, now_s, allowed_s)
                 case "beat":
                     if tide == post.relay.holder:
@@ -260,10 +274,9 @@ class Desk:
                     if tide == post.relay.holder:
                         self._account(key, post, message)
                     handovers = tuple(Handover(*raw) for raw in message["handovers"])
-                    if tide == post.relay.holder:
-                        post.moving.clear()
-                        _let_go(post)
                     says = post.relay.done(tide, handovers, now_s, allowed_s)
+                    if post.relay.free(now_s):
+                        _let_go(post)
                 case _:
                     says = []
             self._say(post, says, message.get("asked_s", 0.0))
@@ -298,6 +311,8 @@ class Desk:
         for say in says:
             message: dict[str, Any] = {"what": say.what, "grant_s": say.grant_s, "asked_s": asked_s}
             if say.what == "go":
+                # Nobody wrote for the lane until this word.
+                _let_go(post)
                 post.holder_since_s = steady_s()
                 message["handovers"] = [astuple(entry) for entry in say.handovers]
                 message["told"] = [[named.topic, named.partition, to] for named, to in post.told_to.items()]
@@ -322,8 +337,10 @@ class Desk:
 
 
 def _let_go(post: Post) -> None:
-    """Nobody pumps the lane who could be asked: what was to leave it has left."""
+    """Nobody writes for the lane: what was to leave it has left, and nothing is on its way to another lane."""
+    post.moving.clear()
     for named in post.leaving:
+        post.relay.forget(named)
         post.tracks.pop(named, None)
         post.told_to.pop(named, None)
     post.leaving.clear()

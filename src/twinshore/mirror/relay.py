@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from twinshore.fleet import NamedPartition
 from twinshore.mirror.orders import Handover
 
 # A grant measured here ends later than the same grant measured by the pump, which counts from before it asked.
@@ -69,9 +70,7 @@ class Relay:
         """What time alone brings about."""
         if self.heir is None:
             return []
-        if self.holder is not None and now_s >= self.granted_until_s:
-            # Frozen, or its machine is gone and no connection says so: it may write no more.
-            self.holder, self.handovers, self.finishing = None, (), False
+        self._lapse(now_s)
         if self.holder is not None:
             if self.finishing:
                 return []
@@ -84,6 +83,21 @@ class Relay:
         self.granted_until_s = now_s + grant_s + SLACK_S
         handovers, self.handovers = self.handovers, ()
         return [Say(self.holder, "go", grant_s, handovers)]
+
+    def free(self, now_s: float) -> bool:
+        """Whether nobody writes for the lane: the last holder has said that it stopped, or its grant has run out. That
+        its connection is gone proves nothing: it may have broken on one side only."""
+        self._lapse(now_s)
+        return self.holder is None and now_s >= self.granted_until_s
+
+    def _lapse(self, now_s: float) -> None:
+        if self.holder is not None and now_s >= self.granted_until_s:
+            # Frozen, or its machine is gone and no connection says so: it may write no more.
+            self.holder, self.handovers, self.finishing = None, (), False
+
+    def forget(self, named: NamedPartition) -> None:
+        """The partition leaves the lane: where it stood is not true any more when it comes back."""
+        self.handovers = tuple(one for one in self.handovers if NamedPartition(one.topic, one.partition) != named)
 
     def due_s(self) -> float | None:
         """When `tick` has something to do at the latest."""
