@@ -20,6 +20,7 @@ from bench.topics import clear
 from bench.workloads import PARTITIONS, Workload, plain
 from tests.scenarios.delay_rig import Verb, delay_text
 from twinshore.lab import LabCluster
+from twinshore.lab.clients import forget_links
 from twinshore.store import open_store
 
 LINK = "east->west"
@@ -105,6 +106,7 @@ def _window(east: LabCluster, west: LabCluster, workload: Workload, besides: str
         store = folder / "store.db"
         text = settings_of(east.cluster, west.cluster, store=store, topics=workload.topic) + besides
         mirror = MirrorProcess(folder, text)
+        forget_links(west.cluster)
         end = TopicEnd(west.cluster, workload.topic, PARTITIONS)
         stack.callback(mirror.end)
         mirror.start()

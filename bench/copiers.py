@@ -15,6 +15,7 @@ from bench.clusters import KAFKA_JVM
 from bench.figures import BenchError
 from twinshore.fleet import Cluster
 from twinshore.lab import connect_mirror_classpath, java
+from twinshore.lab.clients import forget_links
 from twinshore.lab.processes import Child, start_child
 
 _MIRROR_MAKER_JVM = ("-Xms256M", "-Xmx2G", *KAFKA_JVM)  # `connect-mirror-maker.sh`
@@ -122,6 +123,7 @@ class Twinshore:
         return job.topic
 
     def start(self, job: CopyJob, folder: Path) -> Child:
+        forget_links(job.target)
         file = folder / "twinshore.toml"
         file.write_text(self.settings(job, folder), encoding="utf-8")
         sources = str(Path(twinshore.__file__).resolve().parent.parent)

@@ -30,6 +30,7 @@ from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
 from twinshore.lab import LabCluster
+from twinshore.lab.clients import forget_links
 
 PARTITIONS = 50
 MARKERS = 100_000
@@ -75,6 +76,7 @@ class Stage:
         store = self.folder / f"{topic}.db"
         text = settings_of(self.source.cluster, self.target.cluster, store=store, topics=topic)
         process = MirrorProcess(self.folder / topic, text)
+        forget_links(self.target.cluster)
         process.start()
         try:
             yield process

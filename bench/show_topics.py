@@ -59,6 +59,16 @@ SCENARIOS = (
         "tests/scenarios/test_rights_follow.py",
     ),
     (
+        "second-store",
+        "a second store is refused a link by name and writes nothing; of two that start at once one goes on",
+        "tests/scenarios/test_two_stores.py",
+    ),
+    (
+        "lost-store",
+        "a lost store is recovered from its target, nothing is copied again, and the logs stay equal",
+        "tests/scenarios/test_lost_store.py",
+    ),
+    (
         "both-ways",
         "both directions at once with heartbeats, by mirrors that share no store: nothing goes round",
         "tests/scenarios/test_topologies.py::test_both_directions_at_once_by_two_mirrors_that_share_no_store",

@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 
 from twinshore.lab import LabCluster, MariaDbServer, PostgresServer
+from twinshore.lab.clients import forget_links
 
 _numbers = itertools.count(1)
 
 # Brokers of tests live for seconds: the JVM's second compiler would cost more than it saves.
 _QUICK = ("-XX:TieredStopAtLevel=1",)
+
+_shared: list[LabCluster] = []
 
 ClusterFactory = Callable[..., LabCluster]
 
@@ -23,6 +26,7 @@ ClusterFactory = Callable[..., LabCluster]
 def east() -> Iterator[LabCluster]:
     """A shared single-broker cluster of the newest Kafka. Do not kill its broker: take `cluster_factory` for that."""
     with LabCluster("east", jvm_flags=_QUICK) as cluster:
+        _shared.append(cluster)
         yield cluster
 
 
@@ -30,7 +34,25 @@ def east() -> Iterator[LabCluster]:
 def west() -> Iterator[LabCluster]:
     """A second one."""
     with LabCluster("west", jvm_flags=_QUICK) as cluster:
+        _shared.append(cluster)
         yield cluster
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_links_of_earlier_modules(request: pytest.FixtureRequest) -> None:
+    _forget_links(request)
+
+
+@pytest.fixture(autouse=True)
+def _no_links_of_earlier_tests(request: pytest.FixtureRequest) -> None:
+    _forget_links(request)
+
+
+def _forget_links(request: pytest.FixtureRequest) -> None:
+    """Each test that runs mirrors has a store of its own: who wrote its links before is nobody's affair."""
+    if {"scenarios", "cli"} & set(request.path.parts):
+        for cluster in _shared:
+            forget_links(cluster.cluster)
 
 
 @pytest.fixture

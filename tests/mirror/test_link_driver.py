@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from twinshore.fleet import ConfigError, Link, NamedPartition, StoreError, TwinshoreError, WireError
+from twinshore.fleet import ConfigError, Link, NamedPartition, RefusedError, StoreError, TwinshoreError, WireError
 from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.mirror import link_driver
 from twinshore.mirror.desk import Account, Desk
@@ -170,3 +170,21 @@ def test_a_term_that_ends_takes_along_what_its_pumps_told(
         lost.setattr(place.driver.lease, "generation", lambda: 0)
         place.turned(lambda sentence: "standby" in sentence)
     assert (live.lag, live.starts, live.heard_s) == ({}, {}, {})
+
+
+@pytest.mark.usefixtures("answering")
+def test_a_link_that_another_store_has_taken_over_carries_nothing_more(
+    places: Callable[..., Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = places()
+    place.turned(lambda sentence: "flowing" in sentence)
+    place.desk.assign((LINK, 0), [TrackOrder("orders", 0, "00", "00")])
+
+    def fails(_: LinkDriver) -> None:
+        raise RefusedError("it is written by store 3f2a09c1")
+
+    monkeypatch.setattr(LinkDriver, "_survey", fails)
+    with pytest.raises(RefusedError):
+        place.turned(lambda _: False)
+    assert not place.driver.is_ours()
+    assert not place.desk.placed(LINK)

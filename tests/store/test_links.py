@@ -36,6 +36,20 @@ def test_two_mirrors_that_start_at_once_write_as_one(open_another: Callable[[], 
         assert len(set(pool.map(save, range(4)))) == 1
 
 
+def test_a_store_is_the_same_store_whoever_asks_first(open_another: Callable[[], Store]) -> None:
+    stores = [open_another() for _ in range(4)]
+    start = Barrier(4)
+
+    def ask(index: int) -> str:
+        start.wait()
+        return stores[index].own_id(f"{index}" * 32)
+
+    with ThreadPoolExecutor(4) as pool:
+        (own,) = set(pool.map(ask, range(4)))
+    assert own in {f"{index}" * 32 for index in range(4)}
+    assert open_another().own_id("f" * 32) == own
+
+
 def test_an_identity_is_replaced_only_as_it_was_seen(store: Store) -> None:
     store.save_link_identity(IDENTITY)
     newer = replace(IDENTITY, producer_epoch=4)

@@ -45,7 +45,7 @@ def forget(
         if len(ours) > 1 and not link:
             raise ConfigError(f"{', '.join(ours)} know topic {topic}", hint="say with --link whose twin is forgotten")
         for name in ours if not dry_run else ():
-            _refuse_under_a_mirror(store, name, loaded.mirror.lease_s)
+            refuse_under_a_mirror(store, name, loaded.mirror.lease_s)
         for name in ours:
             count = known[name][topic]
             if not dry_run:
@@ -64,7 +64,7 @@ def _topics(store: Store, link: str) -> dict[str, int]:
     return known
 
 
-def _refuse_under_a_mirror(store: Store, link: str, lease_s: float) -> None:
+def refuse_under_a_mirror(store: Store, link: str, lease_s: float) -> None:
     """Nothing where the link's lease is given up, or has run out before our eyes."""
     from twinshore.store import LeaseWatch
 

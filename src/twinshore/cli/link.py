@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_if_there
+from twinshore.cli.recovering import recover
 from twinshore.fleet import ConfigError
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def register(app: typer.Typer) -> None:
         link.command(verb.__name__)(verb)
     link.command("list")(list_links)
     link.command("filter")(filter_names)
+    link.command("recover")(recover)
     app.add_typer(link, name="link")
 
 
@@ -224,9 +226,9 @@ def _rows(link: str, wish: Wish, names: set[str]) -> dict[str, Any]:
     from twinshore.mirror.control.in_force import as_json
     from twinshore.store import ControlRow
 
-    now_ms, who = int(time.time() * 1000), _who()
+    now_ms, user = int(time.time() * 1000), who()
     return {
-        name: None if value is None else ControlRow(link, name, as_json(value), now_ms, who)
+        name: None if value is None else ControlRow(link, name, as_json(value), now_ms, user)
         for name, value in wish.items()
         if name in names
     }
@@ -235,11 +237,12 @@ def _rows(link: str, wish: Wish, names: set[str]) -> dict[str, Any]:
 def _told(link: str, steps: list[tuple[str, str, str]]) -> list[Any]:
     from twinshore.store import AuditRow
 
-    now_ms, who = int(time.time() * 1000), _who()
-    return [AuditRow(now_ms, link, "control", name, before, after, f"by {who}") for name, before, after in steps]
+    now_ms, user = int(time.time() * 1000), who()
+    return [AuditRow(now_ms, link, "control", name, before, after, f"by {user}") for name, before, after in steps]
 
 
-def _who() -> str:
+def who() -> str:
+    """Who says so, for the audit."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

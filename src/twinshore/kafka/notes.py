@@ -57,12 +57,22 @@ class Notebook:
         topic = self._cluster.metadata([self._named.topic], refresh=True).topics.get(self._named.topic)
         return topic is not None and not topic.error
 
-    def make(self, settings: dict[str, str], copies_max: int = 3) -> None:
-        """Creates it; one that is there already stays as it is."""
+    def topic_id(self) -> bytes:
+        """As it was when the topic was last seen; another one where it was deleted and made again. Empty: not there."""
+        topic = self._cluster.metadata([self._named.topic], refresh=True).topics.get(self._named.topic)
+        return topic.topic_id if topic is not None and not topic.error else b""
+
+    def make(self, settings: dict[str, str], copies_max: int = 3, *, lasting: bool = False) -> None:
+        """Creates it; one that is there already stays as it is. `lasting`: what was written outlives one broker's loss
+        wherever there are brokers enough."""
         brokers = len(self._cluster.metadata([], refresh=True).brokers)
+        copies = min(copies_max, max(1, brokers))
+        if lasting:
+            in_sync = str(max(1, copies - 1))
+            settings = {**settings, "unclean.leader.election.enable": "false", "min.insync.replicas": in_sync}
         try:
             self._cluster.admin.create_topic(
-                self._named.topic, partitions=1, replication_factor=min(copies_max, max(1, brokers)), settings=settings
+                self._named.topic, partitions=1, replication_factor=copies, settings=settings
             )
         except KafkaError as error:
             if error.code != Code.TOPIC_ALREADY_EXISTS:

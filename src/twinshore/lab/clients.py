@@ -21,6 +21,7 @@ from twinshore.kafka.client_settings import client_settings as kafka_client_sett
 from twinshore.kafka.nodes import parse_address
 from twinshore.kafka.opening import open_connection
 from twinshore.lab.errors import LabError
+from twinshore.mirror.plan import TWINS_TOPIC
 
 _ANSWER_S = 2.0
 # In a version that the oldest Kafka of the lab knows too.
@@ -81,6 +82,17 @@ def delete_topic(cluster: Cluster, topic: str) -> None:
     """Deletes a topic."""
     admin = admin_of(cluster)
     admin.delete_topics([topic], operation_timeout=30)[topic].result(timeout=40)
+
+
+def forget_links(cluster: Cluster) -> None:
+    """The cluster is the target of no link any more: a mirror with another store may begin there."""
+    admin = admin_of(cluster)
+    if TWINS_TOPIC not in admin.list_topics(timeout=10).topics:
+        return
+    admin.delete_topics([TWINS_TOPIC], operation_timeout=30)[TWINS_TOPIC].result(timeout=40)
+    deadline = time.monotonic() + 30
+    while TWINS_TOPIC in admin.list_topics(timeout=10).topics and time.monotonic() < deadline:
+        time.sleep(0.02)
 
 
 def set_scram_password(cluster: Cluster, user: str, password: str, mechanism: SaslMechanism) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from twinshore.fleet import Link, RefusedError
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.mirror.link_notes import LinkNotes
 from twinshore.store import LinkIdentity, Store
 
 
@@ -25,11 +26,13 @@ def recognise(link: Link, store: Store, source: KafkaCluster, target: KafkaClust
     return known
 
 
-def establish(link: Link, store: Store, source: KafkaCluster, target: KafkaCluster) -> LinkIdentity:
-    """The link's identity from now on: at its first start the target gives it a producer id."""
+def establish(link: Link, store: Store, source: KafkaCluster, target: KafkaCluster, notes: LinkNotes) -> LinkIdentity:
+    """The link's identity from now on, told to the target: at its first start that gives it a producer id."""
     known = recognise(link, store, source, target)
-    if known:
-        return known
-    producer_id, epoch = target.init_producer_id()
-    made = LinkIdentity(link.name, producer_id, epoch, source.cluster_id(), target.cluster_id())
-    return store.save_link_identity(made)
+    notes.hold(source.cluster_id())
+    if known is None:
+        producer_id, epoch = target.init_producer_id()
+        made = LinkIdentity(link.name, producer_id, epoch, source.cluster_id(), target.cluster_id())
+        known = store.save_link_identity(made)
+    notes.introduce(known)
+    return known

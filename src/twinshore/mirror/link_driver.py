@@ -32,6 +32,7 @@ from twinshore.mirror.incidents.refusals import Refusals
 from twinshore.mirror.incidents.standing import Standing, grown
 from twinshore.mirror.incidents.watch import Watch
 from twinshore.mirror.lease_keeper import LeaseKeeper
+from twinshore.mirror.link_notes import LinkNotes
 from twinshore.mirror.mapping.adopting import Adopter
 from twinshore.mirror.orders import TideOrder, limits_of
 from twinshore.mirror.passage.held import HeldTwins
@@ -85,6 +86,7 @@ class LinkDriver:
         self._target = KafkaCluster(settings.cluster(link.target), patience_s=10.0)
         self._surveyor = Surveyor(link, self._source, self._target)
         self._descents = Descents(link, settings.links, store, self._source, self._target, log)
+        self._notes = LinkNotes(link, store, self._target, owner, log)
         self._adopter = Adopter(link, self._source, self._target, store, log)
         self._ruling = Ruling(link, settings.links, store, log)
         self._throttle = Throttle(link.name, desk)
@@ -93,19 +95,19 @@ class LinkDriver:
         self._log = log
         grace_s = min(5.0, self._mirror.produce_timeout_s)
         self.lease = LeaseKeeper(store, f"link {link.name}", owner, self._mirror.lease_s, grace_s)
-        self._watch = Watch(link, settings, store, recorder, active=self._is_ours, log=log)
+        self._watch = Watch(link, settings, store, recorder, active=self.is_ours, log=log)
         self._standing = Standing(link.name, store, desk, recorder, log, held=lambda: self._watch.held)
         self._term: Term | None = None
         self._surveyed_at_s = 0.0
         self._followed_at_s = 0.0
         self._balanced_at_s = time.monotonic()
         self._leaving: set[str] = set()
-        self._follower = Follower(link, settings, store, active=self._is_ours, log=log)
+        self._follower = Follower(link, settings, store, active=self.is_ours, log=log)
         self._refusals = Refusals(link.name, store, recorder, log, doubt=self._follower.doubt)
         self._held = HeldTwins(
             link.name, self._source, store, self._mirror.hanging_transaction_s, stopped=recorder.stopped, log=log
         )
-        self._heart = Heart(link, self._source.cluster, self._mirror.heartbeat_s, self._is_ours, log)
+        self._heart = Heart(link, self._source.cluster, self._mirror.heartbeat_s, self.is_ours, log)
 
     # -- the turn
 
@@ -130,6 +132,8 @@ class LinkDriver:
             self._balance()
             self._look_at_held()
         except RefusedError as error:
+            if self._term:
+                self._end_term()
             self._say("waiting", str(error))
             raise
         except (KafkaError, WireError, ConfigError) as error:
@@ -152,7 +156,7 @@ class LinkDriver:
     # -- a term of the lease
 
     def _begin_term(self, generation: int) -> None:
-        identity = establish(self.link, self._store, self._source, self._target)
+        identity = establish(self.link, self._store, self._source, self._target, self._notes)
         expiry = self._state_expiry_ms()
         units = "" if may_write_markers(self._target) else id_prefix(self.link.name, identity.producer_id)
         self._recorder.settle(self.link.name)
@@ -193,7 +197,8 @@ class LinkDriver:
 
     # -- what follows besides records
 
-    def _is_ours(self) -> bool:
+    def is_ours(self) -> bool:
+        """Whether this process may act for the link now."""
         return self._term is not None and self.lease.left_s() > 0
 
     def _obey(self) -> None:
@@ -235,6 +240,7 @@ class LinkDriver:
     def _survey(self) -> None:
         term = self._term
         assert term is not None
+        self._notes.check()
         admitted = self._descents.admitted(self._surveyor.names())
         self._refusals.keep(admitted)
         names = self._ruling.flowing(admitted)
@@ -298,6 +304,7 @@ class LinkDriver:
         orders = {named: order for named, order in found.items() if named not in self._standing}
         if not found:
             return
+        self._notes.tell({step.topic for step in steps})  # before any record of theirs
         rates = self._recorder.live[self.link.name].rate
         placed = self._desk.placed(self.link.name)
         lanes = spread([*placed, *orders], self._lanes, now=placed, rate=rates)

@@ -6,6 +6,7 @@ from twinshore.fleet import Link, NamedPartition, is_heartbeats
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror.identity import recognise
+from twinshore.mirror.link_notes import LinkNotes
 from twinshore.mirror.mapping.cost import Cost
 from twinshore.mirror.mapping.forecast import forecast
 from twinshore.mirror.mapping.positions import Positions
@@ -24,6 +25,7 @@ def preview(link: Link, settings: Settings, store: Store, rate_bytes_s: float = 
     target = KafkaCluster(settings.cluster(link.target), patience_s=10.0)
     try:
         recognise(link, store, source, target)
+        LinkNotes(link, store, target).refuse_another(source.cluster_id())
         surveyor = Surveyor(link, source, target)
         known = known_twins(store, link)
         descents = Descents(link, settings.links, store, source, target, log=lambda _: None)

@@ -110,8 +110,7 @@ class Mirror:
         self._log("stopped in good order")
 
     def _beside_link(self, driver: LinkDriver, store: Store) -> Beside:
-        lease = driver.lease
-        return Beside(driver.link, self._settings, store, lambda: lease.left_s() > 0, self._log)
+        return Beside(driver.link, self._settings, store, driver.is_ours, self._log)
 
     def _drive(self, driver: LinkDriver) -> None:
         last = ""

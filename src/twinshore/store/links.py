@@ -9,8 +9,14 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, and_, select
 
 from twinshore.store.dialects import insert_absent, put, storable
-from twinshore.store.tables import link_identities, link_status, twins
+from twinshore.store.tables import link_identities, link_status, store_identity, twins
 from twinshore.store.values import LinkIdentity, LinkStatus, TwinRow
+
+
+def own_id(connection: Connection, fresh: str) -> str:
+    """The store's own id from now on: `fresh`, or the one that it has."""
+    insert_absent(connection, store_identity, [{"row": 1, "store_id": fresh}])
+    return str(connection.scalar(select(store_identity.c.store_id)))
 
 
 def read_identity(connection: Connection, link: str) -> LinkIdentity | None:

@@ -6,7 +6,7 @@ from sqlalchemy import Connection, String, column, inspect, select, table
 
 from twinshore.store.engine import Database
 
-SCHEMA = "0007"
+SCHEMA = "0008"
 VERSION_TABLE = "twinshore_schema"
 
 

@@ -92,6 +92,10 @@ class Store:
 
     # Links
 
+    def own_id(self, fresh: str) -> str:
+        """Which store this is: `fresh` where nobody has asked yet. It goes wherever the store is moved or restored."""
+        return self._database.write(lambda connection: links.own_id(connection, fresh))
+
     def link_identity(self, link: str) -> LinkIdentity | None:
         """Whom the link writes as; None before its first start."""
         return self._database.read(lambda connection: links.read_identity(connection, link))

@@ -61,6 +61,14 @@ leases = Table(
     Column("released", Boolean, nullable=False),
 )
 
+# One row: which store this is, wherever it is moved or restored to.
+store_identity = Table(
+    "store_identity",
+    metadata,
+    Column("row", Integer, primary_key=True, autoincrement=False),
+    Column("store_id", _name(64), nullable=False),
+)
+
 link_identities = Table(
     "link_identities",
     metadata,

@@ -46,5 +46,5 @@ def test_what_was_told_of_another_topic_of_that_name_does_not_count() -> None:
 
 def test_a_line_of_the_journal_reads_as_it_was_written() -> None:
     assert Descent.from_json(AROUND.to_json("west->north")) == AROUND
-    for text in (b"", b"{}", b"[]", b'{"topic_id": "a", "path": [1]}', b"\xff"):
+    for text in (b"", b"{}", b"[]", b'{"topic_id": "a", "path": [1]}', b"\xff", b"[" * 60_000, b" " * 99_999):
         assert Descent.from_json(text) is None

@@ -175,7 +175,7 @@ _ROWS = (
         After.RESUMED,
         POLICY_STOP,
         "The twin's end, its last batch and the broker's memory of the link do not tell one story.",
-        "Of one partition: look who else writes as this link; a second store with the same link is the usual one. "
+        "Of one partition: look who else writes as this link: a copy of its store that runs too, perhaps. "
         f"{BEGIN_AGAIN}. Of a whole topic (partition -1): delete the target's topic, which begins at later offsets "
         "than the source's; or, of a mapped one, stop what else copies it, or set `mapped_from`. It goes on by itself.",
     ),

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Sequence
 from twinshore.fleet import KafkaError, Link
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.notes import Notebook
+from twinshore.mirror.link_notes import JOURNAL_SETTINGS
 from twinshore.mirror.plan import TWINS_TOPIC, CarryTopic, Create
 from twinshore.mirror.topology.provenance import ORIGINAL, Descent, Hop, descent_of, why_it_stays
 from twinshore.store import Store
 
-JOURNAL_SETTINGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "segment.ms": "86400000"}
 Seen = dict[str, tuple[str, int]]
 
 
@@ -129,7 +129,7 @@ class Descents:
         journal = self._journals["target"]
         try:
             if not journal.exists():
-                journal.make(JOURNAL_SETTINGS)
+                journal.make(JOURNAL_SETTINGS, lasting=True)
             lines = [(name.encode(), descent.to_json(self._link.name)) for name, descent in twins.items()]
             journal.append(lines, int(time.time() * 1000))
         except KafkaError as error:

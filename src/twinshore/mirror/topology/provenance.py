@@ -10,7 +10,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from twinshore.fleet import Link, is_heartbeats
+from twinshore.fleet import Link, WireError, is_heartbeats
+from twinshore.mirror.target_notes import bounded_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +41,9 @@ class Descent:
     def from_json(text: bytes) -> Descent | None:
         """None where it is not one: somebody else wrote there, or a version to come."""
         try:
-            raw = json.loads(text)
+            raw = bounded_json(text)
             return Descent(str(raw["topic_id"]), tuple(Hop(str(one), str(name)) for one, name in raw["path"]))
-        except (ValueError, KeyError, TypeError):
+        except (WireError, ValueError, KeyError, TypeError):
             return None
 
 

@@ -1,0 +1,243 @@
+"""What a target's notes say of one link: which store writes it, as whom, and where its twins' sequences begin. Pure.
+
+The lines stand in `twinshore.twins`, a compacted topic that strangers may write to: whatever is not a line of this form
+is passed over. Keys are JSON lists, which no topic's name can be.
+
+A **claim** says that a store writes the link. The claim that comes first in the log holds; a holder never writes its
+claim again, so compaction does not move it behind another. Whoever takes over writes a claim and takes the old one away
+in one batch.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from itertools import groupby
+from typing import Any
+
+from twinshore.fleet.errors import WireError
+from twinshore.store.values import TwinRow
+from twinshore.wire.batch import SEQUENCE_SPAN
+
+KEY_BYTES_MAX = 2048
+VALUE_BYTES_MAX = 1 << 16
+WORD_CHARS_MAX = 512
+CLAIMS_MAX = 100
+PARTITIONS_A_LINE = 500
+PARTITIONS_MAX = 1 << 20
+OFFSET_MAX = 1 << 62
+YEAR_9999_MS = 253_370_764_800_000
+STORE_ID = re.compile("[0-9a-f]{32}")
+TOPIC_ID = re.compile("[0-9a-f]{32}")
+TOPIC = re.compile("[a-zA-Z0-9._-]{1,249}")
+CLAIM, LINK, TWIN = "claim", "link", "twin"
+
+Line = tuple[bytes, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A store writes the link, since it first did so on that host."""
+
+    store: str
+    host: str
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """As whom the link writes; `process` is the one that wrote this."""
+
+    store: str
+    producer_id: int
+    producer_epoch: int
+    target_cluster_id: str
+    process: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The anchors of partitions one behind the other that begin alike: sequence `sequence` at offset `offset`."""
+
+    first: int
+    count: int
+    offset: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class TwinNote:
+    """Some partitions of a twin. Of a mapped one, where its records lie is in the store alone."""
+
+    source_topic_id: str
+    target_topic_id: str
+    mapped: bool
+    runs: tuple[Run, ...]
+
+    def text(self) -> bytes:
+        runs = [[run.first, run.count, run.offset, run.sequence] for run in self.runs]
+        ids = {"source": self.source_topic_id, "target": self.target_topic_id}
+        return _text({**ids, "mapped": self.mapped, "runs": runs})
+
+
+@dataclass(slots=True)
+class Told:
+    """The lines of one link, which is its name and its source's cluster id, as the log goes on."""
+
+    link: str
+    source_id: str
+    claims: dict[str, Claim] = field(default_factory=dict)
+    writer: Writer | None = None
+    twins: dict[tuple[str, int], TwinNote] = field(default_factory=dict)
+
+    def holder(self) -> Claim | None:
+        """Whose the link is."""
+        return next(iter(self.claims.values()), None)
+
+    def take(self, key: bytes | None, value: bytes | None) -> None:
+        """One line more; what is none of this link's is passed over."""
+        match _json(key, KEY_BYTES_MAX):
+            case ["claim", self.link, self.source_id, str(store)]:
+                claim = _claim(value)
+                if claim is None:
+                    self.claims.pop(store, None)
+                elif claim.store == store and len(self.claims) < CLAIMS_MAX:
+                    self.claims.setdefault(store, claim)
+            case ["link", self.link, self.source_id]:
+                self.writer = _writer(value)
+            case ["twin", self.link, self.source_id, str(topic), int(part)] if part >= 0 and TOPIC.fullmatch(topic):
+                note = _twin(value)
+                if note is None:
+                    self.twins.pop((topic, part), None)
+                else:
+                    self.twins[topic, part] = note
+            case _:
+                pass
+
+    def of_topic(self, topic: str) -> list[TwinNote]:
+        """What is told of a topic's twin, by its partitions."""
+        return [note for (name, _), note in sorted(self.twins.items()) if name == topic]
+
+    def claim_line(self, claim: Claim) -> Line:
+        return self._key(CLAIM, claim.store), _text(asdict(claim))
+
+    def release_line(self, store: str) -> Line:
+        return self._key(CLAIM, store), None
+
+    def writer_line(self, writer: Writer) -> Line:
+        return self._key(LINK), _text(asdict(writer))
+
+    def twin_lines(self, rows: Iterable[TwinRow], mapped: Iterable[str]) -> list[Line]:
+        """What these twins, each with all its partitions, lack in the notes."""
+        behind = set(mapped)
+        wanted: dict[tuple[str, int], TwinNote] = {}
+        for topic, some in groupby(sorted(rows, key=lambda row: (row.topic, row.partition)), lambda row: row.topic):
+            for part, ours in groupby(some, lambda row: row.partition // PARTITIONS_A_LINE):
+                found = list(ours)
+                ids = found[0].source_topic_id, found[0].target_topic_id
+                wanted[topic, part] = TwinNote(*ids, topic in behind, tuple(_runs(found)))
+        lacking = {place: note for place, note in wanted.items() if self.twins.get(place) != note}
+        return [(self._key(TWIN, *place), note.text()) for place, note in lacking.items()]
+
+    def _key(self, kind: str, *more: str | int) -> bytes:
+        return _text([kind, self.link, self.source_id, *more])
+
+
+def anchors(notes: Iterable[TwinNote]) -> Iterator[tuple[int, int, int]]:
+    """Partition, offset and sequence of each anchor."""
+    for note in notes:
+        for run in note.runs:
+            for partition in range(run.first, run.first + run.count):
+                yield partition, run.offset, run.sequence
+
+
+def bounded_json(text: bytes, bytes_max: int = VALUE_BYTES_MAX) -> Any:
+    """What a stranger may have written; WireError whatever is wrong with it."""
+    if len(text) > bytes_max:
+        raise WireError(f"a note of {len(text)} bytes")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise WireError("a note that is not JSON") from error
+
+
+def _json(text: bytes | None, bytes_max: int = VALUE_BYTES_MAX) -> Any:
+    try:
+        return bounded_json(text, bytes_max) if text else None
+    except WireError:
+        return None
+
+
+def _text(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _runs(rows: Iterable[TwinRow]) -> Iterator[Run]:
+    """Neighbours that begin alike are one run: most twins are a single one."""
+    begun: Run | None = None
+    for row in rows:
+        here = Run(row.partition, 1, row.anchor_offset, row.anchor_sequence)
+        if begun and here == replace(begun, first=begun.first + begun.count, count=1):
+            begun = replace(begun, count=begun.count + 1)
+            continue
+        if begun:
+            yield begun
+        begun = here
+    if begun:
+        yield begun
+
+
+def _claim(value: bytes | None) -> Claim | None:
+    match _json(value):
+        case {"store": str(store), "host": str(host), "since_ms": int(since_ms)} if (
+            STORE_ID.fullmatch(store) and 0 <= since_ms < YEAR_9999_MS
+        ):
+            return Claim(store, _word(host), since_ms)
+        case _:
+            return None
+
+
+def _writer(value: bytes | None) -> Writer | None:
+    match _json(value):
+        case {
+            "store": str(store),
+            "producer_id": int(producer),
+            "producer_epoch": int(epoch),
+            "target_cluster_id": str(target),
+            "process": str(process),
+        } if STORE_ID.fullmatch(store) and 0 <= producer < OFFSET_MAX and 0 <= epoch < 1 << 15:
+            return Writer(store, producer, epoch, _word(target), _word(process))
+        case _:
+            return None
+
+
+def _twin(value: bytes | None) -> TwinNote | None:
+    match _json(value):
+        case {"source": str(source), "target": str(target), "mapped": bool(mapped), "runs": list(raw)}:
+            runs = [run for run in map(_run, raw) if run is not None]
+            known = TOPIC_ID.fullmatch(source) and TOPIC_ID.fullmatch(target) and len(runs) == len(raw)
+            if not known or sum(run.count for run in runs) > PARTITIONS_A_LINE:
+                return None
+            return TwinNote(source, target, mapped, tuple(runs))
+        case _:
+            return None
+
+
+def _run(raw: object) -> Run | None:
+    match raw:
+        case [int(first), int(count), int(offset), int(sequence)] if (
+            0 <= first < PARTITIONS_MAX
+            and 0 < count <= PARTITIONS_A_LINE
+            and 0 <= offset < OFFSET_MAX
+            and 0 <= sequence < SEQUENCE_SPAN
+        ):
+            return Run(first, count, offset, sequence)
+        case _:
+            return None
+
+
+def _word(text: str) -> str:
+    """As it may stand in a sentence: what strangers write reaches terminals and logs."""
+    return "".join(sign if sign.isprintable() else "?" for sign in text[:WORD_CHARS_MAX])
