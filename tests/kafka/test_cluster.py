@@ -201,7 +201,7 @@ def test_questions_follow_leaders_that_die_hang_and_return(cluster_factory: Clus
     with closing(KafkaCluster(lab.cluster, call_s=1.0, patience_s=60)) as kafka:
         assert kafka.list_offsets(parts, OffsetKind.LOG_END) == expected
         first_epoch = kafka.partition_of(parts[0]).leader_epoch
-        assert kafka.end_offset_for_epoch(parts[0], first_epoch) == (first_epoch, 5)
+        assert kafka.epoch_ends({parts[0]: first_epoch})[parts[0]] == (first_epoch, 5)
 
         victim = next(broker for broker in lab.brokers if broker.node_id == kafka.leader_of(parts[0]))
         victim.kill()
@@ -210,7 +210,7 @@ def test_questions_follow_leaders_that_die_hang_and_return(cluster_factory: Clus
         assert moved.leader != victim.node_id
         assert moved.leader_epoch > first_epoch
         write(lab.cluster, parts[0], 2)
-        assert kafka.end_offset_for_epoch(parts[0], first_epoch) == (first_epoch, 5)
+        assert kafka.epoch_ends({parts[0]: first_epoch})[parts[0]] == (first_epoch, 5)
         assert kafka.list_offsets(parts[:1], OffsetKind.LOG_END) == {parts[0]: 7}
         victim.restart()
         _wait_for_all_copies(kafka, parts, 3)

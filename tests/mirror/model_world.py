@@ -16,8 +16,8 @@ from twinshore.mirror.joining import Hold
 from twinshore.mirror.lane import Lane
 from twinshore.mirror.observe import Observation
 from twinshore.mirror.orders import Carried, LaneLimits, TrackOrder
+from twinshore.mirror.phase import Phase
 from twinshore.mirror.route import Route
-from twinshore.mirror.track import Phase
 from twinshore.wire.fetch import FetchAnswer
 from twinshore.wire.produce import ProducedPartition
 

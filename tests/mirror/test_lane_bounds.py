@@ -9,8 +9,8 @@ from twinshore.mirror.lane import ABSENCES_MAX, Lane
 from twinshore.mirror.observe import Observation
 from twinshore.mirror.orders import Handover, LaneLimits, TrackOrder
 from twinshore.mirror.passage.marking import Marked
+from twinshore.mirror.phase import Phase
 from twinshore.mirror.route import Route
-from twinshore.mirror.track import Phase
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition
 from twinshore.wire.produce import ProducedPartition
 from twinshore.wire.records import Record, encode_batch
@@ -139,7 +139,7 @@ def test_a_handover_counts_no_more_when_the_line_broke_while_the_heir_stood_by()
         lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID)])
         lane.routed(NAMED, Route(1, 0, 2))
         lane.lost(broken, [], 0.0)
-        lane.take_over([Handover("orders", 0, 10, -1, NOW_MS + 1_000_000)])
+        lane.take_over([Handover("orders", 0, 10, 0, NOW_MS + 1_000_000)])
         see_the_ends(lane)
         asked = [NAMED] if broken == 2 else []
         assert lane.to_look_at(0.0, {2, 3}) == asked, "the leader may be back without the end of its log"
@@ -183,7 +183,7 @@ def test_a_handover_behind_what_is_told_is_carried_again_and_not_told_again() ->
     lane = Lane(7, 0, state_expiry_ms=86_400_000)
     lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID, receipt_to=40)])
     lane.routed(NAMED, Route(1, 0, 2))
-    lane.take_over([Handover("orders", 0, 10, -1, NOW_MS + 1_000_000)])
+    lane.take_over([Handover("orders", 0, 10, 0, NOW_MS + 1_000_000)])
     see_the_ends(lane)
     assert lane.fetch_order(LINE) is not None
     lane.fetched(LINE, answer(10, 50), Hold(bytearray()), 0.0, NOW_MS)

@@ -7,9 +7,10 @@ from twinshore.mirror.cutting import Parcel
 from twinshore.mirror.orders import TrackOrder
 from twinshore.mirror.passage.fates import Blank
 from twinshore.mirror.passage.marking import Marked
+from twinshore.mirror.phase import Phase
 from twinshore.mirror.resting import Rest, at_rest, look_again, unsure
 from twinshore.mirror.route import Route
-from twinshore.mirror.track import Phase, Track
+from twinshore.mirror.track import Track
 
 
 def track(partition: int, node: int = 1) -> Track:

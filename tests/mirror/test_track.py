@@ -10,8 +10,9 @@ from twinshore.mirror.joining import Hold
 from twinshore.mirror.observe import Go, Observation, Tail
 from twinshore.mirror.orders import Carried, TrackOrder
 from twinshore.mirror.passage.fates import Blank
+from twinshore.mirror.phase import Phase
 from twinshore.mirror.recent import Noted, Producers, latest_of
-from twinshore.mirror.track import Phase, Track
+from twinshore.mirror.track import Track
 from twinshore.wire.batch import split_batches
 from twinshore.wire.records import Record, encode_batch
 

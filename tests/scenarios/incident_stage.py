@@ -33,9 +33,18 @@ CALM_S_MAX = 3.0
 class IncidentStage:
     """Topic `calm` is the neighbour of all that is provoked: `calm_s` says how long a record of it takes."""
 
-    def __init__(self, folder: Path, mirror: Mapping[str, object], *, west: LabCluster | None = None) -> None:
-        """`west`: one that asks who one is; the mirror then comes as user `mirror`."""
-        self.east = LabCluster("east", jvm_flags=QUICK)
+    def __init__(
+        self,
+        folder: Path,
+        mirror: Mapping[str, object],
+        *,
+        east: LabCluster | None = None,
+        west: LabCluster | None = None,
+    ) -> None:
+        """`west`: one that asks who one is; the mirror then comes as user `mirror`. `east`: one with proxies, by which
+        the mirror then comes."""
+        self._far = east is not None
+        self.east = east or LabCluster("east", jvm_flags=QUICK)
         self.west = west or LabCluster("west", jvm_flags=QUICK)
         self._user = "mirror" if west else ""
         self._folder, self._mirror = folder, dict(mirror or {})
@@ -54,7 +63,8 @@ class IncidentStage:
 
     def start(self) -> None:
         target = self.west.cluster_as(self._user) if self._user else self.west.cluster
-        text = settings_text(self._folder, [self.east.cluster, target], {LINK: "[^_].*"}, mirror=self._mirror)
+        source = self.east.wan_cluster if self._far else self.east.cluster
+        text = settings_text(self._folder, [source, target], {LINK: "[^_].*"}, mirror=self._mirror)
         text += f'[links."{LINK}".follow]\nevery_s = 6\n'
         self._rig = Rig(self._folder, text)
         self._rig.process.start()

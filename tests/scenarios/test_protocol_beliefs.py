@@ -15,7 +15,14 @@ from twinshore.kafka.questions import OffsetKind
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
 from twinshore.lab.clients import admin_of
 from twinshore.wire.batch import TIMESTAMP_APPEND
-from twinshore.wire.fetch import FETCH_KEY, FETCH_VERSION, FetchPartition, encode_fetch, parse_fetch
+from twinshore.wire.fetch import (
+    FETCH_KEY,
+    FETCH_VERSION,
+    FetchedPartition,
+    FetchPartition,
+    encode_fetch,
+    parse_fetch,
+)
 from twinshore.wire.produce import PRODUCE_KEY, PRODUCE_VERSION_BY_ID
 from twinshore.wire.records import Record, encode_batch
 
@@ -272,7 +279,65 @@ def test_brokers_take_the_append_time_bit_away(writer: RawWriter) -> None:
 def test_an_epoch_has_an_end(writer: RawWriter) -> None:
     assert writer.write(5, 0).error == 0
     epoch = writer.kafka.partition_of(writer.named).leader_epoch
-    assert writer.kafka.end_offset_for_epoch(writer.named, epoch) == (epoch, 5)
+    assert writer.kafka.epoch_ends({writer.named: epoch})[writer.named] == (epoch, 5)
+
+
+def fetched(kafka: KafkaCluster, writer: RawWriter, offset: int, last_fetched_epoch: int) -> FetchedPartition:
+    """What the leader answers to a consumer that says which epoch its last record had."""
+    epoch = kafka.partition_of(writer.named, refresh=True).leader_epoch
+    body = encode_fetch(
+        session_id=0,
+        session_epoch=-1,
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=1 << 20,
+        isolation=1,
+        partitions=[FetchPartition(writer.topic_id, 0, offset, epoch, last_fetched_epoch, 1 << 20)],
+    )
+    (part,) = parse_fetch(writer.leader.call_raw(FETCH_KEY, FETCH_VERSION, body), 0).partitions
+    return part
+
+
+def test_a_fetch_names_where_the_histories_part(lab: LabCluster, kafka: KafkaCluster, unique_topic: str) -> None:
+    """And what a source says of the epochs it lost, once an unclean leader has grown beyond its old end."""
+    lab.create_topic(unique_topic, copies=2, settings={"min.insync.replicas": "1"})
+    writer = RawWriter(kafka, unique_topic)
+    named, brokers = writer.named, {broker.node_id: broker for broker in lab.brokers}
+    assert writer.write(5, 0).error == 0
+    until(lambda: len(kafka.partition_of(named, refresh=True).isr) == 2)
+    first = kafka.leader_of(named)
+    (second,) = [node for node in kafka.partition_of(named).replicas if node != first]
+    brokers[second].kill()
+    until(lambda: kafka.partition_of(named, refresh=True).isr == (first,), 60)
+    assert writer.write(5, 5, acks=1).error == 0
+    tail = kafka.read_batch(named, 9)
+    assert tail is not None
+    old = tail[1].leader_epoch
+    assert old == kafka.partition_of(named).leader_epoch, "a consumer is shown in which epoch a batch was written"
+    brokers[first].kill()
+    brokers[second].restart()
+    try:
+        until(lambda: kafka.partition_of(named, refresh=True).leader == second, 60)
+        until(lambda: end_of(writer) == 5)
+        other = RawWriter(kafka, unique_topic)
+        assert other.write(10, 0, acks=1).error == 0
+        before = kafka.read_batch(named, 4)
+        now = kafka.partition_of(named).leader_epoch
+        assert before is not None
+        begin = before[1].leader_epoch
+        assert now > old >= begin
+        answers = [kafka.epoch_ends({named: epoch})[named] for epoch in (begin, old, now, now + 1)]
+        assert answers == [(begin, 5), (begin, 5), (now, 15), (-1, -1)]
+        parted = fetched(kafka, writer, 10, old)
+        assert (parted.error, parted.diverging_epoch, bytes(parted.records)) == (0, (begin, 5), b"")
+        unasked = fetched(kafka, writer, 10, -1)
+        assert (unasked.error, unasked.diverging_epoch) == (0, None), "who names no epoch is told nothing"
+        assert fetched(kafka, writer, 10, now).diverging_epoch is None
+        assert fetched(kafka, writer, 10, now + 1).error == Code.OFFSET_OUT_OF_RANGE, "an epoch that it never heard of"
+        kafka.delete_records({named: 12})
+        assert kafka.epoch_ends({named: begin})[named] == (begin, 12), "one below the log's start ends there"
+    finally:
+        brokers[first].restart()
 
 
 def test_a_topic_that_is_not_there_is_named(kafka: KafkaCluster) -> None:

@@ -7,12 +7,14 @@ from typing import Protocol
 
 from tests.simulation.clusters import Clusters, Pair
 from twinshore.fleet import NamedPartition
+from twinshore.mirror.history import UNKNOWN, EpochEnd, Stand, compared
 from twinshore.mirror.likeness import unlike
 from twinshore.mirror.observe import Observation
 from twinshore.mirror.passage.marking import marker_id
 from twinshore.mirror.route import Route
 
 ERRAND_S = 0.002
+READINGS = ("start", "high", "end", "producers", "again", "source_start", "source_end", "tail", "source_batch")
 
 
 class Hearer(Protocol):
@@ -52,9 +54,9 @@ class Errands:
 
         self.schedule.after(self.schedule.lag(ERRAND_S), act)
 
-    def look(self, named: NamedPartition) -> None:
+    def look(self, named: NamedPartition, stand: Stand) -> None:
         schedule, hearer = self.schedule, self._hearer
-        reads = self._readings(self.clusters.pairs[named])
+        reads = self._readings(self.clusters.pairs[named], stand)
 
         def go_on() -> None:
             for seen in reads:
@@ -67,11 +69,11 @@ class Errands:
 
         schedule.after(schedule.lag(ERRAND_S), go_on)
 
-    def _readings(self, pair: Pair) -> Iterator[tuple[Observation | None] | None]:
+    def _readings(self, pair: Pair, stand: Stand) -> Iterator[tuple[Observation | None] | None]:
         """One reading after another, in `scout`'s order, each as the leader of that moment gives it."""
         clusters, twin, source = self.clusters, pair.twin, pair.source
         read: list[int] = []
-        for what in ("start", "high", "end", "producers", "source_start", "source_end", "tail"):
+        for what in READINGS:
             side = "source" if what.startswith("source") else "target"
             log = pair.source if side == "source" else pair.twin
             # test_a_new_leader_shows_no_end_before_its_followers_confirm
@@ -83,16 +85,24 @@ class Errands:
                 producer = twin.remembered(self._producer_id)
                 fence = twin.fence(marker_id(self._producer_id))
             elif what == "tail":
-                tail = twin.tail(read[2] - 1) if read[2] > read[0] and read[1] == read[2] else None
-                if tail is None and read[2] > read[0] and read[1] == read[2]:
+                still = read[1] == read[2] == read[3]
+                tail = twin.tail(read[2] - 1) if still and read[2] > read[0] else None
+                if tail is None and still and read[2] > read[0]:
                     yield (None,)
                     return
+            elif what == "source_batch":
+                theirs = source.batch(read[2] - 1) if tail else None
             else:
-                values = {"start": twin.start, "high": twin.high, "end": twin.end}
+                values = {"start": twin.start, "high": twin.high, "end": twin.end, "again": twin.end}
                 read.append(values.get(what, source.start if what == "source_start" else source.end))
             yield None
-        start, high, end, source_start, source_end = read
+        start, high, _, end, source_start, source_end = read
         differs: bool | None = False
         if tail and source_start < end <= source_end:
-            differs = unlike(source.batch(end - 1), twin.batch(end - 1), end - 1) if end <= source.high else None
-        yield (Observation(start, high, end, tail, producer, source_start, source_end, fence, unlike=differs),)
+            differs = unlike(theirs, twin.batch(end - 1), end - 1) if end <= source.high else None
+        here = Stand(theirs[1].leader_epoch if theirs else UNKNOWN, end)
+        # test_a_fetch_names_where_the_histories_part
+        said = {epoch: EpochEnd(*source.end_of_epoch(epoch)) for epoch in (stand.epoch, here.epoch) if epoch >= 0}
+        epoch, parted = compared(stand, here, said)
+        told = (producer, source_start, source_end, fence, differs)
+        yield (Observation(start, high, end, tail, *told, source_epoch=epoch, parted=parted),)

@@ -66,6 +66,29 @@ class Faults:
         pair = self._pair()
         self._lose("source", pair)
 
+    def part_idle_source(self) -> None:
+        """Nobody writes for a while, so that nothing is fetched behind a look or a hand-over. Then the source cannot be
+        reached, and meanwhile an unclean leader loses its end and grows beyond it."""
+        pair = self._pair()
+        quiet_s = self.chance.uniform(0.5, 8.0)
+        pair.quiet_until_s = self.schedule.now_s + quiet_s
+        if self.chance.random() < 0.5:
+            for node in pair.twin.nodes:
+                self.world.break_lines("target", node)
+        self.schedule.after(quiet_s, lambda: self._part(pair))
+
+    def _part(self, pair: Pair) -> None:
+        if self.world.calm:
+            return
+        before = pair.source.end
+        for node in NODES:
+            self.world.break_lines("source", node)
+        self._lose("source", pair)
+        for _ in range(100):
+            if pair.source.end > before:
+                break
+            pair.source.write(self.schedule.now_ms)
+
     def _lose(self, side: str, pair: Pair) -> None:
         log = pair.source if side == "source" else pair.twin
         up = [node for node in log.nodes if self.clusters.up(side, node)]

@@ -88,6 +88,16 @@ def compare_no_last_record() -> None:
     everywhere(shipped, lambda seen, stamp: shipped(dataclasses.replace(seen, unlike=False), stamp))
 
 
+def forget_the_epoch_at_a_look() -> None:
+    shipped = Track.resume
+
+    def resume(self: Track, go: Go, seen: Observation, **known: int) -> None:
+        shipped(self, go, dataclasses.replace(seen, source_epoch=-1), **known)
+
+    Track.resume = resume  # type: ignore[method-assign]
+    Track._source_unsure = lambda _self: False  # type: ignore[assignment, method-assign]
+
+
 def take_any_lease() -> None:
     def observe_lease(_self: LeaseWatch, _row: LeaseRow | None, _now_s: float) -> bool:
         return True
@@ -171,6 +181,9 @@ MUTANTS = {
         ),
         Mutant(
             "last-record", "compares no last record when it looks at a twin", 600, compare_no_last_record, cheap=False
+        ),
+        Mutant(
+            "look-epoch", "fetches on without the source's last epoch after a look", 600, forget_the_epoch_at_a_look
         ),
         Mutant("lease", "takes a lease that somebody may still hold", 1000, take_any_lease, cheap=False),
         Mutant("forgetful-brokers", "believes that brokers never forget a producer", 50, believe_brokers_never_forget),

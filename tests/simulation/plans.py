@@ -26,6 +26,7 @@ RATES = {
     "second_pump": 0.15,
     "lose_target_data": 0.12,
     "truncate_source": 0.08,
+    "part_idle_source": 0.15,
     "jump_clock": 0.2,
     "throttle": 0.1,
     "retain": 0.3,
@@ -38,7 +39,7 @@ RATES = {
 # Drawn apart, so that a seed that has none of them is the run that it was before they were known.
 LATER_RATES = {"lose_desk_line": 0.12, "pause_topic": 0.15}
 # These end a partition, so a seed has at most one of them.
-FATAL = ("recreate_source", "recreate_target", "write_foreign", "corrupt", "truncate_source")
+FATAL = ("recreate_source", "recreate_target", "write_foreign", "corrupt", "truncate_source", "part_idle_source")
 ORDINARY = tuple(name for name in RATES if name not in FATAL and name != "compact")
 
 
@@ -80,7 +81,7 @@ def plan_of(chance: random.Random) -> Plan:
     if any(style.keys or style.transactions for style in kinds):
         # A look compares the twin's last record with the source's. Where the cleaner took that one, or a marker is what
         # comes last, nothing tells these two faults when the pump that met them died before it could tell.
-        faults = [name for name in faults if name not in ("truncate_source", "write_foreign")]
+        faults = [name for name in faults if name not in ("truncate_source", "part_idle_source", "write_foreign")]
     if any(style.keys for style in kinds):
         faults.append("compact")
     plan = Plan(

@@ -144,7 +144,7 @@ class PumpModel:
             self.end("the grant ran out")
             return
         for named in [] if lane.finishing else lane.to_look_at(now_s, self.targets):
-            self._errands.look(named)
+            self._errands.look(named, lane.tracks[named].stand)
         for named, at in lane.to_cut().items():
             self._errands.cut(named, at)
         self._deadlines(now_s)

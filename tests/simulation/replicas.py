@@ -58,7 +58,7 @@ class ReplicatedLog:
     def batch(self, offset: int) -> tuple[memoryview, BatchHeader] | None:
         """What covers this offset; None where that cannot be read."""
         at = self.index(offset)
-        if at >= len(self.entries) or not self.start <= offset < self.high:
+        if at >= len(self.entries) or not self.start <= offset < self.high or self.entries[at].base > offset:
             return None
         return next(iter(split_batches(memoryview(self.entries[at].data))), None)
 

@@ -195,7 +195,7 @@ class World:
         if self.calm:
             return
         pair = self.schedule.chance.choice(list(self.clusters.pairs.values()))
-        if self.clusters.leads("source", pair):
+        if self.clusters.leads("source", pair) and self.schedule.now_s >= pair.quiet_until_s:
             pair.source.write(self.schedule.now_ms)
             if self.schedule.odds(0.3):
                 pair.source.end_transaction(self.schedule.now_ms)

@@ -127,10 +127,11 @@ class KafkaCluster:
         ask = self._timed(ask_cut, before=before)
         return self._leaders.ask(before, Question("deletion of records", "Delete", ask))
 
-    def end_offset_for_epoch(self, named: NamedPartition, leader_epoch: int) -> tuple[int, int]:
-        """(The largest epoch not above `leader_epoch` that wrote here, where it ended); (-1, -1) when none did."""
-        ask = self._timed(ask_epoch_end, leader_epoch=leader_epoch)
-        return self._leaders.ask([named], Question(f"end of epoch {leader_epoch}", "Describe", ask))[named]
+    def epoch_ends(self, epochs: Mapping[NamedPartition, int]) -> dict[NamedPartition, tuple[int, int]]:
+        """(The largest leader epoch up to the one given that wrote there, where it ended); (-1, -1) where the leader
+        does not know."""
+        ask = self._timed(ask_epoch_end, epochs=epochs)
+        return self._leaders.ask(epochs, Question("end of a leader epoch", "Describe", ask))
 
     def read_tail_batch(self, named: NamedPartition, offset: int) -> BatchHeader | None:
         """The header of the batch that covers `offset`; None while it is above the high watermark."""

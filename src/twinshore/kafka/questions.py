@@ -146,9 +146,9 @@ def ask_cut(
 
 
 def ask_epoch_end(
-    connection: Connection, wanted: Sequence[Wanted], leader_epoch: int, *, timeout_s: float
+    connection: Connection, wanted: Sequence[Wanted], epochs: Mapping[NamedPartition, int], *, timeout_s: float
 ) -> dict[NamedPartition, tuple[int, tuple[int, int]]]:
-    """Code and (the largest epoch not above `leader_epoch`, where it ended); (-1, -1) when there is none."""
+    """Code and (the largest epoch not above the one asked for, where it ended); (-1, -1) when there is none."""
     topics = tuple(
         OffsetForLeaderTopic(
             topic=TopicName(topic),
@@ -156,7 +156,7 @@ def ask_epoch_end(
                 OffsetForLeaderPartition(
                     partition=i32(one.named.partition),
                     current_leader_epoch=i32(one.leader_epoch),
-                    leader_epoch=i32(leader_epoch),
+                    leader_epoch=i32(epochs[one.named]),
                 )
                 for one in ours
             ),

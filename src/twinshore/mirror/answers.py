@@ -6,7 +6,7 @@ from __future__ import annotations
 from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.kafka.errors import Code, describe
 from twinshore.mirror.cutting import Halt, Parcel
-from twinshore.mirror.observe import Stop, Verdict, Wait
+from twinshore.mirror.observe import Stop, Verdict, Wait, parted_sentence
 from twinshore.mirror.orders import WAIT_POLICY, Stoppage
 from twinshore.wire.fetch import FetchedPartition
 from twinshore.wire.produce import ProducedPartition
@@ -37,8 +37,9 @@ def source_error(part: FetchedPartition, position: int, failures: int = 0) -> Ha
     """A halt, or None: refresh the leaders and look again. `failures`: so many times already, with nothing between."""
     if part.diverging_epoch:
         _, end = part.diverging_epoch
-        sentence = f"the source's history differs from offset {end} on: it lost what the twin already has"
-        return Halt("truncation", end, position, sentence)
+        if end >= position:
+            return None  # The source knows the epoch no more: a look compares records.
+        return Halt("truncation", end, position, parted_sentence(end))
     kind = describe(part.error)
     if part.error in RIGHTS:
         return Halt("rights lost", position, position, f"the source refuses to be read: {kind.sentence}. {kind.hint}")

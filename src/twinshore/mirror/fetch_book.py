@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from twinshore.mirror.buckets import LONGEST_WAIT_MS, Buckets, whole_batches
+from twinshore.mirror.phase import Phase
 from twinshore.mirror.route import Route
 from twinshore.mirror.session import SESSION_LOST, FetchSession
-from twinshore.mirror.track import Phase, Track
+from twinshore.mirror.track import Track
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition, FetchPartition
 
 Line = tuple[int, int]  # source node, stream
@@ -146,9 +147,11 @@ class FetchBook:
             if (track := self._tracks.get((part.topic_id, part.partition))) is not None
             and session.position(track.source_key) == track.fetched
         ]
-        for track, _ in found:
+        for track, part in found:
             if track.phase is not Phase.RUNNING:
                 self.wake(track)  # Until it goes on it would be answered the same again, and at once.
+            elif not part.error:
+                track.source_led = track.route.source_epoch
         session.answered(answer.session_id)
         if answer.session_id == 0:
             self.reset(line)

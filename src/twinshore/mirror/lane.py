@@ -19,9 +19,10 @@ from twinshore.mirror.orders import Carried, Handover, LaneLimits, Stoppage, Tra
 from twinshore.mirror.passage.fates import Blank
 from twinshore.mirror.passage.marking import Marked
 from twinshore.mirror.passage.runs import MARKERS_MAX, Marks, by_partition, fill, landed, next_runs, refused
+from twinshore.mirror.phase import Phase
 from twinshore.mirror.resting import Rest, at_rest, look_again, unsure
 from twinshore.mirror.route import Route
-from twinshore.mirror.track import UNKNOWN, Phase, Sent, Track
+from twinshore.mirror.track import Sent, Track
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition
 from twinshore.wire.produce import ProducedPartition
 
@@ -67,11 +68,7 @@ class Lane:
         for entry in handovers:
             track = self.tracks.get(NamedPartition(entry.topic, entry.partition))
             if track is not None and track.phase is Phase.LOOK and not track.doubted:
-                track.told_to = max(track.told_to, entry.position)  # told already, and lost by the target
-                track.strays_until_s = 0.0 if entry.calm else UNKNOWN
-                stand = {"armed_until_ms": entry.armed_until_ms, "leader_epoch": entry.leader_epoch}
-                track.begin(entry.position, **stand, next_sequence=entry.next_sequence)
-                track.led = (entry.target, entry.target_epoch)
+                track.take_over(entry)
                 track.led_anew()
                 self._wake(track)
 
@@ -358,6 +355,8 @@ class Lane:
     # -- what goes wrong
 
     def _source_error(self, track: Track, part: FetchedPartition, now_s: float) -> None:
+        if part.diverging_epoch:
+            track.set_back()  # what is not sent yet is lost by the source alone
         found = answers.source_error(part, track.fetched, track.unread)
         if found:
             self._halt(track, found)

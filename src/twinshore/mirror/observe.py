@@ -32,7 +32,9 @@ class Observation:
     `source_start` and `source_end` are the source's log start and log end, read after the twin. `fence` is the highest
     coordinator epoch that the leader remembers of the link's markers. `unlike`: the twin's last record is not the
     source's at that offset; None while the source does not show it, as right after an election. `unlike_from`: from
-    where on both hold other records, as far as that was looked for.
+    where on both hold other records, as far as that was looked for. `source_epoch`: the leader epoch of the source's
+    last record below the twin's end, -1 where that is not known. `parted`: from where on leader epochs say that the
+    source has another history than the one that was carried; -1 where they do not.
     """
 
     log_start: int
@@ -45,6 +47,8 @@ class Observation:
     fence: int = -1
     unlike: bool | None = False
     unlike_from: int = -1
+    source_epoch: int = -1
+    parted: int = -1
     # Of a mapped twin, whose batches must be read to know: what follows, and where those lie that were not told yet.
     verdict: Verdict | None = None
     extents: tuple[Extent, ...] = ()
@@ -105,14 +109,8 @@ def judge(seen: Observation, stamp: Stamp) -> Verdict:
     ours = tail is not None and tail.producer_id == stamp.producer_id
     if seen.unlike is None:
         return Wait(f"the source does not show offset {end - 1} yet")
-    if tail is not None and seen.unlike:
-        # Ours in number and not in place: somebody wrote below. Else the source has another history by now.
-        expected = sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end)
-        kind = "truncation" if following == expected else "position disagreement"
-        begin = seen.unlike_from if seen.unlike_from >= 0 else end - 1
-        what = f"offsets {begin} to {end - 1}" if begin < end - 1 else f"the record at offset {begin}"
-        sentence = f"{what} of the twin {'are' if begin < end - 1 else 'is'} not the source's"
-        return Stop(kind, begin, end, sentence)
+    if (tail is not None and seen.unlike) or seen.parted >= 0:
+        return _parted(seen, stamp, following)
     if seen.producer is not None and not (ours and _impossible(following, end, stamp)):
         remembered = next_sequence(seen.producer[0], 1)
         if ours and remembered != following:
@@ -124,6 +122,25 @@ def judge(seen: Observation, stamp: Stamp) -> Verdict:
         return Stop("position disagreement", tail.base_offset if tail else end, end, sentence)
     gap_to = seen.source_start if seen.source_start > end else -1
     return Go(end, seen.producer[1] if seen.producer else -1, following, gap_to)
+
+
+def _parted(seen: Observation, stamp: Stamp, following: int) -> Stop:
+    """The twin's records are not the source's, or not of the history that the source has now."""
+    end = seen.log_end
+    if not seen.unlike:
+        return Stop("truncation", seen.parted, end, parted_sentence(seen.parted))
+    # Ours in number and not in place: somebody wrote below. Else the source has another history by now.
+    expected = sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end)
+    kind = "truncation" if following == expected else "position disagreement"
+    begin = seen.unlike_from if seen.unlike_from >= 0 else end - 1
+    what = f"offsets {begin} to {end - 1}" if begin < end - 1 else f"the record at offset {begin}"
+    sentence = f"{what} of the twin {'are' if begin < end - 1 else 'is'} not the source's"
+    return Stop(kind, begin, end, sentence)
+
+
+def parted_sentence(offset: int) -> str:
+    """What to say where leader epochs tell that the source lost what the twin has."""
+    return f"the source's history differs from offset {offset} on: it lost what the twin already has"
 
 
 def _impossible(following: int, end: int, stamp: Stamp) -> bool:

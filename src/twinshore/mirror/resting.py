@@ -13,7 +13,8 @@ from typing import NamedTuple
 from twinshore.mirror.passage.fates import Blank
 from twinshore.mirror.passage.marking import Marked, Run
 from twinshore.mirror.passage.runs import by_partition
-from twinshore.mirror.track import Phase, Track
+from twinshore.mirror.phase import Phase
+from twinshore.mirror.track import Track
 
 REST_S = 3.0
 UNSEEN = -1

@@ -17,6 +17,7 @@ from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.metadata import TopicMetadata
+from twinshore.mirror.history import Stand
 from twinshore.mirror.mapping.look import look_at_mapped
 from twinshore.mirror.mapping.reach import Reach
 from twinshore.mirror.mapping.track import reaches
@@ -125,8 +126,9 @@ class Scout:
         """Where the twins of these partitions end, and what the source holds; of mapped ones each by itself."""
         mapped = reaches(tracks, partitions)
         exact = [named for named in partitions if named not in mapped]
+        stands = {named: tracks[named].stand for named in partitions if named in tracks}
         if exact:
-            self._send(lambda: Looked(self._look(exact)), self._looks)
+            self._send(lambda: Looked(self._look(exact, stands)), self._looks)
         for named, reach in mapped.items():
             self._send(lambda n=named, r=reach: Looked({n: self._look_mapped(n, r)}), self._looks)  # type: ignore[misc]
 
@@ -205,7 +207,9 @@ class Scout:
         except Exception as error:
             return _told(error)
 
-    def _look(self, partitions: list[NamedPartition]) -> dict[NamedPartition, Seen]:
+    def _look(
+        self, partitions: list[NamedPartition], stands: dict[NamedPartition, Stand]
+    ) -> dict[NamedPartition, Seen]:
         """One bad partition must not hide the others: on its error the group is halved until it stands alone."""
         try:
             twins = {named: self._twins.get(named, named) for named in partitions}
@@ -213,14 +217,14 @@ class Scout:
             early = [named for named in partitions if twins[named] in due]
             if early:
                 rest = [named for named in partitions if twins[named] not in due]
-                return dict.fromkeys(early, None) | (self._look(rest) if rest else {})
-            return dict(look_at(self._cluster("source"), self._cluster("target"), self._producer_id, twins))
+                return dict.fromkeys(early, None) | (self._look(rest, stands) if rest else {})
+            return dict(look_at(self._cluster("source"), self._cluster("target"), self._producer_id, twins, stands))
         except Exception as error:
             away = isinstance(error, KafkaError) and error.retriable
             if away or len(partitions) == 1:
                 return dict.fromkeys(partitions, _told(error))
             half = len(partitions) // 2
-            return self._look(partitions[:half]) | self._look(partitions[half:])
+            return self._look(partitions[:half], stands) | self._look(partitions[half:], stands)
 
 
 def _told(error: Exception) -> KafkaError:

@@ -1,26 +1,22 @@
-"""One partition on its way: where it is fetched, sent and acknowledged, and the phase it is in.
-
-    look -> looking -> running -> settling -> (held) -> look ...        any -> stopped
-
-`settling` waits for answers still on their way after one was wrong; only then is the twin looked at again.
-"""
+"""One partition on its way: where it is fetched, sent and acknowledged, and the phase it is in."""
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import ClassVar, NamedTuple
 
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.answers import in_vain, wait_s
 from twinshore.mirror.certainty import Certainty
 from twinshore.mirror.cutting import Cut, Halt, Parcel, Stamp
+from twinshore.mirror.history import Stand
 from twinshore.mirror.joining import Hold
 from twinshore.mirror.observe import Go, Observation, Verdict, judge
 from twinshore.mirror.orders import Carried, Handover, Stoppage, TrackOrder
 from twinshore.mirror.passage.fates import Blank
-from twinshore.mirror.recent import Noted, Producers, latest_of
+from twinshore.mirror.phase import Phase
+from twinshore.mirror.recent import Noted, acknowledged, cut_back, latest_of
 from twinshore.mirror.route import NOBODY, Route
 from twinshore.wire.batch import sequence_of
 
@@ -37,14 +33,6 @@ class Sent(NamedTuple):
     track: Track
     parcel: Parcel
     hold: Hold | None
-
-
-class Phase(StrEnum):
-    LOOK = "look"
-    LOOKING = "looking"
-    RUNNING = "running"
-    SETTLING = "settling"
-    STOPPED = "stopped"
 
 
 @dataclass(slots=True, eq=False)
@@ -77,7 +65,10 @@ class Track:
     choked: bool = False
     # No batch that waits has an older time stamp.
     oldest_ms: int = FAR_MS
+    # The source's leader epoch of the last record below `fetched`, exact or -1; where -1, what is fetched next follows
+    # on only as long as the source is led in epoch `source_led`.
     leader_epoch: int = -1
+    source_led: int = -1
     armed_until_ms: int = 0
     partition_bytes_max: int = 0
     source_end: int = 0
@@ -107,6 +98,7 @@ class Track:
     # Fetched, told once acknowledged.
     noted: deque[Noted] = field(default_factory=deque)
     told_to: int = 0
+    told_epoch: int = -1  # that of the last record below `told_to`
     told_source: tuple[int, int] = (-1, -1)
     last_ms: int = 0
 
@@ -127,6 +119,11 @@ class Track:
     def named(self) -> NamedPartition:
         return NamedPartition(self.order.topic, self.order.partition)
 
+    @property
+    def stand(self) -> Stand:
+        """Which history of the source was carried, and how far that was told."""
+        return Stand(self.told_epoch, self.told_to)
+
     def begin(
         self,
         position: int,
@@ -145,9 +142,22 @@ class Track:
         self.stamp = self.sent_stamp = stamp._replace(anchor_offset=position, anchor_sequence=next_sequence)
         self.write_from = position
         self.fetched = self.sent = self.acked = min(position, max(self.told_to, source_start))
+        if self.fetched < position:
+            leader_epoch = self.told_epoch if self.fetched == self.told_to else -1
+        elif self.fetched == self.told_to and self.told_epoch < 0:
+            self.told_epoch = leader_epoch
         self.armed_until_ms, self.leader_epoch = armed_until_ms, leader_epoch
         self.vain_since_s = 0.0
         self.certain.begun()
+
+    def take_over(self, entry: Handover) -> None:
+        """The last holder said where it stood: no look is needed."""
+        if entry.position > self.told_to:  # told already, and lost by the target
+            self.told_to, self.told_epoch = entry.position, -1
+        self.strays_until_s = 0.0 if entry.calm else UNKNOWN
+        known = {"armed_until_ms": entry.armed_until_ms, "leader_epoch": entry.leader_epoch}
+        self.begin(entry.position, **known, next_sequence=entry.next_sequence)
+        self.led, self.source_led = (entry.target, entry.target_epoch), entry.source_led
 
     def resume(self, go: Go, seen: Observation, *, fence: int, armed_ms: int) -> None:
         """A look says where to go on. `fence` and `armed_ms` are the lane's."""
@@ -157,7 +167,7 @@ class Track:
         self.begin(
             go.position,
             armed_until_ms=go.last_timestamp + armed_ms if go.last_timestamp >= 0 else 0,
-            leader_epoch=-1,
+            leader_epoch=seen.source_epoch,
             source_start=seen.source_start,
             next_sequence=go.next_sequence,
         )
@@ -167,7 +177,7 @@ class Track:
     def note_untold(self, now_ms: int) -> None:
         """After a look. What crossed, was told by nobody and is gone from the source: receipts would have a gap."""
         if self.told_to < self.fetched:
-            self.noted.append(Noted(self.told_to, self.fetched, 0, 0, now_ms, []))
+            self.noted.append(Noted(self.told_to, self.fetched, 0, 0, now_ms, [], epoch=self.leader_epoch))
             self.last_ms = now_ms
 
     def judge(self, seen: Observation, anchor: Stamp) -> Verdict:
@@ -266,7 +276,8 @@ class Track:
             taken = [entry for entry in done.carried if entry.base < done.end]
             size, batches = sum(entry.size for entry in taken), sum(entry.batches for entry in taken)
             producers = latest_of([seen for entry in taken for seen in entry.producers])
-            self.noted.append(Noted(self.fetched, done.end, size, batches, now_ms, producers, tuple(done.blanks)))
+            seen = (size, batches, now_ms, producers, tuple(done.blanks), -1 if done.halt else done.leader_epoch)
+            self.noted.append(Noted(self.fetched, done.end, *seen))
         self.fetched, self.leader_epoch, self.last_ms = done.end, done.leader_epoch, now_ms
         self.stamp = done.stamp
 
@@ -319,6 +330,7 @@ class Track:
     def looks(self, now_s: float) -> None:
         """A look at the twin begins."""
         self.phase, self.looked_at_s, self.led, self.doubted = Phase.LOOKING, now_s, self.route.twin_led, False
+        self.source_led = self.route.source_epoch
 
     def doubt(self, now_s: float) -> None:
         """The line to the leader is gone, perhaps the end of its log too: only a look may tell where the twin ends."""
@@ -329,8 +341,15 @@ class Track:
     def led_anew(self) -> None:
         """Another leader, or the same in another epoch, may have another log: what was known of its end is void."""
         lost = self.route.target < 0  # What was fetched for nobody would keep the buffers that its neighbours need.
-        if self.phase is Phase.RUNNING and (lost or (self.led[0] >= 0 and self.led != self.route.twin_led)):
+        twin = lost or (self.led[0] >= 0 and self.led != self.route.twin_led)
+        if self.phase is Phase.RUNNING and (twin or self._source_unsure()):
             self.settle(0.0)
+
+    def _source_unsure(self) -> bool:
+        """The source is led anew, and no fetch would tell whether it still has what the twin has: it would name no
+        epoch, or begin below the twin's end."""
+        anew = self.source_led != self.route.source_epoch >= 0
+        return anew and (self.fetched < self.write_from or (self.leader_epoch < 0 and self.fetched > 0))
 
     def settled(self) -> None:
         """To be asked whenever an answer is in: was it the last that was waited for?"""
@@ -341,33 +360,22 @@ class Track:
         """A slow target: let go of the buffers and fetch these offsets again later."""
         self.drop_waiting()
         self.halt_after = None
-        self.fetched, self.stamp = self.sent, self.sent_stamp
-        while self.noted and self.noted[-1].end > self.sent:
-            entry = self.noted.pop()
-            if entry.begin < self.sent:
-                producers = [seen for seen in entry.producers if seen[4] < self.sent]
-                self.noted.append(entry._replace(end=self.sent, producers=producers))
+        before, self.fetched, self.stamp = self.fetched, self.sent, self.sent_stamp
+        epoch = cut_back(self.noted, self.sent, self.stand)
+        self.leader_epoch = epoch if self.sent < before else self.leader_epoch
 
     def account(self) -> Carried | None:
         """What was acknowledged since the last account; None when nothing was."""
         if self.acked <= self.told_to:
             return self._source_moved()
-        producers: Producers = []
-        size = batches = unseen = first_ms = 0
-        while self.noted and self.noted[0].end <= self.acked:
-            entry = self.noted.popleft()
-            producers.extend(entry.producers)
-            unseen += sum(min(blank.end, entry.end) - blank.base for blank in entry.blanks if blank.base < entry.end)
-            size, batches, first_ms = size + entry.size, batches + entry.batches, first_ms or entry.seen_ms
-        topic, partition = self.order.topic, self.order.partition
-        begin, end = self.told_to, self.acked
-        if self.noted and self.noted[0].begin < end:
-            end = self.noted[0].begin
-        if not first_ms or end <= begin:
+        done = acknowledged(self.noted, self.acked)
+        begin, end = self.told_to, done.end
+        if not done.first_ms or end <= begin:
             return self._source_moved()
-        self.told_to, self.told_source = end, (self.source_start, self.source_end)
-        crossed = (begin, end, max(0, end - begin - unseen), size, batches, self.source_end, self.source_start)
-        return Carried(topic, partition, *crossed, first_ms, self.last_ms, tuple(producers))
+        self.told_to, self.told_epoch, self.told_source = end, done.epoch, (self.source_start, self.source_end)
+        counted = (max(0, end - begin - done.unseen), done.size, done.batches, self.source_end, self.source_start)
+        span = (self.order.topic, self.order.partition, begin, end, *counted)
+        return Carried(*span, done.first_ms, self.last_ms, tuple(done.producers))
 
     def _source_moved(self) -> Carried | None:
         """Nothing crossed; the source may have grown nevertheless, and then we lag, or have forgotten its beginning."""
@@ -388,4 +396,4 @@ class Track:
         order, calm = self.order, not self.strays_until_s
         following = sequence_of(self.sent_stamp.anchor_offset, self.sent_stamp.anchor_sequence, self.acked)
         stand = (self.acked, self.leader_epoch, self.armed_until_ms, calm, following)
-        return Handover(order.topic, order.partition, *stand, *self.led)
+        return Handover(order.topic, order.partition, *stand, *self.led, self.source_led)

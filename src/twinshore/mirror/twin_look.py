@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
 
 from twinshore.fleet import KafkaError, NamedPartition, WireError
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind, ProducerState
+from twinshore.mirror.history import NOWHERE, UNKNOWN, EpochEnd, Stand, compared
 from twinshore.mirror.likeness import first_unlike, unlike
 from twinshore.mirror.mapping.reading import contents, last_record
 from twinshore.mirror.observe import Observation, Tail
@@ -15,35 +18,45 @@ from twinshore.wire.batch import CONTROL, BatchHeader
 
 
 def look_at(
-    source: KafkaCluster, target: KafkaCluster, producer_id: int, twins: Mapping[NamedPartition, NamedPartition]
+    source: KafkaCluster,
+    target: KafkaCluster,
+    producer_id: int,
+    twins: Mapping[NamedPartition, NamedPartition],
+    stands: Mapping[NamedPartition, Stand] = MappingProxyType({}),
 ) -> dict[NamedPartition, Observation]:
-    """One look at each partition, by its twin. All or nothing: the first that cannot be read is a KafkaError."""
+    """One look at each partition, by its twin. All or nothing: the first that cannot be read is a KafkaError. `stands`:
+    as far as known, which history of the source was carried."""
     partitions, there = list(twins), list(twins.values())
     start = target.list_offsets(there, OffsetKind.EARLIEST)
     high = target.list_offsets(there, OffsetKind.HIGH_WATERMARK)
     end = target.list_offsets(there, OffsetKind.LOG_END)
     producers = target.describe_producers(there)
+    again = target.list_offsets(there, OffsetKind.LOG_END)
     marks = marker_id(producer_id)
     source_start = source.list_offsets(partitions, OffsetKind.EARLIEST)
     source_high = source.list_offsets(partitions, OffsetKind.HIGH_WATERMARK)
     source_end = source.list_offsets(partitions, OffsetKind.LOG_END)
-    found = {}
+    found, here = {}, {}
     for named, twin in twins.items():
-        tail = _tail(target, twin, start[twin], high[twin], end[twin])
+        # Who writes between two readings makes them disagree, and no more than that.
+        still = end[twin] == again[twin]
+        tail = _tail(target, twin, start[twin], high[twin], end[twin]) if still else None
         last = end[twin] - 1
         shared = tail is not None and source_start[named] <= last < source_end[named]
         shown = shared and last < source_high[named]
         low = max(start[twin], source_start[named])
         other: bool | None = None if shared else False
+        theirs = source.read_batch(named, last) if shown else None
+        here[named] = Stand(theirs[1].leader_epoch if theirs else UNKNOWN, end[twin])
         if shown and tail and tail[1].attributes & CONTROL:
             last, other = _below_markers(source, target, named, twin, low, last)
         elif shown:
-            other = unlike(source.read_batch(named, last), tail, last)
+            other = unlike(theirs, tail, last)
         ours = [seen for seen in producers[twin] if seen.producer_id == producer_id]
         found[named] = Observation(
             start[twin],
             high[twin],
-            end[twin],
+            again[twin],
             _described(tail, unit=_by_unit(target, twin, start[twin], tail, producer_id, producers[twin])),
             (ours[0].last_sequence, ours[0].last_timestamp) if ours else None,
             source_start[named],
@@ -52,7 +65,23 @@ def look_at(
             other,
             _parting(source, target, named, twin, low, last) if other else -1,
         )
-    return found
+    return _with_histories(source, found, here, stands)
+
+
+def _with_histories(
+    source: KafkaCluster,
+    found: Mapping[NamedPartition, Observation],
+    here: Mapping[NamedPartition, Stand],
+    stands: Mapping[NamedPartition, Stand],
+) -> dict[NamedPartition, Observation]:
+    """Asks the source where the epochs end that its records below the twins' ends have, and those that were carried."""
+    said: dict[NamedPartition, dict[int, EpochEnd]] = {named: {} for named in found}
+    for known in (here, stands):
+        wanted = {n: at.epoch for n, at in known.items() if n in found and at.epoch >= 0 and at.epoch not in said[n]}
+        for named, answer in (source.epoch_ends(wanted) if wanted else {}).items():
+            said[named][wanted[named]] = EpochEnd(*answer)
+    judged = {named: compared(stands.get(named, NOWHERE), here[named], said[named]) for named in found}
+    return {n: replace(seen, source_epoch=judged[n][0], parted=judged[n][1]) for n, seen in found.items()}
 
 
 def _tail(

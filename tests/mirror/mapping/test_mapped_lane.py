@@ -19,8 +19,9 @@ from twinshore.mirror.mapping.reach import Landed, Reach, Unclear, beyond, compl
 from twinshore.mirror.mapping.track import MappedTrack
 from twinshore.mirror.observe import Go, Observation
 from twinshore.mirror.orders import Carried, Handover, LaneLimits, TrackOrder
+from twinshore.mirror.phase import Phase
 from twinshore.mirror.route import Route
-from twinshore.mirror.track import Phase, Sent
+from twinshore.mirror.track import Sent
 from twinshore.wire.batch import HEADER, BatchHeader
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition
 from twinshore.wire.produce import ProducedPartition

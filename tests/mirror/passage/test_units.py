@@ -9,7 +9,8 @@ from twinshore.mirror.passage.fates import Blank
 from twinshore.mirror.passage.marking import Marked
 from twinshore.mirror.passage.runs import Marks, landed, next_runs, refused
 from twinshore.mirror.passage.units import Run, id_prefix
-from twinshore.mirror.track import Phase, Track
+from twinshore.mirror.phase import Phase
+from twinshore.mirror.track import Track
 
 
 def track(partition: int = 0) -> Track:

@@ -19,7 +19,8 @@ from twinshore.mirror.mapping.reach import Reach, reach_of
 from twinshore.mirror.observe import Go, Observation, Verdict, Wait
 from twinshore.mirror.orders import Carried, TrackOrder
 from twinshore.mirror.passage.fates import Blank
-from twinshore.mirror.track import Phase, Track
+from twinshore.mirror.phase import Phase
+from twinshore.mirror.track import Track
 
 NOWHERE = Reach(0, 0, 0)
 

@@ -15,8 +15,9 @@ from twinshore.mirror.cutting import Halt, Parcel
 from twinshore.mirror.orders import Stoppage
 from twinshore.mirror.passage.fates import Blank
 from twinshore.mirror.passage.marking import Marked, Run
+from twinshore.mirror.phase import Phase
 from twinshore.mirror.recent import Noted
-from twinshore.mirror.track import Phase, Track
+from twinshore.mirror.track import Track
 from twinshore.wire.batch import sequence_of
 from twinshore.wire.filler import FILLER_RECORDS_MAX, filler
 
@@ -132,7 +133,7 @@ def fill(track: Track, end: int, now_ms: int) -> tuple[Halt | None, list[Stoppag
         track.noted.append(Noted(piece.base, piece.end, 0, 0, now_ms, [], (Blank(piece.base, piece.end),)))
         if isinstance(piece, Blank):
             track.stamp = track.stamp.after(piece.end - piece.base)
-    track.fetched = end
+    track.fetched, track.leader_epoch = end, -1
     return None, told
 
 
