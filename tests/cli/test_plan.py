@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from twinshore.cli.entry import app, gather
-from twinshore.fleet import RefusedError
+from twinshore.fleet import RefusedError, TwinshoreError
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import admin_of
+from twinshore.mirror.incidents.kinds import POLICY_STOP
+from twinshore.store import Incident, IncidentKind, open_store
+
+LINK = "east->west"
 
 
 def _settings(folder: Path, source: LabCluster, target: LabCluster, topic: str) -> Path:
@@ -64,6 +70,75 @@ def test_a_plan_names_what_would_be_made_and_refused_and_does_nothing(
 
     assert not (tmp_path / "store.db").exists()
     assert f"{topic}.plain" not in admin_of(west.cluster).list_topics(timeout=10).topics
+
+
+def test_what_is_paused_or_stopped_is_not_planned_as_carried(
+    tmp_path: Path, east: LabCluster, west: LabCluster, unique_topic: str
+) -> None:
+    topic = unique_topic[-40:]
+    for side in (east, west):
+        side.create_topic(f"{topic}.half", partitions=2)
+        side.create_topic(f"{topic}.stopped")
+    east.create_topic(f"{topic}.held")
+    east.create_topic(f"{topic}.out")
+    file = _settings(tmp_path, east, west, topic)
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        rows = []
+        for name, partition, kind in (
+            (f"{topic}.half", 1, IncidentKind.TRUNCATION),
+            (f"{topic}.stopped", 0, IncidentKind.RIGHTS_LOST),
+        ):
+            incident = Incident(LINK, name, partition, kind, 5, 9, POLICY_STOP, "the reason why")
+            rows.append(store.add_incident(incident, now_ms=1))
+        _run("link", "pause", LINK, "--topic", f"{topic}.held", "--settings", str(file))
+        _run("link", "filter", LINK, "--topics", f"{topic}.*", "--exclude", ".*out", "--settings", str(file))
+        said = [line for line in _run("mirror", "plan", "--settings", str(file)).splitlines() if "settle" not in line]
+        stops = [f"incident {row.id} stops it, {row.incident.kind}: the reason why" for row in rows]
+        assert said[:4] == [
+            f"east->west: carry {topic}.half: 2 partitions",
+            f"east->west: do not carry {topic}.half-1: {stops[0]}; then `twinshore mirror resume`",
+            f"east->west: do not carry {topic}.stopped-0: {stops[1]}; it is tried again by itself",
+            f"east->west: leave: topic {topic}.held: it is paused, see `twinshore link list`",
+        ]
+        assert not any(".out" in line for line in said), "what operators excluded does not run either"
+        steps = json.loads(_run("mirror", "plan", "--json", "--settings", str(file)))
+        assert [one["partition"] for one in steps if one["step"] == "rest"] == [1, 0]
+        _run("link", "pause", LINK, "--settings", str(file))
+        said = _run("mirror", "plan", "--settings", str(file)).splitlines()
+        assert {line.split(": ", 3)[-1] for line in said} == {"its link is paused, see `twinshore link list`"}
+
+
+def test_a_plan_refuses_what_running_refuses_in_the_same_words(
+    tmp_path: Path, east: LabCluster, west: LabCluster, unique_topic: str
+) -> None:
+    file = _settings(tmp_path, east, west, unique_topic[-40:])
+    whole = file.read_text()
+
+    def refusals() -> set[tuple[str, str]]:
+        found = set()
+        for words in (("mirror", "plan"), ("mirror", "run"), ("mirror", "run", "--dry-run")):
+            gather()
+            with pytest.raises(TwinshoreError) as caught:
+                CliRunner().invoke(app, [*words, "--settings", str(file)], catch_exceptions=False)
+            found.add((caught.value.message, caught.value.hint))
+        return found
+
+    file.write_text(whole.split("[links")[0])
+    ((message, hint),) = refusals()
+    assert (message, hint) == ("no link to run", 'name one in the settings: [links."east->west"]')
+
+    file.write_text(whole.replace(str(tmp_path / "store.db"), str(tmp_path / "nowhere" / "store.db")))
+    ((message, hint),) = refusals()
+    assert message == f"the store {tmp_path / 'nowhere' / 'store.db'}: its folder does not exist"
+
+    file.write_text(whole)
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}"):
+        pass
+    refuses = "CREATE TRIGGER refuses BEFORE INSERT ON leases BEGIN SELECT RAISE(ABORT, 'may not be written'); END"
+    with closing(sqlite3.connect(tmp_path / "store.db")) as database:
+        database.execute(refuses)
+    ((message, hint),) = refusals()
+    assert "may not be written" in message
 
 
 def test_one_cluster_on_both_sides_is_refused_by_its_own_id(

@@ -64,19 +64,18 @@ def plan(
 ) -> None:
     """Prints every step that running the links would begin with, and what each topic will take; does none of them."""
     from twinshore.mirror.follow.preview import preview as follows
-    from twinshore.mirror.plan import Refuse
-    from twinshore.mirror.preview import in_words, preview
-    from twinshore.mirror.topology.rules import check_links
+    from twinshore.mirror.plan import Refuse, Stay
+    from twinshore.mirror.preview import holding, in_words, preview
+    from twinshore.mirror.ready import check_chosen
 
     loaded = load(settings)
-    check_links(loaded.links)
+    check_chosen(loaded, chosen(loaded, link))
     besides: list[tuple[str, Line]] = []
     with _store_or_none_yet(loaded) as store:
-        steps = [
-            (one.name, step) for one in chosen(loaded, link) for step in preview(one, loaded, store, rate_mb_s * 1e6)
-        ]
-        for one in chosen(loaded, link):
-            carried = {step.topic for name, step in steps if name == one.name and not isinstance(step, Refuse)}
+        links = [holding(one, loaded, store, _warn) for one in chosen(loaded, link)]
+        steps = [(one.name, step) for one in links for step in preview(one, loaded, store, rate_mb_s * 1e6)]
+        for one in links:
+            carried = {step.topic for name, step in steps if name == one.name and not isinstance(step, Refuse | Stay)}
             besides += [(one.name, line) for line in follows(one, loaded, store, carried)]
     if json_output:
         values = [_values(name, step) for name, step in steps]
@@ -101,14 +100,21 @@ def _values(link: str, step: Step | Cost) -> dict[str, Any]:
 @contextlib.contextmanager
 def _store_or_none_yet(settings: Settings) -> Iterator[Store]:
     """The store; where there is none yet, one that knows nothing and is gone afterwards."""
-    from twinshore.store import open_store
+    from twinshore.store import check_place, open_store
 
     with contextlib.ExitStack() as stack:
         store = open_if_there(settings)
-        if store is None:
+        if store is not None:
+            store.check_writable()
+        else:
+            check_place(settings.store.url)
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="twinshore-plan-"))
             store = open_store(f"sqlite:///{folder}/empty.db")
         yield stack.enter_context(store)
+
+
+def _warn(sentence: str) -> None:
+    typer.echo(sentence, err=True)
 
 
 def _log(sentence: str) -> None:

@@ -137,7 +137,19 @@ class Stay:
     sentence: str
 
 
-Step = Create | Grow | Settle | CarryTopic | Refuse | Stay
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """A partition that an open incident has stopped: the rest of its topic is carried without it."""
+
+    topic: str
+    partition: int
+    incident: int
+    kind: str
+    sentence: str
+    retries: bool
+
+
+Step = Create | Grow | Settle | CarryTopic | Refuse | Stay | Rest
 
 
 def admits(link: Link, topic: str) -> bool:

@@ -10,17 +10,17 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 
-from twinshore.fleet import ConfigError, Link, RefusedError, StoreError, TwinshoreError
+from twinshore.fleet import Link, RefusedError, StoreError, TwinshoreError
 from twinshore.fleet.settings import Settings
 from twinshore.mirror.companions import Beside, Companion, Start
 from twinshore.mirror.desk import Desk
 from twinshore.mirror.link_driver import LinkDriver
 from twinshore.mirror.metrics import Instruments, Meters
 from twinshore.mirror.plan import lanes_for
+from twinshore.mirror.ready import check_chosen, open_writable
 from twinshore.mirror.recorder import Recorder
 from twinshore.mirror.tides import Tides
-from twinshore.mirror.topology.rules import check_links
-from twinshore.store import Store, open_store
+from twinshore.store import Store
 
 TURN_S = 0.1
 REFUSED_AGAIN_S = 2.0
@@ -32,10 +32,7 @@ class Mirror:
     def __init__(
         self, settings: Settings, links: list[Link], log: Callable[[str], None], beside: Sequence[Start] = ()
     ) -> None:
-        if not links:
-            raise ConfigError("no link to run", hint='name one in the settings: [links."east->west"]')
-        # All links of the settings, though only some run here: another process may run the others.
-        check_links(settings.links)
+        check_chosen(settings, links)
         self._settings = settings
         self._links = links
         self._log = log
@@ -54,7 +51,7 @@ class Mirror:
 
         mirror = self._settings.mirror
         lanes = mirror.lanes or lanes_for(os.cpu_count() or 1)
-        store = open_store(self._settings.store.url, self._settings.store.password)
+        store = open_writable(self._settings)
         meters = Meters(mirror.ends_s)
         recorder = Recorder(store, self._owner, mirror.receipts_s, self._log, meters.lag)
         instruments = Instruments(mirror, self._links, store, recorder, meters)

@@ -6,6 +6,7 @@ whoever calls says what time it is.
 """
 
 from twinshore.store.delays import DelayStore
+from twinshore.store.engine import check_place
 from twinshore.store.lease_watch import HeldLease, LeaseWatch
 from twinshore.store.store import Store, open_store
 from twinshore.store.values import (
@@ -64,5 +65,6 @@ __all__ = [
     "Store",
     "TwinRow",
     "WatchRow",
+    "check_place",
     "open_store",
 ]

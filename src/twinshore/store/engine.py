@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from twinshore.fleet import ConfigError, Secret, StoreError
-from twinshore.store.failures import is_passing, told
+from twinshore.store.failures import is_passing, no_room_for, told
 
 T = TypeVar("T")
 
@@ -74,6 +75,18 @@ class Database:
                 raise told(error, self.place) from error
             time.sleep(pause_s)
             pause_s *= 2
+
+
+def check_place(url: str) -> None:
+    """StoreError where a store that is a file is not there, and could not be made."""
+    parsed = _driver_url(url)
+    place = _place(parsed)
+    if parsed.get_backend_name() != "sqlite" or Path(place).exists():
+        return
+    try:
+        tempfile.TemporaryFile(dir=Path(place).parent).close()
+    except OSError as error:
+        raise no_room_for(place) from error
 
 
 def _driver_url(text: str) -> URL:

@@ -56,6 +56,13 @@ def told(error: SQLAlchemyError, place: str) -> StoreError:
     return StoreError(f"the store {place} cannot be used: {detail}", hint="is the database up, and [store] url right?")
 
 
+def no_room_for(place: str) -> StoreError:
+    """An SQLite file that can neither be opened nor made."""
+    folder = Path(place).parent
+    there = "its folder does not exist" if not folder.is_dir() else "it cannot be opened"
+    return StoreError(f"the store {place}: {there}", hint=f"make {folder} a folder this user can write")
+
+
 def _told_sqlite(origin: sqlite3.Error, place: str) -> StoreError:
     name = getattr(origin, "sqlite_errorname", "")
     folder = Path(place).parent
@@ -70,8 +77,7 @@ def _told_sqlite(origin: sqlite3.Error, place: str) -> StoreError:
             hint=f"see to the disk under {folder}: space, quota, health",
         )
     if name.startswith("SQLITE_CANTOPEN"):
-        there = "its folder does not exist" if not folder.is_dir() else "it cannot be opened"
-        return StoreError(f"the store {place}: {there}", hint=f"make {folder} a folder this user can write")
+        return no_room_for(place)
     if name.startswith(("SQLITE_READONLY", "SQLITE_PERM")):
         return StoreError(f"the store {place} is read-only", hint="give this user the right to write it and its folder")
     if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):

@@ -10,6 +10,8 @@ from twinshore.store.dialects import insert_absent
 from twinshore.store.tables import leases
 from twinshore.store.values import LeaseRow
 
+PROBE = "may this store be written"
+
 
 def read(connection: Connection, name: str) -> LeaseRow | None:
     """The lease as it stands."""
@@ -17,6 +19,12 @@ def read(connection: Connection, name: str) -> LeaseRow | None:
     if row is None:
         return None
     return LeaseRow(row.name, row.owner, row.generation, row.beat, row.ttl_ms, bool(row.released))
+
+
+def probe(connection: Connection) -> None:
+    """Writes a row and takes it back, in one transaction: an error where that is not allowed."""
+    insert_absent(connection, leases, [_values(LeaseRow(PROBE, "", 0, 0, 0))])
+    connection.execute(leases.delete().where(leases.c.name == PROBE))
 
 
 def take(connection: Connection, name: str, owner: str, ttl_ms: int, seen: LeaseRow | None) -> LeaseRow | None:

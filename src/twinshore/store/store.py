@@ -69,6 +69,10 @@ class Store:
         """Ends its connections."""
         self._database.close()
 
+    def check_writable(self) -> None:
+        """StoreError where this user may only read it. Nothing is changed."""
+        self._database.write(leases.probe)
+
     # Leases (rules for holders and watchers: lease_watch)
 
     def read_lease(self, name: str) -> LeaseRow | None:

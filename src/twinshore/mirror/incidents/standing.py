@@ -74,7 +74,7 @@ class Standing:
         for named, rows in self._open().items():
             stopping = _stopping(rows)
             if stopping:
-                self._rests[named] = Rest(_retries(stopping), Stage.RESTING)
+                self._rests[named] = Rest(retries(stopping), Stage.RESTING)
                 self._log(f"{self._link}: {named} rests: {stopping[0].incident.kind} (incident {stopping[0].id})")
             over_at = [row.incident.to_offset for row in rows if passing(row.incident.kind, row.incident.policy)]
             if over_at:
@@ -173,15 +173,26 @@ class Standing:
             self._store.close_incident(row.id, now_ms=now_ms)
 
     def _open(self) -> dict[NamedPartition, list[LedgerRow]]:
-        found: dict[NamedPartition, list[LedgerRow]] = {}
-        for row in self._store.incidents(self._link, open_only=True):
-            if row.incident.partition >= 0:
-                found.setdefault(NamedPartition(row.incident.topic, row.incident.partition), []).append(row)
-        return found
+        return _of_partitions(self._store, self._link)
 
 
-def _retries(rows: list[LedgerRow]) -> bool:
+def stopping(store: Store, link: str) -> dict[NamedPartition, list[LedgerRow]]:
+    """Partitions that rest, each with the open rows that stop it."""
+    found = {named: _stopping(rows) for named, rows in _of_partitions(store, link).items()}
+    return {named: rows for named, rows in found.items() if rows}
+
+
+def retries(rows: list[LedgerRow]) -> bool:
+    """Whether what they stop is tried again unasked."""
     return all(known(row.incident.kind).after is After.RETRIES for row in rows)
+
+
+def _of_partitions(store: Store, link: str) -> dict[NamedPartition, list[LedgerRow]]:
+    found: dict[NamedPartition, list[LedgerRow]] = {}
+    for row in store.incidents(link, open_only=True):
+        if row.incident.partition >= 0:
+            found.setdefault(NamedPartition(row.incident.topic, row.incident.partition), []).append(row)
+    return found
 
 
 def _stopping(rows: list[LedgerRow]) -> list[LedgerRow]:
