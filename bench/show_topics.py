@@ -44,6 +44,12 @@ SCENARIOS = (
         "tests/scenarios/test_bounds_of_batches.py",
     ),
     (
+        "traces",
+        "one look finds in twins that were spoilt unseen another history, a lost beginning, owed deletions, a foreign "
+        "write, and nothing else, and changes nothing",
+        "tests/scenarios/test_examining.py",
+    ),
+    (
         "deletions-owed",
         "keys whose tombstones were cleaned away before they crossed are found, told and never called identical",
         "tests/scenarios/test_owed_deletions.py",

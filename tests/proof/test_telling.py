@@ -15,7 +15,7 @@ from twinshore.proof.planning import outcome
 from twinshore.proof.proving import PartitionReport, Report
 from twinshore.proof.surveying import Lack
 from twinshore.proof.telling import as_values, exit_code, in_words
-from twinshore.store import ProofState, open_store
+from twinshore.store import KeyLookRow, ProofState, open_store
 
 ROOT = Path(__file__).resolve().parents[2]
 ROW = outcome(SIDE, cut(SIDE), [answer(one) for one in cut(SIDE)], 5_000)
@@ -67,11 +67,18 @@ def test_programs_get_the_same() -> None:
 def test_the_metrics_on_the_page_are_the_ones_served(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         store.save_proofs([BAD_ROW])
+        store.save_key_looks([KeyLookRow("east->west", "orders", 3, "aa", "bb", 9, 1, 1, 5, 0, 2, 9, 7, 1, 8)])
         registry = CollectorRegistry()
         registry.register(ProofCollector(store, lambda: 65.0))
         text = generate_latest(registry).decode()
     labels = '{link="east->west",partition="3",topic="orders"}'
-    for name, value in (("offset", 450.0), ("behind_records", 550.0), ("age_seconds", 60.0), ("differs", 1.0)):
+    for name, value in (
+        ("offset", 450.0),
+        ("behind_records", 550.0),
+        ("age_seconds", 60.0),
+        ("differs", 1.0),
+        ("owed_deletions", 7.0),
+    ):
         assert f"twinshore_proof_{name}{labels} {value}\n" in text
     served = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
     page = (ROOT / "docs" / "proof.md").read_text()

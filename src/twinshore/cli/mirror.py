@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from twinshore.cli.examining import examine
 from twinshore.cli.extents import extents
 from twinshore.cli.following import begin_again
 from twinshore.cli.forgetting import forget
@@ -43,6 +44,7 @@ def register(app: typer.Typer) -> None:
     mirror.command("begin-again")(begin_again)
     mirror.command("resume")(resume)
     mirror.command("extents")(extents)
+    mirror.command("examine")(examine)
     app.add_typer(mirror, name="mirror")
 
 

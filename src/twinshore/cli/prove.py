@@ -82,8 +82,8 @@ def prove(
     with (
         _store(loaded) as store,
         _served(metrics_port, store) as beat,
-        _runner(loaded, here=here) as run,
-        _heard(stop),
+        runner(loaded, here=here) as run,
+        heard(stop),
     ):
 
         def stopped() -> bool:
@@ -149,7 +149,8 @@ def _store(loaded: Settings) -> Iterator[Store]:
 
 
 @contextlib.contextmanager
-def _runner(loaded: Settings, *, here: bool) -> Iterator[Run]:
+def runner(loaded: Settings, *, here: bool) -> Iterator[Run]:
+    """What runs bundles of stretches: Spark, or this process."""
     from twinshore.proof.job import in_this_process, on_spark
 
     if here:
@@ -165,7 +166,7 @@ def _runner(loaded: Settings, *, here: bool) -> Iterator[Run]:
 
 
 @contextlib.contextmanager
-def _heard(stop: threading.Event) -> Iterator[None]:
+def heard(stop: threading.Event) -> Iterator[None]:
     """The first Ctrl-C or SIGTERM ends it between two stretches, with all that was proven kept."""
     old = {}
     if threading.current_thread() is threading.main_thread():

@@ -13,11 +13,13 @@ from twinshore.fleet import StoreError
 from twinshore.store import Store
 
 LABELS = ("link", "topic", "partition")
+OWED = "twinshore_proof_owed_deletions"
 TABLE = {
     "twinshore_proof_offset": "Both sides hold the same records up to, not including, this offset of the source.",
     "twinshore_proof_behind_records": "Offsets of the source that were there but not proven, at the last proof.",
     "twinshore_proof_age_seconds": "How long ago that was proven, or seen to be all that there is.",
     "twinshore_proof_differs": "1 where both sides were found to differ.",
+    OWED: "Keys that the source has deleted and the compacted twin still shows, at the last look at its keys.",
 }
 
 
@@ -30,9 +32,12 @@ class ProofCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         families = {name: GaugeMetricFamily(name, says, labels=LABELS) for name, says in TABLE.items()}
         try:
-            rows = self._store.proofs()
+            rows, looks = self._store.proofs(), self._store.key_looks()
         except StoreError:
-            rows = ()
+            rows, looks = (), ()
+        for look in looks:
+            families[OWED].add_metric([look.link, look.topic, str(look.partition)], look.owed)
+        of_rows = [family for name, family in families.items() if name != OWED]
         for row in rows:
             labels = [row.link, row.topic, str(row.partition)]
             values = (
@@ -41,7 +46,7 @@ class ProofCollector(Collector):
                 max(0.0, self._now_s() - row.proven_ms / 1000),
                 row.state == "differs",
             )
-            for family, value in zip(families.values(), values, strict=True):
+            for family, value in zip(of_rows, values, strict=True):
                 family.add_metric(labels, value)
         yield from families.values()
 

@@ -207,7 +207,7 @@ _ROWS = (
         "tell it, and change nothing",
         "Keys that the source of a compacted topic has deleted live on in the twin: it stood still, or was filled, for "
         "longer than the source's delete.retention.ms, and their tombstones were cleaned away before they crossed.",
-        "`twinshore prove --topic TOPIC --again` lists the keys. If they must go, as personal data must: "
+        "`twinshore mirror examine --topic TOPIC` lists the keys. If they must go, as personal data must: "
         f"{BEGIN_AGAIN}. Raise delete.retention.ms on the source above the longest time that the mirror may stand. The "
         "row closes when a proof finds that no key is owed any more, as when the source has written it again.",
     ),

@@ -1,0 +1,49 @@
+"""`twinshore mirror examine`: was anything spoilt that nobody saw, as by an older version?"""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import typer
+
+from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_known
+from twinshore.cli.prove import HERE, THROTTLE, TOPICS, heard, runner
+
+
+def examine(
+    settings: Path = SETTINGS,
+    link: list[str] = LINKS,
+    topic: list[str] = TOPICS,
+    here: bool = HERE,
+    throttle: float = THROTTLE,
+    json_output: bool = JSON,
+) -> None:
+    """Looks through all that links carry for what an older version did not see, and says what to do about each.
+
+    That is: records of another history, as after an unclean election on the source; twins that lost their beginning;
+    deleted keys that live on in compacted twins. Reads both sides whole, while traffic flows, and changes nothing. Exit
+    code 0: nothing found; 1: found; 2: nothing found, and not all could be read.
+    """
+    from dataclasses import replace
+
+    from twinshore.proof.continuous import wishes_of
+    from twinshore.proof.examining import Examination
+    from twinshore.proof.traces import as_values, in_words
+
+    loaded = load(settings)
+    wishes = replace(wishes_of(loaded.proof), digest=False)
+    if throttle >= 0:
+        wishes = replace(wishes, bytes_s=throttle * 1e6)
+    tasks = loaded.proof.tasks
+    wishes = replace(wishes, bytes_s=wishes.bytes_s / tasks)
+    stop = threading.Event()
+    with open_known(loaded) as store, runner(loaded, here=here) as run, heard(stop):
+        examined = Examination(loaded, store, run, wishes, tasks, stop.is_set).look(chosen(loaded, link), topic)
+    if json_output:
+        typer.echo(json.dumps(as_values(examined)))
+    else:
+        for line in in_words(examined):
+            typer.echo(line)
+    raise typer.Exit(examined.exit_code)
