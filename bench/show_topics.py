@@ -55,6 +55,12 @@ SCENARIOS = (
         "tests/scenarios/test_owed_deletions.py",
     ),
     (
+        "errors-pass",
+        "of every error code that brokers know, only what never passes by itself stops a partition; the rest is waited "
+        "out, told, and over by itself",
+        "tests/mirror/test_errors_that_pass.py",
+    ),
+    (
         "topics-follow",
         "settings, partitions, deletion and re-creation follow; a recreated topic is known across a restart",
         "tests/scenarios/test_topics_follow.py",

@@ -13,10 +13,11 @@ def test_the_table_calls_codes_by_kafkas_own_names() -> None:
         assert describe(ours).name == ours.name
 
 
-def test_codes_of_tomorrow_have_a_name_and_are_not_retried() -> None:
+def test_codes_of_tomorrow_have_a_name_and_count_as_passing() -> None:
     kind = describe(9999)
     assert "9999" in kind.name
-    assert not kind.retriable
+    assert kind.retriable
+    assert kind.unknown_outcome
 
 
 def test_a_refusal_names_place_code_and_remedy() -> None:

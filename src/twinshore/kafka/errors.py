@@ -184,7 +184,7 @@ def describe(code: int) -> ErrorKind:
     try:
         named = ErrorCode(code)
     except ValueError:
-        return ErrorKind(f"UNKNOWN_CODE_{code}", _FINAL, "an error that this version of Twinshore does not know")
+        return ErrorKind(f"UNKNOWN_CODE_{code}", _AGAIN, "an error that this version of Twinshore does not know", True)
     return ErrorKind(named.name.upper(), named.retriable, named.name.replace("_", " "))
 
 

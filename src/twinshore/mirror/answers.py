@@ -3,29 +3,89 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import Enum
+
 from twinshore.fleet import KafkaError, NamedPartition
-from twinshore.kafka.errors import Code, describe
+from twinshore.kafka.errors import describe
 from twinshore.mirror.cutting import Halt, Parcel
 from twinshore.mirror.observe import Stop, Verdict, Wait, parted_sentence
 from twinshore.mirror.orders import WAIT_POLICY, Stoppage
 from twinshore.wire.fetch import FetchedPartition
 from twinshore.wire.produce import ProducedPartition
 
-RIGHTS = frozenset({Code.TOPIC_AUTHORIZATION_FAILED, Code.CLUSTER_AUTHORIZATION_FAILED, 53})
-RECREATED = frozenset({Code.UNKNOWN_TOPIC_ID, Code.INCONSISTENT_TOPIC_ID})
-# The sequence check refused us: someone else is, or was, at work on this twin. A look tells.
-SEQUENCE = frozenset(
-    {
-        Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        Code.DUPLICATE_SEQUENCE_NUMBER,
-        Code.INVALID_PRODUCER_EPOCH,
-        Code.UNKNOWN_PRODUCER_ID,
-        Code.PRODUCER_FENCED,
-    }
-)
-SIZES = frozenset({Code.MESSAGE_TOO_LARGE, 18})
-# What a leader says of a log that it cannot read itself; now and then it says so of something that passes.
-UNREADABLE = frozenset({Code.CORRUPT_MESSAGE, -1})
+
+class Means(Enum):
+    """What a code in an answer about one partition means for it. What the table leaves out `PASSES`: brokers newer than
+    this version have more codes, and to wait for what never passes harms less than to stop for what does."""
+
+    PASSES = "is asked again, for as long as it takes"
+    RIGHT = "rests until a right is given"
+    SIZE = "rests until the limit is raised"
+    SEQUENCE = "the twin is looked at: who else is, or was, at work there"
+    ANEW = "metadata tells whether the topic is another one"
+    DAMAGE = "is asked again a few times, then stops"
+    NEVER = "stops"
+
+
+MEANINGS: Mapping[int, tuple[Means, str]] = {
+    -1: (Means.PASSES, "an exception without a name: an object store that is away, a full disk, a bug"),
+    1: (Means.PASSES, "the log began or ended anew: the look tells where"),
+    2: (Means.DAMAGE, "bytes that a disk or a line spoilt; a line's damage passes"),
+    3: (Means.PASSES, "not there yet, or moved: metadata tells what was deleted"),
+    5: (Means.PASSES, "an election"),
+    6: (Means.PASSES, "a move"),
+    7: (Means.PASSES, "slow replicas"),
+    8: (Means.PASSES, "a broker that starts or stops"),
+    9: (Means.PASSES, "a replica that is not ready"),
+    10: (Means.SIZE, "max.message.bytes"),
+    11: (Means.PASSES, "a controller's change"),
+    13: (Means.PASSES, "a line between brokers"),
+    14: (Means.PASSES, "a coordinator that starts"),
+    15: (Means.PASSES, "a coordinator that starts"),
+    16: (Means.PASSES, "a coordinator that moved"),
+    17: (Means.NEVER, "the topic's name is not allowed"),
+    18: (Means.SIZE, "segment.bytes"),
+    19: (Means.PASSES, "replicas that come back"),
+    20: (Means.PASSES, "replicas that come back; the look tells whether it was written"),
+    21: (Means.NEVER, "our request is wrong"),
+    29: (Means.RIGHT, "on the topic"),
+    31: (Means.RIGHT, "on the cluster"),
+    32: (Means.NEVER, "a record's time lies outside what the topic allows"),
+    41: (Means.PASSES, "a controller's change"),
+    42: (Means.NEVER, "our request is wrong"),
+    43: (Means.NEVER, "the topic's log has an old format"),
+    44: (Means.NEVER, "the cluster's own policy"),
+    45: (Means.SEQUENCE, "not the next one"),
+    46: (Means.SEQUENCE, "written before"),
+    47: (Means.SEQUENCE, "a newer epoch wrote"),
+    48: (Means.NEVER, "a transaction's state, and we write none"),
+    49: (Means.NEVER, "the producer id is somebody else's"),
+    51: (Means.PASSES, "a transaction that is being completed"),
+    53: (Means.RIGHT, "on the transactional id"),
+    56: (Means.PASSES, "a disk that failed: another replica leads soon"),
+    57: (Means.PASSES, "a disk that failed: another replica leads soon"),
+    59: (Means.SEQUENCE, "the broker forgot us"),
+    60: (Means.PASSES, "a move"),
+    72: (Means.PASSES, "a broker that starts"),
+    74: (Means.PASSES, "our metadata is old"),
+    75: (Means.PASSES, "the broker's metadata is old"),
+    76: (Means.NEVER, "the topic or broker does not take this compression"),
+    77: (Means.PASSES, "a broker that registers anew"),
+    78: (Means.PASSES, "a new leader, for a moment"),
+    80: (Means.PASSES, "an election"),
+    83: (Means.PASSES, "an election"),
+    87: (Means.NEVER, "a record or batch that the topic does not take, such as one without a key in a compacted topic"),
+    89: (Means.PASSES, "a quota"),
+    90: (Means.SEQUENCE, "a newer producer took over"),
+    97: (Means.PASSES, "brokers of several versions, for the time of an upgrade"),
+    100: (Means.ANEW, "deleted, or not known to this broker yet"),
+    103: (Means.ANEW, "made again, or not known to this broker yet"),
+    108: (Means.PASSES, "an election"),
+    109: (Means.PASSES, "the log's beginning moved to the object store"),
+    120: (Means.PASSES, "a transaction's partition that is not verified yet"),
+}
+RIGHTS = frozenset(code for code, (means, _) in MEANINGS.items() if means is Means.RIGHT)
 UNREADABLE_MAX = 10
 HEAL_POLICY = "carry it once more from the source"
 LOOKS_MAX = 40
@@ -40,30 +100,41 @@ def source_error(part: FetchedPartition, position: int, failures: int = 0) -> Ha
         if end >= position:
             return None  # The source knows the epoch no more: a look compares records.
         return Halt("truncation", end, position, parted_sentence(end))
-    kind = describe(part.error)
-    if part.error in RIGHTS:
+    kind, means = describe(part.error), meaning(part.error)
+    if means is Means.RIGHT:
         return Halt("rights lost", position, position, f"the source refuses to be read: {kind.sentence}. {kind.hint}")
-    if part.error in UNREADABLE and failures >= UNREADABLE_MAX:
-        sentence = f"the source's leader cannot read its log at offset {position}: {kind.sentence} ({kind.name})"
-        return Halt("corrupt batch", position, position + 1, sentence)
+    if means is Means.DAMAGE and failures >= UNREADABLE_MAX:
+        sentence = f"the source's leader said {failures + 1} times in a row that it cannot read its log at offset"
+        return Halt("corrupt batch", position, position + 1, f"{sentence} {position}: {kind.sentence} ({kind.name})")
+    if means in (Means.NEVER, Means.SIZE):
+        sentence = f"the source refuses to be read at offset {position}: {kind.name}, {kind.sentence}"
+        return Halt("refused", position, position, sentence)
     return None
 
 
 def target_error(part: ProducedPartition, parcel: Parcel, failures: int) -> Halt | None:
     """A halt, or None: look at the twin, then go on from where it ends."""
-    kind = describe(part.error)
+    kind, means = describe(part.error), meaning(part.error)
     where = f"offsets {parcel.base} to {parcel.end - 1}"
-    if part.error in RIGHTS:
+    if means is Means.RIGHT:
         return Halt("rights lost", parcel.base, parcel.end, f"the twin refuses {where}: {kind.sentence}. {kind.hint}")
-    if part.error in SIZES:
+    if means is Means.SIZE:
         sentence = f"the batch of {parcel.size} bytes at {where} exceeds the twin's limit"
         return Halt("oversize batch", parcel.base, parcel.end, f"{sentence}; {kind.hint}")
-    if part.error in SEQUENCE and failures >= LOOKS_MAX:
+    if means is Means.SEQUENCE and failures >= LOOKS_MAX:
         sentence = f"the twin keeps refusing {where} as out of sequence, though it looks right"
         return Halt("position disagreement", parcel.base, parcel.end, sentence)
-    if part.error in RECREATED or part.error in SEQUENCE or kind.retriable or kind.unknown_outcome:
-        return None
-    return Halt("refused", parcel.base, parcel.end, f"the twin refuses {where}: {kind.name}, {kind.sentence}")
+    again = f" {failures + 1} times in a row" if means is Means.DAMAGE else ""
+    if means is Means.NEVER or (again and failures >= UNREADABLE_MAX):
+        said = f": {part.message}" if part.message else ""
+        sentence = f"the twin refuses {where}{again}: {kind.name}, {kind.sentence}{said}"
+        return Halt("refused", parcel.base, parcel.end, sentence)
+    return None
+
+
+def meaning(code: int) -> Means:
+    """What a code means for the partition that it is about."""
+    return MEANINGS.get(code, (Means.PASSES, ""))[0]
 
 
 def unseen(error: KafkaError | None, told_to: int) -> Verdict:

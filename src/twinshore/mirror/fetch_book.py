@@ -134,13 +134,13 @@ class FetchBook:
             and self.buckets.admits(track.order.topic)
         )
 
-    def answered(self, line: Line, answer: FetchAnswer) -> list[tuple[Track, FetchedPartition]] | None:
-        """The partitions of an answer that were asked from where they still stand; None when the fetch failed for a
-        reason that fresh leaders may mend. An answer from before a move or a look is of no use."""
+    def answered(self, line: Line, answer: FetchAnswer) -> list[tuple[Track, FetchedPartition]]:
+        """The partitions of an answer that were asked from where they still stand; all of the line, with
+        its error, where the fetch failed as a whole. An answer from before a move or a look is of no use."""
         session = self._sessions[line]
         if answer.error:
             self.reset(line)
-            return [] if answer.error in SESSION_LOST else None
+            return [] if answer.error in SESSION_LOST else self._failed(line, answer.error)
         found = [
             (track, part)
             for part in answer.partitions
@@ -158,6 +158,14 @@ class FetchBook:
         if self.buckets.bounding:
             self._spend(found)
         return found
+
+    def _failed(self, line: Line, error: int) -> list[tuple[Track, FetchedPartition]]:
+        """A fetch that failed as a whole failed for each partition that its line is for."""
+        return [
+            (track, FetchedPartition(*track.source_key, error, -1, -1, -1, None, None, [], memoryview(b"")))
+            for track in self._tracks.values()
+            if self._asks(track, line)
+        ]
 
     def _spend(self, found: list[tuple[Track, FetchedPartition]]) -> None:
         shut: set[str] = set()

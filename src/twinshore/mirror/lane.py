@@ -19,6 +19,7 @@ from twinshore.mirror.orders import Carried, Handover, LaneLimits, Stoppage, Tra
 from twinshore.mirror.passage.fates import Blank
 from twinshore.mirror.passage.marking import Marked
 from twinshore.mirror.passage.runs import MARKERS_MAX, Marks, by_partition, fill, landed, next_runs, refused
+from twinshore.mirror.passing import read_again, taken_again, unread, untaken
 from twinshore.mirror.phase import Phase
 from twinshore.mirror.resting import Rest, at_rest, look_again, unsure
 from twinshore.mirror.route import Route
@@ -190,9 +191,7 @@ class Lane:
 
     def fetched(self, line: Line, answer: FetchAnswer, hold: Hold, now_s: float, now_ms: int) -> None:
         """A fetch was answered; parcels that point into its buffer are counted on `hold`."""
-        found = self.fetches.answered(line, answer)
-        self.stale_routes |= found is None
-        for track, part in found or ():
+        for track, part in self.fetches.answered(line, answer):
             if track.phase is Phase.RUNNING and not track.refusal:
                 self._take(track, part, hold, now_s, now_ms)
 
@@ -200,7 +199,9 @@ class Lane:
         if part.error or part.diverging_epoch:
             self._source_error(track, part, now_s)
             return
-        track.source_end, track.source_start, track.unread = part.high_watermark, part.log_start, 0
+        track.source_end, track.source_start = part.high_watermark, part.log_start
+        if track.unread:
+            read_again(track)
         if not len(part.records):
             return
         done = cut(part.records, track.fetched, track.write_from, track.stamp, self.limits, self._joining, part.aborted)
@@ -272,7 +273,8 @@ class Lane:
 
     def _arrived(self, track: Track, end: int) -> None:
         track.arrived(end)
-        track.failures = 0
+        if track.failures:
+            taken_again(track)
         if track.waiting:
             self._ready.setdefault(track.route.target, {})[track] = None
         elif track.halt_after and not track.in_flight:
@@ -357,21 +359,19 @@ class Lane:
     def _source_error(self, track: Track, part: FetchedPartition, now_s: float) -> None:
         if part.diverging_epoch:
             track.set_back()  # what is not sent yet is lost by the source alone
-        found = answers.source_error(part, track.fetched, track.unread)
-        if found:
+        if found := answers.source_error(part, track.fetched, track.unread):
             self._halt(track, found)
             return
         self.stale_routes = True
-        track.unreadable(now_s)
+        self.incidents += unread(track, part, now_s)
 
     def _target_error(self, track: Track, parcel: Parcel, part: ProducedPartition, now_s: float) -> None:
-        found = None if track.refusal else answers.target_error(part, parcel, track.failures)
-        if found:
+        if not track.refusal and (found := answers.target_error(part, parcel, track.failures)):
             track.refused(found)
             self.fetches.forget(track, track.route)
         if not track.refusal:
             self.stale_routes = True
-            track.again(now_s)
+            self.incidents += untaken(track, part, parcel, now_s)
         elif not track.in_flight:
             self._stop(track, track.refusal)
 

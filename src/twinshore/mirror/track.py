@@ -18,12 +18,11 @@ from twinshore.mirror.passage.fates import Blank
 from twinshore.mirror.phase import Phase
 from twinshore.mirror.recent import Noted, acknowledged, cut_back, latest_of
 from twinshore.mirror.route import NOBODY, Route
+from twinshore.mirror.trouble import Trouble
 from twinshore.wire.batch import sequence_of
 
 UNKNOWN = -1.0
 FAR_MS = 1 << 62
-FAR_S = 1e18
-IN_VAIN_S = 30.0
 NOWHERE = Stamp(-1, -1, 0, 0)
 
 
@@ -87,9 +86,11 @@ class Track:
     halt_after: Halt | None = None
     # The target refuses this, and so all behind it: the partition stops as soon as nothing is on its way.
     refusal: Halt | None = None
-    # How often in a row the source could not be read; since when looks at the twin are in vain (0: they are not).
+    # How often in a row the source could not be read.
     unread: int = 0
-    vain_since_s: float = 0.0
+    # Looks at the twin are in vain; one side answers nothing but errors.
+    vain: Trouble = field(default_factory=Trouble)
+    trouble: Trouble = field(default_factory=Trouble)
     # Until then a request that was lost, or a dead pump's, may still land; 0: none can, UNKNOWN: no look has been yet.
     strays_until_s: float = UNKNOWN
     # Until when brokers know us, if all of those land that we know of.
@@ -147,7 +148,7 @@ class Track:
         elif self.fetched == self.told_to and self.told_epoch < 0:
             self.told_epoch = leader_epoch
         self.armed_until_ms, self.leader_epoch = armed_until_ms, leader_epoch
-        self.vain_since_s = 0.0
+        self.vain.over()
         self.certain.begun()
 
     def take_over(self, entry: Handover) -> None:
@@ -293,11 +294,6 @@ class Track:
         self.failures += 1
         self.settle(now_s + wait_s(self.failures))
 
-    def unreadable(self, now_s: float) -> None:
-        """The source did not answer as it should."""
-        self.unread += 1
-        self.settle(now_s + wait_s(self.unread))
-
     def refused(self, halt: Halt) -> None:
         """The target takes no more; the first reason counts, what follows it only fits no more."""
         self.refusal = self.refusal or halt
@@ -305,11 +301,7 @@ class Track:
 
     def in_vain(self, sentence: str, now_s: float) -> list[Stoppage]:
         """Another look gave nothing. What must be told, once it has been so for long."""
-        since_s, self.vain_since_s = self.vain_since_s, self.vain_since_s or now_s
-        if not since_s or now_s - since_s < IN_VAIN_S:
-            return []
-        self.vain_since_s = FAR_S
-        return [in_vain(self.named, self.told_to, sentence)]
+        return [in_vain(self.named, self.told_to, sentence)] if self.vain.lasts(now_s) else []
 
     def drop_waiting(self) -> None:
         """Forget what was fetched and not sent; it will be fetched again."""
@@ -381,7 +373,8 @@ class Track:
         """Nothing crossed; the source may have grown nevertheless, and then we lag, or have forgotten its beginning."""
         bounds = self.source_start, self.source_end
         unseen = self.phase in (Phase.LOOK, Phase.LOOKING) and bounds == (0, 0)
-        if unseen or bounds == self.told_source or self.acked < self.told_to or self.source_end < self.acked:
+        astray = self.acked < self.told_to or self.source_end < self.acked
+        if unseen or self.unread or astray or bounds == self.told_source:
             # Before the first answer after a handover the source's bounds are not known.
             return None
         self.told_source = bounds

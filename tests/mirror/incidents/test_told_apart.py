@@ -7,11 +7,9 @@ import zlib
 
 import pytest
 
-from twinshore.kafka.errors import Code
-from twinshore.mirror.answers import UNREADABLE_MAX, misplaced, source_error, target_error
+from twinshore.mirror.answers import misplaced, target_error
 from twinshore.mirror.cutting import Parcel, Stamp, cut
 from twinshore.mirror.orders import LaneLimits
-from twinshore.wire.fetch import FetchedPartition
 from twinshore.wire.produce import ProducedPartition
 from twinshore.wire.records import Record, encode_batch
 
@@ -64,12 +62,3 @@ def test_what_the_target_refuses(code: int, kind: str) -> None:
     found = target_error(ProducedPartition("orders", 0, code, -1, -1, 0, None, None), PARCEL, 1)
     assert found is not None
     assert (found.kind, found.offset, found.end) == (kind, 10, 13)
-
-
-@pytest.mark.parametrize("code", [Code.CORRUPT_MESSAGE, -1])
-def test_a_leader_that_cannot_read_its_log_stops_it_after_some_tries(code: int) -> None:
-    part = FetchedPartition(bytes(16), 0, code, 0, 0, 0, None, None, [], memoryview(b""))
-    assert source_error(part, 10, UNREADABLE_MAX - 1) is None
-    found = source_error(part, 10, UNREADABLE_MAX)
-    assert found is not None
-    assert (found.kind, found.offset, found.end) == ("corrupt batch", 10, 11)

@@ -119,15 +119,19 @@ _ROWS = (
         IncidentKind.SOURCE_AWAY,
         After.GOES_ON,
         WAIT_POLICY,
-        "The source, or the leader of some partitions there, has not answered for `away_after_s`.",
-        "Bring it back before its retention deletes what did not cross; the row names the lag when it closes.",
+        "The source, or the leader of some partitions there, has not answered for `away_after_s`. Of one partition: "
+        "its leader has answered fetches with an error for half a minute, as where its object store is away; the "
+        "sentence names the error.",
+        "Bring it back before its retention deletes what did not cross; the row names the lag when it closes. Of one "
+        "partition: look into that broker's log, and at its object store where the topic is tiered.",
     ),
     Known(
         IncidentKind.TARGET_AWAY,
         After.GOES_ON,
         WAIT_POLICY,
         "The target, or the leader of some twins there, has not answered for `away_after_s`. Of one partition: its "
-        "pump could not learn for half a minute where the twin ends; the sentence says what stands in the way.",
+        "pump could not learn for half a minute where the twin ends, or its leader answered with an error for as long; "
+        "the sentence says what stands in the way.",
         "Bring it back before the source's retention deletes what did not cross. Of one partition: look whether the "
         "machines that the pumps run on reach that broker, and whether somebody else writes to the twin all the time.",
     ),
@@ -219,6 +223,10 @@ KINDS: Mapping[IncidentKind, Known] = {row.kind: row for row in _ROWS}
 OF_KNOWN_TOPICS = (IncidentKind.DELETED_TOPIC, IncidentKind.RECREATED_TOPIC, IncidentKind.FOREIGN_WRITE)
 
 
+# Of one partition they are told by its pump; of a whole side by the watch.
+_ALSO_PARTIAL = (IncidentKind.SOURCE_AWAY, IncidentKind.TARGET_AWAY)
+
+
 def halt_policy(kind: str, partition: int) -> str:
     """What the ledger says was done where a pump stopped a partition, or the driver a topic (`partition` -1)."""
     after = known(kind).after
@@ -234,7 +242,7 @@ def stops(policy: str) -> bool:
 
 def passing(kind: str, policy: str) -> bool:
     """Whether the incident stopped nothing and is over once its twin has all up to where the row ends."""
-    kinds = (IncidentKind.LOST_BY_TARGET, IncidentKind.RETENTION_GAP, IncidentKind.TARGET_AWAY)
+    kinds = (*_ALSO_PARTIAL, IncidentKind.LOST_BY_TARGET, IncidentKind.RETENTION_GAP)
     return kind in kinds and not stops(policy)
 
 

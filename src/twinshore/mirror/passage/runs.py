@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.errors import Code, describe
-from twinshore.mirror.answers import LOOKS_MAX, RIGHTS
+from twinshore.mirror.answers import LOOKS_MAX, RIGHTS, Means, meaning
 from twinshore.mirror.cutting import Halt, Parcel
 from twinshore.mirror.orders import Stoppage
 from twinshore.mirror.passage.fates import Blank
@@ -109,7 +109,7 @@ def refused(answer: Marked | None, blank: Blank, failures: int) -> Halt | None:
     if answer.error in FENCED and failures >= LOOKS_MAX:
         sentence = f"the twin keeps refusing markers for {where} as fenced: another pump of this link is at work"
         return Halt("position disagreement", blank.base, blank.end, sentence)
-    if answer.error in FENCED or answer.error == 0 or kind.retriable or kind.unknown_outcome:
+    if answer.error in FENCED or meaning(answer.error) is not Means.NEVER:
         return None
     return Halt("refused", blank.base, blank.end, f"the twin refuses markers for {where}: {kind.name}, {kind.sentence}")
 
