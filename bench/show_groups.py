@@ -28,6 +28,11 @@ SCENARIOS = (
         "either side, killed or stopped; a side that is down is waited for within 10 s",
         "tests/scenarios/test_status_says_so.py",
     ),
+    (
+        "plan-as-run",
+        "mirror plan refuses what mirror run refuses, in the same words, and carries nothing that is paused or stopped",
+        "tests/cli/test_plan.py",
+    ),
 )
 PARTS = (show_groups_moves, show_delay, show_proof)
 

@@ -41,6 +41,55 @@ def test_who_stands_by_alone_says_so(tmp_path: Path) -> None:
         assert (word.owner, word.state) == ("second", "standby")
 
 
+def said(recorder: Recorder) -> tuple[str, str]:
+    word = recorder.words()[LINK]
+    return word["state"], word["says"]
+
+
+def test_a_side_that_is_away_is_waited_for_whatever_the_driver_says(tmp_path: Path) -> None:
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        recorder = Recorder(store, "first", 60, lambda _: None)
+        recorder.say(LINK, "flowing", "2 partitions on 1 lanes", 1)
+        recorder.away(LINK, "target", "west does not answer")
+        assert said(recorder) == ("waiting", "west does not answer; 2 partitions on 1 lanes")
+        recorder.away(LINK, "source", "nor does east")
+        recorder.say(LINK, "paused", "nothing is carried", 1)
+        assert said(recorder) == ("paused", "nothing is carried; besides, west does not answer; nor does east")
+        recorder.say(LINK, "waiting", "offset earliest", 1)
+        assert said(recorder) == ("waiting", "offset earliest")
+        recorder.away(LINK, "target", "")
+        recorder.away(LINK, "source", "")
+        recorder.say(LINK, "flowing", "2 partitions on 1 lanes", 1)
+        assert said(recorder) == ("flowing", "2 partitions on 1 lanes")
+        recorder.close()
+
+
+def test_that_a_mirror_stopped_is_its_last_word_until_another_one_speaks(tmp_path: Path) -> None:
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        ends = Recorder(store, "first", 60, lambda _: None)
+        ends.say(LINK, "stopped", "the mirror was stopped in good order", 0)
+        ends.say(LINK, "flowing", "a thread that was late", 1)
+        ends.close()
+        assert [word.state for word in store.link_statuses()] == ["stopped"]
+        stands_by = Recorder(store, "second", 60, lambda _: None)
+        stands_by.say(LINK, "standby", "taking the lease", 0)
+        stands_by.close()
+        assert [word.state for word in store.link_statuses()] == ["standby"]
+
+
+def test_a_status_holds_the_lag_of_fresh_ends_and_else_what_pumps_told(tmp_path: Path) -> None:
+    seen: dict[str, int] = {}
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        recorder = Recorder(store, "first", 60, lambda _: None, seen.get)
+        recorder.take(account())
+        recorder.say(LINK, "flowing", "1 partitions on 1 lanes", 1)
+        recorder._flush()
+        assert [word.lag_records for word in store.link_statuses()] == [4]
+        seen[LINK] = 700
+        recorder.close()
+        assert [word.lag_records for word in store.link_statuses()] == [700]
+
+
 def account(*incidents: Stoppage, topic: str = "orders") -> Account:
     carried = Carried(topic, 0, 0, 5, 5, 50, 1, 9, 2, 1, 2)
     return Account(LINK, 0, (carried,), incidents, {})

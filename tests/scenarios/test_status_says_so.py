@@ -26,6 +26,7 @@ from twinshore.store import open_store
 
 pytestmark = pytest.mark.timeout(400)
 SOON_S = 10.0
+UP_S = 180.0  # a broker or a mirror that starts beside much else
 TOPIC = "counted"
 PARTITIONS = 2
 
@@ -137,8 +138,8 @@ def test_a_side_that_is_down_is_waited_for_and_lag_goes_on_or_has_its_age(stage:
     stage.row("", "target away")
     assert re.search(r"open incident \d+, target away: the target west", stage.rig.verb("status"))
     west.restart()
-    stage.crossed(TOPIC, 1, 90)
-    stage.until_all_say("flowing", 0, 30)
+    stage.crossed(TOPIC, 1, UP_S)
+    stage.until_all_say("flowing", 0, UP_S)
 
     east.kill()
     took_s = until(lambda: {state for state, _ in stage.told().all} == {"waiting"}, SOON_S, "it waits", stage.rig)
@@ -150,7 +151,7 @@ def test_a_side_that_is_down_is_waited_for_and_lag_goes_on_or_has_its_age(stage:
     assert re.search(r"^twinshore_link_unseen_partitions\{[^}]*\} 3\.0$", stage.metrics(), re.MULTILINE)
     assert "lag unknown: east does not say where its logs end; last seen 0, " in stage.rig.verb("status")
     east.restart()
-    stage.until_all_say("flowing", 0, 60)
+    stage.until_all_say("flowing", 0, UP_S)
 
 
 def test_without_a_mirror_the_source_is_asked_and_a_stopped_one_is_called_so(stage: Watched) -> None:
@@ -166,8 +167,8 @@ def test_without_a_mirror_the_source_is_asked_and_a_stopped_one_is_called_so(sta
     assert left["records_per_s"] is None
 
     stage.rig.process.start()
-    stage.crossed(TOPIC, 1, 90)
-    stage.until_all_say("flowing", 0, 30)
+    stage.crossed(TOPIC, 1, UP_S)
+    stage.until_all_say("flowing", 0, UP_S)
     assert stage.rig.process.end() == 0
     stage.write(8)
     left = stage.status()

@@ -33,11 +33,12 @@ topics = ["orders"]
 
 
 class Place:
-    """A watch whose clusters answer what a test says: `trouble` of the source, free per cent of the target's disk."""
+    """A watch whose clusters answer what a test says: `trouble` of the source (`some`: with part of it), free per cent
+    of the target's disk."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.said: list[str] = []
-        self.trouble = ""
+        self.trouble, self.some = "", False
         self.free_percent = 50
         self.active = True
         self.store: Store = open_store(f"sqlite:///{folder}/store.db")
@@ -47,7 +48,7 @@ class Place:
         monkeypatch.setattr(watch_rules, "SETTLED_S", 0.0)
         monkeypatch.setattr(KafkaCluster, "metadata", lambda *_, **__: answer)
         monkeypatch.setattr(watching, "read_disks", lambda *_: [Disk(1, "/data", 100_000, self.free_percent * 1_000)])
-        monkeypatch.setattr(Watch, "_leaderless", lambda _, side: (self.trouble * (side.called == "source"), False))
+        monkeypatch.setattr(Watch, "_leaderless", lambda _, side: (self.trouble * (side.called == "source"), self.some))
         settings = parse_settings(SETTINGS, name="settings.toml", env={})
         settings = replace(settings, mirror=replace(settings.mirror, away_after_s=0.0, disk_check_s=0.05))
         self.watch = Watch(
@@ -101,6 +102,24 @@ def test_a_side_that_is_away_has_its_row_and_loses_it_though_the_store_fails(
     place.until(lambda: place.open() == [])
     assert failed
     assert len(place.store.incidents(LINK)) == 1
+
+
+def test_a_link_waits_for_a_side_by_which_nothing_can_cross(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "WAITS_AFTER_S", 0.2)
+    place.recorder.say(LINK, "flowing", "2 partitions on 1 lanes", 1)
+
+    def state() -> str:
+        return place.recorder.words()[LINK]["state"]
+
+    place.trouble = "the source east does not answer"
+    place.until(lambda: state() == "waiting")
+    assert place.trouble in place.recorder.words()[LINK]["says"]
+    place.some = True
+    place.until(lambda: state() == "flowing")
+    place.some = False
+    place.until(lambda: state() == "waiting")
+    place.active = False
+    place.until(lambda: state() == "flowing")
 
 
 def test_a_full_disk_has_its_row_and_loses_it_though_the_store_fails(

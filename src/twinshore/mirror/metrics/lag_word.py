@@ -13,7 +13,7 @@ from twinshore.store.values import Followed, Position, TwinRow
 
 # The kind under which the word stands in the store.
 LAG_KIND = "lag"
-TOPICS_MAX = 5_000
+TOPICS_MAX = 1_000
 LOOK_S_MAX = 3.0
 WORD_S_MIN = 5.0
 WORDS_MISSED = 4

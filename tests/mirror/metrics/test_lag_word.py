@@ -1,0 +1,86 @@
+"""Lag by fresh ends: what is counted, what is old, and how it stands in the store."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from twinshore.fleet import NamedPartition
+from twinshore.mirror.desk import Account
+from twinshore.mirror.metrics import lag_word as words
+from twinshore.mirror.metrics.lag_word import LAG_KIND, TopicLag, as_row, from_rows, lag_word, reached_of
+from twinshore.mirror.metrics.meters import Meters
+from twinshore.mirror.orders import Carried
+from twinshore.store import TwinRow, open_store
+
+LINK = "east->west"
+ORDERS, BILLS = NamedPartition("orders", 0), NamedPartition("bills", 0)
+
+
+def told(meters: Meters, named: NamedPartition, begin: int, end: int, source_end: int) -> None:
+    entry = Carried(named.topic, named.partition, begin, end, end - begin, 10, 1, source_end, 0, 1, 1)
+    meters.take(Account(LINK, 0, (entry,), (), {}))
+
+
+def test_a_partition_that_was_not_seen_is_named_and_not_counted() -> None:
+    places = [(ORDERS, 5, 9), (NamedPartition("orders", 1), 7, -1), (BILLS, -1, 3)]
+    word = lag_word(places, 1_000)
+    assert (word.lag, word.partitions, word.unseen) == (7, 3, 1)
+    assert word.topics == {"orders": TopicLag(2, 12, 9, 4, 1), "bills": TopicLag(1, 0, 3, 3, 0)}
+
+
+def test_a_word_comes_back_from_the_store_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    word = lag_word([(ORDERS, 5, 9), (BILLS, 1, 1)], 1_000)
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        assert from_rows(store.followed(LINK, LAG_KIND)) is None
+        store.remember([as_row(LINK, lag_word([(ORDERS, 0, 1)], 1))])
+        store.remember([as_row(LINK, word)])
+        assert from_rows(store.followed(LINK, LAG_KIND)) == word
+        monkeypatch.setattr(words, "TOPICS_MAX", 1)
+        store.remember([as_row(LINK, word)])
+        bare = from_rows(store.followed(LINK, LAG_KIND))
+        assert bare is not None
+        assert (bare.lag, bare.partitions, bare.topics) == (4, 2, {})
+
+
+def test_a_twin_that_was_never_carried_stands_where_it_began() -> None:
+    rows = [TwinRow(LINK, "orders", number, "a", "b", 40, 0, 1) for number in (0, 1)]
+    assert reached_of(rows, ()) == {NamedPartition("orders", 0): 40, NamedPartition("orders", 1): 40}
+
+
+def test_a_lag_is_known_only_while_the_ends_are_fresh_and_what_is_missing_stays_so() -> None:
+    meters, now_s = Meters(ends_s=2.0), time.time()
+    assert meters.lag(LINK) is None
+    assert meters.word(LINK) is None
+    told(meters, ORDERS, 0, 5, 9)
+    told(meters, BILLS, 0, 3, 3)
+    assert meters.lag(LINK) == 4
+    later = meters.readings(LINK, now_s + 60)
+    assert [(one.lag, one.unseen) for one in later.values()] == [(None, 1), (None, 1)]
+    assert later[ORDERS].recovery_point_s == pytest.approx(60, abs=5)
+    assert later[BILLS].recovery_point_s is None
+    both = later[ORDERS] + later[BILLS]
+    assert (both.lag, both.unseen, both.recovery_point_s) == (None, 2, later[ORDERS].recovery_point_s)
+
+
+def test_looks_count_for_what_no_pump_tells_of_and_an_older_account_does_not_take_them_back() -> None:
+    meters, now_s = Meters(), time.time()
+    told(meters, ORDERS, 0, 5, 5)
+    meters.looked(LINK, {ORDERS: 30}, now_s)
+    assert meters.lag(LINK) == 25
+    told(meters, ORDERS, 5, 6, 8)
+    assert meters.lag(LINK) == 24
+    word = meters.word(LINK)
+    assert word is not None
+    assert word.topics == {"orders": TopicLag(1, 6, 30, 24)}
+    time.sleep(0.01)
+    meters.looked(LINK, {ORDERS: 10}, time.time())
+    assert meters.lag(LINK) == 4, "a source that lost its end is believed"
+
+
+def test_a_link_without_any_partition_has_no_lag_once_its_source_was_asked() -> None:
+    meters = Meters()
+    meters.looked(LINK, {}, time.time())
+    assert meters.lag(LINK) == 0
