@@ -10,11 +10,13 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.proof.test_planning import DIFFERENCE, SIDE, answer, cut
+from twinshore.proof.key_looks import Keys
 from twinshore.proof.metrics import TABLE, ProofCollector
 from twinshore.proof.planning import outcome
 from twinshore.proof.proving import PartitionReport, Report
 from twinshore.proof.surveying import Lack
 from twinshore.proof.telling import as_values, exit_code, in_words
+from twinshore.proof.values import OwedKey
 from twinshore.store import KeyLookRow, ProofState, open_store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,6 +56,28 @@ def test_words_name_offset_kind_and_both_records() -> None:
     assert "orders-3" in second and text.index("DIFFERS") < text.index("could not go on"), "what differs comes first"
     assert text.count("orders-3") == 2, "what is identical is named on request alone"
     assert "\n".join(in_words(report(GOOD, BAD, STUCK), everything=True)).count("orders-3") == 3
+
+
+def test_a_twin_that_stands_for_half_the_time_of_tombstones_is_warned_of_though_it_is_identical() -> None:
+    row = KeyLookRow("east->west", "orders", 3, "aa", "bb", 9, 1, 1, 86_400_000, 0, 2, 9, 0, -1, -1)
+    standing = replace(GOOD, keys=Keys(row, stands_ms=45_000_000))
+    (_, line) = in_words(report(standing, replace(GOOD, keys=Keys(row, stands_ms=4_000_000))))
+    assert line == (
+        "east->west: orders-3: the twin has lacked records for 12:30:00; after 1 day, 0:00:00 (delete.retention.ms)"
+        " deletions may be missed"
+    )
+    assert exit_code(report(standing)) == 0
+    assert as_values(report(standing))["partitions"][0]["stands_s"] == 45_000
+
+
+def test_owed_deletions_are_counted_and_some_of_their_keys_named() -> None:
+    row = KeyLookRow("east->west", "orders", 3, "aa", "bb", 9, 1, 1, 86_400_000, 0, 2, 9, 25, 1, 800)
+    keys = tuple(OwedKey(at, f"k{at}") for at in range(1, 25))
+    owing = replace(GOOD, keys=Keys(row, looked=True, keys=keys))
+    text = "\n".join(in_words(report(owing)))
+    assert exit_code(report(owing)) == 1
+    assert "25 keys that were deleted on the source, at offsets 1 to 799" in text
+    assert text.count(", key k") == 20 and "and 5 more" in text
 
 
 def test_programs_get_the_same() -> None:

@@ -34,7 +34,7 @@ class Keys:
     @property
     def warns(self) -> bool:
         """Half of the time is over after which deletions may be missed."""
-        return 2 * self.stands_ms >= self.row.retention_ms
+        return self.stands_ms > 0 and 2 * self.stands_ms >= self.row.retention_ms
 
 
 def retention_of(value: str | None) -> int:

@@ -57,6 +57,8 @@ def in_words(report: Report, *, everything: bool = False) -> Iterator[str]:
     for one in report.partitions:
         if one.unknown:
             yield from _partition(one)
+    for one in report.partitions:
+        yield from _stands(one)
     if not report.partitions and not report.lacks:
         yield "nothing to compare: the links' filters admit no topic that is on both sides"
     if everything:
@@ -108,9 +110,18 @@ def _keys(keys: Keys) -> Iterator[str]:
             yield f"    offset {one.offset}, key {one.key}"
         if keys.row.owed > len(keys.keys[:KEYS_SHOWN]):
             yield f"    and {keys.row.owed - len(keys.keys[:KEYS_SHOWN]):,} more"
-    if keys.warns:
-        stands, limit = (datetime.timedelta(seconds=ms // 1000) for ms in (keys.stands_ms, keys.row.retention_ms))
-        yield f"  the twin has lacked records for {stands}; after {limit} (delete.retention.ms) deletions may be missed"
+
+
+def _stands(one: PartitionReport) -> Iterator[str]:
+    """In time, before a source's cleaner takes tombstones that have not crossed."""
+    if one.keys is None or not one.keys.warns:
+        return
+    row = one.keys.row
+    stands, limit = (datetime.timedelta(seconds=ms // 1000) for ms in (one.keys.stands_ms, row.retention_ms))
+    yield (
+        f"{row.link}: {row.topic}-{row.partition}: the twin has lacked records for {stands}; after {limit}"
+        " (delete.retention.ms) deletions may be missed"
+    )
 
 
 def _record(shown: Shown | None) -> str:
@@ -137,6 +148,7 @@ def as_values(report: Report) -> dict[str, Any]:
                 "cpu_s": round(one.cpu_s, 3),
                 "open_keys": one.open_keys,
                 "owed": one.owed,
+                "stands_s": one.keys.stands_ms // 1000 if one.keys else 0,
                 "owed_keys": [key._asdict() for key in one.keys.keys] if one.keys else [],
                 "sampled": one.sampled,
                 "nothing_compared": one.nothing,
