@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 
@@ -11,6 +15,7 @@ from tests.scenarios.raw_writer import RawWriter
 from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
+from twinshore.kafka.notes import Notebook
 from twinshore.kafka.questions import OffsetKind
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
 from twinshore.lab.clients import admin_of
@@ -343,3 +348,22 @@ def test_a_fetch_names_where_the_histories_part(lab: LabCluster, kafka: KafkaClu
 def test_a_topic_that_is_not_there_is_named(kafka: KafkaCluster) -> None:
     with pytest.raises(KafkaError, match=r"beliefs: offset log end of ghost-0: .*UNKNOWN_TOPIC_OR_PARTITION, code 3"):
         kafka.list_offsets([NamedPartition("ghost", 0)], OffsetKind.LOG_END)
+
+
+def test_who_appended_reads_all_that_came_before(kafka: KafkaCluster, lab: LabCluster, unique_topic: str) -> None:
+    """So the log's order decides who came first: each sees its own line and whatever stands before it."""
+    Notebook(kafka, unique_topic).make({}, lasting=True)
+    start = threading.Barrier(6)
+
+    def begin(number: int) -> list[bytes | None]:
+        with closing(KafkaCluster(lab.cluster, patience_s=20)) as own:
+            notebook = Notebook(own, unique_topic)
+            start.wait()
+            notebook.append([(b"%d" % number, b"")], 5)
+            return [note.key for note in notebook.read(0)[0]]
+
+    with ThreadPoolExecutor(6) as pool:
+        seen = list(pool.map(begin, range(6)))
+    assert {keys[0] for keys in seen} == {seen[0][0]}
+    assert all(b"%d" % number in keys for number, keys in enumerate(seen))
+    assert all(longer[: len(shorter)] == shorter for shorter, longer in itertools.pairwise(sorted(seen, key=len)))

@@ -19,8 +19,8 @@ from twinshore.lab import LabCluster
 from twinshore.lab.clients import delete_topic, forget_links
 from twinshore.mirror.link_notes import LinkNotes
 from twinshore.mirror.plan import TWINS_TOPIC
-from twinshore.mirror.target_notes import Told
-from twinshore.store import open_store
+from twinshore.mirror.target_notes import Claim, Told
+from twinshore.store import LinkIdentity, TwinRow, open_store
 
 LINK = "east->west"
 QUICK = {"heartbeat_s": 0, "lanes": 1, "lease_s": 4}
@@ -162,3 +162,39 @@ def test_strangers_lines_neither_end_a_mirror_nor_refuse_it(
     until(lambda: spans(west.cluster, "forged-late", 1) == [(0, 5)], 60, "it goes on", rig)
     until(lambda: spans(west.cluster, "forged-orders", 1) == [(0, 50)], 60, "it goes on", rig)
     assert not rig.ledger(LINK)
+
+
+def test_a_link_without_its_lines_claims_itself_again_and_sees_a_copy_of_its_store(
+    tmp_path: Path, west: LabCluster
+) -> None:
+    link, said = Link("east9", "west"), list[str]()
+    ids = LinkIdentity(link.name, 7, 0, "a source", west.cluster.name)
+    with ExitStack() as stack:
+        store, other = (stack.enter_context(open_store(f"sqlite:///{tmp_path}/{name}.db")) for name in "ab")
+        kafka = stack.enter_context(closing(KafkaCluster(west.cluster, patience_s=20)))
+        notes = LinkNotes(link, store, kafka, "the first process", said.append)
+
+        def begin(again: LinkNotes) -> None:
+            again.hold("a source")
+            again.introduce(ids)
+            again.tell()
+
+        begin(notes)
+        store.save_twins([TwinRow(link.name, "orders", n, "a" * 32, "b" * 32, 5, 5, 1) for n in range(3)])
+        notes.tell()
+        forget_links(west.cluster)
+        notes.check()
+        assert len(said) == 1
+        assert "are gone: they are made anew" in said[0]
+        with pytest.raises(RefusedError, match="is written by store"):
+            LinkNotes(link, other, kafka).hold("a source")
+        told = LinkNotes(link, other, kafka).look("a source")
+        assert [run.count for note in told.of_topic("orders") for run in note.runs] == [3]
+        # A claim that came too late, and whose store died before it took it back, is taken away.
+        late = told.claim_line(Claim("9" * 32, "a host", 5))
+        Notebook(kafka, TWINS_TOPIC).append([late], 5)
+        notes.check()
+        assert list(LinkNotes(link, other, kafka).look("a source").claims) == [store.own_id("")]
+        begin(LinkNotes(link, store, kafka, "the second process"))
+        with pytest.raises(RefusedError, match="is written by the second process too, with a copy of this store"):
+            notes.check()

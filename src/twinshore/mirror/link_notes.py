@@ -22,6 +22,7 @@ from twinshore.store import LinkIdentity, Store
 JOURNAL_SETTINGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "segment.ms": "86400000"}
 BYTES_AT_ONCE = 1 << 18
 AWAY_S = 30.0
+AGAIN_S = 5.0
 
 
 class LinkNotes:
@@ -85,7 +86,7 @@ class LinkNotes:
         Of stores that begin at once the one whose claim the log has first goes on: each reads the log through its own
         claim before it writes anything else.
         """
-        self._identity, self._blind = None, False
+        self._identity, self._blind, self._look_at_s = None, False, 0.0
         try:
             self._hold(source_id)
         except KafkaError as error:
@@ -134,14 +135,26 @@ class LinkNotes:
         if holder and holder.store != self.own:
             self._identity = None
             raise self._refusal(holder)
-        if holder and told.writer and told.writer.store == self.own:
-            if self._read_to != read_to:
-                self.tell()
+        writer = told.writer
+        if holder and writer and writer.store == self.own and self._read_to == read_to:
             return
-        self._log(f"{self._link.name}: its notes in {TWINS_TOPIC} on {self._link.target} are gone: they are made anew")
-        self.hold(identity.source_cluster_id)
-        self.introduce(identity)
-        self.tell()
+        if holder and writer and writer.store == self.own and writer.process != self._process:
+            self._identity = None
+            raise RefusedError(
+                f"link {self._link.name} is written by {writer.process} too, with a copy of this store, "
+                f"{self._store.place}",
+                hint="stop both, keep the store that is further (`twinshore status --topics`), delete the other",
+            )
+        if holder is None:
+            self._log(
+                f"{self._link.name}: its notes in {TWINS_TOPIC} on {self._link.target} are gone: they are made anew"
+            )
+        try:
+            self.hold(identity.source_cluster_id)
+            self.introduce(identity)
+            self.tell()
+        except KafkaError:
+            self._identity, self._look_at_s = identity, time.monotonic() + AGAIN_S
 
     def take_over(self, source_id: str) -> None:
         """The link becomes this store's, whosever it was."""
