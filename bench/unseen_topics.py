@@ -58,7 +58,7 @@ def begin_late(kafka: KafkaCluster, topic: str, start: int) -> None:
         if answer.error:
             raise BenchError(f"the source refuses a filler: {answer}")
         at += made.header.count
-    kafka.delete_records({named: start})
+    kafka.cut_logs({named: start}, {topic: topic_id})
 
 
 def write_holes(source: LabCluster, topic: str, partitions: int, records: int, kept_of: int) -> int:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import pytest
+from confluent_kafka import Producer
 
 from twinshore.fleet import Cluster, KafkaError, NamedPartition
-from twinshore.kafka.admin import Admin
-from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.cluster import KafkaCluster, OffsetKind
+from twinshore.kafka.rights import QuotaEntity
+from twinshore.kafka.rights_requests import alter_quotas
 from twinshore.lab import LabCluster
+from twinshore.lab.clients import client_settings, delete_topic, topic_id
+
+NOWHERE = Cluster("nowhere", ("127.0.0.1:1",))
 
 
 @pytest.fixture
@@ -22,6 +27,13 @@ def kafka(east: LabCluster) -> Iterator[KafkaCluster]:
 
 def own_settings(kafka: KafkaCluster, topic: str) -> dict[str, str | None]:
     return {one.name: one.value for one in kafka.admin.topic_settings([topic])[topic].values() if one.own}
+
+
+def produce_values(cluster: Cluster, topic: str, values: list[str]) -> None:
+    producer = Producer(client_settings(cluster))
+    for value in values:
+        producer.produce(topic, value.encode(), partition=0)
+    assert producer.flush(30) == 0
 
 
 def until(kafka: KafkaCluster, topic: str, expected: dict[str, str | None]) -> None:
@@ -39,22 +51,25 @@ def test_a_topics_life(kafka: KafkaCluster, unique_topic: str) -> None:
     with pytest.raises(KafkaError, match="TOPIC_ALREADY_EXISTS") as caught:
         admin.create_topic(unique_topic, partitions=1)
     assert caught.value.code == 36
-    admin.create_partitions(unique_topic, 3)
+    meant = topic_id(kafka.cluster, unique_topic)
+    admin.create_partitions(unique_topic, 3, topic_id=meant)
     assert kafka.partition_of(NamedPartition(unique_topic, 2)).leader == 1
     until(kafka, unique_topic, {"retention.ms": "5000"})
-    admin.alter_topic_settings(unique_topic, {"cleanup.policy": "compact", "max.message.bytes": "2000000"})
+    admin.alter_topic_settings(
+        unique_topic, {"cleanup.policy": "compact", "max.message.bytes": "2000000"}, topic_id=meant
+    )
     until(
         kafka,
         unique_topic,
         {"retention.ms": "5000", "cleanup.policy": "compact", "max.message.bytes": "2000000"},
     )
-    admin.alter_topic_settings(unique_topic, {"retention.ms": None, "cleanup.policy": "delete"})
+    admin.alter_topic_settings(unique_topic, {"retention.ms": None, "cleanup.policy": "delete"}, topic_id=meant)
     until(kafka, unique_topic, {"cleanup.policy": "delete", "max.message.bytes": "2000000"})
-    admin.alter_topic_settings(unique_topic, {"retention.ms": "9"}, validate_only=True)
+    admin.alter_topic_settings(unique_topic, {"retention.ms": "9"}, topic_id=meant, validate_only=True)
     until(kafka, unique_topic, {"cleanup.policy": "delete", "max.message.bytes": "2000000"})
-    admin.delete_topics([unique_topic])
-    with pytest.raises(KafkaError, match=rf"east: delete topic {unique_topic}: .*code 3"):
-        admin.delete_topics([unique_topic])
+    admin.delete_topic(unique_topic, topic_id=meant)
+    with pytest.raises(KafkaError, match=rf"east: .*topic {unique_topic}: .*code 3"):
+        admin.delete_topic(unique_topic, topic_id=meant)
 
 
 def test_settings_tell_where_they_come_from(east: LabCluster, kafka: KafkaCluster, unique_topic: str) -> None:
@@ -87,37 +102,84 @@ def test_a_refused_topic_is_named_with_the_reason(
         assert "smaller replication factor" in caught.value.hint
 
 
-def test_refusals_keep_what_the_others_got(east: LabCluster, kafka: KafkaCluster, unique_topic: str) -> None:
+def test_a_topic_that_may_not_be_asked_about_hinders_no_other(kafka: KafkaCluster, unique_topic: str) -> None:
+    kafka.admin.create_topic(unique_topic, partitions=1, settings={"retention.ms": "5000"})
+    until(kafka, unique_topic, {"retention.ms": "5000"})
+    found, refused = kafka.admin.readable_settings(["ghost", unique_topic])
+    assert found[unique_topic]["retention.ms"].value == "5000"
+    assert [(name, error.code) for name, error in refused.items()] == [("ghost", 3)]
+
+
+def test_a_name_that_means_another_topic_by_now_is_left_alone(
+    east: LabCluster, kafka: KafkaCluster, unique_topic: str
+) -> None:
+    """Each change was meant for the topic before, and none may reach the one that somebody put in its place."""
     east.create_topic(unique_topic)
-    with pytest.raises(KafkaError, match="delete topic ghost"):
-        kafka.admin.delete_topics(["ghost", unique_topic])
-    deadline = time.monotonic() + 10
-    while kafka.metadata([unique_topic]).topics[unique_topic].error != 3:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    meant = topic_id(east.cluster, unique_topic)
+    delete_topic(east.cluster, unique_topic)
+    east.create_topic(unique_topic)
     named = NamedPartition(unique_topic, 0)
-    with pytest.raises(KafkaError, match=rf"delete records of {named}"):
-        kafka.admin.delete_records({named: 5})
+    produce_values(east.cluster, unique_topic, ["theirs"] * 10)
+    changes: list[Callable[[], object]] = [
+        lambda: kafka.cut_logs({named: 5}, {unique_topic: meant}),
+        lambda: kafka.admin.create_partitions(unique_topic, 3, topic_id=meant),
+        lambda: kafka.admin.alter_topic_settings(unique_topic, {"retention.ms": "1"}, topic_id=meant),
+        lambda: kafka.admin.delete_topic(unique_topic, topic_id=meant),
+    ]
+    for change in changes:
+        with pytest.raises(KafkaError, match="is another one than before") as caught:
+            change()
+        assert not caught.value.retriable
+    assert own_settings(kafka, unique_topic) == {}
+    assert len(kafka.metadata([unique_topic]).topics[unique_topic].partitions) == 1
+    assert kafka.list_offsets([named], OffsetKind.EARLIEST) == {named: 0}
+
+
+def test_a_cluster_that_took_the_address_is_left_alone(
+    east: LabCluster, west: LabCluster, kafka: KafkaCluster, unique_topic: str
+) -> None:
+    """Whoever knows which cluster it must be changes nothing of another, nor of one that answers there later."""
+    west.create_topic(unique_topic)
+    meant = topic_id(west.cluster, unique_topic)
+    named = NamedPartition(unique_topic, 0)
+    produce_values(west.cluster, unique_topic, ["theirs"] * 10)
+    with closing(KafkaCluster(west.cluster, cluster_id=east.cluster_id)) as strayed:
+        changes: list[Callable[[], object]] = [
+            lambda: strayed.cut_logs({named: 5}, {unique_topic: meant}),
+            lambda: strayed.admin.create_topic(f"{unique_topic}-new", partitions=1),
+            lambda: strayed.admin.delete_topic(unique_topic, topic_id=meant),
+            lambda: strayed.admin.alter_topic_settings(unique_topic, {"retention.ms": "1"}, topic_id=meant),
+            lambda: strayed.dial(1),
+            lambda: alter_quotas(strayed, QuotaEntity((("user", "u"),)), {"producer_byte_rate": 1.0}),
+        ]
+        for change in changes:
+            with pytest.raises(KafkaError, match="lead to another cluster now"):
+                change()
+    with closing(KafkaCluster(west.cluster)) as theirs:
+        assert theirs.list_offsets([named], OffsetKind.EARLIEST) == {named: 0}
+        assert f"{unique_topic}-new" not in theirs.metadata().topics
+        with pytest.raises(KafkaError, match="lead to another cluster now"):
+            theirs.must_be(kafka.cluster_id())
 
 
 def test_offsets_that_cannot_be_cut_are_refused(east: LabCluster, kafka: KafkaCluster, unique_topic: str) -> None:
     east.create_topic(unique_topic)
     with pytest.raises(KafkaError, match="OFFSET_OUT_OF_RANGE") as caught:
-        kafka.admin.delete_records({NamedPartition(unique_topic, 0): 5})
+        kafka.cut_logs({NamedPartition(unique_topic, 0): 5}, {unique_topic: topic_id(east.cluster, unique_topic)})
     assert caught.value.code == 1
 
 
 def test_nothing_to_do_asks_nobody() -> None:
-    admin = Admin(Cluster("nowhere", ("127.0.0.1:1",)), timeout_s=1)
-    admin.delete_topics([])
-    admin.alter_topic_settings("x", {})
-    assert admin.delete_records({}) == {}
-    assert admin.topic_settings([]) == {}
+    with closing(KafkaCluster(NOWHERE, patience_s=1)) as kafka:
+        kafka.admin.alter_topic_settings("x", {}, topic_id=bytes(16))
+        assert kafka.cut_logs({}, {}) == {}
+        assert kafka.admin.topic_settings([]) == {}
 
 
 def test_a_cluster_that_is_away_is_said_in_time() -> None:
     started = time.monotonic()
-    with pytest.raises(KafkaError, match=r"nowhere: create topic x: .*refused") as caught:
-        Admin(Cluster("nowhere", ("127.0.0.1:1",)), timeout_s=1).create_topic("x", partitions=1)
+    with closing(KafkaCluster(NOWHERE, patience_s=1)) as kafka, pytest.raises(KafkaError, match="refused") as caught:
+        kafka.admin.create_topic("x", partitions=1)
     assert caught.value.retriable
+    assert "create topic x" in caught.value.message
     assert time.monotonic() - started < 15

@@ -20,6 +20,7 @@ from twinshore.kafka.client_settings import client_settings
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.nodes import parse_address
 from twinshore.lab import LabCluster
+from twinshore.lab.clients import delete_topic, topic_id
 from twinshore.lab.proxy import FaultProxy
 
 
@@ -71,7 +72,7 @@ def test_each_end_of_a_log(east: LabCluster, kafka: KafkaCluster, unique_topic: 
     east.create_topic(unique_topic, partitions=2)
     cut, open_ended = NamedPartition(unique_topic, 0), NamedPartition(unique_topic, 1)
     write(east.cluster, cut, 10)
-    assert kafka.admin.delete_records({cut: 4}) == {cut: 4}
+    assert kafka.cut_logs({cut: 4}, {unique_topic: topic_id(east.cluster, unique_topic)}) == {cut: 4}
     transaction = Producer({**client_settings(east.cluster), "transactional.id": unique_topic})
     transaction.init_transactions(30)
     transaction.begin_transaction()
@@ -122,8 +123,7 @@ def test_a_topic_created_again_is_seen_as_new(east: LabCluster, kafka: KafkaClus
     named = NamedPartition(unique_topic, 0)
     write(east.cluster, named, 3)
     old = kafka.metadata([unique_topic]).topics[unique_topic].topic_id
-    with closing(KafkaCluster(east.cluster)) as other:
-        other.admin.delete_topics([unique_topic])
+    delete_topic(east.cluster, unique_topic)
     east.create_topic(unique_topic)
     write(east.cluster, named, 1)
     assert kafka.metadata([unique_topic], refresh=False).topics[unique_topic].topic_id == old

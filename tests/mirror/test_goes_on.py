@@ -13,6 +13,7 @@ import pytest
 
 from twinshore.fleet import ConfigError
 from twinshore.fleet.settings import parse_settings
+from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror.desk import Account
 from twinshore.mirror.incidents import watch as watching
 from twinshore.mirror.incidents.watch import Watch
@@ -129,7 +130,7 @@ def test_the_heart_tries_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(hearts, "REFUSED_PAUSE_S", 0.02)
     settings = parse_settings(SETTINGS, name="settings.toml", env={})
-    heart = Heart(settings.links[0], settings.cluster("east"), 0.02, may_beat, said.append)
+    heart = Heart(settings.links[0], KafkaCluster(settings.cluster("east")), 0.02, may_beat, said.append)
     assert all(asked.acquire(timeout=10) for _ in range(3)), "it beats no more"
     heart.close()
     (sentence,) = said

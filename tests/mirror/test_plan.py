@@ -80,7 +80,7 @@ def test_a_settled_twin_is_carried_without_another_word() -> None:
 
 def test_a_source_that_grew_grows_its_twin() -> None:
     grown = replace(SOURCE, starts=(0, 0, 0))
-    assert plan(grown, known=KNOWN) == [Grow("orders", 3), CarryTopic("orders", 2, "aa", "bb")]
+    assert plan(grown, known=KNOWN) == [Grow("orders", 3, "bb"), CarryTopic("orders", 2, "aa", "bb")]
 
 
 def test_settings_that_drifted_are_put_right_and_no_others_touched() -> None:

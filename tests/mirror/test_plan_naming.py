@@ -18,7 +18,7 @@ def test_a_twin_by_prefix_is_made_and_carried_under_its_own_name() -> None:
     assert in_words(made).startswith("create twin east.orders of orders: 2 partitions")
     there = TargetTopic("east.orders", "bb", ((0, 5),), made.settings)
     steps = plan_topic(PREFIX, SOURCE, there, KnownTwin("aa", "bb"), target_brokers=1)
-    assert steps == [Grow("orders", 2, "east.orders"), CarryTopic("orders", 1, "aa", "bb", "east.orders")]
+    assert steps == [Grow("orders", 2, "bb", "east.orders"), CarryTopic("orders", 1, "aa", "bb", "east.orders")]
 
 
 def test_a_refusal_names_the_topic_that_is_in_the_way() -> None:

@@ -9,7 +9,6 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -17,10 +16,9 @@ from confluent_kafka import Producer
 import twinshore
 from tests.scenarios.mirror_rig import Rig, settings_text, spans_of, until
 from twinshore.fleet import NamedPartition
-from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.lab.broker import LabBroker
-from twinshore.lab.clients import client_settings
+from twinshore.lab.clients import client_settings, delete_records
 from twinshore.store import LedgerRow
 from twinshore.wire.batch import split_batches
 
@@ -81,8 +79,11 @@ class IncidentStage:
     def until(self, holds: Callable[[], bool], within_s: float, what: str) -> float:
         return until(holds, within_s, what, self._rig)
 
+    def spans(self, side: LabCluster, topic: str, partition: int) -> tuple[int, int]:
+        return spans_of(side.cluster, topic, partition)[0]
+
     def ends(self, side: LabCluster, topic: str, partition: int) -> int:
-        return spans_of(side.cluster, topic, partition)[0][1]
+        return self.spans(side, topic, partition)[1]
 
     def crossed(self, topic: str, partition: int, within_s: float = 30.0) -> float:
         """Waits until the twin ends where the source does."""
@@ -137,8 +138,7 @@ class IncidentStage:
             assert producer.flush(30) == 0
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
-        with closing(KafkaCluster(self.east.cluster)) as kafka:
-            kafka.delete_records({NamedPartition(topic, partition): before})
+        delete_records(self.east.cluster, {NamedPartition(topic, partition): before})
 
 
 def down_and_up(broker: LabBroker, change: Callable[[], None], away_s: float = 0.0) -> None:

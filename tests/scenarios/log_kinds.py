@@ -10,7 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from tests.scenarios.raw_writer import RawWriter
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
-from twinshore.lab.clients import client_settings
+from twinshore.lab.clients import client_settings, delete_records
 from twinshore.wire.filler import FILLER_RECORDS_MAX, filler
 
 Seen = tuple[object, object, object, object, int]
@@ -135,7 +135,7 @@ def late(cluster: LabCluster, topic: str, start: int) -> None:
         for _ in range(20):
             assert writer.write(30, at % 2**31).base_offset == at
             at += 30
-        kafka.delete_records({writer.named: start})
+        delete_records(cluster.cluster, {writer.named: start})
     finally:
         kafka.close()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Any
 
 import pytest
@@ -17,9 +16,8 @@ from tests.scenarios.log_kinds import COMPACTED, SOURCE_SETTINGS
 from tests.scenarios.mirror_rig import Rig, read_all, same_ends, settings_text, until
 from twinshore.cli.entry import app, gather
 from twinshore.fleet import NamedPartition
-from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
-from twinshore.lab.clients import client_settings
+from twinshore.lab.clients import client_settings, delete_records
 
 LINK = "east->west"
 COUNT, CUT = 20, 12
@@ -60,8 +58,7 @@ def spoil(source: LabCluster, target: LabCluster) -> None:
     # As after an unclean election: the source lost its end, and grew beyond it again.
     down_and_up(source.brokers[0], lambda: cut_to(log_file(source, "history", 0), CUT))
     put(source, "history", "another")
-    with closing(KafkaCluster(target.cluster)) as kafka:
-        kafka.delete_records({NamedPartition("begins", 0): 7})
+    delete_records(target.cluster, {NamedPartition("begins", 0): 7})
     put(target, "written", "by somebody else", 3)
     put(source, "written", "by its own producer", 5)
     producer = Producer(client_settings(source.cluster))

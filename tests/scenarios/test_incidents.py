@@ -10,7 +10,7 @@ import pytest
 from tests.scenarios.incident_stage import IncidentStage, age, cut_to, down_and_up, flip, log_file
 from tests.scenarios.mirror_rig import read_all
 from twinshore.lab import compare_topic
-from twinshore.lab.clients import admin_of
+from twinshore.lab.clients import add_partitions, admin_of, alter_topic
 
 THREE = [[b"one", b"two"], [b"three", b"four"], [b"five", b"six"]]
 BODY_AT = 64
@@ -137,10 +137,8 @@ def test_a_foreign_write_stops_the_twin_it_was_made_on(stage: IncidentStage) -> 
 
 @pytest.mark.long
 def test_an_oversize_batch_rests_until_the_twin_takes_it(stage: IncidentStage) -> None:
-    from twinshore.kafka.admin import Admin
-
     stage.until(lambda: "big" in admin_of(stage.west.cluster).list_topics(timeout=5).topics, 20, "the twin is there")
-    Admin(stage.west.cluster).alter_topic_settings("big", {"max.message.bytes": "20000"})
+    alter_topic(stage.west.cluster, "big", {"max.message.bytes": "20000"})
     stage.put(stage.east, "big", 0, [[b"x" * 60_000]])
     stage.put(stage.east, "big", 1, THREE)
     print(f"a neighbour's record took {stage.calm_s():.2f} s")
@@ -170,9 +168,7 @@ def test_what_the_target_lost_is_carried_again(stage: IncidentStage) -> None:
 
 @pytest.mark.long
 def test_added_partitions_are_told_and_carried(stage: IncidentStage) -> None:
-    from twinshore.kafka.admin import Admin
-
-    Admin(stage.east.cluster).create_partitions("lost", 2)
+    add_partitions(stage.east.cluster, "lost", 2)
     stage.put(stage.east, "lost", 1, THREE)
     print(f"a neighbour's record took {stage.calm_s():.2f} s")
     stage.crossed("lost", 1)

@@ -16,6 +16,7 @@ from twinshore.cli.entry import app, gather
 from twinshore.fleet import Link, NamedPartition, RefusedError, Secret
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
+from twinshore.lab.clients import delete_records
 from twinshore.mirror.link_notes import LinkNotes
 from twinshore.mirror.recovery import Recoverer
 from twinshore.store import LinkIdentity, Position, TwinRow, open_store
@@ -61,8 +62,7 @@ def made_topics(east: LabCluster, west: LabCluster) -> None:
     for number in range(3):
         fill(east, "lost-orders", 100 + number)
     fill(east, "lost-late", 80)
-    with closing(KafkaCluster(east.cluster)) as kafka:
-        kafka.delete_records({NamedPartition("lost-late", 0): 30})
+    delete_records(east.cluster, {NamedPartition("lost-late", 0): 30})
     transactional(east, "lost-tx", seed=7, steps=30)
     for side, records in ((east, 20), (west, 5)):
         side.create_topic("lost-mapped")

@@ -15,7 +15,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.questions import OffsetKind, ProducerState
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
-from twinshore.lab.clients import client_settings
+from twinshore.lab.clients import client_settings, delete_records
 from twinshore.mirror.passage.marking import marker_id
 from twinshore.wire.filler import FILLER_RECORDS_MAX, filler
 from twinshore.wire.log_ends import LOG_ENDS_KEY, LOG_ENDS_VERSION, LogEnd, encode_log_ends, parse_log_ends
@@ -169,9 +169,10 @@ def test_fillers_take_offsets_and_are_cut_off(lab: LabCluster, kafka: KafkaClust
         at += one.header.count
     assert end_of(writer) == at
     cut = at - 45
-    assert kafka.delete_records({writer.named: cut}) == {writer.named: cut}
+    ids = {unique_topic: writer.topic_id}
+    assert kafka.cut_logs({writer.named: cut}, ids) == {writer.named: cut}
     assert kafka.list_offsets([writer.named], OffsetKind.EARLIEST)[writer.named] == cut
-    assert kafka.admin.delete_records({writer.named: at}) == {writer.named: at}
+    assert delete_records(lab.cluster, {writer.named: at}) == {writer.named: at}
     assert writer.write(2, at).error == 0
     assert seen(lab, unique_topic, "read_uncommitted") == [at, at + 1]
 
@@ -181,4 +182,4 @@ def test_delete_records_needs_delete_in_the_policy(lab: LabCluster, kafka: Kafka
     writer = RawWriter(kafka, unique_topic)
     assert writer.write(3, 0).error == 0
     with pytest.raises(Exception, match="POLICY_VIOLATION"):
-        kafka.delete_records({NamedPartition(unique_topic, 0): 2})
+        kafka.cut_logs({writer.named: 2}, {unique_topic: writer.topic_id})

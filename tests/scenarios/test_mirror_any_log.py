@@ -18,7 +18,7 @@ from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
-from twinshore.lab.clients import client_settings
+from twinshore.lab.clients import client_settings, delete_records
 from twinshore.store import IncidentKind
 from twinshore.wire.batch import CODEC_MASK, CONTROL, DELETE_HORIZON, TIMESTAMP_APPEND, TRANSACTIONAL, BatchHeader
 
@@ -220,11 +220,7 @@ def test_retention_that_was_faster_leaves_the_same_log_and_a_row(pair: Pair, kin
     pair.rig.until_said(f"topic {topic} is paused")
     time.sleep(1)
     log_kinds.plain(pair.source, topic, lost + 100)
-    kafka = KafkaCluster(pair.source.cluster)
-    try:
-        kafka.delete_records({NamedPartition(topic, 0): 50 + lost})
-    finally:
-        kafka.close()
+    delete_records(pair.source.cluster, {NamedPartition(topic, 0): 50 + lost})
     pair.rig.verb("link", "resume", LINK, "--topic", topic)
     until(lambda: same_spans(pair, topic), 90, "begins and ends as the source", pair.rig)
     ours, theirs = (seen(side, topic, 0) for side in (pair.source, pair.target))

@@ -14,6 +14,7 @@ from twinshore.fleet import SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
+from twinshore.lab.clients import delete_records
 from twinshore.mirror.cutting import Stamp
 from twinshore.mirror.mapping.look import look_at_mapped
 from twinshore.mirror.mapping.reach import reach_of
@@ -111,7 +112,7 @@ def test_so_is_that_of_a_mapped_twin_which_was_told_of_all(
 
 def test_what_retention_took_before_anybody_told_of_it_stops_a_mapped_twin(both: Both) -> None:
     both.write(["data"] * 4, ["data"] * 4)
-    both.kafka.delete_records({both.twin.named: 4})
+    delete_records(both.kafka.cluster, {both.twin.named: 4})
     reach = reach_of(Extent(SourceOffset(0), TargetOffset(0), 2, 0))
     asked = both.kafka, both.kafka, both.twin.producer_id, both.source.named, both.twin.named
     verdict = look_at_mapped(*asked, reach).verdict

@@ -24,6 +24,7 @@ from twinshore.fleet import NamedPartition
 from twinshore.fleet.settings import load_settings
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.lab import LabCluster
+from twinshore.lab.clients import delete_records, delete_topic
 from twinshore.mirror.spark import open_session
 from twinshore.proof import DifferenceKind, Proven, Stretch, Way
 from twinshore.proof.job import on_spark
@@ -182,11 +183,11 @@ def test_a_record_behind_the_sources_end_is_foreign(pair: Pair) -> None:
 
 def test_a_twin_that_begins_later_than_its_source_lacks_records(pair: Pair) -> None:
     topic = made(pair, log(60), log(60))
-    pair[1].delete_records({NamedPartition(topic, 0): 20})
+    delete_records(pair[1].cluster, {NamedPartition(topic, 0): 20})
     found = proven(pair, topic)
     assert found.difference is not None
     assert (found.difference.kind, found.difference.offset) == (DifferenceKind.MISSING, 0)
-    pair[0].delete_records({NamedPartition(topic, 0): 25})
+    delete_records(pair[0].cluster, {NamedPartition(topic, 0): 25})
     after = proven(pair, topic)
     assert (after.difference, after.start, after.to, after.records) == (None, 25, 60, 35)
 
@@ -300,16 +301,16 @@ def test_what_a_twin_has_lost_since_it_was_proven_is_never_called_identical(
     named = NamedPartition(topic, 0)
     how = ("--topic", topic, "--way", "exact", "--here")
     assert said(tmp_path, east, west, topic, *how)[0] == 0
-    pair[1].delete_records({named: 20})
+    delete_records(pair[1].cluster, {named: 20})
     for _ in range(2):
         code, text = said(tmp_path, east, west, topic, *how)
         assert code == 1 and text.startswith("NOT identical: 0 of 1 partitions identical, 1 differ")
         assert "DIFFERS at offset 0: missing record: the target's log begins at offset 20" in text
         assert "it lacks offsets 0 to 19" in text
-    pair[0].delete_records({named: 25})
+    delete_records(pair[0].cluster, {named: 25})
     code, text = said(tmp_path, east, west, topic, *how, "--all")
     assert code == 0 and "identical from 25 through offset 60, 35 records" in text
-    pair[1].admin.delete_topics([topic])
+    delete_topic(pair[1].cluster, topic)
     pair[1].admin.create_topic(topic, partitions=1, replication_factor=1, settings=FOR_EVER)
     until(lambda: "nothing was compared" in said(tmp_path, east, west, topic, *how)[1], 30, "what was proven is void")
     assert said(tmp_path, east, west, topic, *how)[0] == 2, "it was of another topic"
@@ -325,7 +326,7 @@ def test_what_is_carried_and_cannot_be_seen_is_named_and_no_proof_of_it_is_renew
         assert said(tmp_path, east, west, both, "--here")[0] == 0
         old = [replace(row, proven_ms=row.proven_ms - RENEWED_MS) for row in store.proofs()]
         store.save_proofs(old)
-        pair[1].admin.delete_topics([unseen])
+        delete_topic(pair[1].cluster, unseen)
         code, text = said(tmp_path, east, west, both, "--here")
         ages = {row.topic: row.proven_ms for row in store.proofs()}
     assert code == 2 and text.startswith("cannot tell: 1 of 1 partitions identical, 1 topics or partitions")

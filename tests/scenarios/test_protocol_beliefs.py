@@ -18,7 +18,7 @@ from twinshore.kafka.errors import Code
 from twinshore.kafka.notes import Notebook
 from twinshore.kafka.questions import OffsetKind
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
-from twinshore.lab.clients import admin_of
+from twinshore.lab.clients import admin_of, delete_records
 from twinshore.wire.batch import TIMESTAMP_APPEND
 from twinshore.wire.fetch import (
     FETCH_KEY,
@@ -179,7 +179,7 @@ def test_producer_state_expires_by_the_age_of_the_data(writer: RawWriter) -> Non
 def test_what_a_leader_refuses_in_a_batch(writer: RawWriter, lab: LabCluster, unique_topic: str) -> None:
     now_ms = int(time.time() * 1000)
     bounds = {"message.timestamp.after.max.ms": "3600000"}  # the default since Kafka 4.0
-    writer.kafka.admin.alter_topic_settings(unique_topic, bounds)
+    writer.kafka.admin.alter_topic_settings(unique_topic, bounds, topic_id=writer.topic_id)
     until(lambda: writer.write(1, 0, time_ms=now_ms + 2 * 3600 * 1000).error == Code.INVALID_TIMESTAMP)
     end = end_of(writer)  # some went through before the bound was in force
     assert writer.write(3, 0, count=2).error == Code.INVALID_RECORD, "count is not last offset delta + 1"
@@ -212,7 +212,7 @@ def test_a_recreated_topic_refuses_the_old_id(
     writer: RawWriter, lab: LabCluster, kafka: KafkaCluster, unique_topic: str
 ) -> None:
     assert writer.write(1, 0).error == 0
-    kafka.admin.delete_topics([unique_topic])
+    kafka.admin.delete_topic(unique_topic, topic_id=writer.topic_id)
     lab.create_topic(unique_topic, copies=1)
     until(lambda: kafka.metadata([unique_topic]).topics[unique_topic].topic_id not in (writer.topic_id, bytes(16)))
     until(lambda: end_of(writer) == 0)
@@ -339,7 +339,7 @@ def test_a_fetch_names_where_the_histories_part(lab: LabCluster, kafka: KafkaClu
         assert (unasked.error, unasked.diverging_epoch) == (0, None), "who names no epoch is told nothing"
         assert fetched(kafka, writer, 10, now).diverging_epoch is None
         assert fetched(kafka, writer, 10, now + 1).error == Code.OFFSET_OUT_OF_RANGE, "an epoch that it never heard of"
-        kafka.delete_records({named: 12})
+        delete_records(lab.cluster, {named: 12})
         assert kafka.epoch_ends({named: begin})[named] == (begin, 12), "one below the log's start ends there"
     finally:
         brokers[first].restart()

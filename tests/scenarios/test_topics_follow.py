@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,9 @@ from typer.testing import CliRunner
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
 from twinshore.cli.entry import app, gather
 from twinshore.fleet import Cluster
-from twinshore.kafka.admin import Admin
+from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
-from twinshore.lab.clients import admin_of, client_settings, delete_topic
+from twinshore.lab.clients import add_partitions, admin_of, alter_topic, client_settings, create_topic, delete_topic
 from twinshore.store import AuditRow, Followed, LedgerRow, open_store
 
 LINK = "east->west"
@@ -31,11 +32,12 @@ def produce(cluster: Cluster, topic: str, partition: int, count: int, word: str 
 
 
 def own_settings(cluster: Cluster, topic: str) -> dict[str, str | None]:
-    return {name: one.value for name, one in Admin(cluster).topic_settings([topic])[topic].items() if one.own}
+    with closing(KafkaCluster(cluster)) as kafka:
+        return {name: one.value for name, one in kafka.admin.topic_settings([topic])[topic].items() if one.own}
 
 
 def alter(cluster: Cluster, topic: str, **changes: str | None) -> None:
-    Admin(cluster).alter_topic_settings(topic, {name.replace("_", "."): value for name, value in changes.items()})
+    alter_topic(cluster, topic, {name.replace("_", "."): value for name, value in changes.items()})
 
 
 def names(cluster: Cluster) -> set[str]:
@@ -92,7 +94,7 @@ def test_settings_partitions_and_topics_that_end_or_begin_anew(
     until(lambda: same_ends(east.cluster, west.cluster, orders, 2), 30, "the first records crossed", rig)
 
     settings_follow(rig, east.cluster, west.cluster, orders)
-    Admin(east.cluster).create_partitions(orders, 4)
+    add_partitions(east.cluster, orders, 4)
     produce(east.cluster, orders, 3, 50)
     until(lambda: same_ends(east.cluster, west.cluster, orders, 4), 5, "grown partitions are carried", rig)
     made_again_stops_alone(rig, east.cluster, west.cluster, orders, bills)
@@ -130,7 +132,7 @@ def made_again_stops_alone(rig: FollowRig, east: Cluster, west: Cluster, orders:
     """A topic made again on the source: one row and one line, whatever pumps and tides say; neighbours go on."""
     delete_topic(east, orders)
     until(lambda: orders not in names(east), 10, "it is gone", rig)
-    Admin(east).create_topic(orders, partitions=3)
+    create_topic(east, orders, partitions=3)
     produce(east, orders, 2, 7, "new")
     until(lambda: any(row.closed_ms is None for row in rig.rows(orders)), 15, "the ledger has it", rig)
     before = spans(west, orders, 4)

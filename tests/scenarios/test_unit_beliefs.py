@@ -150,7 +150,7 @@ def test_a_partition_that_is_not_there_keeps_the_unit_shut(stage: Stage, parts: 
 
 
 def test_markers_wait_where_the_twin_ends_elsewhere_than_it_did(stage: Stage, parts: list[NamedPartition]) -> None:
-    with closing(Slot(stage.lab.cluster_as("bob"), f"{PREFIX}0.9", lambda: None)) as slot:
+    with closing(Slot(KafkaCluster(stage.lab.cluster_as("bob")), f"{PREFIX}0.9", lambda: None)) as slot:
         there, elsewhere = run_at(parts[0], 0), run_at(parts[1], 3)
         assert slot.round([there, elsewhere]) == [(elsewhere, elsewhere.answer(UNANSWERED))]
         assert ends(stage, parts[:2]) == [0, 0], "no marker is written while one of them is in doubt"
@@ -159,7 +159,7 @@ def test_markers_wait_where_the_twin_ends_elsewhere_than_it_did(stage: Stage, pa
 
 
 def test_without_the_right_to_the_id_the_refusal_names_it(stage: Stage) -> None:
-    slot = Slot(stage.lab.cluster_as("eve"), f"{PREFIX}0.0", lambda: None)
+    slot = Slot(KafkaCluster(stage.lab.cluster_as("eve")), f"{PREFIX}0.0", lambda: None)
     try:
         with pytest.raises(KafkaError) as caught:
             slot.hold()

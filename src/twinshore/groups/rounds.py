@@ -20,6 +20,7 @@ from twinshore.kafka.errors import Code
 from twinshore.kafka.groups import SHARE, GroupListing, Groups, Listed, always
 from twinshore.kafka.share_groups import ShareGroups
 from twinshore.mirror.control.in_force import in_force
+from twinshore.mirror.identity import hold_to
 from twinshore.store import Store
 from twinshore.wire.group_places import Where
 
@@ -61,6 +62,7 @@ class Rounds:
         self.target = KafkaCluster(settings.cluster(link.target), client_id="twinshore-groups", patience_s=5.0)
         self.at_source, self.at_target = Groups(self.source), Groups(self.target)
         self._retention_s = retention_s
+        self._held = False
         self.scope = self._scope_back = NOWHERE
         self._scoped_at_s = float("-inf")
         self._control_version = -1
@@ -129,6 +131,7 @@ class Rounds:
     def begin(self, now_s: float, *, source_gone: bool = False) -> None:
         """Learns what holds now: the operators' filters, and every few seconds which twins there are. Where the source
         is gone, its topics are believed to be those of which the twins are."""
+        self._held = self._held or hold_to(self.link, self._store, self.source, self.target)
         version = self._store.control_version(self.link.name)
         if version != self._control_version:
             self._control_version = version

@@ -1,33 +1,55 @@
-"""Topics and their settings, through confluent-kafka. Its exceptions end here."""
+"""Topics and their settings: read from any broker, changed over a connection that was vouched for right before.
+
+An address that led to one cluster may lead to another now, and a name that meant one topic may mean another. So every
+change names the topic by its id as well, and goes over a connection that just now showed the right cluster and topic.
+No client library offers that, which is why these requests are made here.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import secrets
-import threading
-from collections.abc import Iterable, Mapping
-from concurrent.futures import Future
+import datetime
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not re-export what it documents
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ConfigSource,
-    NewPartitions,
-    NewTopic,
-    ResourceType,
-)
+from kio.schema.create_partitions.v3 import CreatePartitionsRequest, CreatePartitionsResponse
+from kio.schema.create_partitions.v3.request import CreatePartitionsTopic
+from kio.schema.create_topics.v7 import CreateTopicsRequest, CreateTopicsResponse
+from kio.schema.create_topics.v7.request import CreatableTopic, CreatableTopicConfig
+from kio.schema.delete_topics.v6 import DeleteTopicsRequest, DeleteTopicsResponse
+from kio.schema.delete_topics.v6.request import DeleteTopicState
+from kio.schema.describe_configs.v4 import DescribeConfigsRequest, DescribeConfigsResponse
+from kio.schema.describe_configs.v4.request import DescribeConfigsResource
+from kio.schema.describe_configs.v4.response import DescribeConfigsResult
+from kio.schema.incremental_alter_configs.v1 import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+from kio.schema.incremental_alter_configs.v1.request import AlterableConfig, AlterConfigsResource
+from kio.schema.types import TopicName
+from kio.static.primitive import i8, i16, i32, i32Timedelta
 
-from twinshore.fleet import Cluster, KafkaError, NamedPartition
-from twinshore.kafka.client_settings import changed_files, client_settings
+from twinshore.fleet import KafkaError
+from twinshore.kafka.connection import Connection
 from twinshore.kafka.errors import Code, kafka_error
 
-TIMEOUT_S = 30.0
-_LOCAL_ERRORS_BELOW = -1
+if TYPE_CHECKING:
+    from twinshore.kafka.cluster import KafkaCluster
+
+TOPIC, BROKER = i8(2), i8(4)
+SET, DELETE = i8(0), i8(1)
+DESCRIBED_AT_ONCE = 200
+# Where a value was set, as Kafka numbers it.
+SOURCES: Final = {
+    1: "DYNAMIC_TOPIC_CONFIG",
+    2: "DYNAMIC_BROKER_CONFIG",
+    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    4: "STATIC_BROKER_CONFIG",
+    5: "DEFAULT_CONFIG",
+    6: "DYNAMIC_BROKER_LOGGER_CONFIG",
+    7: "DYNAMIC_CLIENT_METRICS_CONFIG",
+    8: "DYNAMIC_GROUP_CONFIG",
+}
+DEFAULT = 5
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +69,11 @@ class Setting:
 
 
 class Admin:
-    """Safe for several threads. Rotated secrets and certificates count at the next call."""
+    """Safe for several threads. `topic_id` says which topic is meant: under another id its name is not acted upon."""
 
-    def __init__(self, cluster: Cluster, *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, cluster: KafkaCluster) -> None:
         self._cluster = cluster
         self._name = cluster.name
-        self._timeout_s = timeout_s
-        self._guard = threading.Lock()
-        # What it was made from holds secrets, so only whether that is still the same is kept.
-        self._key = secrets.token_bytes(32)
-        self._made: tuple[bytes, AdminClient] | None = None
-        self._reasons: list[str] = []
 
     def create_topic(
         self,
@@ -69,150 +85,133 @@ class Admin:
         validate_only: bool = False,
     ) -> None:
         """`replication_factor` -1 takes the cluster's default. `validate_only` asks whether it would be accepted."""
-        topic = NewTopic(name, partitions, replication_factor, config=dict(settings or {}))
-        asked = self._client().create_topics([topic], validate_only=validate_only, **self._times())
-        self._wait(asked[name], f"create topic {name}", right=f"Create on topic {name} or on the cluster")
-
-    def create_partitions(self, name: str, total: int, *, validate_only: bool = False) -> None:
-        """Grows the topic to `total` partitions."""
-        asked = self._client().create_partitions(
-            [NewPartitions(name, total)], validate_only=validate_only, **self._times()
+        configs = tuple(CreatableTopicConfig(name=key, value=value) for key, value in (settings or {}).items())
+        topic = CreatableTopic(
+            name=TopicName(name),
+            num_partitions=i32(partitions),
+            replication_factor=i16(replication_factor),
+            assignments=(),
+            configs=configs,
         )
-        self._wait(asked[name], f"grow topic {name} to {total} partitions", right=f"Alter on topic {name}")
 
-    def delete_topics(self, names: Iterable[str]) -> None:
-        """Deletes them all; the first refusal is raised after every deletion was answered."""
-        wanted = list(names)
-        if not wanted:
-            return
-        asked = self._client().delete_topics(wanted, **self._times())
-        self._wait_all({name: (asked[name], f"delete topic {name}", f"Delete on topic {name}") for name in wanted})
+        def ask(line: Connection, timeout_s: float) -> None:
+            request = CreateTopicsRequest(topics=(topic,), timeout=_wait(timeout_s), validate_only=validate_only)
+            for one in line.call(request, CreateTopicsResponse, timeout_s=timeout_s).topics:
+                right = f"Create on topic {name} or on the cluster"
+                self._check(one.error_code, f"create topic {name}", one.error_message, right)
 
-    def topic_settings(self, names: Iterable[str]) -> dict[str, dict[str, Setting]]:
-        """The settings of each topic that are not Kafka's own defaults."""
-        return self._describe("topic", list(names))
+        self._cluster.change(f"create topic {name}", ask)
 
-    def broker_settings(self, node_id: int) -> dict[str, Setting]:
-        """The settings of a broker that are not Kafka's own defaults."""
-        return self._describe("broker", [str(node_id)])[str(node_id)]
+    def create_partitions(self, name: str, total: int, *, topic_id: bytes, validate_only: bool = False) -> None:
+        """Grows the topic to `total` partitions."""
+        topic = CreatePartitionsTopic(name=TopicName(name), count=i32(total), assignments=None)
+        what = f"grow topic {name} to {total} partitions"
+
+        def ask(line: Connection, timeout_s: float) -> None:
+            request = CreatePartitionsRequest(topics=(topic,), timeout=_wait(timeout_s), validate_only=validate_only)
+            for one in line.call(request, CreatePartitionsResponse, timeout_s=timeout_s).results:
+                self._check(one.error_code, what, one.error_message, f"Alter on topic {name}")
+
+        self._cluster.change(what, ask, {name: topic_id})
+
+    def delete_topic(self, name: str, *, topic_id: bytes) -> None:
+        """Deletes the topic with this id, whatever else is called so by now."""
+        topic = DeleteTopicState(name=None, topic_id=uuid.UUID(bytes=topic_id))
+        what = f"delete topic {name}"
+
+        def ask(line: Connection, timeout_s: float) -> None:
+            request = DeleteTopicsRequest(topics=(topic,), timeout=_wait(timeout_s))
+            for one in line.call(request, DeleteTopicsResponse, timeout_s=timeout_s).responses:
+                # An id that nobody knows any more: a request of ours whose answer was lost did it, or somebody else.
+                gone = int(one.error_code) == Code.UNKNOWN_TOPIC_ID
+                code = Code.UNKNOWN_TOPIC_OR_PARTITION if gone else one.error_code
+                self._check(code, what, one.error_message, f"Delete on topic {name}")
+
+        self._cluster.change(what, ask, {name: topic_id})
 
     def alter_topic_settings(
-        self, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
+        self, name: str, changes: Mapping[str, str | None], *, topic_id: bytes, validate_only: bool = False
     ) -> None:
         """Changes these settings alone; None takes one back to its default."""
         if not changes:
             return
-        entries = [
-            ConfigEntry(
-                key,
-                "" if value is None else value,
-                incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
-            )
+        configs = tuple(
+            AlterableConfig(name=key, config_operation=DELETE if value is None else SET, value=value)
             for key, value in changes.items()
-        ]
-        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
-        asked = self._client().incremental_alter_configs(
-            [resource], validate_only=validate_only, request_timeout=self._timeout_s
         )
-        (answer,) = asked.values()
-        self._wait(answer, f"change settings of topic {name}", right=f"AlterConfigs on topic {name}")
+        resource = AlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=configs)
+        what = f"change settings of topic {name}"
 
-    def delete_records(self, before: Mapping[NamedPartition, int]) -> dict[NamedPartition, int]:
-        """Cuts each log below the offset; returns the new log starts."""
-        if not before:
-            return {}
-        wanted = [TopicPartition(named.topic, named.partition, offset) for named, offset in before.items()]
-        asked = self._client().delete_records(wanted, **self._times())
-        done = self._wait_all(
-            {
-                NamedPartition(part.topic, part.partition): (
-                    answer,
-                    f"delete records of {part.topic}-{part.partition}",
-                    f"Delete on topic {part.topic}",
-                )
-                for part, answer in asked.items()
-            }
+        def ask(line: Connection, timeout_s: float) -> None:
+            request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=validate_only)
+            for one in line.call(request, IncrementalAlterConfigsResponse, timeout_s=timeout_s).responses:
+                self._check(one.error_code, what, one.error_message, f"AlterConfigs on topic {name}")
+
+        self._cluster.change(what, ask, {name: topic_id})
+
+    def topic_settings(self, names: Iterable[str]) -> dict[str, dict[str, Setting]]:
+        """The settings of each topic that are not Kafka's own defaults; the first that is refused is a KafkaError."""
+        found, refused = self.readable_settings(names)
+        for error in refused.values():
+            raise error
+        return found
+
+    def readable_settings(self, names: Iterable[str]) -> tuple[dict[str, dict[str, Setting]], dict[str, KafkaError]]:
+        """The same of those topics that may be asked about, and why the others may not: none hinders another."""
+        found: dict[str, dict[str, Setting]] = {}
+        refused: dict[str, KafkaError] = {}
+        wanted = list(dict.fromkeys(names))
+        for start in range(0, len(wanted), DESCRIBED_AT_ONCE):
+            some = wanted[start : start + DESCRIBED_AT_ONCE]
+            for one in self._cluster.anybody("settings of topics", _describing(TOPIC, some)):
+                name = one.resource_name
+                if one.error_code:
+                    place = f"{self._name}: read settings of topic {name}"
+                    right = f"DescribeConfigs on topic {name}"
+                    refused[name] = kafka_error(int(one.error_code), place, detail=one.error_message or "", right=right)
+                else:
+                    found[name] = _settings(one)
+        return found, refused
+
+    def broker_settings(self, node_id: int) -> dict[str, Setting]:
+        """The settings of a broker that are not Kafka's own defaults. Only it can tell them."""
+        (found,) = self._cluster.at(node_id, f"settings of broker {node_id}", _describing(BROKER, [str(node_id)]))
+        what = f"read settings of broker {node_id}"
+        self._check(found.error_code, what, found.error_message, "DescribeConfigs on the cluster")
+        return _settings(found)
+
+    def _check(self, code: int, what: str, message: str | None, right: str) -> None:
+        if code:
+            raise kafka_error(int(code), f"{self._name}: {what}", detail=message or "", right=right)
+
+
+def _describing(kind: i8, names: Sequence[str]) -> Callable[[Connection, float], Sequence[DescribeConfigsResult]]:
+    resources = tuple(
+        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None) for name in names
+    )
+
+    def ask(line: Connection, timeout_s: float) -> Sequence[DescribeConfigsResult]:
+        answer = line.call(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse, timeout_s=timeout_s)
+        wanted = set(names)
+        return [one for one in answer.results if one.resource_name in wanted]
+
+    return ask
+
+
+def _settings(answer: DescribeConfigsResult) -> dict[str, Setting]:
+    return {
+        one.name: Setting(
+            one.name,
+            None if one.is_sensitive else one.value,
+            SOURCES.get(int(one.config_source), f"SOURCE_{int(one.config_source)}"),
+            one.is_sensitive,
+            one.read_only,
         )
-        return {named: int(deleted.low_watermark) for named, deleted in done.items()}
+        for one in answer.configs
+        if int(one.config_source) != DEFAULT
+    }
 
-    def _describe(self, kind: str, names: list[str]) -> dict[str, dict[str, Setting]]:
-        if not names:
-            return {}
-        kinds = {"topic": ResourceType.TOPIC, "broker": ResourceType.BROKER}
-        resources = [ConfigResource(kinds[kind], name) for name in names]
-        asked = self._client().describe_configs(resources, request_timeout=self._timeout_s)
-        where = {"topic": "topic {}", "broker": "the cluster"}[kind]
-        done = self._wait_all(
-            {
-                resource.name: (
-                    answer,
-                    f"read settings of {kind} {resource.name}",
-                    f"DescribeConfigs on {where.format(resource.name)}",
-                )
-                for resource, answer in asked.items()
-            }
-        )
-        default = ConfigSource.DEFAULT_CONFIG
-        return {
-            name: {
-                entry.name: Setting(
-                    entry.name, entry.value, ConfigSource(entry.source).name, entry.is_sensitive, entry.is_read_only
-                )
-                for entry in entries.values()
-                if ConfigSource(entry.source) is not default
-            }
-            for name, entries in done.items()
-        }
 
-    def _client(self) -> AdminClient:
-        settings = client_settings(self._cluster)
-        plain = sorted((key, value) for key, value in settings.items() if not callable(value))
-        told = repr((plain, changed_files(self._cluster))).encode()
-        mark = hashlib.blake2b(told, key=self._key).digest()
-        with self._guard:
-            if self._made is None or self._made[0] != mark:
-                quiet: dict[str, Any] = {"log_level": 0, "client.id": "twinshore-admin", "error_cb": self._hear}
-                try:
-                    client = AdminClient({**settings, **quiet})
-                except KafkaException as error:
-                    raise KafkaError(f"{self._name}: no admin client: {error.args[0].str()}") from error
-                self._made = (mark, client)
-            client = self._made[1]
-            # librdkafka hands a token over, and tells why it cannot connect, only when polled.
-            client.poll(0)
-            return client
-
-    def _hear(self, error: Any) -> None:
-        self._reasons = [*self._reasons[-4:], str(error.str())]
-
-    def _times(self) -> dict[str, float]:
-        return {"operation_timeout": self._timeout_s * 0.8, "request_timeout": self._timeout_s}
-
-    def _wait_all(self, asked: Mapping[Any, tuple[Future[Any], str, str]]) -> dict[Any, Any]:
-        done: dict[Any, Any] = {}
-        failed: KafkaError | None = None
-        for key, (answer, what, right) in asked.items():
-            try:
-                done[key] = self._wait(answer, what, right=right)
-            except KafkaError as error:
-                failed = failed or error
-        if failed:
-            raise failed
-        return done
-
-    def _wait(self, answer: Future[Any], what: str, *, right: str) -> Any:
-        try:
-            return answer.result(timeout=self._timeout_s + 10)
-        except KafkaException as error:
-            raise self._turn(error.args[0], what, right) from error
-        except TimeoutError as error:
-            raise KafkaError(f"{self._name}: {what}: no answer in time", retriable=True) from error
-
-    def _turn(self, error: Any, what: str, right: str) -> KafkaError:
-        code, said = int(error.code()), str(error.str())
-        if code >= _LOCAL_ERRORS_BELOW:
-            return kafka_error(code, f"{self._name}: {what}", detail=said, right=right)
-        if self._made is not None:
-            self._made[1].poll(0)
-        reason = f"; {self._reasons[-1]}" if self._reasons else ""
-        return KafkaError(f"{self._name}: {what}: {said}{reason}", code=Code.NONE, retriable=True)
+def _wait(timeout_s: float) -> i32Timedelta:
+    """How long a broker may work on it: an answer must still come in time."""
+    return i32Timedelta.parse(datetime.timedelta(milliseconds=int(800 * timeout_s)))

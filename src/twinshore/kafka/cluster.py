@@ -47,8 +47,8 @@ class KafkaCluster:
     """Safe for several threads; calls to the same broker take turns, so give a slow errand an object of its own.
 
     Every question is asked again, after fresh metadata and a growing pause, while the failure is one that may pass;
-    after `patience_s`, whoever is silent, it is a KafkaError. `clock`, `sleep` and `rng` are arguments so that
-    tests need no patience.
+    after `patience_s`, whoever is silent, it is a KafkaError. `cluster_id` is which cluster it must be; without it the
+    first one seen. `clock`, `sleep` and `rng` are arguments so that tests need no patience.
     """
 
     def __init__(
@@ -56,6 +56,7 @@ class KafkaCluster:
         cluster: Cluster,
         *,
         client_id: str = "twinshore",
+        cluster_id: str = "",
         patience_s: float = PATIENCE_S,
         call_s: float = CALL_S,
         clock: Callable[[], float] = time.monotonic,
@@ -68,7 +69,7 @@ class KafkaCluster:
         chance = rng or Random()
         self._patience = Patience(cluster.name, patience_s, clock, sleep, chance)
         self._nodes = Nodes(cluster, client_id, clock, chance, call_s=call_s)
-        self._memory = Memory(cluster.name)
+        self._memory = Memory(cluster.name, cluster_id)
         self._leaders = Leaders(
             place=cluster.name,
             patience=self._patience,
@@ -82,14 +83,18 @@ class KafkaCluster:
 
     @cached_property
     def admin(self) -> Admin:
-        """Topics and settings, by confluent-kafka."""
+        """Topics and settings."""
         from twinshore.kafka.admin import Admin  # its import costs, and pumps do without
 
-        return Admin(self.cluster)
+        return Admin(self)
 
     def cluster_id(self) -> str:
         """The cluster's own identity; the same for all its bootstrap addresses."""
         return self._memory.cluster_id or self.metadata([], refresh=True).cluster_id
+
+    def must_be(self, cluster_id: str) -> None:
+        """From now on it must be this cluster; KafkaError where another was seen before."""
+        self._memory.same(cluster_id)
 
     def metadata(self, topics: Sequence[str] | None = None, *, refresh: bool = True) -> ClusterMetadata:
         """Of these topics, or of all. With `refresh=False` what was seen before will do, if it covers the question."""
@@ -104,12 +109,21 @@ class KafkaCluster:
         return self._find(named, refresh=False, led=True).leader
 
     def connection_to(self, node_id: int) -> Connection:
-        """The shared connection to this broker."""
-        return self._nodes.kept(self._address_of(node_id), timeout_s=self._time_s())
+        """The shared connection to this broker, which was seen to be one of the right cluster."""
+        connection = self._nodes.kept(self._address_of(node_id), timeout_s=self._time_s())
+        if not connection.vouched:
+            self._vouch(connection, {})
+        return connection
 
     def dial(self, node_id: int) -> Connection:
-        """A new connection to this broker, the caller's own to drive and close."""
-        return self._nodes.dial(self._address_of(node_id), timeout_s=self._time_s())
+        """A new connection to this broker of the right cluster, the caller's own to drive and close."""
+        connection = self._nodes.dial(self._address_of(node_id), timeout_s=self._time_s())
+        try:
+            self._vouch(connection, {})
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     def list_offsets(self, parts: Iterable[NamedPartition], which: OffsetKind) -> dict[NamedPartition, int]:
         """One end of each log. All or nothing: the first partition that cannot be read is a KafkaError."""
@@ -122,9 +136,17 @@ class KafkaCluster:
         ask = self._timed(ask_producers)
         return self._leaders.ask(parts, Question("producers", "Read", ask))
 
-    def delete_records(self, before: Mapping[NamedPartition, int]) -> dict[NamedPartition, int]:
-        """Cuts each log below the offset, on its leader; returns the new log starts."""
-        ask = self._timed(ask_cut, before=before)
+    def cut_logs(self, before: Mapping[NamedPartition, int], ids: Mapping[str, bytes]) -> dict[NamedPartition, int]:
+        """Cuts each log below the offset, on its leader; returns the new log starts. `ids`: which topic each name must
+        still mean, asked over the same connection right before."""
+        wrong = {named.topic for named in before} - ids.keys()
+        if wrong:
+            raise ValueError(f"no topic id is given for {', '.join(sorted(wrong))}")
+
+        def ask(connection: Connection, wanted: Sequence[Wanted]) -> dict[NamedPartition, tuple[int, int]]:
+            self._vouch(connection, {one.named.topic: ids[one.named.topic] for one in wanted})
+            return ask_cut(connection, wanted, timeout_s=self._time_s(), before=before)
+
         return self._leaders.ask(before, Question("deletion of records", "Delete", ask))
 
     def epoch_ends(self, epochs: Mapping[NamedPartition, int]) -> dict[NamedPartition, tuple[int, int]]:
@@ -174,6 +196,46 @@ class KafkaCluster:
             return ask(connection, timeout_s)
 
         return self._patience.persist(what, lambda: self._anybody(once))
+
+    def at(self, node_id: int, what: str, ask: Callable[[Connection, float], Value]) -> Value:
+        """What this broker answers."""
+        return self._patience.persist(what, lambda: ask(self.connection_to(node_id), self._time_s()))
+
+    def change(
+        self, what: str, ask: Callable[[Connection, float], Value], ids: Mapping[str, bytes] | None = None
+    ) -> Value:
+        """Changes something of the whole cluster, at its controller, over a connection that was vouched for right
+        before. `ids`: which topic each name must mean; under another id nothing is asked."""
+
+        def attempt() -> Value:
+            controller = self._look([], refresh=True).controller
+            connection = self.connection_to(controller)
+            self._vouch(connection, ids or {})
+            try:
+                return ask(connection, self._time_s())
+            except KafkaError as error:
+                if error.retriable:
+                    self._note_failure(controller)
+                raise
+
+        return self._patience.persist(what, attempt)
+
+    def _vouch(self, connection: Connection, ids: Mapping[str, bytes]) -> None:
+        """Whoever is at the connection's other end is the right cluster, and has these topics under these ids."""
+        seen = ask_metadata(connection, list(ids), timeout_s=self._time_s())
+        self._memory.same(seen.cluster_id)
+        connection.vouched = True
+        for name, topic_id in ids.items():
+            topic = seen.topics.get(name)
+            code = topic.error if topic else Code.UNKNOWN_TOPIC_OR_PARTITION
+            if topic is None or code:
+                raise kafka_error(code, f"{self.name}: topic {name}", right=f"Describe on topic {name}")
+            if topic.topic_id != topic_id:
+                raise KafkaError(
+                    f"{self.name}: topic {name} is another one than before: it was {topic_id.hex()}, "
+                    f"it is {topic.topic_id.hex()}; nothing of it was changed",
+                    hint="somebody deleted it and made it again",
+                )
 
     def _find(self, named: NamedPartition, *, refresh: bool, led: bool) -> PartitionMetadata:
         stale = refresh

@@ -44,6 +44,8 @@ class Connection:
         self.place = transport.place
         self.expires_at = math.inf
         self.closed = False
+        # Whether its broker was seen to belong to the right cluster: as long as it is open it leads to no other.
+        self.vouched = False
         self._client_id = client_id
         self.timeout_s = timeout_s
         self._correlation_id = 0

@@ -91,7 +91,7 @@ def _in_parts(
     refused: Refused = {}
     for start in range(0, len(acls), AT_ONCE):
         part = acls[start : start + AT_ONCE]
-        results = cluster.anybody(f"{verb} ACLs", partial(act, part))
+        results = cluster.change(f"{verb} ACLs", partial(act, part))
         for acl, (code, message) in zip(part, results, strict=True):
             if code:
                 place = f"{cluster.name}: {verb} ACL: {acl}"
@@ -172,7 +172,7 @@ def alter_quotas(cluster: KafkaCluster, entity: QuotaEntity, values: Mapping[str
             what = f"change quotas of {entity}"
             _check(one.error_code, cluster, what, one.error_message, "AlterConfigs on the cluster")
 
-    cluster.anybody("client quotas", ask)
+    cluster.change("client quotas", ask)
 
 
 def read_scram_users(cluster: KafkaCluster) -> frozenset[ScramUser]:
@@ -212,7 +212,7 @@ def set_scram_password(cluster: KafkaCluster, user: ScramUser, password: str) ->
             what = f"make SCRAM user {user.name}"
             _check(one.error_code, cluster, what, one.error_message, "Alter on the cluster")
 
-    cluster.anybody("SCRAM users", ask)
+    cluster.change("SCRAM users", ask)
 
 
 def _check(code: int, cluster: KafkaCluster, what: str, message: str | None, right: str) -> None:

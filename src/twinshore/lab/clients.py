@@ -13,11 +13,12 @@ from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperatio
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic, TopicPartition
 from kio.schema.metadata.v11 import MetadataRequest, MetadataResponse
 
-from twinshore.fleet import Cluster, KafkaError, SaslMechanism
+from twinshore.fleet import Cluster, KafkaError, NamedPartition, SaslMechanism
 from twinshore.kafka.client_settings import client_settings as kafka_client_settings
+from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.nodes import parse_address
 from twinshore.kafka.opening import open_connection
 from twinshore.lab.errors import LabError
@@ -95,6 +96,32 @@ def forget_links(cluster: Cluster) -> None:
         time.sleep(0.02)
 
 
+def topic_id(cluster: Cluster, topic: str) -> bytes:
+    """Which topic is called so now."""
+    with closing(KafkaCluster(cluster)) as kafka:
+        return kafka.metadata([topic]).topics[topic].topic_id
+
+
+def delete_records(cluster: Cluster, before: Mapping[NamedPartition, int]) -> dict[NamedPartition, int]:
+    """Cuts each log below the offset; returns the new log starts."""
+    admin = admin_of(cluster)
+    asked = admin.delete_records([TopicPartition(one.topic, one.partition, at) for one, at in before.items()])
+    return {
+        NamedPartition(one.topic, one.partition): done.result(timeout=40).low_watermark for one, done in asked.items()
+    }
+
+
+def add_partitions(cluster: Cluster, topic: str, total: int) -> None:
+    """Grows the topic to `total` partitions."""
+    admin = admin_of(cluster)
+    admin.create_partitions([NewPartitions(topic, total)], operation_timeout=30)[topic].result(timeout=40)
+
+
+def alter_topic(cluster: Cluster, topic: str, settings: Mapping[str, str | None]) -> None:
+    """Changes settings of a topic; None takes one back to its default."""
+    _alter(admin_of(cluster), ConfigResource.Type.TOPIC, topic, settings)
+
+
 def set_scram_password(cluster: Cluster, user: str, password: str, mechanism: SaslMechanism) -> None:
     """Creates the user or exchanges its password; returns when every broker has heard of it."""
     kind = ScramMechanism.SCRAM_SHA_256 if mechanism is SaslMechanism.SCRAM_SHA_256 else ScramMechanism.SCRAM_SHA_512
@@ -107,12 +134,21 @@ def alter_brokers(cluster: Cluster, node_ids: tuple[int, ...], settings: Mapping
     """Changes settings of running brokers."""
     admin = admin_of(cluster)
     for node_id in node_ids:
-        entries = [
-            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in settings.items()
-        ]
-        resource = ConfigResource(ConfigResource.Type.BROKER, str(node_id), incremental_configs=entries)
-        for done in admin.incremental_alter_configs([resource]).values():
-            done.result(timeout=30)
+        _alter(admin, ConfigResource.Type.BROKER, str(node_id), settings)
+
+
+def _alter(admin: AdminClient, kind: Any, name: str, settings: Mapping[str, str | None]) -> None:
+    entries = [
+        ConfigEntry(
+            key,
+            value or "",
+            incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
+        )
+        for key, value in settings.items()
+    ]
+    resource = ConfigResource(kind, name, incremental_configs=entries)
+    for done in admin.incremental_alter_configs([resource]).values():
+        done.result(timeout=30)
 
 
 def allow(cluster: Cluster, user: str, operation: str, kind: str, name: str, *, prefixed: bool = False) -> None:

@@ -26,6 +26,16 @@ def recognise(link: Link, store: Store, source: KafkaCluster, target: KafkaClust
     return known
 
 
+def hold_to(link: Link, store: Store, source: KafkaCluster, target: KafkaCluster) -> bool:
+    """Has connections of somebody's own refuse any clusters but the link's. Returns whether these are known yet."""
+    known = store.link_identity(link.name)
+    if known is None:
+        return False
+    source.must_be(known.source_cluster_id)
+    target.must_be(known.target_cluster_id)
+    return True
+
+
 def establish(link: Link, store: Store, source: KafkaCluster, target: KafkaCluster, notes: LinkNotes) -> LinkIdentity:
     """The link's identity from now on, told to the target: at its first start that gives it a producer id."""
     known = recognise(link, store, source, target)

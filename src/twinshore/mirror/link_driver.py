@@ -14,7 +14,6 @@ from twinshore.fleet import (
     ConfigError,
     KafkaError,
     Link,
-    NamedPartition,
     RefusedError,
     TwinshoreError,
     WireError,
@@ -33,6 +32,7 @@ from twinshore.mirror.incidents.standing import Standing, grown
 from twinshore.mirror.incidents.watch import Watch
 from twinshore.mirror.lease_keeper import LeaseKeeper
 from twinshore.mirror.link_notes import LinkNotes
+from twinshore.mirror.log_starts import LogStarts
 from twinshore.mirror.mapping.adopting import Adopter
 from twinshore.mirror.orders import TideOrder, limits_of
 from twinshore.mirror.passage.held import HeldTwins
@@ -107,7 +107,8 @@ class LinkDriver:
         self._held = HeldTwins(
             link.name, self._source, store, self._mirror.hanging_transaction_s, stopped=recorder.stopped, log=log
         )
-        self._heart = Heart(link, self._source.cluster, self._mirror.heartbeat_s, self.is_ours, log)
+        self._heart = Heart(link, self._source, self._mirror.heartbeat_s, self.is_ours, log)
+        self._log_starts = LogStarts(link, self._target, store, doubt=self._follower.doubt, log=log)
 
     # -- the turn
 
@@ -322,12 +323,10 @@ class LinkDriver:
             return
         self._followed_at_s = time.monotonic()
         live = self._recorder.live[self.link.name]
-        behind = self._adopter.without_mapped(live.cuts(), live.lag.copy())
-        if behind:
-            called = {NamedPartition(self.link.twin_of(n.topic), n.partition): at for n, at in behind.items()}
-            self._target.admin.delete_records(called)
-            live.cut_to.update(behind)
-            self._log(f"{self.link.name}: cut {len(behind)} twins to their sources' log starts")
+        # What is on no lane is not ours to cut: a topic that stopped may be somebody else's by now.
+        placed = self._desk.placed(self.link.name)
+        cuts = {named: at for named, at in live.cuts().items() if named in placed}
+        self._log_starts.cut(self._adopter.without_mapped(cuts, live.lag.copy()), live.cut_to)
 
     def _look_at_held(self) -> None:
         lag, placed = self._recorder.live[self.link.name].lag.copy(), self._desk.placed(self.link.name)
@@ -355,6 +354,8 @@ class LinkDriver:
             tide=tide,
             source=self._source.cluster,
             target=self._target.cluster,
+            source_id=term.identity.source_cluster_id,
+            target_id=term.identity.target_cluster_id,
             producer_id=term.identity.producer_id,
             producer_epoch=term.identity.producer_epoch,
             state_expiry_ms=term.state_expiry_ms,

@@ -100,6 +100,9 @@ class TideOrder:
     fence: int = 0
     # What the link's transactional ids begin with; empty where markers are written directly.
     units: str = ""
+    # Which clusters these must be; whatever else their addresses lead to is not written to.
+    source_id: str = ""
+    target_id: str = ""
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))

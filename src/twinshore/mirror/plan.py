@@ -92,8 +92,11 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Grow:
+    """`target_topic_id`, here and below: which topic on the target is meant."""
+
     topic: str
     partitions: int
+    target_topic_id: str
     twin: str = ""
 
 
@@ -103,6 +106,7 @@ class Settle:
 
     topic: str
     settings: tuple[tuple[str, str], ...]
+    target_topic_id: str
     twin: str = ""
 
 
@@ -201,11 +205,11 @@ def plan_topic(
     # A topic cannot be made smaller again: somebody else's grows only once it has been adopted.
     ours = bool(known) or not mapped
     if target.partitions < source.partitions and ours:
-        steps.append(Grow(source.name, source.partitions, twin))
+        steps.append(Grow(source.name, source.partitions, target.topic_id, twin))
     have = dict(target.settings)
     lacking = tuple((name, value) for name, value in settings if have.get(name) != value)
     if lacking and not mapped:
-        steps.append(Settle(source.name, lacking, twin))
+        steps.append(Settle(source.name, lacking, target.topic_id, twin))
     partitions = min(source.partitions, target.partitions)
     if mapped:
         return [*steps, CarryTopic(source.name, partitions, source.topic_id, target.topic_id, twin, mapped=True)]

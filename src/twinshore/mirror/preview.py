@@ -90,9 +90,9 @@ def in_words(step: Step | Cost) -> str:
         case Create(topic, partitions, replication, settings, twin):
             shape = f"{partitions} partitions, {replication} copies"
             return f"create twin {_called(topic, twin)}: {shape}, {_pairs(settings)}; carry it"
-        case Grow(topic, partitions, twin):
+        case Grow(topic, partitions, _, twin):
             return f"grow twin {twin or topic} to {partitions} partitions"
-        case Settle(topic, settings, twin):
+        case Settle(topic, settings, _, twin):
             return f"settle twin {twin or topic}: {_pairs(settings)}"
         case CarryTopic(topic, partitions, _, _, twin):
             how = ", mapped: behind what it holds, at offsets of its own" if step.mapped else ""

@@ -111,7 +111,7 @@ class Pump:
             for group in by_node.values():
                 for start in range(0, len(group), LOOK_MAX):
                     self._scout.look(group[start : start + LOOK_MAX], lane.tracks)
-            self._scout.cut(lane.to_cut())
+            self._scout.cut(lane.to_cut(), lane.tracks)
             self._deadlines(now_s)
             if now_s >= self._beat_at_s:
                 self._beat_at_s = now_s + self.order.report_s

@@ -65,7 +65,7 @@ class Scout:
 
     def __init__(self, order: TideOrder, holds: Callable[[], bool]) -> None:
         """`holds`: whether the partitions may still be written."""
-        self._clusters = {"source": order.source, "target": order.target}
+        self._clusters = {"source": (order.source, order.source_id), "target": (order.target, order.target_id)}
         self._producer_id = order.producer_id
         self._twins: dict[NamedPartition, NamedPartition] = {}
         self._own = threading.local()
@@ -80,7 +80,9 @@ class Scout:
         self._bell.setblocking(False)
         # Who writes markers where they may not be written directly.
         self.units = (
-            Units(order.target, order.units, order.lane, holds=holds, report=self._tell) if order.units else None
+            Units(order.target, order.units, order.lane, holds=holds, report=self._tell, cluster_id=order.target_id)
+            if order.units
+            else None
         )
 
     def take(self) -> list[Report]:
@@ -132,15 +134,16 @@ class Scout:
         for named, reach in mapped.items():
             self._send(lambda n=named, r=reach: Looked({n: self._look_mapped(n, r)}), self._looks)  # type: ignore[misc]
 
-    def cut(self, before: dict[NamedPartition, int]) -> None:
+    def cut(self, before: dict[NamedPartition, int], tracks: Mapping[NamedPartition, Track]) -> None:
         """Cuts the twins of these partitions below the offsets. If it fails, the driver does it within a minute."""
 
         if not before:
             return
+        ids = {self._twins.get(named, named).topic: tracks[named].target_id for named in before}
 
         def errand() -> Report:
             with contextlib.suppress(KafkaError):
-                self._cluster("target").delete_records({self._twins.get(n, n): at for n, at in before.items()})
+                self._cluster("target").cut_logs({self._twins.get(n, n): at for n, at in before.items()}, ids)
             return Looked({})
 
         self._send(errand)
@@ -176,8 +179,9 @@ class Scout:
         if mine is None:
             mine = self._own.clusters = {}
         if side not in mine:
+            cluster, cluster_id = self._clusters[side]
             mine[side] = KafkaCluster(
-                self._clusters[side], client_id="twinshore-scout", patience_s=PATIENCE_S, call_s=CALL_S
+                cluster, client_id="twinshore-scout", cluster_id=cluster_id, patience_s=PATIENCE_S, call_s=CALL_S
             )
             with self._guard:
                 self._opened.append(mine[side])

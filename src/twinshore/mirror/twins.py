@@ -34,14 +34,14 @@ def apply(target: KafkaCluster, steps: Iterable[Step]) -> list[str]:
                         raise
                 _appear(target, topic, partitions)
                 done.append(f"created twin {topic} with {partitions} partitions, {replication} copies")
-            case Grow(_, partitions):
+            case Grow(_, partitions, topic_id):
                 topic = step.twin or step.topic
-                target.admin.create_partitions(topic, partitions)
+                target.admin.create_partitions(topic, partitions, topic_id=bytes.fromhex(topic_id))
                 _appear(target, topic, partitions)
                 done.append(f"grew twin {topic} to {partitions} partitions")
-            case Settle(_, settings):
+            case Settle(_, settings, topic_id):
                 topic = step.twin or step.topic
-                target.admin.alter_topic_settings(topic, dict(settings))
+                target.admin.alter_topic_settings(topic, dict(settings), topic_id=bytes.fromhex(topic_id))
                 done.append(f"settled twin {topic}: {', '.join(f'{name}={value}' for name, value in settings)}")
             case _:
                 pass

@@ -50,4 +50,4 @@ def test_a_mapped_topic_may_have_more_partitions_and_gets_those_it_lacks_once_it
     carry = CarryTopic("orders", 1, "aa", "bb", mapped=True)
     assert plan_topic(LINK, SOURCE, narrow, None, target_brokers=1) == [carry], "partitions cannot be taken back"
     adopted = KnownTwin("aa", "bb", mapped=True)
-    assert plan_topic(LINK, SOURCE, narrow, adopted, target_brokers=1) == [Grow("orders", 2), carry]
+    assert plan_topic(LINK, SOURCE, narrow, adopted, target_brokers=1) == [Grow("orders", 2, "bb"), carry]

@@ -155,7 +155,7 @@ class Endings:
             case Archive(topic):
                 self._archive(topic, look.target)
             case DeleteTwin(topic, twin, reason):
-                return topic not in self._carried and self._hands.delete_twin(twin, reason)
+                return topic not in self._carried and self._hands.delete_twin(twin, look.known_target_id, reason)
             case Forget(topic):
                 if topic in self._carried:
                     return False

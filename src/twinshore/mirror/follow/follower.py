@@ -19,6 +19,7 @@ from twinshore.mirror.follow import acls, quotas, topic_settings
 from twinshore.mirror.follow.endings import Endings
 from twinshore.mirror.follow.hands import Hands, now_ms
 from twinshore.mirror.follow.reading import copies, ground, principal, settings_of
+from twinshore.mirror.identity import hold_to
 from twinshore.store import Followed, Store
 
 TOPICS_AT_ONCE = 100  # whose settings are compared in one look; the others' come in the next ones
@@ -40,6 +41,7 @@ class Follower:
         self._hands = Hands(link.name, self._target, store, log)
         self.endings = Endings(link, self._source, self._target, store, self._hands)
         self._said: dict[str, str] = {}
+        self._held = False
         self._next_topic = ""
         self._closed = threading.Event()
         self._wake = threading.Event()
@@ -68,6 +70,7 @@ class Follower:
 
     def look(self) -> None:
         """One look at everything that follows; what cannot be done is told, and hinders nothing else."""
+        self._held = self._held or hold_to(self._link, self._store, self._source, self._target)
         parts: dict[str, Callable[[], None]] = {
             "topics": self.endings.look,
             "topic settings": self._settings,
@@ -96,12 +99,17 @@ class Follower:
 
     def _twins(self) -> dict[str, str]:
         """Each topic that has a twin, and what it is called."""
-        return {row.topic: self._link.twin_of(row.topic) for row in self._store.twins(self._link.name)}
+        return {topic: self._link.twin_of(topic) for topic in self._ids()}
+
+    def _ids(self) -> dict[str, str]:
+        """Each topic that has a twin, and the twin's topic id."""
+        return {row.topic: row.target_topic_id for row in self._store.twins(self._link.name)}
 
     # -- topic settings
 
     def _settings(self) -> None:
-        twins = {topic: twin for topic, twin in self._twins().items() if self.endings.is_plain(topic)}
+        ids = self._ids()
+        twins = {topic: self._link.twin_of(topic) for topic in ids if self.endings.is_plain(topic)}
         chosen = self._turn(sorted(twins))
         if not chosen:
             return
@@ -112,7 +120,7 @@ class Follower:
             twin = twins[topic]
             wanted = topic_settings.changes(self._link, source[topic], target[twin], held.get(twin, 1))
             if wanted and self._active():
-                self._hands.alter_settings(twin, wanted)
+                self._hands.alter_settings(twin, ids[topic], wanted)
         known = {row.subject: row.value for row in self._store.followed(self._link.name, topic_settings.KIND)}
         now = {topic: topic_settings.remembered(source[topic]) for topic in chosen}
         rows = [

@@ -34,9 +34,10 @@ class Hands:
     log: Callable[[str], None]
     unwritten: list[AuditRow] = field(default_factory=list)
 
-    def alter_settings(self, twin: str, wanted: Mapping[str, tuple[str | None, str | None]]) -> None:
+    def alter_settings(self, twin: str, topic_id: str, wanted: Mapping[str, tuple[str | None, str | None]]) -> None:
         """Changes settings of a twin."""
-        outcome = self._try(lambda: self.target.admin.alter_topic_settings(twin, _after(wanted)))
+        named = bytes.fromhex(topic_id)
+        outcome = self._try(lambda: self.target.admin.alter_topic_settings(twin, _after(wanted), topic_id=named))
         self.account(topic_settings.as_changes(twin, wanted), outcome)
 
     def apply_acls(self, plan: AclPlan, want: Wanted, known: Iterable[Followed]) -> None:
@@ -82,12 +83,12 @@ class Hands:
         for user, change in zip(plan.make, plan.changes(), strict=True):
             self.account([change], self._try(lambda user=user: self._make(user, secrets[user.name])))  # type: ignore[misc]
 
-    def delete_twin(self, twin: str, reason: str) -> bool:
+    def delete_twin(self, twin: str, topic_id: str, reason: str) -> bool:
         """Whether the target took it; a twin that is gone already is gone."""
 
         def delete() -> None:
             try:
-                self.target.admin.delete_topics([twin])
+                self.target.admin.delete_topic(twin, topic_id=bytes.fromhex(topic_id))
             except KafkaError as error:
                 if error.code != Code.UNKNOWN_TOPIC_OR_PARTITION:
                     raise

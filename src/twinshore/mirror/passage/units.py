@@ -101,6 +101,7 @@ class Units:
         *,
         holds: Callable[[], bool],
         report: Callable[[Closed], None],
+        cluster_id: str = "",
     ) -> None:
         """`prefix` is the link's; a lane's next pump has the same ids, and so closes what this one leaves open."""
         self._prefix, self._holds, self._report = prefix, holds, report
@@ -109,8 +110,9 @@ class Units:
         self._closed = False
         self._told = ""
         self._trouble: KafkaError | None = None
-        self._slots = [Slot(target, f"{prefix}{lane}.{number}", self.go) for number in range(SLOTS)]
-        self._watch = _client(target)
+        names = [f"{prefix}{lane}.{number}" for number in range(SLOTS)]
+        self._slots = [Slot(_client(target, cluster_id), name, self.go) for name in names]
+        self._watch = _client(target, cluster_id)
         self._threads = [threading.Thread(target=self._work, args=(slot,), daemon=True) for slot in self._slots]
         for thread in self._threads:
             thread.start()
@@ -191,8 +193,8 @@ class Units:
 class Slot:
     """One transactional id and its connections."""
 
-    def __init__(self, target: Cluster, name: str, go: Callable[[], None]) -> None:
-        self._cluster, self._name, self._go = _client(target), name, go
+    def __init__(self, target: KafkaCluster, name: str, go: Callable[[], None]) -> None:
+        self._cluster, self._name, self._go = target, name, go
         self._talk = Transactions(self._cluster, patience_s=PATIENCE_S, go=go)
         self._turn = threading.Lock()
         self._writer: Writer | None = None
@@ -277,5 +279,7 @@ class Slot:
         self._cluster.close()
 
 
-def _client(target: Cluster) -> KafkaCluster:
-    return KafkaCluster(target, client_id="twinshore-units", patience_s=PATIENCE_S, call_s=CALL_S)
+def _client(target: Cluster, cluster_id: str) -> KafkaCluster:
+    return KafkaCluster(
+        target, client_id="twinshore-units", cluster_id=cluster_id, patience_s=PATIENCE_S, call_s=CALL_S
+    )

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from twinshore.fleet import HEARTBEATS, Cluster, KafkaError, Link
+from twinshore.fleet import HEARTBEATS, KafkaError, Link
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.notes import Notebook
 from twinshore.mirror.once import Once, in_words
@@ -20,7 +20,12 @@ class Heart:
     """Beats in a thread of its own while `may_beat`; a slow source must not hold up the driver."""
 
     def __init__(
-        self, link: Link, source: Cluster, every_s: float, may_beat: Callable[[], object], log: Callable[[str], None]
+        self,
+        link: Link,
+        source: KafkaCluster,
+        every_s: float,
+        may_beat: Callable[[], object],
+        log: Callable[[str], None],
     ) -> None:
         self._link, self._cluster, self._every_s = link, source, every_s
         self._may_beat = may_beat
@@ -36,13 +41,14 @@ class Heart:
             self._thread.join(timeout=10)
 
     def _work(self) -> None:
-        source = KafkaCluster(self._cluster, client_id="twinshore-heart", patience_s=2.0, call_s=2.0)
+        source = KafkaCluster(self._cluster.cluster, client_id="twinshore-heart", patience_s=2.0, call_s=2.0)
         notebook = Notebook(source, HEARTBEATS, call_s=2.0)
         pause_s, there = self._every_s, False
         while not self._closed.wait(pause_s):
             if not self._may_beat():
                 continue
             try:
+                source.must_be(self._cluster.cluster_id())
                 if not there and not notebook.exists():
                     notebook.make(HEARTBEAT_SETTINGS)
                 there = True
