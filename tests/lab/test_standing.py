@@ -120,3 +120,18 @@ def test_folders_of_others_are_neither_listed_nor_taken_nor_removed(tmp_path: Pa
     assert not (tmp_path / "mine").exists()
     with pytest.raises(ConfigError, match="no cluster other stands"):
         bring_down(tmp_path, ["other"], tell=print)
+
+
+def test_a_cluster_whose_brokers_were_killed_keeps_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = tmp_path / "east" / "broker-1" / "data" / "kept"
+    data.mkdir(parents=True)
+    (data.parents[1] / "process.json").write_text(json.dumps([2**22 + 1, 1.0]))
+    (tmp_path / "east" / "cluster.json").write_text(json.dumps({"version": "1", "bootstrap": ["127.0.0.1:1"]}))
+    assert [one.state for one in standing(tmp_path)] == ["down"]
+    monkeypatch.chdir(tmp_path.parent)
+    for folder in (tmp_path, Path(tmp_path.name)):
+        with pytest.raises(ConfigError, match="its brokers have died, its data is there still"):
+            bring_up(folder, ["east"], tell=print)
+    assert data.exists()
+    assert bring_down(Path(tmp_path.name), tell=print) == 1, "also where the folder is named from where one is"
+    assert not data.exists()

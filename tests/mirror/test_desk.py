@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from twinshore.fleet import Cluster, NamedPartition
-from twinshore.mirror.desk import Account, Desk
+from twinshore.mirror import desk as desk_module
+from twinshore.mirror.desk import STRANGERS_MAX, Account, Desk
 from twinshore.mirror.desk_line import DeskLine, DeskLost, steady_s
 from twinshore.mirror.orders import Carried, Handover, TideOrder, TrackOrder, carried_from
 from twinshore.mirror.tide import carry
@@ -359,6 +360,31 @@ def test_damaged_words_at_the_door_end_that_connection_only(office: Office, line
         stranger.sendall(line)
         assert stranger.recv(10) == b""
     going(office)
+
+
+def test_strangers_who_say_nothing_keep_no_pump_out(office: Office) -> None:
+    strangers = [socket.create_connection((office.desk.host, office.desk.port), timeout=3) for _ in range(200)]
+    for number, stranger in enumerate(strangers):
+        with contextlib.suppress(OSError):
+            stranger.sendall(b"{" if number % 2 else b"")
+    began_s = steady_s()
+    line = going(office)
+    assert steady_s() - began_s < 5.0
+    until(lambda: sum(thread.name == "desk-pump" for thread in threading.enumerate()) <= STRANGERS_MAX + 2)
+    assert line.holds()
+    for stranger in strangers:
+        stranger.close()
+
+
+def test_a_stranger_who_speaks_byte_by_byte_is_sent_away(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(desk_module, "HELLO_S", 0.5)
+    with socket.create_connection((office.desk.host, office.desk.port), timeout=3) as stranger:
+        began_s = steady_s()
+        with pytest.raises(OSError):
+            while steady_s() - began_s < 5.0:
+                stranger.sendall(b"{")
+                time.sleep(0.05)
+        assert steady_s() - began_s < 4.0
 
 
 def test_an_account_survives_its_way_as_json() -> None:

@@ -9,6 +9,7 @@ import sys
 import typer
 
 from twinshore import __version__
+from twinshore.cli.early import end_when_interrupted, interruptible
 from twinshore.fleet import TwinshoreError
 
 VERBS = ("lab", "mirror", "status", "topology", "link", "groups", "prove", "demo", "following", "migrate", "delay")
@@ -33,7 +34,9 @@ def gather() -> None:
 
 def main() -> None:
     """Entry point of the `twinshore` command."""
+    end_when_interrupted()
     gather()
+    interruptible()
     try:
         app()
     except TwinshoreError as error:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from twinshore.cli.early import end_when_interrupted
 from twinshore.cli.examining import examine
 from twinshore.cli.extents import extents
 from twinshore.cli.following import begin_again
@@ -53,6 +54,7 @@ def run(settings: Path = SETTINGS, link: list[str] = LINKS, dry_run: bool = DRY_
     if dry_run:
         plan(settings, link, json_output=False, rate_mb_s=0.0)
         return
+    end_when_interrupted()  # until the mirror hears the signals itself
     from twinshore.groups.companion import begin
     from twinshore.mirror.run import Mirror
     from twinshore.proof.continuous import begin as begin_proof

@@ -57,6 +57,7 @@ def default_folder() -> Path:
 
 def standing(folder: Path) -> list[StandingCluster]:
     """What stands in the folder, by name. Folders of others in it are none of it."""
+    folder = folder.absolute()
     return [_look(one) for one in sorted(folder.glob("*")) if _is_ours(one)] if folder.is_dir() else []
 
 
@@ -69,7 +70,9 @@ def bring_up(
     tell: Callable[[str], None],
     dry_run: bool = False,
 ) -> list[StandingCluster]:
-    """Starts those of the named clusters that do not stand yet; returns them all."""
+    """Starts those of the named clusters that do not stand yet; returns them all. One whose brokers have died keeps
+    its data, and is refused."""
+    folder = folder.absolute()
     _check(folder, names)
     with nullcontext() if dry_run else _locked(folder):
         there = {one.name: one for one in standing(folder)}
@@ -78,6 +81,11 @@ def bring_up(
             if found and found.state not in ("up", "down"):
                 raise ConfigError(
                     f"cluster {name} in {folder} is {found.state}", hint="twinshore lab down, then up again"
+                )
+            if found and found.state == "down" and found.bootstrap:
+                raise ConfigError(
+                    f"cluster {name} in {folder} is down: its brokers have died, its data is there still",
+                    hint="copy what you need of its data; twinshore lab down removes it, then up begins anew",
                 )
             _check_same(found, brokers, version)
         for name in names:
@@ -97,6 +105,7 @@ def bring_up(
 
 def bring_down(folder: Path, names: Sequence[str] = (), *, tell: Callable[[str], None], dry_run: bool = False) -> int:
     """Ends the named clusters, or all, and removes their data; returns how many there were."""
+    folder = folder.absolute()
     if not folder.is_dir():
         return 0
     with nullcontext() if dry_run else _locked(folder):

@@ -25,6 +25,7 @@ from twinshore.mirror.relay import Relay, Say
 TICK_S = 0.02
 HELLO_S = 20.0
 PUMPS_MAX = 4096
+STRANGERS_MAX = 64
 SEND_S_MAX = 1
 LaneKey = tuple[str, int]
 
@@ -71,6 +72,8 @@ class Desk:
         # By link: until when a pump of lanes that are closed may still write.
         self._granted_until_s: dict[str, float] = {}
         self._lock = threading.RLock()
+        # Who has come and not said who they are, the oldest first, and when they came.
+        self._strangers: dict[socket.socket, float] = {}
         self._closed = threading.Event()
         self._server = socket.create_server((bind or host, 0), backlog=256)
         self.port: int = self._server.getsockname()[1]
@@ -198,11 +201,22 @@ class Desk:
             try:
                 pump, _ = self._server.accept()
             except OSError:
-                return
+                # Out of descriptors for a moment, perhaps: the door stays open.
+                self._closed.wait(TICK_S)
+                continue
             if threading.active_count() > PUMPS_MAX:
                 pump.close()
                 continue
+            with self._lock:
+                self._strangers[pump] = steady_s()
+                # A pump says who it is at once: the oldest are those who do not.
+                for stranger in list(self._strangers)[:-STRANGERS_MAX]:
+                    self._send_away(stranger)
             threading.Thread(target=self._serve, args=(pump,), name="desk-pump", daemon=True).start()
+
+    def _send_away(self, stranger: socket.socket) -> None:
+        self._strangers.pop(stranger, None)
+        _hang_up(stranger)
 
     def _serve(self, pump: socket.socket) -> None:
         pump.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -213,6 +227,8 @@ class Desk:
         tide = -1
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError), pump, pump.makefile("rb") as lines:
             hello = json.loads(lines.readline(1 << 16))
+            with self._lock:
+                self._strangers.pop(pump, None)
             if not hmac.compare_digest(str(hello["token"]), self.token):
                 return
             key, tide = (str(hello["link"]), int(hello["lane"])), int(hello["tide"])
@@ -221,6 +237,8 @@ class Desk:
             pump.settimeout(None)
             while line := lines.readline(LINE_BYTES_MAX):
                 self._hear(key, tide, pump, json.loads(line))
+        with self._lock:
+            self._strangers.pop(pump, None)
         if key:
             self._depart(key, tide, pump)
 
@@ -331,6 +349,9 @@ class Desk:
         while not self._closed.wait(TICK_S):
             with self._lock:
                 now_s = steady_s()
+                # Byte by byte, a stranger could take for ever over its first line.
+                for stranger in [one for one, came_s in self._strangers.items() if now_s - came_s > HELLO_S]:
+                    self._send_away(stranger)
                 for key, post in self._posts.items():
                     if post.relay.heir is not None:
                         self._say(post, post.relay.tick(now_s, self._allowed_s(key[0])))

@@ -20,7 +20,7 @@ from twinshore.mirror.plan import lanes_for
 from twinshore.mirror.ready import check_chosen, open_writable
 from twinshore.mirror.recorder import Recorder
 from twinshore.mirror.tides import Tides
-from twinshore.store import Store
+from twinshore.store import Store, open_to_others
 
 TURN_S = 0.1
 REFUSED_AGAIN_S = 2.0
@@ -47,17 +47,22 @@ class Mirror:
 
     def run(self) -> None:
         """Until `stop`; raises what made it impossible to go on."""
+        self._hear_signals()
+        from twinshore.mirror.gateway import Starting
         from twinshore.mirror.spark import open_session, run_tide
 
         mirror = self._settings.mirror
         lanes = mirror.lanes or lanes_for(os.cpu_count() or 1)
-        store = open_writable(self._settings)
+        store = self._open_store()
         meters = Meters(mirror.ends_s)
         recorder = Recorder(store, self._owner, mirror.receipts_s, self._log, meters.lag)
-        instruments = Instruments(mirror, self._links, store, recorder, meters)
-        session = open_session(mirror, lanes * len(self._links))
-        # Only once Spark is up: starting its gateway takes the signals for itself.
-        self._hear_signals()
+        instruments = Instruments(mirror, self._links, store, recorder, meters, self._log)
+        session = Starting(lambda: open_session(mirror, lanes * len(self._links))).wait(self._stop)
+        if session is None:
+            for close in (instruments.close, recorder.close, store.close):
+                close()
+            self._log("stopped before anything had begun")
+            return
         context = session.sparkContext
         keepers: dict[str, LinkDriver] = {}
         companions: list[Companion] = []
@@ -105,6 +110,12 @@ class Mirror:
         if self._failure:
             raise self._failure
         self._log("stopped in good order")
+
+    def _open_store(self) -> Store:
+        store = open_writable(self._settings)
+        if told := open_to_others(self._settings.store.url):
+            self._log(told)
+        return store
 
     def _beside_link(self, driver: LinkDriver, store: Store) -> Beside:
         return Beside(driver.link, self._settings, store, driver.is_ours, self._log)

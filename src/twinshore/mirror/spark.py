@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 import twinshore
 from twinshore.fleet import TwinshoreError
 from twinshore.fleet.settings import MirrorSettings
+from twinshore.mirror.gateway import JAVA_OPTIONS, start_gateway
 
 SPARE_SLOTS = 4  # Heirs of lanes and other jobs (delay, proof) must never wait behind full lanes.
 
@@ -25,7 +26,6 @@ _QUIET = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "512m",
-    "spark.log.level": "ERROR",
 }
 _TIDES = {
     "spark.scheduler.mode": "FAIR",
@@ -47,14 +47,13 @@ def start_session(name: str, master: str, conf: Mapping[str, str], section: str)
     """A session with this package on its workers; `conf` is above our own. `section` is where the master is set."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    builder = SparkSession.builder.master(master).appName(name)
     own = dict(_QUIET)
     if master.startswith("local"):
         own |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    for key, value in {**own, **conf}.items():
-        builder = builder.config(key, value)
+    options = {"spark.master": master, "spark.app.name": name, **own, **conf}
     try:
-        session = builder.getOrCreate()
+        start_gateway(options)
+        session = _session(options)
     except Exception as error:
         # Spark raises a different one for every reason, with a page of Java's calls in it.
         lines = [line.strip(" :") for line in str(error).splitlines() if line.strip(" :")]
@@ -64,6 +63,14 @@ def start_session(name: str, master: str, conf: Mapping[str, str], section: str)
     if not master.startswith("local"):
         session.sparkContext.addPyFile(str(package_zip()))
     return session
+
+
+def _session(options: Mapping[str, str]) -> SparkSession:
+    builder = SparkSession.builder
+    for key, value in options.items():
+        if key != JAVA_OPTIONS:  # the JVM runs, with ours beside them
+            builder = builder.config(key, value)
+    return builder.getOrCreate()
 
 
 def package_zip() -> Path:

@@ -6,7 +6,7 @@ whoever calls says what time it is.
 """
 
 from twinshore.store.delays import DelayStore
-from twinshore.store.engine import check_place
+from twinshore.store.engine import check_place, open_to_others
 from twinshore.store.lease_watch import HeldLease, LeaseWatch
 from twinshore.store.store import Store, open_store
 from twinshore.store.values import (
@@ -67,4 +67,5 @@ __all__ = [
     "WatchRow",
     "check_place",
     "open_store",
+    "open_to_others",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import tempfile
 import time
 from collections.abc import Callable
@@ -119,6 +121,7 @@ def _place(url: URL) -> str:
 def _engine(url: URL, password: Secret, place: str) -> Engine:
     kind = url.get_backend_name()
     if kind == "sqlite":
+        _keep_private(Path(place))
         engine = create_engine(url, connect_args={"timeout": WAIT_S, "isolation_level": None})
         event.listen(engine, "connect", _tune_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
@@ -137,6 +140,28 @@ def _engine(url: URL, password: Secret, place: str) -> Engine:
     if password:
         event.listen(engine, "do_connect", _with_password(password, place))
     return engine
+
+
+def _keep_private(file: Path) -> None:
+    """The ledger's sentences hold excerpts of records. SQLite's other files take the rights of this one."""
+    try:
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except OSError:
+        # It is there, as it is nearly always; or it cannot be made, which SQLite says in the same words as ever.
+        return
+
+
+def open_to_others(url: str) -> str:
+    """What is to be said of a store's file that others on this machine may read; empty where there is nothing."""
+    found = _driver_url(url)
+    place = Path(_place(found))
+    try:
+        mode = place.stat().st_mode if found.get_backend_name() == "sqlite" else 0
+    except OSError:
+        return ""
+    if not mode & (stat.S_IROTH | stat.S_IRGRP):
+        return ""
+    return f"others on this machine may read the store {place}, which holds excerpts of records: chmod 600 {place}*"
 
 
 def _with_password(password: Secret, place: str) -> Callable[[Any, Any, Any, dict[str, Any]], None]:

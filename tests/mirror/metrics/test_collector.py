@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import socket
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -183,6 +185,18 @@ def test_health_speaks_of_links_and_fails_when_the_loop_stands(
         with pytest.raises(ConfigError, match="cannot be served"):
             MetricsServer("127.0.0.1", served.port, collector, dict)
     finally:
+        served.close()
+
+
+def test_guests_who_ask_nothing_keep_nobody_out(meters: Meters, store: Store) -> None:
+    served = MetricsServer("127.0.0.1", 0, MirrorCollector([LINK], meters, store, Bounds()), dict)
+    guests = [socket.create_connection(("127.0.0.1", served.port), timeout=3) for _ in range(200)]
+    try:
+        assert answer(served.port, "/health")[0] == 200
+        assert threading.active_count() < 100
+    finally:
+        for guest in guests:
+            guest.close()
         served.close()
 
 

@@ -13,24 +13,34 @@ from twinshore.mirror.metrics.collector import Bounds, MirrorCollector
 from twinshore.mirror.metrics.lag_word import word_holds_s
 from twinshore.mirror.metrics.looks import Looks
 from twinshore.mirror.metrics.meters import Meters
-from twinshore.mirror.metrics.server import MetricsServer
+from twinshore.mirror.metrics.server import AddressTaken, MetricsServer
 from twinshore.mirror.recorder import Recorder
 from twinshore.store import Store
 
+AGAIN_S = 2.0
+
 
 class Instruments:
-    """Serves as soon as it is made; ConfigError when its port is taken. Without a port it measures all the same."""
+    """Serves as soon as its port is free: another mirror on this host, for whose links this one stands by, may have it.
+    Without a port it measures all the same."""
 
     def __init__(
-        self, settings: MirrorSettings, links: Sequence[Link], store: Store, recorder: Recorder, meters: Meters
+        self,
+        settings: MirrorSettings,
+        links: Sequence[Link],
+        store: Store,
+        recorder: Recorder,
+        meters: Meters,
+        log: Callable[[str], None],
     ) -> None:
         self._settings, self._store, self._recorder, self._meters = settings, store, recorder, meters
         self._looks: list[Looks] = []
         self._server: MetricsServer | None = None
-        if settings.metrics_port:
-            bounds = Bounds(settings.metrics_topics_max, settings.metrics_partitions_max)
-            collector = MirrorCollector(links, self._meters, store, bounds, word_holds_s(settings.receipts_s))
-            self._server = MetricsServer(settings.metrics_address, settings.metrics_port, collector, self._words)
+        self._log = log
+        self._tried_at_s: float | None = None
+        bounds = Bounds(settings.metrics_topics_max, settings.metrics_partitions_max)
+        self._collector = MirrorCollector(links, self._meters, store, bounds, word_holds_s(settings.receipts_s))
+        self._serve()
 
     def take(self, account: Account) -> None:
         """What a pump told."""
@@ -51,8 +61,24 @@ class Instruments:
 
     def beat(self) -> None:
         """The driver's loop turns."""
+        self._serve()
         if self._server:
             self._server.beat()
+
+    def _serve(self) -> None:
+        now_s, settings = time.monotonic(), self._settings
+        first = self._tried_at_s is None
+        if self._server or not settings.metrics_port or now_s < (self._tried_at_s or 0.0) + AGAIN_S:
+            return
+        self._tried_at_s = now_s
+        try:
+            self._server = MetricsServer(settings.metrics_address, settings.metrics_port, self._collector, self._words)
+        except AddressTaken as error:
+            if first:
+                self._log(f"no metrics yet: {error.message}; another mirror may serve there; tried every {AGAIN_S:g} s")
+            return
+        if not first:
+            self._log(f"metrics are served at {settings.metrics_address}:{settings.metrics_port} now")
 
     def close(self) -> None:
         if self._server:

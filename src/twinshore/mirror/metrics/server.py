@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -16,10 +19,15 @@ from twinshore.fleet import ConfigError
 
 HEALTHY_S = 30.0
 REQUEST_S_MAX = 10.0
+GUESTS_MAX = 32
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 Links = Callable[[], dict[str, Any]]
+
+
+class AddressTaken(ConfigError):
+    """Somebody serves there, for now."""
 
 
 class MetricsServer:
@@ -31,9 +39,10 @@ class MetricsServer:
         registry.register(collector)
         self._beaten_s = time.monotonic()
         try:
-            self._server = ThreadingHTTPServer((address, port), _handler(registry, self._alive, links))
+            self._server = _Door((address, port), _handler(registry, self._alive, links))
         except OSError as error:
-            raise ConfigError(
+            kind = AddressTaken if error.errno == errno.EADDRINUSE else ConfigError
+            raise kind(
                 f"[mirror] metrics_address, metrics_port: {address}:{port} cannot be served: {error.strerror}",
                 hint="choose a free port",
             ) from error
@@ -49,6 +58,34 @@ class MetricsServer:
 
     def _alive(self) -> bool:
         return time.monotonic() - self._beaten_s < HEALTHY_S
+
+
+class _Door(ThreadingHTTPServer):
+    """So many connections at once; one more, and the oldest ends: who says nothing keeps nobody out."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self._guests: dict[Any, None] = {}
+        self._counting = threading.Lock()
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._counting:
+            self._guests[request] = None
+            oldest = next(iter(self._guests)) if len(self._guests) > GUESTS_MAX else None
+        if oldest is not None:
+            with contextlib.suppress(OSError):
+                oldest.shutdown(socket.SHUT_RDWR)
+            with self._counting:
+                self._guests.pop(oldest, None)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._counting:
+            self._guests.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Who went before the answer is not worth a trace."""
 
 
 def _handler(registry: CollectorRegistry, alive: Callable[[], bool], links: Links) -> type[BaseHTTPRequestHandler]:

@@ -1,0 +1,110 @@
+"""Spark's JVM as a child of ours: it starts without a word, no secret stands among its arguments, and it can be ended
+at any moment of its start."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+
+T = TypeVar("T")
+OWN_LOG4J = Path(__file__).with_name("log4j2.xml")
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+# What Spark itself shows nowhere: spark.redaction.regex.
+_SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
+# The JVM's own, before any logging is set up.
+_STARTING = (b"WARNING: Using incubator modules",)
+_MARK = b"_PYSPARK_DRIVER_CONN_INFO_PATH="
+POLL_S = 0.05
+ENDED_S_MAX = 3.0
+
+
+def start_gateway(options: Mapping[str, str]) -> None:
+    """Starts the JVM, unless this process has one. What is secret is left to the session, which says it by a socket."""
+    if SparkContext._gateway is not None:
+        return
+    conf = SparkConf(loadDefaults=False)
+    for key, value in options.items():
+        if not _SECRET.search(key):
+            conf.set(key, value)
+    quiet = f'"-Dlog4j2.configurationFile={OWN_LOG4J.as_uri()}"'
+    conf.set(JAVA_OPTIONS, f"{quiet} {options.get(JAVA_OPTIONS, '')}".rstrip())
+    says, write = os.pipe()
+    threading.Thread(target=_pass_on, args=(says,), name="spark-says", daemon=True).start()
+    try:
+        gateway = launch_gateway(conf, popen_kwargs={"stderr": write})  # type: ignore[no-untyped-call]
+    finally:
+        os.close(write)
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _pass_on(says: int) -> None:
+    """What Spark says goes on to our standard error, but for how it starts."""
+    with open(says, "rb") as lines, contextlib.suppress(OSError, ValueError):
+        for line in lines:
+            if not line.startswith(_STARTING):
+                sys.stderr.write(line.decode(errors="replace"))
+                sys.stderr.flush()
+
+
+def end_gateway() -> None:
+    """Ends the JVM at once, wherever its start is."""
+    # What was waiting for its answers would each write a trace.
+    for name in ("py4j", "pyspark"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    for child in _children():
+        with contextlib.suppress(OSError):
+            os.kill(child, signal.SIGKILL)
+
+
+def _children() -> list[int]:
+    """Processes that this one started for Spark. Where the system does not say, Spark ends as its input does."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == os.getpid() and _MARK in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+    return found
+
+
+class Starting(Generic[T]):
+    """`begin` runs in a thread of its own, so that whoever waits hears the signals, which Spark takes for itself where
+    it is begun by the main thread."""
+
+    def __init__(self, begin: Callable[[], T]) -> None:
+        self._begin = begin
+        self._found: list[T] = []
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, name="spark-start", daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            self._found.append(self._begin())
+        except BaseException as error:
+            self._error = error
+
+    def wait(self, stop: threading.Event) -> T | None:
+        """What was begun; None when `stop` came first, and then nothing of it is left."""
+        while self._thread.is_alive():
+            if stop.wait(POLL_S):
+                until_s = time.monotonic() + ENDED_S_MAX
+                while self._thread.is_alive() and time.monotonic() < until_s:
+                    end_gateway()
+                    self._thread.join(POLL_S)
+                return None
+        if self._error:
+            raise self._error
+        return self._found[0]

@@ -1,0 +1,115 @@
+"""`twinshore mirror run` as a process: it can be stopped while it starts, and says nothing of Spark's own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+STARTS_S = 240
+ENDS_S = 60
+SETTINGS = """
+[store]
+url = "sqlite:///store.db"
+[mirror]
+lanes = 1
+[mirror.spark]
+"spark.authenticate" = "true"
+"spark.authenticate.secret" = "told-to-nobody"
+[clusters.east]
+bootstrap = ["127.0.0.1:1"]
+[clusters.west]
+bootstrap = ["127.0.0.1:2"]
+[links."east->west"]
+"""
+
+
+class Run:
+    """The command in a process group of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "twinshore.toml").write_text(SETTINGS)
+        self._said = folder / "said"
+        command = [sys.executable, "-m", "twinshore.cli", "mirror", "run", "--settings", "twinshore.toml"]
+        with self._said.open("wb") as said:
+            self.process = subprocess.Popen(
+                command, cwd=folder, stdout=said, stderr=subprocess.STDOUT, start_new_session=True
+            )
+
+    @property
+    def said(self) -> str:
+        return self._said.read_text()
+
+    def below(self) -> list[psutil.Process]:
+        try:
+            return psutil.Process(self.process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+
+    def until(self, holds: Callable[[], object]) -> None:
+        until_s = time.monotonic() + STARTS_S
+        while not holds():
+            assert self.process.poll() is None, self.said
+            assert time.monotonic() < until_s, self.said
+            time.sleep(0.02)
+
+    def stop(self, number: signal.Signals) -> int:
+        """Its exit code, once nothing of it is left."""
+        below = self.below()
+        self.process.send_signal(number)
+        code = self.process.wait(ENDS_S)
+        _, left = psutil.wait_procs(below, timeout=ENDS_S)
+        assert not left, left
+        with pytest.raises(ProcessLookupError):
+            os.killpg(self.process.pid, 0)
+        return code
+
+    def end(self) -> None:
+        for one in self.below():
+            one.kill()
+        self.process.kill()
+        self.process.wait(ENDS_S)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    made = Run(tmp_path)
+    yield made
+    if made.process.poll() is None:
+        made.end()
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("after_s", [0.0, 1.5])
+def test_a_mirror_that_is_stopped_while_spark_starts_leaves_nothing(
+    run: Run, number: signal.Signals, after_s: float
+) -> None:
+    run.until(run.below)
+    time.sleep(after_s)
+    assert run.stop(number) == 0, run.said
+    assert "Traceback" not in run.said
+    assert run.said.splitlines()[-1].endswith(("stopped before anything had begun", "stopped in good order"))
+
+
+@pytest.mark.timeout(400)
+def test_a_mirror_that_runs_says_nothing_of_sparks_start_and_shows_no_secret(run: Run) -> None:
+    run.until(lambda: "east->west: " in run.said)
+    shown = []
+    for one in run.below():
+        with contextlib.suppress(psutil.Error):
+            shown.append(" ".join(one.cmdline()))
+    assert any("java" in line for line in shown)
+    assert not [line for line in shown if "told-to-nobody" in line]
+    assert run.stop(signal.SIGINT) == 0
+    *lines, last = run.said.splitlines()
+    assert last.endswith("stopped in good order")
+    assert all("east->west" in line for line in lines), run.said

@@ -1,0 +1,39 @@
+"""A store's file on this machine is its owner's alone: the ledger holds excerpts of records."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from twinshore.store import open_store, open_to_others
+
+
+@pytest.fixture(autouse=True)
+def wide() -> Iterator[None]:
+    """Whoever starts this may let everybody read what it makes."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def test_nobody_else_may_read_what_a_new_store_writes(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    with open_store(url):
+        modes = {one.name: one.stat().st_mode & 0o777 for one in tmp_path.iterdir()}
+    assert len(modes) > 1, "SQLite's other files are there while it is open"
+    assert set(modes.values()) == {0o600}, modes
+    assert open_to_others(url) == ""
+
+
+def test_a_file_that_others_may_read_is_told_and_left_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "store.db"
+    with open_store(f"sqlite:///{file}"):
+        pass
+    file.chmod(0o644)
+    assert str(file) in open_to_others(f"sqlite:///{file}")
+    assert file.stat().st_mode & 0o777 == 0o644
+    assert open_to_others("postgresql://somebody@127.0.0.1/db") == ""
+    assert open_to_others(f"sqlite:///{tmp_path}/none.db") == ""
