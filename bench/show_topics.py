@@ -55,6 +55,11 @@ SCENARIOS = (
         "tests/scenarios/test_owed_deletions.py",
     ),
     (
+        "quotas",
+        "a quota that a model of brokers keeps lets nine tenths of itself cross, and rests of less than 5 s",
+        "tests/mirror/test_quota.py",
+    ),
+    (
         "errors-pass",
         "of every error code that brokers know, only what never passes by itself stops a partition; the rest is waited "
         "out, told, and over by itself",

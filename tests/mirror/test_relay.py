@@ -182,3 +182,18 @@ def test_an_heir_that_is_lost_leaves_the_holder_alone() -> None:
     relay.arrived(1, 1.0, 100.0)
     assert relay.lost(1, 1.1, 100.0) == []
     assert relay.beat(0, 1.2, 100.0) == [Say(0, "grant", GRANT_S)]
+
+
+def test_an_heir_waits_until_a_broker_that_did_not_listen_to_the_lost_pump_has_taken_what_lies_with_it() -> None:
+    relay = Relay(GRANT_S)
+    relay.arrived(0, 0.0, 100.0)
+    relay.beat(0, 10.0, 100.0, 30.0)
+    relay.arrived(1, 11.0, 100.0)
+    assert relay.lost(0, 12.0, 100.0) == []
+    assert relay.tick(39.9, 100.0) == [], "its grant is over since 14 s, its request is not"
+    assert [say.what for say in relay.tick(40.1, 100.0)] == ["go"]
+    relay.beat(1, 41.0, 100.0, 30.0)
+    relay.beat(1, 42.0, 100.0)
+    relay.arrived(2, 43.0, 100.0)
+    relay.lost(1, 43.0, 100.0)
+    assert [say.what for say in relay.tick(42.0 + GRANT_S + SLACK_S, 100.0)] == ["go"], "it listens again"

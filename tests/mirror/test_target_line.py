@@ -16,6 +16,7 @@ from twinshore.kafka.opening import open_connection
 from twinshore.mirror.cutting import Parcel, Stamp
 from twinshore.mirror.lane import Lane
 from twinshore.mirror.orders import LaneLimits, TrackOrder
+from twinshore.mirror.outbox import ANSWER_SLACK_S
 from twinshore.mirror.target_line import TargetLine
 from twinshore.mirror.track import Sent, Track
 from twinshore.wire.log_ends import LOG_ENDS_KEY, LOG_ENDS_VERSION
@@ -26,26 +27,26 @@ TOPIC = bytes(range(16))
 LIMITS = LaneLimits()
 
 
-def answer_of(correlation: int, parts: int) -> bytes:
+def answer_of(correlation: int, parts: int, throttle_ms: int = 0) -> bytes:
     """A produce answer of version 13 for so many partitions, as short as brokers make it."""
     body = struct.pack(">i", correlation) + b"\0" + uvarint(2) + TOPIC + uvarint(parts + 1)
     body += b"".join(struct.pack(">ihqqq", one, 0, 7, -1, 0) + b"\1\0\0" for one in range(parts))
-    body += b"\0" + struct.pack(">i", 0) + b"\0"
+    body += b"\0" + struct.pack(">i", throttle_ms) + b"\0"
     return struct.pack(">i", len(body)) + body
 
 
 class Target:
     """A peer that answers as many requests as it is told to, and then hangs up."""
 
-    def __init__(self, parts: int) -> None:
-        self.parts = parts
+    def __init__(self, parts: int, throttle_ms: int = 0) -> None:
+        self.parts, self.throttle_ms = parts, throttle_ms
         self.answers: queue.Queue[int] = queue.Queue()
 
     def talk(self, connection: socket.socket) -> None:
         greet(connection, (PRODUCE_KEY, 9, 13), (LOG_ENDS_KEY, LOG_ENDS_VERSION, LOG_ENDS_VERSION))
         while count := self.answers.get(timeout=20):
             for _ in range(count):
-                connection.sendall(answer_of(read_request(connection)[2], self.parts))
+                connection.sendall(answer_of(read_request(connection)[2], self.parts, self.throttle_ms))
 
     @contextlib.contextmanager
     def line(self) -> Iterator[TargetLine]:
@@ -90,7 +91,7 @@ def test_of_many_answers_half_wake_the_pump_at_once_and_the_last_ones_each(parts
                 assert not woken(line, 0.3), f"{wake - 1} answers of {due} that are due wake nobody"
             target.answers.put(1)
             assert woken(line, 10), f"{wake} answers of {due} do"
-            found = line.receive()
+            found = line.receive(0.0)
             assert len(found) == wake
             assert all(one.produced[parts - 1].base_offset == 7 for one in found)
             settle(line)
@@ -103,7 +104,7 @@ def test_answers_of_which_nobody_is_woken_are_had_on_a_look() -> None:
         send(line, 8, 1)
         target.answers.put(2)
         assert not woken(line, 0.3)
-        assert len(line.receive()) == 2
+        assert len(line.receive(0.0)) == 2
         settle(line)
         assert line.dozing, "six are due: three of them wake"
 
@@ -117,4 +118,20 @@ def test_the_end_of_a_target_wakes_whoever_waits_for_many_answers() -> None:
         target.answers.put(0)
         assert woken(line, 10)
         with pytest.raises(KafkaError, match=r"hung up|connection lost"):
-            line.receive()
+            line.receive(0.0)
+
+
+def test_a_broker_that_throttles_is_sent_nothing_meanwhile_and_its_answers_are_waited_for() -> None:
+    target = Target(1, throttle_ms=60_000)
+    with target.line() as line:
+        send(line, 3, 1)
+        target.answers.put(1)
+        assert woken(line, 10)
+        assert len(line.receive(100.0)) == 1
+        assert line.quota.still(159.9)
+        assert not line.quota.still(160.1)
+        assert not line.free(), "two are on their way still: they wait with the broker"
+        assert line.silent_s(150.0) <= 0.0, "the broker said that it would say nothing"
+        usual_s = LIMITS.produce_timeout_s + ANSWER_SLACK_S
+        assert not line.late(160.0 + usual_s)
+        assert line.late(160.1 + usual_s)

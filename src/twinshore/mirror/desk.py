@@ -20,6 +20,7 @@ from twinshore.fleet import NamedPartition
 from twinshore.mirror.desk_line import LINE_BYTES_MAX, steady_s
 from twinshore.mirror.mapping.reach import reach_of
 from twinshore.mirror.orders import Carried, Handover, Stoppage, TrackOrder, carried_from
+from twinshore.mirror.quota import STILL
 from twinshore.mirror.relay import Relay, Say
 
 TICK_S = 0.02
@@ -278,7 +279,8 @@ class Desk:
                 case "beat":
                     if tide == post.relay.holder:
                         self._account(key, post, message)
-                    says = post.relay.beat(tide, now_s, allowed_s)
+                    still_s = float(message.get("speed", {}).get(STILL, 0.0))
+                    says = post.relay.beat(tide, now_s, allowed_s, still_s)
                 case "used":
                     if tide == post.relay.holder:
                         post.used = message["used"]

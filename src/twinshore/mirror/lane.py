@@ -216,7 +216,7 @@ class Lane:
 
     # -- producing
 
-    def produce_order(self, node: int, now_s: float, now_ms: int) -> list[Sent]:
+    def produce_order(self, node: int, now_s: float, now_ms: int, bytes_max: int = 1 << 30) -> list[Sent]:
         """At most one batch of each partition led by `node`, within the limit of a request; empty: nothing to send."""
         ready = self._ready.get(node)
         if not ready:
@@ -241,7 +241,7 @@ class Lane:
             del ready[track]
             if track.waiting:
                 ready[track] = None
-            if size >= self.limits.request_bytes_max:
+            if size >= min(bytes_max, self.limits.request_bytes_max):
                 break
         return sent
 

@@ -20,6 +20,7 @@ from twinshore.mirror.fetch_book import FetchOrder, Line
 from twinshore.mirror.lane import Lane
 from twinshore.mirror.orders import Handover, TideOrder, TrackOrder
 from twinshore.mirror.passage.units import Closed
+from twinshore.mirror.quota import told
 from twinshore.mirror.scout import Dialled, Looked, Report, Routes, Scout
 from twinshore.mirror.source_line import SourceLine
 from twinshore.mirror.target_line import TargetLine
@@ -159,14 +160,9 @@ class Pump:
             if (silent or source.outbox.expired()) and self._sources.get(source.key) is source:
                 self._drop_source(source)
         for target in list(self._targets.values()):
-            late = target.in_flight and now_s > target.in_flight[0].deadline_s
-            if late or (target.outbox.expired() and not target.in_flight):
+            if target.late(now_s) or (target.outbox.expired() and not target.in_flight):
                 self._drop_target(target)
-            elif (
-                target.in_flight
-                and target.node not in self._congested
-                and now_s - max(target.answered_s, target.in_flight[0].sent_s) > CONGESTED_S
-            ):
+            elif target.node not in self._congested and target.silent_s(now_s) > CONGESTED_S:
                 self._congested.add(target.node)
                 target.detach()
                 self.lane.congested(target.node)
@@ -181,7 +177,8 @@ class Pump:
     def _speed(self) -> dict[str, float]:
         times = sorted(self._produce_s)
         self._produce_s.clear()
-        return speed((track.phase.value for track in self.lane.tracks.values()), times)
+        held = told(self._targets.values(), self._sources.values(), steady_s())
+        return speed((track.phase.value for track in self.lane.tracks.values()), times) | held
 
     def _done(self) -> None:
         if self._ended:
@@ -206,7 +203,7 @@ class Pump:
         if self._desk.holds():
             self._serve(now_s)
         for key, source in list(self._sources.items()):
-            if source.free() and (ask := self.lane.fetch_order(key)):
+            if source.free(now_s) and (ask := self.lane.fetch_order(key)):
                 self._guarded_source(source, partial(self._ask, source, ask, now_s))
 
     def _serve(self, now_s: float) -> None:
@@ -270,7 +267,7 @@ class Pump:
 
     def _answers(self, line: TargetLine) -> None:
         now_s = steady_s()
-        for answer in line.receive():
+        for answer in line.receive(now_s):
             line.answered_s = now_s
             if not answer.flight.asking:
                 self._produce_s.append(now_s - answer.flight.sent_s)
@@ -379,7 +376,7 @@ class Pump:
         self._targets.pop(line.node, None)
         self._congested.discard(line.node)
         self.lane.marked(line.take_unwritten(), [], steady_s())
-        self.lane.lost(line.node, line.close(), steady_s())
+        self.lane.lost(line.node, line.close(), max(steady_s(), line.quota.still_until_s))
 
     def _unregister(self, line: SourceLine | TargetLine) -> None:
         try:

@@ -15,6 +15,7 @@ from twinshore.mirror.incidents.kinds import halt_policy, passing
 from twinshore.mirror.once import Once, in_words
 from twinshore.mirror.orders import Carried, Stoppage
 from twinshore.mirror.passage.aligning import Alignments
+from twinshore.mirror.quota import by_side
 from twinshore.store import (
     Incident,
     IncidentKind,
@@ -59,6 +60,17 @@ class LinkLive:
     def cuts(self) -> dict[NamedPartition, int]:
         """Twins whose source begins later than it did when they were last cut, and where they should begin."""
         return {named: at for named, at in self.starts.copy().items() if at > self.cut_to.get(named, 0)}
+
+    def quotas(self) -> dict[str, float]:
+        """Bytes a second by the side whose quota lets no more through; a side that holds nothing back is not there."""
+        now_s = time.monotonic()
+        return by_side(speed for told_s, speed in self.speed.copy().values() if now_s - told_s < SPEED_S)
+
+    def held_back(self) -> str:
+        """What to add to how a link stands."""
+        return "".join(
+            f"; held back by the {side}'s quota: {size / 1e6:.2f} MB/s" for side, size in self.quotas().items()
+        )
 
     def let_go(self) -> None:
         """Drops what pumps told of where partitions stand: whoever carries the link meanwhile knows that."""
@@ -135,6 +147,8 @@ class Recorder:
         away; what operators paused is paused all the same."""
         state, sentence, lanes = self._states[link]
         away = "; ".join(self._away[link].values())
+        if state == FLOWING:
+            sentence += self.live[link].held_back()
         if away and state == FLOWING:
             return WAITING, f"{away}; {sentence}", lanes
         if away and state == PAUSED:

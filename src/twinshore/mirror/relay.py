@@ -33,6 +33,8 @@ class Relay:
     holder: int | None = None
     heir: int | None = None
     granted_until_s: float = 0.0
+    # Until then a broker that throttles the holder may take what it was sent before, whether or not the holder lives.
+    lands_until_s: float = 0.0
     finishing: bool = False
     handovers: tuple[Handover, ...] = field(default=())
 
@@ -41,21 +43,24 @@ class Relay:
         self.heir = tide
         return self.tick(now_s, allowed_s)
 
-    def beat(self, tide: int, now_s: float, allowed_s: float) -> list[Say]:
-        """The holder asks to go on. `allowed_s`: for how long the link itself is still ours."""
+    def beat(self, tide: int, now_s: float, allowed_s: float, still_s: float = 0.0) -> list[Say]:
+        """The holder asks to go on. `allowed_s`: for how long the link itself is still ours; `still_s`: for how long a
+        broker does not listen to the holder."""
         if tide != self.holder:
             return [Say(tide, "stop")]
         grant_s = min(self.grant_s, allowed_s)
         if grant_s <= 0:
             return [Say(tide, "stop")]
         self.granted_until_s = max(self.granted_until_s, now_s + grant_s + SLACK_S)
+        self.lands_until_s = now_s + still_s if still_s > 0.0 else 0.0
         return [Say(tide, "grant", grant_s)]
 
     def done(self, tide: int, handovers: tuple[Handover, ...], now_s: float, allowed_s: float) -> list[Say]:
         """The holder has stopped for good and says where it stands."""
         if tide != self.holder:
             return []
-        self.holder, self.handovers, self.granted_until_s, self.finishing = None, handovers, 0.0, False
+        self.holder, self.handovers, self.finishing = None, handovers, False
+        self.granted_until_s = self.lands_until_s = 0.0
         return self.tick(now_s, allowed_s)
 
     def lost(self, tide: int, now_s: float, allowed_s: float) -> list[Say]:
@@ -77,7 +82,7 @@ class Relay:
             self.finishing = True
             return [Say(self.holder, "finish")]
         grant_s = min(self.grant_s, allowed_s)
-        if now_s < self.granted_until_s or grant_s <= 0:
+        if now_s < max(self.granted_until_s, self.lands_until_s) or grant_s <= 0:
             return []
         self.holder, self.heir = self.heir, None
         self.granted_until_s = now_s + grant_s + SLACK_S
@@ -88,7 +93,7 @@ class Relay:
         """Whether nobody writes for the lane: the last holder has said that it stopped, or its grant has run out. That
         its connection is gone proves nothing: it may have broken on one side only."""
         self._lapse(now_s)
-        return self.holder is None and now_s >= self.granted_until_s
+        return self.holder is None and now_s >= max(self.granted_until_s, self.lands_until_s)
 
     def _lapse(self, now_s: float) -> None:
         if self.holder is not None and now_s >= self.granted_until_s:
@@ -101,4 +106,6 @@ class Relay:
 
     def due_s(self) -> float | None:
         """When `tick` has something to do at the latest."""
-        return self.granted_until_s if self.heir is not None else None
+        if self.heir is None:
+            return None
+        return self.granted_until_s if self.holder is not None else max(self.granted_until_s, self.lands_until_s)

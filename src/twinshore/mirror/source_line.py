@@ -13,6 +13,7 @@ from twinshore.mirror.fetch_book import FetchOrder, Line
 from twinshore.mirror.joining import Hold
 from twinshore.mirror.orders import LaneLimits
 from twinshore.mirror.outbox import ANSWER_BYTES_MAX, ANSWER_SLACK_S, BUFFER_BYTES_MIN, CLIENT_ID, Outbox
+from twinshore.mirror.quota import Quota
 from twinshore.wire.fetch import FetchAnswer, encode_fetch, parse_fetch
 from twinshore.wire.frames import frame, read_response_header
 
@@ -20,6 +21,8 @@ FETCH, FETCH_VERSION = 1, 13
 READ_COMMITTED = 1
 # A turn of the loop costs about what receiving 100 KB costs, and nothing is cut from an answer before it is whole.
 WAKE_BYTES = 1 << 20
+# A broker answers a fetch of more than its quota allows in all its windows with nothing, whenever it comes.
+FIRST_BYTES = 1 << 20
 
 
 class SourceLine:
@@ -32,18 +35,19 @@ class SourceLine:
         self.version = connection.api_version(FETCH, FETCH_VERSION, FETCH_VERSION)
         self.deadline_s = 0.0
         self._distance = Distance(limits.fetch_bytes_max)
+        self.quota = Quota(limits.fetch_bytes_max, min(FIRST_BYTES, limits.fetch_bytes_max))
         self._asked_s = self._first_s = 0.0
         self._holds = [Hold(bytearray(BUFFER_BYTES_MIN)) for _ in range(limits.buffers_per_line)]
-        self._correlation = 0
+        self._correlation = self._asked_bytes = 0
         self._current: Hold | None = None
         self._filled = 0
 
     def fileno(self) -> int:
         return self.outbox.transport.fileno()
 
-    def free(self) -> bool:
-        """Nothing is asked, and there is a buffer for an answer."""
-        return self._current is None and any(hold.uses == 0 for hold in self._holds)
+    def free(self, now_s: float) -> bool:
+        """Nothing is asked, the broker listens, and there is a buffer for an answer."""
+        return self._current is None and not self.quota.still(now_s) and any(hold.uses == 0 for hold in self._holds)
 
     @property
     def asking(self) -> bool:
@@ -52,12 +56,15 @@ class SourceLine:
     def ask(self, order: FetchOrder, now_s: float, *, wait_ms: int) -> bool:
         """Sends a fetch; True when the kernel took it whole."""
         most = self._distance.fetch_bytes
+        if self.quota.portion < self.quota.bytes_max:
+            most = min(most, self.quota.portion)
+        self._asked_bytes = most = min(most, order.bytes_max or most)
         body = encode_fetch(
             session_id=order.session_id,
             session_epoch=order.session_epoch,
             max_wait_ms=wait_ms,
             min_bytes=1,
-            max_bytes=min(most, order.bytes_max or most),
+            max_bytes=most,
             isolation=READ_COMMITTED,
             partitions=order.partitions,
             forgotten=order.forgotten,
@@ -80,7 +87,7 @@ class SourceLine:
             size = self._size(hold)
             wanted = len(hold.buffer) if size is None else size + 4
             if self._filled >= wanted and size is not None:
-                return self._complete(hold, size)
+                return self._complete(hold, size, now_s)
             with memoryview(hold.buffer) as whole, whole[self._filled : wanted] as room:
                 got = self.outbox.transport.recv_into(room)
             if got == WOULD_BLOCK:
@@ -109,14 +116,16 @@ class SourceLine:
             hold.buffer = larger
         return size
 
-    def _complete(self, hold: Hold, size: int) -> tuple[FetchAnswer, Hold]:
+    def _complete(self, hold: Hold, size: int, now_s: float) -> tuple[FetchAnswer, Hold]:
         view = memoryview(hold.buffer).toreadonly()[4 : 4 + size]
         correlation, position = read_response_header(view)
         if correlation != self._correlation:
             raise KafkaError(f"{self.outbox.connection.place}: answer {correlation} to fetch {self._correlation}")
         self._current = None
         self.outbox.transport.owes(1)
-        return parse_fetch(view, position), hold
+        answer = parse_fetch(view, position)
+        self.quota.answered(self._asked_bytes, size, answer.throttle_ms, now_s)
+        return answer, hold
 
     def close(self) -> None:
         self.outbox.connection.close()

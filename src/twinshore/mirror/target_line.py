@@ -20,15 +20,18 @@ from twinshore.mirror.outbox import ANSWER_BYTES_MAX, ANSWER_SLACK_S, BUFFER_BYT
 from twinshore.mirror.passage.marking import Marked, asked, layers
 from twinshore.mirror.passage.runs import Marks, running, standing
 from twinshore.mirror.passage.units import UNIT_MARKERS_MAX, Units
+from twinshore.mirror.quota import Quota
 from twinshore.mirror.resting import REST_S, Rest
 from twinshore.mirror.track import Sent
 from twinshore.wire.frames import frame, read_response_header
 from twinshore.wire.log_ends import LOG_ENDS_KEY, LOG_ENDS_VERSION, LogEnd, encode_log_ends, parse_log_ends
 from twinshore.wire.markers import MARKERS_KEY, MARKERS_VERSION, MarkedPartition, encode_markers, parse_markers
 from twinshore.wire.primitives import Buffer
-from twinshore.wire.produce import ProducedPartition, answer_bytes_least, encode_produce, parse_produce
+from twinshore.wire.produce import ProducedPartition, answer_bytes_least, encode_produce, parse_produced
 
 PRODUCE, PRODUCE_VERSION_MIN, PRODUCE_VERSION_MAX = 0, 9, 13
+# A new line sends little at first: what it sends before it hears of a quota, the broker lets lie for long.
+FIRST_BYTES = 1 << 20
 UNANSWERED = -1  # as brokers call an error without a name
 CORRELATION_MAX = 0x7FFFFFFF
 
@@ -44,6 +47,7 @@ class InFlight(NamedTuple):
     marks: list[Marks]
     asking: bool = False
     rests: Sequence[Rest] = ()
+    size: int = 0
 
 
 class Answered(NamedTuple):
@@ -77,6 +81,8 @@ class TargetLine:
         self.outbox.transport.give_up_after(limits.undelivered_s)
         self.in_flight: deque[InFlight] = deque()
         self.answered_s = 0.0
+        self.quota = Quota(limits.request_bytes_max, min(FIRST_BYTES, limits.request_bytes_max))
+        self._inflight_max, self._patient = 1, False
         self._writing: list[Sent] = []
         self._busy = self.dozing = False
         self._marked: list[MarkedPartition] | None = None
@@ -89,7 +95,20 @@ class TargetLine:
         return self.outbox.transport.fileno()
 
     def free(self) -> bool:
-        return not self._busy and len(self.in_flight) < self.limits.inflight_max and not self.outbox.expired()
+        most = 1 if self.quota.held else self._inflight_max
+        return not self._busy and len(self.in_flight) < most and not self.outbox.expired()
+
+    def late(self, now_s: float) -> bool:
+        """Whether the answer that is due next will not come any more. What the broker lets lie, it answers later."""
+        if not self.in_flight:
+            return False
+        return now_s > max(self.in_flight[0].deadline_s, self._deadline_s(self.quota.still_until_s))
+
+    def silent_s(self, now_s: float) -> float:
+        """For how long an answer has been waited for, the broker's own delay left out."""
+        if not self.in_flight:
+            return 0.0
+        return now_s - max(self.answered_s, self.in_flight[0].sent_s, self.quota.still_until_s)
 
     @property
     def writing(self) -> bool:
@@ -102,8 +121,10 @@ class TargetLine:
 
     def serve(self, lane: Lane, now_s: float, now_ms: int) -> None:
         """Sends what the lane has for this leader, as long as there is room."""
+        if self.quota.still(now_s):
+            return
         while self.free():
-            sent = lane.produce_order(self.node, now_s, now_ms)
+            sent = lane.produce_order(self.node, now_s, now_ms, self.quota.portion)
             if not sent:
                 break
             self.send(sent, now_s)
@@ -148,10 +169,10 @@ class TargetLine:
             if entry is None:
                 entry = topics[topic] = (topic, track.target_id, [])
             entry[2].append((order.partition, parcel.head, parcel.body))
-        timeout_s = self.limits.produce_timeout_s
+        timeout_s, size = self.limits.produce_timeout_s, sum(parcel.size for _, parcel, _ in sent)
         body = encode_produce(self.version, list(topics.values()), timeout_ms=int(timeout_s * 1000))
         correlation = self.outbox.connection.next_correlation_id()
-        self.in_flight.append(InFlight(correlation, sent, self._deadline_s(now_s), now_s, []))
+        self.in_flight.append(InFlight(correlation, sent, self._deadline_s(now_s), now_s, [], size=size))
         self._put(sent, frame(PRODUCE, self.version, correlation, CLIENT_ID, body))
 
     def _ask_ends(self, marks: list[Marks], rests: Sequence[Rest], now_s: float) -> None:
@@ -203,7 +224,7 @@ class TargetLine:
         release(self._writing)
         self._writing = [entry._replace(hold=None) for entry in self._writing]
 
-    def receive(self) -> list[Answered]:
+    def receive(self, now_s: float) -> list[Answered]:
         """Every answer that is complete."""
         found: list[Answered] = []
         while True:
@@ -223,7 +244,7 @@ class TargetLine:
                     if size + 4 > len(self._buffer):
                         self._buffer.extend(bytes(size + 4 - len(self._buffer)))
                     break
-                answered = self._match(bytes(self._buffer[start + 4 : start + 4 + size]))
+                answered = self._match(bytes(self._buffer[start + 4 : start + 4 + size]), now_s)
                 if answered:
                     found.append(answered)
                 start += size + 4
@@ -233,7 +254,7 @@ class TargetLine:
             if self._filled == len(self._buffer):
                 self._buffer.extend(bytes(len(self._buffer)))
 
-    def _match(self, answer: bytes) -> Answered | None:
+    def _match(self, answer: bytes, now_s: float) -> Answered | None:
         """The request that is answered by now; None when the other half of its answer is still to come."""
         view = memoryview(answer)
         correlation, position = read_response_header(view)
@@ -244,6 +265,7 @@ class TargetLine:
         if flight.asking:
             self.in_flight.popleft()
             found = [joined({}, end, 0) for end in parse_log_ends(view, position)]
+            self._heard(0, int.from_bytes(view[position : position + 4], "big"), now_s)
             go, rest = standing(flight.marks, found)
             self._due += go
             return Answered(flight._replace(marks=rest), [], found)
@@ -252,11 +274,22 @@ class TargetLine:
             return None
         self.in_flight.popleft()
         if self._marked is None:
-            return Answered(flight, parse_produce(view, position, self.version), [])
+            produced, throttle_ms = parse_produced(view, position, self.version)
+            self._heard(flight.size, throttle_ms, now_s)
+            return Answered(flight, produced, [])
         codes = {(one.topic, one.partition): one.error for one in self._marked}
         self._marked = None
         ends = parse_log_ends(view, position)
         return Answered(flight, [], [joined(codes, end) for end in ends])
+
+    def _heard(self, size: int, throttle_ms: int, now_s: float) -> None:
+        """What the broker said of its quotas. While it reads nothing the kernel must not give up what waits for it."""
+        self.quota.answered(size, size, throttle_ms, now_s)
+        if throttle_ms > 0 or self._patient:
+            self._patient = throttle_ms > 0
+            self.outbox.transport.give_up_after(self.limits.undelivered_s + throttle_ms / 1000)
+        elif self._inflight_max < self.limits.inflight_max:
+            self._inflight_max = min(2 * self._inflight_max, self.limits.inflight_max)
 
     def take_unwritten(self) -> list[Marks]:
         """Markers that were asked for and never sent; to be had before the line is closed."""

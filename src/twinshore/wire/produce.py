@@ -77,6 +77,11 @@ def answer_bytes_least(version: int, partitions: int) -> int:
 
 def parse_produce(view: memoryview, position: int, version: int) -> list[ProducedPartition]:
     """`position` is that after the response header."""
+    return parse_produced(view, position, version)[0]
+
+
+def parse_produced(view: memoryview, position: int, version: int) -> tuple[list[ProducedPartition], int]:
+    """As `parse_produce`, with the milliseconds for which the broker reads nothing more from this connection."""
     _check_version(version)
     produced: list[ProducedPartition] = []
     topic: str | bytes | None
@@ -92,10 +97,11 @@ def parse_produce(view: memoryview, position: int, version: int) -> list[Produce
                 partition, position = _partition(view, position, topic or "")
                 produced.append(partition)
             position = skip_tags(view, position)
+        (throttle_ms,) = I32.unpack_from(view, position)
         skip_tags(view, position + 4)
     except PAST_END as error:
         raise truncated("a produce response", view) from error
-    return produced
+    return produced, throttle_ms
 
 
 def _partition(view: memoryview, position: int, topic: str | bytes) -> tuple[ProducedPartition, int]:

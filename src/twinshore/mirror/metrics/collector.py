@@ -19,6 +19,7 @@ from twinshore.mirror.metrics.group_word import GROUPS_KIND, group_word, put_gro
 from twinshore.mirror.metrics.lag_word import WORD_S_MIN
 from twinshore.mirror.metrics.meters import NOTHING, Meters, Reading
 from twinshore.mirror.metrics.table import Kind, Metric
+from twinshore.mirror.quota import SIDES
 from twinshore.mirror.recorder import STOPPED
 from twinshore.store import IncidentCount, LinkStatus, Store
 
@@ -126,6 +127,9 @@ class MirrorCollector(Collector):
         sheet.carried("link", (name,), whole)
         sheet.put(table.LINK_PARTITIONS, (name,), len(readings))
         sheet.put(table.LINK_UNSEEN, (name,), whole.unseen)
+        quotas = self._meters.quotas(name, now_s)
+        for side in SIDES:
+            sheet.put(table.LINK_QUOTA, (name, side), quotas.get(side, 0.0))
         if look_age_s is not None:
             sheet.put(table.LINK_LOOK_AGE, (name,), look_age_s)
         if known.up:

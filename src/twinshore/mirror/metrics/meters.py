@@ -11,9 +11,11 @@ from twinshore.fleet import NamedPartition
 from twinshore.mirror.desk import Account
 from twinshore.mirror.metrics.arrivals import Arrivals
 from twinshore.mirror.metrics.lag_word import LagWord, fresh_s, lag_word
+from twinshore.mirror.quota import by_side
 
 ENDS_S = 2.0
 NEVER_S = -1e18
+SPEED_S = 5.0  # what a lane told of its speed longer ago says nothing of now
 
 
 @dataclass(slots=True)
@@ -70,6 +72,7 @@ class Meters:
         self._fresh_s = fresh_s(ends_s)
         self._links: dict[str, dict[NamedPartition, PartitionMeter]] = {}
         self._looked_s: dict[str, float] = {}
+        self._speeds: dict[str, dict[int, tuple[float, dict[str, float]]]] = {}
         self._lock = threading.Lock()
 
     def take(self, account: Account) -> None:
@@ -77,6 +80,7 @@ class Meters:
         now_s = time.time()
         with self._lock:
             link = self._links.setdefault(account.link, {})
+            self._speeds.setdefault(account.link, {})[account.lane] = (now_s, account.speed)
             for entry in account.carried:
                 named = NamedPartition(entry.topic, entry.partition)
                 meter = link.get(named)
@@ -129,6 +133,13 @@ class Meters:
         with self._lock:
             self._links.pop(link, None)
             self._looked_s.pop(link, None)
+            self._speeds.pop(link, None)
+
+    def quotas(self, link: str, now_s: float) -> dict[str, float]:
+        """Bytes a second by the side whose quota lets no more through."""
+        with self._lock:
+            told = list(self._speeds.get(link, {}).values())
+        return by_side(speed for told_s, speed in told if now_s - told_s < SPEED_S)
 
     def links(self) -> list[str]:
         """Those of which something is known."""

@@ -78,6 +78,12 @@ LINK_BYTES_S = Metric("twinshore_link_bytes_per_second", Kind.GAUGE, LINK, "Byte
 LINK_THROTTLE = Metric(
     "twinshore_link_throttle_bytes_per_second", Kind.GAUGE, LINK, "What the link may carry at most; 0: all it can."
 )
+LINK_QUOTA = Metric(
+    "twinshore_link_quota_bytes_per_second",
+    Kind.GAUGE,
+    ("link", "side"),
+    "What a cluster's own quota lets through, while it holds the link back; 0: it does not.",
+)
 LINK_ACKNOWLEDGED = Metric(
     "twinshore_link_acknowledged_seconds",
     Kind.GAUGE,
@@ -112,7 +118,7 @@ LEFT_OUT = Metric(
 METRICS: tuple[Metric, ...] = (
     *BY_LEVEL["link"],
     *(LINK_STATE, LINK_WORD_AGE, LINK_LOOK_AGE, LINK_UNSEEN, LINK_LANES, LINK_PARTITIONS, LINK_RECORDS_S, LINK_BYTES_S),
-    *(LINK_THROTTLE, LINK_ACKNOWLEDGED),
+    *(LINK_THROTTLE, LINK_QUOTA, LINK_ACKNOWLEDGED),
     *BY_LEVEL["topic"],
     *(TOPIC_PAUSED, TOPIC_STOPPED),
     *BY_LEVEL["partition"],

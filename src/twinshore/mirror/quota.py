@@ -1,0 +1,111 @@
+"""What a broker's quota lets through one connection: when to be still, and how much to move at a time. Pure.
+
+A broker that throttles answers at once, names a time, and reads nothing more from that connection until it is over.
+What is sent meanwhile lies there unread and lands later, when nobody expects it any more; so nothing is sent. And a
+broker counts what moved in the last ten seconds or so: who sends more than a quota at once rests for as long
+afterwards. So once a quota is met, small portions go at about its pace.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+# What a broker's quota looks back on: eleven windows of a second by default, the last one not over.
+WINDOW_S = 10.0
+# Above what is known to pass, so that the quota is what decides, also one for requests.
+PACE = 1.2
+PORTION_S = 0.25
+REQUEST_S_MAX = 1.0
+PORTION_BYTES_MIN = 16 << 10
+FORGET_S = 15.0
+WORD_S = 6.0
+SIDES = ("target", "source")
+STILL = "still_s"
+
+
+@dataclass(slots=True)
+class Quota:
+    """Of one connection. `portion` is how many bytes to move at a time: while nothing is throttled it grows."""
+
+    bytes_max: int
+    portion: int
+    held: bool = False
+    # Until then the broker reads nothing; from then on the pace allows the next portion.
+    still_until_s: float = 0.0
+    next_at_s: float = 0.0
+    _moved: deque[tuple[float, int]] = field(default_factory=deque)
+    _sum: int = 0
+    _since_s: float = -1.0
+    _pace: float = float(PORTION_BYTES_MIN)
+
+    def answered(self, asked: int, moved: int, throttle_ms: int, now_s: float) -> None:
+        """A request for so many bytes was answered, and so many moved. Throttled fetches move none."""
+        if self._since_s < 0:
+            self._since_s = now_s
+        self._moved.append((now_s, moved))
+        self._sum += moved
+        while self._moved[0][0] < now_s - WINDOW_S:
+            self._sum -= self._moved.popleft()[1]
+        if throttle_ms > 0:
+            self.held, throttle_s = True, throttle_ms / 1000
+            self.still_until_s = max(self.still_until_s, now_s + throttle_s)
+            if asked:
+                passing = max(1.0, (self._sum + (0 if moved else asked)) / (WINDOW_S + throttle_s))
+                if now_s - self._since_s < WINDOW_S:  # What moved before by other connections counts as well.
+                    passing = max(passing, asked / throttle_s)
+                self._pace = PACE * passing
+                # A quota for requests throttles each for as long, however small it is, and for a second at most.
+                span_s = PACE * throttle_s if PORTION_S < throttle_s <= REQUEST_S_MAX else PORTION_S
+                self.portion = max(PORTION_BYTES_MIN, min(self.bytes_max, int(span_s * passing)))
+        elif not self.held:
+            if 2 * moved >= self.portion:
+                self.portion = min(self.bytes_max, 2 * self.portion)
+            return
+        elif now_s > self.still_until_s + FORGET_S:
+            self.held = False
+            return
+        elif asked:
+            self._pace *= 1.02
+            self.portion = min(self.bytes_max, int(1.02 * self.portion))
+        self.next_at_s = now_s + moved / self._pace
+
+    def still(self, now_s: float) -> bool:
+        """Whether nothing may be sent now."""
+        return now_s < self.still_until_s or (self.held and now_s < self.next_at_s)
+
+    def bytes_s(self, now_s: float) -> float:
+        """What moves while it is held back; 0 where it is not."""
+        if not self.held or now_s > self.still_until_s + WORD_S:
+            return 0.0
+        return max(1.0, sum(size for at_s, size in self._moved if at_s >= now_s - WINDOW_S) / WINDOW_S)
+
+
+class Held(Protocol):
+    """Something with a quota of its own."""
+
+    quota: Quota
+
+
+def key_of(side: str) -> str:
+    """The name under which a pump tells what a side's quota lets through."""
+    return f"{side}_quota_bytes_s"
+
+
+def told(targets: Iterable[Held], sources: Iterable[Held], now_s: float) -> dict[str, float]:
+    """What a pump says of quotas: bytes a second by side, where one holds it back, and for how long a target does not
+    listen, whatever was sent to it before."""
+    ours = list(targets)
+    sums = (sum(line.quota.bytes_s(now_s) for line in lines) for lines in (ours, sources))
+    found = {key_of(side): size for side, size in zip(SIDES, sums, strict=True) if size}
+    still_s = max((line.quota.still_until_s - now_s for line in ours), default=0.0)
+    return found | {STILL: still_s} if still_s > 0.0 else found
+
+
+def by_side(said: Iterable[dict[str, float]]) -> dict[str, float]:
+    """What pumps said, together; a side that holds nothing back is not there."""
+    listed = list(said)
+    sums = {side: sum(one.get(key_of(side), 0.0) for one in listed) for side in SIDES}
+    return {side: found for side, found in sums.items() if found}

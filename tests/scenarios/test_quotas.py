@@ -1,0 +1,86 @@
+"""Quotas of real brokers: what they let through crosses steadily, nothing rests for long, and status says why."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.rights import QuotaEntity
+from twinshore.kafka.rights_requests import alter_quotas
+from twinshore.lab import LabCluster
+from twinshore.lab.clients import client_settings
+
+LINK = "east->west"
+PUMPS = QuotaEntity((("client-id", "twinshore-pump"),))
+BYTES_S = 1_000_000
+VALUE, RECORDS = os.urandom(1000), 30_000
+BURST_S, MEASURED_S = 16.0, 25.0
+FROZEN_S_MAX = 5.0
+# What crossed at once before anybody knew of the quota counts for ten seconds, and until then fetches give nothing.
+BURST_REST_S_MAX = 13.0
+KEYS = {"target": "producer_byte_rate", "source": "consumer_byte_rate"}
+
+
+def put(cluster: LabCluster, topic: str, records: int) -> None:
+    producer = Producer({**client_settings(cluster.cluster), "linger.ms": 50, "queue.buffering.max.messages": 200_000})
+    for partition in (0, 1):
+        for _ in range(records):
+            producer.produce(topic, VALUE, partition=partition)
+        assert producer.flush(60) == 0
+
+
+def watched(cluster: LabCluster, topic: str, seconds: float) -> tuple[float, float]:
+    """Bytes a second that came, and the longest rest of a partition."""
+    began_s = time.monotonic()
+    first = ends = [end for _, end in spans(cluster.cluster, topic, 2)]
+    moved_s = [began_s, began_s]
+    rest_s = 0.0
+    while (now_s := time.monotonic()) < began_s + seconds:
+        time.sleep(0.2)
+        seen = [end for _, end in spans(cluster.cluster, topic, 2)]
+        for number in (0, 1):
+            rest_s = max(rest_s, now_s - moved_s[number])
+            if seen[number] > ends[number]:
+                moved_s[number] = now_s
+        ends = seen
+    return (sum(ends) - sum(first)) * len(VALUE) / (time.monotonic() - began_s), rest_s
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("side", ["target", "source"])
+def test_what_a_quota_lets_through_crosses_steadily(
+    east: LabCluster, west: LabCluster, tmp_path: Path, side: str
+) -> None:
+    topic, bounded = f"quota-{side}", west if side == "target" else east
+    east.create_topic(topic, partitions=2)
+    put(east, topic, 1)
+    mirror = {"lanes": 1, "tide_s": 30}
+    rig = Rig(tmp_path, settings_text(tmp_path, [east.cluster, west.cluster], {LINK: topic}, mirror=mirror))
+    with closing(KafkaCluster(bounded.cluster)) as kafka:
+        rig.process.start()
+        try:
+            until(lambda: same_ends(east.cluster, west.cluster, topic, 2), 150, "it runs", rig)
+            alter_quotas(kafka, PUMPS, {KEYS[side]: float(BYTES_S)})
+            time.sleep(2.0)
+            put(east, topic, RECORDS)
+            _, first_rest_s = watched(west, topic, BURST_S)
+            rate, rest_s = watched(west, topic, MEASURED_S)
+            said = rig.verb("status")
+            print(f"{rate / 1e6:.2f} of {BYTES_S / 1e6} MB/s, longest rest {first_rest_s:.1f} s, then {rest_s:.1f} s")
+            assert 0.9 * BYTES_S <= rate <= 1.1 * BYTES_S
+            assert rest_s < FROZEN_S_MAX
+            assert first_rest_s < BURST_REST_S_MAX
+            assert f"held back by the {side}'s quota" in " ".join(said.split())
+            alter_quotas(kafka, PUMPS, {KEYS[side]: None})
+            until(lambda: same_ends(east.cluster, west.cluster, topic, 2), 60, "all has crossed", rig)
+            assert not rig.ledger(LINK)
+        finally:
+            alter_quotas(kafka, PUMPS, {KEYS[side]: None})
+            rig.process.end()
