@@ -59,6 +59,11 @@ SCENARIOS = (
         "tests/scenarios/test_proof.py::test_what_a_twin_has_lost_since_it_was_proven_is_never_called_identical",
     ),
     (
+        "proof-budget",
+        "what is proven is read again, the oldest first, within its budget of bytes per second",
+        "tests/proof/test_rereading.py::test_the_budget_is_kept",
+    ),
+    (
         "proof-names-unseen",
         "what is carried and cannot be seen is named, with exit code 2, and no proof of it is renewed",
         "tests/scenarios/test_proof.py::test_what_is_carried_and_cannot_be_seen_is_named_and_no_proof_of_it_is_renewed",

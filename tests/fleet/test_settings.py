@@ -130,6 +130,14 @@ def test_each_wrong_setting_is_named_with_its_place(text: str, sentence: str) ->
     assert "hush" not in message
 
 
+def test_a_proof_is_not_asked_for_what_its_budget_cannot_do() -> None:
+    assert "read_again_h = 24 cannot be kept with reread_mb_s = 0" in refusal(
+        "[proof]\nread_again_h = 24\nreread_mb_s = 0"
+    )
+    assert "reread_mb_s = 5 is a part of throttle_mb_s = 5" in refusal("[proof]\nthrottle_mb_s = 5\nreread_mb_s = 5")
+    assert parse("[proof]\nthrottle_mb_s = 5\nread_again_h = 24").proof.read_again_h == 24
+
+
 def test_every_kind_of_what_is_wrong_is_said_at_once() -> None:
     message = refusal(
         """

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.proof.test_planning import SIDE, answer, cut
-from twinshore.proof.borders import Side, narrowed
+from twinshore.proof.borders import Side
+from twinshore.proof.pieces import narrowed
 from twinshore.proof.planning import outcome, rested
 from twinshore.proof.values import Way
 from twinshore.store.values import Incident, IncidentKind, LedgerRow, ProofRow, ProofState
@@ -35,9 +36,9 @@ def opened(kind: IncidentKind, start: int, stop: int = -1) -> LedgerRow:
         ({"target_end": 700}, (10, 700)),
         ({"target_end": 0}, (10, 10)),
         ({"source_start": 40, "target_end": 20}, (40, 40)),
-        ({"opened": (opened(IncidentKind.LOST_BY_TARGET, 400, 600),)}, (10, 400)),
-        ({"opened": (opened(IncidentKind.RETENTION_GAP, 400, 600),)}, (10, 1_000)),
-        ({"opened": (opened(IncidentKind.CONTENT_DIFFERS, 400),)}, (10, 1_000)),
+        ({"told": (opened(IncidentKind.LOST_BY_TARGET, 400, 600),)}, (10, 400)),
+        ({"told": (opened(IncidentKind.RETENTION_GAP, 400, 600),)}, (10, 1_000)),
+        ({"told": (opened(IncidentKind.CONTENT_DIFFERS, 400),)}, (10, 1_000)),
     ],
 )
 def test_a_proof_is_narrowed_to_what_both_sides_hold(change: dict[str, object], span: tuple[int, int]) -> None:
@@ -50,19 +51,19 @@ def test_a_proof_is_narrowed_to_what_both_sides_hold(change: dict[str, object], 
 
 
 def test_where_offsets_had_no_record_the_least_that_is_left_is_counted() -> None:
-    row = replace(proven(LEVEL), records=100)
+    row = replace(proven(LEVEL), records=100, pieces=())
     assert narrowed(row, 10, 990).records == 90
     assert narrowed(row, 600, 1_000).records == 0
 
 
 def test_a_gap_that_is_open_is_never_called_identical_nor_kept_young() -> None:
-    side = replace(LEVEL, stored=proven(LEVEL), opened=(opened(IncidentKind.RETENTION_GAP, 400, 600),))
+    side = replace(LEVEL, stored=proven(LEVEL), told=(opened(IncidentKind.RETENTION_GAP, 400, 600),))
     assert [row.id for row in side.open_over] == [7]
     assert rested(side, 10**9) is None
-    assert rested(replace(side, opened=()), 10**9) is not None
-    behind = replace(side, opened=(opened(IncidentKind.CORRUPT_BATCH, 1_000),))
+    assert rested(replace(side, told=()), 10**9) is not None
+    behind = replace(side, told=(opened(IncidentKind.CORRUPT_BATCH, 1_000),))
     assert behind.open_over == (), "nothing was said of what lies there"
-    past = replace(side, opened=(opened(IncidentKind.RETENTION_GAP, 2, 10),))
+    past = replace(side, told=(opened(IncidentKind.RETENTION_GAP, 2, 10),))
     assert past.open_over == (), "that part is gone on both sides"
 
 
@@ -111,6 +112,6 @@ def test_by_content_a_shorter_side_is_laid_beside_the_other_anew() -> None:
 
 
 def test_nothing_is_compared_over_what_the_mirror_rests_at() -> None:
-    side = replace(SIDE, target_end=1_100, opened=(opened(IncidentKind.TRUNCATION, 600, 700),))
+    side = replace(SIDE, target_end=1_100, told=(opened(IncidentKind.TRUNCATION, 600, 700),))
     last = cut(side)[-1]
     assert (last.end, last.target_end) == (600, -1)

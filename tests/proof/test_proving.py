@@ -298,3 +298,15 @@ def test_keys_that_could_not_be_compared_are_told(tmp_path: Path) -> None:
         assert report.incomplete
         assert any("its keys were not compared" in line for line in in_words(report))
         assert two.store.key_looks()[0].missed == 1
+
+
+def test_what_was_carried_again_after_a_loss_is_proven_anew(tmp_path: Path) -> None:
+    with rig(tmp_path, log(), log()) as two:
+        two.round()
+        told = Incident("east->west", TOPIC, 0, IncidentKind.LOST_BY_TARGET, AT, AT + 10, "", "lost and carried again")
+        two.store.close_incident(two.store.add_incident(told, now_ms=1).id, now_ms=2)
+        report = two.round()
+        assert (exit_code(report), report.partitions[0].compared) == (0, COUNT - AT), "the row came and went between"
+        assert two.round().partitions[0].compared == 0, "once is enough"
+        (row,) = two.store.proofs()
+        assert (row.from_offset, row.to_offset, row.records) == (0, COUNT, COUNT)

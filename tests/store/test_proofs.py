@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from twinshore.store import ProofRow, ProofState, Store
+from twinshore.store import ProofPiece, ProofRow, ProofState, Store
+from twinshore.store.tables import proof_books
 
 LINK = "east->west"
 ROW = ProofRow(
@@ -23,6 +24,11 @@ ROW = ProofRow(
     source_topic_id="aa" * 16,
     target_topic_id="bb" * 16,
     proven_ms=1_700_000_000_000,
+    pieces=(
+        ProofPiece(7, 2**39, 2**39 - 7, "f" * 32, 2**45, 1_700_000_000_000),
+        ProofPiece(2**39, 2**40, 2**39, "", 0, 0, 2**41),
+    ),
+    ledger_id=2**33,
 )
 
 
@@ -45,3 +51,14 @@ def test_links_and_names_are_kept_apart(store: Store) -> None:
     store.save_proofs([])
     store.forget_topic(LINK, "orders")
     assert store.proofs(LINK) == (rows[1],), "a topic that begins again has nothing proven"
+
+
+def test_a_proof_of_an_older_version_has_no_parts(store: Store) -> None:
+    store.save_proofs([ROW])
+    store._database.write(lambda connection: connection.execute(proof_books.delete()))
+    (found,) = store.proofs()
+    assert found == replace(ROW, pieces=(), ledger_id=0)
+    assert (found.read_ms, ROW.read_ms) == (0, 0)
+    young = replace(ROW, pieces=ROW.pieces[:1], to_offset=2**39)
+    assert young.read_ms == 1_700_000_000_000
+    assert replace(ROW, to_offset=7).read_ms == ROW.proven_ms, "nothing is older than the look that found nothing"

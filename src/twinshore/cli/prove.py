@@ -7,7 +7,9 @@ import json
 import random
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +22,8 @@ from twinshore.fleet.settings_edge import did_you_mean
 if TYPE_CHECKING:
     from twinshore.fleet.settings import Settings
     from twinshore.proof.job import Run
-    from twinshore.proof.proving import Report
+    from twinshore.proof.planning import Wishes
+    from twinshore.proof.proving import Proving, Report
     from twinshore.proof.values import Way
     from twinshore.store import Store
 
@@ -65,18 +68,13 @@ def prove(
     The verdict comes first, then what differs. Exit code 0: identical; 1: not identical, and where; 2: cannot tell, as
     something could not be compared. Goes on from the last proof, of what both sides still hold.
     """
-    from dataclasses import replace
-
-    from twinshore.proof.continuous import keep_proving, wishes_of
+    from twinshore.proof.continuous import keep_proving
     from twinshore.proof.proving import Proving
 
     loaded = load(settings)
     how = _way(way)
     drawn = seed or random.SystemRandom().randrange(1, 1_000_000)
-    wishes = replace(wishes_of(loaded.proof), sample=sample, seed=drawn)
-    wishes = replace(wishes, digest=wishes.digest and digest)
-    if throttle >= 0:
-        wishes = replace(wishes, bytes_s=throttle * 1e6)
+    wishes = _wishes(loaded, sample, drawn, throttle, digest=digest, beside=continuous and not sample)
     stop = threading.Event()
     links = _links(loaded, link)
     with (
@@ -95,14 +93,40 @@ def prove(
         )
 
         def tell(report: Report) -> None:
-            _tell(report, as_json=json_output, everything=everything or bool(sample), drawn=drawn if sample else 0)
+            whole = everything or bool(sample)
+            _tell(report, loaded, as_json=json_output, everything=whole, drawn=drawn if sample else 0)
 
         if continuous:
             pause_s = every or loaded.proof.every_s
-            raise typer.Exit(keep_proving(lambda: proving.round(links, topic), tell, pause_s, stopped, _log))
+            with _again(proving, loaded, store, run, wishes) as between:
+                one_round = partial(proving.round, links, topic)
+                raise typer.Exit(keep_proving(one_round, tell, pause_s, stopped, _log, between))
         report = proving.round(links, topic, again=again)
         tell(report)
     raise typer.Exit(2 if stop.is_set() else _code(report))
+
+
+def _wishes(loaded: Settings, sample: float, seed: int, throttle: float, *, digest: bool, beside: bool) -> Wishes:
+    """`beside`: something is read again at the same time."""
+    from dataclasses import replace
+
+    from twinshore.proof.continuous import wishes_beside, wishes_of
+
+    wishes = (wishes_beside if beside else wishes_of)(loaded.proof)
+    bytes_s = throttle * 1e6 if throttle >= 0 else wishes.bytes_s
+    return replace(wishes, sample=sample, seed=seed, digest=wishes.digest and digest, bytes_s=bytes_s)
+
+
+@contextlib.contextmanager
+def _again(proving: Proving, loaded: Settings, store: Store, run: Run, wishes: Wishes) -> Iterator[Callable[[], None]]:
+    """What reads again what was proven, to be called between rounds."""
+    from twinshore.proof.rereading import Rereading
+
+    again = Rereading(loaded, store, run, wishes, sides=proving.seen, keep=proving.keep, log=_log)
+    try:
+        yield (lambda: None) if wishes.sample else again.turn
+    finally:
+        again.close()
 
 
 def _links(loaded: Settings, names: list[str]) -> list[Link]:
@@ -128,13 +152,19 @@ def _way(name: str) -> Way | None:
     return Way(name)
 
 
-def _tell(report: Report, *, as_json: bool, everything: bool, drawn: int) -> None:
+def _tell(report: Report, loaded: Settings, *, as_json: bool, everything: bool, drawn: int) -> None:
+    from twinshore.proof import again
     from twinshore.proof.telling import as_values, in_words
 
+    rows, bytes_s = [one.row for one in report.partitions], loaded.proof.reread_mb_s * 1e6
     if as_json:
-        typer.echo(json.dumps(as_values(report) | ({"seed": drawn} if drawn else {})))
+        found = again.whole_pass(rows, bytes_s)
+        values = as_values(report) | {"pass": found._asdict() if found else None}
+        typer.echo(json.dumps(values | ({"seed": drawn} if drawn else {})))
         return
     for line in in_words(report, everything=everything):
+        typer.echo(line)
+    for line in again.in_words(rows, bytes_s, loaded.proof.read_again_h, int(time.time() * 1000)):
         typer.echo(line)
     if drawn:
         typer.echo(f"the same sample again: --seed {drawn}")

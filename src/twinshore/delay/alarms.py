@@ -15,6 +15,7 @@ class AlarmKind(StrEnum):
     BLIND = "blind"
     MONITOR = "monitor silent"
     MIRROR = "mirror silent"
+    UNPROVEN = "unproven"
 
 
 class AlarmKey(NamedTuple):

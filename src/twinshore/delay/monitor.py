@@ -17,7 +17,7 @@ from twinshore.delay.alarms import AlarmKey, AlarmKind, Event, Sign
 from twinshore.delay.engines import Engine, open_engine
 from twinshore.delay.metrics import serve
 from twinshore.delay.sampler import Expected, Sample, Sampler
-from twinshore.delay.signs import window_signs
+from twinshore.delay.signs import unproven_signs, window_signs
 from twinshore.delay.standing import STORE_AGAIN_S, StandingAlarms, manners_of
 from twinshore.delay.state import LinkState
 from twinshore.delay.watchers import (
@@ -44,7 +44,10 @@ WAITING_MAX = 100
 FORGET_ROWS_MS = 600_000
 # Below what makes others, who go by the machine's clock, miss a monitor.
 OFF_S_MAX = 2.0
-KINDS = (AlarmKind.END_OFFSET, AlarmKind.GROUP, AlarmKind.RECOVERY_POINT, AlarmKind.HEARTBEAT, AlarmKind.BLIND)
+KINDS = (
+    *(AlarmKind.END_OFFSET, AlarmKind.GROUP, AlarmKind.RECOVERY_POINT),
+    *(AlarmKind.HEARTBEAT, AlarmKind.BLIND, AlarmKind.UNPROVEN),
+)
 
 
 class Clock:
@@ -210,6 +213,10 @@ class Monitor:
                     if not state.unseen(now_ms, FORGET_ROWS_MS / 2) and not state.failures:
                         # Last figures of what is out of sight are all that anybody has.
                         store.delay.forget_places(state.link, now_ms - FORGET_ROWS_MS)
+                for name in self.states if self._settings.proof.read_again_h else ():
+                    alarms.judge(
+                        unproven_signs(name, store.proofs(name), now_ms, self._settings.proof.read_again_h), now_ms
+                    )
                 alarms.refresh()
                 self._saved_ms = now_ms
             alarms.save()

@@ -10,6 +10,7 @@ from twinshore.delay.alarms import AlarmKey, AlarmKind, Sign
 from twinshore.delay.arrival import worst
 from twinshore.delay.readings import Axis, Place, View
 from twinshore.delay.windows import Verdict
+from twinshore.store.values import ProofRow
 
 NAMED_MAX = 5
 
@@ -145,6 +146,24 @@ def unjudged_signs(link: str, unjudged_ms: int, bound_s: float, why: str, *, wel
     sentence = (
         f"{link}: the published windows have judged nothing for {unjudged_ms / 1000:.0f} s{reason}. Recovery"
         " points go on; the monitor's log says what its Spark query does."
+    )
+    return [Sign(key, True, sentence)]
+
+
+def unproven_signs(link: str, rows: Sequence[ProofRow], now_ms: int, asked_h: float) -> list[Sign]:
+    """Whether what was proven of the link waits longer to be read again than was asked for; 0: nothing was."""
+    if not asked_h:
+        return []
+    key = AlarmKey(link, AlarmKind.UNPROVEN)
+    old = sorted((row for row in rows if now_ms - row.read_ms > asked_h * 3_600_000), key=lambda row: row.read_ms)
+    if not old:
+        return [Sign(key, False)]
+    first = old[0]
+    since = f"{(now_ms - first.read_ms) / 3_600_000:,.1f} h ago" if first.read_ms else "nobody knows when"
+    sentence = (
+        f"{link}: {first.topic}-{first.partition} was last proven whole {since} (asked for: every {asked_h:g} h), and"
+        f" so were {len(old)} of {len(rows)} partitions. `twinshore prove` says how long a pass takes at reread_mb_s,"
+        " and whether anything is proven at all."
     )
     return [Sign(key, True, sentence)]
 

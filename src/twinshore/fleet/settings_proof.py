@@ -21,6 +21,16 @@ class ProofSettings:
     throttle_mb_s: float = setting(
         0.0, "most megabytes per second read from both clusters together; 0: no bound", low=0, high=1_000_000
     )
+    reread_mb_s: float = setting(
+        1.0,
+        "megabytes per second read from both clusters together to read again, without an end, what a continuous proof"
+        " has proven; 0: never",
+        low=0,
+        high=1_000_000,
+    )
+    read_again_h: float = setting(
+        0.0, "hours in which everything proven is to be read again; one that waits longer is an alarm; 0: none", low=0
+    )
     digest: bool = setting(
         True, "make a digest of the records; without it, equal compressed batches are not even unpacked"
     )
@@ -28,4 +38,16 @@ class ProofSettings:
 
 def read_proof(raw: object, complaints: Complaints) -> ProofSettings:
     """The section; complaints are added, and the defaults returned, where it is wrong."""
-    return read_section(ProofSettings, raw, "[proof]", complaints) or ProofSettings()
+    found = read_section(ProofSettings, raw, "[proof]", complaints) or ProofSettings()
+    if found.read_again_h and not found.reread_mb_s:
+        complaints.add(
+            "[proof]",
+            f"read_again_h = {found.read_again_h:g} cannot be kept with reread_mb_s = 0, which reads nothing again",
+        )
+    if 0 < found.throttle_mb_s <= found.reread_mb_s:
+        complaints.add(
+            "[proof]",
+            f"reread_mb_s = {found.reread_mb_s:g} is a part of throttle_mb_s = {found.throttle_mb_s:g}, and would leave"
+            " nothing of it for what is new: set it lower",
+        )
+    return found

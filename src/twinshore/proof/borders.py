@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.incidents.kinds import After, known
+from twinshore.proof.pieces import narrowed
 from twinshore.proof.values import Difference, DifferenceKind, Way
 from twinshore.store.values import IncidentKind, LedgerRow, ProofRow, ProofState
 
@@ -25,8 +26,9 @@ class Side:
     """One partition as both clusters show it. Each end is read target first: a true twin is then never ahead, and never
     begins later.
 
-    `extents` are (source, target, length); `stored` is what was proven before, of these very topics. `opened` are the
-    open rows of the ledger that name offsets of this partition.
+    `extents` are (source, target, length); `stored` is what was proven before, of these very topics. `told` are the
+    rows of the ledger that name offsets of this partition, `ledger_id` the newest row of all, `looked_ms` when this
+    look began.
     """
 
     link: str
@@ -41,7 +43,9 @@ class Side:
     extents: tuple[tuple[int, int, int], ...] = ()
     stored: ProofRow | None = None
     target_start: int = 0
-    opened: tuple[LedgerRow, ...] = ()
+    told: tuple[LedgerRow, ...] = ()
+    ledger_id: int = 0
+    looked_ms: int = 0
 
     # What is there
 
@@ -106,8 +110,9 @@ class Side:
         upto = max(min(self.source_end, self.reach), self._known.to_offset if self._known else 0)
         return tuple(
             row
-            for row in self.opened
-            if row.incident.kind not in OWN
+            for row in self.told
+            if row.closed_ms is None
+            and row.incident.kind not in OWN
             and row.incident.from_offset < upto
             and (row.incident.to_offset <= row.incident.from_offset or row.incident.to_offset > self.first)
         )
@@ -120,11 +125,11 @@ class Side:
         row = self._known
         if row is None or row.to_offset < self.first or (self.way is Way.COMPACTED and self.begins_late):
             return None
-        start, upto = max(row.from_offset, self.first), min(row.to_offset, self.source_end, self.reach, self.kept_from)
+        start, upto = max(row.from_offset, self.first), min(row.to_offset, self.source_end, self.reach, self._held_to)
         if self.way is Way.CONTENT and (upto < row.to_offset or self.target_end < row.target_offset):
             return None  # Where the shorter one would go on there, nobody knows.
         lost = self._lost_end()
-        row = narrowed(row, start, max(start, upto))
+        row = replace(narrowed(row, start, max(start, upto)), ledger_id=self.ledger_id)
         if lost is not None and row.state is ProofState.IDENTICAL:
             return replace(row, state=ProofState.DIFFERS, sentence=json.dumps(asdict(lost)))
         return row
@@ -155,6 +160,15 @@ class Side:
         return max(self.first, row.to_offset if row else 0)
 
     @property
+    def _held_to(self) -> int:
+        """From here on the mirror has rested or carried once more since the proof: what it read there is there no more,
+        for all that is known."""
+        known_to = self._known.ledger_id if self._known else 0
+        since = (row.incident for row in self.told if row.id > known_to)
+        rested = (one.from_offset for one in since if one.kind not in OWN and _holds(one.kind))
+        return min(self.kept_from, min(rested, default=self.kept_from))
+
+    @property
     def _known(self) -> ProofRow | None:
         row = self.stored
         ids = (self.source_topic_id, self.target_topic_id)
@@ -169,16 +183,6 @@ class Side:
             return None
         sentence = f"the target ends there, though it held all through offset {row.to_offset} when that was proven"
         return Difference(DifferenceKind.MISSING, at, sentence, None, None)
-
-
-def narrowed(row: ProofRow, start: int, upto: int) -> ProofRow:
-    """What stands of a proof from `start` up to `upto`. Where not every offset was a record, the count is the least
-    that there can be."""
-    if (start, upto) == (row.from_offset, row.to_offset):
-        return row
-    left = row.records - (row.to_offset - row.from_offset) + (upto - start)
-    target = row.target_offset if upto == row.to_offset else -1
-    return replace(row, from_offset=start, to_offset=upto, target_offset=target, records=max(0, left), digest="")
 
 
 def _holds(kind: IncidentKind) -> bool:

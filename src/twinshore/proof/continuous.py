@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from twinshore.fleet import TwinshoreError
 from twinshore.fleet.settings_proof import ProofSettings
@@ -12,6 +13,7 @@ from twinshore.mirror.companions import Beside, Companion
 from twinshore.proof.job import Run, on_spark
 from twinshore.proof.planning import Wishes
 from twinshore.proof.proving import Proving, Report
+from twinshore.proof.rereading import Rereading
 from twinshore.proof.telling import COULD_NOT, exit_code, verdict
 
 TURN_S = 0.2
@@ -23,15 +25,22 @@ def wishes_of(settings: ProofSettings) -> Wishes:
     return Wishes(settings.stretch_records, settings.throttle_mb_s * 1e6, settings.digest)
 
 
+def wishes_beside(settings: ProofSettings) -> Wishes:
+    """For what is new, where something is read again at the same time: both together are within the throttle."""
+    wishes = wishes_of(settings)
+    return replace(wishes, bytes_s=max(0.0, wishes.bytes_s - settings.reread_mb_s * 1e6)) if wishes.bytes_s else wishes
+
+
 def keep_proving(
     one_round: Callable[[], Report],
     tell: Callable[[Report], None],
     every_s: float,
     stopped: Callable[[], bool],
     log: Callable[[str], None],
+    between: Callable[[], None] = lambda: None,
 ) -> int:
     """Rounds with a pause between them until `stopped`, which is asked often; the exit code of the last whole one. One
-    that fails is told, and the next may succeed."""
+    that fails is told, and the next may succeed. `between` is called often in the pauses."""
     code = COULD_NOT
     while not stopped():
         try:
@@ -45,8 +54,16 @@ def keep_proving(
                 code = exit_code(report)
         next_s = time.monotonic() + every_s
         while not stopped() and time.monotonic() < next_s:
+            _turn(between, log)
             time.sleep(min(TURN_S, every_s))
     return code
+
+
+def _turn(between: Callable[[], None], log: Callable[[str], None]) -> None:
+    try:
+        between()
+    except TwinshoreError as error:
+        log(f"nothing is read again: {error}")
 
 
 class Nobody:
@@ -89,18 +106,33 @@ class ProofBeside:
             beside.settings,
             beside.store,
             self._run,
-            wishes=wishes_of(settings),
+            wishes=wishes_beside(settings),
             tasks=settings.tasks,
             stopped=self._stop.is_set,
             log=beside.log,
         )
-        while not self._stop.wait(settings.every_s):
+        again = Rereading(
+            beside.settings,
+            beside.store,
+            self._run,
+            wishes_of(settings),
+            sides=proving.seen,
+            keep=proving.keep,
+            log=beside.log,
+        )
+        next_s = time.monotonic() + settings.every_s
+        while not self._stop.wait(TURN_S):
             if not beside.active():
+                continue
+            if time.monotonic() < next_s:
+                _turn(again.turn, beside.log)
                 continue
             try:
                 self._tell(proving.round([beside.link]))
             except TwinshoreError as error:
                 beside.log(f"{beside.link.name}: not proven: {error}")
+            next_s = time.monotonic() + settings.every_s
+        again.close()
 
     def _tell(self, report: Report) -> None:
         said = verdict(report)

@@ -116,7 +116,7 @@ class Examination:
 
 def _part(side: Side) -> _Part:
     """Nothing that is known of it counts; behind a beginning that the twin lost, the rest is looked at all the same."""
-    held = replace(side, stored=None, opened=())
+    held = replace(side, stored=None, told=())
     if held.begins_late:
         held = replace(held, source_start=min(held.target_start, held.source_end))
     return _Part(side, held)

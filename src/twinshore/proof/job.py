@@ -60,10 +60,11 @@ def run_bundles(
             if not waiting:
                 return
             for done in wait(waiting, LOOK_S, return_when=FIRST_COMPLETED).done:
-                yield _answers(done, waiting.pop(done))
+                yield answers_of(done, waiting.pop(done))
 
 
-def _answers(done: Future[list[str]], bundle: Sequence[Stretch]) -> list[Proven]:
+def answers_of(done: Future[list[str]], bundle: Sequence[Stretch]) -> list[Proven]:
+    """What a bundle came to, once it is done; trouble for each stretch where its task died."""
     try:
         return [Proven.from_json(text) for text in done.result()]
     except Exception as error:

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, replace
 from random import Random
 
 from twinshore.fleet import Cluster
-from twinshore.proof.borders import Side, narrowed
-from twinshore.proof.rows import digest_sum
+from twinshore.proof.borders import Side
+from twinshore.proof.pieces import narrowed, pieces_of, with_pieces
 from twinshore.proof.values import Proven, Stretch, Way
-from twinshore.store.values import ProofRow, ProofState
+from twinshore.store.values import ProofPiece, ProofRow, ProofState
 
 SAMPLE_OFFSETS = 20_000
 BUNDLE_STRETCHES = 64
@@ -53,7 +53,7 @@ def stretches(side: Side, source: Cluster, target: Cluster, wishes: Wishes) -> l
     if wishes.sample:
         return list(_sampled(replace(whole, start=side.first), wishes))
     parts = _beginning(side, whole) + [
-        _part(whole, at, min(at + wishes.stretch_records, whole.end))
+        part(whole, at, min(at + wishes.stretch_records, whole.end))
         for at in range(whole.start, whole.end, wishes.stretch_records)
     ]
     if beyond >= 0 and side.kept_from >= side.source_end:
@@ -87,10 +87,10 @@ def _sampled(whole: Stretch, wishes: Wishes) -> Iterator[Stretch]:
     windows = range(whole.start, whole.end, SAMPLE_OFFSETS)
     count = min(len(windows), max(1, round(len(windows) * wishes.sample))) if windows else 0
     for at in sorted(chance.sample(windows, count)):
-        yield _part(whole, at, min(at + SAMPLE_OFFSETS, whole.end))
+        yield part(whole, at, min(at + SAMPLE_OFFSETS, whole.end))
 
 
-def _part(whole: Stretch, start: int, end: int) -> Stretch:
+def part(whole: Stretch, start: int, end: int) -> Stretch:
     """This part of it, with the extents that lie there."""
     extents = tuple(one for one in whole.extents if one[0] < end and one[0] + one[2] > start)
     return replace(whole, start=start, end=end, extents=extents)
@@ -119,26 +119,22 @@ def outcome(side: Side, asked: Sequence[Stretch], results: Sequence[Proven], now
     if side.stored is not None and not asked:
         now_ms = side.stored.proven_ms  # Nothing was looked at: what is left is no younger for it.
     to, target_to = side.start, row.target_offset if row else -1
-    start = row.from_offset if row else side.start
-    records, digests = (row.records, [int(row.digest, 16)]) if row and row.digest else (row.records if row else 0, [])
-    rated = row is None or bool(row.digest) or not row.records
+    start, pieces = row.from_offset if row else side.start, pieces_of(row) if row else ()
     state, sentence = ProofState.IDENTICAL, ""
     by_number = {result.number: result for result in results}
-    for stretch in asked:
+    again = [one for one in asked if row is not None and one.start < row.to_offset >= one.end]
+    seen = by_number.get(again[0].number) if again else None
+    if row is not None and seen is not None and (seen.difference or seen.trouble):
+        # What was proven once is no more, nor is what lies behind it; or that cannot be said.
+        return differing(row, seen, now_ms) if seen.difference else replace(row, source_end=side.source_end)
+    for stretch in asked[len(again) :]:
         result = by_number.get(stretch.number)
         if result is None or stretch.start > to:
             break
-        if row is not None and stretch.start < row.to_offset and stretch.end <= row.to_offset:
-            if result.difference is not None:  # What was proven once is no more, nor is what lies behind it.
-                return differing(row, result, now_ms)
-            if result.trouble:
-                return replace(row, source_end=side.source_end)
-            continue
         if result.start > to:  # The source's retention was there meanwhile: what is proven begins anew.
-            start, records, digests, rated, target_to = result.start, 0, [], True, -1
-        rated = rated and stretch.digest
-        digests.append(result.digest)
-        records += result.records
+            start, pieces, target_to = result.start, (), -1
+        if result.to > result.start:
+            pieces = (*pieces, piece_of(stretch, result, side.looked_ms))
         to, target_to = max(to, result.to), max(target_to, result.target_to)
         if result.difference is not None:
             state, sentence = ProofState.DIFFERS, json.dumps(asdict(result.difference))
@@ -146,23 +142,30 @@ def outcome(side: Side, asked: Sequence[Stretch], results: Sequence[Proven], now
             break
     if row is not None and to == row.to_offset and state is ProofState.IDENTICAL:
         return replace(row, source_end=side.source_end, proven_ms=now_ms)  # Nothing that differs was gone past.
-    return ProofRow(
-        side.link,
-        side.named.topic,
-        side.named.partition,
-        side.way.value,
-        state,
-        start,
-        to,
-        target_to,
-        side.source_end,
-        records,
-        f"{digest_sum(*digests):032x}" if rated and records else "",
-        sentence,
-        side.source_topic_id,
-        side.target_topic_id,
-        now_ms,
-    )
+    return _row(side, state, sentence, (start, to, target_to), pieces, now_ms)
+
+
+def _row(
+    side: Side,
+    state: ProofState,
+    sentence: str,
+    offsets: tuple[int, int, int],
+    pieces: Sequence[ProofPiece],
+    now_ms: int,
+) -> ProofRow:
+    place = side.link, side.named.topic, side.named.partition
+    ids = side.source_topic_id, side.target_topic_id
+    ends = *offsets, side.source_end
+    whole = ProofRow(*place, side.way.value, state, *ends, 0, "", sentence, *ids, now_ms, ledger_id=side.ledger_id)
+    return replace(with_pieces(whole, offsets[0], pieces), to_offset=offsets[1])
+
+
+def piece_of(stretch: Stretch, result: Proven, read_ms: int) -> ProofPiece:
+    """The part of a proof that an answer is."""
+    digest = f"{result.digest:032x}" if stretch.digest else ""
+    counts = result.start, result.to, result.records, digest, result.bytes, read_ms
+    found = result.start == stretch.start
+    return ProofPiece(*counts, target_from=stretch.target_start if stretch.way is Way.CONTENT and found else -1)
 
 
 def differing(row: ProofRow, result: Proven, now_ms: int) -> ProofRow:

@@ -131,6 +131,7 @@ class Proving:
         self._settings, self._store, self._run, self._way = settings, store, run, way
         self._wishes = replace(wishes, bytes_s=wishes.bytes_s / tasks)
         self._tasks, self._stopped, self._log, self._settle_s = tasks, stopped, log, settle_s
+        self._seen: dict[str, tuple[Link, tuple[Side, ...]]] = {}
 
     def round(self, links: Sequence[Link], topics: Iterable[str] = (), *, again: bool = False) -> Report:
         """Compares what these links' partitions have gained since the last proof, or, `again`, all that they hold."""
@@ -146,12 +147,23 @@ class Proving:
             finally:
                 source.close()
                 target.close()
+            self._seen[link.name] = link, survey.sides
             lacks += survey.lacks
             sides = [replace(side, stored=None) if again else side for side in survey.sides]
             works = self._prove(link, sides)
             self._look_at_keys(link, works, seen_ms, again=again)
             reports += [work.report(sampled=self._samples(work)) for work in works]
         return Report(tuple(reports), tuple(lacks), time.monotonic() - began_s)
+
+    def seen(self) -> list[tuple[Link, Side]]:
+        """The partitions that the last round could compare."""
+        return [(link, side) for link, sides in self._seen.values() for side in sides]
+
+    def keep(self, rows: Sequence[ProofRow]) -> None:
+        """These proofs stand from now on, and the ledger is told."""
+        if self._store is not None:
+            self._store.save_proofs(rows)
+            self._tell_ledger(self._store, rows)
 
     def _survey(self, surveyor: Surveyor, asked: Sequence[str]) -> Survey:
         """What is there. A log that ends before what was proven of it is looked at again before it is believed."""
@@ -224,9 +236,7 @@ class Proving:
             if row is not None:
                 work.row = row
                 changed.append(row)
-        if self._store is not None:
-            self._store.save_proofs(changed)
-            self._tell_ledger(self._store, changed)
+        self.keep(changed)
 
     def _tell_ledger(self, store: Store, rows: Sequence[ProofRow]) -> None:
         """A difference is an open row until a proof goes past it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -122,7 +123,8 @@ class Surveyor:
     ) -> Iterator[Side]:
         if not parts:
             return
-        opened = self._opened()
+        looked_ms = int(time.time() * 1000)
+        told, ledger_id = self._told()
         twin_of = {named: NamedPartition(self._link.twin_of(named.topic), named.partition) for named in parts}
         # The target first: a true twin is then never ahead of its source, and never begins later.
         target_starts = self._target.list_offsets(twin_of.values(), OffsetKind.EARLIEST)
@@ -147,17 +149,20 @@ class Surveyor:
                 self._extents(named) if way is Way.EXTENTS else (),
                 stored.get(named),
                 target_starts[twin],
-                opened.get(named, ()),
+                told.get(named, ()),
+                ledger_id,
+                looked_ms,
             )
 
-    def _opened(self) -> dict[NamedPartition, tuple[LedgerRow, ...]]:
-        """What the ledger holds open over offsets of single partitions."""
+    def _told(self) -> tuple[dict[NamedPartition, tuple[LedgerRow, ...]], int]:
+        """What the ledger says of offsets of single partitions, and its newest row."""
+        rows = self._store.incidents(self._link.name) if self._store else ()
         found: dict[NamedPartition, tuple[LedgerRow, ...]] = {}
-        for row in self._store.incidents(self._link.name, open_only=True) if self._store else ():
+        for row in rows:
             if row.incident.partition >= 0 and row.incident.from_offset >= 0:
                 named = NamedPartition(row.incident.topic, row.incident.partition)
                 found[named] = (*found.get(named, ()), row)
-        return found
+        return found, max((row.id for row in rows), default=0)
 
     def _ways(self, names: list[str], carried: set[str]) -> dict[str, Way | None]:
         if self._way is not None or not names:

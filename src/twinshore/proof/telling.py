@@ -136,7 +136,7 @@ def as_values(report: Report) -> dict[str, Any]:
     partitions = []
     for one in report.partitions:
         values = asdict(one.row)
-        del values["sentence"]
+        del values["sentence"], values["pieces"], values["ledger_id"]
         difference = difference_of(one.row)
         partitions.append(
             values
@@ -152,6 +152,7 @@ def as_values(report: Report) -> dict[str, Any]:
                 "owed_keys": [key._asdict() for key in one.keys.keys] if one.keys else [],
                 "sampled": one.sampled,
                 "nothing_compared": one.nothing,
+                "read_whole_ms": one.row.read_ms,
                 "open_rows": [{"id": row.id, **asdict(row.incident)} for row in one.opened],
                 "troubles": [{"sentence": sentence, "hint": hint} for sentence, hint in one.troubles],
             }

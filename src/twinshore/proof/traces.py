@@ -134,7 +134,7 @@ def _finding(
     difference: Difference | None = None,
     keys: tuple[OwedKey, ...] = (),
 ) -> Finding:
-    rows = tuple(_ids(side.opened))
+    rows = tuple(_ids(row for row in side.told if row.closed_ms is None))
     place = (side.link, side.named.topic, side.named.partition)
     return Finding(*place, trace, start, end, sentence, difference, keys, rows)
 

@@ -331,3 +331,14 @@ key_looks = Table(
     _number("from_offset"),
     _number("to_offset"),
 )
+
+# Beside each proof: its parts as JSON, each with when it was read last, and the newest row of the ledger it knows of.
+proof_books = Table(
+    "proof_books",
+    metadata,
+    Column("link", _name(LINK_LENGTH), primary_key=True),
+    Column("topic", _name(TOPIC_LENGTH), primary_key=True),
+    Column("partition", Integer, primary_key=True, autoincrement=False),
+    _number("ledger_id"),
+    Column("pieces", _text(), nullable=False),
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from twinshore.fleet import StoreError
 from twinshore.fleet.extents import Extent
@@ -286,6 +287,22 @@ class ProofState(StrEnum):
     DIFFERS = "differs"
 
 
+class ProofPiece(NamedTuple):
+    """A part of what was proven, and when the reading of it began that last found both sides to be the same.
+
+    `digest` is empty where none is known. `size` is how many bytes of both sides were read for it, 0 where nobody
+    knows. Where offsets do not count `target_from` says where it begins on the target, -1: look for it.
+    """
+
+    from_offset: int
+    to_offset: int
+    records: int
+    digest: str
+    size: int
+    read_ms: int
+    target_from: int = -1
+
+
 @dataclass(frozen=True, slots=True)
 class ProofRow:
     """Both sides of a partition hold the same records from `from_offset` up to, not including, `to_offset`, as of
@@ -293,6 +310,8 @@ class ProofRow:
 
     `way` says how they were compared; `target_offset` is where the target goes on where offsets do not count, else -1.
     `digest` is that of the records, empty where none was made. Where they differ, `sentence` holds how, as JSON.
+    `pieces` are the parts of it in order, without a gap; of older proofs none are known. `ledger_id` is the newest row
+    of the ledger that was there before any of it was read.
     """
 
     link: str
@@ -310,6 +329,15 @@ class ProofRow:
     source_topic_id: str
     target_topic_id: str
     proven_ms: int
+    pieces: tuple[ProofPiece, ...] = ()
+    ledger_id: int = 0
+
+    @property
+    def read_ms(self) -> int:
+        """Since when every part of it has been read: when the partition was last read whole. 0: nobody knows."""
+        if self.to_offset <= self.from_offset:
+            return self.proven_ms
+        return min((piece.read_ms for piece in self.pieces), default=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,163 @@
+"""What is read again next, what comes of that, and how long a pass over everything takes. Pure.
+
+Records that were proven lie on disks, and disks and elections change them. So what was read longest ago is read next,
+for ever, within a budget of bytes per second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from twinshore.fleet import Cluster
+from twinshore.proof.borders import Side
+from twinshore.proof.pieces import cut, laid, narrowed, pieces_of, with_pieces
+from twinshore.proof.planning import Wishes, differing, part, piece_of
+from twinshore.proof.values import Proven, Stretch, Way
+from twinshore.store.values import ProofPiece, ProofRow, ProofState
+
+STRETCHES_MAX = 64
+# How much an offset may take on both sides where nobody knows.
+OFFSET_BYTES = 2_000
+
+
+class Errand(NamedTuple):
+    """A part of what was proven, to be read again."""
+
+    side: Side
+    stretch: Stretch
+
+
+def errands(
+    sides: Iterable[Side],
+    clusters: tuple[Cluster, Cluster],
+    wishes: Wishes,
+    *,
+    size_max: float,
+    before_ms: int,
+    skip: Collection[tuple[str, int]] = (),
+) -> list[tuple[int, Errand]]:
+    """Those of one link that come next, each with when it was read last, the oldest first; `size_max` bytes of them.
+    Nothing that was read since `before_ms`; `skip` are parts that just failed, by partition and offset."""
+    waiting: list[tuple[int, str, int, int, ProofPiece, Side]] = []
+    for side in sides:
+        row = side.resumes
+        for piece in pieces_of(row) if row is not None else ():
+            if piece.read_ms < before_ms and (f"{side.link} {side.named}", piece.from_offset) not in skip:
+                place = side.named.topic, side.named.partition, piece.from_offset
+                waiting.append((piece.read_ms, *place, piece, side))
+    found: list[tuple[int, Errand]] = []
+    for read_ms, *_, piece, side in sorted(waiting, key=lambda one: one[:4]):
+        stretch, size = _stretch(side, piece, clusters, wishes, size_max)
+        found.append((read_ms, Errand(side, stretch)))
+        size_max -= size
+        if size_max <= 0 or len(found) == STRETCHES_MAX:
+            break
+    return found
+
+
+def _stretch(
+    side: Side, piece: ProofPiece, clusters: tuple[Cluster, Cluster], wishes: Wishes, size_max: float
+) -> tuple[Stretch, float]:
+    """The first part of this piece that is as large as may be, and about how large."""
+    span = piece.to_offset - piece.from_offset
+    per_offset = piece.size / span if piece.size else OFFSET_BYTES
+    count = min(span, wishes.stretch_records, max(1, int(size_max / per_offset)))
+    whole = Stretch(
+        *clusters,
+        side.named,
+        side.twin,
+        side.way,
+        piece.from_offset,
+        piece.from_offset + count,
+        target_start=piece.target_from,
+        extents=side.extents if side.way is Way.EXTENTS else (),
+        bytes_s=wishes.bytes_s,
+        digest=wishes.digest,
+    )
+    if side.way is Way.COMPACTED:
+        # Which record of a key is the latest is known only at the end.
+        return replace(whole, end=max(side.end, piece.to_offset), digest=False), piece.size or span * per_offset
+    return part(whole, whole.start, whole.end), count * per_offset
+
+
+def folded(row: ProofRow, errand: Errand, result: Proven, read_ms: int, now_ms: int) -> ProofRow | None:
+    """What stands of `row`, which may have changed meanwhile, now that this was read again; None: the same as before.
+    `read_ms` is when the reading began."""
+    side, stretch = errand
+    ids = side.source_topic_id, side.target_topic_id
+    if row.way != side.way or (row.source_topic_id, row.target_topic_id) != ids:
+        return None
+    if result.difference is not None:
+        within = row.from_offset <= result.to < row.to_offset
+        return differing(row, result, now_ms) if within else None
+    left = row
+    if result.start > stretch.start:  # Retention was there meanwhile.
+        left = narrowed(row, min(max(row.from_offset, result.start), row.to_offset), row.to_offset)
+    grows = side.way is Way.COMPACTED and row.state is ProofState.IDENTICAL
+    upto = max(left.to_offset, result.to) if grows else left.to_offset
+    read = cut([piece_of(stretch, result, read_ms)] if result.to > result.start else [], left.from_offset, upto)
+    pieces = laid(pieces_of(left), read[0], target_to=result.target_to) if read else None
+    if pieces is None:
+        return left if left != row else None
+    return with_pieces(left, left.from_offset, pieces)
+
+
+class Pass(NamedTuple):
+    """How everything proven stands: the partition that waits longest, since when, and what a pass over all takes.
+    `read_ms` 0: it is not known to have been read whole ever."""
+
+    place: str
+    read_ms: int
+    size: int
+    seconds: float
+
+
+def whole_pass(rows: Sequence[ProofRow], bytes_s: float) -> Pass | None:
+    """None where nothing was proven. `seconds` are 0 where nothing is read again."""
+    held = [row for row in rows if row.to_offset > row.from_offset]
+    if not held:
+        return None
+    oldest = min(held, key=lambda row: (row.read_ms, row.topic, row.partition))
+    size = sum(
+        piece.size or OFFSET_BYTES * (piece.to_offset - piece.from_offset) for row in held for piece in pieces_of(row)
+    )
+    return Pass(f"{oldest.topic}-{oldest.partition}", oldest.read_ms, size, size / bytes_s if bytes_s else 0.0)
+
+
+def in_words(rows: Sequence[ProofRow], bytes_s: float, asked_h: float, now_ms: int) -> Iterator[str]:
+    """How long ago everything was read, how long a pass takes, and whether that is what was asked for."""
+    found = whole_pass(rows, bytes_s)
+    if found is None:
+        return
+    ago = f"was last read whole {lasting((now_ms - found.read_ms) / 1000)} ago"
+    since = ago if found.read_ms else "is not known to have been read whole"
+    size = f"{found.size / 1e6:,.1f} MB of both sides"
+    if not bytes_s:
+        yield f"of all that is proven {found.place} {since}; nothing is read again (reread_mb_s = 0), {size}"
+        return
+    rate = f"{bytes_s / 1e6:g} MB/s"
+    yield f"of all that is proven {found.place} {since}; a pass over {size} takes {lasting(found.seconds)} at {rate}"
+    refused = refusal(found, bytes_s, asked_h)
+    if refused:
+        yield refused
+
+
+def refusal(found: Pass, bytes_s: float, asked_h: float) -> str:
+    """Why the age that was asked for cannot be kept, with the figure; empty where it can."""
+    if not asked_h or found.seconds <= asked_h * 3600:
+        return ""
+    least = found.size / (asked_h * 3600) / 1e6
+    return (
+        f"read_again_h = {asked_h:g} cannot be kept: a pass takes {found.seconds / 3600:,.1f} h at reread_mb_s ="
+        f" {bytes_s / 1e6:g}; it takes at least {least:,.3g} MB/s"
+    )
+
+
+def lasting(seconds: float) -> str:
+    """So long, in the unit that suits."""
+    for unit, length in (("days", 86_400.0), ("h", 3_600.0), ("min", 60.0)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:,.1f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"

@@ -1,0 +1,138 @@
+"""The hands that read again what was proven: one task after the other, in the background, within a budget."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+
+from twinshore.fleet import Link
+from twinshore.fleet.settings import Settings
+from twinshore.proof.again import Errand, errands, folded, refusal, whole_pass
+from twinshore.proof.borders import Side
+from twinshore.proof.job import Run, answers_of
+from twinshore.proof.planning import Wishes
+from twinshore.proof.values import Proven
+from twinshore.store import ProofRow, Store
+
+# A task reads for about so long: so soon may it end in good order, and so often is what it found kept.
+TASK_S = 5.0
+# What was just read is not read again at once, however little there is.
+REST_S = 60.0
+IDLE_S = 1.0
+
+
+class Rereading:
+    """`sides` are those that the last round saw; `keep` takes proofs that stand anew, and tells the ledger.
+
+    All happens in `turn`, which whoever makes the rounds calls between them, so that the two never write one proof at
+    the same time. Only the reading itself is another thread's, or Spark's."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        run: Run,
+        wishes: Wishes,
+        *,
+        sides: Callable[[], Sequence[tuple[Link, Side]]],
+        keep: Callable[[Sequence[ProofRow]], None],
+        log: Callable[[str], None],
+        rest_s: float = REST_S,
+    ) -> None:
+        self._settings, self._store, self._run, self._sides, self._keep = settings, store, run, sides, keep
+        self._bytes_s = settings.proof.reread_mb_s * 1e6
+        self._wishes = replace(wishes, bytes_s=self._bytes_s, sample=0.0)
+        self._log, self._rest_s = log, rest_s
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="proof again")
+        self._busy: tuple[Future[list[str]], list[Errand], int] | None = None
+        self._failed: dict[tuple[str, int], float] = {}
+        self._idle_until_s = 0.0
+        self._refused = ""
+        self.read_bytes = 0
+
+    def close(self) -> None:
+        """Begins nothing more. What is being read ends by itself, and is not kept."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def turn(self) -> None:
+        """Keeps what has come, and begins what is next; never waits."""
+        if not self._bytes_s:
+            return
+        if self._busy is not None and self._busy[0].done():
+            self._take(*self._busy)
+            self._busy = None
+        if self._busy is None and time.monotonic() >= self._idle_until_s:
+            self._begin()
+
+    def _begin(self) -> None:
+        now_ms, now_s = _now_ms(), time.monotonic()
+        self._failed = {place: until_s for place, until_s in self._failed.items() if until_s > now_s}
+        stored = {(row.link, row.topic, row.partition): row for row in self._store.proofs()}
+        sides: dict[Link, list[Side]] = {}
+        for link, side in self._sides():
+            row = stored.get((side.link, side.named.topic, side.named.partition))
+            sides.setdefault(link, []).append(replace(side, stored=row))
+        self._refuse([row for ours in sides.values() for side in ours if (row := side.stored)])
+        # Of all links the one that waits longest; a task reads from one pair of clusters.
+        most, before_ms = self._bytes_s * TASK_S, now_ms - int(self._rest_s * 1000)
+        found = [
+            errands(
+                ours,
+                (self._settings.cluster(link.source), self._settings.cluster(link.target)),
+                self._wishes,
+                size_max=most,
+                before_ms=before_ms,
+                skip=self._failed,
+            )
+            for link, ours in sides.items()
+        ]
+        chosen = min((one for one in found if one), key=lambda one: one[0][0], default=[])
+        if not chosen:
+            self._idle_until_s = now_s + IDLE_S
+            return
+        wanted = [
+            errand._replace(stretch=replace(errand.stretch, number=number)) for number, (_, errand) in enumerate(chosen)
+        ]
+        order = json.dumps([errand.stretch.to_json() for errand in wanted])
+        name = f"proof again of {wanted[0].side.named} from {wanted[0].stretch.start}"
+        self._busy = (self._pool.submit(self._run, order, name), wanted, now_ms)
+
+    def _take(self, done: Future[list[str]], wanted: Sequence[Errand], read_ms: int) -> None:
+        changed: dict[tuple[str, str, int], ProofRow] = {}
+        stored = {(row.link, row.topic, row.partition): row for row in self._store.proofs()}
+        for result in answers_of(done, [errand.stretch for errand in wanted]):
+            errand = wanted[result.number]
+            self.read_bytes += result.bytes
+            self._say(errand, result)
+            place = (errand.side.link, errand.side.named.topic, errand.side.named.partition)
+            row = changed.get(place) or stored.get(place)
+            after = folded(row, errand, result, read_ms, _now_ms()) if row is not None else None
+            if after is not None:
+                changed[place] = after
+        if changed:
+            self._keep(list(changed.values()))
+
+    def _say(self, errand: Errand, result: Proven) -> None:
+        side, difference = errand.side, result.difference
+        if difference is not None:
+            where = f"{side.named} at offset {difference.offset}"
+            self._log(f"{side.link}: read again, {where}: {difference.kind}: {difference.sentence}")
+        elif result.to < errand.stretch.end:
+            self._failed[f"{side.link} {side.named}", errand.stretch.start] = time.monotonic() + REST_S
+            if result.trouble:
+                self._log(f"{side.link}: {side.named} could not be read again: {result.trouble}")
+
+    def _refuse(self, rows: Sequence[ProofRow]) -> None:
+        """Says it once when the age that was asked for cannot be kept, and again when the figure is another."""
+        found = whole_pass(rows, self._bytes_s)
+        refused = refusal(found, self._bytes_s, self._settings.proof.read_again_h) if found else ""
+        if refused and not self._refused:
+            self._log(refused)
+        self._refused = refused
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,176 @@
+"""What was proven is read again for ever, the oldest first, within its budget; over real sockets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from tests.proof.small_broker import TOPIC
+from tests.proof.test_proving import AT, COUNT, Rig, log, rig, spoilt
+from twinshore.fleet.settings import load_settings
+from twinshore.proof.again import in_words, lasting, refusal, whole_pass
+from twinshore.proof.job import in_this_process
+from twinshore.proof.planning import Wishes
+from twinshore.proof.proving import Proving
+from twinshore.proof.rereading import Rereading
+from twinshore.proof.telling import exit_code
+from twinshore.proof.values import Way
+from twinshore.store import ProofRow
+from twinshore.wire.records import Record
+
+HOUR_MS = 3_600_000
+
+
+@dataclass
+class Again:
+    """Rounds, and what reads again between them, over a rig's two brokers."""
+
+    two: Rig
+    way: Way = Way.EXACT
+    mb_s: float = 100.0
+    read_again_h: float = 0.0
+    said: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        loaded = load_settings(self.two.settings, {})
+        self.links = loaded.links
+        section = replace(loaded.proof, reread_mb_s=self.mb_s, read_again_h=self.read_again_h)
+        wishes = Wishes(stretch_records=30)
+        self.proving = Proving(
+            loaded, self.two.store, in_this_process, wishes=wishes, tasks=1, way=self.way, settle_s=0.0
+        )
+        self.hands = Rereading(
+            replace(loaded, proof=section),
+            self.two.store,
+            in_this_process,
+            wishes,
+            sides=self.proving.seen,
+            keep=self.proving.keep,
+            log=self.said.append,
+            rest_s=0.0,
+        )
+
+    def round(self) -> int:
+        return exit_code(self.proving.round(self.links, [TOPIC]))
+
+    def until(self, holds: Callable[[], bool], within_s: float = 20.0) -> None:
+        deadline = time.monotonic() + within_s
+        while not holds():
+            assert time.monotonic() < deadline, (self.said, self.row)
+            self.hands.turn()
+            time.sleep(0.01)
+
+    @property
+    def row(self) -> ProofRow:
+        (row,) = self.two.store.proofs()
+        return row
+
+    def aged(self) -> None:
+        """All that was read was read long ago, one part after the other."""
+        pieces = tuple(piece._replace(read_ms=piece.read_ms - HOUR_MS) for piece in self.row.pieces)
+        self.two.store.save_proofs([replace(self.row, pieces=pieces)])
+
+
+def fresh(folder: Path) -> Path:
+    found = folder / "another"
+    found.mkdir()
+    return found
+
+
+@pytest.mark.parametrize("way", [Way.EXACT, Way.COMPACTED, Way.CONTENT])
+def test_what_changes_below_a_proof_is_found_by_the_next_pass(tmp_path: Path, way: Way) -> None:
+    with rig(tmp_path, log(), log()) as two:
+        again = Again(two, way)
+        assert again.round() == 0
+        clean = two.target.log
+        with rig(fresh(tmp_path), log(), spoilt()) as other:
+            two.target.log = other.target.log
+        assert again.round() == 0, "no border tells it"
+        again.until(lambda: bool(two.store.incidents(open_only=True)))
+        (opened,) = two.store.incidents(open_only=True)
+        assert (opened.incident.kind, opened.incident.from_offset) == ("content differs", AT)
+        assert (again.row.state, again.row.to_offset) == ("differs", AT)
+        assert any("read again" in line and f"offset {AT}" in line for line in again.said)
+        assert again.round() == 1
+        two.target.log = clean
+        assert again.round() == 0
+        assert two.store.incidents(open_only=True) == ()
+        assert (again.row.to_offset, again.row.records) == (COUNT, COUNT)
+        again.hands.close()
+
+
+@pytest.mark.parametrize("way", [Way.EXACT, Way.COMPACTED, Way.CONTENT])
+def test_a_pass_makes_all_of_a_proof_young_and_changes_nothing_else(tmp_path: Path, way: Way) -> None:
+    with rig(tmp_path, log(), log()) as two:
+        again = Again(two, way)
+        again.round()
+        again.aged()
+        before = again.row
+        again.until(lambda: again.row.read_ms > before.read_ms + HOUR_MS // 2)
+        after = again.row
+        assert replace(after, pieces=()) == replace(before, pieces=())
+        assert sum(piece.size for piece in after.pieces) > 0
+        again.hands.close()
+
+
+def test_what_was_read_is_kept_and_another_process_goes_on_there(tmp_path: Path) -> None:
+    with rig(tmp_path, log(), log()) as two:
+        again = Again(two, mb_s=0.0005)
+        again.round()
+        again.aged()
+        began_ms = again.row.read_ms
+        again.until(lambda: len({piece.read_ms for piece in again.row.pieces}) > 1)
+        young = [piece for piece in again.row.pieces if piece.read_ms > began_ms]
+        assert young[0].from_offset == 0 and young[-1].to_offset < COUNT
+        again.hands.close()
+        two.source.fetched.clear()
+        later = Again(two)
+        later.round()
+        later.until(lambda: later.row.read_ms > began_ms)
+        assert two.source.fetched[0] == young[-1].to_offset
+        later.hands.close()
+
+
+def test_the_budget_is_kept(tmp_path: Path) -> None:
+    many = [Record(n, n, b"k%d" % n, b"%d" % n * 200) for n in range(3_000)]
+    with rig(tmp_path, many, many) as two:
+        again = Again(two, mb_s=0.4)
+        again.round()
+        again.aged()
+        began_s = time.monotonic()
+        again.until(lambda: time.monotonic() - began_s > 6.0)
+        assert 0 < again.hands.read_bytes / (time.monotonic() - began_s) < 1.1 * 0.4e6
+        again.hands.close()
+
+
+def test_an_age_that_the_budget_cannot_keep_is_refused_with_the_figure(tmp_path: Path) -> None:
+    with rig(tmp_path, log(), log()) as two:
+        again = Again(two, mb_s=0.000001, read_again_h=0.5)
+        again.round()
+        again.hands.turn()
+        (said,) = again.said
+        found = whole_pass([again.row], 1.0)
+        assert found is not None and found.seconds == found.size > 1_800
+        assert said == refusal(found, 1.0, 0.5)
+        assert said.startswith("read_again_h = 0.5 cannot be kept: a pass takes ") and "at least" in said
+        enough = whole_pass([again.row], found.size / 1_800)
+        assert enough is not None and refusal(enough, found.size / 1_800, 0.5) == ""
+        assert said in list(in_words([again.row], 1.0, 0.5, again.row.read_ms))
+        again.hands.close()
+
+
+def test_words_say_since_when_and_how_long(tmp_path: Path) -> None:
+    with rig(tmp_path, log(), log()) as two:
+        again = Again(two)
+        again.round()
+        row = again.row
+        (said,) = in_words([row], 1_000.0, 0.0, row.read_ms + 3 * HOUR_MS)
+        assert said.startswith(f"of all that is proven {TOPIC}-0 was last read whole 3.0 h ago; a pass over 0.0 MB")
+        (unread,) = in_words([replace(row, pieces=())], 0.0, 0.0, 5)
+        assert "is not known to have been read whole; nothing is read again (reread_mb_s = 0)" in unread
+        assert list(in_words([replace(row, to_offset=0)], 1.0, 0.0, 5)) == []
+        assert [lasting(one) for one in (5, 300, 7_200, 864_000)] == ["5 s", "5.0 min", "2.0 h", "10.0 days"]
