@@ -46,7 +46,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
         made.process.start()
         try:
             for topic in TOPICS:
-                until(lambda topic=topic: same_ends(source.cluster, target.cluster, topic, 1), 90, topic, made)  # type: ignore[misc]
+                until(lambda topic=topic: same_ends(source.cluster, target.cluster, topic, 1), 180, topic, made)  # type: ignore[misc]
         finally:
             made.process.end()
         assert examine(made)[:2] == (0, []), "all is well so far"
@@ -64,7 +64,7 @@ def spoil(source: LabCluster, target: LabCluster) -> None:
     producer = Producer(client_settings(source.cluster))
     producer.produce("keys", None, "key 3")
     assert producer.flush(30) == 0
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 180
     while any(key == b"key 3" for _, key, _, _, _ in read_all(source.cluster, "keys", 0)):
         assert time.monotonic() < deadline, "never cleaned"
         put(source, "keys", "filler", 1)

@@ -48,7 +48,7 @@ class Stage:
         self._rig = Rig(self._folder, settings_text(self._folder, clusters, {LINK: f"{OWING}|{KEPT}"}))
         self.rig.process.start()
         for topic in (OWING, KEPT):
-            self.crossed(topic, within_s=90)
+            self.crossed(topic, within_s=180)
 
     def close(self) -> None:
         if self._rig:
@@ -84,7 +84,7 @@ class Stage:
             time.sleep(0.4)
             return not keys & self.keys(self.source, topic)
 
-        until(cleaned, 90, f"{topic} is cleaned", self.rig)
+        until(cleaned, 180, f"{topic} is cleaned", self.rig)
 
     def prove(self, *words: str) -> tuple[int, dict[str, dict[str, object]], str]:
         """Exit code, what was found of each topic, and all that was said."""
