@@ -66,6 +66,17 @@ SCENARIOS = (
         "tests/mirror/test_errors_that_pass.py",
     ),
     (
+        "idle-histories",
+        "a source that loses its end under a resting partition and grows beyond it unseen, also by an unclean election "
+        "of three brokers, ends in a truncation that names the range; nothing is written beyond it",
+        "tests/scenarios/test_idle_histories.py",
+    ),
+    (
+        "lost-beginning",
+        "records that somebody deletes at a twin's beginning are told by their range, until the source has passed them",
+        "tests/scenarios/test_incidents.py::test_a_beginning_that_the_target_lost_is_told",
+    ),
+    (
         "topics-follow",
         "settings, partitions, deletion and re-creation follow; a recreated topic is known across a restart",
         "tests/scenarios/test_topics_follow.py",

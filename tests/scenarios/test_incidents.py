@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.scenarios.incident_stage import IncidentStage, age, cut_to, down_and_up, flip, log_file
 from tests.scenarios.mirror_rig import read_all
+from twinshore.fleet import NamedPartition
+from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import compare_topic
 from twinshore.lab.clients import add_partitions, admin_of, alter_topic
 
 THREE = [[b"one", b"two"], [b"three", b"four"], [b"five", b"six"]]
 BODY_AT = 64
+TWOS = ("cut", "gap", "foreign", "big", "early")  # topics with a neighbour
 
 
 def spoil(stage: IncidentStage, whole: dict[Path, bytes]) -> None:
@@ -30,7 +34,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IncidentStage]:
     made = IncidentStage(folder, {"away_after_s": 2, "tide_s": 4, "lanes": 1, "disk_warn_percent": 0})
     try:
         made.up()
-        for topic, partitions in (("damaged", 2), ("old", 1), ("cut", 2), ("gap", 2), ("foreign", 2), ("big", 2)):
+        for topic, partitions in (("damaged", 2), ("old", 1), *((name, 2) for name in TWOS)):
             made.east.create_topic(topic, partitions=partitions)
         made.east.create_topic("lost")
         for topic, partition in (("damaged", 0), ("damaged", 1), ("old", 0), ("cut", 0), ("cut", 1), ("lost", 0)):
@@ -113,6 +117,22 @@ def test_a_retention_gap_is_told_and_crossed(stage: IncidentStage) -> None:
     assert (row.incident.partition, row.incident.from_offset, row.incident.to_offset) == (0, 6, 10)
     assert "the source's log now begins at 10" in row.incident.sentence
     assert [seen[0] for seen in read_all(stage.west.cluster, "gap", 0)][-2:] == [10, 11]
+
+
+def test_a_beginning_that_the_target_lost_is_told_until_the_source_has_passed_it(stage: IncidentStage) -> None:
+    for partition in (0, 1):
+        stage.put(stage.east, "early", partition, THREE)
+        stage.crossed("early", partition)
+    stage.delete_records("early", 1, 2)  # what the twin follows is no loss
+    with closing(KafkaCluster(stage.west.cluster)) as west:
+        west.delete_records({NamedPartition("early", 0): 4})
+    row = stage.row("early", "lost beginning", within_s=40)
+    assert (row.incident.partition, row.incident.from_offset, row.incident.to_offset) == (0, 0, 4)
+    assert "records 0 to 3 are missing on the twin" in row.incident.sentence
+    stage.put(stage.east, "early", 0, [[b"it goes on"]])
+    stage.crossed("early", 0)
+    stage.delete_records("early", 0, 4)
+    assert "the twin has all that its source has" in stage.row("early", "lost beginning", closed=True).incident.sentence
 
 
 def test_a_foreign_write_stops_the_twin_it_was_made_on(stage: IncidentStage) -> None:

@@ -315,6 +315,7 @@ def test_a_fetch_names_where_the_histories_part(lab: LabCluster, kafka: KafkaClu
     brokers[second].kill()
     until(lambda: kafka.partition_of(named, refresh=True).isr == (first,), 60)
     assert writer.write(5, 5, acks=1).error == 0
+    until(lambda: kafka.read_batch(named, 9) is not None)
     tail = kafka.read_batch(named, 9)
     assert tail is not None
     old = tail[1].leader_epoch

@@ -30,6 +30,7 @@ class Pair:
     excuses: set[str] = field(default_factory=set)
     stale: dict[str, tuple[float, int, int]] = field(default_factory=dict)
     quiet_until_s: float = 0.0  # its producers write nothing
+    beheaded: bool = False  # somebody deleted records of the twin
 
     def moved(self, side: str, until_s: float) -> None:
         """To be called before a leader moves."""

@@ -12,6 +12,7 @@ from tests.simulation.clusters import Clusters
 from tests.simulation.pump_model import PumpModel
 from tests.simulation.twin_log import Violation
 from twinshore.fleet import NamedPartition
+from twinshore.mirror.incidents.beginnings import Lack
 from twinshore.mirror.orders import Carried, Handover, Stoppage, TrackOrder
 from twinshore.mirror.relay import Relay, Say
 from twinshore.store.lease_watch import HeldLease, LeaseWatch
@@ -31,6 +32,7 @@ class StoreModel:
     receipts: dict[NamedPartition, list[Carried]] = field(default_factory=dict)
     refused: list[Carried] = field(default_factory=list)
     ledger: dict[NamedPartition, list[Stoppage]] = field(default_factory=dict)
+    lacks: dict[NamedPartition, Lack] = field(default_factory=dict)
 
     def rests(self, named: NamedPartition) -> bool:
         """As `incidents.standing` reads the ledger: a partition that was stopped rests until somebody resumes it."""
@@ -39,6 +41,11 @@ class StoreModel:
     def to_offset(self, named: NamedPartition) -> int:
         told = self.receipts.get(named)
         return told[-1].to_offset if told else 0
+
+    def source_start(self, named: NamedPartition) -> int:
+        """Where pumps last told that the source begins."""
+        told = self.receipts.get(named)
+        return min(told[-1].source_start, told[-1].to_offset) if told else 0
 
     def record(self, carried: Carried, named: NamedPartition) -> None:
         """As `store.receipt_rules`: what leaves a gap is refused, and only what is new counts."""

@@ -121,6 +121,15 @@ class Faults:
         log.cut(log.start + int(self.chance.random() * reach * max(0, bound - log.start)))
         self.world.excuse_gap(pair)
 
+    def lose_beginning(self) -> None:
+        """Somebody deletes records of a twin, but not its last batch: what is behind that a look could not compare."""
+        pair = self._pair()
+        twin = pair.twin
+        bound = min(twin.high, twin.entries[-1].base) if twin.entries else 0
+        if bound > twin.start and self.clusters.leads("target", pair):
+            twin.cut(self.chance.randint(twin.start + 1, bound))
+            pair.beheaded = True
+
     def compact(self) -> None:
         pair = self._pair()
         if pair.source.style.keys:

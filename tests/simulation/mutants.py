@@ -12,6 +12,7 @@ from typing import Any
 
 from twinshore.mirror import answers, observe
 from twinshore.mirror.cutting import Halt, Parcel, Stamp
+from twinshore.mirror.incidents import beginnings
 from twinshore.mirror.lane import Lane
 from twinshore.mirror.observe import Go, Observation, Stop, Verdict
 from twinshore.mirror.orders import Carried
@@ -96,6 +97,10 @@ def forget_the_epoch_at_a_look() -> None:
 
     Track.resume = resume  # type: ignore[method-assign]
     Track._source_unsure = lambda _self: False  # type: ignore[assignment, method-assign]
+
+
+def notice_no_lost_beginning() -> None:
+    beginnings.lacking = lambda *_places: {}
 
 
 def take_any_lease() -> None:
@@ -185,6 +190,7 @@ MUTANTS = {
         Mutant(
             "look-epoch", "fetches on without the source's last epoch after a look", 600, forget_the_epoch_at_a_look
         ),
+        Mutant("beginnings", "never compares where twins begin", 60, notice_no_lost_beginning),
         Mutant("lease", "takes a lease that somebody may still hold", 1000, take_any_lease, cheap=False),
         Mutant("forgetful-brokers", "believes that brokers never forget a producer", 50, believe_brokers_never_forget),
         Mutant(

@@ -30,6 +30,7 @@ RATES = {
     "jump_clock": 0.2,
     "throttle": 0.1,
     "retain": 0.3,
+    "lose_beginning": 0.1,
     "recreate_source": 0.02,
     "recreate_target": 0.02,
     "write_foreign": 0.03,

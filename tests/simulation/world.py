@@ -13,6 +13,7 @@ from tests.simulation.pump_model import PumpModel
 from tests.simulation.schedule import Schedule
 from tests.simulation.twin_log import TwinLog, Violation
 from twinshore.fleet import NamedPartition
+from twinshore.mirror.incidents import beginnings
 from twinshore.mirror.orders import TrackOrder
 
 CALM_S_MAX = 240.0
@@ -224,6 +225,22 @@ class World:
         """As the driver does: the twin begins where its source begins, as far as it is accounted for."""
         for named, pair in self.clusters.pairs.items():
             pair.twin.cut(min(pair.source.start, self.store.to_offset(named)))
+        self._watch_beginnings()
+
+    def _watch_beginnings(self) -> None:
+        """As `incidents.beginning_watch`: what twins lack at their beginning is in the ledger, and nothing else."""
+        pairs = self.clusters.pairs
+        told = {named: self.store.source_start(named) for named in pairs}
+        twins = {named: pair.twin.start for named, pair in pairs.items() if self.clusters.leads("target", pair)}
+        asked = beginnings.suspects(twins, told, self.store.lacks)
+        sources = {named: pairs[named].source.start for named in asked if self.clusters.leads("source", pairs[named])}
+        lacks = beginnings.lacking(twins, sources, {})
+        for named in sources:
+            self.store.lacks.pop(named, None)
+        self.store.lacks.update(lacks)
+        for named, lack in lacks.items():
+            if not pairs[named].beheaded:
+                raise Violation(f"{named}: nobody deleted what the twin is said to lack: {lack}")
 
     # -- a run
 
@@ -281,6 +298,8 @@ class World:
         if told_to < source.end or (told_to > source.end and not pair.excuses):
             return False
         if twin.source is not source or twin.spoiled_at is not None:
+            return False
+        if (twin.start > source.start) is not (pair.named in self.store.lacks):
             return False
         if not twin.follows():
             return False

@@ -139,6 +139,7 @@ class IncidentKind(StrEnum):
     REFUSED = "refused"
     CONTENT_DIFFERS = "content differs"
     DELETIONS_OWED = "deletions owed"
+    LOST_BEGINNING = "lost beginning"
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,6 +215,16 @@ _ROWS = (
         f"{BEGIN_AGAIN}. Raise delete.retention.ms on the source above the longest time that the mirror may stand. The "
         "row closes when a proof finds that no key is owed any more, as when the source has written it again.",
     ),
+    Known(
+        IncidentKind.LOST_BEGINNING,
+        After.GOES_ON,
+        "go on at the end, and tell what is missing at the beginning",
+        "The twin begins later than its source: records were deleted on the target alone, by a retention that was set "
+        "on the twin or by somebody's DeleteRecords. They cannot be written in front of those that are there.",
+        "Look who may change the twin, and take retention.ms and retention.bytes off it. The row closes when the "
+        f"source's own retention has passed the offsets named. If they are needed on the target before: {BEGIN_AGAIN}. "
+        "A running mirror tells it within some 10 s.",
+    ),
 )
 KINDS: Mapping[IncidentKind, Known] = {row.kind: row for row in _ROWS}
 

@@ -17,6 +17,7 @@ from twinshore.kafka.disks import Disk, read_disks
 from twinshore.kafka.errors import Code
 from twinshore.kafka.metadata import NO_LEADER
 from twinshore.mirror.answers import RIGHTS
+from twinshore.mirror.incidents.beginning_watch import BeginningWatch
 from twinshore.mirror.incidents.kinds import known
 from twinshore.mirror.incidents.watch_rules import Absence, Room, Turn, disks_in_words, rooms
 from twinshore.mirror.once import Once, in_words
@@ -66,6 +67,8 @@ class Watch:
             self._side("source", IncidentKind.SOURCE_AWAY, settings, link.source),
             self._side("target", IncidentKind.TARGET_AWAY, settings, link.target),
         ]
+        sides = [side.cluster for side in self._sides]
+        self._beginnings = BeginningWatch(link, sides[0], sides[1], store, recorder, log)
         self.held: frozenset[NamedPartition] = frozenset()
         self._twins: list[NamedPartition] = []
         self._twins_at_s = self._disks_at_s = -1e9
@@ -115,6 +118,7 @@ class Watch:
             self._read_twins(now_s)
         for side in self._sides:
             self._look_at(side)
+        self._beginnings.turn()
         if self._mirror.disk_warn_percent and now_s - self._disks_at_s >= self._mirror.disk_check_s:
             self._disks_at_s = now_s
             # A twin that was made a moment ago must rest too.

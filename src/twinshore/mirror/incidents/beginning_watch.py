@@ -1,0 +1,106 @@
+"""Asks now and then where twins begin, and keeps a ledger row for each that begins later than its source."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from twinshore.fleet import KafkaError, Link, NamedPartition
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.questions import OffsetKind
+from twinshore.mirror.incidents.beginnings import Lack, lacking, suspects
+from twinshore.mirror.incidents.kinds import known
+from twinshore.mirror.recorder import Recorder
+from twinshore.store import Incident, IncidentKind, LedgerRow, Store
+
+EVERY_S = 10.0
+KIND = IncidentKind.LOST_BEGINNING
+
+
+class BeginningWatch:
+    """One link's; for the thread of its watch."""
+
+    def __init__(
+        self,
+        link: Link,
+        source: KafkaCluster,
+        target: KafkaCluster,
+        store: Store,
+        recorder: Recorder,
+        log: Callable[[str], None],
+    ) -> None:
+        self._link, self._source, self._target = link, source, target
+        self._store, self._recorder, self._log = store, recorder, log
+        self._looked_at_s = -EVERY_S
+        self._highest: dict[NamedPartition, int] = {}
+
+    def turn(self) -> None:
+        """Looks when it is due."""
+        if time.monotonic() - self._looked_at_s >= EVERY_S:
+            self._looked_at_s = time.monotonic()
+            self.look()
+
+    def look(self) -> None:
+        """One look at all twins that are exact; a mapped one may begin anywhere."""
+        link = self._link.name
+        mapped = self._store.reached(link)
+        rows = [row for row in self._store.twins(link) if (row.topic, row.partition) not in mapped]
+        anchors = {NamedPartition(row.topic, row.partition): row.anchor_offset for row in rows}
+        called = {NamedPartition(self._link.twin_of(one.topic), one.partition): one for one in anchors}
+        twins = {called[twin]: at for twin, at in _starts(self._target, called).items()}
+        live = self._recorder.live[link]
+        told = live.starts.copy()
+        opened = self._opened()
+        known_lacks = {named: Lack(row.incident.from_offset, row.incident.to_offset) for named, row in opened.items()}
+        sources = _starts(self._source, suspects(twins, told, known_lacks))
+        for seen in (anchors, told, live.cut_to.copy(), sources):
+            for named, at in seen.items():
+                self._highest[named] = max(at, self._highest.get(named, 0))
+        self._tell(lacking(twins, sources, self._highest), opened, sources)
+
+    def _tell(
+        self,
+        lacks: dict[NamedPartition, Lack],
+        opened: dict[NamedPartition, LedgerRow],
+        asked: dict[NamedPartition, int],
+    ) -> None:
+        for named, row in opened.items():
+            lack, end = lacks.get(named), row.incident.to_offset
+            if named in asked and (lack is None or lack.end != end):
+                self._close(named, row, "more is missing" if lack else "the twin has all that its source has")
+        for named, lack in lacks.items():
+            before = opened.get(named)
+            if before is None or before.incident.to_offset != lack.end:
+                self._open(named, lack)
+
+    def _open(self, named: NamedPartition, lack: Lack) -> None:
+        place = (self._link.name, named.topic, named.partition)
+        incident = Incident(*place, KIND, lack.begin, lack.end, known(KIND).policy, lack.sentence)
+        self._store.add_incident(incident, now_ms=int(time.time() * 1000))
+        self._log(f"{self._link.name}: {named}: {KIND}: {lack.sentence}")
+
+    def _close(self, named: NamedPartition, row: LedgerRow, came_to: str) -> None:
+        self._store.close_incident(row.id, now_ms=int(time.time() * 1000), came_to=came_to)
+        self._log(f"{self._link.name}: {named}: {KIND}: {came_to}")
+
+    def _opened(self) -> dict[NamedPartition, LedgerRow]:
+        rows = self._store.incidents(self._link.name, open_only=True)
+        ours = [row for row in rows if row.incident.kind is KIND]
+        return {NamedPartition(row.incident.topic, row.incident.partition): row for row in ours}
+
+
+def _starts(cluster: KafkaCluster, parts: Iterable[NamedPartition]) -> dict[NamedPartition, int]:
+    """Where these logs begin; of topics that cannot be read now, nothing."""
+    wanted = list(parts)
+    if not wanted:
+        return {}
+    try:
+        return cluster.list_offsets(wanted, OffsetKind.EARLIEST)
+    except KafkaError:
+        topics = {named.topic for named in wanted}
+        if len(topics) == 1:
+            return {}
+        found: dict[NamedPartition, int] = {}
+        for topic in sorted(topics):
+            found |= _starts(cluster, [named for named in wanted if named.topic == topic])
+        return found

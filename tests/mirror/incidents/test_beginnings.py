@@ -1,0 +1,147 @@
+"""Which twins lack their sources' beginnings, and the rows that say so."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.fleet.settings import parse_settings
+from twinshore.mirror.incidents.beginning_watch import BeginningWatch
+from twinshore.mirror.incidents.beginnings import Lack, lacking, suspects
+from twinshore.mirror.recorder import LinkLive
+from twinshore.store import LedgerRow, Store, TwinRow, open_store
+
+LINK = "east->west"
+SETTINGS = """
+[clusters.east]
+bootstrap = ["127.0.0.1:1"]
+[clusters.west]
+bootstrap = ["127.0.0.1:2"]
+[links."east->west"]
+topics = ["orders"]
+"""
+ONE, TWO = NamedPartition("orders", 0), NamedPartition("orders", 1)
+
+
+def test_only_a_twin_that_begins_later_than_pumps_told_is_looked_into() -> None:
+    told = {ONE: 5, TWO: 5}
+    assert suspects({ONE: 5, TWO: 6}, told, {}) == [TWO]
+    assert suspects({ONE: 5, TWO: 0}, told, {ONE: Lack(0, 5)}) == [ONE], "its row may be over"
+    assert suspects({ONE: 0}, {}, {}) == []
+
+
+@pytest.mark.parametrize(
+    ("twin", "source", "cut", "lack"),
+    [
+        (100, 0, 0, Lack(0, 100)),
+        (100, 40, 40, Lack(40, 100)),
+        (100, 100, 0, None),
+        (100, 120, 0, None),  # the mirror will cut it
+        (100, 60, 100, None),  # a new leader of the source begins lower, and the mirror had cut the twin before
+        (0, 0, 0, None),
+    ],
+)
+def test_what_a_twin_lacks(twin: int, source: int, cut: int, lack: Lack | None) -> None:
+    assert lacking({ONE: twin}, {ONE: source}, {ONE: cut}).get(ONE) == lack
+    assert lacking({ONE: twin}, {}, {}) == {}, "a source that cannot be asked"
+
+
+class Log:
+    """A cluster that says where its logs begin."""
+
+    def __init__(self, starts: dict[NamedPartition, int]) -> None:
+        self.starts, self.asked = starts, list[NamedPartition]()
+
+    def list_offsets(self, parts: Any, _kind: object) -> dict[NamedPartition, int]:
+        self.asked += parts
+        if any(part not in self.starts for part in parts):
+            raise KafkaError("nobody leads it", retriable=True)
+        return {part: self.starts[part] for part in parts}
+
+
+class Place:
+    def __init__(self, folder: Path) -> None:
+        self.store: Store = open_store(f"sqlite:///{folder}/store.db")
+        self.twins = [TwinRow(LINK, "orders", number, "aa", "bb", 0, 0, 1) for number in (0, 1)]
+        self.store.save_twins(self.twins)
+        self.source = Log({ONE: 0, TWO: 0})
+        self.target = Log({ONE: 0, TWO: 0})
+        self.live = LinkLive()
+        self.said: list[str] = []
+        self.watch = self.begun()
+
+    def begun(self) -> BeginningWatch:
+        link = parse_settings(SETTINGS, name="settings.toml", env={}).links[0]
+        recorder: Any = SimpleNamespace(live={LINK: self.live})
+        sides: tuple[Any, Any] = (self.source, self.target)
+        return BeginningWatch(link, *sides, self.store, recorder, self.said.append)
+
+    def open(self) -> list[LedgerRow]:
+        return list(self.store.incidents(LINK, open_only=True))
+
+    def ranges(self) -> list[tuple[int, int, int]]:
+        return [(r.incident.partition, r.incident.from_offset, r.incident.to_offset) for r in self.open()]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    made = Place(tmp_path)
+    yield made
+    made.store.close()
+
+
+def test_a_row_opens_grows_and_closes(place: Place) -> None:
+    place.watch.look()
+    assert (place.open(), place.source.asked) == ([], []), "twins that begin at 0 lack nothing"
+    begins = place.target.starts
+    begins[TWO] = 30
+    place.watch.look()
+    place.watch.look()
+    assert place.ranges() == [(1, 0, 30)]
+    assert "records 0 to 29 are missing on the twin" in place.open()[0].incident.sentence
+    begins[TWO] = 50
+    again = place.begun()  # by another process, which finds the row
+    again.look()
+    assert place.ranges() == [(1, 0, 50)]
+    place.source.starts[TWO] = 40
+    again.look()
+    assert len(place.open()) == 1, "the source has not passed it"
+    place.source.starts[TWO] = 50
+    again.look()
+    assert place.open() == []
+    assert len(place.store.incidents(LINK)) == 2
+
+
+def test_a_side_that_cannot_be_asked_changes_nothing(place: Place) -> None:
+    place.target.starts[TWO] = 30
+    place.watch.look()
+    del place.source.starts[TWO]
+    place.watch.look()
+    place.target.starts.clear()
+    place.watch.look()
+    assert place.ranges() == [(1, 0, 30)]
+
+
+def test_what_the_mirror_cut_is_no_loss_under_a_leader_that_begins_lower(place: Place) -> None:
+    place.live.starts[ONE] = 30
+    place.target.starts[ONE] = 30
+    place.watch.look()
+    place.live.starts[ONE] = 10
+    place.watch.look()
+    assert place.open() == []
+
+
+def test_it_is_asked_now_and_then(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(3):
+        place.watch.turn()
+    assert len(place.target.asked) == 2
+    later_s = time.monotonic() + 40
+    monkeypatch.setattr(time, "monotonic", lambda: later_s)
+    place.watch.turn()
+    assert len(place.target.asked) == 4
