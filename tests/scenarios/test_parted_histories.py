@@ -18,7 +18,7 @@ from twinshore.lab.clients import delete_records
 from twinshore.mirror.cutting import Stamp
 from twinshore.mirror.mapping.look import look_at_mapped
 from twinshore.mirror.mapping.reach import reach_of
-from twinshore.mirror.observe import Go, Stop, Verdict, judge
+from twinshore.mirror.observe import Go, Observation, Stop, Verdict, judge
 from twinshore.mirror.passage.marking import marker_id
 from twinshore.mirror.twin_look import look_at
 
@@ -43,10 +43,12 @@ class Both(NamedTuple):
                     assert writer.write(1, sequence, time_ms=TIME_MS, value=step.encode()).error == 0
                     sequence += 1
 
-    def verdict(self) -> Verdict:
+    def seen(self) -> Observation:
         named, twin = self.source.named, self.twin.named
-        seen = look_at(self.kafka, self.kafka, self.twin.producer_id, {named: twin})[named]
-        return judge(seen, Stamp(self.twin.producer_id, self.twin.epoch, 0, 0))
+        return look_at(self.kafka, self.kafka, self.twin.producer_id, {named: twin})[named]
+
+    def verdict(self) -> Verdict:
+        return judge(self.seen(), Stamp(self.twin.producer_id, self.twin.epoch, 0, 0))
 
 
 @pytest.fixture
@@ -62,6 +64,7 @@ def test_a_twin_that_ends_in_markers_goes_on_where_the_histories_are_one(both: B
     verdict = both.verdict()
     assert isinstance(verdict, Go)
     assert (verdict.position, verdict.next_sequence) == (4, 2)
+    assert both.seen().source_epoch == 0
 
 
 @pytest.mark.parametrize(
@@ -107,7 +110,7 @@ def test_so_is_that_of_a_mapped_twin_which_was_told_of_all(
         assert (seen.verdict.kind, seen.verdict.offset, seen.verdict.end) == ("truncation", *stops)
     else:
         assert isinstance(seen.verdict, Go)
-        assert seen.verdict.position == 4
+        assert (seen.verdict.position, seen.source_epoch) == (4, 0)
 
 
 def test_what_retention_took_before_anybody_told_of_it_stops_a_mapped_twin(both: Both) -> None:

@@ -17,7 +17,7 @@ from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.metadata import TopicMetadata
-from twinshore.mirror.history import Stand
+from twinshore.mirror.history import NOWHERE, Stand
 from twinshore.mirror.mapping.look import look_at_mapped
 from twinshore.mirror.mapping.reach import Reach
 from twinshore.mirror.mapping.track import reaches
@@ -132,7 +132,7 @@ class Scout:
         if exact:
             self._send(lambda: Looked(self._look(exact, stands)), self._looks)
         for named, reach in mapped.items():
-            self._send(lambda n=named, r=reach: Looked({n: self._look_mapped(n, r)}), self._looks)  # type: ignore[misc]
+            self._send(lambda n=named, r=reach: Looked({n: self._look_mapped(n, r, stands)}), self._looks)  # type: ignore[misc]
 
     def cut(self, before: dict[NamedPartition, int], tracks: Mapping[NamedPartition, Track]) -> None:
         """Cuts the twins of these partitions below the offsets. If it fails, the driver does it within a minute."""
@@ -204,10 +204,10 @@ class Scout:
             found[named] = Route(leader.leader, leader.leader_epoch, twin.leader, target_epoch=twin.leader_epoch)
         return found
 
-    def _look_mapped(self, named: NamedPartition, reach: Reach) -> Seen:
+    def _look_mapped(self, named: NamedPartition, reach: Reach, stands: dict[NamedPartition, Stand]) -> Seen:
         clusters, twin = (self._cluster("source"), self._cluster("target")), self._twins.get(named, named)
         try:
-            return look_at_mapped(*clusters, self._producer_id, named, twin, reach)
+            return look_at_mapped(*clusters, self._producer_id, named, twin, reach, stands.get(named, NOWHERE))
         except Exception as error:
             return _told(error)
 

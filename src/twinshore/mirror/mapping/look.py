@@ -10,9 +10,10 @@ from twinshore.fleet import NamedPartition
 from twinshore.fleet.extents import Extent, source_end
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
+from twinshore.mirror.history import NOWHERE, UNKNOWN, EpochEnd, Stand, compared
 from twinshore.mirror.mapping.reach import Landed, Reach, Unclear, beyond, complete, reach_of
 from twinshore.mirror.mapping.reading import batches, contents, seen_record, seen_runs
-from twinshore.mirror.observe import Go, Observation, Stop, Verdict, Wait
+from twinshore.mirror.observe import Go, Observation, Stop, Verdict, Wait, parted_sentence
 from twinshore.wire.batch import next_sequence
 
 DISAGREES = "position disagreement"
@@ -29,8 +30,10 @@ def look_at_mapped(
     named: NamedPartition,
     twin: NamedPartition,
     reach: Reach,
+    stand: Stand = NOWHERE,
 ) -> Observation:
-    """Where to go on with one partition; raises KafkaError when it cannot be read."""
+    """Where to go on with one partition; raises KafkaError when it cannot be read. `stand`: as far as known, which
+    history of the source was carried."""
     states = [one for one in target.describe_producers([twin])[twin] if one.producer_id == producer_id]
     remembered = (states[0].last_sequence, states[0].last_timestamp) if states else None
     end = target.list_offsets([twin], OffsetKind.LOG_END)[twin]
@@ -41,13 +44,29 @@ def look_at_mapped(
     verdict: Verdict | None = _refusal(reach, start, end, remembered)
     if verdict is None:
         verdict, extents = _landed(source, target, producer_id, named, twin, reach, (start, end), remembered)
+    epoch = UNKNOWN
+    if isinstance(verdict, Go):
+        # Before records are compared: what they tell holds for the history that was asked for.
+        epoch, parted = _history(source, named, verdict.position, (source_start, source_stop), stand)
+        if parted >= 0:
+            verdict = Stop("truncation", parted, verdict.position, parted_sentence(parted))
     if isinstance(verdict, Go) and not extents:
         verdict = _parted(source, target, named, twin, reach, source_start, start) or verdict
     if isinstance(verdict, Go):
         verdict = _within_source(verdict, source_start, source_stop)
-    return Observation(
-        start, end, end, None, remembered, source_start, source_stop, verdict=verdict, extents=tuple(extents)
-    )
+    ends = (start, end, end, None, remembered, source_start, source_stop)
+    return Observation(*ends, source_epoch=epoch, verdict=verdict, extents=tuple(extents))
+
+
+def _history(
+    source: KafkaCluster, named: NamedPartition, position: int, span: tuple[int, int], stand: Stand
+) -> tuple[int, int]:
+    """The epoch of the source's last record below `position`, and from where on it has another history, if it has."""
+    last = position - 1
+    theirs = source.read_tail_batch(named, last) if span[0] <= last < span[1] else None
+    here = Stand(theirs.leader_epoch if theirs else UNKNOWN, position)
+    asked = {one.epoch for one in (stand, here) if one.epoch >= 0}
+    return compared(stand, here, {one: EpochEnd(*source.epoch_ends({named: one})[named]) for one in asked})
 
 
 def _refusal(reach: Reach, start: int, end: int, remembered: tuple[int, int] | None) -> Verdict | None:
