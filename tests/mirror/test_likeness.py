@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from twinshore.mirror.likeness import Batch, first_unlike, unlike
+from twinshore.mirror.likeness import Batch, first_unlike, last_unlike, unlike
 from twinshore.wire.batch import TIMESTAMP_APPEND, split_batches
 from twinshore.wire.codecs import Codec
 from twinshore.wire.records import Record, encode_batch
@@ -53,6 +53,16 @@ def test_the_first_unlike_offset_is_found_in_few_looks(parted: int) -> None:
 def test_what_is_displaced_is_unlike() -> None:
     moved = [record._replace(offset=record.offset + 3) for record in records(10, 5)]
     assert unlike(batch(records(10, 10)), batch(moved), 14)
+
+
+def test_all_that_both_batches_hold_is_compared() -> None:
+    sent_again = [*records(10, 2), Record(12, 1_012, b"k", b"another"), *records(13, 3)]
+    assert last_unlike(batch(records(10, 6)), batch(sent_again), 15) == 12
+    assert not unlike(batch(records(10, 6)), batch(sent_again), 15), "the last record alone says nothing"
+    assert last_unlike(batch(records(13, 6)), batch(sent_again), 15) == -1, "the batches share only what is the same"
+    assert last_unlike(batch(records(10, 6)), batch(sent_again), 11) == -1
+    cleaned = [record for record in sent_again if record.offset != 12]
+    assert last_unlike(batch(records(10, 6)), batch(cleaned), 15) == -1
 
 
 def test_nothing_is_said_where_one_side_has_no_record() -> None:

@@ -10,7 +10,7 @@ from twinshore.fleet import KafkaError, NamedPartition, WireError
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind, ProducerState
 from twinshore.mirror.history import NOWHERE, UNKNOWN, EpochEnd, Stand, compared
-from twinshore.mirror.likeness import first_unlike, unlike
+from twinshore.mirror.likeness import first_unlike, last_unlike, unlike
 from twinshore.mirror.mapping.reading import contents, last_record
 from twinshore.mirror.observe import Observation, Tail
 from twinshore.mirror.passage.marking import is_marker_id, marker_id
@@ -51,7 +51,9 @@ def look_at(
         if shown and tail and tail[1].attributes & CONTROL:
             last, other = _below_markers(source, target, named, twin, low, last)
         elif shown:
-            other = unlike(theirs, tail, last)
+            # All that both last batches hold: who wrote lost records once more may have changed only some of them.
+            at = last_unlike(theirs, tail, last)
+            last, other = (at, True) if at >= 0 else (last, False)
         ours = [seen for seen in producers[twin] if seen.producer_id == producer_id]
         found[named] = Observation(
             start[twin],
