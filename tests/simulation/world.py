@@ -231,7 +231,9 @@ class World:
         """As `incidents.beginning_watch`: what twins lack at their beginning is in the ledger, and nothing else."""
         pairs = self.clusters.pairs
         told = {named: self.store.source_start(named) for named in pairs}
-        twins = {named: pair.twin.start for named, pair in pairs.items() if self.clusters.leads("target", pair)}
+        # A topic that was made again has a row of its own.
+        same = {named: pair for named, pair in pairs.items() if "recreated topic" not in pair.excuses}
+        twins = {named: pair.twin.start for named, pair in same.items() if self.clusters.leads("target", pair)}
         asked = beginnings.suspects(twins, told, self.store.lacks)
         sources = {named: pairs[named].source.start for named in asked if self.clusters.leads("source", pairs[named])}
         lacks = beginnings.lacking(twins, sources, {})

@@ -9,7 +9,7 @@ from twinshore.fleet import KafkaError, Link, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
 from twinshore.mirror.incidents.beginnings import Lack, lacking, suspects
-from twinshore.mirror.incidents.kinds import known
+from twinshore.mirror.incidents.kinds import After, known
 from twinshore.mirror.recorder import Recorder
 from twinshore.store import Incident, IncidentKind, LedgerRow, Store
 
@@ -44,13 +44,18 @@ class BeginningWatch:
         """One look at all twins that are exact; a mapped one may begin anywhere."""
         link = self._link.name
         mapped = self._store.reached(link)
-        rows = [row for row in self._store.twins(link) if (row.topic, row.partition) not in mapped]
+        open_rows = self._store.incidents(link, open_only=True)
+        # Where a topic is another one by now, its own row says so, and the twin's start means nothing.
+        other = {row.incident.topic for row in open_rows if known(row.incident.kind).after is After.TOPIC}
+        twins_rows = [row for row in self._store.twins(link) if row.topic not in other]
+        rows = [row for row in twins_rows if (row.topic, row.partition) not in mapped]
         anchors = {NamedPartition(row.topic, row.partition): row.anchor_offset for row in rows}
         called = {NamedPartition(self._link.twin_of(one.topic), one.partition): one for one in anchors}
         twins = {called[twin]: at for twin, at in _starts(self._target, called).items()}
         live = self._recorder.live[link]
         told = live.starts.copy()
-        opened = self._opened()
+        ours = [row for row in open_rows if row.incident.kind is KIND]
+        opened = {NamedPartition(row.incident.topic, row.incident.partition): row for row in ours}
         known_lacks = {named: Lack(row.incident.from_offset, row.incident.to_offset) for named, row in opened.items()}
         sources = _starts(self._source, suspects(twins, told, known_lacks))
         for seen in (anchors, told, live.cut_to.copy(), sources):
@@ -82,11 +87,6 @@ class BeginningWatch:
     def _close(self, named: NamedPartition, row: LedgerRow, came_to: str) -> None:
         self._store.close_incident(row.id, now_ms=int(time.time() * 1000), came_to=came_to)
         self._log(f"{self._link.name}: {named}: {KIND}: {came_to}")
-
-    def _opened(self) -> dict[NamedPartition, LedgerRow]:
-        rows = self._store.incidents(self._link.name, open_only=True)
-        ours = [row for row in rows if row.incident.kind is KIND]
-        return {NamedPartition(row.incident.topic, row.incident.partition): row for row in ours}
 
 
 def _starts(cluster: KafkaCluster, parts: Iterable[NamedPartition]) -> dict[NamedPartition, int]:
