@@ -11,7 +11,7 @@ from tests.scenarios.incident_stage import IncidentStage, age, cut_to, down_and_
 from tests.scenarios.mirror_rig import read_all
 from twinshore.fleet import NamedPartition
 from twinshore.lab import compare_topic
-from twinshore.lab.clients import admin_of, delete_records
+from twinshore.lab.clients import add_partitions, admin_of, alter_topic, delete_records
 
 THREE = [[b"one", b"two"], [b"three", b"four"], [b"five", b"six"]]
 BODY_AT = 64
