@@ -24,13 +24,19 @@ SCENARIO = "tests/scenarios/test_groups.py"
 SCENARIOS = (
     (
         "live-group",
-        "a group with members on the target is left alone until they have gone",
-        "test_a_group_with_members_on_the_target_is_left_alone_until_they_have_gone",
+        "a group with members on the target is left alone, and so is where they have read on, until asked for",
+        "test_a_group_with_members_on_the_target_is_left_alone_and_so_is_where_they_have_read_on",
     ),
     (
         "resets",
         "a reset on the source is followed; who has read on at the target is not set back",
         "test_a_reset_on_the_source_is_followed_and_one_that_read_on_at_the_target_is_not_set_back",
+    ),
+    (
+        "reads-on-its-own",
+        "a reader without membership on the target (as Flink and Spark) is left alone, by a restarted mirror too, until"
+        " an operator asks for it",
+        "test_a_reader_without_membership_on_the_target_is_left_alone_until_it_is_asked_for",
     ),
     (
         "new-protocol",

@@ -18,7 +18,8 @@ GROUP_REFUSED = 30
 
 
 class Taken(NamedTuple):
-    """A commit from outside. `read_on`: its own consumers had read here before; `beyond`: the log's end."""
+    """A commit from outside. `read_on`: its own consumers have read here to a place of their own; `beyond`: the log's
+    end."""
 
     group: str
     before: int
@@ -43,14 +44,16 @@ class ModelSide:
         self.forbidden: set[str] = set()  # no user of ours may ask for these groups, which are not listed
         self.leaderless: set[NamedPartition] = set()
         self.taken: list[Taken] = []
+        self.put: dict[tuple[str, Where], int] = {}  # what was last committed from outside
         self.meanwhile: Callable[[int], None] | None = None  # called after the places of so many groups were read
 
     def consume(self, group: str, where: Where, offset: int) -> None:
         """One of its members reads on, as far as the log goes."""
-        has = self.groups.setdefault(group, {}).get(where, Place(0)).offset
+        known = self.groups.setdefault(group, {}).get(where)
+        has = known.offset if known else 0
         to = max(has, min(offset, self.ends[where]))
         self.groups[group][where] = Place(to)
-        if to > has:
+        if to > has or known is None:
             self.read_on.add(group)
 
     def forget(self, group: str) -> None:
@@ -111,7 +114,9 @@ class ModelSide:
                 for where, place in ours.items():
                     before = has[where].offset if where in has else -1
                     beyond = place.offset > self.ends.get(where, 0)
-                    self.taken.append(Taken(name, before, place.offset, name in self.read_on, beyond))
+                    read_on = name in self.read_on and before != self.put.get((name, where))
+                    self.taken.append(Taken(name, before, place.offset, read_on, beyond))
+                    self.put[name, where] = place.offset
                 has.update(ours)
                 answers[name] = dict.fromkeys(ours, 0)
         return answers

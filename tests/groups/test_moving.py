@@ -11,6 +11,7 @@ from tests.groups.model_sides import ModelSide
 from twinshore.fleet import KafkaError
 from twinshore.groups.look import GroupView, PartView
 from twinshore.groups.moving import Wishes, moved, wishes_back, wishes_forward
+from twinshore.groups.place import MARK
 from twinshore.groups.scope import Scope
 from twinshore.groups.translation import AS_IS
 from twinshore.kafka.groups import always
@@ -65,7 +66,7 @@ def test_a_failure_at_one_group_leaves_no_other_unaudited(store: Store) -> None:
 
 
 def test_no_place_lies_beyond_the_end_of_the_log_that_it_is_for() -> None:
-    assert wishes_forward(view(source=70, target=10, end=40)) == {TWIN: (10, Place(40))}
+    assert wishes_forward(view(source=70, target=10, end=40)) == {TWIN: (10, Place(40, MARK))}
     assert wishes_back(view(source=10, target=70), SCOPE, {("orders", 0): 40}) == {("orders", 0): (10, Place(40))}
     assert wishes_back(view(source=10, target=70), SCOPE, {("orders", 0): 90}) == {("orders", 0): (10, Place(70))}
     assert wishes_back(view(source=40, target=70), SCOPE, {("orders", 0): 40}) == {}

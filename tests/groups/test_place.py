@@ -5,34 +5,87 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinshore.groups.place import NOTHING, Memory, State, decide, decide_back
+from twinshore.groups.place import MARK, NOTHING, PLAIN, Memory, Rules, State, decide, decide_back
 from twinshore.groups.translation import Spot
 from twinshore.wire.group_places import Place
 
 OFFSETS = st.integers(0, 60)
-MEMORIES = st.builds(Memory, st.integers(-1, 60), st.integers(0, 3), st.integers(-1, 60))
+MEMORIES = st.builds(Memory, st.integers(-1, 60), st.integers(0, 3), st.integers(-1, 60), st.booleans())
+RULES = st.builds(Rules, st.booleans(), st.booleans(), st.booleans(), st.just(True))
+NOTES = st.sampled_from(["", MARK, "note"])
 
 
-@given(OFFSETS, OFFSETS, st.none() | OFFSETS, MEMORIES, st.booleans())
+def ours(offset: int) -> Place:
+    """As the link leaves a place whose consumer left no note."""
+    return Place(offset, MARK)
+
+
+@given(OFFSETS, OFFSETS, st.none() | OFFSETS, NOTES, MEMORIES, RULES)
 def test_no_commit_lies_beyond_the_twins_end_or_the_sources_place(
-    source: int, end: int, there: int | None, memory: Memory, resets: bool
+    source: int, end: int, there: int | None, note: str, memory: Memory, rules: Rules
 ) -> None:
-    has = None if there is None else Place(there)
-    decision = decide(Place(source, "m"), Spot(source), end, has, memory, resets=resets)
+    has = None if there is None else Place(there, note)
+    decision = decide(Place(source, "m"), Spot(source), end, has, memory, rules)
     if decision.to is not None:
         assert decision.to.offset == min(source, end)
         assert decision.memory.agreed == decision.to.offset
     if decision.to is not None and there is not None and decision.to.offset < there:
-        assert resets
+        assert rules.resets
         assert decision.state is State.SET_BACK
         assert there == memory.agreed, "somebody else's place was moved backwards"
         assert source < memory.high, "the source's group was never set back"
 
 
+@given(OFFSETS, OFFSETS, OFFSETS, MEMORIES, RULES, NOTES)
+def test_a_place_that_somebody_else_has_set_is_never_committed_over(
+    source: int, end: int, there: int, memory: Memory, rules: Rules, note: str
+) -> None:
+    """Unmarked, and not where the link left it: whatever the source does, and whatever is remembered beside."""
+    remembered = memory.agreed >= 0 or memory.own
+    if there == memory.agreed or not remembered:
+        memory = memory._replace(agreed=(there + 1) % 61, own=True)
+    decision = decide(Place(source, note), Spot(source), end, Place(there), memory, rules)
+    if decision.to is not None:
+        assert decision.to.offset == there, "it was moved"
+        assert rules.trusts
+    if there not in (source, end):
+        assert decision.state in (State.OWN, State.AHEAD)
+        assert decision.memory.own
+    again = decide(Place(source, note), Spot(source), end, Place(there, MARK), decision.memory, rules)
+    assert again.state is not State.OWN, "asked for, it follows again"
+
+
+def test_a_place_that_was_never_seen_before_is_the_links_by_its_mark_its_note_or_where_it_stands() -> None:
+    def found(there: Place, rules: Rules = PLAIN) -> State:
+        return decide(Place(50), Spot(50), 99, there, NOTHING, rules).state
+
+    assert found(Place(20)) is State.OWN
+    assert found(Place(20, "\0")) is State.OWN, "a client's way to say nothing"
+    assert found(Place(20, None)) is State.OWN
+    assert found(ours(20)) is State.MOVES
+    assert found(Place(20, "a consumer's note, which nobody may write over")) is State.MOVES
+    assert found(Place(20), Rules(trusts=True)) is State.MOVES, "an earlier version left no marks"
+    same = decide(Place(50), Spot(50), 99, Place(50))
+    assert (same.state, same.to) == (State.SAME, ours(50))
+    assert decide(Place(50, MARK), Spot(50), 99, None).to == ours(50), "a mark of another link is no note of a consumer"
+
+
+def test_who_comes_by_itself_to_the_sources_place_is_not_the_links_for_that() -> None:
+    seen = decide(Place(50), Spot(50), 99, Place(42), Memory(50, 0, 50))
+    met = decide(Place(50), Spot(50), 99, Place(50), seen.memory._replace(agreed=40))
+    assert (seen.state, met.state, met.to) == (State.OWN, State.SAME, None)
+    assert decide(Place(70), Spot(70), 99, Place(50), met.memory).state is State.OWN
+    # Where the way back has brought the source there, both share the place, and who goes on is followed.
+    shared = decide(Place(50), Spot(50), 99, Place(50), seen.memory._replace(agreed=40), Rules(returns=True))
+    assert (shared.state, shared.to) == (State.SAME, None), "its reader may be about to commit"
+    went_home = decide(Place(70), Spot(70), 99, Place(50), shared.memory, Rules(returns=True))
+    assert went_home.to == ours(70)
+
+
 def test_a_group_moves_as_far_as_the_twin_reaches_and_on_when_it_grows() -> None:
     first = decide(Place(10, "mine"), Spot(10), 4, None)
-    assert (first.state, first.to, first.whole) == (State.BEHIND, Place(4, ""), False)
-    second = decide(Place(10, "mine"), Spot(10), 12, Place(4), first.memory)
+    assert (first.state, first.to, first.whole) == (State.BEHIND, ours(4), False)
+    second = decide(Place(10, "mine"), Spot(10), 12, ours(4), first.memory)
     assert (second.state, second.to, second.whole) == (State.MOVES, Place(10, "mine"), True)
     third = decide(Place(10, "mine"), Spot(10), 12, Place(10, "mine"), second.memory)
     assert (third.state, third.to) == (State.SAME, None)
@@ -45,18 +98,18 @@ def test_what_a_consumer_left_beside_its_place_follows_by_itself() -> None:
 
 def test_a_reset_is_followed_at_the_second_look_and_not_for_a_moment_of_disorder() -> None:
     steady = Memory(high=50, lower_looks=0, agreed=50)
-    first = decide(Place(20), Spot(20), 60, Place(50), steady)
+    first = decide(Place(20), Spot(20), 60, ours(50), steady)
     assert (first.state, first.to, first.whole) == (State.SETTING_BACK, None, False)
-    again = decide(Place(50), Spot(50), 60, Place(50), first.memory)
+    again = decide(Place(50), Spot(50), 60, ours(50), first.memory)
     assert (again.state, again.memory) == (State.SAME, steady)
-    second = decide(Place(23), Spot(23), 60, Place(50), first.memory)
-    assert (second.state, second.to) == (State.SET_BACK, Place(23))
+    second = decide(Place(23), Spot(23), 60, ours(50), first.memory)
+    assert (second.state, second.to) == (State.SET_BACK, ours(23))
     assert second.memory == Memory(23, 0, 23)
 
 
 def test_a_reset_is_not_followed_where_the_policy_says_never() -> None:
     memory = Memory(50, 1, 50)
-    assert decide(Place(20), Spot(20), 60, Place(50), memory, resets=False).state is State.AHEAD
+    assert decide(Place(20), Spot(20), 60, ours(50), memory, Rules(resets=False)).state is State.AHEAD
 
 
 def test_who_read_on_at_the_target_is_left_alone_though_the_source_is_set_back() -> None:
@@ -71,7 +124,7 @@ def test_after_a_start_a_target_ahead_is_left_alone() -> None:
 
 def test_what_has_not_crossed_yet_keeps_a_place_open() -> None:
     decision = decide(Place(90), Spot(70, reached=False), 99, None)
-    assert (decision.state, decision.to, decision.whole) == (State.BEHIND, Place(70, ""), False)
+    assert (decision.state, decision.to, decision.whole) == (State.BEHIND, ours(70), False)
 
 
 @given(st.lists(st.tuples(OFFSETS, st.integers(0, 5), st.booleans()), max_size=30))
@@ -86,7 +139,7 @@ def test_in_the_end_the_target_is_where_the_source_is(steps: list[tuple[int, int
     for _ in range(3):
         decision = decide(Place(source), Spot(source), 60, there, memory)
         there, memory = decision.to or there, decision.memory
-    assert there == Place(source)
+    assert there == ours(source)
     assert decision.state is State.SAME
 
 

@@ -206,7 +206,7 @@ def test_on_a_mapped_topic_a_group_at_any_lag_reads_on_at_the_very_next_record(
             assert [one[1:] for one in read.get(number, [])] == expected, f"{group}, partition {number}, from {offset}"
 
 
-def test_a_group_with_members_on_the_target_is_left_alone_until_they_have_gone(
+def test_a_group_with_members_on_the_target_is_left_alone_and_so_is_where_they_have_read_on(
     rig: Rig, clusters: tuple[LabCluster, LabCluster]
 ) -> None:
     east, west = clusters
@@ -218,7 +218,7 @@ def test_a_group_with_members_on_the_target_is_left_alone_until_they_have_gone(
         while len(read) < 20:
             message = consumer.poll(10)
             assert message is not None
-            read.append(message.offset() or 0)
+            read.append(message.partition() or 0)
         consumer.commit(asynchronous=False)
         stood = committed(west, "lives", "grp-plain"), committed(west, "lives", "grp-plain", 1)
         commit(east, "lives", {("grp-plain", 0): 399, ("grp-plain", 1): 399})
@@ -227,7 +227,12 @@ def test_a_group_with_members_on_the_target_is_left_alone_until_they_have_gone(
         assert '"state": "has members"' in rig.verb("groups", "--group", "lives", "--json")
     finally:
         consumer.close()
-    follows(west, rig, "lives", "grp-plain", 399)
+    # They have gone; what they have read is theirs until somebody says otherwise, the rest follows.
+    time.sleep(2.0)
+    assert all(committed(west, "lives", "grp-plain", number) == stood[number] for number in set(read))
+    rig.verb("groups", "move", "lives")
+    for number in range(2):
+        follows(west, rig, "lives", "grp-plain", 399, number)
 
 
 def test_a_reset_on_the_source_is_followed_and_one_that_read_on_at_the_target_is_not_set_back(
@@ -244,6 +249,37 @@ def test_a_reset_on_the_source_is_followed_and_one_that_read_on_at_the_target_is
     time.sleep(1.0)
     assert committed(west, "reads-on", "grp-plain") == 350
     assert '"state": "ahead"' in rig.verb("groups", "--group", "reads-on", "--json")
+
+
+def test_a_reader_without_membership_on_the_target_is_left_alone_until_it_is_asked_for(
+    rig: Rig, clusters: tuple[LabCluster, LabCluster]
+) -> None:
+    """As Flink and Spark do: it assigns its partition itself and commits, so that no coordinator keeps us off."""
+    east, west = clusters
+    commit(east, "assigns", {("grp-plain", 0): 90, ("grp-plain", 1): 90})
+    follows(west, rig, "assigns", "grp-plain", 90)
+    for at, on_source in ((11, 95), (20, 96), (42, 97)):
+        commit(west, "assigns", {("grp-plain", 0): at})
+        commit(east, "assigns", {("grp-plain", 0): on_source, ("grp-plain", 1): on_source})
+        # The other partition, which nobody reads at the target, says that a round has come by.
+        follows(west, rig, "assigns", "grp-plain", on_source, 1)
+        assert committed(west, "assigns", "grp-plain") == at
+    shown = rig.verb("groups", "--group", "assigns")
+    assert "assigns reads on west on its own, and is left alone there" in shown
+    (view,) = json.loads(rig.verb("groups", "--group", "assigns", "--json"))["groups"]
+    assert view["state"] == "on its own"
+
+    # Another process takes the link over: it knows the link's own places by what they say on the target.
+    rig.process.end()
+    commit(east, "assigns", {("grp-plain", 0): 98, ("grp-plain", 1): 98})
+    rig.process.start()
+    until(lambda: committed(west, "assigns", "grp-plain", 1) == 98, 120, "the mirror follows again", rig)
+    assert committed(west, "assigns", "grp-plain") == 42
+
+    # Asked for, it follows again.
+    rig.verb("groups", "move", "assigns")
+    commit(east, "assigns", {("grp-plain", 0): 120})
+    follows(west, rig, "assigns", "grp-plain", 120)
 
 
 def test_groups_of_the_new_protocol_move_and_take_over(rig: Rig, clusters: tuple[LabCluster, LabCluster]) -> None:

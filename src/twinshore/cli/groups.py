@@ -218,4 +218,23 @@ def _table(views: list[GroupView], *, partitions: bool) -> None:
         ago_s = next(view.said_s_ago for view in views if view.link == name)
         when = "the mirror never compared them" if ago_s is None else f"what stands here was so {ago_s:,.0f} s ago"
         console.print(Text(f"{name}: the source does not answer; {when}"))
+    for view in views:
+        said = _left_alone(view)
+        if said:
+            console.print(Text(said))
     console.print(table if views else "no group has a place in a topic that these links carry")
+
+
+def _left_alone(view: GroupView) -> str:
+    """Who reads on the target without following, since when, and the remedy; empty where nobody does."""
+    from twinshore.groups.look import AWAY
+    from twinshore.groups.place import State
+
+    parts = [part for part in view.parts if part.state == State.OWN]
+    if not parts or view.source_state == AWAY:
+        return ""
+    target = view.link.partition("->")[2]
+    since = "" if view.behind_s is None else f", for {view.behind_s:,.0f} s by now"
+    count = f"{len(parts)} of {len(view.parts)} partitions{since}"
+    remedy = f"`twinshore groups move {view.group}` makes it follow again"
+    return f"{view.link}: {view.group} reads on {target} on its own, and is left alone there ({count}); {remedy}"

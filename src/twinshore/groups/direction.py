@@ -308,7 +308,7 @@ class Direction:
                 has = there.get(twin)
                 decision = self._rule(entry.said.places[where], spot, end, has, book.memory_of(entry, where))
                 to = decision.to
-                if to is None and entry.renews and has is not None:
+                if to is None and entry.renews and has is not None and not decision.memory.own:
                     to = has
                 stands = to.offset if to is not None else has.offset if has is not None else spot.offset
                 behind = spot.offset - stands

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from twinshore.fleet import KafkaError, Link, NamedPartition
 from twinshore.fleet.settings import Settings
 from twinshore.groups.look import GroupView, look
-from twinshore.groups.place import State
+from twinshore.groups.place import MARK, State
 from twinshore.groups.rounds import Rounds
 from twinshore.groups.scope import Scope
 from twinshore.groups.sides import Side
@@ -79,7 +79,8 @@ def wishes_forward(view: GroupView) -> Wishes:
     for part in view.parts:
         goal = None if part.source is None or part.state == State.UNKNOWN else part.within
         if goal is not None and goal != part.target:
-            found[(part.twin, part.partition)] = (part.target, Place(goal))
+            # Marked as the link's: from here on it follows again.
+            found[(part.twin, part.partition)] = (part.target, Place(goal, MARK))
     return found
 
 

@@ -10,6 +10,9 @@ from twinshore.wire.group_places import Place
 
 # One look might see a consumer that commits late; after two of them the source's group has been set back on purpose.
 LOOKS_FOR_A_RESET = 2
+# What the link leaves beside a place whose consumer left nothing there, so that its own places are known on the target
+# itself, whatever store or process is gone. It is base64 of a version that Kafka Streams takes for none of its own.
+MARK = "twinshore+++"
 
 
 class State(StrEnum):
@@ -20,7 +23,8 @@ class State(StrEnum):
     BEHIND = "behind"  # as far as the twin reaches, which is not as far as the group has read
     SET_BACK = "set back"
     SETTING_BACK = "setting back"  # lower than it was, seen once
-    AHEAD = "ahead"  # somebody read on at the target; left alone
+    AHEAD = "ahead"  # further on than the source's; left alone
+    OWN = "on its own"  # not further on, and set by somebody who is not this link; left alone
     LIVE = "has members"  # left alone
     UNKNOWN = "unknown"  # before the first record that the link carried
     REFUSED = "refused"
@@ -28,11 +32,12 @@ class State(StrEnum):
 
 class Memory(NamedTuple):
     """What earlier looks saw: the furthest place on the source, how often it was lower since, and the offset at which
-    the target's place was ours or the same as ours; -1: never."""
+    the target's place was ours or the same as ours; -1: never. `own`: somebody else has set it since."""
 
     high: int = -1
     lower_looks: int = 0
     agreed: int = -1
+    own: bool = False
 
 
 NOTHING = Memory()
@@ -48,8 +53,22 @@ class Decision(NamedTuple):
     whole: bool
 
 
+class Rules(NamedTuple):
+    """`resets`: a group that is set back on the source is set back on the target. `trusts`: a place that is found
+    without a mark may be an earlier version's of the link. `returns`: what is read at the target comes to the source,
+    so that a place that both sides share is nobody's own. `marks`: places can carry a mark."""
+
+    resets: bool = True
+    trusts: bool = False
+    returns: bool = False
+    marks: bool = True
+
+
+PLAIN = Rules()
+
+
 def decide(
-    place: Place, spot: Spot, end: int, there: Place | None, memory: Memory = NOTHING, *, resets: bool = True
+    place: Place, spot: Spot, end: int, there: Place | None, memory: Memory = NOTHING, rules: Rules = PLAIN
 ) -> Decision:
     """`place` is the source's, `spot` the same on the target, `end` the target's high watermark, `there` what the group
     has there. No place lies beyond the end: a consumer would be thrown to an end of the log by its reset policy."""
@@ -57,26 +76,58 @@ def decide(
     whole = spot.reached and goal == spot.offset
     lower = place.offset < memory.high
     looks = memory.lower_looks + 1 if lower else 0
-    # Its metadata is about the place it was written for.
-    wanted = Place(goal, place.metadata if whole else "")
+    wanted = Place(goal, _note(place, rules, whole=whole))
     moved = Memory(place.offset, 0, goal)
+    met = whole and there is not None and there.offset == goal
+    if there is not None and rules.marks and _is_anothers(there, memory, rules, met=met):
+        state = State.SAME if met else State.OWN if goal >= there.offset else State.AHEAD
+        return Decision(state, None, memory._replace(high=max(memory.high, place.offset), own=True), whole=True)
     if there is None or goal > there.offset:
         return Decision(State.MOVES if whole else State.BEHIND, wanted, moved, whole)
     if goal == there.offset:
-        to = wanted if whole and (wanted.metadata or "") != (there.metadata or "") else None
-        return Decision(State.SAME if whole else State.BEHIND, to, Memory(place.offset, 0, goal), whole)
-    if resets and lower and memory.agreed == there.offset:
+        other = (wanted.metadata or "") != (there.metadata or "")
+        # Over a place that its reader came to by itself nothing is written: it may be about to commit the next one.
+        ours = there.metadata == MARK or _has_note(there) or _is_first(memory) or rules.trusts or not rules.marks
+        to = wanted if whole and other and ours else None
+        return Decision(State.SAME if whole else State.BEHIND, to, moved, whole)
+    if rules.resets and lower and memory.agreed == there.offset:
         if looks >= LOOKS_FOR_A_RESET:
             return Decision(State.SET_BACK, wanted, moved, whole)
         return Decision(State.SETTING_BACK, None, memory._replace(lower_looks=looks), whole=False)
     return Decision(State.AHEAD, None, memory._replace(high=max(memory.high, place.offset)), whole=True)
 
 
+def _note(place: Place, rules: Rules, *, whole: bool) -> str:
+    """What is written beside a place: its consumer's note, which is about that place alone, or else the mark."""
+    note = place.metadata if whole and _has_note(place) else ""
+    return note or (MARK if rules.marks else "")
+
+
+def _has_note(place: Place) -> bool:
+    """Whether a consumer left a text there. Some clients send a byte 0 for none."""
+    return bool((place.metadata or "").rstrip("\0")) and place.metadata != MARK
+
+
+def _is_anothers(there: Place, memory: Memory, rules: Rules, *, met: bool) -> bool:
+    """Whether the target's place is not the link's: it lacks the mark, and is not where the link left it. A note of a
+    consumer is in the mark's place: so one with a note that was never seen before may be the link's. One that was never
+    seen before and is where it should be (`met`) is taken for the link's too."""
+    if there.metadata == MARK or there.offset == memory.agreed:
+        return False
+    if rules.trusts or _has_note(there):
+        return not _is_first(memory)
+    return not (met and (_is_first(memory) or rules.returns))
+
+
+def _is_first(memory: Memory) -> bool:
+    return memory.agreed < 0 and not memory.own
+
+
 def decide_back(place: Place, spot: Spot, end: int, there: Place | None, memory: Memory = NOTHING) -> Decision:
     """The other way: `place` is what a group has on the target. The source's place only ever goes forward, and only
     after the target's has been seen to move: one that was found as it is may be older than what the source has."""
     found = memory.high < 0 or place.offset == memory.high
-    decision = decide(place, spot, end, there, memory, resets=False)
+    decision = decide(place, spot, end, there, memory, Rules(resets=False, marks=False))
     if found and there is not None and decision.to is not None and decision.to.offset > there.offset:
         return Decision(State.AHEAD, None, Memory(place.offset, 0, memory.agreed), whole=True)
     return decision

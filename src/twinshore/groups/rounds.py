@@ -12,17 +12,21 @@ from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.settings import Settings
 from twinshore.groups.book import Book, Entry
 from twinshore.groups.direction import Direction, Turn
-from twinshore.groups.place import State, decide, decide_back
+from twinshore.groups.place import Decision, Memory, Rules, State, decide, decide_back
 from twinshore.groups.scope import NOWHERE, Scope, admits_group, scope_of
-from twinshore.groups.translation import ByExtents, Stretch, Translation
+from twinshore.groups.translation import ByExtents, Spot, Stretch, Translation
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.groups import SHARE, GroupListing, Groups, Listed, always
 from twinshore.kafka.share_groups import ShareGroups
 from twinshore.mirror.control.in_force import in_force
 from twinshore.mirror.identity import hold_to
-from twinshore.store import Store
-from twinshore.wire.group_places import Where
+from twinshore.mirror.metrics.group_word import GROUPS_KIND
+from twinshore.store import Followed, Store
+from twinshore.wire.group_places import Place, Where
+
+# Set once all of the link's places on the target carry its mark.
+MARKS_KIND = "groups marked"
 
 SCOPE_S = 5.0
 SHARE_S = 5.0
@@ -72,6 +76,8 @@ class Rounds:
         self._back: Direction | None = None
         self._shares: Direction | None = None
         self._shared_at_s = float("-inf")
+        self._rules = Rules()
+        self._marks_noted = False
 
     def close(self) -> None:
         for one in (self.at_source, self.at_target, self.source, self.target):
@@ -94,6 +100,8 @@ class Rounds:
                 self._back.turn(self._scope_back, writing, reading, self._by_offsets, now_s, act=act, may=may), "back: "
             )
         self._share(reading, writing, now_s, done, act=act, may=may)
+        if act:
+            self._note_marks()
         done.asked = self.at_source.asked + self.at_target.asked
         done.took_s = time.perf_counter() - begun_s
         return done
@@ -109,7 +117,8 @@ class Rounds:
             reader, writer = ShareGroups(self.source, self.at_source), ShareGroups(self.target, self.at_target)
             # Not renewed: to set a start again is to forget what was acknowledged above it.
             book = Book(self.link.groups.verify_s, float("inf"))
-            rule = partial(decide, resets=self.link.groups.resets)
+            # A share group's start has no room for a mark.
+            rule = partial(decide, rules=Rules(self.link.groups.resets, marks=False))
             self._shares = Direction(reader, writer, self.target, book, rule)
         try:
             turn = self._shares.turn(self.scope, reading, writing, self._shared, now_s, act=act, may=may)
@@ -141,8 +150,8 @@ class Rounds:
             rules = self.link.groups
             renew_s = max(RENEW_S_MIN, self._retention() / RENEWALS_IN_RETENTION)
             book = Book(rules.verify_s, renew_s)
-            rule = partial(decide, resets=rules.resets)
-            self._forward = Direction(self.at_source, self.at_target, self.target, book, rule)
+            self._rules = Rules(rules.resets, trusts=self._is_older(), returns=rules.back)
+            self._forward = Direction(self.at_source, self.at_target, self.target, book, self._decide)
             if rules.back:
                 # The source's brokers keep what the source's groups commit; renewing it is not this link's to do.
                 book = Book(rules.verify_s, float("inf"))
@@ -153,6 +162,25 @@ class Rounds:
             scope = self._look(source_gone=source_gone)
             if scope != self.scope:
                 self.scope, self._scope_back = scope, scope.reversed()
+
+    def _decide(self, place: Place, spot: Spot, end: int, there: Place | None, memory: Memory) -> Decision:
+        return decide(place, spot, end, there, memory, self._rules)
+
+    def _is_older(self) -> bool:
+        """Whether a version that left no marks has moved this link's groups, and none since."""
+        name = self.link.name
+        return bool(self._store.followed(name, GROUPS_KIND)) and not self._store.followed(name, MARKS_KIND)
+
+    def _note_marks(self) -> None:
+        """Once every group has been compared, or where none ever was before, a place without a mark is not ours."""
+        if self._marks_noted or (
+            self._rules.trusts and any(one.check and not one.live for one in self.entries().values())
+        ):
+            return
+        if not self._store.followed(self.link.name, MARKS_KIND):
+            now_ms = int(time.time() * 1000)
+            self._store.remember([Followed(self.link.name, MARKS_KIND, "", "", MARKS_KIND, now_ms)])
+        self._marks_noted, self._rules = True, self._rules._replace(trusts=False)
 
     def admits(self, group: str) -> bool:
         """Whether the group follows, by the link's filters."""
@@ -226,6 +254,7 @@ WORST_FIRST = (
     State.REFUSED,
     State.UNKNOWN,
     State.AHEAD,
+    State.OWN,
     State.SETTING_BACK,
     State.SET_BACK,
     State.BEHIND,
