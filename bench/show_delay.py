@@ -58,6 +58,12 @@ TESTS = (
         "tests/scenarios/test_delay_sight.py",
     ),
     (
+        "delay-causes",
+        "one cause, one alarm: whatever is wrong in whatever order, each alarm is told or listed in its cause, and none"
+        " clears while it holds",
+        "tests/delay/test_causes.py",
+    ),
+    (
         "delay-mirrormaker",
         "a pair that MirrorMaker 2 mirrors: its stall raises within 4 PT and clears",
         f"{SCENARIO}::test_the_stall_of_a_pair_that_mirrormaker_mirrors_is_found",

@@ -101,6 +101,41 @@ def test_while_the_store_is_away_alarms_are_told_and_the_history_has_them_later(
         assert len(store.delay.watches()) == 1
 
 
+def test_a_cluster_that_does_not_answer_is_one_alarm_and_what_follows_from_it_is_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twinshore.delay.monitor.BEAT_S", 0.0)
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        stage, machine = Stage(tmp_path, store), Machine()
+        stage.monitor._clock = machine.clock()
+        stage.monitor.states[LINK] = LinkState(LINK, stage.monitor._clock())
+        silent = "west: no broker answers"
+
+        def after(seconds: float, *, away: bool) -> None:
+            machine.wall_s, machine.steady_s = machine.wall_s + seconds, machine.steady_s + seconds
+            at_ms = stage.monitor._clock()
+            reading = Reading(Place(LINK, "orders", 0), at_ms, 100, 100, axis=Axis.EXACT)
+            failures, sides = ({"": silent}, {"west": silent}) if away else ({}, {})
+            readings = () if away else (reading,)
+            stage.monitor._samples.put(Sample(LINK, at_ms, -1, readings, failures=failures, away=sides))
+            stage.turn()
+
+        after(1, away=False)
+        stage.monitor.states[LINK].heard(1, stage.monitor._clock(), stage.monitor._clock())
+        for _ in range(120):
+            after(1, away=True)
+        assert [(event.happening, event.key.kind, event.key.link) for event in stage.told] == [
+            ("raised", AlarmKind.CLUSTER, "west")
+        ]
+        standing = {row.kind: row.told_ms for row in store.delay.alarms(open_only=True)}
+        assert standing.keys() == {"cluster away", "blind", "heartbeat"}
+        assert [kind for kind, told_ms in standing.items() if told_ms] == ["cluster away"]
+        for _ in range(40):
+            after(1, away=False)
+            stage.monitor.states[LINK].heard(int(machine.steady_s), stage.monitor._clock(), stage.monitor._clock())
+        assert [event.happening for event in stage.told] == ["raised", "cleared"]
+
+
 class Machine:
     """Its clock, and the time since it was started."""
 

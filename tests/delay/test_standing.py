@@ -22,6 +22,7 @@ from twinshore.delay.standing import StandingAlarms, manners_of
 from twinshore.delay.state import LinkState
 from twinshore.delay.watchers import (
     WATCHER,
+    WATCHES_LINKS,
     WATCHES_WATCHERS,
     Silences,
     Watcher,
@@ -30,6 +31,7 @@ from twinshore.delay.watchers import (
     replaced_by,
     stale,
     unwatched,
+    watched_now,
 )
 from twinshore.delay.webhook import Webhook
 from twinshore.fleet import Secret
@@ -295,6 +297,32 @@ def test_one_who_watches_the_watchers_is_missed_by_name() -> None:
     (sign,) = judge(silences, [watcher], [], 9, own="me", word_s=6.0)
     assert sign.key == AlarmKey(WATCHER, AlarmKind.MONITOR)
     assert "nobody would miss the monitor now" in sign.sentence
+
+
+def test_mirrors_of_links_that_a_living_monitor_watches_are_that_monitors_to_miss() -> None:
+    silences = Silences()
+    monitor = replace(WATCH, name=name_of([LINK]), kind=WATCHES_LINKS, every_ms=1_000)
+    assert watched_now(silences, [monitor], 0.0) == {LINK}
+    assert watched_now(silences, [monitor], 4.0) == {LINK}
+    assert watched_now(silences, [monitor], 9.0) == frozenset(), "it is silent"
+    assert watched_now(silences, [replace(monitor, beat=monitor.beat + 1)], 10.0) == {LINK}
+
+
+def test_an_alarm_that_another_process_has_from_now_on_is_left_and_not_cleared(tmp_path: Path) -> None:
+    told: list[Event] = []
+    key = AlarmKey(LINK, AlarmKind.MIRROR)
+    with a_store(tmp_path) as store:
+        alarms = alarms_of(store, told)
+        alarms.judge([Sign(key, True, "its mirror is silent")], 1_000)
+        alarms.leave(AlarmKind.MIRROR, {LINK})
+        assert alarms.book == {}
+        assert [row.kind for row in store.delay.alarms(open_only=True)] == ["mirror silent"]
+        alarms.load({LINK}, (AlarmKind.MIRROR,))
+        assert set(alarms.book) == {key}
+        alarms.judge([Sign(key, False)], 2_000)
+        alarms.judge([Sign(key, False)], 5_000)
+        assert store.delay.alarms(open_only=True) == ()
+    assert [event.happening for event in told] == [Happening.RAISED, Happening.CLEARED]
 
 
 def test_a_look_without_memory_goes_by_the_wall_clock() -> None:

@@ -96,6 +96,7 @@ def test_after_a_restart_nothing_is_well_until_something_was_read() -> None:
     state.take([reading(162_000, 1, 1)], {}, 162_000)
     assert said(state, 162_000) == {
         (AlarmKind.RECOVERY_POINT, "orders", ""): False,
+        (AlarmKind.STOPPED, "orders", ""): False,
         (AlarmKind.BLIND, "", ""): False,
         (AlarmKind.BLIND, "orders", ""): False,
     }, "no window has judged yet, no heartbeat was heard"
@@ -246,6 +247,24 @@ def test_while_a_link_cannot_be_read_its_last_figures_clear_nothing() -> None:
     state.take([reading(1_000, 1, 1)], {}, 1_000)
     state.take([], {"": "west: no broker answers"}, 2_000)
     assert (AlarmKind.RECOVERY_POINT, "orders", "") not in said(state, 2_000)
+
+
+def test_nothing_of_a_topic_is_well_while_a_partition_of_it_is_stopped() -> None:
+    state = LinkState(LINK, 0)
+    state.stopped = {"orders": "orders-1: somebody else wrote to the twin."}
+    for ms in range(0, 30_000, 1_000):
+        state.take([reading(ms, 50, 50), reading(ms, 9, 9, topic="bills")], {}, ms)
+    found = said(state, 29_000)
+    assert found[AlarmKind.STOPPED, "orders", ""] is True
+    assert found[AlarmKind.STOPPED, "bills", ""] is False
+    assert (AlarmKind.RECOVERY_POINT, "orders", "") not in found, "its lag is 0, and nothing crosses"
+    assert found[AlarmKind.RECOVERY_POINT, "bills", ""] is False
+    assert "somebody else wrote to the twin" in wrong(state, 29_000)[AlarmKind.STOPPED].sentence
+    for kind in (AlarmKind.END_OFFSET, AlarmKind.GROUP):
+        assert not state.vouches(Sign(AlarmKey(LINK, kind, "orders", "billing"), False))
+    state.stopped = {}
+    assert said(state, 30_000)[AlarmKind.STOPPED, "orders", ""] is False
+    assert said(state, 30_000)[AlarmKind.RECOVERY_POINT, "orders", ""] is False
 
 
 def test_an_alarm_of_a_topic_that_is_over_can_clear() -> None:

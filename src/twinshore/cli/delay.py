@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_if_t
 from twinshore.fleet import ConfigError
 
 if TYPE_CHECKING:
+    from twinshore.fleet import Link
     from twinshore.fleet.settings import Settings
     from twinshore.store import AlarmRow, DelayPlace, Store, WatchRow
 
@@ -52,20 +53,24 @@ def show(
     with _store(loaded) as store:
         names = [one.name for one in chosen(loaded, link)]
         places = [row for name in names for row in store.delay.places(name) if topic in ("", row.topic)]
-        standing = [row for name in names for row in store.delay.alarms(name, open_only=True)]
+        standing = _standing(store, chosen(loaded, link))
         watchers = store.delay.watches()
     now_ms = time.time_ns() // 1_000_000
+    heads = _heads(standing)
     if json_output:
         values = {
             "places": [_values(row) | {"age_s": round((now_ms - row.at_ms) / 1000, 3)} for row in places],
-            "alarms": [asdict(row) for row in standing],
+            "alarms": [asdict(row) | {"part_of": heads[row].id if heads[row] != row else None} for row in standing],
             "watchers": [asdict(row) | {"age_s": round((now_ms - row.beaten_ms) / 1000, 3)} for row in watchers],
         }
         typer.echo(json.dumps(values))
         return
     _table(places, now_ms)
     for alarm in standing:
-        typer.echo(f"alarm for {(now_ms - alarm.raised_ms) / 1000:.0f} s: {alarm.sentence}")
+        if heads[alarm] == alarm:
+            typer.echo(f"alarm for {(now_ms - alarm.raised_ms) / 1000:.0f} s: {alarm.sentence}")
+            for part in [row for row in standing if heads[row] == alarm and row != alarm]:
+                typer.echo(f"  with it, for {(now_ms - part.raised_ms) / 1000:.0f} s: {part.sentence}")
     for row in watchers:
         typer.echo(f"{row.name}: {row.sentence}, {(now_ms - row.beaten_ms) / 1000:.0f} s ago")
     if not watchers:
@@ -129,7 +134,7 @@ def check(
     with _store(loaded) as store:
         names = [one.name for one in chosen(loaded, link)]
         places = [row for name in names for row in store.delay.places(name)]
-        standing = [row for name in names for row in store.delay.alarms(name, open_only=True)]
+        standing = _standing(store, chosen(loaded, link))
         standing += [row for row in store.delay.alarms(open_only=True, limit=None) if row.kind == "monitor silent"]
         watchers = store.delay.watches()
     if discovery:
@@ -142,8 +147,11 @@ def check(
         if why:
             typer.echo(f"no {item}: {why}", err=True)
             raise typer.Exit(CRITICAL)
-        typer.echo(f"{figure(item, places, standing, topic):g}")
+        # One cause counts once; of a topic all that is wrong with it counts.
+        counted = standing if topic else [row for row, head in _heads(standing).items() if row == head]
+        typer.echo(f"{figure(item, places, counted, topic):g}")
         return
+    heads = _heads(standing)
     if topic:
         places = [row for row in places if row.topic == topic]
         standing = [row for row in standing if row.topic in ("", topic)]
@@ -152,28 +160,52 @@ def check(
         told.append(f"no place of topic {topic} is watched")
     if told:
         # What stands is what was known last, and worth as much as its age.
-        typer.echo(f"CRITICAL: {'; '.join([*told, *_sentences(standing, places, now_ms)])}")
+        typer.echo(f"CRITICAL: {'; '.join([*told, *_sentences(standing, heads, places, now_ms)])}")
         raise typer.Exit(CRITICAL)
     if standing:
-        typer.echo(f"WARNING: {'; '.join(_sentences(standing, places, now_ms))}")
+        typer.echo(f"WARNING: {'; '.join(_sentences(standing, heads, places, now_ms))}")
         raise typer.Exit(WARNING)
     worst_ms = max((row.recovery_point_ms for row in places if not row.group), default=0)
     typer.echo(f"OK: {len(places)} places watched, recovery point {worst_ms / 1000:.1f} s")
 
 
-def _sentences(standing: Sequence[AlarmRow], places: Sequence[DelayPlace], now_ms: int) -> list[str]:
-    """Each alarm's, with for how long it has stood and, where that is not just now, when its topic was read last."""
+def _standing(store: Store, links: Sequence[Link]) -> list[AlarmRow]:
+    """The open alarms of these links, of their clusters and of the store."""
+    from twinshore.delay.causes import STORE
+
+    clusters = sorted({cluster for one in links for cluster in (one.source, one.target)})
+    names = [*(one.name for one in links), *clusters, STORE.link]
+    return [row for name in names for row in store.delay.alarms(name, open_only=True)]
+
+
+def _heads(standing: Sequence[AlarmRow]) -> dict[AlarmRow, AlarmRow]:
+    """For each alarm the one that it follows from; itself where it follows from none of them."""
+    from twinshore.delay.causes import AlarmKey, AlarmKind, root
+
+    rows = {AlarmKey(row.link, AlarmKind(row.kind), row.topic, row.group): row for row in standing}
+    return {row: rows[root(key, rows)] for key, row in rows.items()}
+
+
+def _sentences(
+    standing: Sequence[AlarmRow], heads: Mapping[AlarmRow, AlarmRow], places: Sequence[DelayPlace], now_ms: int
+) -> list[str]:
+    """Each alarm's, a cause's with its parts behind it: for how long it has stood, and when its topic was read last."""
     read_ms: dict[tuple[str, str], int] = {}
     for place in places:
         if not place.group:
             key = (place.link, place.topic)
             read_ms[key] = min(place.at_ms, read_ms.get(key, place.at_ms))
-    said = []
+    said = {}
     for row in standing:
         age_s = (now_ms - read_ms.get((row.link, row.topic), now_ms)) / 1000
         read = f", read {age_s:.0f} s ago" if row.topic else ""
-        said.append(f"{row.sentence} [for {(now_ms - row.raised_ms) / 1000:.0f} s{read}]")
-    return said
+        said[row] = f"{row.sentence} [for {(now_ms - row.raised_ms) / 1000:.0f} s{read}]"
+    found = []
+    for row in [row for row in standing if heads[row] == row or heads[row] not in said]:
+        parts = [said[one] for one in standing if heads[one] == row and one != row]
+        listed = f" (with it {len(parts)}: {'; '.join(parts)})" if parts else ""
+        found.append(f"{said[row]}{listed}")
+    return found
 
 
 def _unseen(links: Sequence[str], watchers: Sequence[WatchRow], now_ms: int) -> list[str]:

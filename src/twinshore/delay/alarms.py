@@ -6,25 +6,25 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
+from twinshore.delay.causes import AlarmKey, AlarmKind, parts, rank, root
 
-class AlarmKind(StrEnum):
-    END_OFFSET = "end offset delay"  # The published algorithm's first alarm,
-    GROUP = "group delay"  # and its second.
-    RECOVERY_POINT = "recovery point"
-    HEARTBEAT = "heartbeat"
-    BLIND = "blind"
-    MONITOR = "monitor silent"
-    MIRROR = "mirror silent"
-    UNPROVEN = "unproven"
+__all__ = [
+    "AlarmKey",
+    "AlarmKind",
+    "Book",
+    "Event",
+    "Happening",
+    "Manner",
+    "Sign",
+    "Standing",
+    "in_words",
+    "turn",
+    "what",
+]
 
-
-class AlarmKey(NamedTuple):
-    """What an alarm is about: one for all partitions of a topic. Topic and group are empty where none is meant."""
-
-    link: str
-    kind: AlarmKind
-    topic: str = ""
-    group: str = ""
+# What outlives its cause is told by itself, once whoever mended the cause has had this time to see it go too.
+SETTLE_MS = 30_000
+PARTS_NAMED = 5
 
 
 class Sign(NamedTuple):
@@ -46,7 +46,8 @@ class Manner(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """Something that is wrong, or was until just now. `told_ms` is None for what rose in a quiet time."""
+    """Something that is wrong, or was until just now. `told_ms` is None for what rose in a quiet time, or as a part of
+    its cause; `part_ms` is when it was such a part last."""
 
     key: AlarmKey
     wrong_ms: int
@@ -55,6 +56,7 @@ class Standing(NamedTuple):
     told_ms: int | None = None
     times_told: int = 0
     right_ms: int | None = None
+    part_ms: int | None = None
 
 
 class Happening(StrEnum):
@@ -64,7 +66,8 @@ class Happening(StrEnum):
 
 
 class Event(NamedTuple):
-    """`tell`: whether operators are told now; in quiet times it only goes into the history."""
+    """`tell`: whether operators are told now; in quiet times it only goes into the history, and so does a part of a
+    cause. `parts`: the sentences of those that follow from it."""
 
     happening: Happening
     key: AlarmKey
@@ -72,6 +75,7 @@ class Event(NamedTuple):
     raised_ms: int
     sentence: str
     tell: bool = True
+    parts: tuple[str, ...] = ()
 
 
 Book = Mapping[AlarmKey, Standing]
@@ -83,11 +87,11 @@ def turn(
     """What stands after these signs, and what happened. A key without a sign stays as it is: no news is not good."""
     standing = dict(book)
     events: list[Event] = []
-    for sign in signs:
+    for sign in sorted(signs, key=lambda sign: rank(sign.key)):
         manner = manners.get(sign.key.kind, Manner())
         before = standing.get(sign.key)
         if sign.wrong:
-            one, happened = _wrong(before, sign, now_ms, manner, quiet=quiet)
+            one, happened = _wrong(before, sign, now_ms, manner, quiet=quiet, cause=_cause(sign.key, standing))
             standing[sign.key] = one
         elif before is not None:
             stays, happened = _right(before, now_ms, manner, sign.sentence, quiet=quiet)
@@ -98,23 +102,40 @@ def turn(
         else:
             continue
         events += [happened] if happened else []
-    return standing, events
+    return standing, [_with_parts(event, standing) for event in events]
+
+
+def _cause(key: AlarmKey, standing: Book) -> Standing | None:
+    """What it follows from. One that has not risen yet may be about to: what follows from it waits for that."""
+    found = root(key, standing)
+    return None if found == key else standing[found]
+
+
+def _with_parts(event: Event, standing: Book) -> Event:
+    among = [key for key, one in standing.items() if one.raised_ms is not None] if event.tell else []
+    return event._replace(parts=tuple(standing[key].sentence for key in parts(event.key, among)))
 
 
 def _wrong(
-    before: Standing | None, sign: Sign, now_ms: int, manner: Manner, *, quiet: bool
+    before: Standing | None, sign: Sign, now_ms: int, manner: Manner, *, quiet: bool, cause: Standing | None
 ) -> tuple[Standing, Event | None]:
     one = before or Standing(sign.key, now_ms, sign.sentence)
     one = one._replace(right_ms=None, sentence=sign.sentence)
+    hushed = quiet or cause is not None
+    if cause is not None and cause.raised_ms is not None:
+        one = one._replace(part_ms=now_ms)
     if one.raised_ms is None:
         if now_ms - one.wrong_ms < manner.rise_s * 1000:
             return one, None
-        told_ms = None if quiet else now_ms
-        one = one._replace(raised_ms=now_ms, told_ms=told_ms, times_told=int(not quiet))
-        return one, Event(Happening.RAISED, one.key, now_ms, now_ms, one.sentence, tell=not quiet)
-    if quiet:
+        settles = one.part_ms is not None and now_ms - one.part_ms < SETTLE_MS
+        tell = not hushed and not settles
+        one = one._replace(raised_ms=now_ms, told_ms=now_ms if tell else None, times_told=int(tell))
+        return one, Event(Happening.RAISED, one.key, now_ms, now_ms, one.sentence, tell=tell)
+    if hushed:
         return one, None
     first = one.told_ms is None
+    if first and one.part_ms is not None and now_ms - one.part_ms < SETTLE_MS:
+        return one, None
     again = manner.repeat_s > 0 and not first and now_ms - (one.told_ms or 0) >= manner.repeat_s * 1000
     if not first and not again:
         return one, None
@@ -143,3 +164,12 @@ def what(key: AlarmKey) -> str:
     # Without a topic it names a part of the link: its windows, its groups.
     group = (f", group {key.group}" if topic else f" {key.group}") if key.group else ""
     return f"{key.link}{topic}{group}: {key.kind}"
+
+
+def in_words(event: Event) -> str:
+    """Its sentence, and those of its parts: with a cause that is over, what still is so."""
+    if not event.parts:
+        return event.sentence
+    intro = "Still so" if event.happening is Happening.CLEARED else "With it"
+    more = f" And {len(event.parts) - PARTS_NAMED} more." if len(event.parts) > PARTS_NAMED else ""
+    return f"{event.sentence} {intro} ({len(event.parts)}): {' '.join(event.parts[:PARTS_NAMED])}{more}"

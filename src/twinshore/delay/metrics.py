@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from twinshore.delay.causes import root
 from twinshore.delay.state import LinkState
 from twinshore.fleet.settings_delay import DelaySection
 from twinshore.mirror.metrics.server import MetricsServer
@@ -52,7 +53,14 @@ class DelayCollector(Collector):
             "twinshore_delay_heartbeat_seconds", "How long the newest heartbeat took.", labels=["link"]
         )
         count = CounterMetricFamily("twinshore_delay_samples", "Times the link was read.", labels=["link"])
-        alarms = GaugeMetricFamily("twinshore_delay_alarms", "Alarms that stand.", labels=["link", "kind"])
+        alarms = GaugeMetricFamily(
+            "twinshore_delay_alarms",
+            "Alarms that stand, without those that follow from others.",
+            labels=["link", "kind"],
+        )
+        parts = GaugeMetricFamily(
+            "twinshore_delay_alarm_parts", "Alarms that stand and follow from others.", labels=["link", "kind"]
+        )
         for name, state in self._monitor.states.items():
             for title, (records, age_s) in _by_topic(state).items():
                 lag.add_metric([name, title], records)
@@ -65,10 +73,12 @@ class DelayCollector(Collector):
             count.add_metric([name], state.samples)
             if state.beat_seen_ms:
                 late.add_metric([name], state.beat_late_ms / 1000)
-        standing = [one for one in list(self._alarms.book.values()) if one.raised_ms is not None]
-        for (link, kind), number in Counter((one.key.link, one.key.kind.value) for one in standing).items():
-            alarms.add_metric([link, kind], number)
-        yield from (lag, point, read, sampled, judged, late, count, alarms)
+        standing = {key for key, one in list(self._alarms.book.items()) if one.raised_ms is not None}
+        heads = {key for key in standing if root(key, standing) == key}
+        for family, some in ((alarms, heads), (parts, standing - heads)):
+            for (link, kind), number in Counter((key.link, key.kind.value) for key in some).items():
+                family.add_metric([link, kind], number)
+        yield from (lag, point, read, sampled, judged, late, count, alarms, parts)
 
 
 def _by_topic(state: LinkState) -> Mapping[str, tuple[int, float]]:

@@ -14,13 +14,15 @@ from functools import partial
 from pathlib import Path
 
 from twinshore.delay.alarms import AlarmKey, AlarmKind, Event, Sign
+from twinshore.delay.causes import STORE
 from twinshore.delay.engines import Engine, open_engine
 from twinshore.delay.metrics import serve
 from twinshore.delay.sampler import Expected, Sample, Sampler
-from twinshore.delay.signs import unproven_signs, window_signs
+from twinshore.delay.signs import away_signs, unproven_signs, window_signs
 from twinshore.delay.standing import STORE_AGAIN_S, StandingAlarms, manners_of
 from twinshore.delay.state import LinkState
 from twinshore.delay.watchers import (
+    SILENT_S_MIN,
     WATCHER,
     WATCHES_LINKS,
     WATCHES_WATCHERS,
@@ -44,10 +46,10 @@ WAITING_MAX = 100
 FORGET_ROWS_MS = 600_000
 # Below what makes others, who go by the machine's clock, miss a monitor.
 OFF_S_MAX = 2.0
-KINDS = (
-    *(AlarmKind.END_OFFSET, AlarmKind.GROUP, AlarmKind.RECOVERY_POINT),
-    *(AlarmKind.HEARTBEAT, AlarmKind.BLIND, AlarmKind.UNPROVEN),
-)
+TAKEN_OVER_BEATS = 3
+KINDS = tuple(kind for kind in AlarmKind if kind is not AlarmKind.MONITOR)
+# How long a mirror may be silent until what follows from that waits for the verdict on it.
+SUSPECT_S = 3.0
 
 
 class Clock:
@@ -88,6 +90,10 @@ class Monitor:
         now_ms = self._clock()
         self.states = {link.name: LinkState(link.name, now_ms) for link in links}
         self._alarmed: frozenset[AlarmKey] = frozenset()
+        # A mirror is suspected before it is missed: what follows from its silence waits for that.
+        receipts_s = settings.mirror.receipts_s
+        self._mirror_s = max(SILENT_S_MIN, 10 * receipts_s)
+        self._suspect_s = min(self._mirror_s, max(SUSPECT_S, 3 * receipts_s))
         self._served: MetricsServer | None = None
         self.sampled_ms = dict.fromkeys(self.states, now_ms)
 
@@ -99,10 +105,9 @@ class Monitor:
         with ExitStack() as stack:
             store = stack.enter_context(open_store(self._settings.store.url, self._settings.store.password))
             tell = self._teller(stack)
-            alarms = StandingAlarms(
-                store, manners_of(self._section), [parse_quiet(one) for one in self._section.quiet], tell, self._log
-            )
-            alarms.load({*self.states, WATCHER}, (*KINDS, AlarmKind.MONITOR))
+            manners = manners_of(self._section, mirror_s=self._mirror_s - self._suspect_s)
+            alarms = StandingAlarms(store, manners, [parse_quiet(one) for one in self._section.quiet], tell, self._log)
+            self._load(alarms)
             for state in self.states.values():
                 state.restore(store.delay.places(state.link))
             self._alarmed = frozenset(alarms.book)
@@ -125,6 +130,10 @@ class Monitor:
             self._leave(store)
         self._log("stopped in good order")
 
+    def _load(self, alarms: StandingAlarms) -> None:
+        clusters = {cluster for link in self._links for cluster in (link.source, link.target)}
+        alarms.load({*self.states, *clusters, WATCHER, STORE.link}, (*KINDS, AlarmKind.MONITOR))
+
     def _turn(self, store: Store, engine: Engine, alarms: StandingAlarms) -> None:
         moved_ms = self._clock.settle()
         if moved_ms:
@@ -143,7 +152,7 @@ class Monitor:
                 found = window_signs(judged, self._section.period_s)
                 alarms.judge([sign for sign in found if self.states[sign.key.link].vouches(sign)], now_ms)
         for name in {sample.link for sample in samples}:
-            alarms.judge(self._signs(self.states[name], now_ms), now_ms)
+            alarms.judge([*self._away(), *self._signs(self.states[name], now_ms)], now_ms)
         self._alarmed = frozenset(alarms.book)
         self._keep(store, alarms, now_ms)
 
@@ -171,9 +180,20 @@ class Monitor:
         bounds = {"heartbeat_s": ours.heartbeat_s, "blind_s": ours.blind_s, "period_s": ours.period_s}
         return state.signs(now_ms, self._rules.recovery_point_s, **bounds)
 
+    def _away(self) -> list[Sign]:
+        """Of clusters that were asked by now."""
+        return away_signs(
+            {
+                link.name: {name: self.states[link.name].away.get(name, "") for name in (link.source, link.target)}
+                for link in self._links
+                if self.states[link.name].samples
+            }
+        )
+
     def _take(self, sample: Sample, engine: Engine) -> None:
         state = self.states[sample.link]
         state.take(sample.readings, sample.failures, sample.at_ms, sample.over)
+        state.away, state.stopped = sample.away, sample.stopped
         if sample.paused:
             state.unheard(sample.at_ms)
         if not sample.failures.get(""):
@@ -195,7 +215,7 @@ class Monitor:
             self._served.beat()
         for state in self.states.values():
             # Also where no sample comes any more: that is what blindness is.
-            alarms.judge(self._signs(state, now_ms), now_ms)
+            alarms.judge([*self._away(), *self._signs(state, now_ms)], now_ms)
             over = [(key, state.knows_no_more(key, now_ms)) for key in alarms.book]
             alarms.judge([Sign(key, False, why) for key, why in over if why], now_ms)
         if self._beaten_s < self._store_again_s:
@@ -221,14 +241,21 @@ class Monitor:
                 self._saved_ms = now_ms
             alarms.save()
             watchers = [row for row in store.delay.watches() if row.kind == WATCHES_WATCHERS]
+            words = [word for word in store.link_statuses() if word.link in self.states]
+            if self._beats == TAKEN_OVER_BEATS:
+                # Whoever watched the mirrors until it heard of this monitor may have missed one meanwhile.
+                self._load(alarms)
         except StoreError as error:
             self._log(f"the store cannot be written: {error.message}")
+            away = f"the store cannot be written, so nobody else knows what is seen here: {error.message}."
+            alarms.judge([Sign(STORE, True, away)], now_ms)
             self._store_again_s = time.monotonic() + STORE_AGAIN_S
             self._silences.deaf(time.monotonic())
             return
         now_s, standing = time.monotonic(), tuple(alarms.book)
-        signs = judge(self._silences, watchers, (), now_s, own=self._name, word_s=0.0, standing=standing)
-        alarms.judge(signs, now_ms)
+        suspect_s = self._suspect_s
+        signs = judge(self._silences, watchers, words, now_s, own=self._name, word_s=suspect_s, standing=standing)
+        alarms.judge([Sign(STORE, False), *signs], now_ms)
 
     def _leave(self, store: Store) -> None:
         try:

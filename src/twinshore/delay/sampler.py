@@ -25,6 +25,7 @@ from twinshore.kafka.metadata import ClusterMetadata
 from twinshore.kafka.notes import Notebook
 from twinshore.kafka.questions import OffsetKind
 from twinshore.mirror.control.in_force import in_force
+from twinshore.mirror.incidents.kinds import rests
 from twinshore.mirror.plan import admits
 from twinshore.store import Store
 from twinshore.wire.group_places import GroupPlaces
@@ -47,7 +48,8 @@ class Heartbeat:
 @dataclass(frozen=True, slots=True)
 class Sample:
     """A link at one moment. `tick` is -1 between the windows' periods. `failures`: topics and parts that could not be
-    read, the whole link as "". `over`: topics that nobody expects to be carried any more, and why."""
+    read, the whole link as "". `over`: topics that nobody expects to be carried any more, and why. `away`: clusters
+    that do not answer, and why. `stopped`: topics of which the mirror has stopped a partition, by its ledger."""
 
     link: str
     at_ms: int
@@ -56,6 +58,8 @@ class Sample:
     heartbeat: Heartbeat | None = None
     failures: Mapping[str, str] = field(default_factory=dict)
     over: Mapping[str, str] = field(default_factory=dict)
+    away: Mapping[str, str] = field(default_factory=dict)
+    stopped: Mapping[str, str] = field(default_factory=dict)
     paused: bool = False
     took_s: float = 0.0
 
@@ -75,6 +79,7 @@ class _Told:
     twins: Mapping[tuple[str, int], str]
     reached: Mapping[tuple[str, int], Extent]
     receipted: Mapping[tuple[str, int], int]  # how far, on the source
+    stopped: Mapping[str, str] = field(default_factory=dict)
     old: bool = False
 
 
@@ -98,6 +103,7 @@ class Sampler:
         self._expected = expected
         self._unseen: dict[str, str] = {}
         self._over: dict[str, str] = {}
+        self._away: dict[str, str] = {}
         self._topics: dict[str, tuple[str, str, str, int, bool]] = {}  # twin, both ids, partitions, all of them
         self._look_again_s = self._ask_again_s = 0.0
         self._heard_store = False
@@ -137,6 +143,8 @@ class Sampler:
             heartbeat,
             failures,
             dict(self._over),
+            dict(self._away),
+            self._told.stopped,
             self._told.link.control.paused,
             took_s,
         )
@@ -144,13 +152,27 @@ class Sampler:
     def _refresh(self) -> None:
         self._ask_store()
         link = self._told.link
-        source, target = self._source.metadata(None, refresh=True), self._target.metadata(None, refresh=True)
+        with self._heard(self._target):
+            target = self._target.metadata(None, refresh=True)
+        with self._heard(self._source):
+            source = self._source.metadata(None, refresh=True)
         self._topics = dict(_shared(link, source, target))
         self._seek()
         names = (f"{link.source}.{HEARTBEATS}", f"{link.source}.{MIRROR_MAKERS_HEARTBEATS}")
         there = next((name for name in names if name in target.topics and not target.topics[name].error), None)
         self._beats = Notebook(self._target, there, call_s=2.0) if there else None
         self._look_again_s = time.monotonic() + REFRESH_S
+
+    @contextmanager
+    def _heard(self, cluster: KafkaCluster) -> Iterator[None]:
+        """Notes whether any broker of the cluster answers: whatever it says, the cluster is there."""
+        try:
+            yield
+        except KafkaError as error:
+            if error.code == 0:
+                self._away[cluster.name] = error.message
+            raise
+        self._away.pop(cluster.name, None)
 
     def _seek(self) -> None:
         """What became of the topics that should be seen on both sides and are not, or not with all partitions."""
@@ -175,7 +197,14 @@ class Sampler:
             link = in_force(self._link, self._store.controls(name)).link
             twins = {(row.topic, row.partition): row.target_topic_id for row in self._store.twins(name)}
             receipted = {(at.topic, at.partition): at.to_offset for at in self._store.positions(name)}
-            self._told = _Told(link, twins, self._store.reached(name), receipted)
+            stopped = {
+                row.incident.topic: row.incident.sentence
+                for row in self._store.incidents(name, open_only=True)
+                if row.incident.topic
+                and rests(row.incident.kind, row.incident.policy)
+                and admits(link, row.incident.topic)
+            }
+            self._told = _Told(link, twins, self._store.reached(name), receipted, stopped)
         except StoreError:
             if not self._heard_store:
                 raise

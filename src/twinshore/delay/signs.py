@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from twinshore.delay.alarms import AlarmKey, AlarmKind, Sign
 from twinshore.delay.arrival import worst
+from twinshore.delay.causes import cluster_key
 from twinshore.delay.readings import Axis, Place, View
 from twinshore.delay.windows import Verdict
 from twinshore.store.values import ProofRow
@@ -76,6 +77,33 @@ def _recovery_sign(link: str, topic: str, seen: Sequence[View], bound_s: float) 
         f" alone, the oldest for {most.recovery_point_ms / 1000:.1f} s (bound {bound_s:g} s). If {source} were lost"
         " now, they would be.",
     )
+
+
+def stopped_signs(link: str, topics: Iterable[str], stopped: Mapping[str, str]) -> list[Sign]:
+    """One sign for each topic: whether the mirror has stopped a partition of it, by its ledger's open rows."""
+    signs = []
+    for topic in sorted({*topics, *stopped} - {""}):
+        said = stopped.get(topic, "")
+        sentence = f"{link}: {topic} is stopped, or some of it: {said} `twinshore status` shows what rests."
+        signs.append(Sign(AlarmKey(link, AlarmKind.STOPPED, topic), bool(said), sentence if said else ""))
+    return signs
+
+
+def away_signs(away: Mapping[str, Mapping[str, str]]) -> list[Sign]:
+    """One sign for each cluster: whether any link finds it away; `away`: of each link, by the names of its clusters,
+    why it does not answer, empty where it does."""
+    found: dict[str, str] = {}
+    for link in away.values():
+        for cluster, why in link.items():
+            found[cluster] = found.get(cluster) or why
+    return [
+        Sign(
+            cluster_key(cluster),
+            bool(why),
+            f"{cluster} does not answer: {why}. Nobody knows how far behind its links are." if why else "",
+        )
+        for cluster, why in sorted(found.items())
+    ]
 
 
 def heartbeat_signs(link: str, silent_ms: int, bound_s: float, *, alive: bool) -> list[Sign]:

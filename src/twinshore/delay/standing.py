@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
-from twinshore.delay.alarms import AlarmKey, AlarmKind, Event, Happening, Manner, Sign, Standing, turn
+from twinshore.delay.alarms import AlarmKey, AlarmKind, Event, Happening, Manner, Sign, Standing, in_words, turn
 from twinshore.fleet import StoreError
 from twinshore.fleet.quiet import QuietTime, is_quiet
 from twinshore.fleet.settings_delay import DelaySection
@@ -16,14 +16,16 @@ from twinshore.store import AlarmRow, Store
 STORE_AGAIN_S = 5.0
 # Silence and blindness have had their own time to rise.
 AT_ONCE = frozenset({AlarmKind.BLIND, AlarmKind.HEARTBEAT, AlarmKind.MONITOR, AlarmKind.MIRROR})
+# Causes: what may pass by itself within seconds is none yet, and what follows from it waits for as long.
+CAUSE_S = 10.0
+CAUSES = frozenset({AlarmKind.CLUSTER, AlarmKind.STORE, AlarmKind.STOPPED})
 
 
-def manners_of(section: DelaySection) -> dict[AlarmKind, Manner]:
-    """How each kind behaves, as the settings say."""
-    return {
-        kind: Manner(0.0 if kind in AT_ONCE else section.rise_s, section.clear_s, section.repeat_s)
-        for kind in AlarmKind
-    }
+def manners_of(section: DelaySection, *, mirror_s: float = 0.0) -> dict[AlarmKind, Manner]:
+    """How each kind behaves, as the settings say. `mirror_s`: for how long a mirror may stay suspected of silence."""
+    rise_s = {kind: 0.0 if kind in AT_ONCE else section.rise_s for kind in AlarmKind}
+    rise_s |= dict.fromkeys(CAUSES, CAUSE_S) | {AlarmKind.MIRROR: mirror_s}
+    return {kind: Manner(rise_s[kind], section.clear_s, section.repeat_s) for kind in AlarmKind}
 
 
 class StandingAlarms:
@@ -44,12 +46,20 @@ class StandingAlarms:
         self._again_s = 0.0
         self.book: dict[AlarmKey, Standing] = {}
 
+    def leave(self, kind: AlarmKind, links: Collection[str]) -> None:
+        """Another process has these from now on: nothing of them is over."""
+        for key in [key for key in self.book if key.kind == kind and key.link in links]:
+            del self.book[key]
+            self._ids.pop(key, None)
+
     def load(self, links: Collection[str] | None, kinds: Collection[AlarmKind]) -> None:
         """Takes over what stands open, of these links or of all."""
         for row in self._store.delay.alarms(open_only=True, limit=None):
             if (links is not None and row.link not in links) or row.kind not in kinds:
                 continue
             key = AlarmKey(row.link, AlarmKind(row.kind), row.topic, row.group)
+            if key in self.book:
+                continue
             self._ids[key] = row
             self.book[key] = Standing(key, row.raised_ms, row.sentence, row.raised_ms, row.told_ms, row.times_told)
 
@@ -65,7 +75,8 @@ class StandingAlarms:
         quiet = is_quiet(self._quiet, now_ms)
         self.book, events = turn(self.book, signs, now_ms, self._manners, quiet=quiet)
         for event in events:
-            self._log(f"alarm {event.happening}{'' if event.tell else ' (quiet time)'}: {event.sentence}")
+            hushed = "" if event.tell else " (quiet time)" if quiet else " (not told by itself)"
+            self._log(f"alarm {event.happening}{hushed}: {in_words(event)}")
             if event.tell:
                 self._tell(event)
         self._unsaved += events

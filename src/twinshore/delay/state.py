@@ -10,7 +10,15 @@ from types import MappingProxyType
 from twinshore.delay.alarms import AlarmKey, Sign
 from twinshore.delay.arrival import Arrivals, Sighting, look
 from twinshore.delay.readings import BEATS, GROUPS, PARTS, Axis, Place, Reading, View
-from twinshore.delay.signs import Judged, blind_signs, heartbeat_signs, part_signs, recovery_signs, unjudged_signs
+from twinshore.delay.signs import (
+    Judged,
+    blind_signs,
+    heartbeat_signs,
+    part_signs,
+    recovery_signs,
+    stopped_signs,
+    unjudged_signs,
+)
 from twinshore.store.values import DelayPlace
 
 FORGET_MS = 60_000
@@ -36,6 +44,9 @@ class LinkState:
     read: frozenset[Place] = frozenset()
     # Since when a topic is known to be over, and why.
     over: dict[str, tuple[int, str]] = field(default_factory=dict)
+    # Clusters that do not answer, and topics of which a partition is stopped, each with a sentence.
+    away: Mapping[str, str] = field(default_factory=dict)
+    stopped: Mapping[str, str] = field(default_factory=dict)
     # Since when a part cannot be read, and why; None while it can.
     parts: dict[str, tuple[int, str] | None] = field(default_factory=dict)
     beat_offset: int = -1
@@ -156,9 +167,11 @@ class LinkState:
         alive = self.beat_alive or self.beat_hushed
         beats = [] if self.parts.get(BEATS) else heartbeat_signs(self.link, silent_ms, heartbeat_s, alive=alive)
         expected = {topic: at_ms for topic, at_ms in self.seen_ms.items() if topic not in self.over}
+        stopped = stopped_signs(self.link, expected, self.stopped) if self.ever_read else []
         lasts = {topic: self._last(topic, now_ms) for topic in self.failures}
         return [
             *(sign for sign in recovery_signs(self.link, fresh, bound_s) if self.vouches(sign)),
+            *stopped,
             *beats,
             *part_signs(self.link, self.parts, now_ms, max(blind_s, PERIODS_UNREAD * period_s)),
             *blind_signs(self.link, expected, self.failures, now_ms, blind_s, ever=self.ever_read, lasts=lasts),
@@ -166,8 +179,9 @@ class LinkState:
         ]
 
     def vouches(self, sign: Sign) -> bool:
-        """Whether the sign may be believed: nothing is well of a topic of which not all could be read."""
-        return sign.wrong or sign.key.topic not in self.failures
+        """Whether the sign may be believed: nothing is well of a topic of which not all could be read, or of which a
+        partition is stopped."""
+        return sign.wrong or not (sign.key.topic in self.failures or sign.key.topic in self.stopped)
 
     def knows_no_more(self, key: AlarmKey, now_ms: int) -> str:
         """Why an alarm of a topic or group of this link can never be right again: what it is about is known to be over,

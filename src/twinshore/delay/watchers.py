@@ -91,7 +91,7 @@ def judge(
             continue
         silent_s = silences.of(f"watch {row.name}", (row.owner, row.beat), now_s)
         # A monitor that beats but reads nothing tells that itself, as blindness.
-        wrong = silent_s > max(SILENT_S_MIN, BEATS_MISSED * row.every_ms / 1000)
+        wrong = silent_s > _patience_s(row)
         means = MEANS[row.kind == WATCHES_WATCHERS]
         said = f"{row.name} ({row.owner}) has said nothing for {silent_s:.0f} s: {means} again."
         signs.append(Sign(key_of(row.name), wrong, said if wrong else ""))
@@ -134,6 +134,17 @@ def unwatched(links: Sequence[str], watches: Sequence[WatchRow], now_ms: int) ->
     living = [row for row in watches if row.kind == WATCHES_LINKS and row.name not in silent]
     covered = {link for row in living for link in _watched_by(row)}
     return [link for link in links if link not in covered]
+
+
+def watched_now(silences: Silences, watches: Sequence[WatchRow], now_s: float) -> frozenset[str]:
+    """The links of monitors that are not silent, by one's own clock."""
+    rows = [row for row in watches if row.kind == WATCHES_LINKS]
+    living = [row for row in rows if silences.of(f"watch {row.name}", (row.owner, row.beat), now_s) <= _patience_s(row)]
+    return frozenset(link for row in living for link in _watched_by(row))
+
+
+def _patience_s(row: WatchRow) -> float:
+    return max(SILENT_S_MIN, BEATS_MISSED * row.every_ms / 1000)
 
 
 def _watched_by(row: WatchRow) -> list[str]:
@@ -195,6 +206,7 @@ class Watcher:
 
     def _watch(self, store: Store, alarms: StandingAlarms) -> None:
         silences, beat, heard_s, trouble = Silences(), 0, time.monotonic(), Once(self._log)
+        watched: frozenset[str] = frozenset()
         # A link that the settings no longer name is nobody's.
         links = {link.name for link in self._settings.links}
         word_s = max(SILENT_S_MIN, 10 * self._settings.mirror.receipts_s)
@@ -217,7 +229,14 @@ class Watcher:
             trouble.well()
             heard_s = time.monotonic()
             alarms.save()
-            now_s, standing = time.monotonic(), tuple(alarms.book)
+            now_s = time.monotonic()
+            before, watched = watched, watched_now(silences, watches, now_s) & links
+            # A monitor that lives misses the mirrors of its links itself, with what follows from their silence.
+            alarms.leave(AlarmKind.MIRROR, watched)
+            if before - watched:
+                alarms.load(before - watched, (AlarmKind.MIRROR,))
+            words = [word for word in words if word.link not in watched]
+            standing = tuple(alarms.book)
             signs = judge(silences, watches, words, now_s, own=self.name, word_s=word_s, standing=standing)
             alarms.judge([*signs, blind_sign(0.0)], now_ms)
 
@@ -230,5 +249,5 @@ class Watcher:
 def stale(watches: Sequence[WatchRow], now_ms: int) -> Mapping[str, float]:
     """Those that are silent by the wall clock, for a look that has no memory: name and seconds."""
     found = {row.name: (now_ms - row.beaten_ms) / 1000 for row in watches}
-    bounds = {row.name: max(SILENT_S_MIN, BEATS_MISSED * row.every_ms / 1000) for row in watches}
+    bounds = {row.name: _patience_s(row) for row in watches}
     return {name: age_s for name, age_s in found.items() if age_s > bounds[name]}

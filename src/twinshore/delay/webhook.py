@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from urllib.parse import urlsplit
 
-from twinshore.delay.alarms import Event
+from twinshore.delay.alarms import Event, in_words
 from twinshore.fleet import Secret
 
 WAITING_MAX = 1000
@@ -99,7 +99,7 @@ def as_json(event: Event) -> bytes:
     """The body; `text` is what chat services show."""
     key = event.key
     body = {
-        "text": f"{event.happening.upper()}: {event.sentence}",
+        "text": f"{event.happening.upper()}: {in_words(event)}",
         "happening": event.happening,
         "link": key.link,
         "kind": key.kind,
@@ -108,5 +108,6 @@ def as_json(event: Event) -> bytes:
         "at_ms": event.at_ms,
         "raised_ms": event.raised_ms,
         "sentence": event.sentence,
+        "parts": list(event.parts),
     }
     return json.dumps(body).encode()

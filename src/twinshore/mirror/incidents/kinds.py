@@ -250,6 +250,12 @@ def stops(policy: str) -> bool:
     return policy in (POLICY_STOP, POLICY_RETRY)
 
 
+def rests(kind: str, policy: str) -> bool:
+    """Whether a row that says this keeps its partition, or its whole topic, from being carried against anybody's will:
+    what was deleted at the source is not there to be carried."""
+    return stops(policy) or (policy == POLICY_TOPIC and kind != IncidentKind.DELETED_TOPIC)
+
+
 def passing(kind: str, policy: str) -> bool:
     """Whether the incident stopped nothing and is over once its twin has all up to where the row ends."""
     kinds = (*_ALSO_PARTIAL, IncidentKind.LOST_BY_TARGET, IncidentKind.RETENTION_GAP)
