@@ -59,6 +59,11 @@ SCENARIOS = (
         "tests/scenarios/test_proof.py::test_what_a_twin_has_lost_since_it_was_proven_is_never_called_identical",
     ),
     (
+        "proof-never-rests",
+        "a history that parted below a proof, with equal borders, is told at its offset by the next pass over all",
+        "tests/scenarios/test_proof_again.py::test_a_history_that_parted_below_a_proof_is_told_by_the_next_pass",
+    ),
+    (
         "proof-budget",
         "what is proven is read again, the oldest first, within its budget of bytes per second",
         "tests/proof/test_rereading.py::test_the_budget_is_kept",
