@@ -9,12 +9,14 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Producer
 
+from tests.conftest import ClusterFactory
 from twinshore.fleet import Cluster, KafkaError, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.rights import QuotaEntity
 from twinshore.kafka.rights_requests import alter_quotas
 from twinshore.lab import LabCluster
-from twinshore.lab.clients import client_settings, delete_topic, topic_id
+from twinshore.lab.clients import alter_brokers, client_settings, delete_topic, topic_id
+from twinshore.mirror.forgetting import SETTING, STATE_EXPIRY_MS_DEFAULT, state_expiry_ms
 
 NOWHERE = Cluster("nowhere", ("127.0.0.1:1",))
 
@@ -81,6 +83,17 @@ def test_settings_tell_where_they_come_from(east: LabCluster, kafka: KafkaCluste
     assert broker["broker.session.timeout.ms"].source == "STATIC_BROKER_CONFIG"
     assert broker["node.id"].read_only
     assert all(one.source != "DEFAULT_CONFIG" for one in broker.values())
+
+
+def test_how_long_brokers_remember_a_producer_is_asked_anew(cluster_factory: ClusterFactory) -> None:
+    lab = cluster_factory(heap_mb=256)
+    with closing(KafkaCluster(lab.cluster)) as kafka:
+        assert state_expiry_ms(kafka) == STATE_EXPIRY_MS_DEFAULT
+        alter_brokers(lab.cluster, (1,), {SETTING: "50000"})
+        deadline = time.monotonic() + 10
+        while state_expiry_ms(kafka) != 50_000:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
 
 
 @pytest.mark.parametrize(

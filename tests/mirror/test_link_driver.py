@@ -105,7 +105,7 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> None:
     identity = LinkIdentity(LINK, 4_711, 0, "east's id", "west's id")
     monkeypatch.setattr(link_driver, "establish", lambda *_: identity)
     monkeypatch.setattr(link_driver, "may_write_markers", lambda _: True)
-    monkeypatch.setattr(LinkDriver, "_state_expiry_ms", lambda _: 86_400_000)
+    monkeypatch.setattr(link_driver, "state_expiry_ms", lambda _: 86_400_000)
     monkeypatch.setattr(LinkDriver, "_survey", lambda _: None)
 
 
@@ -133,6 +133,19 @@ def test_a_store_that_fails_while_a_term_begins_costs_a_turn_and_nothing_else(
     place.desk.assign((LINK, 0), [TrackOrder("orders", 0, "00", "00")])
     assert set(place.desk.placed(LINK)) == {NamedPartition("orders", 0)}
     assert any("orders-1 rests: corrupt batch" in sentence for sentence in place.said)
+
+
+@pytest.mark.usefixtures("answering")
+def test_brokers_that_forget_sooner_than_was_believed_have_the_lanes_begin_anew(
+    places: Callable[..., Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = places()
+    place.turned(lambda sentence: "flowing" in sentence)
+    place.driver._watch.state_expiry_ms = 60_000
+    monkeypatch.setattr(link_driver, "state_expiry_ms", lambda _: 60_000)
+    place.turned(lambda sentence: "flowing" in sentence)
+    assert place.driver._order(0, 1).state_expiry_ms == 60_000
+    assert sum("producer.id.expiration.ms of west is shorter now" in sentence for sentence in place.said) == 1
 
 
 @pytest.mark.parametrize("error", [WireError("not a batch", offset=12), ConfigError("secret file gone cannot be read")])

@@ -20,12 +20,12 @@ from twinshore.fleet import (
 )
 from twinshore.fleet.settings import MirrorSettings, Settings
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.errors import Code
 from twinshore.mirror import answers, twins
 from twinshore.mirror.control.ruling import Ruling, in_words
 from twinshore.mirror.control.throttle import Throttle
 from twinshore.mirror.desk import Desk
 from twinshore.mirror.follow.follower import Follower
+from twinshore.mirror.forgetting import SETTING, state_expiry_ms
 from twinshore.mirror.identity import establish
 from twinshore.mirror.incidents.refusals import Refusals
 from twinshore.mirror.incidents.standing import Standing, grown
@@ -46,7 +46,6 @@ from twinshore.mirror.topology.descents import Descents
 from twinshore.mirror.topology.heart import Heart
 from twinshore.store import LinkIdentity, Store
 
-STATE_EXPIRY_MS_DEFAULT = 86_400_000
 SETTLE_LOG_START_S = 30.0
 BALANCE_S = 10.0
 BALANCE_BYTES_MIN = 1 << 20  # less than this in a report is not worth a move
@@ -120,6 +119,10 @@ class LinkDriver:
             self._log(f"{self.link.name}: the lease is lost; its pumps have stopped")
         if not generation:
             return self._say(STANDBY, self.lease.sentence())
+        if self._term and self._watch.state_expiry_ms < self._term.state_expiry_ms:
+            # What pumps believe to be remembered may be forgotten: they begin anew, and know better.
+            self._end_term()
+            self._log(f"{self.link.name}: {SETTING} of {self.link.target} is shorter now; its lanes begin anew")
         try:
             if self._term is None:
                 self._begin_term(generation)
@@ -158,7 +161,7 @@ class LinkDriver:
 
     def _begin_term(self, generation: int) -> None:
         identity = establish(self.link, self._store, self._source, self._target, self._notes)
-        expiry = self._state_expiry_ms()
+        expiry = state_expiry_ms(self._target)
         units = "" if may_write_markers(self._target) else id_prefix(self.link.name, identity.producer_id)
         self._recorder.settle(self.link.name)
         self._standing.begin()
@@ -180,21 +183,6 @@ class LinkDriver:
         self._recorder.live[self.link.name].let_go()
         self._leaving.clear()
         self._surveyed_at_s = 0.0
-
-    def _state_expiry_ms(self) -> int:
-        """How long the target's brokers remember a producer; the shortest of them counts."""
-        found = STATE_EXPIRY_MS_DEFAULT
-        for node in self._target.metadata([], refresh=True).brokers:
-            try:
-                setting = self._target.admin.broker_settings(node).get("producer.id.expiration.ms")
-            except KafkaError as error:
-                if error.code != Code.CLUSTER_AUTHORIZATION_FAILED and error.code != Code.TOPIC_AUTHORIZATION_FAILED:
-                    raise
-                # Not ours to know: believe in nothing, send one batch at a time where data is older than this.
-                return min(found, 60_000)
-            if setting and setting.value:
-                found = min(found, int(setting.value))
-        return found
 
     # -- what follows besides records
 
