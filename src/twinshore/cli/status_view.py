@@ -149,7 +149,7 @@ def _ask(store: Store, settings: Settings, link: Link, now_ms: int) -> LagWord |
     from twinshore.fleet import TwinshoreError
     from twinshore.kafka.cluster import KafkaCluster
     from twinshore.mirror.metrics.lag_word import lag_word, reached_of
-    from twinshore.mirror.metrics.source_ends import source_ends
+    from twinshore.mirror.metrics.source_ends import source_ends, still_there
 
     reached = reached_of(store.twins(link.name), store.positions(link.name))
     if not reached:
@@ -159,12 +159,13 @@ def _ask(store: Store, settings: Settings, link: Link, now_ms: int) -> LagWord |
             settings.cluster(link.source), client_id="twinshore-status", patience_s=ASK_S, call_s=ASK_S
         )
         try:
-            ends = source_ends(source, tuple(reached))
+            there = still_there(source, tuple(reached))
+            ends = source_ends(source, there)
         finally:
             source.close()
     except TwinshoreError:
         return None
-    places = [(named, at, ends.of.get(named, -1)) for named, at in reached.items() if named.topic not in ends.gone]
+    places = [(named, reached[named], ends.of.get(named, -1)) for named in there if named.topic not in ends.gone]
     return lag_word(places, now_ms)
 
 

@@ -12,7 +12,7 @@ from twinshore.fleet import Cluster, Link, NamedPartition, TwinshoreError
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror.metrics.lag_word import LOOK_S_MAX, as_row, reached_of
 from twinshore.mirror.metrics.meters import Meters
-from twinshore.mirror.metrics.source_ends import source_ends
+from twinshore.mirror.metrics.source_ends import source_ends, still_there
 from twinshore.mirror.recorder import STANDBY
 from twinshore.store import Store
 
@@ -70,7 +70,7 @@ class Looks:
             self._remember(seen_s)
             self._held = True
         if time.monotonic() - self._read_at_s >= TWINS_S:
-            self._read_twins(seen_s)
+            self._read_twins(source, seen_s)
         asked_s = time.time()
         ends = source_ends(source, self._twins)
         if ends.gone or ends.mute:
@@ -83,13 +83,14 @@ class Looks:
         if word is not None:
             self._store.remember([as_row(self._link, word)])
 
-    def _read_twins(self, seen_s: float) -> None:
+    def _read_twins(self, source: KafkaCluster, seen_s: float) -> None:
         """Those that are new, and were never carried, stand where they begin."""
         reached = reached_of(self._store.twins(self._link), ())
-        self._twins, self._read_at_s = tuple(reached), time.monotonic()
+        self._twins = still_there(source, tuple(reached))
+        self._read_at_s = time.monotonic()
         self._meters.keep_only(self._link, self._twins)
-        for named, at in reached.items():
-            self._meters.knew(self._link, named, at, at, seen_s)
+        for named in self._twins:
+            self._meters.knew(self._link, named, reached[named], reached[named], seen_s)
 
     def _listen(self) -> None:
         """When a mirror that carried the link last spoke of it."""
