@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from twinshore.fleet import Link
+from twinshore.fleet import Link, is_heartbeats
 from twinshore.kafka.errors import Code, describe
 from twinshore.mirror.plan import admits
 
@@ -23,6 +23,8 @@ class Sought(NamedTuple):
 def sought(link: Link, name: str, source: int | None, target: int | None) -> Sought:
     """What is so of a topic of the source, by the error codes with which both clusters answer to its name; None where
     one said nothing."""
+    if is_heartbeats(name):
+        return Sought(True, "heartbeats are watched by themselves")
     if not admits(link, name):
         return Sought(True, f"the link does not carry {name} any more")
     if source == Code.UNKNOWN_TOPIC_OR_PARTITION:
