@@ -7,6 +7,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,19 @@ from twinshore.cli.status_view import FROM_MIRROR, Lag, _by_topic, ago, look
 from twinshore.fleet import ConfigError
 from twinshore.fleet.settings import Settings, load_settings
 from twinshore.mirror.metrics.lag_word import LagWord, TopicLag, as_row
-from twinshore.store import Incident, IncidentKind, LinkStatus, PartitionState, Position, Receipt, Store, open_store
+from twinshore.store import (
+    Incident,
+    IncidentKind,
+    LinkStatus,
+    PartitionState,
+    Position,
+    ProofRow,
+    ProofState,
+    Receipt,
+    Store,
+    open_store,
+)
+from twinshore.store.values import ProofPiece
 
 LINK = "east->west"
 SETTINGS = """
@@ -229,3 +242,17 @@ def test_a_clock_that_is_behind_makes_no_negative_age(store: Store, settings_fil
     (view, _) = look(store, settings, [LINK, "west->east"], now_ms=int(time.time() * 1000))
     assert view.age_s == 0.0
     assert not view.stale
+
+
+def test_it_says_how_long_ago_all_that_is_proven_was_read(settings_file: Path, store: Store) -> None:
+    three_h_ago = int(time.time() * 1000) - 3 * 3_600_000
+    piece = ProofPiece(0, 60, 60, "", 36_000_000, three_h_ago)
+    row = ProofRow(LINK, "orders", 0, "exact", ProofState.IDENTICAL, 0, 60, -1, 60, 60, "", "", "aa", "bb", three_h_ago)
+    store.save_proofs([replace(row, pieces=(piece,))])
+    (line,) = [line for line in _status(settings_file, "--link", LINK).splitlines() if "proven" in line]
+    assert line == (
+        f"{LINK}: of all that is proven orders-0 was last read whole 3.0 h ago; "
+        "a pass over 36.0 MB of both sides takes 36 s at 1 MB/s"
+    )
+    values = _json(settings_file)[LINK]
+    assert values["proof_pass"] == {"place": "orders-0", "read_ms": three_h_ago, "size": 36_000_000, "seconds": 36.0}

@@ -18,6 +18,7 @@ from twinshore.proof.surveying import Lack
 from twinshore.proof.telling import as_values, exit_code, in_words
 from twinshore.proof.values import OwedKey
 from twinshore.store import KeyLookRow, ProofState, open_store
+from twinshore.store.values import ProofPiece
 
 ROOT = Path(__file__).resolve().parents[2]
 ROW = outcome(SIDE, cut(SIDE), [answer(one) for one in cut(SIDE)], 5_000)
@@ -90,7 +91,7 @@ def test_programs_get_the_same() -> None:
 
 def test_the_metrics_on_the_page_are_the_ones_served(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        store.save_proofs([BAD_ROW])
+        store.save_proofs([replace(BAD_ROW, pieces=(ProofPiece(0, 450, 450, "", 9_000, 3_000),))])
         store.save_key_looks([KeyLookRow("east->west", "orders", 3, "aa", "bb", 9, 1, 1, 5, 0, 2, 9, 7, 1, 8)])
         registry = CollectorRegistry()
         registry.register(ProofCollector(store, lambda: 65.0))
@@ -101,6 +102,7 @@ def test_the_metrics_on_the_page_are_the_ones_served(tmp_path: Path) -> None:
         ("behind_records", 550.0),
         ("age_seconds", 60.0),
         ("differs", 1.0),
+        ("read_age_seconds", 62.0),
         ("owed_deletions", 7.0),
     ):
         assert f"twinshore_proof_{name}{labels} {value}\n" in text

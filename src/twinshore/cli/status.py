@@ -103,7 +103,7 @@ def render(views: list[LinkView], *, topics: bool) -> RenderableType:
     for view in views:
         table.add_row(view.link, *_cells(view))
         parts.append(f"{view.link}: {view.says}")
-        parts += [f"{view.link}: {said}" for said in (view.says_of_lag,) if said]
+        parts += [f"{view.link}: {said}" for said in (view.says_of_lag, *view.says_of_proof) if said]
     if topics:
         parts.append(_topic_table(views))
     for view in views:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from twinshore.fleet import Link
     from twinshore.fleet.settings import Settings
     from twinshore.mirror.metrics.lag_word import LagWord
+    from twinshore.proof.again import Pass
     from twinshore.store import LedgerRow, LinkStatus, Position, Store
 
 UNKNOWN = "unknown"
@@ -68,6 +69,9 @@ class LinkView:
     topics: tuple[TopicView, ...]
     incidents: tuple[LedgerRow, ...]
     source: str = "the source"
+    # How long ago all that is proven was read, and how long a pass over it takes; empty where nothing is proven.
+    says_of_proof: tuple[str, ...] = ()
+    proof_pass: Pass | None = None
 
     @property
     def stale(self) -> bool:
@@ -115,8 +119,16 @@ def look(store: Store, settings: Settings, names: list[str], *, now_ms: int, top
         lag, by_topic = _lag(store, settings, link, now_ms, asks=state in (UNKNOWN, "stopped"), topics=topics)
         found = tuple(_by_topic(store.positions(name), by_topic, lag)) if topics else ()
         incidents = store.incidents(name, open_only=True)
-        views.append(LinkView(name, state, word, age_s, lag, found, incidents, link.source))
+        proven = _proven(store, settings, name, now_ms)
+        views.append(LinkView(name, state, word, age_s, lag, found, incidents, link.source, *proven))
     return views
+
+
+def _proven(store: Store, settings: Settings, link: str, now_ms: int) -> tuple[tuple[str, ...], Pass | None]:
+    from twinshore.proof.again import in_words, whole_pass
+
+    rows, bytes_s = store.proofs(link), settings.proof.reread_mb_s * 1e6
+    return tuple(in_words(rows, bytes_s, settings.proof.read_again_h, now_ms)), whole_pass(rows, bytes_s)
 
 
 def _state(word: LinkStatus | None, age_s: float, holds_s: float) -> str:
@@ -213,6 +225,7 @@ def as_values(view: LinkView, *, topics: bool) -> dict[str, Any]:
     }
     if topics:
         values["topics"] = [asdict(topic) for topic in view.topics]
+    values["proof_pass"] = view.proof_pass._asdict() if view.proof_pass else None
     values["incidents"] = [{"id": row.id, "opened_ms": row.opened_ms, **asdict(row.incident)} for row in view.incidents]
     return values
 

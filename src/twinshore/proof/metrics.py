@@ -14,11 +14,13 @@ from twinshore.store import Store
 
 LABELS = ("link", "topic", "partition")
 OWED = "twinshore_proof_owed_deletions"
+READ_AGE = "twinshore_proof_read_age_seconds"
 TABLE = {
     "twinshore_proof_offset": "Both sides hold the same records up to, not including, this offset of the source.",
     "twinshore_proof_behind_records": "Offsets of the source that were there but not proven, at the last proof.",
     "twinshore_proof_age_seconds": "How long ago that was proven, or seen to be all that there is.",
     "twinshore_proof_differs": "1 where both sides were found to differ.",
+    READ_AGE: "How long ago the oldest part of what is proven was read from both sides; none where nobody knows.",
     OWED: "Keys that the source has deleted and the compacted twin still shows, at the last look at its keys.",
 }
 
@@ -37,9 +39,11 @@ class ProofCollector(Collector):
             rows, looks = (), ()
         for look in looks:
             families[OWED].add_metric([look.link, look.topic, str(look.partition)], look.owed)
-        of_rows = [family for name, family in families.items() if name != OWED]
+        of_rows = [family for name, family in families.items() if name not in (OWED, READ_AGE)]
         for row in rows:
             labels = [row.link, row.topic, str(row.partition)]
+            if row.read_ms:
+                families[READ_AGE].add_metric(labels, max(0.0, self._now_s() - row.read_ms / 1000))
             values = (
                 row.to_offset,
                 max(0, row.source_end - row.to_offset),
