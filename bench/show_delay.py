@@ -64,6 +64,11 @@ TESTS = (
         "tests/delay/test_causes.py",
     ),
     (
+        "delay-one-message",
+        "a killed driver with three late topics is one message, and so is a dead target",
+        f"{SCENARIO}::test_a_killed_driver_and_a_dead_target_are_one_message_each",
+    ),
+    (
         "delay-mirrormaker",
         "a pair that MirrorMaker 2 mirrors: its stall raises within 4 PT and clears",
         f"{SCENARIO}::test_the_stall_of_a_pair_that_mirrormaker_mirrors_is_found",

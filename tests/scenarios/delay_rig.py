@@ -97,6 +97,9 @@ class History:
     def alarms(self, kind: AlarmKind, *, open_only: bool = False) -> list[AlarmRow]:
         return [row for row in self._store.delay.alarms(open_only=open_only) if row.kind == kind]
 
+    def every(self) -> tuple[AlarmRow, ...]:
+        return self._store.delay.alarms()
+
     def places(self, link: str) -> tuple[DelayPlace, ...]:
         return self._store.delay.places(link)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +209,52 @@ def test_a_cut_line_is_found_by_the_query_and_clears(
                 for proxy in west.proxies:
                     proxy.heal()
             stage.clears(AlarmKind.END_OFFSET, AlarmKind.RECOVERY_POINT)
+    finally:
+        stage.end()
+
+
+@pytest.mark.long
+def test_a_killed_driver_and_a_dead_target_are_one_message_each(
+    east: LabCluster, cluster_factory: ClusterFactory, history: History
+) -> None:
+    """Three topics, heartbeats and the windows all show it; the history has them, and one of them is told."""
+    topics = ("late-one", "late-two", "late-three")
+    for topic in topics:
+        east.create_topic(topic)
+    west = cluster_factory("west")
+    stage = Stage(history, east.cluster, west.cluster, west.cluster, "plain")
+    settings = stage.monitor.settings
+    settings.write_text(settings.read_text().replace("recovery_point_s = 3", "recovery_point_s = 12"))
+    settings.write_text(settings.read_text().replace("heartbeat_s = 60", "heartbeat_s = 15"))
+
+    def told(since_ms: int) -> list[str]:
+        return [row.kind for row in history.every() if (row.told_ms or 0) >= since_ms]
+
+    def standing() -> set[str]:
+        return {row.kind for row in history.every() if row.cleared_ms is None}
+
+    try:
+        with ExitStack() as stack:
+            for topic in topics:
+                stack.enter_context(Workload(east.cluster, topic, records_per_s=50))
+            stage.start()
+            since_ms = time.time_ns() // 1_000_000
+            for process in processes(stage.mirror):
+                process.kill()
+            late = {AlarmKind.RECOVERY_POINT.value, AlarmKind.HEARTBEAT.value, AlarmKind.MIRROR.value}
+            stage.until(lambda: late <= standing(), 90, "all of it stands")
+            assert sum(row.kind == AlarmKind.RECOVERY_POINT for row in history.every() if row.cleared_ms is None) == 3
+            assert told(since_ms) == [AlarmKind.MIRROR]
+            stage.mirror.start()
+            stage.until(lambda: not standing(), 120, "it is well again")
+
+            since_ms = time.time_ns() // 1_000_000
+            west.brokers[0].kill()
+            dead = {AlarmKind.CLUSTER.value, AlarmKind.HEARTBEAT.value}
+            stage.until(lambda: dead <= standing(), 90, "the target is missed")
+            assert told(since_ms) == [AlarmKind.CLUSTER]
+            west.brokers[0].restart()
+            stage.until(lambda: AlarmKind.CLUSTER.value not in standing(), 90, "it is there again")
     finally:
         stage.end()
 
