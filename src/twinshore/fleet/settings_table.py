@@ -210,7 +210,11 @@ class MirrorSettings:
     tide_s: float = setting(60.0, "longest run of a lane before the plan is looked at again", low=0.2, high=3600)
     refresh_s: float = setting(2.0, "how often both clusters are asked for new topics and partitions", low=0.1, high=60)
     lease_s: float = setting(
-        4.0, "a link that has not renewed its lease, or a lane its grant, for so long has lost it", low=0.5, high=120
+        4.0,
+        "a link that has not renewed its lease, or a lane its grant, for so long has lost it; another mirror takes a"
+        " link over up to 5 s later, when no request of the one that is gone can be on its way any more",
+        low=0.5,
+        high=120,
     )
     receipts_s: float = setting(0.5, "how often a pump hands its receipts to the store", low=0.05, high=60)
     fetch_mb: int = setting(8, "most that one fetch request brings", low=1, high=512)

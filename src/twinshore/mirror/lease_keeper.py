@@ -20,6 +20,7 @@ class LeaseKeeper:
         self.name = name
         self._owner = owner
         self._ttl_s = ttl_s
+        self._waits_s = ttl_s + grace_s
         self._watch = LeaseWatch(ttl_s, grace_s)
         self._held: HeldLease | None = None
         self._trouble = ""
@@ -41,7 +42,9 @@ class LeaseKeeper:
         """Why we do not hold it."""
         if self._trouble:
             return self._trouble
-        return f"carried by {self._holder}; standing by" if self._holder else "taking the lease"
+        if not self._holder:
+            return "taking the lease"
+        return f"carried by {self._holder}; standing by, to take over {self._waits_s:g} s after its last sign of life"
 
     def close(self, *, release: bool) -> None:
         """Gives the lease up, at once when nothing of ours is on its way any more (`release`)."""
