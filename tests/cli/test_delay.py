@@ -91,6 +91,11 @@ def test_zabbix_is_given_no_number_where_the_last_one_is_old(settings: Path, tmp
         assert re.search(r"orders-0 of east->west was read last 30\d s ago \(lag 10, recovery point", found.stderr)
     assert run(settings, "check", "--item", "alarms", "--topic", "orders").output == "0\n"
     assert run(settings, "check", "--item", "lag", "--topic", "theirs").output == "7\n"
+    fill(tmp_path, beaten_s_ago=60)
+    for topic in ("", "orders"):
+        found = run(settings, "check", "--item", "alarms", *(["--topic", topic] if topic else []))
+        assert (found.exit_code, found.stdout) == (2, ""), "nobody would raise one"
+        assert f"no alarms: {MONITOR} has said nothing for 6" in found.stderr
 
 
 def test_a_cause_is_one_alarm_and_its_parts_are_listed_in_it(settings: Path, tmp_path: Path) -> None:
@@ -112,7 +117,7 @@ def test_a_cause_is_one_alarm_and_its_parts_are_listed_in_it(settings: Path, tmp
         "recovery point": head,
     }
     assert run(settings, "check", "--item", "alarms").output == "1\n"
-    assert run(settings, "check", "--item", "alarms", "--topic", "orders").output == "1\n"
+    assert run(settings, "check", "--item", "alarms", "--topic", "orders").output == "3\n"
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
         store.delay.raise_alarm(AlarmRow("west", "cluster away", "", "", "west does not answer", now_ms))
         store.delay.raise_alarm(AlarmRow("north", "cluster away", "", "", "north does not answer", now_ms))

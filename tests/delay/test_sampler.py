@@ -32,6 +32,7 @@ class Side(KafkaCluster):
         super().__init__(Cluster(name, (f"{name}:1",)))
         self.ends = dict(ends)
         self.refuses: set[str] = set()
+        self.away = False
         self.hidden: set[str] = set()
         self.counts: dict[str, int] = {}
         self.asked: list[str] = []
@@ -60,6 +61,8 @@ class Side(KafkaCluster):
 
     def _ask(self, what: str) -> None:
         self.asked.append(what)
+        if self.away:
+            raise KafkaError(f"{self.name} is away", retriable=True)
         if what in self.refuses:
             raise KafkaError(f"{self.name}: {what}: not allowed", code=29)
 
@@ -106,6 +109,25 @@ def test_a_mapped_twin_that_ends_with_a_transaction_is_not_behind(store: Store) 
     east.ends["orders"], west.ends["orders"] = 60, 1_010
     (reading,) = Sampler(LINK, east, west, store, groups=False).sample(lambda: 5_000, -1).readings
     assert look(Arrivals(), reading)[1].lag_records == 9
+
+
+def test_whether_a_cluster_is_away_is_asked_of_each_whatever_the_other_says(store: Store) -> None:
+    east, west = Side("east", {"orders": 51}), Side("west", {"orders": 51})
+    sampler = Sampler(LINK, east, west, store, groups=False)
+
+    def away(*sides: Side) -> set[str]:
+        for side in (east, west):
+            side.away = side in sides
+        sampler._look_again_s = 0.0
+        sample = sampler.sample(lambda: 5_000, -1)
+        assert ("" in sample.failures) is bool(sides)
+        return set(sample.away)
+
+    assert away(east) == {"east"}
+    assert away(east, west) == {"east", "west"}
+    assert away(west) == {"west"}
+    assert away(west, east) == {"east", "west"}
+    assert away() == set()
 
 
 def test_a_topic_that_lists_leave_out_is_asked_for_by_name(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

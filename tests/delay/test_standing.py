@@ -15,7 +15,17 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from twinshore.delay.alarms import AlarmKey, AlarmKind, Event, Happening, Sign
+from twinshore.delay.alarms import (
+    SETTLE_MS,
+    AlarmKey,
+    AlarmKind,
+    Event,
+    Happening,
+    Sign,
+    Standing,
+    moved,
+)
+from twinshore.delay.causes import cluster_key
 from twinshore.delay.metrics import DelayCollector
 from twinshore.delay.readings import Axis, Place, Reading
 from twinshore.delay.standing import StandingAlarms, manners_of
@@ -103,6 +113,59 @@ def test_in_a_quiet_time_the_history_has_it_and_nobody_is_told(tmp_path: Path) -
         assert (row.told_ms, row.times_told) == (None, 0)
         alarms_of(store, told, "00:00-00:10").judge([Sign(KEY, True, "late")], 601_000)
         assert [event.happening for event in told] == [Happening.REPEATED]
+
+
+def test_after_the_clock_was_set_every_moment_moves_with_it() -> None:
+    fields = [name for name in Standing._fields if name.endswith("_ms")]
+    one = Standing(KEY, 5_000, "late", 5_000, 5_000, 1, 5_000, 5_000)
+    assert {getattr(moved(one, -3_000), name) for name in fields} == {2_000}
+    assert moved(Standing(KEY, 5_000, "late"), 7) == Standing(KEY, 5_007, "late")
+
+
+@pytest.mark.parametrize("step_ms", [0, -3_600_000, 3_600_000])
+def test_what_outlives_its_cause_is_told_in_time_though_the_clock_was_set(tmp_path: Path, step_ms: int) -> None:
+    told: list[Event] = []
+    away = cluster_key("east")
+    with a_store(tmp_path) as store:
+        alarms, now_ms = alarms_of(store, told), 10_000_000
+        for _ in range(20):
+            now_ms += 1_000
+            alarms.judge([Sign(away, True, "east is away"), Sign(KEY, True, "late")], now_ms)
+        alarms.move(step_ms)
+        now_ms += step_ms
+        for _ in range(SETTLE_MS // 1_000 + 3):
+            now_ms += 1_000
+            alarms.judge([Sign(away, False), Sign(KEY, True, "late")], now_ms)
+    assert [(event.happening, event.key) for event in told] == [
+        (Happening.RAISED, away),
+        (Happening.CLEARED, away),
+        (Happening.REPEATED, KEY),
+    ]
+    assert "it lasted 10 s" in told[1].sentence or "it lasted 11 s" in told[1].sentence
+
+
+def test_what_another_monitor_has_cleared_is_raised_again_while_it_stands_here(tmp_path: Path) -> None:
+    away = cluster_key("east")
+    with a_store(tmp_path) as store:
+        first, second = alarms_of(store, []), alarms_of(store, [])
+        for at_ms in (1_000, 11_000):
+            first.judge([Sign(away, True, "I cannot reach east")], at_ms)
+            second.judge([Sign(away, True, "east is away")], at_ms)
+        (row,) = store.delay.alarms("east", open_only=True)
+        for at_ms in (12_000, 15_000):
+            second.judge([Sign(away, False)], at_ms)
+        assert store.delay.alarms("east", open_only=True) == ()
+        first.refresh()
+        (again,) = store.delay.alarms("east", open_only=True)
+        assert (again.sentence, again.raised_ms, again.told_ms) == ("I cannot reach east", row.raised_ms, row.told_ms)
+        first.refresh()
+        assert [one.id for one in store.delay.alarms("east", open_only=True)] == [again.id]
+        first.judge([Sign(away, False)], 16_000)
+        store.delay.clear_alarm(again.id, 17_000)
+        first.refresh()
+        assert store.delay.alarms("east", open_only=True) == (), "it is about to clear here too"
+        first.judge([Sign(away, False)], 19_000)
+        assert len(store.delay.alarms("east")) == 2
 
 
 class Hearing(HTTPServer):

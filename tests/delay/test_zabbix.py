@@ -87,6 +87,8 @@ def test_a_topics_figures_are_its_partitions_together() -> None:
         for group in ("", "billing")
     ]
     alarms = [AlarmRow("e->w", "recovery point", "a", "", "late", 1)]
+    whole = [AlarmRow("e", "cluster away", "", "", "away", 1), AlarmRow("e->w", "blind", "", "", "unread", 1)]
+    assert [figure("alarms", rows, [*alarms, *whole], topic) for topic in ("a", "b", "")] == [3, 2, 3]
     assert [figure(item, rows, alarms, "a") for item in ITEMS] == [10, 3.0, 1]
     assert [figure(item, rows, alarms, "") for item in ITEMS] == [20, 3.0, 1]
     assert [figure(item, [], [], "b") for item in ITEMS] == [0, 0, 0]
@@ -107,3 +109,11 @@ def test_a_figure_of_old_is_none() -> None:
         assert unknown(item, rows, "", 201_000, bound), "a sum is as old as its oldest part"
         assert unknown(item, rows, "c", 201_000, bound) == "nobody has read c yet"
     assert unknown("alarms", rows, "a", 900_000, bound) == ""
+
+
+def test_alarms_are_not_counted_where_nobody_would_raise_one() -> None:
+    place = DelayPlace("e->w", "a", 0, "", 1_000, 9, 4, 5, 1_500, "exact", "watched")
+    assert unknown("alarms", [place], "", 2_000, 60, ["no monitor watches e->w"]) == "no monitor watches e->w"
+    assert unknown("alarms", [place], "a", 2_000, 60, ["no monitor watches e->w"])
+    assert unknown("alarms", [], "", 2_000, 60) == "", "a link without topics may be well"
+    assert unknown("alarms", [place], "typo", 2_000, 60) == "nobody has read typo yet"

@@ -123,7 +123,7 @@ def check(
     """One look for scripts, Nagios and Zabbix: exit code 0 is well, 1 means alarms stand, 2 that nobody watches a link.
 
     With --topic it looks at that topic's alarms, and at those of whole links. --item prints no number, and ends with 2,
-    where the figure is too old to be today's.
+    where the figure is too old to be today's, or where nobody would raise an alarm.
     """
     from twinshore.delay.zabbix import ITEMS, bound_s, figure, unknown
     from twinshore.delay.zabbix import discovery as discover
@@ -143,7 +143,7 @@ def check(
     now_ms = time.time_ns() // 1_000_000
     if item:
         # No number at all is what makes Zabbix say that it knows nothing; 0 would say that all is well.
-        why = unknown(item, places, topic, now_ms, bound_s(loaded.delay.section))
+        why = unknown(item, places, topic, now_ms, bound_s(loaded.delay.section), _unseen(names, watchers, now_ms))
         if why:
             typer.echo(f"no {item}: {why}", err=True)
             raise typer.Exit(CRITICAL)

@@ -18,6 +18,7 @@ __all__ = [
     "Sign",
     "Standing",
     "in_words",
+    "moved",
     "turn",
     "what",
 ]
@@ -57,6 +58,12 @@ class Standing(NamedTuple):
     times_told: int = 0
     right_ms: int | None = None
     part_ms: int | None = None
+
+
+def moved(one: Standing, by_ms: int) -> Standing:
+    """As it stands by a clock that was set by so much."""
+    moments = {name: value for name, value in one._asdict().items() if name.endswith("_ms") and value is not None}
+    return one._replace(**{name: at_ms + by_ms for name, at_ms in moments.items()})
 
 
 class Happening(StrEnum):

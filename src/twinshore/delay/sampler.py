@@ -152,16 +152,28 @@ class Sampler:
     def _refresh(self) -> None:
         self._ask_store()
         link = self._told.link
-        with self._heard(self._target):
-            target = self._target.metadata(None, refresh=True)
-        with self._heard(self._source):
-            source = self._source.metadata(None, refresh=True)
+        source, target = self._both()
         self._topics = dict(_shared(link, source, target))
         self._seek()
         names = (f"{link.source}.{HEARTBEATS}", f"{link.source}.{MIRROR_MAKERS_HEARTBEATS}")
         there = next((name for name in names if name in target.topics and not target.topics[name].error), None)
         self._beats = Notebook(self._target, there, call_s=2.0) if there else None
         self._look_again_s = time.monotonic() + REFRESH_S
+
+    def _both(self) -> tuple[ClusterMetadata, ClusterMetadata]:
+        """The source and the target. Each is asked whatever the other says: whether it is away is told of each."""
+        found: list[ClusterMetadata] = []
+        failed: KafkaError | None = None
+        for cluster in (self._source, self._target):
+            try:
+                with self._heard(cluster):
+                    found.append(cluster.metadata(None, refresh=True))
+            except KafkaError as error:
+                failed = failed or error
+        if failed:
+            raise failed
+        source, target = found
+        return source, target
 
     @contextmanager
     def _heard(self, cluster: KafkaCluster) -> Iterator[None]:

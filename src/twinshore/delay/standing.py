@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
-from twinshore.delay.alarms import AlarmKey, AlarmKind, Event, Happening, Manner, Sign, Standing, in_words, turn
+from twinshore.delay.alarms import AlarmKey, AlarmKind, Event, Happening, Manner, Sign, Standing, in_words, moved, turn
 from twinshore.fleet import StoreError
 from twinshore.fleet.quiet import QuietTime, is_quiet
 from twinshore.fleet.settings_delay import DelaySection
@@ -65,10 +65,7 @@ class StandingAlarms:
 
     def move(self, by_ms: int) -> None:
         """After the clock was set: what has lasted so long goes on to last."""
-        for key, one in self.book.items():
-            told_ms = None if one.told_ms is None else one.told_ms + by_ms
-            right_ms = None if one.right_ms is None else one.right_ms + by_ms
-            self.book[key] = one._replace(wrong_ms=one.wrong_ms + by_ms, told_ms=told_ms, right_ms=right_ms)
+        self.book = {key: moved(one, by_ms) for key, one in self.book.items()}
 
     def judge(self, signs: Iterable[Sign], now_ms: int) -> list[Event]:
         """What happened by these signs; it is told at once and saved as soon as the store can be written."""
@@ -96,10 +93,17 @@ class StandingAlarms:
             self._unsaved.pop(0)
 
     def refresh(self) -> None:
-        """Brings what stands in the store up to date: whoever looks there reads what is so now, not what was told."""
+        """Brings what stands in the store up to date: whoever looks there reads what is so now, not what was told. What
+        another process has closed, of a cluster that both watch, is raised again while it is still wrong here."""
+        stands = {row.id for row in self._store.delay.alarms(open_only=True, limit=None)} if self._ids else set()
         for key, one in self.book.items():
             row = self._ids.get(key)
-            if row is not None and row.sentence != one.sentence:
+            if row is None:
+                continue
+            if row.id not in stands and one.right_ms is None:
+                again = replace(row, id=0, sentence=one.sentence, cleared_ms=None)
+                self._ids[key] = self._store.delay.raise_alarm(again)
+            elif row.sentence != one.sentence:
                 self._ids[key] = replace(row, sentence=one.sentence)
                 self._store.delay.tell_alarm(self._ids[key])
 

@@ -24,14 +24,18 @@ def figure(item: str, places: Sequence[DelayPlace], alarms: Sequence[AlarmRow], 
         return sum(place.lag_records for place in ours)
     if item == "recovery-point":
         return max((place.recovery_point_ms for place in ours), default=0) / 1000
-    return sum(topic in ("", alarm.topic) for alarm in alarms)
+    # An alarm of a whole link, a cluster or a process is one of each topic.
+    return sum(not topic or alarm.topic in ("", topic) for alarm in alarms)
 
 
-def unknown(item: str, places: Sequence[DelayPlace], topic: str, now_ms: int, bound_s: float) -> str:
-    """Why there is no figure that may be shown as today's: nothing was read, or not lately; empty where there is."""
-    if item == "alarms":
-        return ""
+def unknown(
+    item: str, places: Sequence[DelayPlace], topic: str, now_ms: int, bound_s: float, unseen: Sequence[str] = ()
+) -> str:
+    """Why there is no figure that may be shown as today's: nothing was read, or not lately; empty where there is.
+    `unseen`: what nobody looks at now, so that nobody would raise an alarm."""
     ours = [place for place in places if not place.group and topic in ("", place.topic)]
+    if item == "alarms" and (unseen or ours or not topic):
+        return "; ".join(unseen)
     if not ours:
         return f"nobody has read {topic or 'anything'} yet"
     oldest = min(ours, key=lambda place: place.at_ms)
