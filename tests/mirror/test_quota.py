@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from twinshore.mirror.quota import FORGET_S, Quota, key_of
+from twinshore.mirror.quota import FORGET_S, REST_S_MAX, Quota, key_of
 
 WINDOWS = 11
 MOST = 4 << 20
@@ -95,6 +95,37 @@ def test_what_was_held_back_is_free_again_once_the_quota_is_gone() -> None:
     for _ in range(6):
         quota.answered(quota.portion, quota.portion, 0, 130.0)
     assert quota.portion == MOST
+
+
+def freed_s(quota: Quota, from_s: float) -> float:
+    """For how long the line asks nothing."""
+    now_s = from_s
+    while quota.still(now_s) and now_s < from_s + 600.0:
+        now_s += 0.1
+    return now_s - from_s
+
+
+@pytest.mark.parametrize(("polled", "batch"), [(60, 500_000), (0, 500_000), (1000, 300_000)])
+def test_a_quiet_line_that_others_had_throttled_does_not_rest_for_the_first_batch_that_comes(
+    polled: int, batch: int
+) -> None:
+    """What it moved before says nothing of the quota, and no answer comes while it asks nothing."""
+    quota = Quota(MOST, MOST // 4)
+    for half in range(40):
+        quota.answered(MOST // 4, polled, 0, half / 2)
+    quota.answered(MOST // 4, polled, 3000, 20.0)
+    assert freed_s(quota, 20.0) < 3.0 + REST_S_MAX + 0.2
+    quota.answered(quota.portion, batch, 0, 25.0)
+    assert freed_s(quota, 25.0) < REST_S_MAX + 0.2
+
+
+def test_what_was_held_back_is_free_again_though_no_answer_comes() -> None:
+    quota = Quota(MOST, MOST)
+    quota.answered(MOST, 0, 4000, 100.0)
+    assert quota.still(103.9)
+    assert quota.held
+    assert not quota.still(104.0 + FORGET_S + 0.1)
+    assert not quota.held
 
 
 def test_the_key_names_the_side() -> None:

@@ -87,3 +87,22 @@ def test_the_end_of_a_source_wakes_whoever_waits_for_a_bulk() -> None:
                 assert woken(line, 10)
                 assert line.receive(1.0) is None
         line.close()
+
+
+def test_the_header_of_a_throttled_answer_is_nothing_that_crossed() -> None:
+    def serve(connection: socket.socket) -> None:
+        greet(connection, (FETCH_KEY, FETCH_VERSION, FETCH_VERSION))
+        body = struct.pack(">i", read_request(connection)[2]) + b"\0" + struct.pack(">ihi", 3000, 0, 7) + b"\x01\0"
+        connection.sendall(struct.pack(">i", len(body)) + body)
+
+    with peer(serve) as address:
+        connection = open_connection(address, Security())
+        connection.transport.setblocking(False)
+        line = SourceLine((1, 0), connection, LaneLimits())
+        line.ask(ORDER, 0.0, wait_ms=100)
+        assert woken(line, 10)
+        assert line.receive(1.0) is not None
+        assert line.quota.still(3.9)
+        assert not line.quota.still(4.1)
+        assert line.quota.bytes_s(1.0) == 1.0, "the least that is told: nothing crossed"
+        line.close()

@@ -20,6 +20,8 @@ PACE = 1.2
 PORTION_S = 0.25
 REQUEST_S_MAX = 1.0
 PORTION_BYTES_MIN = 16 << 10
+# A pace is guessed: after so much rest a broker is asked, and its word decides.
+REST_S_MAX = 2.0
 FORGET_S = 15.0
 WORD_S = 6.0
 SIDES = ("target", "source")
@@ -64,17 +66,21 @@ class Quota:
             if 2 * moved >= self.portion:
                 self.portion = min(self.bytes_max, 2 * self.portion)
             return
-        elif now_s > self.still_until_s + FORGET_S:
-            self.held = False
+        elif self._over(now_s):
             return
         elif asked:
             self._pace *= 1.02
             self.portion = min(self.bytes_max, int(1.02 * self.portion))
-        self.next_at_s = now_s + moved / self._pace
+        self.next_at_s = now_s + min(REST_S_MAX, moved / self._pace)
 
     def still(self, now_s: float) -> bool:
         """Whether nothing may be sent now."""
-        return now_s < self.still_until_s or (self.held and now_s < self.next_at_s)
+        return now_s < self.still_until_s or (self.held and not self._over(now_s) and now_s < self.next_at_s)
+
+    def _over(self, now_s: float) -> bool:
+        """What is not throttled for a while is held back no more, whether or not an answer comes."""
+        self.held = self.held and now_s <= self.still_until_s + FORGET_S
+        return not self.held
 
     def bytes_s(self, now_s: float) -> float:
         """What moves while it is held back; 0 where it is not."""

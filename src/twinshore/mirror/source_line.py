@@ -124,7 +124,8 @@ class SourceLine:
         self._current = None
         self.outbox.transport.owes(1)
         answer = parse_fetch(view, position)
-        self.quota.answered(self._asked_bytes, size, answer.throttle_ms, now_s)
+        # A fetch that is throttled brings nothing, and a broker counts nothing of it.
+        self.quota.answered(self._asked_bytes, size if answer.partitions else 0, answer.throttle_ms, now_s)
         return answer, hold
 
     def close(self) -> None:
