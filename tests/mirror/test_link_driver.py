@@ -141,7 +141,7 @@ def test_brokers_that_forget_sooner_than_was_believed_have_the_lanes_begin_anew(
 ) -> None:
     place = places()
     place.turned(lambda sentence: "flowing" in sentence)
-    place.driver._watch.state_expiry_ms = 60_000
+    place.driver._slow_looks.state_expiry_ms = 60_000
     monkeypatch.setattr(link_driver, "state_expiry_ms", lambda _: 60_000)
     place.turned(lambda sentence: "flowing" in sentence)
     assert place.driver._order(0, 1).state_expiry_ms == 60_000

@@ -28,6 +28,7 @@ from twinshore.mirror.follow.follower import Follower
 from twinshore.mirror.forgetting import SETTING, state_expiry_ms
 from twinshore.mirror.identity import establish
 from twinshore.mirror.incidents.refusals import Refusals
+from twinshore.mirror.incidents.slow_looks import SlowLooks
 from twinshore.mirror.incidents.standing import Standing, grown
 from twinshore.mirror.incidents.watch import Watch
 from twinshore.mirror.lease_keeper import LeaseKeeper
@@ -95,6 +96,7 @@ class LinkDriver:
         grace_s = min(5.0, self._mirror.produce_timeout_s)
         self.lease = LeaseKeeper(store, f"link {link.name}", owner, self._mirror.lease_s, grace_s)
         self._watch = Watch(link, settings, store, recorder, active=self.is_ours, log=log)
+        self._slow_looks = SlowLooks(link, settings, store, recorder, active=self.is_ours, log=log)
         self._standing = Standing(link.name, store, desk, recorder, log, held=lambda: self._watch.held)
         self._term: Term | None = None
         self._surveyed_at_s = 0.0
@@ -119,7 +121,7 @@ class LinkDriver:
             self._log(f"{self.link.name}: the lease is lost; its pumps have stopped")
         if not generation:
             return self._say(STANDBY, self.lease.sentence())
-        if self._term and self._watch.state_expiry_ms < self._term.state_expiry_ms:
+        if self._term and self._slow_looks.state_expiry_ms < self._term.state_expiry_ms:
             # What pumps believe to be remembered may be forgotten: they begin anew, and know better.
             self._end_term()
             self._log(f"{self.link.name}: {SETTING} of {self.link.target} is shorter now; its lanes begin anew")
@@ -161,7 +163,7 @@ class LinkDriver:
 
     def _begin_term(self, generation: int) -> None:
         identity = establish(self.link, self._store, self._source, self._target, self._notes)
-        expiry = state_expiry_ms(self._target)
+        expiry = self._slow_looks.state_expiry_ms = state_expiry_ms(self._target)
         units = "" if may_write_markers(self._target) else id_prefix(self.link.name, identity.producer_id)
         self._recorder.settle(self.link.name)
         self._standing.begin()
@@ -374,6 +376,7 @@ class LinkDriver:
         self._heart.close()
         self._follower.close()
         self._watch.close()
+        self._slow_looks.close()
         self._adopter.close()
         self.lease.close(release=clean)
         self._source.close()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +12,7 @@ import pytest
 
 from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.fleet.settings import parse_settings
+from twinshore.kafka.errors import Code
 from twinshore.mirror.incidents.beginning_watch import BeginningWatch
 from twinshore.mirror.incidents.beginnings import Lack, lacking, suspects
 from twinshore.mirror.recorder import LinkLive
@@ -61,7 +62,7 @@ class Log:
     def list_offsets(self, parts: Any, _kind: object) -> dict[NamedPartition, int]:
         self.asked += parts
         if any(part not in self.starts for part in parts):
-            raise KafkaError("nobody leads it", retriable=True)
+            raise KafkaError("nobody leads it", code=Code.LEADER_NOT_AVAILABLE, retriable=True)
         return {part: self.starts[part] for part in parts}
 
 
@@ -137,11 +138,31 @@ def test_what_the_mirror_cut_is_no_loss_under_a_leader_that_begins_lower(place: 
     assert place.open() == []
 
 
-def test_it_is_asked_now_and_then(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    for _ in range(3):
-        place.watch.turn()
-    assert len(place.target.asked) == 2
-    later_s = time.monotonic() + 40
-    monkeypatch.setattr(time, "monotonic", lambda: later_s)
-    place.watch.turn()
-    assert len(place.target.asked) == 4
+def test_a_topic_that_was_made_again_is_not_taken_for_the_one_before(place: Place) -> None:
+    for log in (place.source, place.target):
+        log.starts = {ONE: 1_000_000, TWO: 0}
+    place.live.starts[ONE] = 1_000_000
+    place.watch.look()
+    for log in (place.source, place.target):
+        log.starts = {ONE: 0, TWO: 0}
+    place.live.forget("orders")
+    place.store.forget_topic(LINK, "orders")
+    place.store.save_twins([replace(row, source_topic_id="cc", target_topic_id="dd") for row in place.twins])
+    place.watch.look()
+    place.target.starts[ONE] = 400_000
+    place.watch.look()
+    assert place.ranges() == [(0, 0, 400_000)]
+
+
+def test_a_cluster_that_does_not_answer_is_asked_once(place: Place) -> None:
+    many = [TwinRow(LINK, f"topic-{number}", 0, "aa", "bb", 0, 0, 1) for number in range(50)]
+    place.store.save_twins(many)
+    asked: list[int] = []
+
+    def silent(parts: Any, _kind: object) -> dict[NamedPartition, int]:
+        asked.append(len(parts))
+        raise KafkaError("east: no answer", retriable=True)
+
+    place.target.list_offsets = silent  # type: ignore[method-assign]
+    place.watch.look()
+    assert asked == [52]

@@ -192,7 +192,7 @@ def test_guests_who_ask_nothing_keep_nobody_out(meters: Meters, store: Store) ->
     served = MetricsServer("127.0.0.1", 0, MirrorCollector([LINK], meters, store, Bounds()), dict)
     guests = [socket.create_connection(("127.0.0.1", served.port), timeout=3) for _ in range(200)]
     try:
-        assert answer(served.port, "/health")[0] == 200
+        assert answer(served.port, "/metrics")[0] == 200
         assert threading.active_count() < 100
     finally:
         for guest in guests:

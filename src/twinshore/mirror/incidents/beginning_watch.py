@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 
 from twinshore.fleet import KafkaError, Link, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
 from twinshore.mirror.incidents.beginnings import Lack, lacking, suspects
 from twinshore.mirror.incidents.kinds import After, known
+from twinshore.mirror.metrics.source_ends import source_ends
 from twinshore.mirror.recorder import Recorder
 from twinshore.store import Incident, IncidentKind, LedgerRow, Store
 
-EVERY_S = 10.0
 KIND = IncidentKind.LOST_BEGINNING
 
 
 class BeginningWatch:
-    """One link's; for the thread of its watch."""
+    """One link's; for one thread."""
 
     def __init__(
         self,
@@ -31,14 +31,8 @@ class BeginningWatch:
     ) -> None:
         self._link, self._source, self._target = link, source, target
         self._store, self._recorder, self._log = store, recorder, log
-        self._looked_at_s = -EVERY_S
-        self._highest: dict[NamedPartition, int] = {}
-
-    def turn(self) -> None:
-        """Looks when it is due."""
-        if time.monotonic() - self._looked_at_s >= EVERY_S:
-            self._looked_at_s = time.monotonic()
-            self.look()
+        # By which twin it was: of a topic that was made again nothing of this is true any more.
+        self._highest: dict[tuple[NamedPartition, str], int] = {}
 
     def look(self) -> None:
         """One look at all twins that are exact; a mapped one may begin anywhere."""
@@ -58,10 +52,12 @@ class BeginningWatch:
         opened = {NamedPartition(row.incident.topic, row.incident.partition): row for row in ours}
         known_lacks = {named: Lack(row.incident.from_offset, row.incident.to_offset) for named, row in opened.items()}
         sources = _starts(self._source, suspects(twins, told, known_lacks))
+        ids = {NamedPartition(row.topic, row.partition): row.target_topic_id for row in rows}
+        before = {named: self._highest.get((named, twin_id), 0) for named, twin_id in ids.items()}
         for seen in (anchors, told, live.cut_to.copy(), sources):
-            for named, at in seen.items():
-                self._highest[named] = max(at, self._highest.get(named, 0))
-        self._tell(lacking(twins, sources, self._highest), opened, sources)
+            before |= {named: max(at, before[named]) for named, at in seen.items() if named in before}
+        self._highest = {(named, ids[named]): at for named, at in before.items()}
+        self._tell(lacking(twins, sources, before), opened, sources)
 
     def _tell(
         self,
@@ -89,18 +85,9 @@ class BeginningWatch:
         self._log(f"{self._link.name}: {named}: {KIND}: {came_to}")
 
 
-def _starts(cluster: KafkaCluster, parts: Iterable[NamedPartition]) -> dict[NamedPartition, int]:
-    """Where these logs begin; of topics that cannot be read now, nothing."""
-    wanted = list(parts)
-    if not wanted:
-        return {}
+def _starts(cluster: KafkaCluster, parts: Collection[NamedPartition]) -> dict[NamedPartition, int]:
+    """Where these logs begin; of those that cannot be read now, nothing."""
     try:
-        return cluster.list_offsets(wanted, OffsetKind.EARLIEST)
+        return source_ends(cluster, parts, OffsetKind.EARLIEST).of if parts else {}
     except KafkaError:
-        topics = {named.topic for named in wanted}
-        if len(topics) == 1:
-            return {}
-        found: dict[NamedPartition, int] = {}
-        for topic in sorted(topics):
-            found |= _starts(cluster, [named for named in wanted if named.topic == topic])
-        return found
+        return {}

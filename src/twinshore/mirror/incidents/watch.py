@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from twinshore.fleet import ConfigError, KafkaError, Link, NamedPartition, WireError
@@ -18,8 +17,6 @@ from twinshore.kafka.disks import Disk, read_disks
 from twinshore.kafka.errors import Code
 from twinshore.kafka.metadata import NO_LEADER
 from twinshore.mirror.answers import RIGHTS
-from twinshore.mirror.forgetting import STATE_EXPIRY_MS_DEFAULT, state_expiry_ms
-from twinshore.mirror.incidents.beginning_watch import BeginningWatch
 from twinshore.mirror.incidents.kinds import known
 from twinshore.mirror.incidents.watch_rules import Absence, Room, Turn, disks_in_words, rooms
 from twinshore.mirror.once import Once, in_words
@@ -28,7 +25,6 @@ from twinshore.store import Incident, IncidentKind, LedgerRow, Store
 
 EVERY_S = 1.0
 TWINS_S = 10.0
-EXPIRY_S = 10.0
 PATIENCE_S = 2.0
 CALL_S = 2.0
 WAITS_AFTER_S = 3.0  # so long a side must be away before the link is said to wait for it: one slow answer says nothing
@@ -51,8 +47,8 @@ class Side:
 
 
 class Watch:
-    """`active`: whether the link is ours to speak of. For any thread to read: `held`, partitions to which nothing shall
-    be written now, and `state_expiry_ms`, how long the target's brokers remember a producer."""
+    """`active`: whether the link is ours to speak of. `held` may be read by any thread: partitions to which nothing
+    shall be written now."""
 
     def __init__(
         self,
@@ -70,12 +66,9 @@ class Watch:
             self._side("source", IncidentKind.SOURCE_AWAY, settings, link.source),
             self._side("target", IncidentKind.TARGET_AWAY, settings, link.target),
         ]
-        sides = [side.cluster for side in self._sides]
-        self._beginnings = BeginningWatch(link, sides[0], sides[1], store, recorder, log)
         self.held: frozenset[NamedPartition] = frozenset()
-        self.state_expiry_ms = STATE_EXPIRY_MS_DEFAULT
         self._twins: list[NamedPartition] = []
-        self._twins_at_s = self._disks_at_s = self._expiry_at_s = -1e9
+        self._twins_at_s = self._disks_at_s = -1e9
         self._rooms: dict[int, Room] = {}
         self._disk_row: LedgerRow | None = None
         self._disks_unknown = ""
@@ -122,11 +115,6 @@ class Watch:
             self._read_twins(now_s)
         for side in self._sides:
             self._look_at(side)
-        self._beginnings.turn()
-        if now_s - self._expiry_at_s >= EXPIRY_S:
-            self._expiry_at_s = now_s
-            with suppress(KafkaError):  # One that is away is told as such.
-                self.state_expiry_ms = state_expiry_ms(self._sides[1].cluster)
         if self._mirror.disk_warn_percent and now_s - self._disks_at_s >= self._mirror.disk_check_s:
             self._disks_at_s = now_s
             # A twin that was made a moment ago must rest too.

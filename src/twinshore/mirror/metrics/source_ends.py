@@ -1,4 +1,4 @@
-"""Where a source's logs end now, as far as it says."""
+"""Where logs end, or begin, now, as far as their cluster says."""
 
 from __future__ import annotations
 
@@ -32,21 +32,23 @@ def still_there(source: KafkaCluster, parts: Collection[NamedPartition]) -> tupl
     return tuple(named for named in parts if named.topic not in gone)
 
 
-def source_ends(source: KafkaCluster, parts: Collection[NamedPartition]) -> Ends:
-    """The high watermarks; KafkaError where nobody answers."""
+def source_ends(
+    source: KafkaCluster, parts: Collection[NamedPartition], which: OffsetKind = OffsetKind.HIGH_WATERMARK
+) -> Ends:
+    """This end of each log; KafkaError where nobody answers. One topic's trouble leaves it out, and no other."""
     if not parts:
         # Whether it is there at all.
         source.metadata([], refresh=True)
         return Ends({})
     try:
-        return Ends(source.list_offsets(parts, OffsetKind.HIGH_WATERMARK))
+        return Ends(source.list_offsets(parts, which))
     except KafkaError as error:
         if not error.code:
             raise
-    return _one_by_one(source, parts)
+    return _one_by_one(source, parts, which)
 
 
-def _one_by_one(source: KafkaCluster, parts: Iterable[NamedPartition]) -> Ends:
+def _one_by_one(source: KafkaCluster, parts: Iterable[NamedPartition], which: OffsetKind) -> Ends:
     by_topic: dict[str, list[NamedPartition]] = {}
     for named in parts:
         by_topic.setdefault(named.topic, []).append(named)
@@ -59,7 +61,7 @@ def _one_by_one(source: KafkaCluster, parts: Iterable[NamedPartition]) -> Ends:
             mute.add(topic)
             continue
         try:
-            found |= source.list_offsets(ours, OffsetKind.HIGH_WATERMARK)
+            found |= source.list_offsets(ours, which)
         except KafkaError as error:
             (gone if error.code == Code.UNKNOWN_TOPIC_OR_PARTITION else mute).add(topic)
     return Ends(found, frozenset(gone), frozenset(mute))

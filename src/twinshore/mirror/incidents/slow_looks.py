@@ -1,0 +1,65 @@
+"""Looks that may take long: where twins begin, and how long the target's brokers remember a producer.
+
+A thread of its own for each link, with connections of its own: a cluster that does not answer must not keep the watch
+from saying so.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from twinshore.fleet import Link
+from twinshore.fleet.settings import Settings
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.mirror.forgetting import STATE_EXPIRY_MS_DEFAULT, state_expiry_ms
+from twinshore.mirror.incidents.beginning_watch import BeginningWatch
+from twinshore.mirror.once import Once, in_words
+from twinshore.mirror.recorder import Recorder
+from twinshore.store import Store
+
+EVERY_S = 10.0
+PATIENCE_S = 2.0
+
+
+class SlowLooks:
+    """`active`: whether the link is ours to speak of. `state_expiry_ms` may be read by any thread, and set by whoever
+    has just asked."""
+
+    def __init__(
+        self,
+        link: Link,
+        settings: Settings,
+        store: Store,
+        recorder: Recorder,
+        *,
+        active: Callable[[], bool],
+        log: Callable[[str], None],
+    ) -> None:
+        self._link, self._active, self._once = link, active, Once(log)
+        self._source, self._target = (
+            KafkaCluster(settings.cluster(name), client_id="twinshore-slow", patience_s=PATIENCE_S, call_s=PATIENCE_S)
+            for name in (link.source, link.target)
+        )
+        self._beginnings = BeginningWatch(link, self._source, self._target, store, recorder, log)
+        self.state_expiry_ms = STATE_EXPIRY_MS_DEFAULT
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._work, name=f"slow looks {link.name}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join(timeout=15)
+        self._source.close()
+        self._target.close()
+
+    def _work(self) -> None:
+        while not self._closed.wait(EVERY_S):
+            if not self._active():
+                continue
+            try:
+                self._beginnings.look()
+                self.state_expiry_ms = state_expiry_ms(self._target)
+                self._once.well()
+            except Exception as error:
+                self._once.say(f"{self._link.name}: twins' beginnings are not looked at: {in_words(error)}")
