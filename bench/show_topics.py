@@ -56,8 +56,9 @@ SCENARIOS = (
     ),
     (
         "quotas",
-        "a quota that a model of brokers keeps lets nine tenths of itself cross, and rests of less than 5 s",
-        "tests/mirror/test_quota.py",
+        "of a byte quota of the target's brokers nine tenths cross, of one of the source's eight tenths and more; "
+        "partitions rest for less than 5 s once the first burst is over, and status names the quota",
+        "tests/scenarios/test_quotas.py",
     ),
     (
         "errors-pass",

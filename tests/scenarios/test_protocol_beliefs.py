@@ -17,12 +17,15 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.notes import Notebook
 from twinshore.kafka.questions import OffsetKind
+from twinshore.kafka.rights import QuotaEntity
+from twinshore.kafka.rights_requests import alter_quotas
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
 from twinshore.lab.clients import admin_of, delete_records
 from twinshore.wire.batch import TIMESTAMP_APPEND
 from twinshore.wire.fetch import (
     FETCH_KEY,
     FETCH_VERSION,
+    FetchAnswer,
     FetchedPartition,
     FetchPartition,
     encode_fetch,
@@ -368,3 +371,55 @@ def test_who_appended_reads_all_that_came_before(kafka: KafkaCluster, lab: LabCl
     assert {keys[0] for keys in seen} == {seen[0][0]}
     assert all(b"%d" % number in keys for number, keys in enumerate(seen))
     assert all(longer[: len(shorter)] == shorter for shorter, longer in itertools.pairwise(sorted(seen, key=len)))
+
+
+def test_a_throttled_fetch_brings_nothing_and_counts_for_nothing(kafka: KafkaCluster, writer: RawWriter) -> None:
+    """And its session goes on. A fetch brings a whole batch at least, and the quota of ten seconds at most."""
+    size = 100_000
+    for number in range(8):
+        assert writer.write(1, number, value=b"v" * size).error == 0
+    everybody = QuotaEntity((("client-id", ""),))
+
+    def fetch(session_id: int, epoch: int, most: int, *, asked: bool = True) -> FetchAnswer:
+        ask = FetchPartition(writer.topic_id, 0, 0, -1, -1, 1 << 20)
+        body = encode_fetch(
+            session_id=session_id,
+            session_epoch=epoch,
+            max_wait_ms=0,
+            min_bytes=1,
+            max_bytes=most,
+            isolation=0,
+            partitions=[ask] if asked else [],
+        )
+        return parse_fetch(writer.leader.call_raw(FETCH_KEY, FETCH_VERSION, body), 0)
+
+    found: list[FetchAnswer] = []
+
+    def brings(session_id: int, epoch: int, most: int, *, asked: bool = True) -> bool:
+        found.append(fetch(session_id, epoch, most, asked=asked))
+        return bool(found[-1].partitions)
+
+    try:
+        alter_quotas(kafka, everybody, {"consumer_byte_rate": 8000.0})
+        until(lambda: fetch(0, -1, 1).throttle_ms > 0)
+        for _ in range(2):  # Not even after the time it was told: the batch is more than the quota of ten seconds.
+            refused = fetch(0, 0, 1)
+            assert (refused.error, refused.session_id, refused.partitions) == (0, 0, []), "no session is opened"
+            assert 1400 < refused.throttle_ms < 2600, "it counted for nothing the last time"
+        alter_quotas(kafka, everybody, {"consumer_byte_rate": 50_000.0})
+        until(lambda: brings(0, 0, 10 << 20))
+        (part,) = found[-1].partitions
+        assert 2 * size < len(part.records) <= 10 * 50_000
+        assert found[-1].throttle_ms == 0
+        session = found[-1].session_id
+        told = [fetch(session, epoch, 2 * size, asked=False) for epoch in (1, 2)]
+        assert all(one.throttle_ms > 0 and one.partitions == [] and one.error == 0 for one in told)
+        assert [one.session_id for one in told] == [session, session]
+        # Had the first counted, it were two seconds more; the span that brokers look back on varies by one.
+        assert told[1].throttle_ms < told[0].throttle_ms + 1100
+        alter_quotas(kafka, everybody, {"consumer_byte_rate": None})
+        epochs = itertools.count(3)
+        until(lambda: brings(session, next(epochs), 1, asked=False))
+        assert len(found[-1].partitions[0].records) > size, "the session brings it later, a whole batch"
+    finally:
+        alter_quotas(kafka, everybody, {"consumer_byte_rate": None})

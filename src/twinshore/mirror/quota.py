@@ -23,7 +23,19 @@ PORTION_BYTES_MIN = 16 << 10
 # A pace is guessed: after so much rest a broker is asked, and its word decides.
 REST_S_MAX = 2.0
 FORGET_S = 15.0
-WORD_S = 6.0
+# Of fetches, of which a throttled one moves nothing: the last window may have begun up to a second before ten.
+WINDOW_S_MAX = 11.0
+FETCH_PACE = 1.1
+FETCH_PORTION_S = 0.5
+# How fast more is tried while nothing is throttled: 4 % a second.
+GROWTH_S = 0.04
+# A line asks for little at first: a quota that it does not know of yet is used up for ten seconds by one burst.
+FIRST_BYTES = 256 << 10
+# What a producer may put into one batch, unless its cluster is set otherwise.
+BATCH_BYTES = 1 << 20
+# With fewer in a portion, what is cut and comes again would be too much of it.
+BATCHES = 8
+WORD_S = 12.0
 SIDES = ("target", "source")
 STILL = "still_s"
 
@@ -89,10 +101,78 @@ class Quota:
         return max(1.0, sum(size for at_s, size in self._moved if at_s >= now_s - WINDOW_S) / WINDOW_S)
 
 
+@dataclass(slots=True)
+class FetchQuota(Quota):
+    """Of a connection that fetches. A fetch that is throttled brings nothing, and the broker counts nothing of it."""
+
+    # How large batches of the source are. Brokers cut the last one of an answer, which then comes once more.
+    batch: int = 0
+    _last: tuple[float, int] = (0.0, BATCH_BYTES)
+    _passing: float = 0.0
+    _span_s: float = FETCH_PORTION_S
+
+    def answered(self, asked: int, moved: int, throttle_ms: int, now_s: float) -> None:
+        """A fetch of so many bytes was answered, and so many came."""
+        if self._since_s < 0:
+            self._since_s = now_s
+        before_s = self._last[0]
+        self._last = (now_s, moved or self._last[1])
+        self._moved.append((now_s, moved))
+        self._sum += moved
+        while self._moved[0][0] < now_s - WINDOW_S_MAX:
+            self._sum -= self._moved.popleft()[1]
+        if throttle_ms > 0:
+            self._throttled(asked, throttle_ms / 1000, now_s)
+        elif not self.held:
+            if 2 * moved >= self.portion:
+                self.portion = min(self.bytes_max, 2 * self.portion)
+            return
+        elif self._over(now_s):
+            return
+        elif asked:
+            self._go_at(self._passing * (1 + GROWTH_S * min(1.0, now_s - before_s)))
+        if self._passing:
+            self.next_at_s = now_s + min(REST_S_MAX, moved / (FETCH_PACE * self._passing))
+
+    def _throttled(self, asked: int, throttle_s: float, now_s: float) -> None:
+        """A broker throttles until what it counted is within the quota again, so the time tells the quota: within the
+        bounds of what it may have counted. What is guessed already stays if it lies between them."""
+        if not self.held:
+            self.held, self._passing = True, 0.0
+        self.still_until_s = max(self.still_until_s, now_s + throttle_s)
+        if not asked:
+            return
+        # A single batch may be larger than what was asked for.
+        refused = max(asked, self.batch, self._last[1])
+        most = (self._sum + refused) / (WINDOW_S + throttle_s)
+        least = self._within(now_s) / (WINDOW_S_MAX + throttle_s)
+        young = now_s - self._since_s < WINDOW_S
+        if young:  # What moved before by other connections counts as well.
+            most = max(most, refused / throttle_s)
+        # A quota for requests throttles each for as long, however small it is, and for a second at most.
+        self._span_s = FETCH_PACE * throttle_s if FETCH_PORTION_S < throttle_s <= REQUEST_S_MAX else FETCH_PORTION_S
+        self._go_at(max(1.0, least, min(most, self._passing or most)))
+        if young:  # Asked for more, a broker would only be still for longer.
+            self.portion = max(PORTION_BYTES_MIN, min(self.portion, refused))
+
+    def _go_at(self, passing: float) -> None:
+        self._passing = passing
+        self.portion = max(PORTION_BYTES_MIN, min(self.bytes_max, int(self._span_s * passing)))
+
+    def _within(self, now_s: float) -> int:
+        return sum(size for at_s, size in self._moved if at_s >= now_s - WINDOW_S)
+
+    @property
+    def fetch_bytes(self) -> int:
+        """How much to fetch next; of one byte, a broker makes one whole batch."""
+        return 1 if self.held and BATCHES * self.batch > self.portion else self.portion
+
+
 class Held(Protocol):
     """Something with a quota of its own."""
 
-    quota: Quota
+    @property
+    def quota(self) -> Quota: ...
 
 
 def key_of(side: str) -> str:

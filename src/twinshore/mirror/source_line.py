@@ -13,16 +13,15 @@ from twinshore.mirror.fetch_book import FetchOrder, Line
 from twinshore.mirror.joining import Hold
 from twinshore.mirror.orders import LaneLimits
 from twinshore.mirror.outbox import ANSWER_BYTES_MAX, ANSWER_SLACK_S, BUFFER_BYTES_MIN, CLIENT_ID, Outbox
-from twinshore.mirror.quota import Quota
-from twinshore.wire.fetch import FetchAnswer, encode_fetch, parse_fetch
+from twinshore.mirror.quota import FIRST_BYTES, FetchQuota
+from twinshore.wire.batch import PREFIX_BYTES
+from twinshore.wire.fetch import FetchAnswer, FetchedPartition, encode_fetch, parse_fetch
 from twinshore.wire.frames import frame, read_response_header
 
 FETCH, FETCH_VERSION = 1, 13
 READ_COMMITTED = 1
 # A turn of the loop costs about what receiving 100 KB costs, and nothing is cut from an answer before it is whole.
 WAKE_BYTES = 1 << 20
-# A broker answers a fetch of more than its quota allows in all its windows with nothing, whenever it comes.
-FIRST_BYTES = 1 << 20
 
 
 class SourceLine:
@@ -35,7 +34,7 @@ class SourceLine:
         self.version = connection.api_version(FETCH, FETCH_VERSION, FETCH_VERSION)
         self.deadline_s = 0.0
         self._distance = Distance(limits.fetch_bytes_max)
-        self.quota = Quota(limits.fetch_bytes_max, min(FIRST_BYTES, limits.fetch_bytes_max))
+        self.quota = FetchQuota(limits.fetch_bytes_max, min(FIRST_BYTES, limits.fetch_bytes_max))
         self._asked_s = self._first_s = 0.0
         self._holds = [Hold(bytearray(BUFFER_BYTES_MIN)) for _ in range(limits.buffers_per_line)]
         self._correlation = self._asked_bytes = 0
@@ -57,7 +56,7 @@ class SourceLine:
         """Sends a fetch; True when the kernel took it whole."""
         most = self._distance.fetch_bytes
         if self.quota.portion < self.quota.bytes_max:
-            most = min(most, self.quota.portion)
+            most = min(most, self.quota.fetch_bytes)
         self._asked_bytes = most = min(most, order.bytes_max or most)
         body = encode_fetch(
             session_id=order.session_id,
@@ -126,7 +125,15 @@ class SourceLine:
         answer = parse_fetch(view, position)
         # A fetch that is throttled brings nothing, and a broker counts nothing of it.
         self.quota.answered(self._asked_bytes, size if answer.partitions else 0, answer.throttle_ms, now_s)
+        if self.quota.held:
+            self.quota.batch = max(map(batch_bytes, answer.partitions), default=0) or self.quota.batch
         return answer, hold
 
     def close(self) -> None:
         self.outbox.connection.close()
+
+
+def batch_bytes(part: FetchedPartition) -> int:
+    """How large the first batch is, whole or not; 0 where there is none."""
+    records = part.records
+    return PREFIX_BYTES + int.from_bytes(records[8:PREFIX_BYTES], "big") if len(records) >= PREFIX_BYTES else 0
