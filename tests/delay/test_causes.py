@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinshore.delay.alarms import SETTLE_MS, AlarmKey, AlarmKind, Event, Happening, Manner, Sign, Standing, turn
+from twinshore.delay.alarms import (
+    SETTLE_MS,
+    AlarmKey,
+    AlarmKind,
+    Event,
+    Happening,
+    Manner,
+    Sign,
+    Standing,
+    in_words,
+    turn,
+)
 from twinshore.delay.causes import STORE, causes, cluster_key, parts, rank, root
 
 LINKS = ("east->west", "west->east")
@@ -36,7 +50,8 @@ KEYS = keys()
 class Play:
     """Turns a second apart."""
 
-    def __init__(self) -> None:
+    def __init__(self, manners: dict[AlarmKind, Manner] = MANNERS) -> None:
+        self.manners = manners
         self.book: dict[AlarmKey, Standing] = {}
         self.events: list[Event] = []
         self.now_ms = 0
@@ -48,7 +63,7 @@ class Play:
             self.now_ms += 1_000
             signs = [Sign(key, True, f"{key.link} {key.kind} {key.topic}") for key in sorted(wrong)]
             signs += [Sign(key, False) for key in sorted(right)]
-            self.book, events = turn(self.book, signs, self.now_ms, MANNERS)
+            self.book, events = turn(self.book, signs, self.now_ms, self.manners)
             self.events += events
         return [event for event in self.events[began:] if event.tell]
 
@@ -105,6 +120,46 @@ def test_a_stopped_partition_explains_its_own_topic_alone() -> None:
     assert next(event.parts for event in told if event.key == STOPPED) == (f"{LINKS[0]} recovery point t0",)
 
 
+def named(event: Event) -> set[str]:
+    """The first sentences of its parts, which are told in words."""
+    return set(event.parts[: event.also])
+
+
+@pytest.mark.parametrize("repeat_s", [0.0, 900.0])
+def test_what_rises_long_after_its_cause_was_told_is_told_at_once_and_once(repeat_s: float) -> None:
+    play = Play({kind: manner._replace(repeat_s=repeat_s) for kind, manner in MANNERS.items()})
+    play.turn({MIRROR, *LATE[:2]}, seconds=300)
+    assert [event.key for event in play.events if event.tell] == [MIRROR], "what comes with it is no news"
+    (also,) = play.turn({MIRROR, *LATE[:3]}, seconds=2)
+    assert (also.happening, also.key, also.also, len(also.parts)) == (Happening.REPEATED, MIRROR, 1, 3)
+    assert f"Also (1): {LINKS[0]} recovery point t2 With it (2):" in in_words(also)
+    # More of them within a minute are one message.
+    assert play.turn({MIRROR, *LATE[:4]}, seconds=20) == []
+    (also,) = play.turn({MIRROR, *LATE}, seconds=300)
+    assert named(also) == {f"{LINKS[0]} recovery point t{number}" for number in (3, 4, 5)}
+
+
+def test_news_of_a_cause_waits_for_the_end_of_a_quiet_time() -> None:
+    book, _ = turn({}, [Sign(MIRROR, True, "silent")], 0, {})
+    signs = [Sign(MIRROR, True, "silent"), Sign(LATE[0], True, "late")]
+    for at_ms, quiet, told in ((200_000, True, 0), (300_000, False, 1), (400_000, False, 0)):
+        book, events = turn(book, signs, at_ms, {kind: Manner(repeat_s=0) for kind in AlarmKind}, quiet=quiet)
+        assert sum(event.tell for event in events) == told, at_ms
+
+
+def test_partitions_that_are_not_stopped_are_told_though_others_of_their_topic_are() -> None:
+    play = Play()
+    play.turn({STOPPED, LATE[0]}, seconds=15)
+    assert [event.key for event in play.events if event.tell] == [STOPPED]
+    play.now_ms += 1_000
+    signs = [Sign(STOPPED, True, "t0-1 is stopped"), Sign(LATE[0], True, "t0-2 is late", beyond=True)]
+    play.book, events = turn(play.book, signs, play.now_ms, MANNERS)
+    assert [(event.key, event.sentence, event.parts) for event in events] == [(LATE[0], "t0-2 is late", ())]
+    play.book, events = turn(play.book, [*signs, Sign(WEST, True, "away")], play.now_ms + 1_000, MANNERS)
+    assert events == []
+    assert root(LATE[0], play.book, beyond=True) == WEST, "a cluster that is away explains all"
+
+
 def test_causes_are_ordered_and_what_is_a_part_of_one_is_known_both_ways() -> None:
     for key in KEYS:
         assert root(key, KEYS) in (STORE, cluster_key("east"), WEST)
@@ -114,13 +169,16 @@ def test_causes_are_ordered_and_what_is_a_part_of_one_is_known_both_ways() -> No
         assert root(key, {key}) == key
 
 
-STEPS = st.lists(st.tuples(st.sets(st.sampled_from(KEYS), max_size=6), st.booleans(), st.integers(1, 20)), max_size=12)
+STEPS = st.lists(
+    st.tuples(st.sets(st.sampled_from(KEYS), max_size=6), st.booleans(), st.sampled_from([1, 2, 5, 10, 20, 150])),
+    max_size=8,
+)
 
 
 @given(STEPS)
 def test_nothing_is_lost_and_nothing_clears_while_it_holds(steps: list[tuple[set[AlarmKey], bool, int]]) -> None:
     """Whatever is wrong, in any order; signs of all else are right, or do not come at all."""
-    play, wrong = Play(), set[AlarmKey]()
+    play, wrong = Play({kind: manner._replace(repeat_s=0.0) for kind, manner in MANNERS.items()}), set[AlarmKey]()
     told: set[AlarmKey] = set()
     for wrong, all_heard, seconds in steps:
         right = set(KEYS) - wrong if all_heard else set()
@@ -137,11 +195,18 @@ def test_nothing_is_lost_and_nothing_clears_while_it_holds(steps: list[tuple[set
             assert told <= raised
             assert wrong <= play.book.keys()
     # In the end whatever stands was told, or is a part of what was told and lists it.
-    play.turn(wrong, seconds=60)
+    play.turn(wrong, seconds=90)
     told |= {event.key for event in play.events if event.tell and event.key in play.book}
     for key, one in play.book.items():
         head = root(key, play.book)
         assert one.raised_ms is not None or key not in wrong
+        if key in wrong and head != key and one.told_ms is None and head in wrong:
+            raised_ms, since_ms = one.raised_ms or 0, play.book[head].raised_ms or 0
+            sentence = f"{key.link} {key.kind} {key.topic}"
+            heard = [event for event in play.events if event.tell and event.key == head and event.at_ms >= since_ms]
+            lists = [event for event in heard if sentence in event.parts and event.at_ms >= raised_ms]
+            assert lists or raised_ms <= heard[0].at_ms + 120_000, (key, head)
+            assert all(later.at_ms - event.at_ms >= 60_000 for event, later in pairwise(heard)), head
         if key in wrong:
             assert head in told or head not in wrong, (key, head)
             assert head == key or key in parts(head, play.book)

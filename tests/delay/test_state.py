@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from twinshore.delay.alarms import AlarmKey, AlarmKind, Sign
 from twinshore.delay.readings import BEATS, GROUPS, Axis, Place, Reading
+from twinshore.delay.sampler import resting_of
 from twinshore.delay.signs import Judged, partitions, window_signs
 from twinshore.delay.state import LinkState
 from twinshore.delay.windows import NOT_YET, Verdict
+from twinshore.fleet import Link
+from twinshore.mirror.incidents.kinds import POLICY_STOP, POLICY_TOPIC
+from twinshore.store import Incident, IncidentKind, LedgerRow
 
 LINK = "east->west"
 BOUNDS = {"heartbeat_s": 30.0, "blind_s": 60.0, "period_s": 5.0}
@@ -265,6 +269,25 @@ def test_nothing_of_a_topic_is_well_while_a_partition_of_it_is_stopped() -> None
     state.stopped = {}
     assert said(state, 30_000)[AlarmKind.STOPPED, "orders", ""] is False
     assert said(state, 30_000)[AlarmKind.RECOVERY_POINT, "orders", ""] is False
+
+
+def test_what_is_late_beside_the_partitions_that_are_stopped_is_beyond_their_stop() -> None:
+    state = LinkState(LINK, 0)
+    for ms in range(0, 30_000, 1_000):
+        state.take([reading(ms, 9, 1, partition=number) for number in (0, 1)], {}, ms)
+    rows = [
+        LedgerRow(1, Incident(LINK, topic, number, IncidentKind.FOREIGN_WRITE, 1, 9, policy, "stopped"), 5, None)
+        for topic, number, policy in (("orders", 1, POLICY_STOP), ("bills", 2, POLICY_TOPIC), ("other", 0, "skip"))
+    ]
+    said, resting = resting_of(Link("east", "west"), rows)
+    assert set(said) == {"orders", "bills"}
+    assert resting == {"orders": frozenset({1}), "bills": frozenset({-1})}
+    delayed = [Judged(Place(LINK, "orders", n), 10, Verdict(True, latest_delayed=True)) for n in (0, 1)]
+    for on, beyond in ((frozenset[int](), False), (frozenset({1}), True), (frozenset({0, 1}), False), ({-1}, False)):
+        state.resting = {"orders": frozenset(on)}
+        assert wrong(state, 29_000)[AlarmKind.RECOVERY_POINT].beyond is beyond, on
+        (sign,) = window_signs(delayed, 5.0, {(LINK, "orders"): frozenset(on)})
+        assert sign.beyond is beyond, on
 
 
 def test_an_alarm_of_a_topic_that_is_over_can_clear() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from twinshore.delay.causes import AlarmKey, AlarmKind, parts, rank, root
+from twinshore.delay.causes import AlarmKey, AlarmKind, explains, parts, rank, root
 
 __all__ = [
     "AlarmKey",
@@ -26,29 +26,34 @@ __all__ = [
 # What outlives its cause is told by itself, once whoever mended the cause has had this time to see it go too.
 SETTLE_MS = 30_000
 PARTS_NAMED = 5
+# What rises long after its cause was told is gathered for so long after the last message of that cause.
+GATHER_MS = 60_000
 
 
 class Sign(NamedTuple):
     """Whether something is wrong now, with the sentence that would be told. Where nothing is: why it is over, if for
-    another reason than that it is well again."""
+    another reason than that it is well again. `beyond`: it is wrong of more than the partitions that are stopped."""
 
     key: AlarmKey
     wrong: bool
     sentence: str = ""
+    beyond: bool = False
 
 
 class Manner(NamedTuple):
     """`rise_s`: for how long it must be wrong without a break; `clear_s`: right without a break; `repeat_s`: told no
-    sooner again, 0: never again."""
+    sooner again, 0: never again; `with_s`: what follows from it and rises so soon after it was told comes with it, what
+    rises later may be another loss."""
 
     rise_s: float = 0.0
     clear_s: float = 0.0
     repeat_s: float = 600.0
+    with_s: float = 120.0
 
 
 class Standing(NamedTuple):
     """Something that is wrong, or was until just now. `told_ms` is None for what rose in a quiet time, or as a part of
-    its cause; `part_ms` is when it was such a part last."""
+    its cause; `part_ms` is when it was such a part last; `beyond` as its sign says."""
 
     key: AlarmKey
     wrong_ms: int
@@ -58,6 +63,7 @@ class Standing(NamedTuple):
     times_told: int = 0
     right_ms: int | None = None
     part_ms: int | None = None
+    beyond: bool = False
 
 
 def moved(one: Standing, by_ms: int) -> Standing:
@@ -74,7 +80,7 @@ class Happening(StrEnum):
 
 class Event(NamedTuple):
     """`tell`: whether operators are told now; in quiet times it only goes into the history, and so does a part of a
-    cause. `parts`: the sentences of those that follow from it."""
+    cause. `parts`: the sentences of those that follow from it; the first `also` of them rose since it was told."""
 
     happening: Happening
     key: AlarmKey
@@ -83,6 +89,7 @@ class Event(NamedTuple):
     sentence: str
     tell: bool = True
     parts: tuple[str, ...] = ()
+    also: int = 0
 
 
 Book = Mapping[AlarmKey, Standing]
@@ -94,12 +101,16 @@ def turn(
     """What stands after these signs, and what happened. A key without a sign stays as it is: no news is not good."""
     standing = dict(book)
     events: list[Event] = []
+    joined: set[AlarmKey] = set()
     for sign in sorted(signs, key=lambda sign: rank(sign.key)):
         manner = manners.get(sign.key.kind, Manner())
         before = standing.get(sign.key)
         if sign.wrong:
-            one, happened = _wrong(before, sign, now_ms, manner, quiet=quiet, cause=_cause(sign.key, standing))
+            cause = _cause(sign, standing)
+            one, happened = _wrong(before, sign, now_ms, manner, quiet=quiet, cause=cause)
             standing[sign.key] = one
+            if cause is not None and _is_news(one, cause, manners) and not quiet:
+                joined.add(cause.key)
         elif before is not None:
             stays, happened = _right(before, now_ms, manner, sign.sentence, quiet=quiet)
             if stays is None:
@@ -109,43 +120,71 @@ def turn(
         else:
             continue
         events += [happened] if happened else []
-    return standing, [_with_parts(event, standing) for event in events]
+    for key in sorted(joined):
+        one = standing[key]
+        if one.right_ms is None and one.told_ms is not None and now_ms - one.told_ms >= GATHER_MS:
+            standing[key], happened = _again(one, now_ms)
+            events.append(happened)
+    return standing, [_with_parts(event, standing, book.get(event.key), manners) for event in events]
 
 
-def _cause(key: AlarmKey, standing: Book) -> Standing | None:
+def _cause(sign: Sign, standing: Book) -> Standing | None:
     """What it follows from. One that has not risen yet may be about to: what follows from it waits for that."""
-    found = root(key, standing)
-    return None if found == key else standing[found]
+    found = root(sign.key, standing, beyond=sign.beyond)
+    return None if found == sign.key else standing[found]
 
 
-def _with_parts(event: Event, standing: Book) -> Event:
-    among = [key for key, one in standing.items() if one.raised_ms is not None] if event.tell else []
-    return event._replace(parts=tuple(standing[key].sentence for key in parts(event.key, among)))
+def _is_news(one: Standing, cause: Standing, manners: Mapping[AlarmKind, Manner]) -> bool:
+    """Whether it rose after its cause was told, and too late to have come with it: nobody has heard of it."""
+    if one.raised_ms is None or one.told_ms is not None or cause.told_ms is None:
+        return False
+    first = cause.times_told <= 1
+    return one.raised_ms > cause.told_ms + (manners.get(cause.key.kind, Manner()).with_s * 1000 if first else 0)
+
+
+def _with_parts(event: Event, standing: Book, before: Standing | None, manners: Mapping[AlarmKind, Manner]) -> Event:
+    """What is news since the cause was told comes first, so that it is named."""
+    if not event.tell:
+        return event
+    among = [key for key, one in standing.items() if one.raised_ms is not None and explains(event.key, one.beyond)]
+    found = [standing[key] for key in parts(event.key, among)]
+    news = [one for one in found if before and _is_news(one, before, manners)]
+    ordered = [*news, *(one for one in found if one not in news)] if news else found
+    also = len(news) if event.happening is Happening.REPEATED else 0
+    return event._replace(parts=tuple(one.sentence for one in ordered), also=also)
 
 
 def _wrong(
     before: Standing | None, sign: Sign, now_ms: int, manner: Manner, *, quiet: bool, cause: Standing | None
 ) -> tuple[Standing, Event | None]:
     one = before or Standing(sign.key, now_ms, sign.sentence)
-    one = one._replace(right_ms=None, sentence=sign.sentence)
+    one = one._replace(right_ms=None, sentence=sign.sentence, beyond=sign.beyond)
     hushed = quiet or cause is not None
     if cause is not None and cause.raised_ms is not None:
         one = one._replace(part_ms=now_ms)
     if one.raised_ms is None:
         if now_ms - one.wrong_ms < manner.rise_s * 1000:
             return one, None
-        settles = one.part_ms is not None and now_ms - one.part_ms < SETTLE_MS
-        tell = not hushed and not settles
+        tell = not hushed and not _settles(one, now_ms)
         one = one._replace(raised_ms=now_ms, told_ms=now_ms if tell else None, times_told=int(tell))
         return one, Event(Happening.RAISED, one.key, now_ms, now_ms, one.sentence, tell=tell)
     if hushed:
         return one, None
     first = one.told_ms is None
-    if first and one.part_ms is not None and now_ms - one.part_ms < SETTLE_MS:
+    if first and _settles(one, now_ms):
         return one, None
     again = manner.repeat_s > 0 and not first and now_ms - (one.told_ms or 0) >= manner.repeat_s * 1000
     if not first and not again:
         return one, None
+    return _again(one, now_ms)
+
+
+def _settles(one: Standing, now_ms: int) -> bool:
+    """Whether its cause has only just gone. What is beyond its cause was never explained by it."""
+    return one.part_ms is not None and now_ms - one.part_ms < SETTLE_MS and not one.beyond
+
+
+def _again(one: Standing, now_ms: int) -> tuple[Standing, Event]:
     one = one._replace(told_ms=now_ms, times_told=one.times_told + 1)
     return one, Event(Happening.REPEATED, one.key, now_ms, one.raised_ms or now_ms, one.sentence)
 
@@ -178,5 +217,10 @@ def in_words(event: Event) -> str:
     if not event.parts:
         return event.sentence
     intro = "Still so" if event.happening is Happening.CLEARED else "With it"
-    more = f" And {len(event.parts) - PARTS_NAMED} more." if len(event.parts) > PARTS_NAMED else ""
-    return f"{event.sentence} {intro} ({len(event.parts)}): {' '.join(event.parts[:PARTS_NAMED])}{more}"
+    news, rest = event.parts[: event.also], event.parts[event.also :]
+    return " ".join([event.sentence, *_listed("Also", news), *_listed(intro, rest)])
+
+
+def _listed(intro: str, sentences: tuple[str, ...]) -> list[str]:
+    more = f" And {len(sentences) - PARTS_NAMED} more." if len(sentences) > PARTS_NAMED else ""
+    return [f"{intro} ({len(sentences)}): {' '.join(sentences[:PARTS_NAMED])}{more}"] if sentences else []

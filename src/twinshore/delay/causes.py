@@ -66,11 +66,17 @@ def causes(key: AlarmKey) -> Iterator[AlarmKey]:
         yield AlarmKey(key.link, AlarmKind.STOPPED, key.topic)
 
 
-def root(key: AlarmKey, there: Container[AlarmKey]) -> AlarmKey:
-    """What it follows from in the end, of all that is `there`: itself where it follows from nothing."""
-    while (cause := next((one for one in causes(key) if one in there), None)) is not None:
+def root(key: AlarmKey, there: Container[AlarmKey], *, beyond: bool = False) -> AlarmKey:
+    """What it follows from in the end, of all that is `there`: itself where it follows from nothing. `beyond`: it is
+    wrong of more than the partitions that are stopped, so that their stop does not explain it."""
+    while (cause := next((one for one in causes(key) if one in there and explains(one, beyond)), None)) is not None:
         key = cause
     return key
+
+
+def explains(cause: AlarmKey, beyond: bool) -> bool:
+    """Whether it explains what may follow from it, where that is wrong of more than what is stopped."""
+    return not (beyond and cause.kind is AlarmKind.STOPPED)
 
 
 def parts(key: AlarmKey, among: Iterable[AlarmKey]) -> list[AlarmKey]:

@@ -73,9 +73,9 @@ class DelayCollector(Collector):
             count.add_metric([name], state.samples)
             if state.beat_seen_ms:
                 late.add_metric([name], state.beat_late_ms / 1000)
-        standing = {key for key, one in list(self._alarms.book.items()) if one.raised_ms is not None}
-        heads = {key for key in standing if root(key, standing) == key}
-        for family, some in ((alarms, heads), (parts, standing - heads)):
+        standing = {key: one for key, one in list(self._alarms.book.items()) if one.raised_ms is not None}
+        heads = {key for key, one in standing.items() if root(key, standing, beyond=one.beyond) == key}
+        for family, some in ((alarms, heads), (parts, standing.keys() - heads)):
             for (link, kind), number in Counter((key.link, key.kind.value) for key in some).items():
                 family.add_metric([link, kind], number)
         yield from (lag, point, read, sampled, judged, late, count, alarms, parts)

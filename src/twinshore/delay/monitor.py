@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -149,7 +149,7 @@ class Monitor:
                 if state.rulings and not before:
                     self._log(f"the windows judge {name}")
             if tick >= 0:
-                found = window_signs(judged, self._section.period_s)
+                found = window_signs(judged, self._section.period_s, self._resting())
                 alarms.judge([sign for sign in found if self.states[sign.key.link].vouches(sign)], now_ms)
         for name in {sample.link for sample in samples}:
             alarms.judge([*self._away(), *self._signs(self.states[name], now_ms)], now_ms)
@@ -180,6 +180,10 @@ class Monitor:
         bounds = {"heartbeat_s": ours.heartbeat_s, "blind_s": ours.blind_s, "period_s": ours.period_s}
         return state.signs(now_ms, self._rules.recovery_point_s, **bounds)
 
+    def _resting(self) -> Mapping[tuple[str, str], frozenset[int]]:
+        """By link and topic."""
+        return {(name, topic): on for name, state in self.states.items() for topic, on in state.resting.items()}
+
     def _away(self) -> list[Sign]:
         """Of clusters that were asked by now."""
         return away_signs(
@@ -193,7 +197,7 @@ class Monitor:
     def _take(self, sample: Sample, engine: Engine) -> None:
         state = self.states[sample.link]
         state.take(sample.readings, sample.failures, sample.at_ms, sample.over)
-        state.away, state.stopped = sample.away, sample.stopped
+        state.away, state.stopped, state.resting = sample.away, sample.stopped, sample.resting
         if sample.paused:
             state.unheard(sample.at_ms)
         if not sample.failures.get(""):

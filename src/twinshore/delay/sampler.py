@@ -25,9 +25,9 @@ from twinshore.kafka.metadata import ClusterMetadata
 from twinshore.kafka.notes import Notebook
 from twinshore.kafka.questions import OffsetKind
 from twinshore.mirror.control.in_force import in_force
-from twinshore.mirror.incidents.kinds import rests
+from twinshore.mirror.incidents.kinds import POLICY_TOPIC, rests
 from twinshore.mirror.plan import admits
-from twinshore.store import Store
+from twinshore.store import LedgerRow, Store
 from twinshore.wire.group_places import GroupPlaces
 
 REFRESH_S = 2.0
@@ -49,7 +49,8 @@ class Heartbeat:
 class Sample:
     """A link at one moment. `tick` is -1 between the windows' periods. `failures`: topics and parts that could not be
     read, the whole link as "". `over`: topics that nobody expects to be carried any more, and why. `away`: clusters
-    that do not answer, and why. `stopped`: topics of which the mirror has stopped a partition, by its ledger."""
+    that do not answer, and why. `stopped`: topics of which the mirror has stopped a partition, by its ledger;
+    `resting`: those partitions, -1 for all."""
 
     link: str
     at_ms: int
@@ -60,6 +61,7 @@ class Sample:
     over: Mapping[str, str] = field(default_factory=dict)
     away: Mapping[str, str] = field(default_factory=dict)
     stopped: Mapping[str, str] = field(default_factory=dict)
+    resting: Mapping[str, frozenset[int]] = field(default_factory=dict)
     paused: bool = False
     took_s: float = 0.0
 
@@ -80,6 +82,7 @@ class _Told:
     reached: Mapping[tuple[str, int], Extent]
     receipted: Mapping[tuple[str, int], int]  # how far, on the source
     stopped: Mapping[str, str] = field(default_factory=dict)
+    resting: Mapping[str, frozenset[int]] = field(default_factory=dict)
     old: bool = False
 
 
@@ -145,6 +148,7 @@ class Sampler:
             dict(self._over),
             dict(self._away),
             self._told.stopped,
+            self._told.resting,
             self._told.link.control.paused,
             took_s,
         )
@@ -209,14 +213,8 @@ class Sampler:
             link = in_force(self._link, self._store.controls(name)).link
             twins = {(row.topic, row.partition): row.target_topic_id for row in self._store.twins(name)}
             receipted = {(at.topic, at.partition): at.to_offset for at in self._store.positions(name)}
-            stopped = {
-                row.incident.topic: row.incident.sentence
-                for row in self._store.incidents(name, open_only=True)
-                if row.incident.topic
-                and rests(row.incident.kind, row.incident.policy)
-                and admits(link, row.incident.topic)
-            }
-            self._told = _Told(link, twins, self._store.reached(name), receipted, stopped)
+            stopped, resting = resting_of(link, self._store.incidents(name, open_only=True))
+            self._told = _Told(link, twins, self._store.reached(name), receipted, stopped, resting)
         except StoreError:
             if not self._heard_store:
                 raise
@@ -316,6 +314,18 @@ class Sampler:
             return None
         found = re.search(rb'"at_ms":(\d+)', notes[-1].value or b"")
         return Heartbeat(notes[-1].offset, int(found[1]) if found else notes[-1].timestamp)
+
+
+def resting_of(link: Link, rows: Iterable[LedgerRow]) -> tuple[dict[str, str], dict[str, frozenset[int]]]:
+    """Topics of which something rests, with a sentence, and the partitions that do: -1 for all of a topic."""
+    said: dict[str, str] = {}
+    resting: dict[str, frozenset[int]] = {}
+    for one in (row.incident for row in rows):
+        if one.topic and rests(one.kind, one.policy) and admits(link, one.topic):
+            said[one.topic] = one.sentence
+            number = -1 if one.policy == POLICY_TOPIC else one.partition
+            resting[one.topic] = resting.get(one.topic, frozenset()) | {number}
+    return said, resting
 
 
 @contextmanager

@@ -25,8 +25,13 @@ class Judged(NamedTuple):
     why: str = ""
 
 
-def window_signs(judged: Iterable[Judged], period_s: float) -> list[Sign]:
-    """One sign for each topic and each group of it that was judged. The ticks are one and the same."""
+def window_signs(
+    judged: Iterable[Judged],
+    period_s: float,
+    resting: Mapping[tuple[str, str], frozenset[int]] = MappingProxyType({}),
+) -> list[Sign]:
+    """One sign for each topic and each group of it that was judged. The ticks are one and the same. `resting`: which
+    partitions are stopped, by link and topic; -1 for all."""
     topics: dict[AlarmKey, list[tuple[Judged, bool]]] = {}
     for one in judged:
         if one.verdict.judged:
@@ -34,10 +39,11 @@ def window_signs(judged: Iterable[Judged], period_s: float) -> list[Sign]:
             kind = AlarmKind.GROUP if place.group else AlarmKind.END_OFFSET
             wrong = verdict.consume_delayed if place.group else verdict.latest_delayed
             topics.setdefault(AlarmKey(place.link, kind, place.topic, place.group), []).append((one, wrong))
-    return [_window_sign(key, seen, period_s) for key, seen in topics.items()]
+    none = frozenset[int]()
+    return [_window_sign(key, seen, period_s, resting.get((key.link, key.topic), none)) for key, seen in topics.items()]
 
 
-def _window_sign(key: AlarmKey, seen: Sequence[tuple[Judged, bool]], period_s: float) -> Sign:
+def _window_sign(key: AlarmKey, seen: Sequence[tuple[Judged, bool]], period_s: float, resting: frozenset[int]) -> Sign:
     wrong = [one for one, delayed in seen if delayed]
     if not wrong:
         return Sign(key, False)
@@ -50,19 +56,34 @@ def _window_sign(key: AlarmKey, seen: Sequence[tuple[Judged, bool]], period_s: f
         f"{who} moved by {moved:,} on {source} within {period_s:g} s, and by {came:,} on {target} in {3 * period_s:g} s"
     )
     remedy = "`twinshore delay` shows both places" if group else "`twinshore status` says whether the mirror carries"
-    return Sign(key, True, f"{key.link}: {what} ({partitions([one.place.partition for one in wrong])}). {remedy}.")
+    numbers = [one.place.partition for one in wrong]
+    return Sign(key, True, f"{key.link}: {what} ({partitions(numbers)}). {remedy}.", beyond(numbers, resting))
 
 
-def recovery_signs(link: str, views: Iterable[View], bound_s: Callable[[str], float]) -> list[Sign]:
-    """One sign for each topic whose target lies on the source's axis. A paused topic is behind on purpose."""
+def beyond(wrong: Iterable[int], resting: frozenset[int]) -> bool:
+    """Whether a partition is wrong that does not rest, though others of its topic do."""
+    return bool(resting) and -1 not in resting and not resting.issuperset(wrong)
+
+
+def recovery_signs(
+    link: str,
+    views: Iterable[View],
+    bound_s: Callable[[str], float],
+    resting: Mapping[str, frozenset[int]] = MappingProxyType({}),
+) -> list[Sign]:
+    """One sign for each topic whose target lies on the source's axis. A paused topic is behind on purpose. `resting`:
+    which partitions of a topic are stopped; -1 for all."""
     topics: dict[str, list[View]] = {}
     for view in views:
         if view.axis is not Axis.FOREIGN and not view.place.group:
             topics.setdefault(view.place.topic, []).append(view)
-    return [_recovery_sign(link, topic, seen, bound_s(topic)) for topic, seen in topics.items()]
+    none = frozenset[int]()
+    return [
+        _recovery_sign(link, topic, seen, bound_s(topic), resting.get(topic, none)) for topic, seen in topics.items()
+    ]
 
 
-def _recovery_sign(link: str, topic: str, seen: Sequence[View], bound_s: float) -> Sign:
+def _recovery_sign(link: str, topic: str, seen: Sequence[View], bound_s: float, resting: frozenset[int]) -> Sign:
     key = AlarmKey(link, AlarmKind.RECOVERY_POINT, topic)
     late = [view for view in seen if view.recovery_point_ms > bound_s * 1000 and view.state != "paused"]
     most = worst(late)
@@ -76,6 +97,7 @@ def _recovery_sign(link: str, topic: str, seen: Sequence[View], bound_s: float) 
         f"{link}: {lag:,} records of {topic} ({partitions([view.place.partition for view in late])}) are on {source}"
         f" alone, the oldest for {most.recovery_point_ms / 1000:.1f} s (bound {bound_s:g} s). If {source} were lost"
         " now, they would be.",
+        beyond([view.place.partition for view in late], resting),
     )
 
 

@@ -18,6 +18,9 @@ STORE_AGAIN_S = 5.0
 AT_ONCE = frozenset({AlarmKind.BLIND, AlarmKind.HEARTBEAT, AlarmKind.MONITOR, AlarmKind.MIRROR})
 # Causes: what may pass by itself within seconds is none yet, and what follows from it waits for as long.
 CAUSE_S = 10.0
+# Windows judge three periods, and begin anew where readings were missing.
+PERIODS_WITH = 6
+WITH_S = 30.0
 CAUSES = frozenset({AlarmKind.CLUSTER, AlarmKind.STORE, AlarmKind.STOPPED})
 
 
@@ -25,7 +28,10 @@ def manners_of(section: DelaySection, *, mirror_s: float = 0.0) -> dict[AlarmKin
     """How each kind behaves, as the settings say. `mirror_s`: for how long a mirror may stay suspected of silence."""
     rise_s = {kind: 0.0 if kind in AT_ONCE else section.rise_s for kind in AlarmKind}
     rise_s |= dict.fromkeys(CAUSES, CAUSE_S) | {AlarmKind.MIRROR: mirror_s}
-    return {kind: Manner(rise_s[kind], section.clear_s, section.repeat_s) for kind in AlarmKind}
+    # By then all that a cause stops has been late for long enough to say so.
+    bound_s = max(section.blind_s, section.heartbeat_s, section.recovery_point_s, PERIODS_WITH * section.period_s)
+    with_s = bound_s + section.rise_s + WITH_S
+    return {kind: Manner(rise_s[kind], section.clear_s, section.repeat_s, with_s) for kind in AlarmKind}
 
 
 class StandingAlarms:

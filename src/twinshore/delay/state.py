@@ -44,9 +44,10 @@ class LinkState:
     read: frozenset[Place] = frozenset()
     # Since when a topic is known to be over, and why.
     over: dict[str, tuple[int, str]] = field(default_factory=dict)
-    # Clusters that do not answer, and topics of which a partition is stopped, each with a sentence.
+    # Clusters that do not answer, and topics of which a partition is stopped, each with a sentence; which ones are.
     away: Mapping[str, str] = field(default_factory=dict)
     stopped: Mapping[str, str] = field(default_factory=dict)
+    resting: Mapping[str, frozenset[int]] = field(default_factory=dict)
     # Since when a part cannot be read, and why; None while it can.
     parts: dict[str, tuple[int, str] | None] = field(default_factory=dict)
     beat_offset: int = -1
@@ -170,7 +171,7 @@ class LinkState:
         stopped = stopped_signs(self.link, expected, self.stopped) if self.ever_read else []
         lasts = {topic: self._last(topic, now_ms) for topic in self.failures}
         return [
-            *(sign for sign in recovery_signs(self.link, fresh, bound_s) if self.vouches(sign)),
+            *(sign for sign in recovery_signs(self.link, fresh, bound_s, self.resting) if self.vouches(sign)),
             *stopped,
             *beats,
             *part_signs(self.link, self.parts, now_ms, max(blind_s, PERIODS_UNREAD * period_s)),
