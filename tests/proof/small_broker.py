@@ -12,7 +12,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from kio.schema.describe_configs.v1.response import (
+from kio.schema.describe_configs.v4.response import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
@@ -76,7 +76,7 @@ class SmallBroker:
             key, correlation_id, body = _request(connection)
             if key == API_VERSIONS:
                 entries = [(METADATA, 0, 12), (LIST_OFFSETS, 0, 7), (FETCH, 0, 13), (API_VERSIONS, 0, 3)]
-                entries.append((DESCRIBE_CONFIGS, 1, 1))
+                entries.append((DESCRIBE_CONFIGS, 4, 4))
                 said = b"".join(struct.pack(">hhhB", *one, 0) for one in entries)
                 _answer(connection, correlation_id, struct.pack(">hB", 0, len(entries) + 1) + said + bytes(5))
             elif key == METADATA:
@@ -84,7 +84,7 @@ class SmallBroker:
             elif key == LIST_OFFSETS:
                 _answer(connection, correlation_id, b"\0" + _encoded(self._offset(body)))
             elif key == DESCRIBE_CONFIGS:
-                _answer(connection, correlation_id, _encoded(self._settings()))
+                _answer(connection, correlation_id, b"\0" + _encoded(self._settings()))
             elif key == FETCH and not self._fetch(connection, correlation_id, body):
                 return
 
@@ -113,7 +113,13 @@ class SmallBroker:
     def _settings(self) -> DescribeConfigsResponse:
         settings = tuple(
             DescribeConfigsResourceResult(
-                name=name, value=value, read_only=False, config_source=i8(SET_ON_TOPIC), is_sensitive=False, synonyms=()
+                name=name,
+                value=value,
+                read_only=False,
+                config_source=i8(SET_ON_TOPIC),
+                is_sensitive=False,
+                synonyms=(),
+                documentation=None,
             )
             for name, value in self.settings.items()
         )

@@ -193,7 +193,12 @@ def _describing(kind: i8, names: Sequence[str]) -> Callable[[Connection, float],
     def ask(line: Connection, timeout_s: float) -> Sequence[DescribeConfigsResult]:
         answer = line.call(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse, timeout_s=timeout_s)
         wanted = set(names)
-        return [one for one in answer.results if one.resource_name in wanted]
+        found = [one for one in answer.results or () if one.resource_name in wanted]
+        if len(found) != len(wanted):
+            raise KafkaError(
+                f"{line.place}: settings of {len(wanted) - len(found)} resources were not told", retriable=True
+            )
+        return found
 
     return ask
 
