@@ -53,7 +53,7 @@ class ModelSide:
         has = known.offset if known else 0
         to = max(has, min(offset, self.ends[where]))
         self.groups[group][where] = Place(to)
-        if to > has or known is None:
+        if Place(to) != known:
             self.read_on.add(group)
 
     def forget(self, group: str) -> None:

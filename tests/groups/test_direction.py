@@ -324,10 +324,12 @@ def test_a_twins_partition_without_a_leader_holds_up_no_other_topic() -> None:
     assert stage.state("g")[0] is State.BEHIND
     assert told == {"topic lost of west": "its groups wait: west: lost-0 has no leader"}
     assert turn().told == {}, "it is not asked again at once"
+    assert stage.direction.book.entries["g"].check, "nothing is known of its other place"
     stage.west.leaderless.clear()
     for _ in range(20):
         turn()
     assert stage.west.groups["g"][("lost", 0)] == Place(10, MARK)
+    assert not stage.direction.book.entries["g"].check
 
 
 STEPS = st.lists(

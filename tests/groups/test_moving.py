@@ -66,7 +66,7 @@ def test_a_failure_at_one_group_leaves_no_other_unaudited(store: Store) -> None:
 
 
 def test_no_place_lies_beyond_the_end_of_the_log_that_it_is_for() -> None:
-    assert wishes_forward(view(source=70, target=10, end=40)) == {TWIN: (10, Place(40, MARK))}
+    assert wishes_forward(view(source=70, target=10, end=40), MARK) == {TWIN: (10, Place(40, MARK))}
     assert wishes_back(view(source=10, target=70), SCOPE, {("orders", 0): 40}) == {("orders", 0): (10, Place(40))}
     assert wishes_back(view(source=10, target=70), SCOPE, {("orders", 0): 90}) == {("orders", 0): (10, Place(70))}
     assert wishes_back(view(source=40, target=70), SCOPE, {("orders", 0): 40}) == {}

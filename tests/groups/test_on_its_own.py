@@ -6,7 +6,7 @@ from tests.groups.test_direction import PARTS, TWINS, Stage
 from twinshore.groups.book import Book
 from twinshore.groups.direction import Direction
 from twinshore.groups.place import MARK, State
-from twinshore.wire.group_places import Place
+from twinshore.wire.group_places import Place, Where
 
 
 def test_who_reads_on_its_own_at_the_target_is_left_alone_until_it_is_asked_for() -> None:
@@ -54,3 +54,88 @@ def test_after_a_restart_places_of_the_link_are_known_by_their_mark_and_others_a
     stage.turn()
     assert (stage.there("ours"), stage.there("theirs")) == (70, 30)
     assert stage.state("theirs") == (State.OWN, 40)
+
+
+def streams(stage: Stage, offset: int) -> None:
+    """A group whose consumers leave a note of their own with each place."""
+    stage.east.groups.setdefault("streams", {})[PARTS[0]] = Place(offset, f"AgAAAZ{offset}")
+
+
+def test_a_commit_whose_answer_is_lost_makes_nobodys_place_of_the_links() -> None:
+    stage = Stage()
+    streams(stage, 50)
+    stage.turn()
+    commit = stage.west.commit
+
+    def unanswered(*asked: object) -> dict[str, dict[Where, int]]:
+        commit(*asked)  # type: ignore[arg-type]
+        return {}
+
+    streams(stage, 60)
+    stage.west.commit = unanswered  # type: ignore[method-assign,assignment]
+    stage.turn()
+    stage.west.commit = commit  # type: ignore[method-assign]
+    streams(stage, 70)
+    for _ in range(2):
+        stage.turn()
+    assert (stage.there("streams"), stage.state("streams")[0]) == (70, State.SAME)
+
+
+def test_a_reset_by_an_operator_to_where_the_link_left_the_group_is_the_operators() -> None:
+    stage = Stage()
+    twin = TWINS[PARTS[0]]
+    stage.commit("g", 60)
+    stage.turn()
+    stage.west.groups["g"][twin] = Place(70)
+    stage.commit("g", 80)
+    stage.turn()
+    stage.west.groups["g"][twin] = Place(60)  # reset, to read again what came since
+    stage.commit("g", 95)
+    stage.turn()
+    assert (stage.there("g"), stage.state("g")) == (60, (State.OWN, 35))
+
+
+def test_a_reader_that_commits_at_the_very_place_that_the_link_left_is_not_moved_from_there() -> None:
+    stage = Stage()
+    stage.commit("g", 60)
+    stage.turn()
+    stage.west.groups["g"][TWINS[PARTS[0]]] = Place(60)
+    stage.commit("g", 95)
+    stage.turn()
+    assert stage.there("g") == 60
+
+
+def test_members_that_came_and_read_nothing_leave_the_group_to_follow() -> None:
+    stage = Stage()
+    stage.commit("g", 60)
+    stage.turn()
+    stage.west.members.add("g")
+    stage.turn()
+    stage.west.groups["g"][TWINS[PARTS[0]]] = Place(60)  # committed as they left
+    stage.west.members.clear()
+    stage.commit("g", 95)
+    stage.turn()
+    assert stage.there("g") == 95
+
+
+def test_a_group_whose_consumers_ever_left_a_note_gets_no_mark() -> None:
+    """Some clients decode what stands beside a place, and end at a text that they did not write."""
+    stage = Stage()
+    twins = [TWINS[where] for where in PARTS]
+    stage.commit("g", 30, PARTS[1])
+    stage.turn()
+    assert stage.west.groups["g"][twins[1]] == Place(30, MARK)
+    streams_note = Place(50, "open: 48, 49")
+    stage.east.groups["g"][PARTS[0]] = streams_note
+    for _ in range(2):
+        stage.turn()
+    assert stage.west.groups["g"] == {twins[0]: streams_note, twins[1]: Place(30, "")}
+    stage.commit("g", 70)
+    stage.turn()
+    assert stage.west.groups["g"][twins[0]] == Place(70, "")
+    del stage.east.groups["g"]
+    for _ in range(5):
+        stage.turn()
+    stage.commit("g", 80)
+    stage.turn()
+    assert stage.west.groups["g"][twins[0]] == Place(80, ""), "it was gone for a while, and is the same group"

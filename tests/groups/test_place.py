@@ -10,9 +10,17 @@ from twinshore.groups.translation import Spot
 from twinshore.wire.group_places import Place
 
 OFFSETS = st.integers(0, 60)
-MEMORIES = st.builds(Memory, st.integers(-1, 60), st.integers(0, 3), st.integers(-1, 60), st.booleans())
-RULES = st.builds(Rules, st.booleans(), st.booleans(), st.booleans(), st.just(True))
 NOTES = st.sampled_from(["", MARK, "note"])
+MEMORIES = st.builds(
+    Memory,
+    st.integers(-1, 60),
+    st.integers(0, 3),
+    st.integers(-1, 60),
+    st.booleans(),
+    st.booleans(),
+    st.none() | st.builds(Place, OFFSETS, NOTES),
+)
+RULES = st.builds(Rules, st.booleans(), st.booleans(), st.booleans(), st.just(True), st.booleans())
 
 
 def ours(offset: int) -> Place:
@@ -32,7 +40,8 @@ def test_no_commit_lies_beyond_the_twins_end_or_the_sources_place(
     if decision.to is not None and there is not None and decision.to.offset < there:
         assert rules.resets
         assert decision.state is State.SET_BACK
-        assert there == memory.agreed, "somebody else's place was moved backwards"
+        sent = memory.tried.offset if memory.tried else -1
+        assert there in (memory.agreed, sent), "somebody else's place was moved backwards"
         assert source < memory.high, "the source's group was never set back"
 
 
@@ -44,10 +53,10 @@ def test_a_place_that_somebody_else_has_set_is_never_committed_over(
     remembered = memory.agreed >= 0 or memory.own
     if there == memory.agreed or not remembered:
         memory = memory._replace(agreed=(there + 1) % 61, own=True)
+    memory = memory._replace(tried=None)
     decision = decide(Place(source, note), Spot(source), end, Place(there), memory, rules)
     if decision.to is not None:
         assert decision.to.offset == there, "it was moved"
-        assert rules.trusts
     if there not in (source, end):
         assert decision.state in (State.OWN, State.AHEAD)
         assert decision.memory.own
@@ -97,14 +106,14 @@ def test_what_a_consumer_left_beside_its_place_follows_by_itself() -> None:
 
 
 def test_a_reset_is_followed_at_the_second_look_and_not_for_a_moment_of_disorder() -> None:
-    steady = Memory(high=50, lower_looks=0, agreed=50)
+    steady = Memory(high=50, lower_looks=0, agreed=50, marked=True)
     first = decide(Place(20), Spot(20), 60, ours(50), steady)
     assert (first.state, first.to, first.whole) == (State.SETTING_BACK, None, False)
     again = decide(Place(50), Spot(50), 60, ours(50), first.memory)
     assert (again.state, again.memory) == (State.SAME, steady)
     second = decide(Place(23), Spot(23), 60, ours(50), first.memory)
     assert (second.state, second.to) == (State.SET_BACK, ours(23))
-    assert second.memory == Memory(23, 0, 23)
+    assert second.memory == Memory(23, 0, 23, marked=True)
 
 
 def test_a_reset_is_not_followed_where_the_policy_says_never() -> None:
@@ -175,3 +184,14 @@ def test_both_ways_at_once_come_to_rest(steps: list[tuple[str, int]]) -> None:
             east, back = other.to or east, other.memory
             commits = (one.to is not None) + (other.to is not None)
     assert commits == 0
+
+
+def test_a_place_that_both_sides_share_is_marked_once_its_reader_rests_there() -> None:
+    """Only the mark tells the next process that it is nobody's own any more."""
+    both = Rules(returns=True)
+    placed = decide(Place(100), Spot(100), 300, None, NOTHING, both)
+    met = decide(Place(150), Spot(150), 300, Place(150), placed.memory, both)
+    assert (met.state, met.to) == (State.SAME, None), "its reader may be about to commit"
+    rested = decide(Place(150), Spot(150), 300, Place(150), met.memory, both)
+    assert (rested.state, rested.to) == (State.SAME, ours(150))
+    assert decide(Place(200), Spot(200), 300, ours(150), NOTHING, both).to == ours(200)

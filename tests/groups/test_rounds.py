@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
-from twinshore.fleet.settings import parse_settings
-from twinshore.groups.place import NOTHING, State
-from twinshore.groups.rounds import MARKS_KIND, Rounds
-from twinshore.groups.translation import Spot
+from tests.groups.test_direction import PARTS, TWINS, Stage
+from twinshore.fleet import GroupRules, NamedPartition
+from twinshore.fleet.settings import Settings, parse_settings
+from twinshore.groups.place import MARK, State
+from twinshore.groups.rounds import Rounds
 from twinshore.mirror.metrics.group_word import GROUPS_KIND
 from twinshore.store import Followed, Store
 from twinshore.wire.group_places import Place
@@ -36,26 +41,115 @@ def test_a_filter_for_groups_holds_from_the_next_round_on_without_a_restart(tmp_
         assert admitted(2.0) == list(names)
 
 
-def test_places_without_a_mark_are_the_links_only_until_a_version_that_marks_has_compared_them_all(
-    tmp_path: Path,
-) -> None:
-    file = write_settings(tmp_path, f'[links."{LINK}"]\n')
-    settings = parse_settings(file.read_text(), name=file.name, env={})
+class Owing:
+    """A link's rounds, one process after the other, against a model of two clusters."""
 
-    def unmarked(store: Store, *, compared: bool) -> State:
-        """What the next process makes of one; whether it comes to compare all groups before it ends."""
-        with contextlib.closing(Rounds(settings.links[0], settings, store, retention_s=1.0)) as rounds:
+    def __init__(self, settings: Settings, store: Store) -> None:
+        self.settings, self.store = settings, store
+        self.stage = Stage()
+
+    def process(self, *, marks: bool = True) -> None:
+        """The next one begins."""
+        link = replace(self.settings.links[0], groups=GroupRules(marks=marks))
+        with contextlib.closing(Rounds(link, self.settings, self.store, retention_s=1.0)) as rounds:
+            self.rounds = rounds
             rounds.begin(0.0)
-            found = rounds._decide(Place(50), Spot(50), 99, Place(20), NOTHING).state
-            if compared:
-                rounds._note_marks()
-                assert rounds._decide(Place(50), Spot(50), 99, Place(20), NOTHING).state is State.OWN
-            return found
+        assert rounds._forward is not None
+        self.stage.direction.book, self.stage.direction.rules = rounds._forward.book, rounds._forward.rules
 
+    def turn(self) -> None:
+        self.rounds._keep_names(self.stage.direction.book, self.stage.turn())
+
+    def found(self, group: str) -> None:
+        """At 50 on the target, without a mark, and at 95 on the source."""
+        self.stage.commit(group, 95)
+        self.stage.west.groups[group] = {TWINS[PARTS[0]]: Place(50)}
+
+
+@pytest.fixture
+def owing(tmp_path: Path) -> Iterator[Owing]:
+    file = write_settings(tmp_path, f'[links."{LINK}"]\n')
     with opened(file) as store:
-        assert unmarked(store, compared=False) is State.OWN, "a new link has put nothing there"
-        store.remember([Followed(LINK, GROUPS_KIND, "", "{}", GROUPS_KIND, 5)])
-        assert unmarked(store, compared=False) is State.MOVES, "an earlier version did"
-        assert unmarked(store, compared=True) is State.MOVES, "the process before did not come to compare them"
-        assert [row.kind for row in store.followed(LINK, MARKS_KIND)] == [MARKS_KIND]
-        assert unmarked(store, compared=True) is State.OWN
+        yield Owing(parse_settings(file.read_text(), name=file.name, env={}), store)
+
+
+def an_older_version_was_here(owing: Owing) -> None:
+    owing.store.remember([Followed(LINK, GROUPS_KIND, "", "{}", GROUPS_KIND, 5)])
+
+
+def test_places_without_a_mark_are_the_links_own_only_after_a_version_that_left_none(owing: Owing) -> None:
+    owing.found("g")
+    owing.process()
+    owing.turn()
+    assert (owing.stage.there("g"), owing.stage.state("g")[0]) == (50, State.OWN)
+
+
+def test_each_group_is_trusted_until_it_was_settled_and_no_group_that_comes_later_is(owing: Owing) -> None:
+    an_older_version_was_here(owing)
+    owing.stage.east.groups["elsewhere"] = {("not-mirrored", 0): Place(5)}
+    owing.found("g")
+    owing.process()
+    owing.turn()
+    assert owing.stage.there("g") == 95
+    owing.found("flink")
+    for _ in range(2):
+        for _ in range(3):
+            owing.turn()
+        assert (owing.stage.there("flink"), owing.stage.state("flink")[0]) == (50, State.OWN)
+        owing.process()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("hindered", ["source away", "no leader", "elsewhere", "no answer"])
+def test_a_group_that_could_not_be_settled_stays_trusted(owing: Owing, hindered: str, *, restarts: bool) -> None:
+    """Nothing could be compared, or committed: also the next process takes its place for the link's."""
+    an_older_version_was_here(owing)
+    owing.found("g")
+    owing.process()
+    stage, twin = owing.stage, TWINS[PARTS[0]]
+    commit = stage.west.commit
+    stage.east.away = hindered == "source away"
+    if hindered == "no leader":
+        stage.west.leaderless.add(NamedPartition(*twin))
+    if hindered in ("elsewhere", "no answer"):
+        answer = {"g": {twin: 16}} if hindered == "elsewhere" else {}
+        stage.west.commit = lambda *_: answer  # type: ignore[method-assign]
+    owing.turn()
+    assert stage.there("g") == 50
+    stage.east.away = False
+    stage.west.leaderless.clear()
+    stage.west.commit = commit  # type: ignore[method-assign]
+    stage.clock_s += 60
+    if restarts:
+        owing.process()
+    for _ in range(3):
+        owing.turn()
+    assert (stage.there("g"), stage.state("g")[0]) == (95, State.SAME)
+
+
+def test_a_link_that_left_no_marks_for_a_while_knows_its_places_when_it_leaves_them_again(owing: Owing) -> None:
+    owing.process()
+    owing.turn()
+    owing.process(marks=False)
+    owing.found("g")
+    owing.turn()
+    twin = TWINS[PARTS[0]]
+    assert owing.stage.west.groups["g"][twin] == Place(95, "")
+    owing.stage.commit("g", 97)
+    owing.process()
+    owing.turn()
+    assert owing.stage.west.groups["g"][twin] == Place(97, MARK)
+
+
+def test_the_next_process_knows_which_groups_leave_notes(owing: Owing) -> None:
+    twin = TWINS[PARTS[0]]
+    owing.process()
+    owing.stage.east.groups["g"] = {PARTS[0]: Place(50, "open: 48, 49")}
+    owing.turn()
+    owing.stage.commit("g", 60)
+    owing.turn()
+    assert owing.stage.west.groups["g"][twin] == Place(60, "")
+    owing.stage.commit("g", 70)
+    owing.process()
+    owing.turn()
+    assert owing.stage.west.groups["g"][twin] == Place(70, "")

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from twinshore.groups.book import Entry
+from twinshore.groups.kept_names import NAMES_MAX, names_in, names_row
 from twinshore.groups.place import State
 from twinshore.groups.rounds import Round
 from twinshore.groups.word import (
     COMPARED_KIND,
-    COMPARED_MAX,
     NAMED_MAX,
     NEVER_SAID,
     NOT_NAMED,
     compared_among,
-    compared_in,
-    compared_row,
     last_said,
+    own_in,
     word_of,
 )
 from twinshore.store import open_store
@@ -32,7 +32,7 @@ def entry(name: str, behind: int = 0) -> Entry:
 
 def said(entries: dict[str, Entry], group: str) -> tuple[str, int]:
     word = word_of(entries, Round(groups=len(entries)), now_s=5.0, now_ms=5000)
-    return last_said(word, compared_in([compared_row("east->west", compared_among(entries), 5000)]), group)
+    return last_said(word, names_in([names_row("east->west", COMPARED_KIND, compared_among(entries), 5000)]), group)
 
 
 def test_a_group_stood_the_same_only_where_a_round_has_compared_it() -> None:
@@ -53,12 +53,21 @@ def test_where_more_differed_than_are_named_no_other_is_called_the_same() -> Non
 
 
 def test_so_many_groups_that_they_are_not_written_down_were_never_compared() -> None:
-    assert compared_in([compared_row("l", [str(n) for n in range(COMPARED_MAX + 1)], 0)]) == frozenset()
+    assert names_in([names_row("l", COMPARED_KIND, [str(n) for n in range(NAMES_MAX + 1)], 0)]) == frozenset()
 
 
 def test_the_names_come_back_from_the_store_as_they_were(tmp_path: Path) -> None:
     store = open_store(f"sqlite:///{tmp_path / 'store.db'}")
     names = {"plain", "grüße", 'a "quoted"\nname', ""}
-    store.remember([compared_row("east->west", names, 1)])
-    assert compared_in(store.followed("east->west", COMPARED_KIND)) == names
+    store.remember([names_row("east->west", COMPARED_KIND, names, 1)])
+    assert names_in(store.followed("east->west", COMPARED_KIND)) == names
     store.close()
+
+
+def test_the_word_names_the_places_that_are_somebodys_own() -> None:
+    made = entry("flink", 7)
+    made.standing[("orders", 1)] = (State.OWN, 5, 1.0)
+    word = json.loads(json.dumps(word_of({"flink": made}, Round(groups=1), now_s=5.0, now_ms=5000)))
+    assert own_in(word, "flink") == {("orders", 1)}
+    assert own_in(word, "other") == own_in({}, "flink") == frozenset()
+    assert own_in({"differ": {"flink": ["behind", 7, 1]}}, "flink") == frozenset(), "as an older version left it"

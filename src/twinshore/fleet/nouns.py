@@ -120,13 +120,14 @@ class Follow:
 @dataclass(frozen=True, slots=True)
 class GroupRules:
     """How places of consumer groups follow a link. `resets`: backwards too, where the source's group was set back.
-    `back`: what a group reads at the target is known at the source too."""
+    `back`: what a group reads at the target is known at the source too. `marks`: places of the link are marked."""
 
     enabled: bool = True
     every_s: float = 1.0
     resets: bool = True
     back: bool = False
     verify_s: float = 60.0
+    marks: bool = True
 
 
 class Naming(StrEnum):

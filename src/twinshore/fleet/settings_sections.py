@@ -233,7 +233,7 @@ def _link(name: str, raw: object, clusters: Mapping[str, Cluster | None], compla
         Naming(section.naming),
         section.chain,
         control,
-        GroupRules(groups.enabled, groups.every_s, groups.resets, groups.back, groups.verify_s),
+        GroupRules(groups.enabled, groups.every_s, groups.resets, groups.back, groups.verify_s, groups.marks),
         Mode(section.mode),
         MappedFrom(section.mapped_from),
     )

@@ -184,6 +184,11 @@ class GroupsSection:
     verify_s: float = setting(
         60.0, "how long until a group on which nothing changes is compared again all the same", low=1, high=86400
     )
+    marks: bool = setting(
+        True,
+        "places that the link commits are marked, where the group's consumers leave no text of their own; "
+        "false: readers at the target without membership are moved too; see docs/groups.md",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

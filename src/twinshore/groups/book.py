@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from twinshore.groups.place import NOTHING, Decision, Memory, State
+from twinshore.groups.place import NOTHING, Decision, Memory, Rules, State, has_note
 from twinshore.groups.scope import NOWHERE, Scope
-from twinshore.wire.group_places import GroupPlaces, Where
+from twinshore.wire.group_places import GroupPlaces, Place, Where
 
 RENEWED_WITHIN_S = 3600.0
 
@@ -34,12 +34,16 @@ class Entry:
 
 
 class Book:
-    """`renew_s`: how often an idle group is committed again, so that its target does not forget it."""
+    """`renew_s`: how often an idle group is committed again, so that its target does not forget it. `owed`: groups
+    whose places without a mark may be an earlier version's, as this one has not settled them yet; None: all. `noted`:
+    groups whose consumers have left a note."""
 
     def __init__(self, verify_s: float, renew_s: float) -> None:
         self.verify_s, self.renew_s = verify_s, renew_s
         self.entries: dict[str, Entry] = {}
         self.scope = NOWHERE
+        self.owed: set[str] | None = set()
+        self.noted: set[str] = set()
         self._expected: dict[str, dict[Where, int]] = {}
 
     def rescope(self, scope: Scope) -> None:
@@ -74,12 +78,40 @@ class Book:
                 for where in gone:
                     entry.standing.pop(where, None)
                     entry.memory.pop(where, None)
+            else:
+                continue
+            self.see_notes(name, said.places.values())
+
+    def see_notes(self, name: str, places: Iterable[Place]) -> None:
+        """A group whose consumers leave notes gets no marks from now on, and those that it has are taken away."""
+        if name not in self.noted and any(has_note(place) for place in places):
+            self.noted.add(name)
+            self.reopen(self.entries[name])
+
+    def rules_for(self, name: str, rules: Rules) -> Rules:
+        """What holds for the places of this group."""
+        return rules._replace(trusts=self.owed is None or name in self.owed, notes=name in self.noted)
+
+    def confirm(self, unheard: Iterable[str]) -> None:
+        """All coordinators were heard, but of `unheard` groups: who is settled owes no trust any longer. Where members
+        are, a place is theirs."""
+        parts = self.scope.parts
+        names = self.entries if self.owed is None else self.owed
+        settled = {
+            name
+            for name in names
+            if (entry := self.entries.get(name)) is not None
+            and (entry.live or all(_is_settled(entry, where) for where in entry.said.places if where in parts))
+        }
+        self.owed = (set(names) | set(unheard if self.owed is None else ())) - settled
 
     def forget(self, names: Iterable[str]) -> None:
         """Groups that are no more, or that the filters leave out from now on."""
         for name in names:
             self.entries.pop(name, None)
             self._expected.pop(name, None)
+            if self.owed is not None:
+                self.owed.discard(name)
 
     def expect(self, name: str, where: Where, offset: int) -> None:
         """The other direction has put the group there on the side that is read here: nobody has read that far."""
@@ -95,6 +127,15 @@ class Book:
             if entry.memory and any(one.agreed >= 0 for one in entry.memory.values()):
                 entry.memory = {where: one._replace(agreed=-1) for where, one in entry.memory.items()}
                 self.reopen(entry)
+
+    def left(self, entry: Entry) -> None:
+        """Its members on the writing side have gone. They may have committed again the place that they found."""
+        entry.memory = {where: one._replace(marked=False) for where, one in entry.memory.items()}
+        self.reopen(entry)
+
+    def sends(self, entry: Entry, where: Where, place: Place | None) -> None:
+        """What is about to be committed there; until it is answered, it may have arrived. None: it has not."""
+        entry.memory[where] = self.memory_of(entry, where)._replace(tried=place)
 
     def due(self, now_s: float) -> Iterator[tuple[str, Entry]]:
         """Groups without members with something to look at."""
@@ -139,6 +180,10 @@ class Book:
         """Each of its places is worth a look, whatever is remembered."""
         entry.check = True
         entry.open |= entry.said.places.keys() & self.scope.parts.keys()
+
+
+def _is_settled(entry: Entry, where: Where) -> bool:
+    return where in entry.memory and entry.memory[where].tried is None
 
 
 def _part(name: str, period_s: float) -> float:

@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 from twinshore.fleet import Link, TwinshoreError
 from twinshore.fleet.settings import Settings
+from twinshore.groups.kept_names import names_row
 from twinshore.groups.rounds import Round, Rounds
-from twinshore.groups.word import compared_among, compared_row, word_of
+from twinshore.groups.word import COMPARED_KIND, compared_among, word_of
 from twinshore.mirror.companions import Beside, Companion
 from twinshore.mirror.metrics.group_word import GROUPS_KIND
 from twinshore.store import Followed, Store
@@ -109,7 +110,7 @@ class GroupsCompanion:
         rows = [Followed(self._link.name, GROUPS_KIND, "", value, GROUPS_KIND, now_ms)]
         names = compared_among(entries)
         if names != self._compared:
-            rows.append(compared_row(self._link.name, names, now_ms))
+            rows.append(names_row(self._link.name, COMPARED_KIND, names, now_ms))
         try:
             self._store.remember(rows)
             self._compared = names

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.groups.book import Book, Entry
-from twinshore.groups.place import Decision, State, decide
+from twinshore.groups.place import PLAIN, Decision, Rules, State, decide
 from twinshore.groups.scope import Scope
 from twinshore.groups.sides import Logs, Side
 from twinshore.groups.translation import Spot
@@ -48,13 +48,15 @@ class Wish:
 
 @dataclass(slots=True)
 class Turn:
-    """What a round did. `told`: sentences for whoever runs the link."""
+    """What a round did. `told`: sentences for whoever runs the link. `unheard`: groups of the reading side whose places
+    it did not say; None: a whole coordinator did not."""
 
     groups: int = 0
     changed: int = 0
     moved: Counter[State] = field(default_factory=Counter)
     commits: int = 0
     told: dict[str, str] = field(default_factory=dict)
+    unheard: Collection[str] | None = None
 
 
 class Direction:
@@ -67,12 +69,13 @@ class Direction:
         written: Logs,
         book: Book,
         rule: Decide = decide,
+        rules: Rules = PLAIN,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._reader, self._writer, self._written = reader, writer, written
         self.book = book
-        self._rule = rule
+        self._rule, self.rules = rule, rules
         self._clock = clock
         # How many groups are read and committed together: fewer where a coordinator is slow to say where they stand.
         self._at_once = AT_ONCE_MAX
@@ -133,7 +136,9 @@ class Direction:
         for name, entry in some:
             if entry.renews and name not in wishes:
                 self.book.renewed(entry, now_s)
-            entry.check = False
+            # Where no end is known, nothing was compared.
+            parts = self.book.scope.parts
+            entry.check = any(parts[where][0] not in self._ends for where in entry.open)
 
     def _portions(self, nodes: Mapping[str, int]) -> Iterator[tuple[int, list[str]]]:
         """Groups that are read and committed together, by their coordinator."""
@@ -180,6 +185,7 @@ class Direction:
         if not reading.away:
             self._let_go(names)
         self.book.heard(found, now_s)
+        turn.unheard = None if reading.away or away else refused.keys()
 
     def _let_go(self, names: set[str]) -> None:
         """Forgets groups that are no more. A coordinator that moves lists none of its groups for a moment."""
@@ -197,7 +203,7 @@ class Direction:
             there = writing.groups.get(name)
             was, entry.live = entry.live, there is not None and there.live
             if was and not entry.live:
-                self.book.reopen(entry)  # Its members have read on, perhaps.
+                self.book.left(entry)
             if there is None and not writing.away:
                 absent.append(name)
         self.book.absent(absent)
@@ -303,10 +309,12 @@ class Direction:
         wishes: dict[str, dict[Where, Wish]] = {}
         for name, there in theirs.items():
             entry = due[name]
+            book.see_notes(name, there.values())
+            rules = book.rules_for(name, self.rules)
             for where, (spot, end) in spots[name].items():
                 twin = parts[where][0]
                 has = there.get(twin)
-                decision = self._rule(entry.said.places[where], spot, end, has, book.memory_of(entry, where))
+                decision = self._rule(entry.said.places[where], spot, end, has, book.memory_of(entry, where), rules)
                 to = decision.to
                 if to is None and entry.renews and has is not None and not decision.memory.own:
                     to = has
@@ -322,6 +330,9 @@ class Direction:
         self, node: int, wishes: Mapping[str, Mapping[Where, Wish]], now_s: float, turn: Turn, may: Callable[[], bool]
     ) -> None:
         places = {name: {twin: wish.place for twin, wish in ours.items()} for name, ours in wishes.items()}
+        for name, ours in wishes.items():
+            for wish in ours.values():
+                self.book.sends(self.book.entries[name], wish.where, wish.place)
         answers = self._writer.commit({node: places}, may)
         for name, codes in answers.items():
             entry = self.book.entries[name]
@@ -340,6 +351,7 @@ class Direction:
             self.book.settle(entry, wish.where, wish.decision, wish.behind, now_s)
         elif code in _LIVE:
             entry.live = True
+            self.book.sends(entry, wish.where, None)
         elif code not in _ELSEWHERE and not describe(code).retriable:
             self.book.stands(entry, wish.where, State.REFUSED, wish.behind, now_s)
             entry.open.discard(wish.where)

@@ -10,10 +10,11 @@ from typing import Any
 
 from twinshore.fleet import KafkaError, Link, NamedPartition
 from twinshore.fleet.settings import Settings
-from twinshore.groups.place import State, decide
+from twinshore.groups.kept_names import names_in
+from twinshore.groups.place import NOTHING, Rules, State, decide
 from twinshore.groups.rounds import WORST_FIRST, Rounds
 from twinshore.groups.scope import Scope
-from twinshore.groups.word import COMPARED_KIND, compared_in, last_said, word_in
+from twinshore.groups.word import COMPARED_KIND, last_said, own_in, word_in
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.groups import GroupListing, Groups, Listed
 from twinshore.store import Store
@@ -87,11 +88,12 @@ def look(link: Link, settings: Settings, store: Store, pattern: str = ".*") -> l
         found = rounds.target.list_offsets(named, OffsetKind.HIGH_WATERMARK) if named else {}
         ends = {named[one]: end for one, end in found.items()}
         word = word_in(store, link.name, fresh=not gone)
-        compared = compared_in(store.followed(link.name, COMPARED_KIND)) if gone else frozenset()
+        compared = names_in(store.followed(link.name, COMPARED_KIND)) if gone else frozenset()
         views = []
         for name in sorted(here.keys() | there.keys()):
             places = here.get(name, {}), there.get(name, {})
-            view = _view(link.name, name, (reading, writing), places, rounds.scope, ends, word)
+            rules = rounds.rules_for(name, *places)
+            view = _view(link.name, name, (reading, writing), places, rounds.scope, ends, word, rules)
             views.append(_as_last_said(view, word, compared) if gone else view)
         return [view for view in views if view.parts]
     finally:
@@ -131,9 +133,10 @@ def _view(
     scope: Scope,
     ends: Mapping[Where, int],
     word: Mapping[str, Any],
+    rules: Rules,
 ) -> GroupView:
     here, there = (one.groups.get(name) for one in listed)
-    parts = tuple(_parts(*places, scope, ends))
+    parts = tuple(_parts(*places, scope, ends, rules, own_in(word, name)))
     any_listing = here or there
     since_ms = word.get("differ", {}).get(name, [None, 0, None])[2]
     same = all(part.state == State.SAME for part in parts)
@@ -155,7 +158,12 @@ def _view(
 
 
 def _parts(
-    here: Mapping[Where, Place], there: Mapping[Where, Place], scope: Scope, ends: Mapping[Where, int]
+    here: Mapping[Where, Place],
+    there: Mapping[Where, Place],
+    scope: Scope,
+    ends: Mapping[Where, int],
+    rules: Rules,
+    own: Collection[Where],
 ) -> Iterator[PartView]:
     for where, (twin, translation) in sorted(scope.parts.items(), key=lambda item: item[0]):
         place, has = here.get(where), there.get(twin)
@@ -171,7 +179,9 @@ def _parts(
             yield PartView(*where, place.offset, twin[0], None, target, State.UNKNOWN.value)
             continue
         end = ends.get(twin, 0)
-        state = decide(place, spot, end, has).state
+        # What the mirror's memory alone tells: whose a place is that carries no mark.
+        memory = NOTHING._replace(own=where in own)
+        state = decide(place, spot, end, has, memory, rules).state
         yield PartView(*where, place.offset, twin[0], spot.offset, target, state.value, end)
 
 

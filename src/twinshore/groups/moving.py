@@ -59,7 +59,8 @@ def move(
         for view in look(link, settings, store, pattern):
             if (view.source_state if back else view.target_state) not in ("Empty", "Dead", "none"):
                 continue
-            wishes = wishes_back(view, rounds.scope, _ends(rounds.source, view)) if back else wishes_forward(view)
+            forward = wishes_forward(view, MARK if link.groups.marks else "")
+            wishes = wishes_back(view, rounds.scope, _ends(rounds.source, view)) if back else forward
             wishes = {w: (has, to) for w, (has, to) in wishes.items() if has is None or to.offset > has or lower}
             if wishes and act:
                 yield from moved(store, writer, link.name, view.group, wishes)
@@ -73,14 +74,14 @@ def move(
 Wishes = dict[Where, tuple[int | None, Place]]
 
 
-def wishes_forward(view: GroupView) -> Wishes:
-    """What the target's places would become: the source's, within the twins."""
+def wishes_forward(view: GroupView, note: str) -> Wishes:
+    """What the target's places would become: the source's, within the twins. `note`: what tells the mirror that they
+    are to follow again."""
     found: Wishes = {}
     for part in view.parts:
         goal = None if part.source is None or part.state == State.UNKNOWN else part.within
         if goal is not None and goal != part.target:
-            # Marked as the link's: from here on it follows again.
-            found[(part.twin, part.partition)] = (part.target, Place(goal, MARK))
+            found[(part.twin, part.partition)] = (part.target, Place(goal, note))
     return found
 
 

@@ -32,12 +32,15 @@ class State(StrEnum):
 
 class Memory(NamedTuple):
     """What earlier looks saw: the furthest place on the source, how often it was lower since, and the offset at which
-    the target's place was ours or the same as ours; -1: never. `own`: somebody else has set it since."""
+    the target's place was ours or the same as ours; -1: never. `own`: somebody else has set it since. `marked`: it
+    carried the mark there. `tried`: what was sent there, and no answer is known."""
 
     high: int = -1
     lower_looks: int = 0
     agreed: int = -1
     own: bool = False
+    marked: bool = False
+    tried: Place | None = None
 
 
 NOTHING = Memory()
@@ -56,12 +59,14 @@ class Decision(NamedTuple):
 class Rules(NamedTuple):
     """`resets`: a group that is set back on the source is set back on the target. `trusts`: a place that is found
     without a mark may be an earlier version's of the link. `returns`: what is read at the target comes to the source,
-    so that a place that both sides share is nobody's own. `marks`: places can carry a mark."""
+    so that a place that both sides share is nobody's own. `marks`: places can carry a mark. `notes`: the group's
+    consumers leave notes, and may fail at a mark; so none is left, and the link's places are known by memory."""
 
     resets: bool = True
     trusts: bool = False
     returns: bool = False
     marks: bool = True
+    notes: bool = False
 
 
 PLAIN = Rules()
@@ -74,22 +79,22 @@ def decide(
     has there. No place lies beyond the end: a consumer would be thrown to an end of the log by its reset policy."""
     goal = min(spot.offset, end)
     whole = spot.reached and goal == spot.offset
+    memory = _answered(memory, there)
     lower = place.offset < memory.high
     looks = memory.lower_looks + 1 if lower else 0
     wanted = Place(goal, _note(place, rules, whole=whole))
-    moved = Memory(place.offset, 0, goal)
+    moved = Memory(place.offset, 0, goal, marked=wanted.metadata == MARK)
     met = whole and there is not None and there.offset == goal
     if there is not None and rules.marks and _is_anothers(there, memory, rules, met=met):
         state = State.SAME if met else State.OWN if goal >= there.offset else State.AHEAD
-        return Decision(state, None, memory._replace(high=max(memory.high, place.offset), own=True), whole=True)
+        left = memory._replace(high=max(memory.high, place.offset), own=True, tried=None)
+        return Decision(state, None, left, whole=True)
     if there is None or goal > there.offset:
         return Decision(State.MOVES if whole else State.BEHIND, wanted, moved, whole)
     if goal == there.offset:
-        other = (wanted.metadata or "") != (there.metadata or "")
-        # Over a place that its reader came to by itself nothing is written: it may be about to commit the next one.
-        ours = there.metadata == MARK or _has_note(there) or _is_first(memory) or rules.trusts or not rules.marks
-        to = wanted if whole and other and ours else None
-        return Decision(State.SAME if whole else State.BEHIND, to, moved, whole)
+        to = wanted if whole and _may_note(there, wanted, memory, rules) else None
+        seen = moved if to is not None else moved._replace(marked=there.metadata == MARK)
+        return Decision(State.SAME if whole else State.BEHIND, to, seen, whole)
     if rules.resets and lower and memory.agreed == there.offset:
         if looks >= LOOKS_FOR_A_RESET:
             return Decision(State.SET_BACK, wanted, moved, whole)
@@ -97,37 +102,59 @@ def decide(
     return Decision(State.AHEAD, None, memory._replace(high=max(memory.high, place.offset)), whole=True)
 
 
+def _answered(memory: Memory, there: Place | None) -> Memory:
+    """What the target's place says of a commit whose answer was lost: where it stands there, the commit arrived."""
+    sent = memory.tried
+    if sent is None or there is None or (there.offset, there.metadata or "") != (sent.offset, sent.metadata or ""):
+        return memory
+    return memory._replace(agreed=sent.offset, marked=sent.metadata == MARK, tried=None)
+
+
+def _may_note(there: Place, wanted: Place, memory: Memory, rules: Rules) -> bool:
+    """Whether the note beside a place is to become another. Over a place that its reader came to by itself nothing is
+    written at once: it may be about to commit the next one."""
+    if (wanted.metadata or "") == (there.metadata or ""):
+        return False
+    rested = rules.returns and memory.agreed == there.offset and not memory.own
+    return there.metadata == MARK or has_note(there) or _is_first(memory) or rested or not rules.marks
+
+
 def _note(place: Place, rules: Rules, *, whole: bool) -> str:
     """What is written beside a place: its consumer's note, which is about that place alone, or else the mark."""
-    note = place.metadata if whole and _has_note(place) else ""
-    return note or (MARK if rules.marks else "")
+    note = place.metadata if whole and has_note(place) else ""
+    return note or (MARK if rules.marks and not rules.notes else "")
 
 
-def _has_note(place: Place) -> bool:
+def has_note(place: Place) -> bool:
     """Whether a consumer left a text there. Some clients send a byte 0 for none."""
     return bool((place.metadata or "").rstrip("\0")) and place.metadata != MARK
 
 
 def _is_anothers(there: Place, memory: Memory, rules: Rules, *, met: bool) -> bool:
-    """Whether the target's place is not the link's: it lacks the mark, and is not where the link left it. A note of a
-    consumer is in the mark's place: so one with a note that was never seen before may be the link's. One that was never
-    seen before and is where it should be (`met`) is taken for the link's too."""
-    if there.metadata == MARK or there.offset == memory.agreed:
+    """Whether the target's place is not the link's: it lacks the mark, and is not as the link left it. Once so, it
+    stays so. Where a consumer's note is in the mark's place, one that was never seen before may be the link's; and one
+    that was never seen before and is where it should be (`met`) is taken for the link's too."""
+    if there.metadata == MARK or (met and rules.returns):
         return False
-    if rules.trusts or _has_note(there):
-        return not _is_first(memory)
-    return not (met and (_is_first(memory) or rules.returns))
+    if memory.own:
+        return True
+    if there.offset == memory.agreed:
+        return memory.marked
+    first_is_ours = met or rules.trusts or rules.notes or has_note(there)
+    return not (_is_first(memory) and first_is_ours)
 
 
 def _is_first(memory: Memory) -> bool:
     return memory.agreed < 0 and not memory.own
 
 
-def decide_back(place: Place, spot: Spot, end: int, there: Place | None, memory: Memory = NOTHING) -> Decision:
+def decide_back(
+    place: Place, spot: Spot, end: int, there: Place | None, memory: Memory = NOTHING, rules: Rules = PLAIN
+) -> Decision:
     """The other way: `place` is what a group has on the target. The source's place only ever goes forward, and only
     after the target's has been seen to move: one that was found as it is may be older than what the source has."""
     found = memory.high < 0 or place.offset == memory.high
-    decision = decide(place, spot, end, there, memory, Rules(resets=False, marks=False))
+    decision = decide(place, spot, end, there, memory, rules._replace(resets=False, marks=False))
     if found and there is not None and decision.to is not None and decision.to.offset > there.offset:
         return Decision(State.AHEAD, None, Memory(place.offset, 0, memory.agreed), whole=True)
     return decision

@@ -6,15 +6,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.settings import Settings
 from twinshore.groups.book import Book, Entry
 from twinshore.groups.direction import Direction, Turn
-from twinshore.groups.place import Decision, Memory, Rules, State, decide, decide_back
+from twinshore.groups.kept_names import names_in, names_row
+from twinshore.groups.place import Rules, State, decide, decide_back, has_note
 from twinshore.groups.scope import NOWHERE, Scope, admits_group, scope_of
-from twinshore.groups.translation import ByExtents, Spot, Stretch, Translation
+from twinshore.groups.translation import ByExtents, Stretch, Translation
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.groups import SHARE, GroupListing, Groups, Listed, always
@@ -22,11 +22,14 @@ from twinshore.kafka.share_groups import ShareGroups
 from twinshore.mirror.control.in_force import in_force
 from twinshore.mirror.identity import hold_to
 from twinshore.mirror.metrics.group_word import GROUPS_KIND
-from twinshore.store import Followed, Store
+from twinshore.store import Store
 from twinshore.wire.group_places import Place, Where
 
-# Set once all of the link's places on the target carry its mark.
+# Kept once marks are left: the groups whose places without one may be the link's all the same.
 MARKS_KIND = "groups marked"
+# The groups whose consumers leave notes, and which get no marks for that.
+NOTES_KIND = "groups with notes"
+EVERYBODY = "\0"  # no group is called so
 
 SCOPE_S = 5.0
 SHARE_S = 5.0
@@ -76,8 +79,7 @@ class Rounds:
         self._back: Direction | None = None
         self._shares: Direction | None = None
         self._shared_at_s = float("-inf")
-        self._rules = Rules()
-        self._marks_noted = False
+        self._kept: dict[str, frozenset[str]] = {}
 
     def close(self) -> None:
         for one in (self.at_source, self.at_target, self.source, self.target):
@@ -94,14 +96,15 @@ class Rounds:
         self.begin(now_s)
         reading, writing = self.at_source.listed(), self.at_target.listed()
         if self._forward is not None:
-            done.add(self._forward.turn(self.scope, reading, writing, self._by_offsets, now_s, act=act, may=may))
+            turn = self._forward.turn(self.scope, reading, writing, self._by_offsets, now_s, act=act, may=may)
+            done.add(turn)
+            if act:
+                self._keep_names(self._forward.book, turn)
         if self._back is not None:
             done.add(
                 self._back.turn(self._scope_back, writing, reading, self._by_offsets, now_s, act=act, may=may), "back: "
             )
         self._share(reading, writing, now_s, done, act=act, may=may)
-        if act:
-            self._note_marks()
         done.asked = self.at_source.asked + self.at_target.asked
         done.took_s = time.perf_counter() - begun_s
         return done
@@ -118,8 +121,8 @@ class Rounds:
             # Not renewed: to set a start again is to forget what was acknowledged above it.
             book = Book(self.link.groups.verify_s, float("inf"))
             # A share group's start has no room for a mark.
-            rule = partial(decide, rules=Rules(self.link.groups.resets, marks=False))
-            self._shares = Direction(reader, writer, self.target, book, rule)
+            rules = Rules(self.link.groups.resets, marks=False)
+            self._shares = Direction(reader, writer, self.target, book, decide, rules)
         try:
             turn = self._shares.turn(self.scope, reading, writing, self._shared, now_s, act=act, may=may)
             done.add(turn, "share: ")
@@ -150,8 +153,9 @@ class Rounds:
             rules = self.link.groups
             renew_s = max(RENEW_S_MIN, self._retention() / RENEWALS_IN_RETENTION)
             book = Book(rules.verify_s, renew_s)
-            self._rules = Rules(rules.resets, trusts=self._is_older(), returns=rules.back)
-            self._forward = Direction(self.at_source, self.at_target, self.target, book, self._decide)
+            self._know_names(book)
+            ways = Rules(rules.resets, returns=rules.back, marks=rules.marks)
+            self._forward = Direction(self.at_source, self.at_target, self.target, book, decide, ways)
             if rules.back:
                 # The source's brokers keep what the source's groups commit; renewing it is not this link's to do.
                 book = Book(rules.verify_s, float("inf"))
@@ -163,24 +167,41 @@ class Rounds:
             if scope != self.scope:
                 self.scope, self._scope_back = scope, scope.reversed()
 
-    def _decide(self, place: Place, spot: Spot, end: int, there: Place | None, memory: Memory) -> Decision:
-        return decide(place, spot, end, there, memory, self._rules)
+    def rules_for(self, group: str, *sides: Mapping[Where, Place]) -> Rules:
+        """What holds for the group's places, which are these on the two sides."""
+        if self._forward is None:
+            return Rules()
+        rules = self._forward.book.rules_for(group, self._forward.rules)
+        return rules._replace(notes=rules.notes or any(has_note(place) for one in sides for place in one.values()))
 
-    def _is_older(self) -> bool:
-        """Whether a version that left no marks has moved this link's groups, and none since."""
+    def _know_names(self, book: Book) -> None:
+        """What the processes before have learned. Where a version that left no marks has moved this link's groups, any
+        place without one may be the link's."""
         name = self.link.name
-        return bool(self._store.followed(name, GROUPS_KIND)) and not self._store.followed(name, MARKS_KIND)
+        book.noted = set(names_in(self._store.followed(name, NOTES_KIND)))
+        marked = self._store.followed(name, MARKS_KIND)
+        older = not marked and bool(self._store.followed(name, GROUPS_KIND))
+        owed = names_in(marked)
+        book.owed = None if older or EVERYBODY in owed else set(owed)
+        self._kept = {NOTES_KIND: frozenset(book.noted)}
+        if marked:
+            self._kept[MARKS_KIND] = owed
 
-    def _note_marks(self) -> None:
-        """Once every group has been compared, or where none ever was before, a place without a mark is not ours."""
-        if self._marks_noted or (
-            self._rules.trusts and any(one.check and not one.live for one in self.entries().values())
-        ):
-            return
-        if not self._store.followed(self.link.name, MARKS_KIND):
-            now_ms = int(time.time() * 1000)
-            self._store.remember([Followed(self.link.name, MARKS_KIND, "", "", MARKS_KIND, now_ms)])
-        self._marks_noted, self._rules = True, self._rules._replace(trusts=False)
+    def _keep_names(self, book: Book, turn: Turn) -> None:
+        """What the next process must know. Until every coordinator was heard nobody knows which groups there are."""
+        if not self.link.groups.marks:
+            book.owed = None  # Should marks be left one day, places that were moved until then have none.
+        elif book.owed is not None or turn.unheard is not None:
+            book.confirm(turn.unheard or ())
+        names = {NOTES_KIND: frozenset(book.noted)}
+        if book.owed is not None or not self.link.groups.marks:
+            names[MARKS_KIND] = frozenset((EVERYBODY,) if book.owed is None else book.owed)
+        now_ms = int(time.time() * 1000)
+        changed = {kind: some for kind, some in names.items() if self._kept.get(kind) != some}
+        rows = [names_row(self.link.name, kind, some, now_ms) for kind, some in changed.items()]
+        if rows:
+            self._store.remember(rows)
+            self._kept |= names
 
     def admits(self, group: str) -> bool:
         """Whether the group follows, by the link's filters."""

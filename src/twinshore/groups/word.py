@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import time
-import zlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from twinshore.groups.book import Entry
 from twinshore.groups.place import State
 from twinshore.groups.rounds import Round, standing
 from twinshore.mirror.metrics.group_word import GROUPS_KIND
-from twinshore.store import Followed, Store
+from twinshore.store import Store
+from twinshore.wire.group_places import Where
 
 # Which groups the last round compared, written only when these are others than before.
 COMPARED_KIND = "groups compared"
 NAMED_MAX = 500
-COMPARED_MAX = 20_000
+OWN_MAX = 100
 WORD_FRESH_MS = 15_000
 NEVER_SAID = "never compared"
 NOT_NAMED = "not named"
 
 
 def word_of(entries: Mapping[str, Entry], done: Round, *, now_s: float, now_ms: int) -> dict[str, Any]:
-    """The last round in figures, and each group that differs: how, by how many records, since when."""
+    """The last round in figures, and each group that differs: how, by how many records, since when, and which of its
+    places are somebody's own."""
     differ: dict[str, list[Any]] = {}
     counts: dict[str, int] = {}
     behind = 0
@@ -35,7 +35,8 @@ def word_of(entries: Mapping[str, Entry], done: Round, *, now_s: float, now_ms: 
         behind += records
         if state is not State.SAME and len(differ) < NAMED_MAX:
             since_ms = now_ms - int((now_s - since_s) * 1000) if since_s >= 0 else None
-            differ[name] = [state, records, since_ms]
+            own = [list(where) for where, (how, _, _) in entry.standing.items() if how is State.OWN]
+            differ[name] = [state, records, since_ms, own[:OWN_MAX]]
     return {
         "at_ms": now_ms,
         "groups": done.groups,
@@ -52,20 +53,6 @@ def compared_among(entries: Mapping[str, Entry]) -> frozenset[str]:
     return frozenset(name for name, entry in entries.items() if entry.live or not entry.check)
 
 
-def compared_row(link: str, names: Collection[str], now_ms: int) -> Followed:
-    """Which groups a round compared; beyond so many that a store should not be bothered with them: none."""
-    listed = sorted(names) if len(names) <= COMPARED_MAX else []
-    value = base64.b85encode(zlib.compress(json.dumps(listed).encode())).decode()
-    return Followed(link, COMPARED_KIND, "", value, COMPARED_KIND, now_ms)
-
-
-def compared_in(rows: Iterable[Followed]) -> frozenset[str]:
-    """The groups of which the last word speaks, be it only that they stood the same."""
-    for row in rows:
-        return frozenset(json.loads(zlib.decompress(base64.b85decode(row.value))))
-    return frozenset()
-
-
 def word_in(store: Store, link: str, *, fresh: bool = True) -> dict[str, Any]:
     """What the mirror last said of the link's groups; empty when `fresh` is wanted and it is old."""
     for row in store.followed(link, GROUPS_KIND):
@@ -75,12 +62,18 @@ def word_in(store: Store, link: str, *, fresh: bool = True) -> dict[str, Any]:
     return {}
 
 
+def own_in(word: Mapping[str, Any], group: str) -> frozenset[Where]:
+    """The group's places that the mirror leaves to whoever set them on the target, by its last round."""
+    _, _, _, *own = word.get("differ", {}).get(group, [None, 0, None])
+    return frozenset((topic, partition) for topic, partition in (own[0] if own else ()))
+
+
 def last_said(word: Mapping[str, Any], compared: Collection[str], group: str) -> tuple[str, int]:
     """How the group stood when it was last compared, and by how many records it was behind. Only of a group that was
     compared and would have been named had it differed may it be said that it stood the same."""
     differ = word.get("differ", {})
     if group in differ:
-        state, behind, _ = differ[group]
+        state, behind, *_ = differ[group]
         return str(state), int(behind)
     if not word or group not in compared:
         return NEVER_SAID, 0
