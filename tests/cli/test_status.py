@@ -120,6 +120,26 @@ def test_how_a_link_with_a_silent_mirror_stands_is_unknown_and_what_was_known_ha
     assert (found["records_per_s"], found["p99_ms"]) == (None, None)
 
 
+def test_what_a_clock_wrote_that_is_ahead_is_not_new(store: Store, settings_file: Path) -> None:
+    for ago_s in (-2, -600):
+        store.save_link_status(_word(ago_s))
+        _looked(store, ago_s)
+        found = _json(settings_file)[LINK]
+        if ago_s == -2:
+            assert (found["state"], found["age_s"], found["lag_seen_by"]) == ("flowing", 0.0, "mirror")
+    assert (found["state"], found["stale"], found["lag_seen_by"], found["lag_records"]) == (
+        "unknown",
+        True,
+        "store",
+        None,
+    )
+    text = _status(settings_file)
+    ahead = r"the mirror's clock is ahead of this one by 10 min"
+    assert re.search(rf"east->west: {ahead}, so nobody knows how old its word is; last said: flowing: 2 part", text)
+    assert re.search(rf"east->west: lag unknown: .* last seen 40, {ahead}", text)
+    assert re.search(r"east->west +unknown .* 40 \(clock 10 min ahead\)", text)
+
+
 def test_a_mirror_that_was_stopped_in_good_order_is_called_stopped_however_long_ago(
     store: Store, settings_file: Path
 ) -> None:
@@ -236,8 +256,8 @@ def test_an_age_is_told_in_the_unit_that_says_it_best() -> None:
     ]
 
 
-def test_a_clock_that_is_behind_makes_no_negative_age(store: Store, settings_file: Path) -> None:
-    store.save_link_status(_word(-50))
+def test_a_clock_that_is_a_little_behind_makes_no_negative_age(store: Store, settings_file: Path) -> None:
+    store.save_link_status(_word(-3))
     settings: Settings = load_settings(settings_file, os.environ)
     (view, _) = look(store, settings, [LINK, "west->east"], now_ms=int(time.time() * 1000))
     assert view.age_s == 0.0

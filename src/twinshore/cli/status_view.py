@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 UNKNOWN = "unknown"
 ASK_S = 2.0
 FROM_MIRROR, FROM_SOURCE, FROM_STORE = "mirror", "source", "store"
+AHEAD = "the mirror's clock is ahead of this one by {}"
 NOT_NOW = ("records_per_s", "bytes_per_s", "p50_ms", "p99_ms")
 
 
@@ -39,7 +40,7 @@ class Lag:
 
     def __str__(self) -> str:
         unseen = f" ({self.unseen} partitions unseen)" if self.unseen else ""
-        return f"{self.records:,}{unseen}" if self.known else f"{self.records:,} ({ago(self.age_s)} old)"
+        return f"{self.records:,}{unseen}" if self.known else f"{self.records:,} ({old(self.age_s)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +91,11 @@ class LinkView:
             return "no word yet: has `twinshore mirror run` been started?"
         if self.stale:
             last = f"last said: {self.word.state}: {self.word.sentence}"
+            if self.age_s < 0:
+                return f"{AHEAD.format(ago(-self.age_s))}, so nobody knows how old its word is; {last}"
             return f"no word for {ago(self.age_s)}: is the mirror running? {last}"
         if self.state == "stopped":
-            return f"{self.word.sentence}, {ago(self.age_s)} ago"
+            return f"{self.word.sentence}, {ago(max(0.0, self.age_s))} ago"
         return self.word.sentence
 
     @property
@@ -100,7 +103,9 @@ class LinkView:
         """Why the lag is not what it is now; empty where it is."""
         if self.lag is None or self.lag.known:
             return ""
-        last = f"last seen {self.lag.records:,}, {ago(self.lag.age_s)} ago"
+        ahead = self.lag.age_s < 0
+        when = AHEAD.format(ago(-self.lag.age_s)) if ahead else f"{ago(self.lag.age_s)} ago"
+        last = f"last seen {self.lag.records:,}, {when}"
         return f"lag unknown: {self.source} does not say where its logs end; {last}"
 
 
@@ -113,7 +118,7 @@ def look(store: Store, settings: Settings, names: list[str], *, now_ms: int, top
     views = []
     for name in names:
         word = words.get(name)
-        age_s = max(0.0, (now_ms - word.updated_ms) / 1000) if word else 0.0
+        age_s = _age_s(word.updated_ms, now_ms) if word else 0.0
         state = _state(word, age_s, holds_s)
         link = settings.link(name)
         lag, by_topic = _lag(store, settings, link, now_ms, asks=state in (UNKNOWN, "stopped"), topics=topics)
@@ -131,9 +136,19 @@ def _proven(store: Store, settings: Settings, link: str, now_ms: int) -> tuple[t
     return tuple(in_words(rows, bytes_s, settings.proof.read_again_h, now_ms)), whole_pass(rows, bytes_s)
 
 
+def _age_s(at_ms: int, now_ms: int) -> float:
+    """How old it is; below 0 where the clock that wrote it is ahead by more than clocks differ."""
+    from twinshore.mirror.metrics.lag_word import is_ahead
+
+    age_s = (now_ms - at_ms) / 1000
+    return age_s if is_ahead(age_s) else max(0.0, age_s)
+
+
 def _state(word: LinkStatus | None, age_s: float, holds_s: float) -> str:
     """The last word's, while it holds. Who stopped in good order said so once, and it stays true."""
-    if word is None or (age_s > holds_s and word.state != "stopped"):
+    from twinshore.mirror.metrics.lag_word import is_fresh
+
+    if word is None or not (is_fresh(age_s, holds_s) or word.state == "stopped"):
         return UNKNOWN
     return word.state
 
@@ -142,13 +157,13 @@ def _lag(
     store: Store, settings: Settings, link: Link, now_ms: int, *, asks: bool, topics: bool
 ) -> tuple[Lag | None, LagWord | None]:
     """The mirror's own, if it is fresh; else as the source says now; else as it was when it was last seen."""
-    from twinshore.mirror.metrics.lag_word import LAG_KIND, fresh_s, from_rows
+    from twinshore.mirror.metrics.lag_word import LAG_KIND, fresh_s, from_rows, is_fresh
 
     told = from_rows(store.followed(link.name, LAG_KIND))
-    age_s = max(0.0, (now_ms - told.seen_ms) / 1000) if told else 0.0
+    age_s = _age_s(told.seen_ms, now_ms) if told else 0.0
     # Of very many topics the mirror leaves the sum alone in the store.
     asks = asks or (topics and told is not None and told.partitions > 0 and not told.topics)
-    if told and not asks and age_s <= fresh_s(settings.mirror.ends_s):
+    if told and not asks and is_fresh(age_s, fresh_s(settings.mirror.ends_s)):
         return Lag(told.lag, age_s, FROM_MIRROR, told.unseen), told
     asked = _ask(store, settings, link, now_ms)
     if asked:
@@ -236,3 +251,8 @@ def ago(age_s: float) -> str:
         if age_s >= length_s:
             return f"{age_s / {'d': 86_400, 'h': 3_600, 'min': 60}[unit]:.0f} {unit}"
     return f"{age_s:.0f} s"
+
+
+def old(age_s: float) -> str:
+    """How old, in few words."""
+    return f"{ago(age_s)} old" if age_s >= 0 else f"clock {ago(-age_s)} ahead"

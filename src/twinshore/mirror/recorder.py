@@ -142,6 +142,11 @@ class Recorder:
         found = self._lag(link)
         return sum(self.live[link].lag.copy().values()) if found is None else found
 
+    def quotas(self, link: str) -> dict[str, float]:
+        """Bytes a second by the side whose quota holds the link back."""
+        live = self.live.get(link)
+        return live.quotas() if live else {}
+
     def _word(self, link: str) -> tuple[str, str, int]:
         """State, sentence and lanes, under the lock. Who has not been asked for a while may not know that a side is
         away; what operators paused is paused all the same."""

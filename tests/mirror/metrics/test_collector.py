@@ -23,6 +23,8 @@ from twinshore.mirror.metrics.collector import Bounds, MirrorCollector
 from twinshore.mirror.metrics.meters import Meters
 from twinshore.mirror.metrics.server import MetricsServer
 from twinshore.mirror.orders import Carried
+from twinshore.mirror.quota import key_of
+from twinshore.mirror.recorder import Recorder
 from twinshore.store import ControlRow, Incident, IncidentKind, LinkStatus, Store, open_store
 
 LINK = Link("east", "west", (".*",))
@@ -71,7 +73,7 @@ def test_what_pumps_tell_is_counted_for_partition_topic_and_link(meters: Meters,
 
 def test_a_recovery_point_grows_though_no_pump_speaks_of_it(meters: Meters, store: Store) -> None:
     told(meters, carried("orders", 0, 0, 5, 5))
-    now_s = time.time()
+    now_s = time.monotonic()
     meters.looked(NAME, {NamedPartition("orders", 0): 8}, now_s - 60)
     told(meters, carried("bills", 0, 0, 1, 1))
     found = scrape(meters, store)
@@ -83,13 +85,36 @@ def test_a_recovery_point_grows_though_no_pump_speaks_of_it(meters: Meters, stor
 
 
 def test_a_restart_does_not_make_a_recovery_point_young(meters: Meters) -> None:
-    named, now_s = NamedPartition("orders", 0), time.time()
+    named, now_s = NamedPartition("orders", 0), time.monotonic()
     meters.knew(NAME, named, 5, 9, now_s - 300)
     meters.looked(NAME, {named: 12}, now_s - 300)
     assert meters.readings(NAME, now_s)[named].recovery_point_s == pytest.approx(300)
     told(meters, carried("orders", 0, 5, 12, 12))
     assert meters.readings(NAME, now_s)[named].recovery_point_s == 0
     assert meters.readings(NAME, now_s)[named].lag == 0
+
+
+def test_the_quota_that_holds_a_link_back_is_the_one_that_status_tells(meters: Meters, store: Store) -> None:
+    recorder = Recorder(store, "somebody", 60.0, lambda _said: None)
+    try:
+        recorder.take(Account(NAME, 0, (carried("orders", 0, 0, 5, 5),), (), {key_of("target"): 250_000.0}))
+        recorder.settle(NAME)
+        registry = CollectorRegistry()
+        registry.register(MirrorCollector([LINK], meters, store, Bounds(), quotas=recorder.quotas))
+        found = generate_latest(registry).decode()
+        assert 'quota_bytes_per_second{link="east->west",side="target"} 250000.0' in found
+        assert 'quota_bytes_per_second{link="east->west",side="source"} 0.0' in found
+        assert "target's quota: 0.25 MB/s" in recorder.live[NAME].held_back()
+    finally:
+        recorder.close()
+
+
+def test_a_word_of_a_clock_that_is_far_ahead_is_not_believed(meters: Meters, store: Store) -> None:
+    for ahead_ms, believed in ((2_000, 1.0), (60_000, 0.0)):
+        store.save_link_status(LinkStatus(NAME, "x", "flowing", "carries", int(time.time() * 1000) + ahead_ms))
+        found = scrape(meters, store)
+        assert found['twinshore_link_state{link="east->west",state="flowing"}'] == believed
+        assert found['twinshore_link_state{link="east->west",state="unknown"}'] == 1.0 - believed
 
 
 def test_what_is_mirrored_no_more_is_dropped(meters: Meters) -> None:

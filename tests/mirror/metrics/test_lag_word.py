@@ -10,7 +10,7 @@ import pytest
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.desk import Account
 from twinshore.mirror.metrics import lag_word as words
-from twinshore.mirror.metrics.lag_word import LAG_KIND, TopicLag, as_row, from_rows, lag_word, reached_of
+from twinshore.mirror.metrics.lag_word import LAG_KIND, TopicLag, as_row, from_rows, is_fresh, lag_word, reached_of
 from twinshore.mirror.metrics.meters import Meters
 from twinshore.mirror.orders import Carried
 from twinshore.store import TwinRow, open_store
@@ -51,7 +51,7 @@ def test_a_twin_that_was_never_carried_stands_where_it_began() -> None:
 
 
 def test_a_lag_is_known_only_while_the_ends_are_fresh_and_what_is_missing_stays_so() -> None:
-    meters, now_s = Meters(ends_s=2.0), time.time()
+    meters, now_s = Meters(ends_s=2.0), time.monotonic()
     assert meters.lag(LINK) is None
     assert meters.word(LINK) is None
     told(meters, ORDERS, 0, 5, 9)
@@ -65,8 +65,43 @@ def test_a_lag_is_known_only_while_the_ends_are_fresh_and_what_is_missing_stays_
     assert (both.lag, both.unseen, both.recovery_point_s) == (None, 2, later[ORDERS].recovery_point_s)
 
 
+class Machine:
+    """Its clock, which may be set, and the time since it was started."""
+
+    def __init__(self) -> None:
+        self.wall_s, self.steady_s = 1_000_000.0, 50.0
+
+    def time(self) -> float:
+        return self.wall_s
+
+    def monotonic(self) -> float:
+        return self.steady_s
+
+
+def test_a_clock_that_is_set_makes_no_lag_known_and_no_recovery_point_young(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, meters = Machine(), Meters(ends_s=2.0)
+    monkeypatch.setattr("twinshore.mirror.metrics.meters.time", machine)
+    told(meters, ORDERS, 0, 5, 9)
+    meters.looked(LINK, {ORDERS: 9}, machine.steady_s)
+    for step_s in (-1_800.0, 3_600.0):
+        machine.wall_s += step_s
+        assert meters.lag(LINK) == 4, step_s
+    machine.wall_s -= 7_200
+    machine.steady_s, machine.wall_s = machine.steady_s + 60, machine.wall_s + 60
+    assert meters.lag(LINK) is None, "the source was last looked at a minute ago"
+    assert meters.look_age_s(LINK, machine.steady_s) == 60
+    assert meters.readings(LINK, machine.steady_s)[ORDERS].recovery_point_s == 60
+    word = meters.word(LINK)
+    assert word is not None
+    assert word.seen_ms == (machine.wall_s - 60) * 1000, "others read it by the world's time"
+
+
+def test_clocks_of_two_hosts_may_differ_a_little() -> None:
+    assert [is_fresh(age_s, 9.0) for age_s in (10, 9, 0, -4, -6, -3_600)] == [False, True, True, True, False, False]
+
+
 def test_looks_count_for_what_no_pump_tells_of_and_an_older_account_does_not_take_them_back() -> None:
-    meters, now_s = Meters(), time.time()
+    meters, now_s = Meters(), time.monotonic()
     told(meters, ORDERS, 0, 5, 5)
     meters.looked(LINK, {ORDERS: 30}, now_s)
     assert meters.lag(LINK) == 25
@@ -76,11 +111,11 @@ def test_looks_count_for_what_no_pump_tells_of_and_an_older_account_does_not_tak
     assert word is not None
     assert word.topics == {"orders": TopicLag(1, 6, 30, 24)}
     time.sleep(0.01)
-    meters.looked(LINK, {ORDERS: 10}, time.time())
+    meters.looked(LINK, {ORDERS: 10}, time.monotonic())
     assert meters.lag(LINK) == 4, "a source that lost its end is believed"
 
 
 def test_a_link_without_any_partition_has_no_lag_once_its_source_was_asked() -> None:
     meters = Meters()
-    meters.looked(LINK, {}, time.time())
+    meters.looked(LINK, {}, time.monotonic())
     assert meters.lag(LINK) == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from twinshore.mirror.control.in_force import in_force
 from twinshore.mirror.incidents.kinds import POLICY_TOPIC, stops
 from twinshore.mirror.metrics import table
 from twinshore.mirror.metrics.group_word import GROUPS_KIND, group_word, put_groups
-from twinshore.mirror.metrics.lag_word import WORD_S_MIN
+from twinshore.mirror.metrics.lag_word import WORD_S_MIN, is_fresh
 from twinshore.mirror.metrics.meters import NOTHING, Meters, Reading
 from twinshore.mirror.metrics.table import Kind, Metric
 from twinshore.mirror.quota import SIDES
@@ -78,11 +78,18 @@ class MirrorCollector(Collector):
     """Reads everything at each scrape; keeps none of it."""
 
     def __init__(
-        self, links: Sequence[Link], meters: Meters, store: Store, bounds: Bounds, word_s: float = WORD_S_MIN
+        self,
+        links: Sequence[Link],
+        meters: Meters,
+        store: Store,
+        bounds: Bounds,
+        word_s: float = WORD_S_MIN,
+        quotas: Callable[[str], Mapping[str, float]] = lambda _: {},
     ) -> None:
-        """`word_s`: what a mirror said of a link longer ago is not known to be so still."""
+        """`word_s`: what a mirror said of a link longer ago is not known to be so still. `quotas`: a link's, bytes a
+        second by the side whose quota holds it back."""
         self._links, self._meters, self._store, self._bounds = list(links), meters, store, bounds
-        self._word_s = word_s
+        self._word_s, self._quotas = word_s, quotas
 
     def describe(self) -> list[Family]:
         """The registry asks at the start; the store need not answer then."""
@@ -94,7 +101,7 @@ class MirrorCollector(Collector):
         topics_left, partitions_left = self._bounds.topics, self._bounds.partitions
         missing = {"topic": 0, "partition": 0}
         for link in self._links:
-            readings = self._meters.readings(link.name, now_s)
+            readings = self._meters.readings(link.name, time.monotonic())
             self._link(sheet, link.name, readings, known, now_s)
             topics = _by_topic(readings)
             kept = list(topics)[:topics_left]
@@ -120,14 +127,14 @@ class MirrorCollector(Collector):
     def _link(
         self, sheet: Sheet, name: str, readings: Mapping[NamedPartition, Reading], known: Known, now_s: float
     ) -> None:
-        look_age_s = self._meters.look_age_s(name, now_s)
+        look_age_s = self._meters.look_age_s(name, time.monotonic())
         whole = sum(readings.values(), NOTHING)
         if not readings and self._meters.lag(name) == 0:
             whole = Reading(lag=0, recovery_point_s=0.0)
         sheet.carried("link", (name,), whole)
         sheet.put(table.LINK_PARTITIONS, (name,), len(readings))
         sheet.put(table.LINK_UNSEEN, (name,), whole.unseen)
-        quotas = self._meters.quotas(name, now_s)
+        quotas = self._quotas(name)
         for side in SIDES:
             sheet.put(table.LINK_QUOTA, (name, side), quotas.get(side, 0.0))
         if look_age_s is not None:
@@ -135,15 +142,15 @@ class MirrorCollector(Collector):
         if known.up:
             sheet.put(table.LINK_THROTTLE, (name,), known.links[name].control.throttle_bytes_s)
         word = known.words.get(name)
-        word_age_s = max(0.0, now_s - word.updated_ms / 1000) if word else 0.0
+        word_age_s = now_s - word.updated_ms / 1000 if word else 0.0
         # Who stopped in good order said so once, and it stays true.
-        holds = word is not None and (word_age_s <= self._word_s or word.state == STOPPED)
+        holds = word is not None and (is_fresh(word_age_s, self._word_s) or word.state == STOPPED)
         state = word.state if word and holds and word.state in table.STATES else "unknown"
         for one in table.STATES if known.up else ():
             sheet.put(table.LINK_STATE, (name, one), float(one == state))
         if word is None:
             return
-        sheet.put(table.LINK_WORD_AGE, (name,), word_age_s)
+        sheet.put(table.LINK_WORD_AGE, (name,), max(0.0, word_age_s))
         if not holds:
             return
         sheet.put(table.LINK_LANES, (name,), word.lanes)

@@ -39,7 +39,8 @@ class Instruments:
         self._log = log
         self._tried_at_s: float | None = None
         bounds = Bounds(settings.metrics_topics_max, settings.metrics_partitions_max)
-        self._collector = MirrorCollector(links, self._meters, store, bounds, word_holds_s(settings.receipts_s))
+        holds_s = word_holds_s(settings.receipts_s)
+        self._collector = MirrorCollector(links, self._meters, store, bounds, holds_s, recorder.quotas)
         self._serve()
 
     def take(self, account: Account) -> None:
@@ -53,7 +54,7 @@ class Instruments:
 
     def _words(self) -> dict[str, dict[str, Any]]:
         """How each link stands, for /health; a lag that is not known now is null."""
-        now_s = time.time()
+        now_s = time.monotonic()
         return {
             link: {**said, "lag_records": self._meters.lag(link), "look_age_s": self._meters.look_age_s(link, now_s)}
             for link, said in self._recorder.words().items()

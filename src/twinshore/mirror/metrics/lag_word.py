@@ -17,6 +17,8 @@ TOPICS_MAX = 1_000
 LOOK_S_MAX = 3.0
 WORD_S_MIN = 5.0
 WORDS_MISSED = 4
+# By so much the clocks of two hosts may differ before what one wrote says nothing of how old it is.
+AHEAD_S_MAX = 5.0
 
 
 def fresh_s(ends_s: float) -> float:
@@ -27,6 +29,16 @@ def fresh_s(ends_s: float) -> float:
 def word_holds_s(receipts_s: float) -> float:
     """A mirror that has said nothing for longer is not known to run: it speaks with each writing of receipts."""
     return max(WORD_S_MIN, WORDS_MISSED * receipts_s)
+
+
+def is_ahead(age_s: float) -> bool:
+    """Whether what is so old by this clock was written by one that is ahead: nobody knows how old it is."""
+    return age_s < -AHEAD_S_MAX
+
+
+def is_fresh(age_s: float, bound_s: float) -> bool:
+    """Whether what was written so long ago is known to be within its bound."""
+    return age_s <= bound_s and not is_ahead(age_s)
 
 
 class TopicLag(NamedTuple):

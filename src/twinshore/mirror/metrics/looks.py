@@ -62,7 +62,7 @@ class Looks:
             self._held = False
             self._listen()
             return
-        seen_s = time.time()
+        seen_s = time.monotonic()
         if not self._held:
             self._listen()
             # What came while no mirror ran may have come at once after the last one spoke.
@@ -71,7 +71,7 @@ class Looks:
             self._held = True
         if time.monotonic() - self._read_at_s >= TWINS_S:
             self._read_twins(source, seen_s)
-        asked_s = time.time()
+        asked_s = time.monotonic()
         ends = source_ends(source, self._twins)
         if ends.gone or ends.mute:
             # Deleted, or not to be read now: the others are looked at without them until the twins are read anew.
@@ -93,10 +93,10 @@ class Looks:
             self._meters.knew(self._link, named, reached[named], reached[named], seen_s)
 
     def _listen(self) -> None:
-        """When a mirror that carried the link last spoke of it."""
+        """When a mirror that carried the link last spoke of it, on this process's monotonic clock."""
         for word in self._store.link_statuses():
             if word.link == self._link and word.state != STANDBY:
-                self._spoken_s = min(word.updated_ms / 1000, time.time())
+                self._spoken_s = time.monotonic() - max(0.0, time.time() - word.updated_ms / 1000)
 
     def _remember(self, at_s: float) -> None:
         """So that a restart does not make a recovery point young."""

@@ -11,11 +11,9 @@ from twinshore.fleet import NamedPartition
 from twinshore.mirror.desk import Account
 from twinshore.mirror.metrics.arrivals import Arrivals
 from twinshore.mirror.metrics.lag_word import LagWord, fresh_s, lag_word
-from twinshore.mirror.quota import by_side
 
 ENDS_S = 2.0
 NEVER_S = -1e18
-SPEED_S = 5.0  # what a lane told of its speed longer ago says nothing of now
 
 
 @dataclass(slots=True)
@@ -66,21 +64,20 @@ NOTHING = Reading()
 
 
 class Meters:
-    """Any thread. Moments are seconds since 1970. `ends_s`: how often looks come by."""
+    """Any thread. Moments are on the monotonic clock: whoever sets the machine's makes nothing old or young. `ends_s`:
+    how often looks come by."""
 
     def __init__(self, ends_s: float = ENDS_S) -> None:
         self._fresh_s = fresh_s(ends_s)
         self._links: dict[str, dict[NamedPartition, PartitionMeter]] = {}
         self._looked_s: dict[str, float] = {}
-        self._speeds: dict[str, dict[int, tuple[float, dict[str, float]]]] = {}
         self._lock = threading.Lock()
 
     def take(self, account: Account) -> None:
         """What a pump told of what it carried; quick."""
-        now_s = time.time()
+        now_s = time.monotonic()
         with self._lock:
             link = self._links.setdefault(account.link, {})
-            self._speeds.setdefault(account.link, {})[account.lane] = (now_s, account.speed)
             for entry in account.carried:
                 named = NamedPartition(entry.topic, entry.partition)
                 meter = link.get(named)
@@ -111,7 +108,7 @@ class Meters:
         """The source's ends as they were asked for, whether or not a pump carries these partitions now. `seen_s`: since
         when what is new among them counts as seen; `asked_s`: when they were asked for."""
         with self._lock:
-            self._looked_s[link] = now_s = time.time()
+            self._looked_s[link] = now_s = time.monotonic()
             meters = self._links.setdefault(link, {})
             for named, end in ends.items():
                 meter = meters.setdefault(named, PartitionMeter())
@@ -133,13 +130,6 @@ class Meters:
         with self._lock:
             self._links.pop(link, None)
             self._looked_s.pop(link, None)
-            self._speeds.pop(link, None)
-
-    def quotas(self, link: str, now_s: float) -> dict[str, float]:
-        """Bytes a second by the side whose quota lets no more through."""
-        with self._lock:
-            told = list(self._speeds.get(link, {}).values())
-        return by_side(speed for told_s, speed in told if now_s - told_s < SPEED_S)
 
     def links(self) -> list[str]:
         """Those of which something is known."""
@@ -153,7 +143,7 @@ class Meters:
 
     def lag(self, link: str) -> int | None:
         """The link's lag as far as it is known now; None where nothing is."""
-        since_s = time.time() - self._fresh_s
+        since_s = time.monotonic() - self._fresh_s
         with self._lock:
             places = [(meter.reached, meter.end(since_s)) for meter in self._links.get(link, {}).values()]
         seen = [max(0, end - reached) for reached, end in places if end >= 0]
@@ -161,14 +151,14 @@ class Meters:
         return sum(seen) if seen or (looked and not places) else None
 
     def word(self, link: str) -> LagWord | None:
-        """What the last look came to; None before the first."""
+        """What the last look came to, with its moment in the world's time; None before the first."""
         at_s = self._looked_s.get(link)
         if at_s is None:
             return None
         with self._lock:
             meters = self._links.get(link, {})
             places = [(named, one.reached, one.end(at_s - self._fresh_s)) for named, one in meters.items()]
-        return lag_word(places, int(at_s * 1000))
+        return lag_word(places, int((time.time() - (time.monotonic() - at_s)) * 1000))
 
     def readings(self, link: str, now_s: float) -> dict[NamedPartition, Reading]:
         """Each partition as it stands, in the order in which they were first heard of."""
