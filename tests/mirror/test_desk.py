@@ -299,6 +299,38 @@ def test_a_new_term_of_the_link_waits_for_the_grants_of_the_last_one(office: Off
     assert not half_lost.holds()
 
 
+def finished(line: DeskLine, unread_s: float) -> None:
+    line.say("done", carried=[], incidents=[], handovers=[], speed={}, unread_s=unread_s)
+
+
+def test_an_heir_waits_for_what_a_pump_that_stopped_in_order_left_unread(office: Office) -> None:
+    holder = going(office)
+    heir = office.pump(1)
+    heir.say("ready")
+    heard(holder, "finish")
+    before_s = steady_s()
+    finished(holder, 2.0)
+    until(lambda: office.desk.waits_s(KEY) > 0.0)
+    heard(heir, "go", within_s=2.0 + 3)
+    assert steady_s() - before_s >= 2.0
+    assert office.desk.waits_s(KEY) == 0.0
+
+
+def test_a_new_term_of_the_link_waits_for_what_the_last_one_left_unread(office: Office) -> None:
+    holder = going(office)
+    before_s = steady_s()
+    finished(holder, 2.5)
+    until(lambda: office.desk.waits_s(KEY) > 0.0)
+    office.desk.close_link(LINK)
+    assert not office.desk.idle(LINK)
+    office.desk.open_lane(KEY, GRANT_S)
+    assert office.desk.waits_s(KEY) > 0.0
+    fresh = office.pump(0)
+    fresh.say("ready")
+    heard(fresh, "go", within_s=2.5 + 3)
+    assert steady_s() - before_s >= 2.5
+
+
 def test_a_link_is_idle_only_when_a_lost_pump_can_write_no_more(office: Office, half_lost: DeskLine) -> None:
     """What is idle gives up its lease, which somebody else takes at once."""
     office.desk.finish_all(LINK)

@@ -7,7 +7,17 @@ from itertools import pairwise
 
 import pytest
 
-from twinshore.mirror.quota import FIRST_BYTES, FORGET_S, REST_S_MAX, FetchQuota, Quota, key_of
+from twinshore.mirror.quota import (
+    FIRST_BYTES,
+    FORGET_S,
+    REST_S_MAX,
+    STILL,
+    UNREAD_S_MAX,
+    FetchQuota,
+    Quota,
+    key_of,
+    told,
+)
 
 MOST = 4 << 20
 
@@ -175,6 +185,28 @@ def test_what_was_held_back_is_free_again_though_no_answer_comes() -> None:
     assert quota.held
     assert not quota.still(104.0 + FORGET_S + 0.1)
     assert not quota.held
+
+
+class Line:
+    def __init__(self, throttle_ms: int, now_s: float) -> None:
+        self.quota = Quota(MOST, MOST)
+        self.quota.answered(MOST, MOST, throttle_ms, now_s)
+
+
+def test_a_pump_says_for_how_long_what_it_sent_may_still_land_also_on_lines_it_let_go_of() -> None:
+    assert told([Line(30_000, 100.0)], [], 110.0)[STILL] == 20.0
+    assert told([Line(30_000, 100.0)], [], 110.0, 150.0)[STILL] == 40.0
+    assert STILL not in told([Line(30_000, 100.0)], [], 131.0, 120.0)
+    assert STILL not in told([], [Line(30_000, 100.0)], 110.0), "a fetch writes nothing"
+
+
+def test_no_request_is_waited_for_longer_than_a_broker_keeps_its_connection() -> None:
+    for throttle_ms in (1000 * int(UNREAD_S_MAX) - 1000, 86_400_000):
+        line = Line(throttle_ms, 100.0)
+        until_s = 100.0 + min(UNREAD_S_MAX, throttle_ms / 1000)
+        assert line.quota.lands_until_s(100.0) == until_s
+        assert told([line], [], 100.0)[STILL] == until_s - 100.0
+        assert line.quota.still(until_s - 1.0), "the line itself is not used before the broker listens"
 
 
 def test_the_key_names_the_side() -> None:

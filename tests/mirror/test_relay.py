@@ -192,8 +192,32 @@ def test_an_heir_waits_until_a_broker_that_did_not_listen_to_the_lost_pump_has_t
     assert relay.lost(0, 12.0, 100.0) == []
     assert relay.tick(39.9, 100.0) == [], "its grant is over since 14 s, its request is not"
     assert [say.what for say in relay.tick(40.1, 100.0)] == ["go"]
-    relay.beat(1, 41.0, 100.0, 30.0)
-    relay.beat(1, 42.0, 100.0)
-    relay.arrived(2, 43.0, 100.0)
-    relay.lost(1, 43.0, 100.0)
-    assert [say.what for say in relay.tick(42.0 + GRANT_S + SLACK_S, 100.0)] == ["go"], "it listens again"
+
+
+def test_a_beat_that_names_no_unread_request_takes_back_no_earlier_one() -> None:
+    """The connection to that broker may have been dropped meanwhile; what it was sent lies there all the same."""
+    relay = Relay(GRANT_S)
+    relay.arrived(0, 0.0, 100.0)
+    relay.beat(0, 10.0, 100.0, 30.0)
+    relay.beat(0, 11.0, 100.0)
+    relay.arrived(1, 12.0, 100.0)
+    assert relay.lost(0, 12.0, 100.0) == []
+    assert relay.waits_s(12.0) == 0.0, "its grant still runs"
+    assert relay.waits_s(16.0) == 24.0
+    assert not relay.free(39.9)
+    assert relay.tick(39.9, 100.0) == []
+    assert [say.what for say in relay.tick(40.0, 100.0)] == ["go"]
+    assert relay.waits_s(40.0) == 0.0
+
+
+def test_a_pump_that_stops_in_good_order_says_for_how_long_its_heir_must_wait() -> None:
+    for unread_s, goes_s in ((0.0, 12.0), (268.0, 280.0)):
+        relay = Relay(GRANT_S)
+        relay.arrived(0, 0.0, 100.0)
+        relay.beat(0, 10.0, 100.0, 270.0)
+        relay.arrived(1, 11.0, 100.0)
+        says = relay.done(0, (), 12.0, 100.0, unread_s)
+        assert relay.waits_s(12.0) == unread_s
+        assert relay.due_s() in (None, goes_s)
+        says += relay.tick(goes_s - 0.1, 100.0) + relay.tick(goes_s, 100.0) if unread_s else []
+        assert [(say.tide, say.what) for say in says] == [(1, "go")]

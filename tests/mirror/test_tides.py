@@ -10,6 +10,7 @@ import pytest
 
 from twinshore.fleet import Cluster, Security, TwinshoreError
 from twinshore.mirror.desk import Desk
+from twinshore.mirror.desk_line import DeskLine
 from twinshore.mirror.orders import TideOrder
 from twinshore.mirror.tides import Tides
 
@@ -56,3 +57,32 @@ def test_a_lane_without_an_order_hinders_no_other_and_begins_again(desk: Desk) -
         f"{LINK} lane 0 tide {tide}: no order for it (the link has been let go); the lane begins again"
         for tide in range(2)
     ]
+
+
+def test_the_log_says_once_why_a_lane_has_no_pump(desk: Desk) -> None:
+    said: list[str] = []
+    over = threading.Event()
+    key = (LINK, 0)
+    order = TideOrder(LINK, 0, 0, SIDE, SIDE, 1, 0, 60_000, "127.0.0.1", desk.port, desk.token)
+    desk.open_lane(key, 9.0)
+    tides = Tides(desk, 60.0, lambda *_: "finished" if over.wait(10) else "late", said.append)
+    pump = DeskLine(order)
+    try:
+        pump.say("ready")
+        deadline = time.monotonic() + 10
+        while desk.holding(key)[0] is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        pump.say("done", carried=[], incidents=[], handovers=[], speed={}, unread_s=60.0)
+        tides.open_lane(key, lambda _: order)
+        while not said:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        time.sleep(0.3)
+    finally:
+        tides.close()
+        over.set()
+        pump.close()
+    (sentence,) = said
+    assert sentence.startswith(f"{LINK} lane 0: no pump begins for ")
+    assert "throttled the last one" in sentence

@@ -70,8 +70,8 @@ class Desk:
         self._allowed_s = allowed_s
         self._take = take
         self._posts: dict[LaneKey, Post] = {}
-        # By link: until when a pump of lanes that are closed may still write.
-        self._granted_until_s: dict[str, float] = {}
+        # By link: until when a pump of lanes that are closed may still write, and what it sent may still land.
+        self._past: dict[str, tuple[float, float]] = {}
         self._lock = threading.RLock()
         # Who has come and not said who they are, the oldest first, and when they came.
         self._strangers: dict[socket.socket, float] = {}
@@ -85,8 +85,8 @@ class Desk:
 
     def open_lane(self, key: LaneKey, grant_s: float) -> None:
         with self._lock:
-            until_s = self._granted_until_s.get(key[0], 0.0)
-            self._posts.setdefault(key, Post(Relay(grant_s, granted_until_s=until_s)))
+            granted_s, lands_s = self._past.get(key[0], (0.0, 0.0))
+            self._posts.setdefault(key, Post(Relay(grant_s, granted_until_s=granted_s, lands_until_s=lands_s)))
 
     def assign(self, key: LaneKey, orders: Iterable[TrackOrder]) -> None:
         """More partitions for a lane, at once where a pump runs; those that are on a lane of the link stay there."""
@@ -158,6 +158,11 @@ class Desk:
             post = self._posts[key]
             return post.relay.holder, steady_s() - post.holder_since_s, post.relay.heir is not None
 
+    def waits_s(self, key: LaneKey) -> float:
+        """For how long no pump may begin on the lane because what the last one sent may still land."""
+        with self._lock:
+            return self._posts[key].relay.waits_s(steady_s())
+
     def finish_all(self, link: str) -> None:
         """Asks every pump of a link to stop in good order; none begins any more."""
         with self._lock:
@@ -174,15 +179,16 @@ class Desk:
         with self._lock:
             posts, now_s = [post for (name, _), post in self._posts.items() if name == link], steady_s()
             gone = not any(post.pumps for post in posts) and all(post.relay.free(now_s) for post in posts)
-            return gone and now_s >= self._granted_until_s.get(link, 0.0)
+            return gone and now_s >= max(self._past.get(link, (0.0, 0.0)))
 
     def close_link(self, link: str) -> None:
         """Forgets a link's lanes; a pump that still speaks for them is told to stop, and may not hear of it."""
         with self._lock:
             for key in [key for key in self._posts if key[0] == link]:
                 post = self._posts.pop(key)
-                until_s = max(self._granted_until_s.get(link, 0.0), post.relay.granted_until_s)
-                self._granted_until_s[link] = until_s
+                granted_s, lands_s = self._past.get(link, (0.0, 0.0))
+                relay = post.relay
+                self._past[link] = max(granted_s, relay.granted_until_s), max(lands_s, relay.lands_until_s)
                 for pump in post.pumps.values():
                     _hang_up(pump)
 
@@ -294,7 +300,8 @@ class Desk:
                     if tide == post.relay.holder:
                         self._account(key, post, message)
                     handovers = tuple(Handover(*raw) for raw in message["handovers"])
-                    says = post.relay.done(tide, handovers, now_s, allowed_s)
+                    unread_s = float(message.get("unread_s", 0.0))
+                    says = post.relay.done(tide, handovers, now_s, allowed_s, unread_s)
                     if post.relay.free(now_s):
                         _let_go(post)
                 case _:

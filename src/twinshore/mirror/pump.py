@@ -58,7 +58,7 @@ class Pump:
         self._congested: set[int] = set()
         self._going = self._ready_said = self._asking_routes = False
         self._timers_at_s = self._beat_at_s = self._finish_by_s = self._used_at_s = self._routes_at_s = 0.0
-        self._ended = ""
+        self._ended, self._lands_until_s = "", 0.0
         self._produce_s: deque[float] = deque(maxlen=2048)
 
     def run(self) -> str:
@@ -177,7 +177,7 @@ class Pump:
     def _speed(self) -> dict[str, float]:
         times = sorted(self._produce_s)
         self._produce_s.clear()
-        held = told(self._targets.values(), self._sources.values(), steady_s())
+        held = told(self._targets.values(), self._sources.values(), steady_s(), self._lands_until_s)
         return speed((track.phase.value for track in self.lane.tracks.values()), times) | held
 
     def _done(self) -> None:
@@ -193,6 +193,7 @@ class Pump:
             incidents=[astuple(entry) for entry in self.lane.incidents],
             handovers=[astuple(entry) for entry in self.lane.handovers()],
             speed=self._speed(),
+            unread_s=max(0.0, self._lands_until_s - steady_s()),
         )
         self._ended = "finished"
 
@@ -376,7 +377,9 @@ class Pump:
         self._targets.pop(line.node, None)
         self._congested.discard(line.node)
         self.lane.marked(line.take_unwritten(), [], steady_s())
-        self.lane.lost(line.node, line.close(), max(steady_s(), line.quota.still_until_s))
+        lands_until_s, unanswered = line.quota.lands_until_s(steady_s()), line.close()
+        self._lands_until_s = max(self._lands_until_s, lands_until_s if unanswered else 0.0)
+        self.lane.lost(line.node, unanswered, lands_until_s)
 
     def _unregister(self, line: SourceLine | TargetLine) -> None:
         try:

@@ -35,6 +35,9 @@ FIRST_BYTES = 256 << 10
 BATCH_BYTES = 1 << 20
 # With fewer in a portion, what is cut and comes again would be too much of it.
 BATCHES = 8
+# So long after its last word a broker has closed a connection that it does not listen to (`connections.max.idle.ms`,
+# unless it is set otherwise), and what lay there unread is gone.
+UNREAD_S_MAX = 600.0
 WORD_S = 12.0
 SIDES = ("target", "source")
 STILL = "still_s"
@@ -93,6 +96,10 @@ class Quota:
         """What is not throttled for a while is held back no more, whether or not an answer comes."""
         self.held = self.held and now_s <= self.still_until_s + FORGET_S
         return not self.held
+
+    def lands_until_s(self, now_s: float) -> float:
+        """Until when the broker may still take what it was sent, whether or not the connection is closed."""
+        return max(now_s, min(self.still_until_s, now_s + UNREAD_S_MAX))
 
     def bytes_s(self, now_s: float) -> float:
         """What moves while it is held back; 0 where it is not."""
@@ -180,13 +187,15 @@ def key_of(side: str) -> str:
     return f"{side}_quota_bytes_s"
 
 
-def told(targets: Iterable[Held], sources: Iterable[Held], now_s: float) -> dict[str, float]:
-    """What a pump says of quotas: bytes a second by side, where one holds it back, and for how long a target does not
-    listen, whatever was sent to it before."""
+def told(
+    targets: Iterable[Held], sources: Iterable[Held], now_s: float, lands_until_s: float = 0.0
+) -> dict[str, float]:
+    """What a pump says of quotas: bytes a second by side, where one holds it back, and for how long a target may take
+    what was sent to it before; `lands_until_s`: on lines that were let go of."""
     ours = list(targets)
     sums = (sum(line.quota.bytes_s(now_s) for line in lines) for lines in (ours, sources))
     found = {key_of(side): size for side, size in zip(SIDES, sums, strict=True) if size}
-    still_s = max((line.quota.still_until_s - now_s for line in ours), default=0.0)
+    still_s = max([lands_until_s, *(line.quota.lands_until_s(now_s) for line in ours)]) - now_s
     return found | {STILL: still_s} if still_s > 0.0 else found
 
 

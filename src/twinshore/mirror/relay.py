@@ -34,6 +34,7 @@ class Relay:
     heir: int | None = None
     granted_until_s: float = 0.0
     # Until then a broker that throttles the holder may take what it was sent before, whether or not the holder lives.
+    # It knows better only when it stops in good order.
     lands_until_s: float = 0.0
     finishing: bool = False
     handovers: tuple[Handover, ...] = field(default=())
@@ -52,15 +53,17 @@ class Relay:
         if grant_s <= 0:
             return [Say(tide, "stop")]
         self.granted_until_s = max(self.granted_until_s, now_s + grant_s + SLACK_S)
-        self.lands_until_s = now_s + still_s if still_s > 0.0 else 0.0
+        self.lands_until_s = max(self.lands_until_s, now_s + still_s)
         return [Say(tide, "grant", grant_s)]
 
-    def done(self, tide: int, handovers: tuple[Handover, ...], now_s: float, allowed_s: float) -> list[Say]:
-        """The holder has stopped for good and says where it stands."""
+    def done(
+        self, tide: int, handovers: tuple[Handover, ...], now_s: float, allowed_s: float, unread_s: float = 0.0
+    ) -> list[Say]:
+        """The holder has stopped for good and says where it stands, and for how long what it sent may still land."""
         if tide != self.holder:
             return []
         self.holder, self.handovers, self.finishing = None, handovers, False
-        self.granted_until_s = self.lands_until_s = 0.0
+        self.granted_until_s, self.lands_until_s = 0.0, now_s + unread_s
         return self.tick(now_s, allowed_s)
 
     def lost(self, tide: int, now_s: float, allowed_s: float) -> list[Say]:
@@ -94,6 +97,12 @@ class Relay:
         its connection is gone proves nothing: it may have broken on one side only."""
         self._lapse(now_s)
         return self.holder is None and now_s >= max(self.granted_until_s, self.lands_until_s)
+
+    def waits_s(self, now_s: float) -> float:
+        """For how long nobody may begin only because of what may still land; 0 while a grant runs."""
+        if self.holder is not None or now_s < self.granted_until_s:
+            return 0.0
+        return max(0.0, self.lands_until_s - now_s)
 
     def _lapse(self, now_s: float) -> None:
         if self.holder is not None and now_s >= self.granted_until_s:

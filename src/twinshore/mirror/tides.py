@@ -14,6 +14,7 @@ TURN_S = 0.05
 HEIRS_MAX = 2
 ARRIVE_S_MAX = 30.0
 RETRY_S_MAX = 5.0
+WAIT_S_TOLD = 5.0
 
 
 @dataclass(slots=True)
@@ -26,6 +27,8 @@ class LaneJobs:
     next_tide: int = 0
     failures: int = 0
     retry_at_s: float = 0.0
+    # Whether the log says that no pump begins.
+    waits: bool = False
 
 
 class Tides:
@@ -63,9 +66,19 @@ class Tides:
                 now_s = time.monotonic()
                 heirs = sum(len(jobs.running) - 1 for jobs in lanes.values() if len(jobs.running) > 1)
                 for key, jobs in lanes.items():
+                    self._tell_wait(key, jobs)
                     if self._due(key, jobs, heirs, now_s):
                         heirs += bool(jobs.running)
                         self._launch(key, jobs, now_s)
+
+    def _tell_wait(self, key: LaneKey, jobs: LaneJobs) -> None:
+        wait_s = self._desk.waits_s(key)
+        if wait_s > WAIT_S_TOLD and not jobs.waits:
+            self._heard(
+                f"{key[0]} lane {key[1]}: no pump begins for {wait_s:.0f} s: a broker of the target throttled the last "
+                "one, and what it was sent may land until then (hint: the quota is too small for this link)"
+            )
+        jobs.waits = wait_s > 0.0 and (jobs.waits or wait_s > WAIT_S_TOLD)
 
     def _due(self, key: LaneKey, jobs: LaneJobs, heirs: int, now_s: float) -> bool:
         if now_s < jobs.retry_at_s:
