@@ -21,7 +21,7 @@ from twinshore.store import Store, open_store
 LINK = "east->west"
 
 
-def settings_of(tmp_path: Path) -> Settings:
+def settings_of(tmp_path: Path, more: str = "") -> Settings:
     text = f"""
         [store]
         url = "sqlite:///{tmp_path / "store.db"}"
@@ -34,13 +34,14 @@ def settings_of(tmp_path: Path) -> Settings:
         rise_s = 0
         recovery_point_s = 5
         windows = "plain"
+        {more}
     """
     return parse_settings(text, name="t", env={})
 
 
 class Stage:
-    def __init__(self, tmp_path: Path, store: Store) -> None:
-        settings = settings_of(tmp_path)
+    def __init__(self, tmp_path: Path, store: Store, more: str = "") -> None:
+        settings = settings_of(tmp_path, more)
         self.store, self.said, self.told = store, list[str](), list[Event]()
         self.monitor = Monitor(settings, settings.links, self.said.append)
         self.alarms = StandingAlarms(store, manners_of(settings.delay.section), [], self.told.append, self.said.append)

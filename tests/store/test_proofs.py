@@ -61,4 +61,6 @@ def test_a_proof_of_an_older_version_has_no_parts(store: Store) -> None:
     assert (found.read_ms, ROW.read_ms) == (0, 0)
     young = replace(ROW, pieces=ROW.pieces[:1], to_offset=2**39)
     assert young.read_ms == 1_700_000_000_000
-    assert replace(ROW, to_offset=7).read_ms == ROW.proven_ms, "nothing is older than the look that found nothing"
+    empty = replace(ROW, to_offset=7, source_end=7)
+    assert empty.read_ms == ROW.proven_ms, "nothing is older than the look that found nothing"
+    assert replace(ROW, to_offset=7, pieces=()).read_ms == 0, "the source has records, and none of them was proven"

@@ -37,6 +37,7 @@ from twinshore.fleet.quiet import parse_quiet
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror.metrics.server import MetricsServer
+from twinshore.mirror.plan import admits
 from twinshore.store import Store, WatchRow, open_store
 
 PATIENCE_S = 2.0
@@ -237,10 +238,8 @@ class Monitor:
                     if not state.unseen(now_ms, FORGET_ROWS_MS / 2) and not state.failures:
                         # Last figures of what is out of sight are all that anybody has.
                         store.delay.forget_places(state.link, now_ms - FORGET_ROWS_MS)
-                for name in self.states if self._settings.proof.read_again_h else ():
-                    alarms.judge(
-                        unproven_signs(name, store.proofs(name), now_ms, self._settings.proof.read_again_h), now_ms
-                    )
+                if self._settings.proof.read_again_h:
+                    alarms.judge([sign for link in self._links for sign in self._unproven(store, link, now_ms)], now_ms)
                 alarms.refresh()
                 self._saved_ms = now_ms
             alarms.save()
@@ -260,6 +259,13 @@ class Monitor:
         suspect_s = self._suspect_s
         signs = judge(self._silences, watchers, words, now_s, own=self._name, word_s=suspect_s, standing=standing)
         alarms.judge([Sign(STORE, False), *signs], now_ms)
+
+    def _unproven(self, store: Store, link: Link, now_ms: int) -> list[Sign]:
+        """Of what the link carries, and what it proves without carrying it."""
+        carried = [one for one in store.carried(link.name) if admits(link, one.topic)]
+        left = {one.topic for one in store.twins(link.name)} - {one.topic for one in carried}
+        rows = [row for row in store.proofs(link.name) if row.topic not in left and admits(link, row.topic)]
+        return unproven_signs(link.name, rows, carried, now_ms, self._settings.proof.read_again_h)
 
     def _leave(self, store: Store) -> None:
         try:

@@ -11,7 +11,7 @@ from twinshore.delay.arrival import worst
 from twinshore.delay.causes import cluster_key
 from twinshore.delay.readings import Axis, Place, View
 from twinshore.delay.windows import Verdict
-from twinshore.store.values import ProofRow
+from twinshore.store.values import ProofRow, TwinRow
 
 NAMED_MAX = 5
 
@@ -200,22 +200,48 @@ def unjudged_signs(link: str, unjudged_ms: int, bound_s: float, why: str, *, wel
     return [Sign(key, True, sentence)]
 
 
-def unproven_signs(link: str, rows: Sequence[ProofRow], now_ms: int, asked_h: float) -> list[Sign]:
-    """Whether what was proven of the link waits longer to be read again than was asked for; 0: nothing was."""
+class Unproven(NamedTuple):
+    """A partition, and since when it waits to be proven whole; 0: nobody knows since when."""
+
+    since_ms: int
+    topic: str
+    partition: int
+
+
+def unproven_signs(
+    link: str, rows: Sequence[ProofRow], twins: Iterable[TwinRow], now_ms: int, asked_h: float
+) -> list[Sign]:
+    """Whether anything of the link waits longer to be proven whole than was asked for; `asked_h` 0: nothing was asked.
+    `twins` are those that it carries: one without a proof waits since it was made."""
     if not asked_h:
         return []
     key = AlarmKey(link, AlarmKind.UNPROVEN)
-    old = sorted((row for row in rows if now_ms - row.read_ms > asked_h * 3_600_000), key=lambda row: row.read_ms)
+    proven = {(row.topic, row.partition) for row in rows}
+    bare = [one for one in twins if (one.topic, one.partition) not in proven]
+    waiting = [Unproven(_waits_since_ms(row), row.topic, row.partition) for row in rows]
+    waiting += [Unproven(one.created_ms, one.topic, one.partition) for one in bare]
+    advice = "`twinshore prove` says how long a pass takes at reread_mb_s, and whether anything is proven at all."
+    if not waiting:
+        return [Sign(key, True, f"{link}: nothing is carried and nothing proven (asked for: {asked_h:g} h). {advice}")]
+    old = sorted(one for one in waiting if now_ms - one.since_ms > asked_h * 3_600_000)
     if not old:
         return [Sign(key, False)]
     first = old[0]
-    since = f"{(now_ms - first.read_ms) / 3_600_000:,.1f} h ago" if first.read_ms else "nobody knows when"
+    since = f"{(now_ms - first.since_ms) / 3_600_000:,.1f} h ago" if first.since_ms else "nobody knows when"
+    said = f"was last proven whole {since}" if (first.topic, first.partition) in proven else "was never proven"
+    never = sum((one.topic, one.partition) not in proven for one in old)
     sentence = (
-        f"{link}: {first.topic}-{first.partition} was last proven whole {since} (asked for: every {asked_h:g} h), and"
-        f" so were {len(old)} of {len(rows)} partitions. `twinshore prove` says how long a pass takes at reread_mb_s,"
-        " and whether anything is proven at all."
+        f"{link}: {first.topic}-{first.partition} {said} (asked for: every {asked_h:g} h), and so were {len(old)} of"
+        f" {len(waiting)} partitions{f', {never} of them never proven' if never else ''}. {advice}"
     )
     return [Sign(key, True, sentence)]
+
+
+def _waits_since_ms(row: ProofRow) -> int:
+    """A proof that does not reach the source's end is as old as when it last went on, however young its parts."""
+    if row.to_offset <= row.from_offset:
+        return row.proven_ms
+    return min(row.read_ms, row.proven_ms) if row.source_end > row.to_offset else row.read_ms
 
 
 def partitions(numbers: Sequence[int]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from random import Random
 
@@ -116,8 +116,7 @@ def outcome(side: Side, asked: Sequence[Stretch], results: Sequence[Proven], now
     row = side.resumes
     if row is not None and not asked:
         return replace(row, source_end=side.source_end)
-    if side.stored is not None and not asked:
-        now_ms = side.stored.proven_ms  # Nothing was looked at: what is left is no younger for it.
+    before_ms = side.stored.proven_ms if side.stored else now_ms
     to, target_to = side.start, row.target_offset if row else -1
     start, pieces = row.from_offset if row else side.start, pieces_of(row) if row else ()
     state, sentence = ProofState.IDENTICAL, ""
@@ -140,9 +139,18 @@ def outcome(side: Side, asked: Sequence[Stretch], results: Sequence[Proven], now
             state, sentence = ProofState.DIFFERS, json.dumps(asdict(result.difference))
         if result.difference is not None or result.trouble or result.to < stretch.end:
             break
+    # Trouble makes nothing younger: a proof that never goes on must be seen to grow old.
+    if to == side.start and state is ProofState.IDENTICAL and not _whole(asked, by_number):
+        now_ms = before_ms
     if row is not None and to == row.to_offset and state is ProofState.IDENTICAL:
         return replace(row, source_end=side.source_end, proven_ms=now_ms)  # Nothing that differs was gone past.
     return _row(side, state, sentence, (start, to, target_to), pieces, now_ms)
+
+
+def _whole(asked: Sequence[Stretch], by_number: Mapping[int, Proven]) -> bool:
+    """Whether something was asked for, and all of it was compared."""
+    answers = [(one, by_number.get(one.number)) for one in asked]
+    return bool(asked) and all(got is not None and not got.trouble and got.to >= one.end for one, got in answers)
 
 
 def _row(
@@ -176,8 +184,11 @@ def differing(row: ProofRow, result: Proven, now_ms: int) -> ProofRow:
 
 
 def rested(side: Side, now_ms: int) -> ProofRow | None:
-    """What was proven before, as of now, where neither side has had anything since; None where its age may stand."""
+    """What was proven before, as of now, where neither side has had anything since, or where the source holds nothing;
+    None where its age may stand."""
     row = side.resumes
+    if row is None and side.source_end <= side.first and not side.open_over:
+        return _row(side, ProofState.IDENTICAL, "", (side.start, side.start, -1), (), now_ms)
     if row is None or row.state != ProofState.IDENTICAL or row.to_offset != side.source_end or side.open_over:
         return None
     target_to = row.target_offset if row.target_offset >= 0 else row.to_offset if side.way is Way.EXACT else 0

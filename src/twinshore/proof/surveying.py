@@ -12,7 +12,7 @@ from twinshore.kafka.metadata import NO_LEADER, TopicMetadata
 from twinshore.mirror.plan import admits
 from twinshore.proof.borders import Side
 from twinshore.proof.values import Way
-from twinshore.store import LedgerRow, PartitionState, Store
+from twinshore.store import LedgerRow, Store
 
 EXTENTS_MAX = 100_000
 UNSEEN = ", or the right to describe it is lacking"
@@ -71,15 +71,12 @@ class Surveyor:
         return Survey(tuple(self._sides(parts, ways, seen, twins)), tuple(lacks))
 
     def _carried(self) -> dict[str, int]:
-        """The topics that the link carries, with how many partitions of each it knows. An archived twin is carried no
-        more."""
+        """The topics that the link carries, with how many partitions of each it knows."""
         if self._store is None:
             return {}
-        archived = {one.topic for one in self._store.positions(self._link.name) if one.state is PartitionState.ARCHIVED}
         found: dict[str, int] = {}
-        for row in self._store.twins(self._link.name):
-            if row.topic not in archived:
-                found[row.topic] = max(found.get(row.topic, 0), row.partition + 1)
+        for row in self._store.carried(self._link.name):
+            found[row.topic] = max(found.get(row.topic, 0), row.partition + 1)
         return found
 
     def _lacks(

@@ -116,6 +116,11 @@ class Store:
         """The link's twin partitions, by topic and partition."""
         return self._database.read(lambda connection: links.read_twins(connection, link))
 
+    def carried(self, link: str) -> tuple[TwinRow, ...]:
+        """Those of them that the link still carries: an archived twin is carried no more."""
+        archived = {one.topic for one in self.positions(link) if one.state is PartitionState.ARCHIVED}
+        return tuple(row for row in self.twins(link) if row.topic not in archived)
+
     def save_twins(self, rows: Sequence[TwinRow]) -> tuple[TwinRow, ...]:
         """What stands now for each of the rows: itself, or the one that was there first."""
         return self._database.write(lambda connection: links.save_twins(connection, rows))

@@ -335,9 +335,10 @@ class ProofRow:
 
     @property
     def read_ms(self) -> int:
-        """Since when every part of it has been read: when the partition was last read whole. 0: nobody knows."""
+        """Since when every part of it has been read: when the partition was last read whole. 0: nobody knows, as where
+        nothing is proven of what the source holds."""
         if self.to_offset <= self.from_offset:
-            return self.proven_ms
+            return 0 if self.source_end > self.from_offset else self.proven_ms
         return min((piece.read_ms for piece in self.pieces), default=0)
 
 
