@@ -105,6 +105,22 @@ def test_nobody_looking_for_long_is_as_a_pause() -> None:
     assert played.looks == [0, 90]
 
 
+@pytest.mark.parametrize("rounds_meanwhile", [False, True])
+def test_marks_by_a_clock_that_was_ahead_are_not_believed(rounds_meanwhile: bool) -> None:
+    played, ahead = Played(), 72.0
+    for hour in range(3):
+        played.round(ahead + hour, 100 + 10 * hour, 100 + 10 * hour)
+    # The clock is put right, and the mirror stands until the marks are in the past again.
+    for hour in range(3, 80 if rounds_meanwhile else 4):
+        played.round(hour, 120, 121 + hour)
+    before, caught_up = len(played.looks), 90 if rounds_meanwhile else 44
+    played.round(caught_up, 500, 500)
+    assert len(played.looks) == before + 1
+    for hour in range(caught_up + 1, 200):
+        played.round(hour, 500 + hour, 500 + hour)
+    assert len(played.looks) <= before + 2, "then marks are believed again"
+
+
 def test_the_shortest_retention_meanwhile_counts() -> None:
     played = Played()
     for hour in range(4):

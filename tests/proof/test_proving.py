@@ -40,9 +40,9 @@ class Rig:
     store: Store
     settings: Path
 
-    def round(self, way: Way = Way.EXACT) -> Report:
+    def round(self, way: Way = Way.EXACT, sample: float = 0.0) -> Report:
         loaded = load_settings(self.settings, {})
-        wishes = Wishes(stretch_records=30)
+        wishes = Wishes(stretch_records=30, sample=sample)
         proving = Proving(loaded, self.store, in_this_process, wishes=wishes, tasks=1, way=way, settle_s=0.0)
         return proving.round(loaded.links, [TOPIC])
 
@@ -127,6 +127,16 @@ def test_a_target_that_holds_nothing_yet_is_not_said_to_be_identical(tmp_path: P
             assert verdict.startswith("identical: 1 of 1 partitions identical")
             (_, line) = in_words(report, everything=True)
             assert "identical from 0 through offset 100, 100 records" in line
+
+
+def test_a_sample_of_a_target_that_holds_nothing_is_not_said_to_be_identical(tmp_path: Path) -> None:
+    with rig(tmp_path, log(), []) as two:
+        report = two.round(sample=0.5)
+        assert exit_code(report) == 2
+        (verdict, line) = in_words(report)
+        assert verdict.startswith("cannot tell") and "nothing was compared" in line and "offsets 0 to 100" in line
+        two.target.log = two.source.log
+        assert exit_code(two.round(sample=0.5)) == 0
 
 
 @pytest.mark.parametrize("way", [Way.EXACT, Way.CONTENT])

@@ -1,7 +1,8 @@
 """When the keys of a compacted twin are compared with the source's, and what the ledger is told of them. Pure.
 
 A source keeps a tombstone for `delete.retention.ms` at least. So none is missed while all that crosses is younger than
-that. How old it is follows from marks: at such a time the source ended there. No time stamp of a record is believed.
+that. How old it is follows from marks: at such a time the source ended there. No time stamp of a record is believed,
+nor a mark of our own that lies in the future.
 """
 
 from __future__ import annotations
@@ -49,6 +50,11 @@ def marked(row: KeyLookRow | None, side: Side, retention_ms: int, seen_ms: int, 
         since_ms = seen_ms if side.target_end >= side.source_end else 0
         return KeyLookRow(*place, side.source_end, seen_ms, since_ms, retention_ms, 1, 0, 0, 0, -1, -1)
     shortest_ms = min(row.retention_ms, retention_ms)
+    if max(row.mark_ms, row.since_ms, row.looked_ms) > now_ms:
+        # The clock was ahead when these were written: how old anything is nobody knows, and later they would be believed.
+        missed = int(side.target_end > row.looked_end)
+        anew = replace(row, mark_end=side.source_end, mark_ms=seen_ms, since_ms=0, looked_ms=0)
+        return replace(anew, retention_ms=shortest_ms, missed=missed)
     behind = side.target_end < row.mark_end
     since_ms = max(row.since_ms, row.looked_ms) if behind else row.since_ms
     missed = int(side.target_end > row.looked_end and bool(row.missed or now_ms - since_ms >= shortest_ms))

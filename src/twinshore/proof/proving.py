@@ -27,7 +27,8 @@ LOOK_S = 0.5
 @dataclass(frozen=True, slots=True)
 class PartitionReport:
     """What became of one partition in one round. `row` is what stands now; `troubles` are why it says no more. `opened`
-    are open rows of the ledger over offsets that would else be called identical."""
+    are open rows of the ledger over offsets that would else be called identical; `answered` is how many stretches were
+    compared through their end."""
 
     row: ProofRow
     compared: int
@@ -38,6 +39,7 @@ class PartitionReport:
     sampled: bool = False
     opened: tuple[LedgerRow, ...] = ()
     keys: Keys | None = None
+    answered: int = 0
 
     @property
     def owed(self) -> int:
@@ -58,7 +60,12 @@ class PartitionReport:
     def nothing(self) -> bool:
         """The source holds records, and none of them was ever compared."""
         row = self.row
-        begun = self.sampled or self.compared or row.to_offset > row.from_offset or row.state == "differs"
+        begun = (
+            (self.sampled and self.answered)
+            or self.compared
+            or row.to_offset > row.from_offset
+            or row.state == "differs"
+        )
         return not begun and row.source_end > row.from_offset
 
 
@@ -109,6 +116,7 @@ class _Work:
             sampled,
             self.side.open_over,
             self.keys,
+            sum(not one.trouble for one in found),
         )
 
 

@@ -73,11 +73,11 @@ def _partition(one: PartitionReport) -> Iterator[str]:
     digest = f", digest {row.digest}" if row.digest else ""
     when = datetime.datetime.fromtimestamp(row.proven_ms / 1000, datetime.UTC)
     behind = f", {row.source_end - row.to_offset:,} behind the source" if row.source_end > row.to_offset else ""
-    if one.sampled:
-        yield f"{place}: {one.compared:,} records in samples, {'they differ' if difference else 'all the same'}"
-    elif one.nothing:
+    if one.nothing:
         offsets = f"offsets {row.from_offset} to {row.source_end}"
         yield f"{place}: nothing was compared ({row.way}), though the source has {offsets}: is the target filled yet?"
+    elif one.sampled:
+        yield f"{place}: {one.compared:,} records in samples, {'they differ' if difference else 'all the same'}"
     else:
         word = "the same but for deletions" if one.owed else "identical"
         yield (
