@@ -19,7 +19,7 @@ from twinshore.proof.examining import Examination
 from twinshore.proof.job import in_this_process
 from twinshore.proof.planning import Wishes
 from twinshore.proof.traces import Examined, Trace, as_values, in_words
-from twinshore.store import Incident, IncidentKind, LinkIdentity, Store, TwinRow, open_store
+from twinshore.store import Incident, IncidentKind, LinkIdentity, Receipt, Store, TwinRow, open_store
 from twinshore.wire.batch import split_batches
 from twinshore.wire.records import Record, encode_batch
 
@@ -146,3 +146,60 @@ def test_bytes_that_fail_their_checksum_are_nobodys_writing(tmp_path: Path) -> N
         two.target.log[AT] = (view[:-1] + bytes([view[-1] ^ 1]), header)
         (one,) = two.look().findings
     assert (one.trace, one.from_offset) == (Trace.DIFFERENT, AT)
+
+
+def carried(two: Rig, upto: int) -> None:
+    two.store.record_receipts([Receipt(LINK, TOPIC, 0, 0, upto, upto, 10, 1, COUNT, 0, 1, 0)])
+
+
+def test_an_emptied_twin_is_not_well(tmp_path: Path) -> None:
+    with rig(tmp_path, log()) as two:
+        held, two.target.log = two.target.log, []
+        unknown = two.look()
+        carried(two, COUNT)
+        found = two.look()
+        two.target.log = held[:AT]
+        cut = two.look()
+    (lack,) = unknown.lacks
+    assert unknown.exit_code == 2 and "not there: offsets 0 to 99" in lack.sentence and unknown.partitions == 0
+    (lack,) = found.lacks
+    assert found.exit_code == 2 and lack.sentence.endswith("though they were carried")
+    assert next(in_words(found)).startswith("cannot tell of all: 0 partitions read whole")
+    (lack,) = cut.lacks
+    assert cut.exit_code == 2 and f"not there: offsets {AT} to 99" in lack.sentence
+
+
+def test_a_twin_that_is_behind_lacks_nothing(tmp_path: Path) -> None:
+    with rig(tmp_path, log()) as two:
+        two.target.log = two.target.log[:AT]
+        carried(two, AT)
+        found = two.look()
+    assert (found.exit_code, found.lacks, found.partitions, found.records) == (0, (), 1, AT)
+
+
+def test_what_the_link_does_not_carry_is_told(tmp_path: Path) -> None:
+    with rig(tmp_path, log()) as two:
+        two.store.forget_topic(LINK, TOPIC)
+        found = two.look()
+    (lack,) = found.lacks
+    assert (found.exit_code, found.partitions, lack.partition) == (
+        2,
+        0,
+        -1,
+    ) and "not carried by this link" in lack.sentence
+
+
+def test_nothing_that_was_looked_at_is_not_well() -> None:
+    nothing = Examined((), (), 0, 0, 0, 0.1)
+    assert nothing.exit_code == 2 and next(in_words(nothing)).startswith("cannot tell")
+
+
+def test_what_was_not_answered_is_named(tmp_path: Path) -> None:
+    with rig(tmp_path, log()) as two:
+        loaded = load_settings(two.settings, {})
+        stops = iter([False, False])
+        stopped = Examination(
+            loaded, two.store, in_this_process, Wishes(stretch_records=30), 1, lambda: next(stops, True)
+        ).look(loaded.links)
+    assert stopped.exit_code == 2 and stopped.partitions == 0
+    assert any("stopped before all was read: offsets " in lack.sentence for lack in stopped.lacks)

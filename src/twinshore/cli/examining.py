@@ -24,7 +24,8 @@ def examine(
 
     That is: records of another history, as after an unclean election on the source; twins that lost their beginning;
     deleted keys that live on in compacted twins. Reads both sides whole, while traffic flows, and changes nothing. Exit
-    code 0: nothing found; 1: found; 2: nothing found, and not all could be read.
+    code 0: nothing found; 1: found; 2: nothing found, and not all could be read or is on the twin, or there was
+    nothing.
     """
     from dataclasses import replace
 

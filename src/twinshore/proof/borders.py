@@ -141,11 +141,6 @@ class Side:
         return row is not None and row.way == self.way and row != self.resumes
 
     @property
-    def overtaken(self) -> bool:
-        """What can be compared begins behind what was proven: of what lay between nobody can speak."""
-        return self._known is not None and self._known.to_offset < self.first
-
-    @property
     def shrunk(self) -> bool:
         """A log ends before what was proven of it. A new leader may show less for a moment than it has."""
         row = self._known

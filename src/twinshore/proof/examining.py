@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from twinshore.fleet import KafkaError, Link, NamedPartition
 from twinshore.fleet.settings import Settings
-from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.mirror.passage.marking import is_marker_id
 from twinshore.proof.borders import Side
 from twinshore.proof.job import Run, run_bundles
@@ -29,10 +29,12 @@ from twinshore.wire.batch import CONTROL
 
 @dataclass(slots=True)
 class _Part:
-    """One partition: as it is, from where both sides hold it, and what was asked and found."""
+    """One partition: as it is, from where both sides hold it, and what was asked and found. `receipted` is through
+    which offset the link says that it was carried, -1: nobody knows."""
 
     side: Side
     held: Side
+    receipted: int = -1
     beginning: Stretch | None = None
     asked: list[Stretch] = field(default_factory=list)
     results: list[Proven] = field(default_factory=list)
@@ -60,10 +62,12 @@ class Examination:
             found = self._look(link, asked, findings, lacks)
             parts += found
         results = [one for part in parts for one in part.results]
+        lacking = {(lack.link, lack.topic, lack.partition) for lack in lacks}
+        places = [(part.side.link, part.side.named.topic, part.side.named.partition) for part in parts]
         return Examined(
             tuple(findings),
             tuple(lacks),
-            len(parts),
+            sum(place not in lacking for place in places),
             sum(one.records for one in results),
             sum(one.bytes for one in results),
             time.monotonic() - began_s,
@@ -73,10 +77,13 @@ class Examination:
         source, target = (KafkaCluster(self.settings.cluster(name)) for name in (link.source, link.target))
         seen_ms = int(time.time() * 1000)
         try:
+            # Before the target's ends, so that a twin which holds all that was carried reaches them.
+            receipted = {(one.topic, one.partition): one.to_offset for one in self.store.positions(link.name)}
             survey = Surveyor(link, self.store, source, target).look(topics)
             lacks += survey.lacks
+            lacks += _not_carried(survey.sides)
             sides = [side for side in survey.sides if side.way is not Way.CONTENT]
-            parts = [_part(side) for side in sides]
+            parts = [_part(side, receipted.get((side.named.topic, side.named.partition), -1)) for side in sides]
             self._compare(link, parts)
             keys = self._keys(link, parts, seen_ms)
             identity = self.store.link_identity(link.name)
@@ -84,10 +91,26 @@ class Examination:
             for part in parts:
                 findings += _findings(part, keys.get(part.side.named), ours, source, target)
                 lacks += _troubles(part, keys.get(part.side.named), stopped=self.stopped())
+            lacks += self._not_there(parts, target)
         finally:
             source.close()
             target.close()
         return parts
+
+    def _not_there(self, parts: Sequence[_Part], target: KafkaCluster) -> list[Lack]:
+        """Twins that end below what was carried. An open transaction hides the end of one that does not."""
+        short = [part for part in parts if _absent(part)]
+        twins = {part.side.named: NamedPartition(part.side.twin, part.side.named.partition) for part in short}
+        ends = target.list_offsets(twins.values(), OffsetKind.HIGH_WATERMARK) if twins else {}
+        found = []
+        for part in short:
+            side, absent = part.side, _absent(part)
+            start = max(absent[0], ends[twins[side.named]]) if side.way is not Way.EXTENTS else absent[0]
+            if start < absent[1]:
+                sentence = f"not there: offsets {start} to {absent[1] - 1} of the source are not on the twin"
+                carried = ", though they were carried" if part.receipted >= absent[1] else ""
+                found.append(Lack(side.link, side.named.topic, side.named.partition, sentence + carried))
+        return found
 
     def _compare(self, link: Link, parts: Sequence[_Part]) -> None:
         source, target = (self.settings.cluster(name) for name in (link.source, link.target))
@@ -114,12 +137,29 @@ class Examination:
         return rounds.round(link, [part.held for part in parts], seen_ms, {part.side.named for part in parts})
 
 
-def _part(side: Side) -> _Part:
+def _not_carried(sides: Iterable[Side]) -> Iterator[Lack]:
+    """Nobody knows who filled these, so no trace in them says anything of the link."""
+    for link, topic in dict.fromkeys((side.link, side.named.topic) for side in sides if side.way is Way.CONTENT):
+        yield Lack(link, topic, -1, "it is not carried by this link: `twinshore prove` compares it by content")
+
+
+def _absent(part: _Part) -> tuple[int, int]:
+    """From which offset of the source up to, not including, which the twin lacks what was carried; one that is behind
+    lacks nothing. One that holds nothing at all lacks all, whether or not anybody knows what was carried."""
+    side = part.held
+    nothing = side.end <= side.first and part.beginning is None
+    if side.way is Way.EXTENTS and not nothing:
+        return 0, 0  # The end of its map need not be the end of what was carried: others write there too.
+    upto = side.source_end if nothing else min(side.source_end, part.receipted)
+    return max(side.first, min(side.reach, side.source_end)), upto
+
+
+def _part(side: Side, receipted: int = -1) -> _Part:
     """Nothing that is known of it counts; behind a beginning that the twin lost, the rest is looked at all the same."""
     held = replace(side, stored=None, told=())
     if held.begins_late:
         held = replace(held, source_start=min(held.target_start, held.source_end))
-    return _Part(side, held)
+    return _Part(side, held, receipted)
 
 
 def _findings(
@@ -157,7 +197,28 @@ def _writer(side: Side, difference: Difference, source: KafkaCluster, target: Ka
 def _troubles(part: _Part, keys: Keys | None, *, stopped: bool) -> Iterator[Lack]:
     sentences = [f"{one.trouble} (try: {one.hint})" if one.hint else one.trouble for one in part.results if one.trouble]
     sentences += [keys.trouble[0]] if keys and keys.trouble[0] else []
-    if stopped and len(part.results) < len(part.asked):
-        sentences.append("it was stopped before all was read")
+    unread = list(_unread(part))
+    if unread:
+        why = "it was stopped before all was read" if stopped else "not all was read"
+        sentences.append(f"{why}: offsets {', '.join(f'{start} to {end - 1}' for start, end in unread)}")
     for sentence in dict.fromkeys(sentences):
         yield Lack(part.side.link, part.side.named.topic, part.side.named.partition, sentence)
+
+
+def _unread(part: _Part) -> Iterator[tuple[int, int]]:
+    """What was asked for and neither compared nor said to be trouble, in runs."""
+    by_number = {one.number: one for one in part.results}
+    run: tuple[int, int] | None = None
+    for one in [*([part.beginning] if part.beginning else []), *part.asked]:
+        got = by_number.get(one.number)
+        if got is not None and (got.difference or got.trouble or got.to >= one.end):
+            continue
+        start = got.to if got is not None else one.start
+        if run is not None and run[1] == start:
+            run = run[0], one.end
+            continue
+        if run is not None:
+            yield run
+        run = start, one.end
+    if run is not None:
+        yield run

@@ -51,7 +51,7 @@ def marked(row: KeyLookRow | None, side: Side, retention_ms: int, seen_ms: int, 
         return KeyLookRow(*place, side.source_end, seen_ms, since_ms, retention_ms, 1, 0, 0, 0, -1, -1)
     shortest_ms = min(row.retention_ms, retention_ms)
     if max(row.mark_ms, row.since_ms, row.looked_ms) > now_ms:
-        # The clock was ahead when these were written: how old anything is nobody knows, and later they would be believed.
+        # The clock was ahead when these were written: how old anything is nobody knows.
         missed = int(side.target_end > row.looked_end)
         anew = replace(row, mark_end=side.source_end, mark_ms=seen_ms, since_ms=0, looked_ms=0)
         return replace(anew, retention_ms=shortest_ms, missed=missed)

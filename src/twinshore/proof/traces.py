@@ -75,8 +75,9 @@ class Examined:
 
     @property
     def exit_code(self) -> int:
-        """1: something was found; 2: nothing was, and not all could be read; 0: nothing was found."""
-        return FOUND if self.findings else COULD_NOT if self.lacks else NOTHING
+        """1: something was found; 2: nothing was, and not all could be read, or nothing was there to be read; 0:
+        nothing was found."""
+        return FOUND if self.findings else COULD_NOT if self.lacks or not self.partitions else NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ def in_words(examined: Examined) -> Iterator[str]:
     if examined.findings:
         yield f"FOUND traces in {len(places):,} partitions; {said}"
     else:
-        yield f"{'cannot tell of all' if examined.lacks else 'nothing found'}: {said}"
+        yield f"{'nothing found' if examined.exit_code == NOTHING else 'cannot tell of all'}: {said}"
     for one in examined.findings:
         yield f"{one.link}: {one.topic}-{one.partition}: {one.trace}, from offset {one.from_offset} on: {one.sentence}"
         if one.difference is not None:
