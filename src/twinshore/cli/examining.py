@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_known
-from twinshore.cli.prove import HERE, THROTTLE, TOPICS, heard, runner
+from twinshore.cli.prove import HERE, THROTTLE, TOPICS, heard, runner, throttled
 
 
 def examine(
@@ -34,11 +34,8 @@ def examine(
     from twinshore.proof.traces import as_values, in_words
 
     loaded = load(settings)
-    wishes = replace(wishes_of(loaded.proof), digest=False)
-    if throttle >= 0:
-        wishes = replace(wishes, bytes_s=throttle * 1e6)
     tasks = loaded.proof.tasks
-    wishes = replace(wishes, bytes_s=wishes.bytes_s / tasks)
+    wishes = replace(wishes_of(throttled(loaded.proof, throttle)), digest=False).per_task(tasks)
     stop = threading.Event()
     with open_known(loaded) as store, runner(loaded, here=here) as run, heard(stop):
         examined = Examination(loaded, store, run, wishes, tasks, stop.is_set).look(chosen(loaded, link), topic)

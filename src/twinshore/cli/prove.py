@@ -21,6 +21,7 @@ from twinshore.fleet.settings_edge import did_you_mean
 
 if TYPE_CHECKING:
     from twinshore.fleet.settings import Settings
+    from twinshore.fleet.settings_proof import ProofSettings
     from twinshore.proof.job import Run
     from twinshore.proof.planning import Wishes
     from twinshore.proof.proving import Proving, Report
@@ -70,6 +71,7 @@ def prove(
     """
     from twinshore.proof.continuous import keep_proving
     from twinshore.proof.proving import Proving
+    from twinshore.proof.telling import exit_code
 
     loaded = load(settings)
     how = _way(way)
@@ -103,18 +105,28 @@ def prove(
                 raise typer.Exit(keep_proving(one_round, tell, pause_s, stopped, _log, between))
         report = proving.round(links, topic, again=again)
         tell(report)
-    raise typer.Exit(2 if stop.is_set() else _code(report))
+    raise typer.Exit(2 if stop.is_set() else exit_code(report))
 
 
 def _wishes(loaded: Settings, sample: float, seed: int, throttle: float, *, digest: bool, beside: bool) -> Wishes:
     """`beside`: something is read again at the same time."""
     from dataclasses import replace
 
+    from twinshore.fleet.settings_proof import overdrawn
     from twinshore.proof.continuous import wishes_beside, wishes_of
 
-    wishes = (wishes_beside if beside else wishes_of)(loaded.proof)
-    bytes_s = throttle * 1e6 if throttle >= 0 else wishes.bytes_s
-    return replace(wishes, sample=sample, seed=seed, digest=wishes.digest and digest, bytes_s=bytes_s)
+    section = throttled(loaded.proof, throttle)
+    if beside and (refused := overdrawn(section)):
+        raise ConfigError(f"--throttle: {refused}")
+    wishes = (wishes_beside if beside else wishes_of)(section)
+    return replace(wishes, sample=sample, seed=seed, digest=wishes.digest and digest)
+
+
+def throttled(section: ProofSettings, throttle: float) -> ProofSettings:
+    """The settings with what the flag says instead; below 0 it says nothing."""
+    from dataclasses import replace
+
+    return replace(section, throttle_mb_s=throttle) if throttle >= 0 else section
 
 
 @contextlib.contextmanager
@@ -134,12 +146,6 @@ def _links(loaded: Settings, names: list[str]) -> list[Link]:
     if not links:
         raise ConfigError("no link to prove", hint='name one in the settings: [links."east->west"]')
     return links
-
-
-def _code(report: Report) -> int:
-    from twinshore.proof.telling import exit_code
-
-    return exit_code(report)
 
 
 def _way(name: str) -> Way | None:

@@ -44,10 +44,16 @@ def read_proof(raw: object, complaints: Complaints) -> ProofSettings:
             "[proof]",
             f"read_again_h = {found.read_again_h:g} cannot be kept with reread_mb_s = 0, which reads nothing again",
         )
-    if 0 < found.throttle_mb_s <= found.reread_mb_s:
-        complaints.add(
-            "[proof]",
-            f"reread_mb_s = {found.reread_mb_s:g} is a part of throttle_mb_s = {found.throttle_mb_s:g}, and would leave"
-            " nothing of it for what is new: set it lower",
-        )
+    if refused := overdrawn(found):
+        complaints.add("[proof]", refused)
     return found
+
+
+def overdrawn(settings: ProofSettings) -> str:
+    """Why the pair of budgets cannot be; empty where it can."""
+    if not 0 < settings.throttle_mb_s <= settings.reread_mb_s:
+        return ""
+    return (
+        f"reread_mb_s = {settings.reread_mb_s:g} is a part of throttle_mb_s = {settings.throttle_mb_s:g}, and would"
+        " leave nothing of it for what is new: set it lower"
+    )

@@ -30,6 +30,10 @@ class Wishes:
     sample: float = 0.0
     seed: int = 0
 
+    def per_task(self, tasks: int) -> Wishes:
+        """For each of so many tasks side by side, which together keep within the bound."""
+        return replace(self, bytes_s=self.bytes_s / tasks)
+
 
 def stretches(side: Side, source: Cluster, target: Cluster, wishes: Wishes) -> list[Stretch]:
     """What to compare of the partition now; nothing where no more can be said than is."""

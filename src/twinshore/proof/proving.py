@@ -137,7 +137,7 @@ class Proving:
         settle_s: float = SETTLE_S,
     ) -> None:
         self._settings, self._store, self._run, self._way = settings, store, run, way
-        self._wishes = replace(wishes, bytes_s=wishes.bytes_s / tasks)
+        self._wishes = wishes.per_task(tasks)
         self._tasks, self._stopped, self._log, self._settle_s = tasks, stopped, log, settle_s
         self._seen: dict[str, tuple[Link, tuple[Side, ...]]] = {}
 
