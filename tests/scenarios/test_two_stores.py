@@ -12,12 +12,12 @@ import pytest
 
 from tests.scenarios.mirror_rig import Rig, read_all, same_ends, settings_text, spans, until
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.fleet import Link, RefusedError
+from twinshore.fleet import Link, NamedPartition, RefusedError
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.notes import Notebook
 from twinshore.lab import LabCluster
-from twinshore.lab.clients import delete_topic, forget_links
-from twinshore.mirror.link_notes import LinkNotes
+from twinshore.lab.clients import alter_topic, delete_records, delete_topic, forget_links
+from twinshore.mirror.link_notes import POLICY, Holding, LinkNotes
 from twinshore.mirror.plan import TWINS_TOPIC
 from twinshore.mirror.target_notes import Claim, Told
 from twinshore.store import LinkIdentity, TwinRow, open_store
@@ -172,7 +172,7 @@ def test_a_link_without_its_lines_claims_itself_again_and_sees_a_copy_of_its_sto
     with ExitStack() as stack:
         store, other = (stack.enter_context(open_store(f"sqlite:///{tmp_path}/{name}.db")) for name in "ab")
         kafka = stack.enter_context(closing(KafkaCluster(west.cluster, patience_s=20)))
-        notes = LinkNotes(link, store, kafka, "the first process", said.append)
+        notes = LinkNotes(link, store, kafka, Holding("the first process"), said.append)
 
         def begin(again: LinkNotes) -> None:
             again.hold("a source")
@@ -195,6 +195,36 @@ def test_a_link_without_its_lines_claims_itself_again_and_sees_a_copy_of_its_sto
         Notebook(kafka, TWINS_TOPIC).append([late], 5)
         notes.check()
         assert list(LinkNotes(link, other, kafka).look("a source").claims) == [store.own_id("")]
-        begin(LinkNotes(link, store, kafka, "the second process"))
+        begin(LinkNotes(link, store, kafka, Holding("the second process")))
         with pytest.raises(RefusedError, match="is written by the second process too, with a copy of this store"):
             notes.check()
+
+
+def test_notes_that_are_cut_away_or_would_expire_are_missed_and_written_anew(tmp_path: Path, west: LabCluster) -> None:
+    """The topic stays that topic, and lets its lines go: neither store may believe what it has in memory."""
+    forget_links(west.cluster)
+    west.create_topic(TWINS_TOPIC, settings={POLICY: "delete"})
+    link, said = Link("east8", "west"), list[str]()
+    ids = LinkIdentity(link.name, 7, 0, "a source", west.cluster.name)
+    place = NamedPartition(TWINS_TOPIC, 0)
+    with ExitStack() as stack:
+        store, other = (stack.enter_context(open_store(f"sqlite:///{tmp_path}/{name}.db")) for name in "ab")
+        kafka = stack.enter_context(closing(KafkaCluster(west.cluster, patience_s=20)))
+        notes = LinkNotes(link, store, kafka, Holding("the first process"), said.append)
+        store.save_twins([TwinRow(link.name, "orders", n, "a" * 32, "b" * 32, 5, 5, 1) for n in range(3)])
+        notes.hold("a source")
+        notes.introduce(ids)
+        notes.tell()
+        assert "was delete, so that its lines would expire: it is compact now" in said.pop()
+        until(lambda: kafka.admin.topic_settings([TWINS_TOPIC])[TWINS_TOPIC][POLICY].value == "compact", 30, "mended")
+        alter_topic(west.cluster, TWINS_TOPIC, {POLICY: "compact,delete"})  # Of a compacted topic nothing is cut.
+        _, end = Notebook(kafka, TWINS_TOPIC).bounds()
+        until(lambda: delete_records(west.cluster, {place: end}) == {place: end}, 30, "the log is empty")
+        notes.check()
+        assert "its notes in twinshore.twins on west are gone: they are made anew" in said[0]
+        assert "was compact,delete, so that its lines would expire" in said[1]
+        with pytest.raises(RefusedError, match=f"is written by store {store.own_id('')[:8]} "):
+            LinkNotes(link, other, kafka).hold("a source")
+        told = LinkNotes(link, other, kafka).look("a source")
+        assert told.writer
+        assert [run.count for note in told.of_topic("orders") for run in note.runs] == [3]

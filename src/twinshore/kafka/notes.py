@@ -57,10 +57,13 @@ class Notebook:
         topic = self._cluster.metadata([self._named.topic], refresh=True).topics.get(self._named.topic)
         return topic is not None and not topic.error
 
-    def topic_id(self) -> bytes:
-        """As it was when the topic was last seen; another one where it was deleted and made again. Empty: not there."""
+    def seen(self) -> tuple[bytes, int]:
+        """The topic's id, another one where it was deleted and made again, and its leader's epoch: under the same one
+        nothing was overwritten, as far as brokers know. No id: the topic is not there."""
         topic = self._cluster.metadata([self._named.topic], refresh=True).topics.get(self._named.topic)
-        return topic.topic_id if topic is not None and not topic.error else b""
+        return (
+            (topic.topic_id, topic.partitions[0].leader_epoch) if topic is not None and not topic.error else (b"", -1)
+        )
 
     def make(self, settings: dict[str, str], copies_max: int = 3, *, lasting: bool = False) -> None:
         """Creates it; one that is there already stays as it is. `lasting`: what was written outlives one broker's loss
@@ -94,11 +97,16 @@ class Notebook:
 
         self._persist(ask)
 
-    def read(self, offset: int) -> tuple[list[Note], int]:
-        """The notes from `offset` on as far as the log goes now, and where to go on."""
+    def bounds(self) -> tuple[int, int]:
+        """Where the log begins and ends now."""
+        start = self._bound(OffsetKind.EARLIEST)
+        return start, self._bound(OffsetKind.HIGH_WATERMARK)
+
+    def read(self, offset: int, bounds: tuple[int, int] | None = None) -> tuple[list[Note], int]:
+        """The notes from `offset` on as far as the log goes now, or as `bounds` say, and where to go on."""
         found: list[Note] = []
-        position = max(offset, self._bound(OffsetKind.EARLIEST))
-        end = self._bound(OffsetKind.HIGH_WATERMARK)
+        start, end = bounds or self.bounds()
+        position = max(offset, start)
         idle = 0
         while position < end and idle < IDLE_MAX:
             before = position

@@ -32,7 +32,7 @@ from twinshore.mirror.incidents.slow_looks import SlowLooks
 from twinshore.mirror.incidents.standing import Standing, grown
 from twinshore.mirror.incidents.watch import Watch
 from twinshore.mirror.lease_keeper import LeaseKeeper
-from twinshore.mirror.link_notes import LinkNotes
+from twinshore.mirror.link_notes import Holding, LinkNotes
 from twinshore.mirror.log_starts import LogStarts
 from twinshore.mirror.mapping.adopting import Adopter
 from twinshore.mirror.orders import TideOrder, limits_of
@@ -86,7 +86,6 @@ class LinkDriver:
         self._target = KafkaCluster(settings.cluster(link.target), patience_s=10.0)
         self._surveyor = Surveyor(link, self._source, self._target)
         self._descents = Descents(link, settings.links, store, self._source, self._target, log)
-        self._notes = LinkNotes(link, store, self._target, owner, log)
         self._adopter = Adopter(link, self._source, self._target, store, log)
         self._ruling = Ruling(link, settings.links, store, log)
         self._throttle = Throttle(link.name, desk)
@@ -95,6 +94,8 @@ class LinkDriver:
         self._log = log
         grace_s = min(5.0, self._mirror.produce_timeout_s)
         self.lease = LeaseKeeper(store, f"link {link.name}", owner, self._mirror.lease_s, grace_s)
+        term = Holding(owner, self.lease.generation, self._mirror.lease_s)
+        self._notes = LinkNotes(link, store, self._target, term, log)
         self._watch = Watch(link, settings, store, recorder, active=self.is_ours, log=log)
         self._slow_looks = SlowLooks(link, settings, store, recorder, active=self.is_ours, log=log)
         self._standing = Standing(link.name, store, desk, recorder, log, held=lambda: self._watch.held)

@@ -11,40 +11,57 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 
 from twinshore.fleet import KafkaError, Link, RefusedError
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.errors import Code
 from twinshore.kafka.notes import Notebook
 from twinshore.mirror.plan import TWINS_TOPIC
 from twinshore.mirror.target_notes import Claim, Line, Told, Writer
 from twinshore.store import LinkIdentity, Store
 
-JOURNAL_SETTINGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "segment.ms": "86400000"}
+POLICY = "cleanup.policy"
+JOURNAL_SETTINGS = {POLICY: "compact", "min.cleanable.dirty.ratio": "0.1", "segment.ms": "86400000"}
 BYTES_AT_ONCE = 1 << 18
-AWAY_S = 30.0
-AGAIN_S = 5.0
+AGAIN_S = 3.0
+AGAIN_MAX_S = 30.0
+WHOLE_S = 60.0  # What vanished from the log is missed by nobody who reads only what is new.
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Which process writes the notes, in which generation of the link's lease (0: not ours now)."""
+
+    process: str = ""
+    generation: Callable[[], int] = lambda: 0
+    lease_s: float = 10.0
 
 
 class LinkNotes:
-    """`process` is who writes them; `log` hears once what is missing, and when they had to be written anew."""
+    """`holding` is who writes them; `log` hears once what is missing, and when they had to be written anew."""
 
     def __init__(
         self,
         link: Link,
         store: Store,
         target: KafkaCluster,
-        process: str = "",
+        holding: Holding = Holding(),
         log: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._link, self._store, self._target = link, store, target
-        self._process, self._log = process, log
+        self._holding, self._log = holding, log
         self._notebook = Notebook(target, TWINS_TOPIC)
         self._own = ""
-        self._topic_id = b""
-        self._read_to = 0
+        self._seen = b"", -1
+        self._begins = self._read_to = 0
+        self._whole_at_s = 0.0
         self._identity: LinkIdentity | None = None
-        self._blind = False
-        self._look_at_s = 0.0
+        self._generation = 0
+        self._met: Writer | None = None
+        self._blind = self._owed = self._unread = self._answers = False
+        self._look_at_s = self._read_at_s = 0.0
+        self._warned = ""
         self.told = Told(link.name, "")
 
     @property
@@ -57,15 +74,28 @@ class LinkNotes:
     # -- looking
 
     def look(self, source_id: str) -> Told:
-        """What stands there of the link from that source, read to the end."""
-        topic_id = self._notebook.topic_id()
-        if topic_id != self._topic_id or source_id != self.told.source_id:
-            self._topic_id, self._read_to, self.told = topic_id, 0, Told(self._link.name, source_id)
-        if topic_id:
-            notes, self._read_to = self._notebook.read(self._read_to)
-            for note in notes:
-                self.told.take(note.key, note.value)
-        return self.told
+        """What stands there of the link from that source, read to the end; from the start where something may have
+        vanished, and now and then anyway."""
+        self._answers = False
+        seen = self._notebook.seen()
+        self._answers = True
+        if not seen[0]:
+            self._seen, self.told = seen, Told(self._link.name, source_id)
+            return self.told
+        begins, end = self._notebook.bounds()
+        same = seen == self._seen and source_id == self.told.source_id
+        whole = not same or begins > self._begins or end < self._read_to or time.monotonic() >= self._whole_at_s
+        told = Told(self._link.name, source_id) if whole else self.told
+        notes, read_to = self._notebook.read(0 if whole else self._read_to, (begins, end))
+        if read_to < end:
+            place = f"{self._target.name}: {TWINS_TOPIC} cannot be read to its end: {read_to} of {end}"
+            raise KafkaError(place, retriable=True)
+        for note in notes:
+            told.take(note.key, note.value)
+        self._seen, self._read_to, self.told = seen, read_to, told
+        if whole:
+            self._begins, self._whole_at_s = begins, time.monotonic() + WHOLE_S
+        return told
 
     def refuse_another(self, source_id: str) -> None:
         """RefusedError where another store writes the link, as far as that can be seen. Writes nothing."""
@@ -86,75 +116,74 @@ class LinkNotes:
         Of stores that begin at once the one whose claim the log has first goes on: each reads the log through its own
         claim before it writes anything else.
         """
-        self._identity, self._blind, self._look_at_s = None, False, 0.0
+        self._identity, self._generation = None, self._holding.generation()
+        self._blind = self._owed = self._unread = False
+        self._look_at_s = self._whole_at_s = 0.0
         try:
             self._hold(source_id)
         except KafkaError as error:
             self._without(error)
+            return
+        self._met, self._read_at_s = self.told.writer, time.monotonic()
+        self._keep_all()
+        try:
+            self._release_late()
+        except KafkaError as error:
+            self._later(error)
 
     def introduce(self, identity: LinkIdentity) -> None:
-        """Whom the link writes as, for whoever must put its store together again."""
+        """Whom the link writes as, for whoever must put its store together again.
+
+        Like all but the claim it may come later: a target that takes no line now may still take records.
+        """
         self._identity = identity
-        if self._blind:
+        if self._blind or self._owed:
             return
-        made = (identity.producer_id, identity.producer_epoch, identity.target_cluster_id)
-        writer = Writer(self.own, *made, self._process)
         try:
-            if self.told.writer != writer:
-                self._tell([self.told.writer_line(writer)])
+            self._write_writer(identity)
         except KafkaError as error:
-            self._without(error)
+            self._later(error)
 
     def tell(self, topics: Collection[str] | None = None) -> None:
         """Where the twins of these topics begin, of all where none are named; only what is not there yet is written."""
-        if self._blind or self._identity is None:
+        if self._blind or self._owed or self._identity is None:
             return
-        rows = [row for row in self._store.twins(self._link.name) if topics is None or row.topic in topics]
-        mapped = {topic for topic, _ in self._store.reached(self._link.name)}
         try:
-            for lines in _portions(self.told.twin_lines(rows, mapped)):
-                self._tell(lines)
+            self._write_twins(topics)
         except KafkaError as error:
-            self._without(error)
+            self._later(error)
 
     def check(self) -> None:
-        """RefusedError once another store has taken the link over; what somebody deleted is written anew."""
-        identity = self._identity
-        if self._blind or identity is None or time.monotonic() < self._look_at_s:
+        """RefusedError once another store has taken the link over; what is missing there is written anew."""
+        identity, begun_s = self._identity, time.monotonic()
+        if self._blind or identity is None or begun_s < self._look_at_s:
             return
-        read_to = self._read_to
+        before, read_to = self.told, self._read_to
+        writer, twins = before.writer, set(before.twins)
         try:
             told = self.look(identity.source_cluster_id)
         except KafkaError as error:
-            if not error.retriable:
-                self._without(error)
-            # Where it cannot be read nobody can take over either; looking costs the link's driver its patience.
-            self._look_at_s = time.monotonic() + AWAY_S
+            self._not_read(error, begun_s)
             return
+        self._read_at_s = time.monotonic()
+        if self._unread:
+            self._unread = False
+            self._log(f"{self._link.name}: its notes on {self._link.target} can be read again")
         holder = told.holder()
         if holder and holder.store != self.own:
             self._identity = None
             raise self._refusal(holder)
-        writer = told.writer
-        if holder and writer and writer.store == self.own and self._read_to == read_to:
+        ours = bool(holder) and told.writer == self._writer(identity)
+        if ours and told is before and self._read_to == read_to and not self._owed:
             return
-        if holder and writer and writer.store == self.own and writer.process != self._process:
-            self._identity = None
-            raise RefusedError(
-                f"link {self._link.name} is written by {writer.process} too, with a copy of this store, "
-                f"{self._store.place}",
-                hint="stop both, keep the store that is further (`twinshore status --topics`), delete the other",
-            )
-        if holder is None:
-            self._log(
-                f"{self._link.name}: its notes in {TWINS_TOPIC} on {self._link.target} are gone: they are made anew"
-            )
+        if told.writer and self._superseded_by(told.writer):
+            return
+        self._say_gone(told, writer, twins)
         try:
-            self.hold(identity.source_cluster_id)
-            self.introduce(identity)
-            self.tell()
-        except KafkaError:
-            self._identity, self._look_at_s = identity, time.monotonic() + AGAIN_S
+            self._write_anew(identity, whole=told is not before)
+        except KafkaError as error:
+            self._later(error)
+            self._look_at_s = _again_s(begun_s)
 
     def take_over(self, source_id: str) -> None:
         """The link becomes this store's, whosever it was."""
@@ -182,13 +211,70 @@ class LinkNotes:
             if holder and holder.store != self.own:
                 raise self._refusal(holder)
             raise KafkaError(f"{self._target.name}: the claim in {TWINS_TOPIC} cannot be read yet", retriable=True)
-        # Claims that came too late would hold the link once this one is given up.
-        late = [store for store in told.claims if store != holder.store]
         if holder.store != self.own:
             self._append([told.release_line(self.own)])
             raise self._refusal(holder)
+
+    def _release_late(self) -> None:
+        """Claims that came too late would hold the link once this one is given up."""
+        late = [store for store in self.told.claims if store != self.own]
         if late:
-            self._append([told.release_line(store) for store in late])
+            self._append([self.told.release_line(store) for store in late])
+
+    def _superseded_by(self, writer: Writer) -> bool:
+        """Whether this term is over; RefusedError where a process with a copy of this store writes the link too.
+
+        Of one store's processes the one with the higher generation of the lease came later. A line of a lower one was
+        on its way when its process lost the lease.
+        """
+        others = writer.store == self.own and writer.process != self._holding.process
+        if not others or writer == self._met or writer.generation < self._generation:
+            return False
+        if self._holding.generation() != self._generation:
+            return True
+        self._identity = None
+        raise RefusedError(
+            f"link {self._link.name} is written by {writer.process} too, with a copy of this store, "
+            f"{self._store.place}",
+            hint="stop both, keep the store that is further (`twinshore status --topics`), delete the other",
+        )
+
+    def _say_gone(self, told: Told, writer: Writer | None, twins: set[tuple[str, int]]) -> None:
+        count = len(twins - set(told.twins)) + (writer is not None and told.writer is None)
+        if told.holder() is None:
+            which = "its notes"
+        elif count:
+            which = f"{count} of its notes"
+        else:
+            return
+        self._log(f"{self._link.name}: {which} in {TWINS_TOPIC} on {self._link.target} are gone: they are made anew")
+
+    def _write_anew(self, identity: LinkIdentity, *, whole: bool) -> None:
+        self._hold(identity.source_cluster_id)
+        if whole:
+            self._keep_all()
+        self._release_late()
+        self._write_writer(identity)
+        self._write_twins()
+        if self._owed:
+            self._owed = False
+            self._log(f"{self._link.name}: its notes on {self._link.target} are complete again")
+
+    def _write_writer(self, identity: LinkIdentity) -> None:
+        writer = self._writer(identity)
+        if self.told.writer != writer:
+            self._tell([self.told.writer_line(writer)])
+            self._met = None
+
+    def _write_twins(self, topics: Collection[str] | None = None) -> None:
+        rows = [row for row in self._store.twins(self._link.name) if topics is None or row.topic in topics]
+        mapped = {topic for topic, _ in self._store.reached(self._link.name)}
+        for lines in _portions(self.told.twin_lines(rows, mapped)):
+            self._tell(lines)
+
+    def _writer(self, identity: LinkIdentity) -> Writer:
+        made = (identity.producer_id, identity.producer_epoch, identity.target_cluster_id)
+        return Writer(self.own, *made, self._holding.process, self._generation)
 
     def _claim(self) -> Claim:
         return Claim(self.own, socket.gethostname(), int(time.time() * 1000))
@@ -196,6 +282,32 @@ class LinkNotes:
     def _make(self) -> None:
         if not self._notebook.exists():
             self._notebook.make(JOURNAL_SETTINGS, lasting=True)
+
+    def _keep_all(self) -> None:
+        """The topic may have been made by somebody else, or changed since: what expires there is lost."""
+        place = f"{self._link.name}: {POLICY} of {TWINS_TOPIC} on {self._link.target}"
+        was = ""
+        try:
+            admin = self._target.admin
+            found = admin.topic_settings([TWINS_TOPIC]).get(TWINS_TOPIC, {}).get(POLICY)
+            was = (found.value if found else None) or "delete"
+            if was == "compact":
+                return
+            admin.alter_topic_settings(TWINS_TOPIC, {POLICY: "compact"}, topic_id=self._seen[0])
+        except KafkaError as error:
+            if not error.retriable:
+                is_now = was or "not known"
+                self._warn(
+                    f"{place} is {is_now} and must be compact: lines that expire refuse no second store, nor is a lost "
+                    f"store recovered from them: {error.message} (try: {error.hint})"
+                )
+            return
+        self._log(f"{place} was {was}, so that its lines would expire: it is compact now")
+
+    def _warn(self, sentence: str) -> None:
+        if sentence != self._warned:
+            self._warned = sentence
+            self._log(sentence)
 
     def _tell(self, lines: Sequence[Line]) -> None:
         """Appends lines whose order among others does not matter."""
@@ -206,8 +318,33 @@ class LinkNotes:
     def _append(self, lines: Sequence[Line]) -> None:
         self._notebook.append(lines, int(time.time() * 1000))
 
+    def _later(self, error: KafkaError) -> None:
+        """The link goes on; `check` writes what is owed."""
+        if not _may_pass(error):
+            self._without(error)
+            return
+        if not self._owed:
+            self._log(
+                f"{self._link.name}: its notes on {self._link.target} cannot be written now: the link goes on, and "
+                f"they are written later ({error.message})"
+            )
+        self._owed, self._look_at_s = True, time.monotonic() + AGAIN_S
+
+    def _not_read(self, error: KafkaError, begun_s: float) -> None:
+        """Looked for again soon; looking costs the link's driver its patience, so after a long try a little later."""
+        self._look_at_s = _again_s(begun_s)
+        if not _may_pass(error):
+            self._without(error)
+        elif self._answers and not self._unread and time.monotonic() - self._read_at_s > self._holding.lease_s:
+            self._unread = True
+            self._log(
+                f"{self._link.name}: its notes in {TWINS_TOPIC} on {self._link.target} cannot be read for longer than "
+                f"the lease, while {self._link.target} answers: whether another store takes the link over is not seen "
+                f"({error.message})"
+            )
+
     def _without(self, error: KafkaError) -> None:
-        if error.retriable:
+        if _may_pass(error):
             raise error
         self._blind = True
         self._log(
@@ -224,6 +361,17 @@ class LinkNotes:
             hint=f"run it with that store; if that is lost, or shall not write any more: stop its mirror, then "
             f'`twinshore link recover "{name}" --dry-run`',
         )
+
+
+def _may_pass(error: KafkaError) -> bool:
+    """The log may be cut while it is read."""
+    return error.retriable or error.code == Code.OFFSET_OUT_OF_RANGE
+
+
+def _again_s(begun_s: float) -> float:
+    """When to try again what was begun then."""
+    now_s = time.monotonic()
+    return now_s + min(AGAIN_MAX_S, max(AGAIN_S, now_s - begun_s))
 
 
 def _portions(lines: Sequence[Line]) -> Iterator[list[Line]]:

@@ -48,13 +48,14 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """As whom the link writes; `process` is the one that wrote this."""
+    """As whom the link writes; `process` is the one that wrote this, in that `generation` of the store's lease."""
 
     store: str
     producer_id: int
     producer_epoch: int
     target_cluster_id: str
     process: str
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +208,11 @@ def _writer(value: bytes | None) -> Writer | None:
             "producer_epoch": int(epoch),
             "target_cluster_id": str(target),
             "process": str(process),
+            **more,
         } if STORE_ID.fullmatch(store) and 0 <= producer < OFFSET_MAX and 0 <= epoch < 1 << 15:
-            return Writer(store, producer, epoch, _word(target), _word(process))
+            told = more.get("generation", 0)  # Earlier versions did not tell it.
+            generation = told if isinstance(told, int) and 0 <= told < OFFSET_MAX else 0
+            return Writer(store, producer, epoch, _word(target), _word(process), generation)
         case _:
             return None
 
