@@ -31,7 +31,7 @@ from twinshore.wire.merge import can_merge, merge_small
 from twinshore.wire.primitives import uvarint
 from twinshore.wire.produce import parse_produce
 from twinshore.wire.records import Record, decode_batch, encode_batch
-from twinshore.wire.slice import hole_free_runs, reencode_append_time, slice_batch
+from twinshore.wire.slice import hole_free_runs, slice_batch
 from twinshore.wire.transactions import parse_transactions
 
 LIMIT_BYTES = 1 << 20
@@ -128,7 +128,6 @@ def feed_batches(view: memoryview) -> None:
             lambda b, h: decode_batch(b, h, limit_bytes=LIMIT_BYTES),
             lambda b, h: restamp_checked(b, h, 1, 0, 5),
             lambda b, h: hole_free_runs(b, h, limit_bytes=LIMIT_BYTES),
-            lambda b, h: reencode_append_time(b, h, limit_bytes=LIMIT_BYTES),
             lambda b, h, last=last: slice_batch(b, h, last, last + 1, limit_bytes=LIMIT_BYTES),
         ):
             _allowed(step, batch, header)

@@ -23,7 +23,7 @@ from twinshore.wire.batch import (
 from twinshore.wire.codecs import Codec
 from twinshore.wire.merge import can_merge, merge_small, restamp_merged
 from twinshore.wire.records import Record, decode_batch, encode_batch
-from twinshore.wire.slice import hole_free_runs, reencode_append_time, slice_batch, slice_runs
+from twinshore.wire.slice import hole_free_runs, slice_batch, slice_runs
 
 
 def read(body: bytes, header: BatchHeader) -> list[Record]:
@@ -132,7 +132,7 @@ def test_a_slice_holds_its_offsets_and_no_others(records: list[Record], codec: C
 @given(record_runs(), CODECS)
 def test_append_time_becomes_create_time(records: list[Record], codec: Codec) -> None:
     view, header = one(encode_batch(records, codec=codec, attributes=TIMESTAMP_APPEND))
-    body, anew = reencode_append_time(view, header)
+    body, anew = slice_batch(view, header, header.base_offset, header.last_offset + 1)
     assert anew.attributes == codec
     assert read(body, anew) == decode_batch(view, header)
 

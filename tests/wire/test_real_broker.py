@@ -31,7 +31,7 @@ from twinshore.wire.merge import merge_small, restamp_merged
 from twinshore.wire.primitives import Buffer
 from twinshore.wire.produce import PRODUCE_KEY, ProducedPartition, encode_produce, parse_produce
 from twinshore.wire.records import Record, decode_batch, encode_batch
-from twinshore.wire.slice import reencode_append_time, slice_batch
+from twinshore.wire.slice import slice_batch
 
 NAMES = {Codec.NONE: "none", Codec.GZIP: "gzip", Codec.SNAPPY: "snappy", Codec.LZ4: "lz4", Codec.ZSTD: "zstd"}
 START = 1_700_000_000_000
@@ -198,7 +198,7 @@ def test_append_time_crosses_as_create_time(east: LabCluster, line: Line) -> Non
     source.close()
     assert all(header.attributes & TIMESTAMP_APPEND for _, header in batches)
     for view, header in batches:
-        line.append(*reencode_append_time(view, header))
+        line.append(*slice_batch(view, header, header.base_offset, header.last_offset + 1))
     crossed = [record for view, header in batches for record in decode_batch(view, header)]
     assert min(record.timestamp for record in crossed) > START + 10**9
     assert read(east.cluster, line.topic, 60) == crossed

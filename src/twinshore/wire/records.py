@@ -18,7 +18,6 @@ from twinshore.wire.codecs import DECOMPRESSED_BYTES_MAX, Codec, codec_of, compr
 from twinshore.wire.primitives import Buffer, LongVarintError, read_varint, varint
 
 RECORD_BYTES_MIN = 7  # length, attributes, two deltas, two lengths, header count: one byte each
-TIMESTAMP_MAX = (1 << 63) - 1
 
 Headers = tuple[tuple[bytes, bytes | None], ...]
 

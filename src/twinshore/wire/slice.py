@@ -99,13 +99,6 @@ def _check_count(header: BatchHeader) -> None:
         raise TooLargeError(f"batch at offset {header.base_offset}: {sentence}")
 
 
-def reencode_append_time(
-    view: memoryview, header: BatchHeader, *, limit_bytes: int = REWRITE_BYTES_MAX
-) -> tuple[bytes, BatchHeader]:
-    """The whole batch with every record's timestamp the broker's append time, as consumers of the source see it."""
-    return slice_batch(view, header, header.base_offset, header.last_offset + 1, limit_bytes=limit_bytes)
-
-
 def hole_free_runs(
     view: memoryview, header: BatchHeader, *, limit_bytes: int = REWRITE_BYTES_MAX
 ) -> list[tuple[int, int]]:
