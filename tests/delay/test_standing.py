@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -43,8 +41,6 @@ from twinshore.delay.watchers import (
     unwatched,
     watched_now,
 )
-from twinshore.delay.webhook import Webhook
-from twinshore.fleet import Secret
 from twinshore.fleet.quiet import parse_quiet
 from twinshore.fleet.settings import parse_settings
 from twinshore.fleet.settings_delay import DelaySection
@@ -166,77 +162,6 @@ def test_what_another_monitor_has_cleared_is_raised_again_while_it_stands_here(t
         assert store.delay.alarms("east", open_only=True) == (), "it is about to clear here too"
         first.judge([Sign(away, False)], 19_000)
         assert len(store.delay.alarms("east")) == 2
-
-
-class Hearing(HTTPServer):
-    """Refuses the first `refuses` posts."""
-
-    def __init__(self, refuses: int = 0) -> None:
-        super().__init__(("127.0.0.1", 0), Post)
-        self.refuses = refuses
-        self.heard: list[tuple[str, dict[str, object]]] = []
-
-
-class Post(BaseHTTPRequestHandler):
-    server: Hearing
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        well = self.server.refuses <= 0
-        self.server.refuses -= 1
-        if well:
-            self.server.heard.append((self.headers.get("Authorization", ""), body))
-        self.send_response(200 if well else 503)
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """Not worth a line."""
-
-
-@contextmanager
-def hearing(refuses: int = 0) -> Iterator[Hearing]:
-    with Hearing(refuses) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-EVENT = Event(Happening.RAISED, KEY, 5, 5, "orders are late")
-
-
-def test_the_webhook_is_told_in_json_with_its_token(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("a token\n")
-    said: list[str] = []
-    with hearing() as server:
-        hook = Webhook(f"http://127.0.0.1:{server.server_port}/x", Secret(file=str(tmp_path / "token")), 5, said.append)
-        hook.tell(EVENT)
-        hook.close()
-    ((token, body),) = server.heard
-    assert token == "Bearer a token"
-    assert body["text"] == "RAISED: orders are late"
-    assert (body["link"], body["kind"], body["topic"]) == (LINK, "recovery point", "orders")
-    assert said == []
-
-
-def test_a_webhook_that_refuses_once_is_asked_again_and_one_that_is_away_is_said() -> None:
-    said: list[str] = []
-    heard = threading.Event()
-    with hearing(refuses=1) as server:
-        hook = Webhook(f"http://127.0.0.1:{server.server_port}/x", Secret(), 5, said.append)
-        hook.tell(EVENT)
-        while not server.heard and not said:
-            heard.wait(0.02)
-        hook.close()
-        assert len(server.heard) == 1
-    away = Webhook(f"http://127.0.0.1:{server.server_port}/x", Secret(), 1, said.append)
-    away.tell(EVENT)
-    away.close()
-    assert len(said) == 1
-    assert "orders are late" in said[0]
 
 
 WATCH = WatchRow("monitor on a", "links", "a process 1", 1, 1_000, 0, 0, "watches")

@@ -11,7 +11,7 @@ from contextlib import closing
 
 import pytest
 
-from tests.scenarios.raw_writer import RawWriter
+from tests.scenarios.raw_writer import RawWriter, end_of, fetched, state_of
 from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
@@ -26,7 +26,6 @@ from twinshore.wire.fetch import (
     FETCH_KEY,
     FETCH_VERSION,
     FetchAnswer,
-    FetchedPartition,
     FetchPartition,
     encode_fetch,
     parse_fetch,
@@ -57,16 +56,6 @@ def kafka(lab: LabCluster) -> Iterator[KafkaCluster]:
 def writer(lab: LabCluster, kafka: KafkaCluster, unique_topic: str) -> RawWriter:
     lab.create_topic(unique_topic, copies=1)
     return RawWriter(kafka, unique_topic)
-
-
-def end_of(writer: RawWriter) -> int:
-    return writer.kafka.list_offsets([writer.named], OffsetKind.LOG_END)[writer.named]
-
-
-def state_of(writer: RawWriter) -> tuple[int, int] | None:
-    """Epoch and last sequence that the leader remembers of the writer."""
-    states = writer.kafka.describe_producers([writer.named])[writer.named]
-    return next(((one.epoch, one.last_sequence) for one in states if one.producer_id == writer.producer_id), None)
 
 
 def until(holds: Callable[[], bool], within_s: float = 20.0) -> None:
@@ -288,22 +277,6 @@ def test_an_epoch_has_an_end(writer: RawWriter) -> None:
     assert writer.write(5, 0).error == 0
     epoch = writer.kafka.partition_of(writer.named).leader_epoch
     assert writer.kafka.epoch_ends({writer.named: epoch})[writer.named] == (epoch, 5)
-
-
-def fetched(kafka: KafkaCluster, writer: RawWriter, offset: int, last_fetched_epoch: int) -> FetchedPartition:
-    """What the leader answers to a consumer that says which epoch its last record had."""
-    epoch = kafka.partition_of(writer.named, refresh=True).leader_epoch
-    body = encode_fetch(
-        session_id=0,
-        session_epoch=-1,
-        max_wait_ms=0,
-        min_bytes=0,
-        max_bytes=1 << 20,
-        isolation=1,
-        partitions=[FetchPartition(writer.topic_id, 0, offset, epoch, last_fetched_epoch, 1 << 20)],
-    )
-    (part,) = parse_fetch(writer.leader.call_raw(FETCH_KEY, FETCH_VERSION, body), 0).partitions
-    return part
 
 
 def test_a_fetch_names_where_the_histories_part(lab: LabCluster, kafka: KafkaCluster, unique_topic: str) -> None:

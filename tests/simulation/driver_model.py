@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 
 from tests.simulation.clusters import Clusters
 from tests.simulation.pump_model import PumpModel
+from tests.simulation.store_model import StoreModel
 from tests.simulation.twin_log import Violation
 from twinshore.fleet import NamedPartition
-from twinshore.mirror.incidents.beginnings import Lack
 from twinshore.mirror.orders import Carried, Handover, Stoppage, TrackOrder
 from twinshore.mirror.relay import Relay, Say
 from twinshore.store.lease_watch import HeldLease, LeaseWatch
@@ -22,38 +22,6 @@ LEASE_S = 3.0
 GRACE_S = 3.0
 WRITE_S = 0.4
 TICK_S = 0.05
-
-
-@dataclass(slots=True)
-class StoreModel:
-    """Leases, receipts, the ledger. `receipts` may lag behind twins, never run ahead of them."""
-
-    lease: LeaseRow | None = None
-    receipts: dict[NamedPartition, list[Carried]] = field(default_factory=dict)
-    refused: list[Carried] = field(default_factory=list)
-    ledger: dict[NamedPartition, list[Stoppage]] = field(default_factory=dict)
-    lacks: dict[NamedPartition, Lack] = field(default_factory=dict)
-
-    def rests(self, named: NamedPartition) -> bool:
-        """As `incidents.standing` reads the ledger: a partition that was stopped rests until somebody resumes it."""
-        return any(not told.policy for told in self.ledger.get(named, ()))
-
-    def to_offset(self, named: NamedPartition) -> int:
-        told = self.receipts.get(named)
-        return told[-1].to_offset if told else 0
-
-    def source_start(self, named: NamedPartition) -> int:
-        """Where pumps last told that the source begins."""
-        told = self.receipts.get(named)
-        return min(told[-1].source_start, told[-1].to_offset) if told else 0
-
-    def record(self, carried: Carried, named: NamedPartition) -> None:
-        """As `store.receipt_rules`: what leaves a gap is refused, and only what is new counts."""
-        known = self.to_offset(named)
-        if carried.from_offset > known:
-            self.refused.append(carried)
-        elif carried.to_offset > known or carried.from_offset == known:
-            self.receipts.setdefault(named, []).append(replace(carried, from_offset=known))
 
 
 @dataclass(slots=True)

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tests.simulation.clusters import NODES, Clusters, Pair
-from tests.simulation.driver_model import DriverModel, StoreModel
+from tests.simulation.driver_model import DriverModel
 from tests.simulation.faults import Faults
 from tests.simulation.plans import Plan, plan_of
 from tests.simulation.pump_model import PumpModel
 from tests.simulation.schedule import Schedule
+from tests.simulation.store_model import StoreModel
 from tests.simulation.twin_log import TwinLog, Violation
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.incidents import beginnings

@@ -87,12 +87,7 @@ class Mirror:
             for thread in threads:
                 thread.start()
             companions += [start(self._beside_link(one, store)) for one in keepers.values() for start in self._beside]
-            while not self._stop.wait(TURN_S):
-                if all(thread.is_alive() for thread in threads):
-                    instruments.beat()
-                if not _alive(context):
-                    self._failure = TwinshoreError("Spark's driver has died", hint="start the mirror again")
-                    self._stop.set()
+            self._until_stopped(threads, instruments, context)
             for companion in companions:
                 companion.close()
             for thread in threads:
@@ -110,6 +105,14 @@ class Mirror:
         if self._failure:
             raise self._failure
         self._log("stopped in good order")
+
+    def _until_stopped(self, threads: list[threading.Thread], instruments: Instruments, context: object) -> None:
+        while not self._stop.wait(TURN_S):
+            if all(thread.is_alive() for thread in threads):
+                instruments.beat()
+            if not _alive(context):
+                self._failure = TwinshoreError("Spark's driver has died", hint="start the mirror again")
+                self._stop.set()
 
     def _open_store(self) -> Store:
         store = open_writable(self._settings)
