@@ -76,10 +76,11 @@ def test_an_heir_gets_the_word_the_positions_and_the_accounts_end(office: Office
     heir.say("ready")
     heard(holder, "finish")
     assert office.desk.holding(KEY)[0] == 0
-    holder.say("done", carried=carried(9, 12), incidents=[], handovers=[["orders", 0, 12, 4, 5, True]], speed={})
+    last = [[*carried(9, 12)[0], [], 4]]
+    holder.say("done", carried=last, incidents=[], handovers=[["orders", 0, 12, 4, 5, True]], speed={})
     word = heard(heir, "go")
     assert [Handover(*raw) for raw in word["handovers"]] == [Handover("orders", 0, 12, 4, 5)]
-    assert word["told"] == [["orders", 0, 12]]
+    assert word["told"] == [["orders", 0, 4, 12]]
     assert [entry.to_offset for account in office.accounts for entry in account.carried] == [9, 12]
     assert not heir.holds(), "the word to go is no grant"
 
@@ -364,7 +365,7 @@ def test_a_stranger_who_speaks_byte_by_byte_is_sent_away(office: Office, monkeyp
 
 
 def test_an_account_survives_its_way_as_json() -> None:
-    entry = Carried("orders", 1, 3, 9, 6, 100, 2, 12, 0, 5, 6, ((1, 0, 0, 5, 3, 77),))
+    entry = Carried("orders", 1, 3, 9, 6, 100, 2, 12, 0, 5, 6, ((1, 0, 0, 5, 3, 77),), epoch=4)
     assert carried_from(json.loads(json.dumps(astuple(entry)))) == entry
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.errors import Code
 from twinshore.mirror import answers
-from twinshore.mirror.history import NOWHERE, UNKNOWN, EpochEnd, Stand, compared
+from twinshore.mirror.history import NOWHERE, UNKNOWN, EpochEnd, Stand, compared, told_on
 from twinshore.mirror.lane import Lane
 from twinshore.mirror.observe import Observation, Tail
 from twinshore.mirror.orders import Handover, TrackOrder
 from twinshore.mirror.phase import Phase
+from twinshore.mirror.recent import Noted
 from twinshore.mirror.route import Route
 from twinshore.wire.fetch import FetchedPartition
 
@@ -109,3 +112,80 @@ def test_behind_a_gap_no_epoch_is_known() -> None:
     lane.observed(NAMED, seen, 0.0, NOW_MS)
     track = lane.tracks[NAMED]
     assert (track.fetched, track.leader_epoch) == (104, -1)
+
+
+def restarted(seen: Observation, *, receipt_to: int = 100, receipt_epoch: int = 5) -> Lane:
+    """A lane of a new term, which knows of the last one only what the store kept; its look saw `seen`."""
+    lane = Lane(OURS, 0, state_expiry_ms=86_400_000)
+    order = TrackOrder("orders", 0, "11" * 16, "22" * 16, receipt_to=receipt_to, receipt_epoch=receipt_epoch)
+    lane.assign([order])
+    lane.routed(NAMED, Route(1, 8, 2, target_epoch=1))
+    assert lane.to_look_at(0.0, {2}) == [NAMED]
+    stand = lane.tracks[NAMED].stand
+    assert stand == Stand(receipt_epoch, receipt_to)
+    epoch, parted = compared(stand, Stand(seen.source_epoch, seen.log_end), SAID)
+    lane.observed(NAMED, replace(seen, source_epoch=epoch, parted=parted), 0.0, NOW_MS)
+    return lane
+
+
+def seen_at(end: int, epoch: int) -> Observation:
+    """The last batches are alike; the source's one was written in `epoch`."""
+    return Observation(
+        0, end, end, Tail(end - 10, end - 1, OURS, end - 10), (end - 1, NOW_MS), 0, 110, source_epoch=epoch
+    )
+
+
+def test_what_the_store_kept_tells_after_a_restart_that_histories_parted() -> None:
+    lane = restarted(seen_at(100, 8))
+    assert lane.tracks[NAMED].phase is Phase.STOPPED
+    (told,) = lane.incidents
+    assert (told.kind, told.from_offset, told.to_offset) == ("truncation", 90, 100)
+    assert restarted(seen_at(100, 8), receipt_epoch=-1).tracks[NAMED].phase is Phase.RUNNING, "an older version's store"
+
+
+@pytest.mark.parametrize(
+    ("end", "epoch", "receipt_to", "receipt_epoch"),
+    [
+        (100, 8, 100, 8),
+        (100, 8, 85, 5),  # what crossed after the last receipt
+        (85, 5, 100, 5),  # the target lost its end, and with it all that the source lost
+        (80, UNKNOWN, 80, 6),  # cleaners took the record and its epoch
+    ],
+)
+def test_a_healthy_partition_goes_on_after_a_restart(end: int, epoch: int, receipt_to: int, receipt_epoch: int) -> None:
+    lane = restarted(seen_at(end, epoch), receipt_to=receipt_to, receipt_epoch=receipt_epoch)
+    assert lane.tracks[NAMED].phase is Phase.RUNNING
+
+
+def test_an_account_says_the_epoch_of_its_own_end_alone() -> None:
+    track = restarted(seen_at(100, 8), receipt_epoch=8).tracks[NAMED]
+    idle = track.account()
+    assert idle is not None
+    assert (idle.from_offset, idle.to_offset, idle.epoch) == (100, 100, 8)
+    for end, acked, epoch in ((110, 110, 8), (120, 125, -1)):
+        track.noted.append(Noted(track.told_to, end, 10, 1, NOW_MS, [], epoch=8))
+        track.acked = acked
+        told = track.account()
+        assert told is not None
+        assert (told.to_offset, told.epoch) == (acked, epoch)
+        assert track.stand == Stand(epoch, acked)
+
+
+def test_a_look_that_learns_the_epoch_of_what_was_told_tells_it() -> None:
+    lane = looked_at(5)
+    (told,) = lane.accounts()
+    assert (told.from_offset, told.to_offset, told.epoch) == (100, 100, 5)
+
+
+@pytest.mark.parametrize(
+    ("known", "told", "after"),
+    [
+        (Stand(5, 90), Stand(8, 100), Stand(8, 100)),
+        (Stand(5, 90), Stand(UNKNOWN, 100), Stand(UNKNOWN, 100)),
+        (Stand(5, 90), Stand(UNKNOWN, 90), Stand(5, 90)),
+        (Stand(UNKNOWN, 90), Stand(5, 90), Stand(5, 90)),
+        (Stand(8, 100), Stand(5, 90), Stand(8, 100)),
+    ],
+)
+def test_an_epoch_goes_with_its_own_offset(known: Stand, told: Stand, after: Stand) -> None:
+    assert told_on(known, told) == after

@@ -13,6 +13,7 @@ from tests.simulation.pump_model import PumpModel
 from tests.simulation.store_model import StoreModel
 from tests.simulation.twin_log import Violation
 from twinshore.fleet import NamedPartition
+from twinshore.mirror.history import NOWHERE, Stand, told_on
 from twinshore.mirror.orders import Carried, Handover, Stoppage, TrackOrder
 from twinshore.mirror.relay import Relay, Say
 from twinshore.store.lease_watch import HeldLease, LeaseWatch
@@ -28,7 +29,7 @@ TICK_S = 0.05
 class Post:
     relay: Relay
     tracks: dict[NamedPartition, TrackOrder] = field(default_factory=dict)
-    told_to: dict[NamedPartition, int] = field(default_factory=dict)
+    told: dict[NamedPartition, Stand] = field(default_factory=dict)
     pumps: dict[int, PumpModel] = field(default_factory=dict)
     moving: dict[NamedPartition, int] = field(default_factory=dict)
     leaving: set[NamedPartition] = field(default_factory=set)
@@ -40,7 +41,7 @@ class Post:
         for named in self.leaving:
             self.relay.forget(named)
             self.tracks.pop(named, None)
-            self.told_to.pop(named, None)
+            self.told.pop(named, None)
         self.leaving.clear()
 
     since_s: float = 0.0
@@ -117,7 +118,8 @@ class DriverModel:
 
     def _place(self, lane: int, order: TrackOrder) -> None:
         post = self.posts[lane]
-        post.tracks[order.named], post.told_to[order.named] = order, order.receipt_to
+        post.tracks[order.named] = order
+        post.told[order.named] = Stand(order.receipt_epoch, order.receipt_to)
         for pump in post.pumps.values():
             pump.told(lambda p=pump: p.assign([order]))  # type: ignore[misc]
 
@@ -268,11 +270,11 @@ class DriverModel:
         post.leaving.discard(named)
         other = self.posts.get(post.moving.pop(named, -1))
         order = post.tracks.pop(named, None)
-        told_to = post.told_to.pop(named, 0)
+        told = post.told.pop(named, NOWHERE)
         if other is None or order is None:
             return
-        moved = other.tracks[named] = replace(order, receipt_to=told_to)
-        other.told_to[named] = told_to
+        moved = other.tracks[named] = replace(order, receipt_to=told.end, receipt_epoch=told.epoch)
+        other.told[named] = told
         for heir in other.pumps.values():
             heir.told(lambda p=heir: p.assign([moved]))  # type: ignore[misc]
         holder = other.pumps.get(other.relay.holder) if other.relay.holder is not None else None
@@ -325,7 +327,7 @@ class DriverModel:
         for entry in carried:
             named = NamedPartition(entry.topic, entry.partition)
             self._honest(named, entry)
-            post.told_to[named] = max(entry.to_offset, post.told_to.get(named, 0))
+            post.told[named] = told_on(post.told.get(named, NOWHERE), Stand(entry.epoch, entry.to_offset))
             self._unwritten.append((named, entry))
         for stopped in incidents:
             named = NamedPartition(stopped.topic, stopped.partition)
@@ -365,8 +367,8 @@ class DriverModel:
             if pump is None:
                 continue
             if say.what == "go":
-                told_to = dict(post.told_to)
-                pump.told(lambda p=pump, s=say, t=told_to: p.go(s, t))  # type: ignore[misc]
+                told = dict(post.told)
+                pump.told(lambda p=pump, s=say, t=told: p.go(s, t))  # type: ignore[misc]
             elif say.what == "grant":
                 pump.told(lambda p=pump, s=say: p.grant(asked_s, s.grant_s))  # type: ignore[misc]
             elif say.what == "finish":

@@ -80,8 +80,9 @@ def plan_of(chance: random.Random) -> Plan:
         # It asks no ledger either: what rests for everybody else it would go on with. And a gap becomes markers.
         faults = [name for name in faults if name not in (*FATAL, "retain")]
     if any(style.keys or style.transactions for style in kinds):
-        # A look compares the twin's last record with the source's. Where the cleaner took that one, or a marker is what
-        # comes last, nothing tells these two faults when the pump that met them died before it could tell.
+        # A look compares the twin's last record with the source's, and asks for the epoch of what was told. Where the
+        # cleaner took that record, or a marker is what comes last, nothing tells these faults in what a pump carried
+        # and could not tell before it died.
         faults = [name for name in faults if name not in ("truncate_source", "part_idle_source", "write_foreign")]
     if any(style.keys for style in kinds):
         faults.append("compact")

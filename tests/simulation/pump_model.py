@@ -15,6 +15,7 @@ from tests.simulation.errands import Errands
 from tests.simulation.schedule import Channel
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.fetch_book import Line
+from twinshore.mirror.history import Stand
 from twinshore.mirror.joining import Hold
 from twinshore.mirror.lane import Lane
 from twinshore.mirror.link_driver import fence_of
@@ -320,14 +321,14 @@ class PumpModel:
     def assign(self, orders: list[TrackOrder]) -> None:
         self.lane.assign(orders)
 
-    def go(self, say: Say, told_to: dict[NamedPartition, int]) -> None:
+    def go(self, say: Say, told: dict[NamedPartition, Stand]) -> None:
         self.granted_until_s = 0.0
-        self.lane.keep_only(told_to.keys())
+        self.lane.keep_only(told.keys())
         for named, track in self.lane.tracks.items():
-            track.told_to = told_to[named]
+            track.stand = told[named]
         self.lane.take_over(say.handovers)
         self.going = True
-        self.schedule.say(f"{self.name} goes, with {len(say.handovers)} handovers, told {told_to}")
+        self.schedule.say(f"{self.name} goes, with {len(say.handovers)} handovers, told {told}")
         self._beat_at_s = self.schedule.now_s + REPORT_S
         self._beat()
 

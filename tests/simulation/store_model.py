@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from twinshore.fleet import NamedPartition
+from twinshore.mirror.history import NOWHERE, Stand, told_on
 from twinshore.mirror.incidents.beginnings import Lack
 from twinshore.mirror.orders import Carried, Stoppage
 from twinshore.store.values import LeaseRow
@@ -33,6 +34,10 @@ class StoreModel:
         told = self.receipts.get(named)
         return told[-1].to_offset if told else 0
 
+    def stand(self, named: NamedPartition) -> Stand:
+        told = self.receipts.get(named)
+        return Stand(told[-1].epoch, told[-1].to_offset) if told else NOWHERE
+
     def source_start(self, named: NamedPartition) -> int:
         """Where pumps last told that the source begins."""
         told = self.receipts.get(named)
@@ -44,4 +49,5 @@ class StoreModel:
         if carried.from_offset > known:
             self.refused.append(carried)
         elif carried.to_offset > known or carried.from_offset == known:
-            self.receipts.setdefault(named, []).append(replace(carried, from_offset=known))
+            epoch = told_on(self.stand(named), Stand(carried.epoch, carried.to_offset)).epoch
+            self.receipts.setdefault(named, []).append(replace(carried, from_offset=known, epoch=epoch))

@@ -71,6 +71,7 @@ class World:
                 self.store.to_offset(named),
                 0,
                 self.plan.anchor_sequence,
+                receipt_epoch=self.store.stand(named).epoch,
             )
             for named in self.clusters.pairs
             if not self.store.rests(named)

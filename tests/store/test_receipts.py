@@ -121,6 +121,28 @@ def test_an_idle_partition_still_learns_how_far_the_source_is(store: Store) -> N
     assert store.receipts(LINK, "orders", 0)[0].last_ms == 1
 
 
+def test_an_epoch_goes_with_its_own_offset(store: Store) -> None:
+    def kept() -> tuple[int, int]:
+        (position,) = store.positions(LINK)
+        return position.to_offset, position.source_epoch
+
+    store.record_receipts([carried(0, 10)])
+    assert kept() == (10, -1)
+    store.record_receipts([replace(carried(10, 10), source_epoch=2)])
+    assert kept() == (10, 2), "who looked knows it now"
+    store.record_receipts([carried(10, 10), carried(3, 7), replace(carried(0, 10), source_epoch=1)])
+    assert kept() == (10, 2)
+    store.record_receipts([replace(carried(8, 20), source_epoch=3)])
+    assert kept() == (20, 3)
+    store.record_receipts([carried(20, 30)])
+    assert kept() == (30, -1), "an older one would tell of a truncation that is none"
+    store.record_receipts([carried(40, 50), replace(carried(30, 40), source_epoch=4)])
+    assert kept() == (50, -1)
+    store.record_receipts([replace(carried(50, 60, at_ms=2 * ROLL_MS), source_epoch=5)])
+    assert kept() == (60, 5)
+    assert [one.source_epoch for one in store.receipts(LINK, "orders", 0)] == [-1, -1]
+
+
 def test_a_partition_is_marked_stopped_and_stays_so(store: Store) -> None:
     assert not store.set_partition_state(LINK, "orders", 0, PartitionState.STOPPED)
     store.record_receipts([carried(0, 10)])

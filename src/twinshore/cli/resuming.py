@@ -77,12 +77,14 @@ def _stops_a_partition(row: LedgerRow) -> bool:
 
 def _resume(loaded: Settings, link: Link, store: Store, rows: list[LedgerRow], *, dry_run: bool) -> list[str]:
     """Closes the rows of partitions whose causes are gone; the reasons of the others."""
+    from twinshore.mirror.history import NOWHERE, Stand
     from twinshore.mirror.incidents.causes import still_stands
     from twinshore.store import AuditRow
 
     refused: list[str] = []
     twins = {(row.topic, row.partition): row for row in store.twins(link.name)}
     mapped = store.reached(link.name)
+    told = {(at.topic, at.partition): Stand(at.source_epoch, at.to_offset) for at in store.positions(link.name)}
     places = sorted({(row.incident.topic, row.incident.partition) for row in rows})
     with _sides(loaded, link, store) as sides:
         for topic, number in places:
@@ -90,7 +92,8 @@ def _resume(loaded: Settings, link: Link, store: Store, rows: list[LedgerRow], *
             place, twin = f"{topic}-{number}", NamedPartition(link.twin_of(topic), number)
             # At offsets of its own a mapped twin cannot be looked at so; its pump does it.
             known = None if (topic, number) in mapped else twins.get((topic, number))
-            reasons = [still_stands(row.incident, known, twin, sides) for row in ours] if known and sides else []
+            at = told.get((topic, number), NOWHERE)
+            reasons = [still_stands(row.incident, known, twin, sides, at) for row in ours] if known and sides else []
             reason = next(filter(None, reasons), "")
             if reason:
                 refused.append(f"{place}: {reason}")

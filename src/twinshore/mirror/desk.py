@@ -18,6 +18,7 @@ from typing import Any
 
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.desk_line import LINE_BYTES_MAX, steady_s
+from twinshore.mirror.history import NOWHERE, Stand, told_on
 from twinshore.mirror.mapping.reach import reach_of
 from twinshore.mirror.orders import Carried, Handover, Stoppage, TrackOrder, carried_from
 from twinshore.mirror.quota import STILL
@@ -44,11 +45,11 @@ class Account:
 
 @dataclass(slots=True)
 class Post:
-    """One lane at the desk. `told_to`: how far each partition is accounted for."""
+    """One lane at the desk. `told`: how far each partition is accounted for."""
 
     relay: Relay
     tracks: dict[NamedPartition, TrackOrder] = field(default_factory=dict)
-    told_to: dict[NamedPartition, int] = field(default_factory=dict)
+    told: dict[NamedPartition, Stand] = field(default_factory=dict)
     pumps: dict[int, socket.socket] = field(default_factory=dict)
     moving: dict[NamedPartition, int] = field(default_factory=dict)
     leaving: set[NamedPartition] = field(default_factory=set)
@@ -95,7 +96,7 @@ class Desk:
             fresh = [order for order in orders if order.named not in placed]
             for order in fresh:
                 post.tracks[order.named] = order
-                post.told_to[order.named] = order.receipt_to
+                post.told[order.named] = Stand(order.receipt_epoch, order.receipt_to)
             if fresh:
                 for tide in list(post.pumps):
                     self._send(post, tide, {"what": "assign", "tracks": [asdict(order) for order in fresh]})
@@ -314,11 +315,11 @@ class Desk:
         post.leaving.discard(named)
         other = self._posts.get((key[0], post.moving.pop(named, -1)))
         order = post.tracks.pop(named, None)
-        told_to = post.told_to.pop(named, 0)
+        told = post.told.pop(named, NOWHERE)
         if other is None or order is None:
             return
-        other.tracks[named] = replace(order, receipt_to=told_to)
-        other.told_to[named] = told_to
+        other.tracks[named] = replace(order, receipt_to=told.end, receipt_epoch=told.epoch)
+        other.told[named] = told
         for tide in list(other.pumps):
             self._send(other, tide, {"what": "assign", "tracks": [asdict(other.tracks[named])]})
         if other.relay.holder is not None:
@@ -328,7 +329,7 @@ class Desk:
         carried = tuple(carried_from(raw) for raw in message["carried"])
         for entry in carried:
             named = NamedPartition(entry.topic, entry.partition)
-            post.told_to[named] = max(entry.to_offset, post.told_to.get(named, 0))
+            post.told[named] = told_on(post.told.get(named, NOWHERE), Stand(entry.epoch, entry.to_offset))
             if entry.extents and named in post.tracks:
                 post.tracks[named] = replace(post.tracks[named], reached=reach_of(entry.extents[-1]))
         incidents = tuple(Stoppage(*raw) for raw in message["incidents"])
@@ -342,7 +343,7 @@ class Desk:
                 _let_go(post)
                 post.holder_since_s = steady_s()
                 message["handovers"] = [astuple(entry) for entry in say.handovers]
-                message["told"] = [[named.topic, named.partition, to] for named, to in post.told_to.items()]
+                message["told"] = [[named.topic, named.partition, *stand] for named, stand in post.told.items()]
             self._send(post, say.tide, message)
 
     def _send(self, post: Post, tide: int, message: dict[str, Any]) -> None:
@@ -372,7 +373,7 @@ def _let_go(post: Post) -> None:
     for named in post.leaving:
         post.relay.forget(named)
         post.tracks.pop(named, None)
-        post.told_to.pop(named, None)
+        post.told.pop(named, None)
     post.leaving.clear()
 
 

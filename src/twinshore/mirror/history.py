@@ -23,6 +23,12 @@ class Stand(NamedTuple):
 NOWHERE = Stand(UNKNOWN, 0)
 
 
+def told_on(known: Stand, told: Stand) -> Stand:
+    """The last word after `told` was heard, too: an epoch goes with its own offset alone."""
+    older = told.end < known.end or (told.end == known.end and told.epoch == UNKNOWN)
+    return known if older else told
+
+
 class EpochEnd(NamedTuple):
     """What the source says of an epoch: the largest one up to it that wrote here, and where that ended; -1 where the
     source does not know."""

@@ -19,7 +19,8 @@ WAIT_POLICY = "wait, and go on where it was left"
 
 @dataclass(frozen=True, slots=True)
 class TrackOrder:
-    """One partition to carry. `receipt_to` is where its receipts end, so that a cold start can complete them."""
+    """One partition to carry. `receipt_to` is where its receipts end, so that a cold start can complete them;
+    `receipt_epoch` the source's leader epoch of the last record below, exact or -1."""
 
     topic: str
     partition: int
@@ -31,6 +32,7 @@ class TrackOrder:
     twin: str = ""
     # Only of a mapped twin: how far it is written and told.
     reached: Reach | None = None
+    receipt_epoch: int = -1
 
     @property
     def named(self) -> NamedPartition:
@@ -165,6 +167,8 @@ class Carried:
     producers: tuple[tuple[int, int, int, int, int, int], ...] = ()
     # Where the records of a mapped twin went.
     extents: tuple[Extent, ...] = ()
+    # The source's leader epoch of the last record below `to_offset`, exact or -1.
+    epoch: int = -1
 
 
 def carried_from(raw: list[Any]) -> Carried:

@@ -17,6 +17,7 @@ from typing import Any
 from twinshore.fleet import NamedPartition, TwinshoreError
 from twinshore.mirror.desk_line import DeskLine, DeskLost, speed, steady_s
 from twinshore.mirror.fetch_book import FetchOrder, Line
+from twinshore.mirror.history import Stand
 from twinshore.mirror.lane import Lane
 from twinshore.mirror.orders import Handover, TideOrder, TrackOrder
 from twinshore.mirror.passage.units import Closed
@@ -308,10 +309,10 @@ class Pump:
             self._done()
 
     def _go(self, message: dict[str, Any]) -> None:
-        told: dict[NamedPartition, int] = {NamedPartition(topic, number): to for topic, number, to in message["told"]}
+        told = {NamedPartition(topic, number): Stand(*stand) for topic, number, *stand in message["told"]}
         self.lane.keep_only(told.keys())
         for named, track in self.lane.tracks.items():
-            track.told_to = told[named]
+            track.stand = told[named]
         self.lane.take_over(Handover(*raw) for raw in message["handovers"])
         self._going = True
         self._beat_at_s = steady_s() + self.order.report_s

@@ -388,4 +388,5 @@ def receipt_of(link: str, entry: Carried) -> Receipt:
         max(0, entry.source_end - entry.to_offset),
         producers,
         entry.extents,
+        entry.epoch,
     )

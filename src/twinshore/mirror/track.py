@@ -112,6 +112,7 @@ class Track:
             (bytes.fromhex(order.source_topic_id), order.partition),
             bytes.fromhex(order.target_topic_id),
             told_to=order.receipt_to,
+            told_epoch=order.receipt_epoch,
             fence=fence,
             partition_bytes_max=partition_bytes_max,
         )
@@ -124,6 +125,10 @@ class Track:
     def stand(self) -> Stand:
         """Which history of the source was carried, and how far that was told."""
         return Stand(self.told_epoch, self.told_to)
+
+    @stand.setter
+    def stand(self, told: Stand) -> None:
+        self.told_epoch, self.told_to = told
 
     def begin(
         self,
@@ -146,7 +151,7 @@ class Track:
         if self.fetched < position:
             leader_epoch = self.told_epoch if self.fetched == self.told_to else -1
         elif self.fetched == self.told_to and self.told_epoch < 0:
-            self.told_epoch = leader_epoch
+            self.told_epoch, self.told_source = leader_epoch, (-1, -1)  # to be told
         self.armed_until_ms, self.leader_epoch = armed_until_ms, leader_epoch
         self.vain.over()
         self.certain.begun()
@@ -367,7 +372,7 @@ class Track:
         self.told_to, self.told_epoch, self.told_source = end, done.epoch, (self.source_start, self.source_end)
         counted = (max(0, end - begin - done.unseen), done.size, done.batches, self.source_end, self.source_start)
         span = (self.order.topic, self.order.partition, begin, end, *counted)
-        return Carried(*span, done.first_ms, self.last_ms, tuple(done.producers))
+        return Carried(*span, done.first_ms, self.last_ms, tuple(done.producers), epoch=done.epoch)
 
     def _source_moved(self) -> Carried | None:
         """Nothing crossed; the source may have grown nevertheless, and then we lag, or have forgotten its beginning."""
@@ -380,7 +385,7 @@ class Track:
         self.told_source = bounds
         order, at = self.order, self.told_to
         span = (at, at, 0, 0, 0, self.source_end, self.source_start, self.last_ms, self.last_ms)
-        return Carried(order.topic, order.partition, *span)
+        return Carried(order.topic, order.partition, *span, epoch=self.told_epoch)
 
     def handover(self) -> Handover | None:
         """For the next pump, if this one knows for certain where the twin ends."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
+from twinshore.mirror.history import UNKNOWN, Stand
 from twinshore.mirror.mapping.reach import reach_of
 from twinshore.mirror.orders import TrackOrder
 from twinshore.mirror.plan import CarryTopic, Create, Grow, Settle, Step
@@ -62,22 +63,24 @@ def orders_for(store: Store, link: str, steps: Sequence[CarryTopic]) -> dict[Nam
     rows = [twin_row(link, step, partition, now_ms) for step in steps for partition in range(step.partitions)]
     if not rows:
         return {}
-    told = {(at.topic, at.partition): at.to_offset for at in store.positions(link)}
+    told = {(at.topic, at.partition): Stand(at.source_epoch, at.to_offset) for at in store.positions(link)}
     reached = {place: reach_of(extent) for place, extent in store.reached(link).items()}
     called = {step.topic: step.twin for step in steps}
     found = {}
     for row in store.save_twins(rows):
         place = (row.topic, row.partition)
         begin = row.anchor_offset if place in reached else 0
+        stand = told.get(place, Stand(UNKNOWN, begin))
         found[NamedPartition(*place)] = TrackOrder(
             *place,
             row.source_topic_id,
             row.target_topic_id,
-            told.get(place, begin),
+            stand.end,
             row.anchor_offset,
             row.anchor_sequence,
             twin=called[row.topic],
             reached=reached.get(place),
+            receipt_epoch=stand.epoch,
         )
     return found
 

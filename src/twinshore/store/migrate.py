@@ -7,7 +7,7 @@ from pathlib import Path
 from alembic import command, op
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Column, Connection, inspect, text
 
 from twinshore.fleet import StoreError
 from twinshore.store.schema import SCHEMA, schema_of
@@ -50,6 +50,17 @@ def create_index(name: str, table: str, *columns: str) -> None:
         if name in there:
             return
     op.create_index(name, table, list(columns))
+
+
+def add_column(table: str, column: Column[int]) -> None:
+    """Adds a column in a script where the table does not have it: a killed migration may have added it."""
+    context = op.get_context()
+    if context.as_sql or context.connection is None:
+        there = set()
+    else:
+        there = {one["name"] for one in inspect(context.connection).get_columns(table)}
+    if column.name not in there:
+        op.add_column(table, column)
 
 
 def _upgrade(connection: Connection, place: str) -> None:

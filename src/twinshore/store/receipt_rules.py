@@ -77,6 +77,8 @@ def advance(progress: Progress, receipt: Receipt) -> Step:
     position = progress.position
     if receipt.from_offset < position.to_offset or receipt.to_offset < position.to_offset:
         return Step(progress, None, fresh=False)
+    # An epoch goes with its own offset alone: an older one with a newer offset would tell of a truncation that is none.
+    moved = receipt.to_offset > position.to_offset or receipt.source_epoch >= 0
     seen = replace(
         position,
         to_offset=receipt.to_offset,
@@ -86,10 +88,11 @@ def advance(progress: Progress, receipt: Receipt) -> Step:
         source_end=receipt.source_end,
         lag_records=receipt.lag_records,
         last_ms=receipt.last_ms,
+        source_epoch=receipt.source_epoch if moved else position.source_epoch,
     )
     if receipt.from_offset == receipt.to_offset:
         return Step(replace(progress, position=seen), None, fresh=False)
-    bare = replace(receipt, source_producers=(), extents=())
+    bare = replace(receipt, source_producers=(), extents=(), source_epoch=-1)
     opened = progress.open
     if opened is None:
         return Step(replace(progress, position=seen, open=bare), None, fresh=True)

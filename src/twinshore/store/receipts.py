@@ -193,6 +193,7 @@ def _position(row: RowMapping) -> Position:
         state=state,
         first_ms=row["first_ms"],
         last_ms=row["last_ms"],
+        source_epoch=row["source_epoch"],
     )
 
 
@@ -213,6 +214,7 @@ def _blank_row(receipt: Receipt) -> dict[str, Any]:
         "state": PartitionState.FLOWING.value,
         "first_ms": receipt.first_ms,
         "open_from": -1,
+        "source_epoch": -1,
     }
 
 
@@ -241,6 +243,7 @@ def _row(progress: Progress, producers: int) -> dict[str, Any]:
         "open_last_ms": opened.last_ms if opened else 0,
         "closed_rows": progress.closed_rows,
         "producers": producers,
+        "source_epoch": position.source_epoch,
     }
 
 

@@ -118,6 +118,7 @@ positions = Table(
     _number("open_last_ms"),
     Column("closed_rows", Integer, nullable=False),
     Column("producers", Integer, nullable=False),
+    Column("source_epoch", Integer, nullable=False, server_default="-1"),
     UniqueConstraint("link", "topic", "partition"),
 )
 

@@ -73,7 +73,8 @@ class Receipt:
     """What a pump carried: offsets from `from_offset` up to, not including, `to_offset`.
 
     One with both equal says only how far the source is. `source_end` is the high watermark seen. `extents` are those
-    that a mapped twin has gained; they may reach beyond `to_offset`.
+    that a mapped twin has gained; they may reach beyond `to_offset`. `source_epoch`: the source's leader epoch of the
+    last record below `to_offset`, -1 where not known.
     """
 
     link: str
@@ -90,6 +91,7 @@ class Receipt:
     lag_records: int = 0
     source_producers: tuple[SourceProducer, ...] = ()
     extents: tuple[Extent, ...] = ()
+    source_epoch: int = -1
 
 
 class PartitionState(StrEnum):
@@ -100,7 +102,7 @@ class PartitionState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a twin's partition is receipted, and what went there in all."""
+    """How far a twin's partition is receipted, in which leader epoch of the source, and what went there in all."""
 
     link: str
     topic: str
@@ -115,6 +117,7 @@ class Position:
     state: PartitionState
     first_ms: int
     last_ms: int
+    source_epoch: int = -1
 
 
 class IncidentKind(StrEnum):

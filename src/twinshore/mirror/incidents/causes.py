@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from twinshore.fleet import KafkaError, NamedPartition, WireError
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror.cutting import Stamp
+from twinshore.mirror.history import NOWHERE, Stand
 from twinshore.mirror.observe import Stop, judge
 from twinshore.mirror.plan import MESSAGE_BYTES_DEFAULT
 from twinshore.mirror.twin_look import look_at
@@ -27,12 +28,13 @@ class Sides:
     identity: LinkIdentity
 
 
-def still_stands(incident: Incident, row: TwinRow, twin: NamedPartition, sides: Sides) -> str:
-    """Why the partition would only stop again; empty where the cause is gone or cannot be looked at."""
+def still_stands(incident: Incident, row: TwinRow, twin: NamedPartition, sides: Sides, stand: Stand = NOWHERE) -> str:
+    """Why the partition would only stop again; empty where the cause is gone or cannot be looked at. `stand`: as far
+    as known, which history of the source was carried."""
     named = NamedPartition(incident.topic, incident.partition)
     try:
         if incident.kind in LOG_ENDS:
-            return _log_end(named, row, twin, sides)
+            return _log_end(named, row, twin, sides, stand)
         if incident.kind in BATCHES:
             return _batch(named, incident.from_offset, sides.source)
         if incident.kind in SIZES:
@@ -43,9 +45,9 @@ def still_stands(incident: Incident, row: TwinRow, twin: NamedPartition, sides: 
     return ""
 
 
-def _log_end(named: NamedPartition, row: TwinRow, twin: NamedPartition, sides: Sides) -> str:
+def _log_end(named: NamedPartition, row: TwinRow, twin: NamedPartition, sides: Sides, stand: Stand) -> str:
     identity = sides.identity
-    seen = look_at(sides.source, sides.target, identity.producer_id, {named: twin})[named]
+    seen = look_at(sides.source, sides.target, identity.producer_id, {named: twin}, {named: stand})[named]
     stamp = Stamp(identity.producer_id, identity.producer_epoch, row.anchor_offset, row.anchor_sequence)
     verdict = judge(seen, stamp)
     return verdict.sentence if isinstance(verdict, Stop) else ""

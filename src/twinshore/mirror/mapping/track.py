@@ -116,7 +116,7 @@ class MappedTrack(Track):
         if carried is None:
             order, at = self.order, self.told_to
             span = (at, at, 0, 0, 0, max(self.source_end, at), self.source_start, self.last_ms, self.last_ms)
-            carried = Carried(order.topic, order.partition, *span)
+            carried = Carried(order.topic, order.partition, *span, epoch=self.told_epoch)
         return replace(carried, extents=told)
 
     def _pass(self, blank: Blank) -> None:
