@@ -1,7 +1,5 @@
-"""A pump around the shipped lane: `mirror/pump.py` with virtual sockets, clocks and threads, function by function.
-
-What the pump asks of the lane, and in which order, is the same.
-"""
+"""A pump around the shipped lane: `mirror/pump.py` with virtual sockets, clocks and threads, function by function, so
+that what the pump asks of the lane, and in which order, is the same."""
 
 from __future__ import annotations
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from twinshore.fleet import Cluster, NamedPartition, SaslMechanism, Secret, Security
 from twinshore.fleet.extents import Extent
 from twinshore.fleet.settings import MirrorSettings
+from twinshore.mirror.history import Stand
 from twinshore.mirror.mapping.reach import Reach
 from twinshore.wire.merge import MERGED_PLAIN_BYTES_MAX
 
@@ -176,6 +178,11 @@ def carried_from(raw: list[Any]) -> Carried:
     fields: Any = [tuple(map(tuple, value)) if isinstance(value, list) else value for value in raw]
     found = Carried(*fields)
     return dataclasses.replace(found, extents=tuple(Extent(*one) for one in found.extents))
+
+
+def stands_from(raw: Iterable[list[Any]]) -> dict[NamedPartition, Stand]:
+    """What was told of each partition, out of the JSON form of the word to go."""
+    return {NamedPartition(topic, number): Stand(*stand) for topic, number, *stand in raw}
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,8 @@ from typing import Any
 from twinshore.fleet import NamedPartition, TwinshoreError
 from twinshore.mirror.desk_line import DeskLine, DeskLost, speed, steady_s
 from twinshore.mirror.fetch_book import FetchOrder, Line
-from twinshore.mirror.history import Stand
 from twinshore.mirror.lane import Lane
-from twinshore.mirror.orders import Handover, TideOrder, TrackOrder
+from twinshore.mirror.orders import Handover, TideOrder, TrackOrder, stands_from
 from twinshore.mirror.passage.units import Closed
 from twinshore.mirror.quota import told
 from twinshore.mirror.scout import Dialled, Looked, Report, Routes, Scout
@@ -309,7 +308,7 @@ class Pump:
             self._done()
 
     def _go(self, message: dict[str, Any]) -> None:
-        told = {NamedPartition(topic, number): Stand(*stand) for topic, number, *stand in message["told"]}
+        told = stands_from(message["told"])
         self.lane.keep_only(told.keys())
         for named, track in self.lane.tracks.items():
             track.stand = told[named]
