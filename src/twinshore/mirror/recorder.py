@@ -111,7 +111,8 @@ class Recorder:
         self._unledgered: list[tuple[str, Stoppage]] = []
         self._doubted: dict[str, set[str]] = defaultdict(set)
         self._ledgered: dict[str, list[Stoppage]] = defaultdict(list)
-        self._passing: dict[tuple[str, NamedPartition], int] = {}
+        # By kind: an incident that stops nothing, and up to which offset its twin must be told of before it is over.
+        self._passing: dict[tuple[str, NamedPartition], dict[str, int]] = {}
         self._forgotten: list[tuple[str, str]] = []
         self.live: dict[str, LinkLive] = defaultdict(LinkLive)
         self._states: dict[str, tuple[str, str, int]] = {}
@@ -192,12 +193,14 @@ class Recorder:
         with self._lock:
             return self._ledgered.pop(link, [])
 
-    def passes(self, link: str, named: NamedPartition, *, until: int = -1) -> bool:
-        """Whether an incident that stops nothing is not over: its twin has not been told of up to the offset that was
-        last given as `until`."""
-        if until >= 0:
-            self._passing[link, named] = until
-        return (link, named) in self._passing
+    def passes(self, link: str, named: NamedPartition, kind: str, until: int) -> None:
+        """Such an incident, which stops nothing, is over once its twin has been told of up to `until`."""
+        kinds = self._passing.setdefault((link, named), {})
+        kinds[kind] = max(until, kinds.get(kind, -1))
+
+    def passing(self, link: str, named: NamedPartition) -> frozenset[str]:
+        """The kinds of incidents of this partition that stop nothing and are not over."""
+        return frozenset(self._passing.get((link, named), {}))
 
     def forget(self, link: str, topic: str) -> None:
         """The topic begins anew: nothing that was still to be written of it is."""
@@ -268,10 +271,13 @@ class Recorder:
         if stopped.kind == IncidentKind.RECREATED_TOPIC:
             with self._lock:
                 self._doubted[link].add(stopped.topic)
-        elif stopped.kind != IncidentKind.LOST_BY_TARGET or not self.passes(link, named):
+            return
+        known_to = self._passing.get((link, named), {}).get(stopped.kind, -1)
+        # Each look tells of the same loss anew, until it is mended.
+        if stopped.kind != IncidentKind.LOST_BY_TARGET or known_to < stopped.to_offset:
             self._unledgered.append((link, stopped))
             if passing(stopped.kind, stopped.policy):
-                self.passes(link, named, until=stopped.to_offset)
+                self.passes(link, named, stopped.kind, stopped.to_offset)
 
     def _covers_another(self, link: str, now_ms: int) -> bool:
         """Whether another mirror has just said how the link stands: who stands by must not write over it."""
@@ -324,8 +330,10 @@ class Recorder:
             live.aligning.note(named, entry.to_offset, entry.source_start)
             live.starts[named] = min(entry.source_start, entry.to_offset)
             live.heard_s[named] = time.monotonic()
-            if entry.to_offset >= self._passing.get((account.link, named), entry.to_offset + 1):
-                del self._passing[account.link, named]
+            kinds = self._passing.get((account.link, named))
+            if kinds:
+                left = {kind: until for kind, until in kinds.items() if until > entry.to_offset}
+                self._passing[account.link, named] = left
             live.rate[named] = live.rate.get(named, 0.0) + entry.bytes
 
     def _status(self, link: str, state: str, sentence: str, lanes: int, now_ms: int) -> LinkStatus:

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from twinshore.fleet import NamedPartition
-from twinshore.mirror.answers import lost_by_target
+from twinshore.mirror.answers import HEAL_POLICY, lost_by_target
 from twinshore.mirror.desk import Account, Desk
 from twinshore.mirror.incidents import standing
 from twinshore.mirror.incidents.standing import Standing
-from twinshore.mirror.orders import Carried, Stoppage, TrackOrder
+from twinshore.mirror.orders import WAIT_POLICY, Carried, Stoppage, TrackOrder
 from twinshore.mirror.recorder import Recorder
 from twinshore.store import PartitionState, Store, open_store
 
@@ -139,3 +139,31 @@ def test_a_topic_that_begins_anew_has_no_past(place: Place) -> None:
     place.standing.forget("orders")
     assert ORDERS[1] not in place.standing
     assert not place.store.incidents(LINK, open_only=True)
+
+
+def test_what_passes_early_closes_no_row_of_what_lasts(place: Place) -> None:
+    """The target lost much; the source is away for a moment; then the target loses more."""
+
+    def open_rows() -> list[tuple[str, int]]:
+        rows = place.store.incidents(LINK, open_only=True)
+        return sorted((row.incident.kind.value, row.incident.to_offset) for row in rows)
+
+    def carried(begin: int, end: int) -> Carried:
+        return replace(CARRIED, from_offset=begin, to_offset=end, source_end=200_000)
+
+    lost = Stoppage("orders", 1, "lost by target", 500, 99_000, "the target lost 500 to 98999", HEAL_POLICY)
+    away = Stoppage("orders", 1, "source away", 600, 601, "the source errs", WAIT_POLICY)
+    place.tell(lost, carried=(carried(500, 600),))
+    place.turned(lambda: open_rows() == [("lost by target", 99_000)])
+    place.tell(away)
+    place.turned(lambda: len(open_rows()) == 2)
+    place.tell(carried=(carried(600, 700),))
+    place.turned(lambda: open_rows() == [("lost by target", 99_000)])
+    place.tell(lost, replace(lost, from_offset=650, to_offset=120_000))
+    place.turned(lambda: open_rows() == [("lost by target", 99_000), ("lost by target", 120_000)])
+    place.tell(carried=(carried(700, 99_500),))
+    time.sleep(0.3)
+    place.turned(lambda: True)
+    assert open_rows()[-1] == ("lost by target", 120_000)
+    place.tell(carried=(carried(99_500, 120_000),))
+    place.turned(lambda: open_rows() == [])

@@ -76,10 +76,10 @@ class Standing:
             if stopping:
                 self._rests[named] = Rest(retries(stopping), Stage.RESTING)
                 self._log(f"{self._link}: {named} rests: {stopping[0].incident.kind} (incident {stopping[0].id})")
-            over_at = [row.incident.to_offset for row in rows if passing(row.incident.kind, row.incident.policy)]
-            if over_at:
-                self._passing.add(named)
-                self._recorder.passes(self._link, named, until=max(over_at))
+            for row in rows:
+                if passing(row.incident.kind, row.incident.policy):
+                    self._passing.add(named)
+                    self._recorder.passes(self._link, named, row.incident.kind, row.incident.to_offset)
 
     def turn(self) -> set[str]:
         """Topics whose partitions shall be supplied again."""
@@ -128,9 +128,12 @@ class Standing:
             self._rests[named] = Rest(known(told.kind).after is After.RETRIES, Stage.LEAVING)
 
     def _pass(self, rows: dict[NamedPartition, list[LedgerRow]]) -> None:
-        for named in [named for named in self._passing if not self._recorder.passes(self._link, named)]:
-            self._passing.discard(named)
-            over = [row for row in rows.get(named, ()) if passing(row.incident.kind, row.incident.policy)]
+        for named in list(self._passing):
+            left = self._recorder.passing(self._link, named)
+            if not left:
+                self._passing.discard(named)
+            told = [row for row in rows.get(named, ()) if passing(row.incident.kind, row.incident.policy)]
+            over = [row for row in told if row.incident.kind not in left]
             self._close(over)
             for row in over:
                 self._log(f"{self._link}: {named}: over: {row.incident.kind} (incident {row.id})")
