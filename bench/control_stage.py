@@ -213,7 +213,7 @@ def prioritised(stage: ControlStage, first: str, other: str, bound: int, during_
     stage.tell("throttle", stage.link, str(bound))
     stage.tell("priority", stage.link, first, str(PRIORITY))
     stage.in_force(f"{first} has priority {PRIORITY}")
-    stage.tell("resume", stage.link)
+    stage.tell("resume", stage.link, "--all")
     stage.in_force("paused", gone=True)
     time.sleep(2 * SETTLE_S)
     rates = stage.rates([first, other], during_s)
