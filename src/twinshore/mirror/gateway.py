@@ -26,6 +26,8 @@ _SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
 # The JVM's own, before any logging is set up.
 _STARTING = (b"WARNING: Using incubator modules",)
 _MARK = b"_PYSPARK_DRIVER_CONN_INFO_PATH="
+# By which what Spark started for us is known: each start has a path of its own.
+_marks: set[bytes] = set()
 POLL_S = 0.05
 ENDED_S_MAX = 3.0
 
@@ -63,20 +65,27 @@ def end_gateway() -> None:
     # What was waiting for its answers would each write a trace.
     for name in ("py4j", "pyspark"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-    for child in _children():
-        with contextlib.suppress(OSError):
-            os.kill(child, signal.SIGKILL)
+    until_s = time.monotonic() + ENDED_S_MAX
+    while (found := _below()) and time.monotonic() < until_s:
+        for child in found:
+            with contextlib.suppress(OSError):
+                os.kill(child, signal.SIGKILL)
+        time.sleep(POLL_S)
 
 
-def _children() -> list[int]:
-    """Processes that this one started for Spark. Where the system does not say, Spark ends as its input does."""
-    found = []
+def _below() -> list[int]:
+    """Processes that were started for this one's Spark, also by a script of Spark's that has ended since. Where the
+    system does not say, Spark ends as its input does."""
+    found: dict[int, bytes] = {}
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
-            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == os.getpid() and _MARK in (entry / "environ").read_bytes():
-                found.append(int(entry.name))
-    return found
+            state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+            marks = [one for one in (entry / "environ").read_bytes().split(b"\0") if one.startswith(_MARK)]
+            if marks and state != "Z":
+                found[int(entry.name)] = marks[0]
+            if marks and int(parent) == os.getpid():
+                _marks.add(marks[0])
+    return [number for number, mark in found.items() if mark in _marks]
 
 
 class Starting(Generic[T]):
@@ -104,6 +113,7 @@ class Starting(Generic[T]):
                 while self._thread.is_alive() and time.monotonic() < until_s:
                     end_gateway()
                     self._thread.join(POLL_S)
+                end_gateway()
                 return None
         if self._error:
             raise self._error
