@@ -17,22 +17,9 @@ from twinshore.delay.alarms import (
 )
 from twinshore.delay.webhook import Webhook
 from twinshore.fleet import Secret
-from twinshore.fleet.settings_delay import DelaySection
 
 LINK = "east->west"
 KEY = AlarmKey(LINK, AlarmKind.RECOVERY_POINT, "orders")
-SECTION = DelaySection(clear_s=2, repeat_s=10)
-SETTINGS = """
-[store]
-url = "sqlite:///{path}"
-[clusters.east]
-bootstrap = ["e:1"]
-[clusters.west]
-bootstrap = ["w:1"]
-[links."east->west"]
-[delay]
-clear_s = 0
-"""
 
 
 class Hearing(HTTPServer):

@@ -11,7 +11,7 @@ import datetime
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from kio.schema.create_partitions.v3 import CreatePartitionsRequest, CreatePartitionsResponse
 from kio.schema.create_partitions.v3.request import CreatePartitionsTopic
@@ -49,7 +49,6 @@ SOURCES: Final = {
     8: "DYNAMIC_GROUP_CONFIG",
 }
 DEFAULT = 5
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 from twinshore.fleet import Cluster, SaslMechanism, Security
@@ -31,17 +30,6 @@ def client_settings(cluster: Cluster) -> dict[str, Any]:
             "sasl.password": security.password.read(),
         }
     return settings
-
-
-def changed_files(cluster: Cluster) -> tuple[tuple[str, int, int], ...]:
-    """A mark of the certificate files, which librdkafka reads only when a client is made: other mark, new client."""
-    marks = []
-    security = cluster.security
-    for path in (security.ca_file, security.cert_file, security.key_file):
-        if path and Path(path).exists():
-            stat = Path(path).stat()
-            marks.append((path, stat.st_mtime_ns, stat.st_size))
-    return tuple(marks)
 
 
 def _tls(security: Security) -> dict[str, Any]:
