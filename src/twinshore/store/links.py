@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, and_, select
+from sqlalchemy import Connection, RowMapping, and_, func, select
 
 from twinshore.store.dialects import insert_absent, put, storable
 from twinshore.store.tables import link_identities, link_status, store_identity, twins
@@ -42,6 +42,11 @@ def read_twins(connection: Connection, link: str) -> tuple[TwinRow, ...]:
     """Every twin partition of the link, by topic and partition."""
     query = select(twins).where(twins.c.link == link).order_by(twins.c.topic, twins.c.partition)
     return tuple(_twin(row) for row in connection.execute(query).mappings())
+
+
+def count_twins(connection: Connection, link: str) -> int:
+    """How many twin partitions the link has: quick, where many are asked for often."""
+    return int(connection.execute(select(func.count()).select_from(twins).where(twins.c.link == link)).scalar_one())
 
 
 def save_twins(connection: Connection, rows: Sequence[TwinRow]) -> tuple[TwinRow, ...]:

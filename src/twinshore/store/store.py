@@ -116,6 +116,10 @@ class Store:
         """The link's twin partitions, by topic and partition."""
         return self._database.read(lambda connection: links.read_twins(connection, link))
 
+    def twin_count(self, link: str) -> int:
+        """How many twin partitions the link has."""
+        return self._database.read(lambda connection: links.count_twins(connection, link))
+
     def carried(self, link: str) -> tuple[TwinRow, ...]:
         """Those of them that the link still carries: an archived twin is carried no more."""
         archived = {one.topic for one in self.positions(link) if one.state is PartitionState.ARCHIVED}

@@ -30,6 +30,7 @@ class Looks:
         self._link, self._cluster, self._store, self._meters = link.name, source, store, meters
         self._every_s, self._ours = every_s, ours
         self._twins: tuple[NamedPartition, ...] = ()
+        self._count = 0
         self._read_at_s = self._looked_at_s = -1e9
         self._held = False
         self._spoken_s: float | None = None
@@ -69,7 +70,8 @@ class Looks:
             seen_s = self._spoken_s or seen_s
             self._remember(seen_s)
             self._held = True
-        if time.monotonic() - self._read_at_s >= TWINS_S:
+        # One that was made a moment ago counts at once: a link that is paused right then has a lag.
+        if time.monotonic() - self._read_at_s >= TWINS_S or self._store.twin_count(self._link) != self._count:
             self._read_twins(source, seen_s)
         asked_s = time.monotonic()
         ends = source_ends(source, self._twins)
@@ -87,6 +89,7 @@ class Looks:
         """Those that are new, and were never carried, stand where they begin."""
         reached = reached_of(self._store.twins(self._link), ())
         self._twins = still_there(source, tuple(reached))
+        self._count = len(reached)
         self._read_at_s = time.monotonic()
         self._meters.keep_only(self._link, self._twins)
         for named in self._twins:

@@ -1,0 +1,43 @@
+"""Looks at a real source's ends, beside a store in which twins appear."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from pathlib import Path
+
+from tests.scenarios.test_mirror_basic import fill
+from twinshore.fleet import Link
+from twinshore.lab import LabCluster
+from twinshore.mirror.metrics.looks import TWINS_S, Looks
+from twinshore.mirror.metrics.meters import Meters
+from twinshore.store import TwinRow, open_store
+
+LINK = Link("east", "west")
+EVERY_S = 0.2
+
+
+def test_a_twin_made_between_two_readings_has_its_lag_at_once(
+    east: LabCluster, unique_topic: str, tmp_path: Path
+) -> None:
+    """Nothing was ever carried to it: a link that is paused, or whose target is down, says so all the same."""
+    topic = unique_topic[-40:]
+    east.create_topic(topic)
+    fill(east, topic, 5)
+    meters = Meters(EVERY_S)
+    with (
+        open_store(f"sqlite:///{tmp_path / 'store.db'}") as store,
+        closing(Looks(LINK, east.cluster, store, meters, EVERY_S, lambda: True)),
+    ):
+        _until(meters, 0)
+        store.save_twins([TwinRow(LINK.name, topic, 0, "aa", "bb", 0, 0, 5)])
+        made_s = time.monotonic()
+        _until(meters, 5)
+        assert time.monotonic() - made_s < TWINS_S / 2
+
+
+def _until(meters: Meters, lag: int) -> None:
+    until_s = time.monotonic() + 3 * TWINS_S
+    while (now := meters.lag(LINK.name)) != lag:
+        assert time.monotonic() < until_s, f"lag is {now}, not {lag}"
+        time.sleep(0.05)
