@@ -102,6 +102,19 @@ def test_the_lease_is_kept_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> 
     keeper.close(release=True)
 
 
+def test_others_wait_while_what_was_sent_may_still_land(store: Store) -> None:
+    lands_s = 40.0
+    keeper = LeaseKeeper(store, f"link {LINK}", "first", 0.5, 0.1, lambda: lands_s)
+    until(lambda: keeper.generation() > 0)
+    until(lambda: (row := store.read_lease(keeper.name)) is not None and row.ttl_ms == 40_000)
+    second = LeaseKeeper(store, keeper.name, "second", 0.5, 0.1)
+    until(lambda: "to take over 40.1 s after its last sign of life" in second.sentence())
+    lands_s = 0.0
+    until(lambda: "to take over 0.6 s after its last sign of life" in second.sentence())
+    for one in (keeper, second):
+        one.close(release=True)
+
+
 def test_the_watch_looks_on_and_names_a_side_that_it_cannot_ask(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.setattr(watching, "EVERY_S", 0.02)

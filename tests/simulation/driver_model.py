@@ -104,7 +104,7 @@ class DriverModel:
         elif self._watch.observe(row, now_s):
             generation = row.generation + 1 if row else 1
             self.store.lease = LeaseRow("link", self.name, generation, 0, int(LEASE_S * 1000))
-            self.held = HeldLease(self.store.lease, now_s)
+            self.held = HeldLease(self.store.lease, now_s, LEASE_S)
             self._begin_term()
 
     def _begin_term(self) -> None:

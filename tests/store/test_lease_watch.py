@@ -48,12 +48,24 @@ def test_the_longer_of_both_ttls_counts() -> None:
 
 
 def test_a_holder_counts_from_before_he_sent_and_keeps_a_margin() -> None:
-    held = HeldLease(row(1), sent_s=50.0)
+    held = HeldLease(row(1), sent_s=50.0, ttl_s=TTL_S)
     assert held.holds(50.89)
     assert not held.holds(50.91)
     assert not held.beat_due(50.24)
     assert held.beat_due(50.26)
-    assert held.beaten(row(2), 51.0) == HeldLease(row(2), 51.0)
+    assert held.beaten(row(2), 51.0) == HeldLease(row(2), 51.0, TTL_S)
+
+
+def test_others_wait_for_what_a_holder_had_sent_and_he_trusts_no_longer() -> None:
+    """His ttl stands in the row for others alone."""
+    longer = LeaseRow("link", "a", 1, 1, int(20 * TTL_S * 1000))
+    watch = LeaseWatch(TTL_S)
+    watch.observe(longer, 0.0)
+    assert not watch.observe(longer, 19.9 * TTL_S)
+    assert watch.observe(longer, 20.1 * TTL_S)
+    held = HeldLease(longer, sent_s=50.0, ttl_s=TTL_S)
+    assert held.valid_until_s <= 50.0 + TTL_S
+    assert held.beat_due(50.0 + TTL_S / 2)
 
 
 @dataclass(slots=True)
@@ -94,7 +106,7 @@ class Owner:
                     yield
                     taken = self.swap(seen, LeaseRow("lane", self.name, seen.generation + 1 if seen else 1, 0, TTL_MS))
                     yield
-                    self.held = HeldLease(taken, sent_s) if taken else None
+                    self.held = HeldLease(taken, sent_s, TTL_S) if taken else None
             else:
                 yield from self.keep(chance)
             yield
@@ -143,7 +155,7 @@ def test_two_owners_never_hold_at_once(owners: int) -> None:
 
 
 def test_the_simulation_can_catch_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LeaseWatch, "_wait_s", lambda _watch, _row: TTL_S * 0.7)
+    monkeypatch.setattr(LeaseWatch, "waits_s", lambda _watch, _row: TTL_S * 0.7)
     with pytest.raises(AssertionError, match="hold at once"):
         for seed in range(60):
             play(seed, 3)

@@ -175,6 +175,12 @@ class Desk:
                     what = "finish" if tide == post.relay.holder else "stop"
                     self._send(post, tide, {"what": what})
 
+    def lands_s(self, link: str) -> float:
+        """For how long what the link's pumps have sent may still land, whatever becomes of them and of this process."""
+        with self._lock:
+            ours = [post.relay.lands_until_s for (name, _), post in self._posts.items() if name == link]
+            return max(0.0, max([*ours, self._past.get(link, (0.0, 0.0))[1]], default=0.0) - steady_s())
+
     def idle(self, link: str) -> bool:
         """Whether nobody writes in the link's name: no pump is there, and lost ones have no grant any more."""
         with self._lock:

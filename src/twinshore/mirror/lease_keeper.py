@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from twinshore.fleet import StoreError
 from twinshore.mirror.desk_line import steady_s
@@ -13,19 +14,28 @@ POLL_PART = 0.1  # of the lease's length
 
 
 class LeaseKeeper:
-    """`left_s` says for how long the link is still ours; 0 while it is not."""
+    """`left_s` says for how long the link is still ours; 0 while it is not. `lands_s`: for how long what we have sent
+    may still land, whatever becomes of us. Where that is longer than the lease, whoever watches it waits so long."""
 
-    def __init__(self, store: Store, name: str, owner: str, ttl_s: float, grace_s: float) -> None:
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        owner: str,
+        ttl_s: float,
+        grace_s: float,
+        lands_s: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         self._store = store
         self.name = name
         self._owner = owner
         self._ttl_s = ttl_s
-        self._waits_s = ttl_s + grace_s
+        self._lands_s = lands_s
         self._watch = LeaseWatch(ttl_s, grace_s)
         self._held: HeldLease | None = None
         self._trouble = ""
         self._closed = threading.Event()
-        self._holder = ""
+        self._holder, self._waits_s = "", 0.0
         self._thread = threading.Thread(target=self._work, name=f"lease {name}", daemon=True)
         self._thread.start()
 
@@ -72,12 +82,16 @@ class LeaseKeeper:
             if not held.beat_due(steady_s()):
                 return
             sent_s = steady_s()
-            row = self._store.beat_lease(held.row)
+            row = self._store.beat_lease(held.row, self._ttl_ms(self._lands_s()))
             self._held = held.beaten(row, sent_s) if row else None
             return
         seen = self._store.read_lease(self.name)
         self._holder = seen.owner if seen and not seen.released else ""
+        self._waits_s = self._watch.waits_s(seen) if seen else 0.0
         if self._watch.observe(seen, steady_s()):
             sent_s = steady_s()
-            row = self._store.take_lease(self.name, self._owner, int(self._ttl_s * 1000), seen=seen)
-            self._held = HeldLease(row, sent_s) if row else None
+            row = self._store.take_lease(self.name, self._owner, self._ttl_ms(0.0), seen=seen)
+            self._held = HeldLease(row, sent_s, self._ttl_s) if row else None
+
+    def _ttl_ms(self, lands_s: float) -> int:
+        return int(max(self._ttl_s, lands_s) * 1000)

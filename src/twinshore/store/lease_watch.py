@@ -18,15 +18,17 @@ BEATS_PER_TTL = 4
 
 @dataclass(frozen=True, slots=True)
 class HeldLease:
-    """A lease this process holds, until `valid_until_s` on its own monotonic clock."""
+    """A lease this process holds, until `valid_until_s` on its own monotonic clock. The row's ttl may be longer than
+    the holder's own: others are to wait for what he had sent."""
 
     row: LeaseRow
     sent_s: float
+    ttl_s: float
 
     @property
     def valid_until_s(self) -> float:
         """Past this moment nothing may be done in the lease's name."""
-        return self.sent_s + self.row.ttl_ms / 1000 * (1 - MARGIN_PART)
+        return self.sent_s + self.ttl_s * (1 - MARGIN_PART)
 
     def holds(self, now_s: float) -> bool:
         """Whether the lease can be relied on at this moment."""
@@ -34,11 +36,11 @@ class HeldLease:
 
     def beat_due(self, now_s: float) -> bool:
         """Whether it is time to beat again."""
-        return now_s >= self.sent_s + self.row.ttl_ms / 1000 / BEATS_PER_TTL
+        return now_s >= self.sent_s + self.ttl_s / BEATS_PER_TTL
 
     def beaten(self, row: LeaseRow, sent_s: float) -> HeldLease:
         """The lease after a beat that was sent at `sent_s`, read BEFORE the call to the store."""
-        return HeldLease(row, sent_s)
+        return HeldLease(row, sent_s, self.ttl_s)
 
 
 class LeaseWatch:
@@ -61,13 +63,14 @@ class LeaseWatch:
             self._seen = row
             self._since_s = now_s
             return False
-        return now_s >= self._since_s + self._wait_s(row)
+        return now_s >= self._since_s + self.waits_s(row)
 
     def wait_s(self, now_s: float) -> float:
         """How long the lease last observed must still stay as it is before it may be taken."""
         if self._seen is None:
             return 0.0
-        return max(0.0, self._since_s + self._wait_s(self._seen) - now_s)
+        return max(0.0, self._since_s + self.waits_s(self._seen) - now_s)
 
-    def _wait_s(self, row: LeaseRow) -> float:
+    def waits_s(self, row: LeaseRow) -> float:
+        """How long it must stay as it is before it may be taken."""
         return max(self._ttl_s, row.ttl_ms / 1000) + self._grace_s

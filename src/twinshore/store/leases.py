@@ -39,8 +39,8 @@ def take(connection: Connection, name: str, owner: str, ttl_ms: int, seen: Lease
     return _swap(connection, seen, LeaseRow(name, owner, seen.generation + 1, 0, ttl_ms))
 
 
-def beat(connection: Connection, row: LeaseRow) -> LeaseRow | None:
-    """The lease with its next beat, or None when it is lost.
+def beat(connection: Connection, row: LeaseRow, ttl_ms: int) -> LeaseRow | None:
+    """The lease with its next beat and this ttl, or None when it is lost.
 
     A beat whose answer got lost may stand in the database already. It is of the same holder and generation, so he
     goes on from there; what others see changes once more.
@@ -48,7 +48,7 @@ def beat(connection: Connection, row: LeaseRow) -> LeaseRow | None:
     found = read(connection, row.name)
     if found is None or found.released or (found.owner, found.generation) != (row.owner, row.generation):
         return None
-    return _swap(connection, found, replace(found, beat=found.beat + 1))
+    return _swap(connection, found, replace(found, beat=found.beat + 1, ttl_ms=ttl_ms))
 
 
 def release(connection: Connection, row: LeaseRow) -> bool:

@@ -86,9 +86,12 @@ class Store:
         """
         return self._database.write(lambda connection: leases.take(connection, name, owner, ttl_ms, seen))
 
-    def beat_lease(self, row: LeaseRow) -> LeaseRow | None:
-        """The lease after one more beat, or None: lost. After a StoreError it may be tried again with the same row."""
-        return self._database.write(lambda connection: leases.beat(connection, row))
+    def beat_lease(self, row: LeaseRow, ttl_ms: int = 0) -> LeaseRow | None:
+        """The lease after one more beat, or None: lost. After a StoreError it may be tried again with the same row.
+
+        `ttl_ms`: for how long others are to wait from now on; 0 leaves it as it is.
+        """
+        return self._database.write(lambda connection: leases.beat(connection, row, ttl_ms or row.ttl_ms))
 
     def release_lease(self, row: LeaseRow) -> bool:
         """Gives the lease up so that another may take it at once: so only when no request is on its way any more."""
