@@ -99,6 +99,12 @@ SCENARIOS = (
         "tests/scenarios/test_lost_store.py",
     ),
     (
+        "mapped-at-rest",
+        "mapped partitions at rest stop for no hand-over and no restart of their leader or of the mirror, also where "
+        "they end in markers that nobody sees; nothing is called lost that is there",
+        "tests/scenarios/test_mapped_handovers.py",
+    ),
+    (
         "both-ways",
         "both directions at once with heartbeats, by mirrors that share no store: nothing goes round",
         "tests/scenarios/test_topologies.py::test_both_directions_at_once_by_two_mirrors_that_share_no_store",

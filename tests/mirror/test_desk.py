@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 
 from tests.mirror.desk_office import GRANT_S, KEY, LINK, Office, begun, going, heard, until
-from twinshore.fleet import Cluster, NamedPartition
+from twinshore.fleet import Cluster, NamedPartition, SourceOffset, TargetOffset
+from twinshore.fleet.extents import Extent
 from twinshore.mirror import desk as desk_module
 from twinshore.mirror.desk import STRANGERS_MAX, Desk
 from twinshore.mirror.desk_line import DeskLine, DeskLost, steady_s
+from twinshore.mirror.mapping.reach import Reach, reach_of
 from twinshore.mirror.orders import Carried, Handover, TideOrder, TrackOrder, carried_from
 from twinshore.mirror.tide import carry
 
@@ -83,6 +85,24 @@ def test_an_heir_gets_the_word_the_positions_and_the_accounts_end(office: Office
     assert word["told"] == [["orders", 0, 4, 12]]
     assert [entry.to_offset for account in office.accounts for entry in account.carried] == [9, 12]
     assert not heir.holds(), "the word to go is no grant"
+
+
+@pytest.mark.parametrize("orderly", [True, False], ids=["handed over", "lost"])
+def test_an_heir_hears_how_far_a_mapped_twin_is_written_by_then(office: Office, orderly: bool) -> None:
+    office.desk.assign(KEY, [TrackOrder("orders", 0, "aa", "bb", receipt_to=3, reached=Reach(3, 100, 0))])
+    holder, heir = going(office), office.pump(1)
+    assert heard(heir, "assign")["tracks"][0]["reached"] == [3, 100, 0, False, -1, -1]
+    landed = [[*carried(3, 9)[0], [[3, 100, 4, 0], [7, 110, 1, 4]]]]
+    holder.beat(landed, [], {})
+    until(lambda: bool(office.accounts))
+    heir.say("ready")
+    heard(holder, "finish")
+    if orderly:
+        holder.say("done", carried=[], incidents=[], handovers=[["orders", 0, 9, 4, 5]], speed={})
+    else:
+        holder.close()
+    word = heard(heir, "go", within_s=3 * GRANT_S)
+    assert word["reached"] == [["orders", 0, *reach_of(Extent(SourceOffset(7), TargetOffset(110), 1, 4))]]
 
 
 def test_a_holder_that_vanishes_is_waited_out(office: Office) -> None:

@@ -350,6 +350,9 @@ class Desk:
                 post.holder_since_s = steady_s()
                 message["handovers"] = [astuple(entry) for entry in say.handovers]
                 message["told"] = [[named.topic, named.partition, *stand] for named, stand in post.told.items()]
+                # An heir was told how far mapped twins are written when it came; the holder went on since.
+                ways = [(named, order.reached) for named, order in post.tracks.items() if order.reached is not None]
+                message["reached"] = [[named.topic, named.partition, *reach] for named, reach in ways]
             self._send(post, say.tide, message)
 
     def _send(self, post: Post, tide: int, message: dict[str, Any]) -> None:

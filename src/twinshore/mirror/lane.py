@@ -13,7 +13,7 @@ from twinshore.mirror import answers
 from twinshore.mirror.cutting import Halt, Parcel, Stamp, cut
 from twinshore.mirror.fetch_book import FetchBook, FetchOrder, Line
 from twinshore.mirror.joining import Hold, Joining
-from twinshore.mirror.mapping.track import track_of
+from twinshore.mirror.mapping.track import learn, track_of
 from twinshore.mirror.observe import Go, Observation, Stop, Wait
 from twinshore.mirror.orders import Carried, Handover, LaneLimits, Stoppage, TrackOrder
 from twinshore.mirror.passage.fates import Blank
@@ -64,8 +64,9 @@ class Lane:
             self.fetches.add(track)
             self.stale_routes = True
 
-    def take_over(self, handovers: Iterable[Handover]) -> None:
-        """Partitions whose last holder said where it stood start there without a look."""
+    def take_over(self, handovers: Iterable[Handover], reached: Iterable[Iterable[object]] = ()) -> None:
+        """Partitions whose last holder said where it stood start there without a look. `reached`: as `learn` says."""
+        learn(self.tracks, reached)
         for entry in handovers:
             track = self.tracks.get(NamedPartition(entry.topic, entry.partition))
             if track is not None and track.phase is Phase.LOOK and not track.doubted:

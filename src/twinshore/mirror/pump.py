@@ -312,7 +312,7 @@ class Pump:
         self.lane.keep_only(told.keys())
         for named, track in self.lane.tracks.items():
             track.stand = told[named]
-        self.lane.take_over(Handover(*raw) for raw in message["handovers"])
+        self.lane.take_over((Handover(*raw) for raw in message["handovers"]), message["reached"])
         self._going = True
         self._beat_at_s = steady_s() + self.order.report_s
         self._beat()

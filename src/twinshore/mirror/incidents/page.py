@@ -42,7 +42,12 @@ topic closes when the topic is carried, excluded, or deleted on the source, also
 
 A log's end cannot be cut, so where a twin's offsets are spoilt its topic has to begin again. That deletes **all** its
 partitions, and Kafka drops the places of groups on it; the mirror sets them again as far as the new twin reaches. So
-let consumers of the twin stop first, and save what the twin alone holds. Then, while the mirror runs:
+let consumers of the twin stop first, and save what the twin alone holds.
+
+**Not for a mapped topic**: its twin holds data of others. Delete nothing there: a mapped topic
+[begins anew](from-mirrormaker.md#to-begin-a-mapped-topic-anew) behind what its twin has.
+
+For an exact twin, while the mirror runs:
 
 1. Delete the twin on the target, by the name it has there (`east.orders` where the link has a prefix):
    `kafka-topics.sh --bootstrap-server WEST:9092 --delete --topic orders`

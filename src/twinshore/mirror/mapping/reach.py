@@ -28,6 +28,11 @@ class Reach(NamedTuple):
     last_source: int = -1
     last_target: int = -1
 
+    def passed(self, told_to: int) -> Reach:
+        """The reach of a twin that was told to have all below `told_to`: what lies behind the last record and below,
+        nobody sees, so it takes no place on the twin."""
+        return self._replace(source=max(self.source, told_to))
+
     def ahead(self, sequence: int) -> int:
         """How many records this sequence lies ahead of the reach's; negative for one before it."""
         distance = (sequence - self.sequence) % SEQUENCE_SPAN

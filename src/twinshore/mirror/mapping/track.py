@@ -7,9 +7,9 @@ it has landed.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from twinshore.fleet import NamedPartition, SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent, follow_on
@@ -17,7 +17,7 @@ from twinshore.mirror.cutting import Parcel, Stamp
 from twinshore.mirror.joining import Hold
 from twinshore.mirror.mapping.reach import Reach, reach_of
 from twinshore.mirror.observe import Go, Observation, Verdict, Wait
-from twinshore.mirror.orders import Carried, TrackOrder
+from twinshore.mirror.orders import Carried, Handover, TrackOrder
 from twinshore.mirror.passage.fates import Blank
 from twinshore.mirror.phase import Phase
 from twinshore.mirror.track import Track
@@ -38,6 +38,12 @@ class MappedTrack(Track):
     def judge(self, seen: Observation, anchor: Stamp) -> Verdict:  # noqa: ARG002
         """The look has read the twin's batches itself; what it makes of them is its verdict."""
         return seen.verdict or Wait("the twin was looked at before it was known to be mapped")
+
+    def take_over(self, entry: Handover) -> None:
+        """Only where both speak of one place: a reach that is older than the handover would put the two together that
+        never belonged together. Then a look tells."""
+        if entry.next_sequence == self.reach.sequence:
+            super(MappedTrack, self).take_over(entry)
 
     def resume(self, go: Go, seen: Observation, *, fence: int, armed_ms: int) -> None:
         super(MappedTrack, self).resume(go, seen, fence=fence, armed_ms=armed_ms)
@@ -139,7 +145,16 @@ def track_of(order: TrackOrder, producer: tuple[int, int], fence: int, partition
     return track
 
 
+def learn(tracks: Mapping[NamedPartition, Track], reached: Iterable[Iterable[Any]]) -> None:
+    """How far the mapped ones are written by now, as the desk has it from the accounts: [topic, partition, *reach]."""
+    for topic, number, *reach in reached:
+        track = tracks.get(NamedPartition(topic, number))
+        if isinstance(track, MappedTrack):
+            track.reach = Reach(*reach)
+
+
 def reaches(tracks: Mapping[NamedPartition, Track], wanted: list[NamedPartition]) -> dict[NamedPartition, Reach]:
-    """How far those of these partitions that are mapped are written."""
+    """How far those of these partitions that are mapped are written, for a look."""
     found = ((named, tracks.get(named)) for named in wanted)
-    return {named: track.reach._replace(warm=track.begun) for named, track in found if isinstance(track, MappedTrack)}
+    mapped = ((named, track) for named, track in found if isinstance(track, MappedTrack))
+    return {named: track.reach.passed(track.told_to)._replace(warm=track.begun) for named, track in mapped}
