@@ -83,6 +83,12 @@ SCENARIOS = (
         "tests/scenarios/test_topics_follow.py",
     ),
     (
+        "deletions",
+        "a twin is deleted only at an announced time, and never while paused, left out, kept by a word, written to "
+        "by others, or with all the others at once",
+        "tests/scenarios/test_deletions.py",
+    ),
+    (
         "rights-follow",
         "ACLs are the same after sync, as the users themselves find; quotas and SCRAM users follow",
         "tests/scenarios/test_rights_follow.py",

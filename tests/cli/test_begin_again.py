@@ -10,6 +10,11 @@ from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
 from twinshore.fleet import ConfigError, RefusedError, SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent
+from twinshore.mirror.follow import words
+from twinshore.mirror.follow.acts import Remember, State
+from twinshore.mirror.follow.last_resort import Span, Word, word_from_json
+from twinshore.mirror.follow.lifecycle import ALLOWED, Presence, Side
+from twinshore.mirror.follow.memories import row_of
 from twinshore.store import Incident, IncidentKind, TwinRow
 
 
@@ -36,11 +41,98 @@ def begin_again(file: Path, *words: str) -> str:
     return asking.run(file, "mirror", "begin-again", *words)
 
 
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[Span]:
+    """What the old twin of orders holds when the verb asks; the source's topic was made again."""
+    held = [Span(0, 0, 1_000, 1_000, 1_000)]
+    twin = {"east": Side(Presence.THERE, "zz", 1), "west": Side(Presence.THERE, "bb", 1)}
+    monkeypatch.setattr(words, "sides", lambda cluster, names: dict.fromkeys(names, twin[cluster.name]))
+    monkeypatch.setattr(words, "spans", lambda *_: held)
+    return held
+
+
+def word_of(file: Path) -> Word | None:
+    with opened(file) as store:
+        (row,) = store.followed(LINK, "begin again")
+        return word_from_json(row.value, row.since_ms)
+
+
+@pytest.mark.usefixtures("shown")
 def test_a_topic_that_was_made_again_is_agreed_to(file: Path) -> None:
-    assert "would begin again" in begin_again(file, "orders", "--dry-run")
+    said = begin_again(file, "orders", "--dry-run")
+    assert "would begin again" in said
+    assert "its twin holds orders-0 0 to 999" in said
     assert agreed(file) == []
     assert "orders begins again" in begin_again(file, "orders")
     assert agreed(file) == ["orders"]
+    word = word_of(file)
+    assert word is not None
+    assert (word.source_id, word.ends) == ("zz", ())
+
+
+def test_what_the_link_did_not_carry_is_shown_and_needs_a_word_of_its_own(file: Path, shown: list[Span]) -> None:
+    shown[0] = Span(0, 0, 51_000, 1_000, 1_000)
+    with pytest.raises(RefusedError, match="holds what this link did not carry") as found:
+        begin_again(file, "orders")
+    assert "--even-uncarried" in found.value.hint
+    assert agreed(file) == []
+    said = begin_again(file, "orders", "--even-uncarried")
+    assert "orders-0 1000 to 50999 was not carried by this link" in said
+    word = word_of(file)
+    assert word is not None
+    assert word.ends == ((0, 51_000),), "and nothing beyond"
+
+
+@pytest.mark.usefixtures("shown")
+@pytest.mark.parametrize("verb", [("link", "pause", LINK), ("mirror", "keep", "orders"), ("mirror", "keep", "--all")])
+def test_what_must_not_be_deleted_does_not_begin_again(file: Path, verb: tuple[str, ...]) -> None:
+    asking.run(file, *verb)
+    with pytest.raises(RefusedError, match="the twin of orders is not deleted"):
+        begin_again(file, "orders")
+    back = ("link", "resume", LINK) if verb[0] == "link" else (*verb, "--undo")
+    asking.run(file, *back)
+    assert "orders begins again" in begin_again(file, "orders")
+
+
+def test_with_several_links_the_link_must_be_said(tmp_path: Path) -> None:
+    file = write_settings(
+        tmp_path, '[clusters.north]\nbootstrap = ["127.0.0.1:3"]\n[links."east->west"]\n[links."east->north"]\n'
+    )
+    with pytest.raises(ConfigError, match="there are 2 links") as found:
+        begin_again(file, "orders")
+    assert "--link" in found.value.hint
+
+
+def test_a_topic_to_keep_must_be_known(file: Path) -> None:
+    with pytest.raises(ConfigError, match="no link has a twin of topic order") as found:
+        asking.run(file, "mirror", "keep", "order")
+    assert "did you mean orders" in found.value.hint
+    with pytest.raises(ConfigError, match="name a topic, or give --all"):
+        asking.run(file, "mirror", "keep")
+
+
+def test_a_deletion_that_waits_is_agreed_to_and_no_other(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = file.read_text() + f'[links."{LINK}".follow]\ndeleted = "delete"\n'
+    file.write_text(text)
+    gone = {"east": Side(Presence.GONE), "west": Side(Presence.THERE, "bb", 1)}
+    held = [Span(0, 0, 1_000, 1_000, 1_000)]
+    monkeypatch.setattr(words, "sides", lambda cluster, names: dict.fromkeys(names, gone[cluster.name]))
+    monkeypatch.setattr(words, "spans", lambda *_: held)
+    with pytest.raises(ConfigError, match="no deletion of the twin of orders waits for a word"):
+        asking.run(file, "mirror", "delete", "orders")
+    with opened(file) as store:
+        store.remember([row_of(LINK, Remember("orders", State.ASKED), 1)])
+    assert "would delete" in asking.run(file, "mirror", "delete", "orders", "--dry-run")
+    assert "deletes the twin of orders within seconds" in asking.run(file, "mirror", "delete", "orders")
+    with opened(file) as store:
+        assert [row.subject for row in store.followed(LINK, ALLOWED)] == ["orders"]
+    held[0] = Span(0, 0, 1_001, 1_000, 1_000)
+    with pytest.raises(RefusedError, match="orders-0 holds offsets 1000 to 1000"):
+        asking.run(file, "mirror", "delete", "orders")
+    held[0] = Span(0, 0, 1_000, 1_000, 1_000)
+    file.write_text(text.replace('"delete"', '"keep"'))
+    with pytest.raises(RefusedError, match="deleted = 'keep' now"):
+        asking.run(file, "mirror", "delete", "orders")
 
 
 def test_a_topic_that_nothing_stopped_is_not(file: Path) -> None:

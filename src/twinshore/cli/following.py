@@ -10,14 +10,20 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from twinshore.cli.deleting import one_link
+from twinshore.cli.link import who
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_known
 from twinshore.fleet import ConfigError, RefusedError
 from twinshore.fleet.settings_edge import did_you_mean
 
 if TYPE_CHECKING:
+    from twinshore.fleet import Link
     from twinshore.store import Store
 
 DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would be agreed to.")
+UNCARRIED = typer.Option(
+    False, "--even-uncarried", help="Agree that what the link did not carry, as the plan shows it, is deleted too."
+)
 LAST = typer.Option(50, "--last", min=1, max=10_000, help="How many changes, newest first.")
 
 
@@ -25,47 +31,59 @@ def begin_again(
     topic: str = typer.Argument(help="The topic of the source that was made again, or whose twin was deleted."),
     settings: Path = SETTINGS,
     link: list[str] = LINKS,
+    even_uncarried: bool = UNCARRIED,
     dry_run: bool = DRY_RUN,
 ) -> None:
     """Agrees that a topic begins again: the running mirror deletes its old twin, with all it holds, and makes a new.
 
-    Only a topic that is stopped for it can begin again; the ledger names the offsets that its old twin holds. Refused
-    for a mapped topic, whose twin holds data of others and is never deleted.
+    Only a topic that is stopped for it can begin again. Both clusters are asked now, and the plan names what the old
+    twin holds and what of it the link did not carry; the agreement is to that and to no more. Refused for a mapped
+    topic, whose twin holds data of others and is never deleted. With several links in the settings, --link is needed.
     """
-    from twinshore.mirror.follow.lifecycle import CONFIRMED, RECREATED
-    from twinshore.store import Followed
-
     loaded = load(settings)
+    one = one_link(loaded, link)
     with open_known(loaded) as store:
-        stopped: set[str] = set()
-        agreed = 0
-        mapped: list[str] = []
-        for one in chosen(loaded, link):
-            rows = [row for row in store.incidents(one.name, open_only=True) if row.incident.kind == RECREATED]
-            stopped |= {row.incident.topic for row in rows}
-            if any(row.incident.topic == topic for row in rows) and _is_mapped(store, one.name, topic):
-                mapped.append(one.name)
-                continue
-            for row in [row for row in rows if row.incident.topic == topic]:
-                agreed += 1
-                typer.echo(f"{one.name}: {row.incident.sentence}")
-                if not dry_run:
-                    now_ms = int(time.time() * 1000)
-                    store.remember([Followed(one.name, CONFIRMED, topic, "", "agreed", now_ms)])
-                word = "would begin" if dry_run else "begins"
-                typer.echo(f"{one.name}: {topic} {word} again; the running mirror does it within seconds")
-        if mapped:
-            sentence = (
-                f"topic {topic} of {', '.join(mapped)} is mapped: its twin holds data of others, never deleted here"
-            )
-            hint = (
-                f'stop the mirror, `twinshore mirror forget {topic}`, set mapped_from = "start" for what the source '
-                "has now, start the mirror again"
-            )
-            raise RefusedError(sentence, hint=hint)
-        if not agreed:
-            hint = did_you_mean(topic, sorted(stopped)).removeprefix("; ") or "no topic is"
-            raise ConfigError(f"topic {topic} is not stopped for being made again", hint=hint)
+        _refuse_unstopped(store, one, topic)
+        from twinshore.mirror.follow.last_resort import uncarried
+        from twinshore.mirror.follow.lifecycle import CONFIRMED, Presence
+        from twinshore.mirror.follow.words import show
+        from twinshore.store import AuditRow, Followed
+
+        shown = show(one, loaded, store, topic)
+        for line in shown.lines():
+            typer.echo(f"{one.name}: {line}")
+        if shown.source.presence is not Presence.THERE:
+            raise RefusedError(f"{one.source} does not have topic {topic} now: there is nothing to begin with")
+        if shown.target.presence is Presence.THERE and shown.against:
+            hint = "docs/deletes.md says what forbids it"
+            raise RefusedError(f"the twin of {topic} is not deleted: {shown.against}", hint=hint)
+        if uncarried(shown.spans) and not even_uncarried:
+            sentence = f"the twin of {topic} holds what this link did not carry: it may be the last copy"
+            raise RefusedError(sentence, hint="save it first; --even-uncarried agrees that it is deleted too")
+        if not dry_run:
+            now_ms = int(time.time() * 1000)
+            store.remember([Followed(one.name, CONFIRMED, topic, shown.word(now_ms).to_json(), "agreed", now_ms)])
+            store.add_audit([AuditRow(now_ms, one.name, "topic", topic, "", "begins again", f"agreed by {who()}")])
+        word = "would begin" if dry_run else "begins"
+        typer.echo(f"{one.name}: {topic} {word} again; the running mirror does it within seconds")
+
+
+def _refuse_unstopped(store: Store, link: Link, topic: str) -> None:
+    """Only a topic that both sides do not agree about begins again, and no mapped one."""
+    from twinshore.mirror.follow.lifecycle import RECREATED
+
+    rows = [row for row in store.incidents(link.name, open_only=True) if row.incident.kind == RECREATED]
+    stopped = {row.incident.topic for row in rows}
+    if topic not in stopped:
+        hint = did_you_mean(topic, sorted(stopped)).removeprefix("; ") or "no topic is"
+        raise ConfigError(f"topic {topic} is not stopped for being made again", hint=hint)
+    if _is_mapped(store, link.name, topic):
+        sentence = f"topic {topic} of {link.name} is mapped: its twin holds data of others, never deleted here"
+        hint = (
+            f'stop the mirror, `twinshore mirror forget {topic}`, set mapped_from = "start" for what the source '
+            "has now, start the mirror again"
+        )
+        raise RefusedError(sentence, hint=hint)
 
 
 def _is_mapped(store: Store, link: str, topic: str) -> bool:

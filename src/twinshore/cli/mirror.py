@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from twinshore.cli.deleting import delete, keep
 from twinshore.cli.early import end_when_interrupted
 from twinshore.cli.examining import examine
 from twinshore.cli.extents import extents
@@ -43,6 +44,8 @@ def register(app: typer.Typer) -> None:
     mirror.command("plan")(plan)
     mirror.command("forget")(forget)
     mirror.command("begin-again")(begin_again)
+    mirror.command("keep")(keep)
+    mirror.command("delete")(delete)
     mirror.command("resume")(resume)
     mirror.command("extents")(extents)
     mirror.command("examine")(examine)

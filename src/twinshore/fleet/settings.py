@@ -14,11 +14,12 @@ from twinshore.fleet.settings_delay import DelaySettings, read_delay
 from twinshore.fleet.settings_edge import Complaints, did_you_mean
 from twinshore.fleet.settings_env import with_environment
 from twinshore.fleet.settings_proof import ProofSettings, read_proof
+from twinshore.fleet.settings_safety import SafetySettings, read_safety
 from twinshore.fleet.settings_sections import read_clusters, read_links, read_mirror, read_store
 from twinshore.fleet.settings_table import MirrorSettings, SparkSettings
 from twinshore.fleet.store_place import beside
 
-SECTIONS = ("store", "clusters", "links", "mirror", "delay", "proof")
+SECTIONS = ("store", "clusters", "links", "mirror", "delay", "proof", "safety")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Settings:
     mirror: MirrorSettings
     delay: DelaySettings = field(default_factory=DelaySettings)
     proof: ProofSettings = field(default_factory=ProofSettings)
+    safety: SafetySettings = field(default_factory=SafetySettings)
 
     def link(self, name: str) -> Link:
         """The link of that name; a ConfigError with the nearest one otherwise."""
@@ -85,11 +87,12 @@ def parse_settings(text: str, *, name: str, env: Mapping[str, str]) -> Settings:
     mirror = read_mirror(raw.get("mirror", {}), complaints)
     delay = read_delay(raw.get("delay", {}), complaints)
     proof = read_proof(raw.get("proof", {}), complaints)
+    safety = read_safety(raw.get("safety", {}), complaints)
     if complaints.lines or store is None or mirror is None:
         raise ConfigError(_all_of(complaints.lines, name), hint="docs/settings.md lists every setting")
     url, password = store
     whole = {key: cluster for key, cluster in clusters.items() if cluster is not None}
-    return Settings(StoreSettings(url, password), whole, links, mirror, delay, proof)
+    return Settings(StoreSettings(url, password), whole, links, mirror, delay, proof, safety)
 
 
 def _all_of(lines: list[str], name: str) -> str:

@@ -1,6 +1,7 @@
 """The environment's say: TWINSHORE_STORE_URL stands for [store] url, TWINSHORE_MIRROR_LANES for [mirror] lanes.
 
-The rule holds for the sections that have one fixed place: store, mirror, delay and proof; lists are parted by commas.
+The rule holds for the sections that have one fixed place: store, mirror, delay, proof and safety; lists are parted by
+commas.
 """
 
 from __future__ import annotations
@@ -12,9 +13,16 @@ from typing import Any
 from twinshore.fleet.settings_delay import DelaySection
 from twinshore.fleet.settings_edge import Complaints, did_you_mean
 from twinshore.fleet.settings_proof import ProofSettings
+from twinshore.fleet.settings_safety import SafetySettings
 from twinshore.fleet.settings_table import MirrorSettings, Row, StoreSection, rows
 
-OVERRIDABLE = {"store": StoreSection, "mirror": MirrorSettings, "delay": DelaySection, "proof": ProofSettings}
+OVERRIDABLE = {
+    "store": StoreSection,
+    "mirror": MirrorSettings,
+    "delay": DelaySection,
+    "proof": ProofSettings,
+    "safety": SafetySettings,
+}
 
 # Kubernetes tells each pod of a Service called twinshore-mirror by such variables.
 _SERVICE = re.compile(r".+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from twinshore.fleet.settings_delay import DelaySection
 from twinshore.fleet.settings_env import OVERRIDABLE, variable
 from twinshore.fleet.settings_proof import ProofSettings
+from twinshore.fleet.settings_safety import SafetySettings
 from twinshore.fleet.settings_table import (
     ClusterSection,
     ControlSection,
@@ -64,6 +65,7 @@ PLACES: tuple[tuple[str, type], ...] = (
     ("[mirror.spark]", SparkSection),
     ("[delay]", DelaySection),
     ("[proof]", ProofSettings),
+    ("[safety]", SafetySettings),
 )
 
 _KINDS = {str: "text", int: "whole number", float: "number", bool: "true or false", tuple[str, ...]: "list of text"}
@@ -85,7 +87,7 @@ def render_settings_page() -> str:
         "environment that it was started with: a new value of a variable counts after a restart of every process that",
         "reads it, Spark's workers included.",
         "",
-        f"**The environment** overrides four sections: {variables}.",
+        f"**The environment** overrides five sections: {variables}.",
         f"So `{variable('store', 'url')}` stands for `[store] url`. Parts of a list are parted by commas.",
         "",
         "**Paths** that are relative start where the process was started; only the file of a store in SQLite is",

@@ -113,12 +113,14 @@ class Admin:
 
         self._cluster.change(what, ask, {name: topic_id})
 
-    def delete_topic(self, name: str, *, topic_id: bytes) -> None:
-        """Deletes the topic with this id, whatever else is called so by now."""
+    def delete_topic(self, name: str, *, topic_id: bytes, allow: Callable[[], None] = lambda: None) -> None:
+        """Deletes the topic with this id, whatever else is called so by now. `allow` is called right before each
+        request, and raises where it must not be sent any more."""
         topic = DeleteTopicState(name=None, topic_id=uuid.UUID(bytes=topic_id))
         what = f"delete topic {name}"
 
         def ask(line: Connection, timeout_s: float) -> None:
+            allow()
             request = DeleteTopicsRequest(topics=(topic,), timeout=_wait(timeout_s))
             for one in line.call(request, DeleteTopicsResponse, timeout_s=timeout_s).responses:
                 # An id that nobody knows any more: a request of ours whose answer was lost did it, or somebody else.

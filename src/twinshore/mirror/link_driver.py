@@ -110,7 +110,8 @@ class LinkDriver:
             link.name, self._source, store, self._mirror.hanging_transaction_s, stopped=recorder.stopped, log=log
         )
         self._heart = Heart(link, self._source, self._mirror.heartbeat_s, self.is_ours, log)
-        self._log_starts = LogStarts(link, self._target, store, doubt=self._follower.doubt, log=log)
+        never, doubt = settings.safety.never_delete, self._follower.doubt
+        self._log_starts = LogStarts(link, self._target, store, never=never, doubt=doubt, log=log)
 
     # -- the turn
 

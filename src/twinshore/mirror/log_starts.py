@@ -11,7 +11,8 @@ from twinshore.store import Store
 
 
 class LogStarts:
-    """`doubt` hears of topics whose twins may be others by now; `log` gets a sentence for what was done or refused."""
+    """`doubt` hears of topics whose twins may be others by now; `log` gets a sentence for what was done or refused.
+    `never`: nothing is cut, ever."""
 
     def __init__(
         self,
@@ -19,16 +20,18 @@ class LogStarts:
         target: KafkaCluster,
         store: Store,
         *,
+        never: bool,
         doubt: Callable[[Iterable[str]], object],
         log: Callable[[str], None],
     ) -> None:
         self._link, self._target, self._store, self._doubt, self._log = link, target, store, doubt, log
+        self._never = never
         self._refused: dict[str, Once] = {}
 
     def cut(self, before: Mapping[NamedPartition, int], done: MutableMapping[NamedPartition, int]) -> None:
         """Cuts the twins of these partitions below the offsets, and notes in `done` which were. A topic whose twin
         cannot be cut hinders no other."""
-        if not before:
+        if not before or self._never:
             return
         ids = {row.topic: row.target_topic_id for row in self._store.twins(self._link.name)}
         count = 0

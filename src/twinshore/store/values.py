@@ -125,6 +125,7 @@ class IncidentKind(StrEnum):
     TRUNCATION = "truncation"
     RECREATED_TOPIC = "recreated topic"
     DELETED_TOPIC = "deleted topic"
+    DELETION_HELD = "deletion held"
     FOREIGN_WRITE = "foreign write"
     OVERSIZE_BATCH = "oversize batch"
     PARTITION_ADDED = "partition added"

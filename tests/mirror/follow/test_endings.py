@@ -9,6 +9,7 @@ import pytest
 
 from twinshore.fleet import StoreError
 from twinshore.fleet.settings import parse_settings
+from twinshore.fleet.settings_safety import SafetySettings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror.follow import endings
 from twinshore.mirror.follow.endings import Endings
@@ -44,7 +45,8 @@ class Place:
 
     def begun(self) -> Endings:
         hands = Hands(LINK, self.target, self.store, self.said.append)
-        return Endings(self.link, self.source, self.target, self.store, hands)
+        ends = (self.link, self.source, self.target, self.store, hands)
+        return Endings(*ends, safety=SafetySettings(), active=lambda: True)
 
     def _side(self, cluster: str) -> Side:
         presence = Presence.THERE if self.ids[cluster] else Presence.GONE

@@ -6,39 +6,41 @@ What concerns lanes and the planner is left as orders for the driver's thread, w
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from twinshore.fleet import Follow, Link
+from twinshore.fleet import KafkaError, Link, is_heartbeats
+from twinshore.fleet.settings_safety import SafetySettings
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.mirror.control.in_force import in_force
 from twinshore.mirror.follow import lifecycle
-from twinshore.mirror.follow.change import Change
-from twinshore.mirror.follow.hands import DONE, Hands, now_ms
-from twinshore.mirror.follow.lifecycle import (
+from twinshore.mirror.follow.acts import (
     Act,
     Archive,
     DeleteTwin,
     Forget,
     LookAgain,
-    Memory,
-    Presence,
     Remember,
-    Side,
-    Span,
-    State,
+    TakeBack,
     Tell,
-    TopicLook,
     Withdraw,
 )
+from twinshore.mirror.follow.change import Change
+from twinshore.mirror.follow.hands import DONE, Hands, now_ms
+from twinshore.mirror.follow.last_resort import objection, too_many
+from twinshore.mirror.follow.lifecycle import Memory, Presence, Rules, Side, TopicLook
+from twinshore.mirror.follow.memories import memories_of, row_of
 from twinshore.mirror.follow.reading import sides, spans
 from twinshore.mirror.follow.topic_settings import KIND as SETTINGS
 from twinshore.mirror.incidents.kinds import OF_KNOWN_TOPICS
-from twinshore.store import Followed, Incident, IncidentKind, PartitionState, Store, TwinRow
+from twinshore.mirror.once import Once
+from twinshore.store import Followed, Incident, IncidentKind, LedgerRow, PartitionState, Store, TwinRow
 
-DELETION = IncidentKind.DELETED_TOPIC
-ENDED = (DELETION, IncidentKind.RECREATED_TOPIC)
-ASKING = (None, State.GONE, State.BEGINNING)  # states whose next step depends on what the twin holds
+DELETION, HELD = IncidentKind.DELETED_TOPIC, IncidentKind.DELETION_HELD
+ENDED = (DELETION, IncidentKind.RECREATED_TOPIC, HELD)
+REFUSED_AGAIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +54,30 @@ class Order:
 
 
 class Endings:
-    """`orders` and `doubt` may be called by any thread, the rest by the follower's alone."""
+    """`orders` and `doubt` may be called by any thread, the rest by the follower's alone. `active`: whether the link is
+    ours to act for, asked again before each deletion."""
 
-    def __init__(self, link: Link, source: KafkaCluster, target: KafkaCluster, store: Store, hands: Hands) -> None:
+    def __init__(
+        self,
+        link: Link,
+        source: KafkaCluster,
+        target: KafkaCluster,
+        store: Store,
+        hands: Hands,
+        *,
+        safety: SafetySettings,
+        active: Callable[[], bool],
+    ) -> None:
         self._link, self._source, self._target, self._store, self._hands = link, source, target, store, hands
+        self._safety, self._active = safety, active
         self._orders: deque[Order] = deque()
         self._guard = threading.Lock()
         self._doubted: set[str] = set()
         self._missed: dict[str, int] = {}
         self._unusual: set[str] = set()
         self._told: dict[str, set[str]] = {}
+        self._troubles: dict[str, Once] = {}
+        self._refused_s: dict[str, float] = {}
         self._carried: frozenset[str] = frozenset()
 
     def orders(self, carried: Iterable[str]) -> list[Order]:
@@ -88,7 +104,7 @@ class Endings:
         return topic not in self._unusual
 
     def look(self) -> None:
-        """One look at every topic that has, or had, a twin."""
+        """One look at every topic that has, or had, a twin. One that cannot be looked at hinders no other."""
         known: dict[str, TwinRow] = {}
         for row in self._store.twins(self._link.name):
             known.setdefault(row.topic, row)
@@ -97,20 +113,48 @@ class Endings:
         # The target first: a topic that grows in between must not look as if its twin had grown.
         target = sides(self._target, [self._link.twin_of(topic) for topic in known])
         source = sides(self._source, known)
-        memories = self._memories()
-        mapped = {topic for topic, _ in self._store.reached(self._link.name)}
+        looks = {
+            topic: self._one(row, source[topic], target[self._link.twin_of(topic)], doubted=topic in doubted)
+            for topic, row in known.items()
+        }
+        memories = memories_of(self._store.followed(self._link.name))
         opened = self._opened()
-        for topic, row in known.items():
-            look = self._one(row, source[topic], target[self._link.twin_of(topic)], doubted=topic in doubted)
-            memory, follow = memories.get(topic, Memory()), self._link.follow
-            if topic in mapped:
-                look, memory, follow = lifecycle.for_mapped(look, memory, follow)
+        judged = self._judged(looks, memories)
+        for topic, (look, memory, rules) in judged.items():
             plain = _plain(look) and memory == Memory()
             (self._unusual.discard if plain else self._unusual.add)(topic)
             if plain:
                 self._over(topic, opened.get(topic, set()))
-            if not plain or look.doubted:
-                self._act(look, memory, follow)
+            if (not plain or look.doubted) and self._active():
+                self._try(look, memory, rules)
+
+    def _judged(
+        self, looks: Mapping[str, TopicLook], memories: Mapping[str, Memory]
+    ) -> dict[str, tuple[TopicLook, Memory, Rules]]:
+        """Each look with what is remembered of the topic and what holds for it now."""
+        mapped = {topic for topic, _ in self._store.reached(self._link.name)}
+        against = self._objections([topic for topic, look in looks.items() if lifecycle.is_lost(look)])
+        found = {}
+        for topic, look in looks.items():
+            rules = Rules(self._link.follow, against.get(topic, ""))
+            one = look, memories.get(topic, Memory()), rules
+            found[topic] = lifecycle.for_mapped(*one) if topic in mapped else one
+        ours = [one for topic, one in found.items() if not is_heartbeats(topic)]
+        waiting = sum(lifecycle.would_delete(*one, now_ms()) for one in ours)
+        lost = sum(lifecycle.is_lost(look) for look, _, _ in ours)
+        many = too_many(waiting, lost, len(ours), self._safety.deletions_at_once_max)
+        if not many:
+            return found
+        return {topic: (look, memory, replace(rules, many=many)) for topic, (look, memory, rules) in found.items()}
+
+    def _objections(self, topics: Sequence[str]) -> dict[str, str]:
+        """Why nothing may delete the twins of these topics, as settings and operators say at this moment."""
+        if not topics:
+            return {}
+        now = in_force(self._link, self._store.controls(self._link.name))
+        kept = {row.subject for row in self._store.followed(self._link.name, lifecycle.KEEP)}
+        never = self._safety.never_delete
+        return {topic: objection(now.link, topic, never=never, kept=kept, troubles=now.troubles) for topic in topics}
 
     def _one(self, row: TwinRow, source: Side, target: Side, *, doubted: bool) -> TopicLook:
         topic = row.topic
@@ -119,32 +163,29 @@ class Endings:
         twin = self._link.twin_of(topic)
         return TopicLook(topic, twin, row.source_topic_id, row.target_topic_id, source, target, missed, doubted)
 
-    def _memories(self) -> dict[str, Memory]:
-        states = {row.subject: row for row in self._store.followed(self._link.name, lifecycle.KIND)}
-        agreed = {row.subject: row for row in self._store.followed(self._link.name, lifecycle.CONFIRMED)}
-        return {
-            topic: Memory(
-                State(states[topic].state) if topic in states else None,
-                states[topic].since_ms if topic in states else 0,
-                agreed[topic].since_ms if topic in agreed else None,
-            )
-            for topic in states.keys() | agreed.keys()
-        }
+    def _try(self, look: TopicLook, memory: Memory, rules: Rules) -> None:
+        once = self._troubles.setdefault(look.topic, Once(self._hands.log))
+        try:
+            self._act(look, memory, rules)
+        except KafkaError as error:
+            once.say(f"{self._link.name}: what becomes of topic {look.topic} is not decided now: {error}")
+        else:
+            once.well()
 
-    def _act(self, look: TopicLook, memory: Memory, follow: Follow) -> None:
-        held: list[Span] = []
-        if memory.state in ASKING and look.target.presence is Presence.THERE:
-            positions = self._store.positions(self._link.name)
-            held = spans(self._target, look.topic, look.twin, look.target, positions)
-        for act in lifecycle.decide(look, memory, follow, held, now_ms()):
-            if not self._do(act, look):
+    def _act(self, look: TopicLook, memory: Memory, rules: Rules) -> None:
+        at_ms = now_ms()
+        held = []
+        if lifecycle.asks(look, memory, rules, at_ms):
+            held = spans(self._target, look.topic, look.twin, look.target, self._store.positions(self._link.name))
+        for act in lifecycle.decide(look, memory, rules, held, at_ms):
+            if not self._do(act, look, at_ms):
                 return
 
-    def _do(self, act: Act, look: TopicLook) -> bool:
+    def _do(self, act: Act, look: TopicLook, at_ms: int) -> bool:
         """Whether the next act may follow at once: a twin is not touched before its pumps have let go of it."""
         match act:
-            case Remember(topic, state):
-                self._remember(topic, state)
+            case Remember():
+                self._remember(act, at_ms)
             case Withdraw(topic):
                 if topic in self._carried:
                     self._orders.append(Order(topic, withdraw=True))
@@ -154,28 +195,53 @@ class Endings:
                 self._tell(act)
             case Archive(topic):
                 self._archive(topic, look.target)
-            case DeleteTwin(topic, twin, reason):
-                return topic not in self._carried and self._hands.delete_twin(twin, look.known_target_id, reason)
+            case DeleteTwin():
+                return self._delete(act, look.known_target_id)
+            case TakeBack(topic):
+                self._take_back(topic, lifecycle.CONFIRMED)
             case Forget(topic):
                 if topic in self._carried:
                     return False
                 self._forget(topic)
         return True
 
-    def _remember(self, topic: str, state: State | None) -> None:
-        row = Followed(self._link.name, lifecycle.KIND, topic, "", state or "", now_ms())
-        if state:
+    def _delete(self, act: DeleteTwin, topic_id: str) -> bool:
+        """Nothing that is not so at this moment counts: what was asked a while ago may have changed."""
+        topic, tried_s = act.topic, self._refused_s.get(act.topic)
+        if topic in self._carried or not self._active() or self._objections([topic])[topic]:
+            return False
+        if tried_s is not None and time.monotonic() - tried_s < REFUSED_AGAIN_S:
+            return False
+        refused = self._hands.delete_twin(act.twin, topic_id, act.reason, still=self._active, told=tried_s is not None)
+        if refused and self._active():
+            self._refused_s[topic] = time.monotonic()
+            policy = f"try again every {REFUSED_AGAIN_S:g} s"
+            self._tell(Tell(topic, HELD, f"the twin {act.twin} cannot be deleted: {refused}", policy))
+        return not refused
+
+    def _take_back(self, topic: str, kind: str) -> None:
+        self._store.forget([Followed(self._link.name, kind, topic, "", "", 0)])
+
+    def _remember(self, act: Remember, at_ms: int) -> None:
+        row = row_of(self._link.name, act, at_ms)
+        if act.state:
             self._store.remember([row])
-        else:
-            self._store.forget([row])
-            self._close(topic, DELETION)
-            self._hands.account([Change(lifecycle.KIND, topic, "", "there again on the source")], DONE)
+            return
+        self._store.forget([row])
+        self._take_back(act.topic, lifecycle.ALLOWED)
+        self._close(act.topic, DELETION, HELD)
+        self._told.get(act.topic, set()).difference_update((DELETION, HELD))
+        self._hands.account([Change(lifecycle.KIND, act.topic, "", "there again on the source")], DONE)
 
     def _tell(self, act: Tell) -> None:
-        if act.kind in self._told.get(act.topic, ()):
+        incident = Incident(self._link.name, act.topic, -1, IncidentKind(act.kind), -1, -1, act.policy, act.sentence)
+        if act.anew:
+            stale = [row for row in self._rows(act.topic, incident.kind) if row.incident.sentence != act.sentence]
+            for row in stale:
+                self._store.close_incident(row.id, now_ms=now_ms())
+        elif act.kind in self._told.get(act.topic, ()):
             return
         at_ms = now_ms()
-        incident = Incident(self._link.name, act.topic, -1, IncidentKind(act.kind), -1, -1, act.policy, act.sentence)
         row = self._store.add_incident(incident, now_ms=at_ms)
         self._told.setdefault(act.topic, set()).add(act.kind)
         change = Change(lifecycle.KIND, act.topic, "", act.sentence)
@@ -183,6 +249,12 @@ class Endings:
             self._hands.account([change], act.policy)
         else:
             self._hands.log(f"{self._link.name}: {change} ({act.policy})")
+
+    def _rows(self, topic: str, *kinds: IncidentKind) -> list[LedgerRow]:
+        """Open rows of the whole topic."""
+        rows = self._store.incidents(self._link.name, open_only=True)
+        here = [row for row in rows if (row.incident.topic, row.incident.partition) == (topic, -1)]
+        return [row for row in here if row.incident.kind in kinds]
 
     def _opened(self) -> dict[str, set[str]]:
         """What the ledger says became of topics, whoever told it: an earlier process, or another mirror meanwhile."""
@@ -211,15 +283,15 @@ class Endings:
         self._close(topic, *OF_KNOWN_TOPICS)
         self._told.pop(topic, None)
         self._store.forget_topic(self._link.name, topic)
-        kinds = (lifecycle.KIND, lifecycle.CONFIRMED, SETTINGS)
-        self._store.forget([Followed(self._link.name, kind, topic, "", "", 0) for kind in kinds])
+        for kind in (lifecycle.KIND, lifecycle.CONFIRMED, lifecycle.ALLOWED, SETTINGS):
+            self._take_back(topic, kind)
+        self._refused_s.pop(topic, None)
         self._orders.append(Order(topic, forget=True))
         self._hands.account([Change(lifecycle.KIND, topic, "", "forgotten: a new twin may begin")], DONE)
 
     def _close(self, topic: str, *kinds: IncidentKind) -> None:
-        for row in self._store.incidents(self._link.name, open_only=True):
-            if (row.incident.topic, row.incident.partition) == (topic, -1) and row.incident.kind in kinds:
-                self._store.close_incident(row.id, now_ms=now_ms())
+        for row in self._rows(topic, *kinds):
+            self._store.close_incident(row.id, now_ms=now_ms())
 
 
 def _plain(look: TopicLook) -> bool:

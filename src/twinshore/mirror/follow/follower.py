@@ -39,7 +39,9 @@ class Follower:
         self._active = active
         self._log = log
         self._hands = Hands(link.name, self._target, store, log)
-        self.endings = Endings(link, self._source, self._target, store, self._hands)
+        self.endings = Endings(
+            link, self._source, self._target, store, self._hands, safety=settings.safety, active=active
+        )
         self._said: dict[str, str] = {}
         self._held = False
         self._next_topic = ""

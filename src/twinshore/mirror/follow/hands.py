@@ -83,19 +83,27 @@ class Hands:
         for user, change in zip(plan.make, plan.changes(), strict=True):
             self.account([change], self._try(lambda user=user: self._make(user, secrets[user.name])))  # type: ignore[misc]
 
-    def delete_twin(self, twin: str, topic_id: str, reason: str) -> bool:
-        """Whether the target took it; a twin that is gone already is gone."""
+    def delete_twin(
+        self, twin: str, topic_id: str, reason: str, *, still: Callable[[], bool], told: bool = False
+    ) -> str:
+        """Why the target did not take it, empty where it did; a twin that is gone already is gone. `still` is asked
+        right before each request; `told`: that it was refused has been told already."""
+
+        def allow() -> None:
+            if not still():
+                raise KafkaError(f"{self.link}: the lease is lost: twin {twin} is not deleted", retriable=False)
 
         def delete() -> None:
             try:
-                self.target.admin.delete_topic(twin, topic_id=bytes.fromhex(topic_id))
+                self.target.admin.delete_topic(twin, topic_id=bytes.fromhex(topic_id), allow=allow)
             except KafkaError as error:
                 if error.code != Code.UNKNOWN_TOPIC_OR_PARTITION:
                     raise
 
         outcome = self._try(delete)
-        self.account([Change("twin", twin, "", f"deleted: {reason}")], outcome)
-        return outcome == DONE
+        if outcome == DONE or (still() and not told):
+            self.account([Change("twin", twin, "", f"deleted: {reason}")], outcome)
+        return "" if outcome == DONE else outcome
 
     def account(self, changes: Sequence[Change], outcome: str) -> None:
         """Logs and audits."""

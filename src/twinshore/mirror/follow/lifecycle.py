@@ -2,24 +2,41 @@
 
 A topic cannot be renamed and a log cannot begin anew, so there is one honest way to mirror a topic that was made again:
 its old twin is deleted and a new one begins. The old twin may be the last copy of what it holds, so that happens only
-where the operator said so, after a delay, and with the range that goes named in the ledger.
+where the operator said so, at a time that the ledger named before, with the range that goes, and where nothing speaks
+against it at that moment (`last_resort`). The delay begins anew whenever the topic was seen in between.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum, StrEnum
+from enum import Enum
 
 from twinshore.fleet import Deleted, Follow, Recreated
+from twinshore.mirror.follow.acts import (
+    Act,
+    Archive,
+    DeleteTwin,
+    Forget,
+    LookAgain,
+    Remember,
+    State,
+    TakeBack,
+    Tell,
+    Withdraw,
+)
+from twinshore.mirror.follow.last_resort import Span, Word, moment, ranges, uncarried, unsafe
 
 KIND = "topic"
 RECREATED = "recreated topic"
 DELETED = "deleted topic"
+HELD = "deletion held"
+# What operators say of a topic.
 CONFIRMED = "begin again"
+ALLOWED = "delete"
+KEEP = "keep"
+KEEP_TWIN = "keep the twin"
 LOOKS_MIN = 2  # so many in a row must miss a topic before it counts as gone
-CONFIRMED_FOR_MS = 86_400_000
-SHOWN_MAX = 20
 
 
 class Presence(Enum):
@@ -28,16 +45,6 @@ class Presence(Enum):
     THERE = "there"
     GONE = "gone"
     HIDDEN = "hidden"
-
-
-class State(StrEnum):
-    """What the store remembers of a topic that is no longer as it was."""
-
-    GONE = "gone"
-    KEPT = "kept"
-    ARCHIVED = "archived"
-    DELETING = "deleting"
-    BEGINNING = "beginning again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,131 +73,99 @@ class TopicLook:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What was decided before, since when, and whether an operator has agreed to begin again."""
+    """What was decided before, since when, for when, and of which topic of the source. What operators agreed to:
+    `begin` a topic anew that was made again, `let` the twin of a deleted one go."""
 
     state: State | None = None
     since_ms: int = 0
-    confirmed_ms: int | None = None
+    due_ms: int = 0
+    source_id: str = ""
+    begin: Word | None = None
+    let: Word | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """A partition of the twin: its log, how far this link wrote it, how far the source was then."""
+class Rules:
+    """How it stands for a topic now. `against`: why nothing may delete its twin; `many`: why that needs a word."""
 
-    partition: int
-    start: int
-    end: int
-    carried_to: int
-    source_end: int
+    follow: Follow
+    against: str = ""
+    many: str = ""
 
+    @property
+    def deletes(self) -> bool:
+        """Whether the policy is to delete the twin of a deleted topic."""
+        return self.follow.deleted is Deleted.DELETE and not self.against
 
-@dataclass(frozen=True, slots=True)
-class Remember:
-    """`state` None: everything is as it was; open rows are closed."""
+    @property
+    def begins(self) -> bool:
+        """Whether the policy is to begin again with a topic that was made again."""
+        return self.follow.recreated is Recreated.BEGIN_AGAIN and not self.against
 
-    topic: str
-    state: State | None
+    def due_ms(self, now_ms: int) -> int:
+        """When a twin is deleted whose deletion is announced now."""
+        return now_ms + int(self.follow.delete_after_s * 1000)
 
-
-@dataclass(frozen=True, slots=True)
-class Withdraw:
-    """No lane carries it from now on."""
-
-    topic: str
-
-
-@dataclass(frozen=True, slots=True)
-class LookAgain:
-    """The planner decides about it anew."""
-
-    topic: str
+    def as_announced(self, memory: Memory) -> bool:
+        """Whether the time that was announced is still the one that the settings ask for."""
+        return memory.due_ms == self.due_ms(memory.since_ms)
 
 
-@dataclass(frozen=True, slots=True)
-class Tell:
-    """A row for the ledger; `close`: it is over as soon as it is written."""
-
-    topic: str
-    kind: str
-    sentence: str
-    policy: str
-    close: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Archive:
-    """Its partitions are marked; nothing watches them any more."""
-
-    topic: str
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteTwin:
-    topic: str
-    twin: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Forget:
-    """The store drops all it knows of the topic, but for the ledger and the audit."""
-
-    topic: str
-
-
-Act = Remember | Withdraw | LookAgain | Tell | Archive | DeleteTwin | Forget
-
-
-def for_mapped(look: TopicLook, memory: Memory, follow: Follow) -> tuple[TopicLook, Memory, Follow]:
+def for_mapped(look: TopicLook, memory: Memory, rules: Rules) -> tuple[TopicLook, Memory, Rules]:
     """The same for a mapped twin: it holds data of others, so it is never deleted, and may have more partitions."""
     target = replace(look.target, partitions=min(look.target.partitions, look.source.partitions))
     look = replace(look, mapped=True)
-    kept = Deleted.KEEP if follow.deleted is Deleted.DELETE else follow.deleted
     if look.source.presence is Presence.THERE:
         look = replace(look, target=target)
-    return look, replace(memory, confirmed_ms=None), replace(follow, deleted=kept, recreated=Recreated.STOP)
+    return look, replace(memory, begin=None, let=None), replace(rules, against="a mapped twin holds data of others")
 
 
-def decide(look: TopicLook, memory: Memory, follow: Follow, spans: Sequence[Span], now_ms: int) -> list[Act]:
+def decide(look: TopicLook, memory: Memory, rules: Rules, spans: Sequence[Span], now_ms: int) -> list[Act]:
     """What to do now; the same look decides the same, so that a killed mirror goes on where it was."""
     if look.source.presence is Presence.HIDDEN or look.target.presence is Presence.HIDDEN:
         return _hidden(look)
     if look.source.presence is Presence.GONE:
-        return _source_gone(look, memory, follow, spans, now_ms) if look.missed >= LOOKS_MIN else []
-    if look.source.topic_id != look.known_source_id:
-        return _made_again(look, memory, follow, spans, now_ms)
+        return _source_gone(look, memory, rules, spans, now_ms) if look.missed >= LOOKS_MIN else []
+    if is_lost(look):
+        return _made_again(look, memory, rules, spans, now_ms)
     return _source_there(look, memory, now_ms)
 
 
-def ranges(topic: str, spans: Sequence[Span]) -> str:
-    """Which offsets a twin holds, in words."""
-    held = [span for span in spans if span.end > span.start]
-    if not held:
-        return "its twin holds nothing"
-    shown = ", ".join(f"{topic}-{one.partition} {one.start} to {one.end - 1}" for one in held[:SHOWN_MAX])
-    more = f" and {len(held) - SHOWN_MAX} partitions more" if len(held) > SHOWN_MAX else ""
-    return f"its twin holds {shown}{more}"
+def asks(look: TopicLook, memory: Memory, rules: Rules, now_ms: int) -> bool:
+    """Whether the next step depends on what the twin holds."""
+    if look.target.presence is not Presence.THERE or not is_lost(look):
+        return False
+    waits = memory.state in (State.ANNOUNCED, State.BEGINNING) and now_ms < memory.due_ms
+    if look.source.presence is Presence.THERE:
+        return not (waits and rules.begins and memory.source_id == look.source.topic_id)
+    if memory.state is State.GONE:
+        return rules.deletes
+    if memory.state is State.ANNOUNCED:
+        return not (waits and rules.deletes and rules.as_announced(memory))
+    return memory.state in (None, State.BEGINNING) or (memory.state is State.ASKED and memory.let is not None)
 
 
-def unsafe(topic: str, spans: Sequence[Span]) -> str:
-    """Why the twin must not be deleted unasked; empty where it may."""
-    for span in spans:
-        if span.end > span.carried_to:
-            held = f"offsets {span.carried_to} to {span.end - 1}"
-            return f"{topic}-{span.partition} holds {held} that this link did not carry"
-        if span.source_end > span.carried_to:
-            return (
-                f"the source's records of {topic}-{span.partition} from {span.carried_to} to {span.source_end - 1} "
-                "never crossed"
-            )
-    return ""
+def would_delete(look: TopicLook, memory: Memory, rules: Rules, now_ms: int) -> bool:
+    """Whether a policy, and nobody's word, is about to delete the twin."""
+    if memory.state in (State.KEPT, State.ARCHIVED) or not is_lost(look):
+        return False
+    if look.source.presence is Presence.GONE:
+        return rules.deletes and not _let(memory, now_ms)
+    return rules.begins and not _begin(look, memory, now_ms)
+
+
+def is_lost(look: TopicLook) -> bool:
+    """Whether the source's topic is gone, or another one."""
+    if look.source.presence is Presence.THERE:
+        return look.source.topic_id != look.known_source_id
+    return look.source.presence is Presence.GONE
 
 
 def policy_words(follow: Follow) -> Mapping[str, str]:
     """The policies as the ledger names them, by kind of incident."""
     after = f"after {follow.delete_after_s:g} s"
     deleted = {
-        Deleted.KEEP: "keep the twin",
+        Deleted.KEEP: KEEP_TWIN,
         Deleted.ARCHIVE: "archive the twin",
         Deleted.DELETE: f"delete the twin {after}",
     }
@@ -206,48 +181,108 @@ def _hidden(look: TopicLook) -> list[Act]:
     return [Tell(look.topic, "rights lost", sentence, "stop the topic"), Withdraw(look.topic), LookAgain(look.topic)]
 
 
-def _source_gone(look: TopicLook, memory: Memory, follow: Follow, spans: Sequence[Span], now_ms: int) -> list[Act]:
-    topic, policy = look.topic, policy_words(follow)[DELETED]
-    match memory.state:
-        case None | State.BEGINNING:
-            sentence = f"topic {topic} was deleted on the source; {ranges(topic, spans)}"
-            return [Withdraw(topic), Tell(topic, DELETED, sentence, policy), Remember(topic, State.GONE)]
-        case State.GONE if follow.deleted is Deleted.ARCHIVE:
-            return [Archive(topic), Remember(topic, State.ARCHIVED)]
-        case State.GONE if follow.deleted is Deleted.DELETE:
-            if now_ms - memory.since_ms < follow.delete_after_s * 1000:
-                return []
-            why_not = unsafe(topic, spans)
-            if why_not:
-                sentence = f"the twin of deleted topic {topic} is kept: {why_not}"
-                return [Tell(topic, "foreign write", sentence, "keep the twin"), Remember(topic, State.KEPT)]
-            return [
-                Remember(topic, State.DELETING),
-                *_delete(look, f"its source topic was deleted; {ranges(topic, spans)}"),
-            ]
-        case State.DELETING:
-            if look.target.presence is Presence.GONE:
-                return [Forget(topic)]
-            return _delete(look, "its source topic was deleted")
-        case _:
-            # An operator deleted the twin as well: there is nothing left to say of the topic.
-            return [Forget(topic)] if look.target.presence is Presence.GONE else []
-
-
-def _made_again(look: TopicLook, memory: Memory, follow: Follow, spans: Sequence[Span], now_ms: int) -> list[Act]:
+def _source_gone(look: TopicLook, memory: Memory, rules: Rules, spans: Sequence[Span], now_ms: int) -> list[Act]:
     topic = look.topic
-    confirmed = _confirmed(memory, now_ms)
-    sentence = f"topic {topic} was deleted and made again on the source, its offsets begin anew; {ranges(topic, spans)}"
-    told = Tell(topic, RECREATED, sentence, policy_words(follow)[RECREATED])
-    if not confirmed and follow.recreated is not Recreated.BEGIN_AGAIN:
-        return [Withdraw(topic), LookAgain(topic), told]
-    if memory.state is not State.BEGINNING:
-        return [Withdraw(topic), LookAgain(topic), told, Remember(topic, State.BEGINNING)]
-    if not confirmed and now_ms - memory.since_ms < follow.delete_after_s * 1000:
+    if memory.state in (None, State.BEGINNING):
+        return [Withdraw(topic), *_gone(look, rules, spans, now_ms)]
+    if look.target.presence is Presence.GONE:
+        # Whoever deleted the twin: there is nothing left to say of the topic.
+        return [Forget(topic)]
+    if memory.state in (State.GONE, State.ANNOUNCED) and rules.follow.deleted is Deleted.ARCHIVE:
+        return [Archive(topic), Remember(topic, State.ARCHIVED)]
+    if memory.state is State.GONE:
+        return _gone(look, rules, spans, now_ms, anew=True) if rules.deletes else []
+    if memory.state is State.ANNOUNCED:
+        if not rules.deletes or not rules.as_announced(memory):
+            return _gone(look, rules, spans, now_ms, anew=True)
+        if now_ms < memory.due_ms:
+            return []
+        return _delete_if_safe(look, rules, spans, f"its source topic was deleted; {ranges(topic, spans)}")
+    if memory.state is State.ASKED and rules.deletes and _let(memory, now_ms):
+        reason = f"its source topic was deleted, and an operator agreed; {ranges(topic, spans)}"
+        return _delete_if_safe(look, replace(rules, many=""), spans, reason)
+    return []
+
+
+def _gone(look: TopicLook, rules: Rules, spans: Sequence[Span], now_ms: int, *, anew: bool = False) -> list[Act]:
+    """Its row, and what is remembered from now on."""
+    topic, due_ms = look.topic, rules.due_ms(now_ms)
+    sentence = f"topic {topic} was deleted on the source; {ranges(topic, spans)}"
+    policy = policy_words(rules.follow)[DELETED]
+    if rules.deletes:
+        told = Tell(topic, DELETED, f"{sentence}; {_announced(topic, due_ms)}", policy, anew=anew)
+        return [told, Remember(topic, State.ANNOUNCED, due_ms)]
+    if rules.follow.deleted is Deleted.DELETE:
+        sentence, policy = f"{sentence}; the twin is kept: {rules.against}", KEEP_TWIN
+    return [Tell(topic, DELETED, sentence, policy, anew=anew), Remember(topic, State.GONE)]
+
+
+def _announced(topic: str, due_ms: int) -> str:
+    return f"the twin is deleted on {moment(due_ms)} unless `twinshore mirror keep {topic}` forbids it"
+
+
+def _made_again(look: TopicLook, memory: Memory, rules: Rules, spans: Sequence[Span], now_ms: int) -> list[Act]:
+    topic = look.topic
+    word = None if rules.against else _begin(look, memory, now_ms)
+    same = memory.source_id == look.source.topic_id
+    # Whatever was said of another topic on the source is past: should this one go, its twin has the whole delay again.
+    seen: list[Act] = [] if memory.state is None else [Remember(topic, None)]
+    if word is None and not rules.begins:
+        return [*seen, Withdraw(topic), LookAgain(topic), _recreated(look, rules, spans, anew=bool(seen))]
+    if word is None and same and memory.state in (State.KEPT, State.ASKED):
+        return []
+    as_told = memory.state is State.BEGINNING and same and (word is not None or rules.as_announced(memory))
+    if not as_told:
+        due_ms = now_ms if word else rules.due_ms(now_ms)
+        told = _recreated(look, rules, spans, due_ms=0 if word else due_ms, anew=word is None)
+        begins = Remember(topic, State.BEGINNING, due_ms, look.source.topic_id)
+        return [*seen, Withdraw(topic), LookAgain(topic), told, begins]
+    if word is None and now_ms < memory.due_ms:
         return []
     if look.target.presence is Presence.GONE:
         return [Forget(topic), LookAgain(topic)]
-    return _delete(look, f"its source topic was deleted and made again; {ranges(topic, spans)}")
+    reason = f"its source topic was deleted and made again; {ranges(topic, spans)}"
+    if word is None:
+        return _delete_if_safe(look, rules, spans, reason)
+    for partition, first, last in uncarried(spans, dict(word.ends)):
+        why = f"{topic}-{partition} holds offsets {first} to {last} that this link did not carry and nobody agreed to"
+        return [*_held(look, why, spans), TakeBack(topic)]
+    return _delete(look, reason)
+
+
+def _recreated(look: TopicLook, rules: Rules, spans: Sequence[Span], *, due_ms: int = 0, anew: bool = False) -> Tell:
+    """Its row; `due_ms`: when a policy deletes its old twin."""
+    topic, policy = look.topic, policy_words(rules.follow)[RECREATED]
+    sentence = f"topic {topic} was deleted and made again on the source, its offsets begin anew; {ranges(topic, spans)}"
+    if due_ms:
+        sentence = f"{sentence}; {_announced(topic, due_ms)}"
+    elif rules.against and rules.follow.recreated is Recreated.BEGIN_AGAIN:
+        sentence, policy = f"{sentence}; the twin is kept: {rules.against}", "stop the topic"
+    return Tell(topic, RECREATED, sentence, policy, anew=anew)
+
+
+def _delete_if_safe(look: TopicLook, rules: Rules, spans: Sequence[Span], reason: str) -> list[Act]:
+    """By policy: only a twin that is a copy, and only a few at once."""
+    why_not = unsafe(look.topic, spans)
+    if why_not:
+        return _held(look, why_not, spans)
+    if rules.many:
+        word = "begin-again" if look.source.presence is Presence.THERE else "delete"
+        why = f"{rules.many}; `twinshore mirror {word} {look.topic}` agrees to this one"
+        return _held(look, why, spans, State.ASKED)
+    return _delete(look, reason)
+
+
+def _held(look: TopicLook, why: str, spans: Sequence[Span], state: State = State.KEPT) -> list[Act]:
+    """The announcement does not hold any more, and an operator must decide."""
+    topic, again = look.topic, look.source.presence is Presence.THERE
+    what = "recreated" if again else "deleted"
+    sentence = f"the twin of {what} topic {topic} is kept: {why}"
+    became = "made again on the source, its offsets begin anew" if again else "deleted on the source"
+    kind, policy = (RECREATED, "stop the topic") if again else (DELETED, KEEP_TWIN)
+    told = Tell(topic, kind, f"topic {topic} was {became}; {ranges(topic, spans)}; the twin is kept", policy, anew=True)
+    remembered = Remember(topic, state, source_id=look.source.topic_id)
+    return [told, Tell(topic, HELD, sentence, KEEP_TWIN, anew=True), remembered]
 
 
 def _delete(look: TopicLook, reason: str) -> list[Act]:
@@ -261,7 +296,7 @@ def _source_there(look: TopicLook, memory: Memory, now_ms: int) -> list[Act]:
     topic, acts = look.topic, list[Act]()
     if memory.state is not None:
         acts += [Remember(topic, None), LookAgain(topic)]
-    if look.target.presence is Presence.GONE and _confirmed(memory, now_ms):
+    if look.target.presence is Presence.GONE and _begin(look, memory, now_ms):
         return [Withdraw(topic), Forget(topic), LookAgain(topic)]
     lost = _twin_lost(look)
     if lost:
@@ -294,5 +329,11 @@ def _twin_lost(look: TopicLook) -> str:
     return ""
 
 
-def _confirmed(memory: Memory, now_ms: int) -> bool:
-    return memory.confirmed_ms is not None and now_ms - memory.confirmed_ms < CONFIRMED_FOR_MS
+def _begin(look: TopicLook, memory: Memory, now_ms: int) -> Word | None:
+    """The operator's word that this very topic of the source begins anew."""
+    return memory.begin if memory.begin and memory.begin.holds(look.source.topic_id, now_ms) else None
+
+
+def _let(memory: Memory, now_ms: int) -> bool:
+    """Whether an operator said that the twin of the deleted topic may go."""
+    return memory.let is not None and memory.let.holds("", now_ms)

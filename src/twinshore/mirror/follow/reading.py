@@ -10,7 +10,8 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.questions import OffsetKind
 from twinshore.mirror.follow.acls import Ground
-from twinshore.mirror.follow.lifecycle import Presence, Side, Span
+from twinshore.mirror.follow.last_resort import Span
+from twinshore.mirror.follow.lifecycle import Presence, Side
 from twinshore.mirror.follow.topic_settings import SettingsOf
 from twinshore.mirror.plan import INTERNAL
 from twinshore.store import Position

@@ -59,7 +59,8 @@ _ROWS = (
         POLICY_TOPIC,
         "A topic of the same name is another one now, on the source or on the target: its offsets begin anew.",
         "`twinshore mirror begin-again TOPIC` deletes the old twin and begins a new one; `recreated` in the link's "
-        "section `follow` does so without being asked. A topic that somebody else put in the twin's place is never "
+        "section `follow` does so without being asked, at the time that the sentence names, unless `twinshore mirror "
+        "keep TOPIC` forbids it. A topic that somebody else put in the twin's place is never "
         "deleted by the mirror: delete it yourself first. A mapped twin is never deleted either: stop the mirror, "
         '`twinshore mirror forget TOPIC`, `mapped_from = "start"` in the link\'s section, start it again.',
     ),
@@ -68,9 +69,22 @@ _ROWS = (
         After.TOPIC,
         "keep the twin",
         "The topic was deleted on the source.",
-        "Nothing: the twin stays, and its row stays open to say so. `deleted` in the link's section `follow` chooses "
-        "what becomes of such twins. The row closes when the topic is there again, when the twin is archived, or when "
-        "you delete the twin as well.",
+        "Nothing where the twin stays: its row stays open to say so. `deleted` in the link's section `follow` chooses "
+        "what becomes of such twins. Where the sentence names a time, a policy deletes the twin then: **if that must "
+        "not be, `twinshore mirror keep TOPIC`**, or pause the link. The row closes when the topic is there again, "
+        "when the twin is archived, or when the twin is deleted.",
+    ),
+    Known(
+        IncidentKind.DELETION_HELD,
+        After.TOPIC,
+        "keep the twin",
+        "A policy would delete a twin, and something speaks against it: it holds what the link did not carry, it lacks "
+        "what never crossed, too many would go at once, or the target refuses to delete it.",
+        "**Do not delete it before you have looked: it may be the last copy.** Save what it holds, then decide. Of too "
+        "many at once: look why so many topics are gone, then `twinshore mirror delete TOPIC`, or `begin-again` where "
+        "they were made again. What the link did not carry it never deletes unasked: delete such a twin yourself, or "
+        "`twinshore mirror begin-again TOPIC --even-uncarried` where the topic was made again. The row closes when the "
+        "topic is seen again, when the twin is deleted, or with `twinshore mirror forget TOPIC`.",
     ),
     Known(
         IncidentKind.FOREIGN_WRITE,
@@ -78,9 +92,7 @@ _ROWS = (
         POLICY_STOP,
         "Somebody else wrote to the twin, or the topic held data before the link was made: its offsets are taken. A "
         "running mirror tells it with the source's next record, and within some five seconds where none comes.",
-        "**If the sentence begins *the twin of deleted topic*, do not delete it: it may be the last copy.** Save what "
-        "it holds, then decide; the row closes once you have deleted the twin, or with `twinshore mirror forget "
-        "TOPIC`. If the topic held data before the link (partition -1): delete it on the target if nobody needs it, "
+        "If the topic held data before the link (partition -1): delete it on the target if nobody needs it, "
         'exclude it, or set `mode = "mapped"` and start the mirror again; it goes on by itself within seconds. If '
         "somebody wrote to a running twin: find the writer by the producer id and take the right to write from it; "
         f"what was written cannot be cut from a log's end. {BEGIN_AGAIN}.",
@@ -230,7 +242,12 @@ KINDS: Mapping[IncidentKind, Known] = {row.kind: row for row in _ROWS}
 
 
 # What the ledger may say of a whole topic that is over once nobody knows the topic any more.
-OF_KNOWN_TOPICS = (IncidentKind.DELETED_TOPIC, IncidentKind.RECREATED_TOPIC, IncidentKind.FOREIGN_WRITE)
+OF_KNOWN_TOPICS = (
+    IncidentKind.DELETED_TOPIC,
+    IncidentKind.DELETION_HELD,
+    IncidentKind.RECREATED_TOPIC,
+    IncidentKind.FOREIGN_WRITE,
+)
 
 
 # Of one partition they are told by its pump; of a whole side by the watch.

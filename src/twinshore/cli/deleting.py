@@ -1,0 +1,115 @@
+"""`twinshore mirror keep` and `twinshore mirror delete`: an operator's no, and an operator's yes, to a deletion."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from twinshore.cli.link import who
+from twinshore.cli.looking import LINKS, SETTINGS, chosen, load, open_known
+from twinshore.fleet import ConfigError, RefusedError
+from twinshore.fleet.settings_edge import did_you_mean
+
+if TYPE_CHECKING:
+    from twinshore.fleet import Link
+    from twinshore.fleet.settings import Settings
+    from twinshore.store import Store
+
+TOPIC = typer.Argument("", help="The topic, as the source names it.")
+EVERY = typer.Option(False, "--all", help="All topics of the link, those to come included.")
+UNDO = typer.Option(False, "--undo", help="Take it back: policies hold again, each deletion after its whole delay.")
+DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would be agreed to.")
+
+
+def keep(
+    topic: str = TOPIC, settings: Path = SETTINGS, link: list[str] = LINKS, every: bool = EVERY, undo: bool = UNDO
+) -> None:
+    """Forbids that a topic's twin is deleted, by any policy or agreement, until it is taken back with --undo.
+
+    A running mirror obeys at once: it asks right before each deletion.
+    """
+    from twinshore.mirror.follow.last_resort import EVERY_TOPIC
+    from twinshore.mirror.follow.lifecycle import KEEP
+    from twinshore.store import AuditRow, Followed
+
+    if bool(topic) is every:
+        raise ConfigError("name a topic, or give --all", hint="one or the other")
+    loaded = load(settings)
+    if undo:
+        one_link(loaded, link)
+    with open_known(loaded) as store:
+        names = [one.name for one in chosen(loaded, link)]
+        ours = names if every else [name for name in names if topic in _known(store, name)]
+        if not ours:
+            near = did_you_mean(topic, sorted(set().union(*(_known(store, name) for name in names))))
+            raise ConfigError(f"no link has a twin of topic {topic}", hint=near.removeprefix("; ") or "no link has any")
+        for name in ours:
+            now_ms = int(time.time() * 1000)
+            row = Followed(name, KEEP, topic or EVERY_TOPIC, "", "kept", now_ms)
+            (store.forget if undo else store.remember)([row])
+            what = f"the twin of {topic}" if topic else "all its twins"
+            said = "may be deleted as the settings say" if undo else "kept: nothing deletes it, or them"
+            store.add_audit([AuditRow(now_ms, name, "topic", topic or "all topics", "", said, f"by {who()}")])
+            typer.echo(f"{name}: {what} {'may be deleted again, as the settings say' if undo else 'is kept'}")
+
+
+def delete(
+    topic: str = typer.Argument(help="The topic, deleted on the source, whose twin waits for an operator's word."),
+    settings: Path = SETTINGS,
+    link: list[str] = LINKS,
+    dry_run: bool = DRY_RUN,
+) -> None:
+    """Agrees to a deletion that a policy would do, and that waits because too many would go at once.
+
+    The running mirror deletes the twin within seconds, where nothing else speaks against it at that moment. With
+    several links in the settings, --link says whose twin it is.
+    """
+    from twinshore.fleet import Deleted
+    from twinshore.mirror.follow.acts import State
+    from twinshore.mirror.follow.last_resort import Word, unsafe
+    from twinshore.mirror.follow.lifecycle import ALLOWED
+    from twinshore.mirror.follow.memories import memories_of
+    from twinshore.mirror.follow.words import show
+    from twinshore.store import AuditRow, Followed
+
+    loaded = load(settings)
+    one = one_link(loaded, link)
+    with open_known(loaded) as store:
+        memories = memories_of(store.followed(one.name))
+        waiting = sorted(
+            name for name, memory in memories.items() if memory.state is State.ASKED and not memory.source_id
+        )
+        if topic not in waiting:
+            hint = did_you_mean(topic, waiting).removeprefix("; ") or "`twinshore status` shows what is open"
+            raise ConfigError(f"no deletion of the twin of {topic} waits for a word", hint=hint)
+        shown = show(one, loaded, store, topic)
+        for line in shown.lines():
+            typer.echo(f"{one.name}: {line}")
+        not_by_policy = "" if one.follow.deleted is Deleted.DELETE else f"deleted = {one.follow.deleted.value!r} now"
+        why = shown.against or not_by_policy or unsafe(topic, shown.spans)
+        if why:
+            raise RefusedError(
+                f"the twin of {topic} is not deleted: {why}", hint="docs/deletes.md says what forbids it"
+            )
+        if not dry_run:
+            now_ms = int(time.time() * 1000)
+            store.remember([Followed(one.name, ALLOWED, topic, Word(now_ms).to_json(), "agreed", now_ms)])
+            store.add_audit([AuditRow(now_ms, one.name, "topic", topic, "", "its twin may be deleted", f"by {who()}")])
+        word = "would delete" if dry_run else "deletes"
+        typer.echo(f"{one.name}: the running mirror {word} the twin of {topic} within seconds")
+
+
+def one_link(loaded: Settings, names: list[str]) -> Link:
+    """The one link that is meant: what a word lets go on one link must not go on another unasked."""
+    found = chosen(loaded, names)
+    if len(found) != 1:
+        known = ", ".join(repr(one.name) for one in found)
+        raise ConfigError(f"there are {len(found)} links: {known}", hint="say with --link which one is meant")
+    return found[0]
+
+
+def _known(store: Store, link: str) -> set[str]:
+    return {row.topic for row in store.twins(link)}

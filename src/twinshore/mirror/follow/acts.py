@@ -1,0 +1,84 @@
+"""What can be done about a topic that ended or began anew, as values; and what the store remembers of it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class State(StrEnum):
+    """What the store remembers of a topic that is no longer as it was. ANNOUNCED and BEGINNING: the ledger says when
+    its twin is deleted. KEPT: the twin is more, or less, than a copy. ASKED: too many would go at once."""
+
+    GONE = "gone"
+    KEPT = "kept"
+    ASKED = "asked"
+    ARCHIVED = "archived"
+    ANNOUNCED = "announced"
+    BEGINNING = "beginning again"
+
+
+@dataclass(frozen=True, slots=True)
+class Remember:
+    """`state` None: the topic was seen, whichever it is now; rows that speak of a deletion are closed."""
+
+    topic: str
+    state: State | None
+    due_ms: int = 0
+    source_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """No lane carries it from now on."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class LookAgain:
+    """The planner decides about it anew."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """A row for the ledger. `anew`: in place of an open one that says something else by now."""
+
+    topic: str
+    kind: str
+    sentence: str
+    policy: str
+    anew: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """Its partitions are marked; nothing watches them any more."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTwin:
+    topic: str
+    twin: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """The store drops all it knows of the topic, but for the ledger and the audit."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class TakeBack:
+    """An operator's word is spent: it spoke of something else."""
+
+    topic: str
+
+
+Act = Remember | Withdraw | LookAgain | Tell | Archive | DeleteTwin | Forget | TakeBack

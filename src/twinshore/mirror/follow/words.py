@@ -1,0 +1,64 @@
+"""What an operator is shown before a twin may go by a word of theirs: both clusters as they are at that moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twinshore.fleet import Link
+from twinshore.fleet.settings import Settings
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.mirror.control.in_force import in_force
+from twinshore.mirror.follow.last_resort import Span, Word, objection, ranges, uncarried
+from twinshore.mirror.follow.lifecycle import KEEP, Presence, Side
+from twinshore.mirror.follow.reading import sides, spans
+from twinshore.mirror.identity import hold_to
+from twinshore.store import Store
+
+PATIENCE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A topic and its twin now. `against`: why the mirror would not delete the twin whatever is agreed."""
+
+    topic: str
+    source: Side
+    target: Side
+    spans: tuple[Span, ...]
+    against: str
+
+    def lines(self) -> list[str]:
+        """What goes with the twin, and what of it the link did not carry."""
+        if self.target.presence is not Presence.THERE:
+            return ["its twin is gone already: nothing is deleted"]
+        lost = [
+            f"{self.topic}-{partition} {first} to {last} was not carried by this link"
+            for partition, first, last in uncarried(self.spans)
+        ]
+        return [ranges(self.topic, self.spans), *lost]
+
+    def word(self, at_ms: int) -> Word:
+        """An agreement to just what is shown."""
+        ends = tuple((partition, last + 1) for partition, _, last in uncarried(self.spans))
+        return Word(at_ms, self.source.topic_id, ends)
+
+
+def show(link: Link, settings: Settings, store: Store, topic: str) -> Shown:
+    """Asks both clusters; KafkaError where one does not answer, or is not the link's."""
+    now = in_force(link, store.controls(link.name))
+    kept = {row.subject for row in store.followed(link.name, KEEP)}
+    never = settings.safety.never_delete
+    against = objection(now.link, topic, never=never, kept=kept, troubles=now.troubles)
+    source, target = (
+        KafkaCluster(settings.cluster(name), client_id="twinshore-word", patience_s=PATIENCE_S)
+        for name in (link.source, link.target)
+    )
+    twin = link.twin_of(topic)
+    try:
+        hold_to(link, store, source, target)
+        there, here = sides(source, [topic])[topic], sides(target, [twin])[twin]
+        held = spans(target, topic, twin, here, store.positions(link.name)) if here.partitions else []
+        return Shown(topic, there, here, tuple(held), against)
+    finally:
+        source.close()
+        target.close()
