@@ -74,6 +74,17 @@ SCENARIOS = (
         "tests/scenarios/test_proof.py::test_what_is_carried_and_cannot_be_seen_is_named_and_no_proof_of_it_is_renewed",
     ),
     (
+        "spark-stopped",
+        "whatever starts Spark can be stopped at any moment of its start: no process is left, no trace is shown",
+        "tests/mirror/test_start_up.py::test_whatever_starts_spark_can_be_stopped_while_it_starts_and_leaves_nothing",
+    ),
+    (
+        "proof-verdict-first",
+        "a proof that was stopped, or of a cluster that is away, says so in its verdict and waits for nobody",
+        "tests/proof/test_proving.py::"
+        "test_a_cluster_that_is_away_is_the_verdict_and_is_not_waited_for_once_it_is_stopped",
+    ),
+    (
         "proof-resumes",
         "a proof goes on from the last one, and a script learns of a difference by the exit code",
         "tests/scenarios/test_proof.py::test_the_verb_goes_on_from_the_last_proof_and_scripts_learn_by_its_exit_code",

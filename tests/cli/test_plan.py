@@ -148,3 +148,19 @@ def test_one_cluster_on_both_sides_is_refused_by_its_own_id(
     gather()
     with pytest.raises(RefusedError, match="east and west are the same cluster"):
         CliRunner().invoke(app, ["mirror", "plan", "--settings", str(file)], catch_exceptions=False)
+
+
+def test_a_plan_says_first_of_which_links_nobody_can_tell_and_plans_the_others(
+    tmp_path: Path, east: LabCluster, west: LabCluster, unique_topic: str
+) -> None:
+    topic = unique_topic[-40:]
+    east.create_topic(f"{topic}.one")
+    file = _settings(tmp_path, east, west, topic)
+    away = '[clusters.away]\nbootstrap = ["127.0.0.1:1"]\n[links."away->west"]\ntopics = ["else"]\n'
+    file.write_text(file.read_text() + away)
+    gather()
+    result = CliRunner().invoke(app, ["mirror", "plan", "--settings", str(file)], catch_exceptions=False)
+    assert result.exit_code == 2
+    first, second, *_ = result.output.splitlines()
+    assert first.startswith("away->west: cannot tell what it would do: away: no answer about metadata within 10 s")
+    assert second.startswith(f"east->west: create twin {topic}.one: 1 partitions")

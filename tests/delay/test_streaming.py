@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,7 +39,8 @@ def session() -> Iterator[SparkSession]:
     patch = pytest.MonkeyPatch()
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         patch.setenv(name, sys.executable)
-    found = open_session("local[2]")
+    found = open_session("local[2]", threading.Event())
+    assert found is not None
     yield found
     found.stop()
     patch.undo()

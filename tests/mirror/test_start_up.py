@@ -1,4 +1,4 @@
-"""`twinshore mirror run` as a process: it can be stopped while it starts, and says nothing of Spark's own."""
+"""Verbs that start Spark, as processes: each can be stopped while it starts, and says nothing of Spark's own."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+
+from twinshore.store import open_store
 
 STARTS_S = 240
 ENDS_S = 60
@@ -36,10 +38,10 @@ bootstrap = ["127.0.0.1:2"]
 class Run:
     """The command in a process group of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *verb: str) -> None:
         (folder / "twinshore.toml").write_text(SETTINGS)
         self._said = folder / "said"
-        command = [sys.executable, "-m", "twinshore.cli", "mirror", "run", "--settings", "twinshore.toml"]
+        command = [sys.executable, "-m", "twinshore.cli", *verb, "--settings", "twinshore.toml"]
         with self._said.open("wb") as said:
             self.process = subprocess.Popen(
                 command, cwd=folder, stdout=said, stderr=subprocess.STDOUT, start_new_session=True
@@ -90,12 +92,42 @@ class Run:
         self.process.wait(ENDS_S)
 
 
+@contextlib.contextmanager
+def begun(folder: Path, *verb: str) -> Iterator[Run]:
+    made = Run(folder, *verb)
+    try:
+        yield made
+    finally:
+        if made.process.poll() is None:
+            made.end()
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Run]:
-    made = Run(tmp_path)
-    yield made
-    if made.process.poll() is None:
-        made.end()
+    with begun(tmp_path, "mirror", "run") as made:
+        yield made
+
+
+@pytest.mark.timeout(900)
+def test_whatever_starts_spark_can_be_stopped_while_it_starts_and_leaves_nothing(tmp_path: Path) -> None:
+    cases = [
+        (("prove",), signal.SIGINT, 0.0),
+        (("prove",), signal.SIGTERM, 1.5),
+        (("mirror", "examine"), signal.SIGTERM, 0.0),
+        (("mirror", "examine"), signal.SIGINT, 3.0),
+    ]
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}"):
+        pass  # Nothing is examined where no mirror has run.
+    for verb, number, after_s in cases:
+        with begun(tmp_path, *verb) as run:
+            run.until(run.below)
+            time.sleep(after_s)
+            case = (verb, number, after_s)
+            assert run.stop(number) == 128 + number, (case, run.said)
+            first, *_, last = run.said.splitlines()
+            assert first.startswith("starting Spark on local"), (case, run.said)
+            assert "Traceback" not in run.said and "target filled" not in run.said, (case, run.said)
+            assert "stopped before" in last, (case, run.said)
 
 
 @pytest.mark.timeout(400)
@@ -113,7 +145,9 @@ def test_a_mirror_that_is_stopped_while_spark_starts_leaves_nothing(
 
 @pytest.mark.timeout(400)
 def test_a_mirror_that_runs_says_nothing_of_sparks_start_and_shows_no_secret(run: Run) -> None:
-    run.until(lambda: "east->west: " in run.said)
+    run.until(lambda: "east->west: starting Spark on local" in run.said)
+    run.until(lambda: "east->west: east does not answer yet: east: no answer about metadata" in run.said)
+    run.until(lambda: "east->west: waiting: " in run.said)
     shown = []
     for one in run.below():
         with contextlib.suppress(psutil.Error):

@@ -85,7 +85,7 @@ def test_a_log_that_is_shorter_than_its_proof_is_looked_at_again() -> None:
     assert not side.shrunk and not replace(side, source_end=1_100).shrunk
     assert replace(side, target_end=999).shrunk and replace(side, source_end=999).shrunk
     lost = replace(side, target_end=999).resumes
-    assert lost is not None and lost.state is ProofState.DIFFERS and "held all through offset 1000" in lost.sentence
+    assert lost is not None and lost.state is ProofState.DIFFERS and "held all through offset 999" in lost.sentence
     both = replace(side, target_end=999, source_end=999).resumes
     assert both is not None and both.state is ProofState.IDENTICAL, "neither side has what the other lacks"
 

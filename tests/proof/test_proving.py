@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -40,10 +41,12 @@ class Rig:
     store: Store
     settings: Path
 
-    def round(self, way: Way = Way.EXACT, sample: float = 0.0) -> Report:
+    def round(self, way: Way = Way.EXACT, sample: float = 0.0, stopped: Callable[[], bool] = lambda: False) -> Report:
         loaded = load_settings(self.settings, {})
         wishes = Wishes(stretch_records=30, sample=sample)
-        proving = Proving(loaded, self.store, in_this_process, wishes=wishes, tasks=1, way=way, settle_s=0.0)
+        proving = Proving(
+            loaded, self.store, in_this_process, wishes=wishes, tasks=1, way=way, settle_s=0.0, stopped=stopped
+        )
         return proving.round(loaded.links, [TOPIC])
 
     def keep_from(self, offset: int) -> None:
@@ -118,7 +121,7 @@ def test_a_target_that_holds_nothing_yet_is_not_said_to_be_identical(tmp_path: P
             assert exit_code(report) == 2
             (verdict, line) = in_words(report)
             assert verdict.startswith("cannot tell: 0 of 1 partitions identical, 1 cannot be told")
-            assert "small-0: nothing was compared" in line and "offsets 0 to 100" in line
+            assert "small-0: nothing was compared" in line and "offsets 0 to 99" in line
         two.target.log = two.source.log
         for _ in range(2):
             report = two.round(way)
@@ -126,7 +129,40 @@ def test_a_target_that_holds_nothing_yet_is_not_said_to_be_identical(tmp_path: P
             (verdict,) = in_words(report)
             assert verdict.startswith("identical: 1 of 1 partitions identical")
             (_, line) = in_words(report, everything=True)
-            assert "identical from 0 through offset 100, 100 records" in line
+            assert "identical from 0 through offset 99, 100 records" in line
+
+
+def test_a_proof_that_is_stopped_says_so_and_asks_nobody_whether_the_target_is_filled(tmp_path: Path) -> None:
+    with rig(tmp_path, log(), log()) as two:
+        seen = [0]
+
+        def stopped() -> bool:  # Once both sides were looked at, and before anything is compared.
+            seen[0] += 1
+            return seen[0] > 1
+
+        report = two.round(stopped=stopped)
+        assert exit_code(report) == 2
+        verdict, line, trouble, advice = in_words(report)
+        assert verdict.startswith("cannot tell: 0 of 1 partitions identical, 1 cannot be told")
+        assert line == "east->west: small-0: nothing was compared (exact), though the source has offsets 0 to 99"
+        assert trouble == "  could not go on: it was stopped before all was compared"
+        assert advice == "    try: prove again: it goes on from here"
+        (told,) = in_words(two.round(stopped=lambda: True))
+        assert told.startswith("cannot tell: east->west: it was stopped before all was compared")
+        assert exit_code(two.round()) == 0
+
+
+def test_a_cluster_that_is_away_is_the_verdict_and_is_not_waited_for_once_it_is_stopped(tmp_path: Path) -> None:
+    with rig(tmp_path, log(), log()) as two:
+        text = two.settings.read_text()
+        (west,) = [line for line in text.splitlines() if "bootstrap" in line][1:]
+        two.settings.write_text(text.replace(west, 'bootstrap = ["127.0.0.1:1"]'))
+        began_s = time.monotonic()
+        report = two.round(stopped=lambda: time.monotonic() - began_s > 2)
+        assert time.monotonic() - began_s < 25, "the patience with a cluster is longer"
+        assert exit_code(report) == 2
+        (verdict,) = in_words(report)
+        assert verdict.startswith("cannot tell: east->west: it was stopped"), verdict
 
 
 def test_a_sample_of_a_target_that_holds_nothing_is_not_said_to_be_identical(tmp_path: Path) -> None:
@@ -134,7 +170,7 @@ def test_a_sample_of_a_target_that_holds_nothing_is_not_said_to_be_identical(tmp
         report = two.round(sample=0.5)
         assert exit_code(report) == 2
         (verdict, line) = in_words(report)
-        assert verdict.startswith("cannot tell") and "nothing was compared" in line and "offsets 0 to 100" in line
+        assert verdict.startswith("cannot tell") and "nothing was compared" in line and "offsets 0 to 99" in line
         two.target.log = two.source.log
         assert exit_code(two.round(sample=0.5)) == 0
 
@@ -275,7 +311,7 @@ def test_a_compacted_twin_that_owes_deletions_is_never_said_to_be_identical(tmp_
             assert report.differs and exit_code(report) == 1
             words = list(in_words(report))
             assert words[0].startswith("NOT identical: 0 of 1 partitions identical, 1 differ")
-            assert words[1].startswith("east->west: small-0: the same but for deletions from 0 through offset 100")
+            assert words[1].startswith("east->west: small-0: the same but for deletions from 0 through offset 99")
             assert "DELETIONS OWED: the twin still shows values of a key that was deleted" in words[2]
             assert ("offset 3, key k3" in words[3]) is (turn == 0), "its keys are looked at once"
         (opened,) = two.store.incidents(open_only=True)

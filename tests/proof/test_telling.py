@@ -43,7 +43,7 @@ def test_exit_codes_are_for_scripts() -> None:
 
 def test_words_name_offset_kind_and_both_records() -> None:
     text = "\n".join(in_words(report(GOOD, BAD, STUCK)))
-    proven = "orders-3: identical from 10 through offset 900, 890 records (exact)"
+    proven = "orders-3: identical from 10 through offset 899, 890 records (exact)"
     assert f"{proven}, digest {ROW.digest}, as of 1970-01-01 00:00:05Z, 100 behind the source" in text
     assert "DIFFERS at offset 450: changed value: it is another" in text
     assert "source: offset 450, time 1, key None, value v h=None" in text
@@ -57,6 +57,25 @@ def test_words_name_offset_kind_and_both_records() -> None:
     assert "orders-3" in second and text.index("DIFFERS") < text.index("could not go on"), "what differs comes first"
     assert text.count("orders-3") == 2, "what is identical is named on request alone"
     assert "\n".join(in_words(report(GOOD, BAD, STUCK), everything=True)).count("orders-3") == 3
+
+
+def test_a_link_whose_cluster_is_away_is_in_the_verdict_for_people_and_for_programs() -> None:
+    away = Lack("east->west", "", -1, "west: no answer about metadata within 30 s (is the broker up?)")
+    said = "cannot tell: east->west: west: no answer about metadata within 30 s (is the broker up?)"
+    alone = report(lacks=(away,))
+    assert list(in_words(alone)) == [said] and exit_code(alone) == 2
+    assert (as_values(alone)["state"], as_values(alone)["says"]) == ("could not", said)
+    beside = report(GOOD, lacks=(away,))
+    verdict, line = in_words(beside)
+    assert verdict.startswith("cannot tell: 1 of 1 partitions identical, 1 links cannot be looked at;")
+    assert line == "east->west: not compared: west: no answer about metadata within 30 s (is the broker up?)"
+
+
+def test_words_name_the_last_offset_that_is_the_same_and_none_where_there_is_none() -> None:
+    empty = replace(GOOD, row=replace(ROW, from_offset=10, to_offset=10, source_end=10, records=0))
+    assert "orders-3: identical: both sides are empty, 0 records" in "\n".join(in_words(report(empty), everything=True))
+    parted = replace(BAD, row=replace(BAD_ROW, from_offset=450, to_offset=450, records=0))
+    assert "orders-3: identical nowhere from offset 450 on, 0 records" in "\n".join(in_words(report(parted)))
 
 
 def test_a_twin_that_stands_for_half_the_time_of_tombstones_is_warned_of_though_it_is_identical() -> None:

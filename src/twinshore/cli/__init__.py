@@ -3,6 +3,12 @@
 Errors raised on purpose end as one sentence and, where there is one, a line with the remedy; exit code 2.
 """
 
-from twinshore.cli.entry import app, main
+from twinshore.cli.early import end_when_interrupted
 
-__all__ = ["app", "main"]
+
+def main() -> None:
+    """Entry point of the `twinshore` command. Ctrl-C is heard before anything large is loaded."""
+    end_when_interrupted()
+    from twinshore.cli.entry import main as begin
+
+    begin()

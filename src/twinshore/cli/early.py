@@ -1,16 +1,20 @@
-"""Ctrl-C while a command is still being loaded: it ends at once and without a trace, as nothing has begun."""
+"""Signals that ask a command to end: while it is still being loaded, and while it works."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import sys
 import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 INTERRUPTED = 130  # what shells make of it
 
 
 def end_when_interrupted() -> None:
-    """From now on, until `interruptible` or somebody else's handler."""
+    """At once and without a trace, as nothing has begun: until `interruptible` or somebody else's handler."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
 
@@ -19,3 +23,45 @@ def interruptible() -> None:
     """As Python has it: KeyboardInterrupt, for which every `finally` is run."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@dataclass(slots=True)
+class Asked:
+    """Whether somebody has asked the command to end, and by which signal."""
+
+    stop: threading.Event = field(default_factory=threading.Event)
+    number: int = 0
+
+    @property
+    def exit_code(self) -> int:
+        """What shells make of a process that the signal has ended: 130, 143."""
+        return 128 + self.number
+
+
+@contextlib.contextmanager
+def heard() -> Iterator[Asked]:
+    """The first Ctrl-C or SIGTERM is for the verb, which ends in good order; the second ends the process at once."""
+    asked = Asked()
+
+    def hear(number: int, _frame: object) -> None:
+        if asked.stop.is_set():
+            _end_now(128 + number)
+        asked.number = number
+        asked.stop.set()
+
+    old = {}
+    if threading.current_thread() is threading.main_thread():
+        old = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+def _end_now(code: int) -> None:
+    """Spark's process as well, where there may be one."""
+    gateway = sys.modules.get("twinshore.mirror.gateway")
+    if gateway is not None:
+        gateway.end_gateway()
+    os._exit(code)

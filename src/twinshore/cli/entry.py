@@ -9,7 +9,7 @@ import sys
 import typer
 
 from twinshore import __version__
-from twinshore.cli.early import end_when_interrupted, interruptible
+from twinshore.cli.early import interruptible
 from twinshore.fleet import TwinshoreError
 
 VERBS = ("lab", "mirror", "status", "topology", "link", "groups", "prove", "demo", "following", "migrate", "delay")
@@ -33,8 +33,7 @@ def gather() -> None:
 
 
 def main() -> None:
-    """Entry point of the `twinshore` command."""
-    end_when_interrupted()
+    """What the `twinshore` command does, once Ctrl-C is heard."""
     gather()
     interruptible()
     try:

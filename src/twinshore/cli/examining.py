@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 
 import typer
 
+from twinshore.cli.early import heard
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_known
-from twinshore.cli.prove import HERE, THROTTLE, TOPICS, heard, runner, throttled
+from twinshore.cli.prove import HERE, THROTTLE, TOPICS, runner, throttled
 
 
 def examine(
@@ -25,23 +25,24 @@ def examine(
     That is: records of another history, as after an unclean election on the source; twins that lost their beginning;
     deleted keys that live on in compacted twins. Reads both sides whole, while traffic flows, and changes nothing. Exit
     code 0: nothing found; 1: found; 2: nothing found, and not all could be read or is on the twin, or there was
-    nothing.
+    nothing; 130 or 143: stopped by Ctrl-C or SIGTERM.
     """
-    from dataclasses import replace
+    with heard() as asked:
+        from dataclasses import replace
 
-    from twinshore.proof.continuous import wishes_of
-    from twinshore.proof.examining import Examination
-    from twinshore.proof.traces import as_values, in_words
+        from twinshore.proof.continuous import wishes_of
+        from twinshore.proof.examining import Examination
+        from twinshore.proof.traces import as_values, in_words
 
-    loaded = load(settings)
-    tasks = loaded.proof.tasks
-    wishes = replace(wishes_of(throttled(loaded.proof, throttle)), digest=False).per_task(tasks)
-    stop = threading.Event()
-    with open_known(loaded) as store, runner(loaded, here=here) as run, heard(stop):
-        examined = Examination(loaded, store, run, wishes, tasks, stop.is_set).look(chosen(loaded, link), topic)
-    if json_output:
-        typer.echo(json.dumps(as_values(examined)))
-    else:
-        for line in in_words(examined):
-            typer.echo(line)
-    raise typer.Exit(examined.exit_code)
+        loaded = load(settings)
+        tasks = loaded.proof.tasks
+        wishes = replace(wishes_of(throttled(loaded.proof, throttle)), digest=False).per_task(tasks)
+        with open_known(loaded) as store, runner(loaded, here=here, asked=asked) as run:
+            examination = Examination(loaded, store, run, wishes, tasks, asked.stop.is_set)
+            examined = examination.look(chosen(loaded, link), topic)
+        if json_output:
+            typer.echo(json.dumps(as_values(examined)))
+        else:
+            for line in in_words(examined):
+                typer.echo(line)
+        raise typer.Exit(asked.exit_code if asked.stop.is_set() else examined.exit_code)

@@ -22,6 +22,7 @@ from twinshore.cli.following import begin_again
 from twinshore.cli.forgetting import forget
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_if_there
 from twinshore.cli.resuming import resume
+from twinshore.fleet import KafkaError
 from twinshore.fleet.settings import Settings
 
 if TYPE_CHECKING:
@@ -69,31 +70,54 @@ def run(settings: Path = SETTINGS, link: list[str] = LINKS, dry_run: bool = DRY_
 def plan(
     settings: Path = SETTINGS, link: list[str] = LINKS, json_output: bool = JSON, rate_mb_s: float = RATE_MB_S
 ) -> None:
-    """Prints every step that running the links would begin with, and what each topic will take; does none of them."""
+    """Prints every step that running the links would begin with, and what each topic will take; does none of them.
+
+    Exit code 2: a cluster does not answer, so that nobody can tell what its link would do.
+    """
     from twinshore.mirror.follow.preview import preview as follows
     from twinshore.mirror.plan import Refuse, Stay
-    from twinshore.mirror.preview import holding, in_words, preview
+    from twinshore.mirror.preview import holding, preview
     from twinshore.mirror.ready import check_chosen
 
     loaded = load(settings)
     check_chosen(loaded, chosen(loaded, link))
+    steps: list[tuple[str, Step | Cost]] = []
     besides: list[tuple[str, Line]] = []
+    away: list[tuple[str, str]] = []
     with _store_or_none_yet(loaded) as store:
-        links = [holding(one, loaded, store, _warn) for one in chosen(loaded, link)]
-        steps = [(one.name, step) for one in links for step in preview(one, loaded, store, rate_mb_s * 1e6)]
-        for one in links:
-            carried = {step.topic for name, step in steps if name == one.name and not isinstance(step, Refuse | Stay)}
-            besides += [(one.name, line) for line in follows(one, loaded, store, carried)]
+        for one in [holding(one, loaded, store, _warn) for one in chosen(loaded, link)]:
+            try:
+                found = list(preview(one, loaded, store, rate_mb_s * 1e6))
+                carried = {step.topic for step in found if not isinstance(step, Refuse | Stay)}
+                lines = list(follows(one, loaded, store, carried))
+            except KafkaError as error:
+                # A cluster that is away is the word on its link; the others are planned.
+                away.append((one.name, str(error)))
+                continue
+            steps += [(one.name, step) for step in found]
+            besides += [(one.name, line) for line in lines]
     if json_output:
-        values = [_values(name, step) for name, step in steps]
+        values = [{"link": name, "step": "unknown", "sentence": why} for name, why in away]
+        values += [_values(name, step) for name, step in steps]
         values += [{"link": name, "step": type(line).__name__.lower(), **asdict(line)} for name, line in besides]
         typer.echo(json.dumps(values, indent=2))
-        return
+    else:
+        _say(steps, besides, away)
+    if away:
+        raise typer.Exit(2)
+
+
+def _say(steps: list[tuple[str, Step | Cost]], besides: list[tuple[str, Line]], away: list[tuple[str, str]]) -> None:
+    """The plan for people: first what is not known."""
+    from twinshore.mirror.preview import in_words
+
+    for name, why in away:
+        typer.echo(f"{name}: cannot tell what it would do: {why}")
     for name, step in steps:
         typer.echo(f"{name}: {in_words(step)}")
     for name, line in besides:
         typer.echo(f"{name}: {line}")
-    if not steps:
+    if not steps and not away:
         typer.echo("nothing to do: the links' filters admit no topic of their sources")
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from twinshore.cli.early import Asked, heard
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load
 from twinshore.fleet import ConfigError, Link
 from twinshore.fleet.settings_edge import did_you_mean
@@ -67,45 +66,61 @@ def prove(
     """Compares both sides of links record by record, through the lower of both ends, while traffic flows.
 
     The verdict comes first, then what differs. Exit code 0: identical; 1: not identical, and where; 2: cannot tell, as
-    something could not be compared. Goes on from the last proof, of what both sides still hold.
+    something could not be compared; 130 or 143: stopped by Ctrl-C or SIGTERM. Goes on from the last proof, of what both
+    sides still hold.
     """
-    from twinshore.proof.continuous import keep_proving
-    from twinshore.proof.proving import Proving
-    from twinshore.proof.telling import exit_code
-
-    loaded = load(settings)
-    how = _way(way)
-    drawn = seed or random.SystemRandom().randrange(1, 1_000_000)
-    wishes = _wishes(loaded, sample, drawn, throttle, digest=digest, beside=continuous and not sample)
-    stop = threading.Event()
-    links = _links(loaded, link)
-    with (
-        _store(loaded) as store,
-        _served(metrics_port, store) as beat,
-        runner(loaded, here=here) as run,
-        heard(stop),
-    ):
-
-        def stopped() -> bool:
-            beat()
-            return stop.is_set()
-
-        proving = Proving(
-            loaded, store, run, wishes=wishes, tasks=loaded.proof.tasks, way=how, stopped=stopped, log=_log
-        )
+    with heard() as asked:
+        loaded, how = load(settings), _way(way)
+        drawn = seed or random.SystemRandom().randrange(1, 1_000_000)
+        wishes = _wishes(loaded, sample, drawn, throttle, digest=digest, beside=continuous and not sample)
+        links = _links(loaded, link)
 
         def tell(report: Report) -> None:
             whole = everything or bool(sample)
             _tell(report, loaded, as_json=json_output, everything=whole, drawn=drawn if sample else 0)
 
-        if continuous:
-            pause_s = every or loaded.proof.every_s
-            with _again(proving, loaded, store, run, wishes) as between:
-                one_round = partial(proving.round, links, topic)
-                raise typer.Exit(keep_proving(one_round, tell, pause_s, stopped, _log, between))
-        report = proving.round(links, topic, again=again)
-        tell(report)
-    raise typer.Exit(2 if stop.is_set() else exit_code(report))
+        with (
+            _store(loaded) as store,
+            _served(metrics_port, store) as beat,
+            runner(loaded, here=here, asked=asked) as run,
+        ):
+            from twinshore.proof.proving import Proving
+
+            def stopped() -> bool:
+                beat()
+                return asked.stop.is_set()
+
+            tasks = loaded.proof.tasks
+            proving = Proving(loaded, store, run, wishes=wishes, tasks=tasks, way=how, stopped=stopped, log=_log)
+            if continuous:
+                with _again(proving, loaded, store, run, wishes) as between:
+                    one_round = partial(proving.round, links, topic)
+                    pause_s = every or loaded.proof.every_s
+                    raise typer.Exit(_keep_proving(one_round, tell, pause_s, stopped, between))
+            raise typer.Exit(_once(proving, links, topic, tell, asked, again=again))
+
+
+def _keep_proving(
+    one_round: Callable[[], Report],
+    tell: Callable[[Report], None],
+    pause_s: float,
+    stopped: Callable[[], bool],
+    between: Callable[[], None],
+) -> int:
+    from twinshore.proof.continuous import keep_proving
+
+    return keep_proving(one_round, tell, pause_s, stopped, _log, between)
+
+
+def _once(
+    proving: Proving, links: list[Link], topics: list[str], tell: Callable[[Report], None], asked: Asked, *, again: bool
+) -> int:
+    """What was proven until somebody stopped it is told all the same."""
+    from twinshore.proof.telling import exit_code
+
+    report = proving.round(links, topics, again=again)
+    tell(report)
+    return asked.exit_code if asked.stop.is_set() else exit_code(report)
 
 
 def _wishes(loaded: Settings, sample: float, seed: int, throttle: float, *, digest: bool, beside: bool) -> Wishes:
@@ -185,7 +200,7 @@ def _store(loaded: Settings) -> Iterator[Store]:
 
 
 @contextlib.contextmanager
-def runner(loaded: Settings, *, here: bool) -> Iterator[Run]:
+def runner(loaded: Settings, *, here: bool, asked: Asked) -> Iterator[Run]:
     """What runs bundles of stretches: Spark, or this process."""
     from twinshore.proof.job import in_this_process, on_spark
 
@@ -194,24 +209,15 @@ def runner(loaded: Settings, *, here: bool) -> Iterator[Run]:
         return
     from twinshore.mirror.spark import open_session
 
-    session = open_session(loaded.mirror, loaded.proof.tasks)
+    _log(f"starting Spark on {loaded.mirror.spark.master}, which takes some seconds; --here goes without it")
+    session = open_session(loaded.mirror, loaded.proof.tasks, asked.stop)
+    if session is None:
+        _log("stopped before anything was compared")
+        raise typer.Exit(asked.exit_code)
     try:
         yield on_spark(session.sparkContext)
     finally:
         session.stop()
-
-
-@contextlib.contextmanager
-def heard(stop: threading.Event) -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM ends it between two stretches, with all that was proven kept."""
-    old = {}
-    if threading.current_thread() is threading.main_thread():
-        old = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -106,7 +106,9 @@ class SparkEngine:
     def _watch(self) -> None:
         from twinshore.delay.streaming import open_session, start_windows
 
-        session = open_session(self._settings.section.master)
+        session = open_session(self._settings.section.master, self._closed)
+        if session is None:
+            return
         try:
             every_s = min(0.5, self._settings.section.period_s / 4)
             query = start_windows(session, self._folder, Rules(self._settings), self._heard.put, every_s=every_s)

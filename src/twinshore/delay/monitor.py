@@ -103,6 +103,7 @@ class Monitor:
 
     def run(self) -> None:
         """Until `stop`, or SIGINT or SIGTERM."""
+        self._hear_signals()
         with ExitStack() as stack:
             store = stack.enter_context(open_store(self._settings.store.url, self._settings.store.password))
             tell = self._teller(stack)
@@ -119,7 +120,6 @@ class Monitor:
                 # It was killed, and watched these links under another name: nobody else would ever end it.
                 store.delay.end_watch(name)
                 self._log(f"takes the place of {name}")
-            self._hear_signals()
             threads = [threading.Thread(target=self._sample, args=(link, store), daemon=True) for link in self._links]
             for thread in threads:
                 thread.start()

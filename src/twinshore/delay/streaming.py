@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,9 +84,9 @@ class TickSource(DataSource):
         return TickReader(self.options["path"])
 
 
-def open_session(master: str) -> SparkSession:
-    """A small session of the monitor's own."""
-    return start_session("twinshore delay", master, {"spark.sql.shuffle.partitions": "1"}, "[delay]")
+def open_session(master: str, stop: threading.Event) -> SparkSession | None:
+    """A small session of the monitor's own; None when `stop` came first."""
+    return start_session("twinshore delay", master, {"spark.sql.shuffle.partitions": "1"}, "[delay]", stop)
 
 
 def start_windows(

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
@@ -88,33 +88,31 @@ def _below() -> list[int]:
     return [number for number, mark in found.items() if mark in _marks]
 
 
-class Starting(Generic[T]):
-    """`begin` runs in a thread of its own, so that whoever waits hears the signals, which Spark takes for itself where
-    it is begun by the main thread."""
+def started(begin: Callable[[], T], stop: threading.Event) -> T | None:
+    """What `begin` makes; None when `stop` came first, and then nothing of it is left.
 
-    def __init__(self, begin: Callable[[], T]) -> None:
-        self._begin = begin
-        self._found: list[T] = []
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, name="spark-start", daemon=True)
-        self._thread.start()
+    It runs in a thread of its own, so that whoever waits hears the signals, which Spark takes for itself where it is
+    begun by the main thread.
+    """
+    found: list[T] = []
+    failed: list[BaseException] = []
 
-    def _work(self) -> None:
+    def work() -> None:
         try:
-            self._found.append(self._begin())
+            found.append(begin())
         except BaseException as error:
-            self._error = error
+            failed.append(error)
 
-    def wait(self, stop: threading.Event) -> T | None:
-        """What was begun; None when `stop` came first, and then nothing of it is left."""
-        while self._thread.is_alive():
-            if stop.wait(POLL_S):
-                until_s = time.monotonic() + ENDED_S_MAX
-                while self._thread.is_alive() and time.monotonic() < until_s:
-                    end_gateway()
-                    self._thread.join(POLL_S)
+    thread = threading.Thread(target=work, name="spark-start", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        if stop.wait(POLL_S):
+            until_s = time.monotonic() + ENDED_S_MAX
+            while thread.is_alive() and time.monotonic() < until_s:
                 end_gateway()
-                return None
-        if self._error:
-            raise self._error
-        return self._found[0]
+                thread.join(POLL_S)
+            end_gateway()
+            return None
+    if failed:
+        raise failed[0]
+    return found[0]

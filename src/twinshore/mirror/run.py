@@ -14,6 +14,7 @@ from twinshore.fleet import Link, RefusedError, StoreError, TwinshoreError
 from twinshore.fleet.settings import Settings
 from twinshore.mirror.companions import Beside, Companion, Start
 from twinshore.mirror.desk import Desk
+from twinshore.mirror.first_words import first_words
 from twinshore.mirror.link_driver import LinkDriver
 from twinshore.mirror.metrics import Instruments, Meters
 from twinshore.mirror.plan import lanes_for
@@ -48,7 +49,6 @@ class Mirror:
     def run(self) -> None:
         """Until `stop`; raises what made it impossible to go on."""
         self._hear_signals()
-        from twinshore.mirror.gateway import Starting
         from twinshore.mirror.spark import open_session, run_tide
 
         mirror = self._settings.mirror
@@ -57,7 +57,8 @@ class Mirror:
         meters = Meters(mirror.ends_s)
         recorder = Recorder(store, self._owner, mirror.receipts_s, self._log, meters.lag)
         instruments = Instruments(mirror, self._links, store, recorder, meters, self._log)
-        session = Starting(lambda: open_session(mirror, lanes * len(self._links))).wait(self._stop)
+        self._say_first(store)
+        session = open_session(mirror, lanes * len(self._links), self._stop)
         if session is None:
             for close in (instruments.close, recorder.close, store.close):
                 close()
@@ -113,6 +114,20 @@ class Mirror:
             if not _alive(context):
                 self._failure = TwinshoreError("Spark's driver has died", hint="start the mirror again")
                 self._stop.set()
+
+    def _say_first(self, store: Store) -> None:
+        """Spark takes its time to start; whether there will be anything to carry is said meanwhile."""
+        names = ", ".join(link.name for link in self._links)
+        self._log(f"{names}: starting Spark on {self._settings.mirror.spark.master}, which takes some seconds")
+        looks = [first_words(link, self._settings, store) for link in self._links]
+
+        def say() -> None:
+            for look in looks:
+                sentence = look()
+                if not self._stop.is_set():
+                    self._log(sentence)
+
+        threading.Thread(target=say, name="first words", daemon=True).start()
 
     def _open_store(self) -> Store:
         store = open_writable(self._settings)

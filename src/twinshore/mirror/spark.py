@@ -6,6 +6,7 @@ import atexit
 import os
 import shutil
 import sys
+import threading
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +18,7 @@ from pyspark.sql import SparkSession
 import twinshore
 from twinshore.fleet import TwinshoreError
 from twinshore.fleet.settings import MirrorSettings
-from twinshore.mirror.gateway import JAVA_OPTIONS, start_gateway
+from twinshore.mirror.gateway import JAVA_OPTIONS, start_gateway, started
 
 SPARE_SLOTS = 4  # Heirs of lanes and other jobs (delay, proof) must never wait behind full lanes.
 
@@ -35,16 +36,19 @@ _TIDES = {
 }
 
 
-def open_session(settings: MirrorSettings, lanes: int) -> SparkSession:
-    """A session with a free slot for every lane and some to spare."""
+def open_session(settings: MirrorSettings, lanes: int, stop: threading.Event) -> SparkSession | None:
+    """A session with a free slot for every lane and some to spare; None when `stop` came first."""
     master = settings.spark.master
     if master == "local":
         master = f"local[{lanes + SPARE_SLOTS}]"
-    return start_session("twinshore mirror", master, {**_TIDES, **dict(settings.spark.conf)}, "[mirror.spark]")
+    return start_session("twinshore mirror", master, {**_TIDES, **dict(settings.spark.conf)}, "[mirror.spark]", stop)
 
 
-def start_session(name: str, master: str, conf: Mapping[str, str], section: str) -> SparkSession:
-    """A session with this package on its workers; `conf` is above our own. `section` is where the master is set."""
+def start_session(
+    name: str, master: str, conf: Mapping[str, str], section: str, stop: threading.Event
+) -> SparkSession | None:
+    """A session with this package on its workers; `conf` is above our own. `section` is where the master is set. None
+    when `stop` came first: whoever starts Spark can be stopped while it starts, and nothing of it is left."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     own = dict(_QUIET)
@@ -52,20 +56,20 @@ def start_session(name: str, master: str, conf: Mapping[str, str], section: str)
         own |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     options = {"spark.master": master, "spark.app.name": name, **own, **conf}
     try:
-        start_gateway(options)
-        session = _session(options)
+        session = started(lambda: _begin(options), stop)
     except Exception as error:
         # Spark raises a different one for every reason, with a page of Java's calls in it.
         lines = [line.strip(" :") for line in str(error).splitlines() if line.strip(" :")]
         reason = next((line for line in lines if "Exception" in line), (lines or [type(error).__name__])[0])
         hint = f"is Java 17 or newer there, and is {section} right, its master up, its workers able to run Python?"
         raise TwinshoreError(f"Spark does not start on {master}: {reason}", hint=hint) from error
-    if not master.startswith("local"):
+    if session is not None and not master.startswith("local"):
         session.sparkContext.addPyFile(str(package_zip()))
     return session
 
 
-def _session(options: Mapping[str, str]) -> SparkSession:
+def _begin(options: Mapping[str, str]) -> SparkSession:
+    start_gateway(options)
     builder = SparkSession.builder
     for key, value in options.items():
         if key != JAVA_OPTIONS:  # the JVM runs, with ours beside them

@@ -176,7 +176,7 @@ class Side:
         row, at = self._known, max(self.reach, self.first)
         if row is None or self.way is Way.CONTENT or at >= min(row.to_offset, self.source_end):
             return None
-        sentence = f"the target ends there, though it held all through offset {row.to_offset} when that was proven"
+        sentence = f"the target ends there, though it held all through offset {row.to_offset - 1} when that was proven"
         return Difference(DifferenceKind.MISSING, at, sentence, None, None)
 
 

@@ -19,7 +19,7 @@ from twinshore.proof.job import Run, run_bundles
 from twinshore.proof.key_looks import Keys
 from twinshore.proof.key_rounds import KeyRounds
 from twinshore.proof.planning import Wishes, bundled, outcome, stretches
-from twinshore.proof.surveying import Lack, Surveyor
+from twinshore.proof.surveying import Lack, Surveyor, away
 from twinshore.proof.telling import difference_of
 from twinshore.proof.traces import Examined, Finding, Writer, lost_beginning, other_records, owed
 from twinshore.proof.values import Difference, Proven, Stretch, Way
@@ -59,8 +59,10 @@ class Examination:
         lacks: list[Lack] = []
         parts: list[_Part] = []
         for link in links:
-            found = self._look(link, asked, findings, lacks)
-            parts += found
+            try:
+                parts += self._look(link, asked, findings, lacks)
+            except KafkaError as error:
+                lacks.append(away(link.name, error))
         results = [one for part in parts for one in part.results]
         lacking = {(lack.link, lack.topic, lack.partition) for lack in lacks}
         places = [(part.side.link, part.side.named.topic, part.side.named.partition) for part in parts]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from twinshore.fleet import Link
+from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.proof.borders import PARTED, Side
@@ -15,13 +15,16 @@ from twinshore.proof.job import Run, run_bundles
 from twinshore.proof.key_looks import Keys
 from twinshore.proof.key_rounds import KeyRounds
 from twinshore.proof.planning import OFFSETS_COUNT, Wishes, bundled, outcome, rested, sampled_outcome, stretches
-from twinshore.proof.surveying import Lack, Survey, Surveyor
+from twinshore.proof.surveying import Lack, Survey, Surveyor, away
 from twinshore.proof.values import Proven, Stretch, Way
 from twinshore.store import LedgerRow, ProofRow, Store
 
 # A new leader may show less than was there, until its followers have told it how far they are.
 SETTLE_S = 10.0
 LOOK_S = 0.5
+HEED_S = 0.1
+STOPPED = "it was stopped before all was compared"
+GO_ON = "prove again: it goes on from here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,8 @@ class Report:
 
 @dataclass(slots=True)
 class _Work:
-    """A partition while its round is on. `row` is what stands of it so far."""
+    """A partition while its round is on. `row` is what stands of it so far; `begun`: what is to be compared of it now
+    is in `asked`."""
 
     side: Side
     row: ProofRow
@@ -97,15 +101,18 @@ class _Work:
     results: list[Proven] = field(default_factory=list)
     earlier: list[Proven] = field(default_factory=list)
     keys: Keys | None = None
+    begun: bool = False
 
     def goes_on(self) -> bool:
         """Where only order counts, the next stretch is known when the one before has ended."""
         whole = [one for one in self.asked if one.target_end < 0 and one.way is Way.CONTENT]
         return bool(whole) and [one.to for one in self.results if not one.difference] == [one.end for one in whole]
 
-    def report(self, *, sampled: bool) -> PartitionReport:
+    def report(self, *, sampled: bool, stopped: bool) -> PartitionReport:
         found = self.earlier + self.results
+        short = stopped and (not self.begun or len(self.results) < len(self.asked))
         troubles = [(one.trouble, one.hint) for one in found] + ([self.keys.trouble] if self.keys else [])
+        troubles += [(STOPPED, GO_ON)] if short else []
         return PartitionReport(
             self.row,
             sum(one.records for one in found),
@@ -148,20 +155,43 @@ class Proving:
         reports: list[PartitionReport] = []
         lacks: list[Lack] = []
         for link in links:
-            source, target = (KafkaCluster(self._settings.cluster(name)) for name in (link.source, link.target))
-            seen_ms = _now_ms()
+            works: list[_Work] = []
             try:
-                survey = self._survey(Surveyor(link, self._store, source, target, self._way), asked)
-            finally:
-                source.close()
-                target.close()
-            self._seen[link.name] = link, survey.sides
-            lacks += survey.lacks
-            sides = [replace(side, stored=None) if again else side for side in survey.sides]
-            works = self._prove(link, sides)
-            self._look_at_keys(link, works, seen_ms, again=again)
-            reports += [work.report(sampled=self._samples(work)) for work in works]
+                self._link(link, asked, works, lacks, again=again)
+            except KafkaError as error:
+                # A cluster that is away is what is to be told of this link; the others are proven.
+                lacks.append(away(link.name, error))
+            stopped = self._stopped()
+            reports += [work.report(sampled=self._samples(work), stopped=stopped) for work in works]
         return Report(tuple(reports), tuple(lacks), time.monotonic() - began_s)
+
+    def _link(self, link: Link, asked: Sequence[str], works: list[_Work], lacks: list[Lack], *, again: bool) -> None:
+        """Proves one link, and adds to both lists: what can be compared, and what cannot."""
+        if self._stopped():
+            raise KafkaError(STOPPED, hint=GO_ON)
+        source, target = (
+            KafkaCluster(self._settings.cluster(name), sleep=self._wait) for name in (link.source, link.target)
+        )
+        seen_ms = _now_ms()
+        try:
+            survey = self._survey(Surveyor(link, self._store, source, target, self._way), asked)
+        finally:
+            source.close()
+            target.close()
+        self._seen[link.name] = link, survey.sides
+        lacks += survey.lacks
+        sides = [replace(side, stored=None) if again else side for side in survey.sides]
+        works += (_Work(side, outcome(side, [], [], _now_ms())) for side in sides)
+        self._prove(link, works)
+        self._look_at_keys(link, works, seen_ms, again=again)
+
+    def _wait(self, pause_s: float) -> None:
+        """A cluster that does not answer is not waited for once it is stopped."""
+        until_s = time.monotonic() + pause_s
+        while (left_s := until_s - time.monotonic()) > 0:
+            if self._stopped():
+                raise KafkaError(STOPPED, hint=GO_ON)
+            time.sleep(min(HEED_S, left_s))
 
     def seen(self) -> list[tuple[Link, Side]]:
         """The partitions that the last round could compare."""
@@ -191,8 +221,7 @@ class Proving:
         for work in works:
             work.keys = found.get(work.side.named)
 
-    def _prove(self, link: Link, sides: Sequence[Side]) -> list[_Work]:
-        works = [_Work(side, outcome(side, [], [], _now_ms())) for side in sides]
+    def _prove(self, link: Link, works: Sequence[_Work]) -> None:
         self._tell_gone(link, works)
         turn = works
         while turn and not self._stopped():
@@ -201,14 +230,14 @@ class Proving:
             for work in turn:
                 work.side = replace(work.side, stored=work.row)
                 work.earlier += work.results
-                work.asked, work.results = [], []
-        return works
+                work.asked, work.results, work.begun = [], [], False
 
     def _turn(self, link: Link, works: Sequence[_Work]) -> None:
         source, target = (self._settings.cluster(name) for name in (link.source, link.target))
         owners: list[_Work] = []
         wanted: list[Stretch] = []
         for work in works:
+            work.begun = True
             for stretch in stretches(work.side, source, target, self._wishes):
                 work.asked.append(replace(stretch, number=len(wanted)))
                 wanted.append(work.asked[-1])

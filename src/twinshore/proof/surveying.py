@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from twinshore.fleet import Link, NamedPartition
+from twinshore.fleet import KafkaError, Link, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.metadata import NO_LEADER, TopicMetadata
 from twinshore.mirror.plan import admits
@@ -24,12 +24,23 @@ CLEANED = (
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """A topic or partition that cannot be compared, and why."""
+    """A topic or partition that cannot be compared, and why; without a topic it is the whole link."""
 
     link: str
     topic: str
     partition: int
     sentence: str
+
+    @property
+    def place(self) -> str:
+        """Which it is, for people."""
+        name = f"{self.link}: {self.topic}" if self.topic else self.link
+        return name if self.partition < 0 else f"{name}-{self.partition}"
+
+
+def away(link: str, error: KafkaError) -> Lack:
+    """The whole link, while a cluster does not answer."""
+    return Lack(link, "", -1, str(error))
 
 
 @dataclass(frozen=True, slots=True)

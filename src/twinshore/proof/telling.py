@@ -33,12 +33,17 @@ def difference_of(row: ProofRow) -> Difference | None:
 def verdict(report: Report) -> str:
     """One line for all: what can be said of both sides, and of how many partitions."""
     word = WORDS[exit_code(report)]
+    links = [lack for lack in report.lacks if not lack.topic]
+    if links and not report.partitions:
+        return f"{word}: {'; '.join(f'{lack.place}: {lack.sentence}' for lack in links)}"
     differ = sum(one.differs for one in report.partitions)
     unknown = sum(one.unknown for one in report.partitions)
     counts = [f"{len(report.partitions) - differ - unknown:,} of {len(report.partitions):,} partitions identical"]
     counts += [f"{differ:,} differ"] if differ else []
     counts += [f"{unknown:,} cannot be told"] if unknown else []
-    counts += [f"{len(report.lacks):,} topics or partitions cannot be compared"] if report.lacks else []
+    counts += [f"{len(links):,} links cannot be looked at"] if links else []
+    others = len(report.lacks) - len(links)
+    counts += [f"{others:,} topics or partitions cannot be compared"] if others else []
     records = sum(one.compared for one in report.partitions)
     mb = sum(one.bytes for one in report.partitions) / 1e6
     rate = f", {mb / report.seconds:,.0f} MB/s" if report.seconds else ""
@@ -52,8 +57,8 @@ def in_words(report: Report, *, everything: bool = False) -> Iterator[str]:
         if one.differs:
             yield from _partition(one)
     for lack in report.lacks:
-        place = lack.topic if lack.partition < 0 else f"{lack.topic}-{lack.partition}"
-        yield f"{lack.link}: {place}: not compared: {lack.sentence}"
+        if lack.topic or report.partitions:  # Else the verdict has said it.
+            yield f"{lack.place}: not compared: {lack.sentence}"
     for one in report.partitions:
         if one.unknown:
             yield from _partition(one)
@@ -74,14 +79,15 @@ def _partition(one: PartitionReport) -> Iterator[str]:
     when = datetime.datetime.fromtimestamp(row.proven_ms / 1000, datetime.UTC)
     behind = f", {row.source_end - row.to_offset:,} behind the source" if row.source_end > row.to_offset else ""
     if one.nothing:
-        offsets = f"offsets {row.from_offset} to {row.source_end}"
-        yield f"{place}: nothing was compared ({row.way}), though the source has {offsets}: is the target filled yet?"
+        offsets = f"offsets {row.from_offset} to {row.source_end - 1}"
+        # Where something stood in the way, that is what to look at.
+        asks = "" if one.troubles else ": is the target filled yet?"
+        yield f"{place}: nothing was compared ({row.way}), though the source has {offsets}{asks}"
     elif one.sampled:
         yield f"{place}: {one.compared:,} records in samples, {'they differ' if difference else 'all the same'}"
     else:
-        word = "the same but for deletions" if one.owed else "identical"
         yield (
-            f"{place}: {word} from {row.from_offset} through offset {row.to_offset}, {row.records:,} records"
+            f"{place}: {_stretch(one)}, {row.records:,} records"
             f" ({row.way}){digest}, as of {when:%Y-%m-%d %H:%M:%S}Z{behind}"
         )
     if one.open_keys:
@@ -100,6 +106,15 @@ def _partition(one: PartitionReport) -> Iterator[str]:
         yield f"  could not go on: {trouble}"
         if hint:
             yield f"    try: {hint}"
+
+
+def _stretch(one: PartitionReport) -> str:
+    """What is the same; the row's end is the first offset that is not."""
+    row = one.row
+    if row.to_offset > row.from_offset:
+        word = "the same but for deletions" if one.owed else "identical"
+        return f"{word} from {row.from_offset} through offset {row.to_offset - 1}"
+    return f"identical nowhere from offset {row.from_offset} on" if one.differs else "identical: both sides are empty"
 
 
 def _keys(keys: Keys) -> Iterator[str]:
@@ -159,6 +174,7 @@ def as_values(report: Report) -> dict[str, Any]:
         )
     return {
         "state": ("identical", "differs", "could not")[exit_code(report)],
+        "says": verdict(report),
         "seconds": round(report.seconds, 3),
         "records": sum(one.compared for one in report.partitions),
         "bytes": sum(one.bytes for one in report.partitions),

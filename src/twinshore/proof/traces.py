@@ -151,6 +151,9 @@ def in_words(examined: Examined) -> Iterator[str]:
     if examined.findings:
         yield f"FOUND traces in {len(places):,} partitions; {said}"
     else:
+        links = [lack for lack in examined.lacks if not lack.topic]
+        if links and not examined.partitions:
+            said = "; ".join(f"{lack.place}: {lack.sentence}" for lack in links)
         yield f"{'nothing found' if examined.exit_code == NOTHING else 'cannot tell of all'}: {said}"
     for one in examined.findings:
         yield f"{one.link}: {one.topic}-{one.partition}: {one.trace}, from offset {one.from_offset} on: {one.sentence}"
@@ -165,8 +168,7 @@ def in_words(examined: Examined) -> Iterator[str]:
             yield f"  open in the ledger: {', '.join(f'row {row}' for row in one.rows)}"
         yield f"  what to do: {DO[one.trace]}"
     for lack in examined.lacks:
-        place = lack.topic if lack.partition < 0 else f"{lack.topic}-{lack.partition}"
-        yield f"{lack.link}: {place}: not examined: {lack.sentence}"
+        yield f"{lack.place}: not examined: {lack.sentence}"
 
 
 def _record(shown: Shown | None) -> str:
