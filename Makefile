@@ -4,6 +4,9 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-long lint simulate bench-mirror show-crossing show-topics show-groups docs lock clean
 BIN := .venv/bin
+# Tests wait more than they work: so many run side by side, each with servers of its own. WORKERS=0 for one after the other.
+WORKERS := 2
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 # Another Spark or Python that the user's shell points at would be loaded in place of the locked one.
 unexport SPARK_HOME SPARK_CONF_DIR PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON PYTHONPATH PYTHONHOME VIRTUAL_ENV
@@ -20,11 +23,11 @@ demo: setup ## two real clusters kept identical while a pump is killed; KEEP=1 l
 
 test: setup ## every test but the long ones
 	@$(BIN)/python scripts/servers.py
-	@$(BIN)/python -m pytest -m "not long"
+	@$(PYTEST) -m "not long"
 
 test-long: setup ## every test
 	@$(BIN)/python scripts/servers.py
-	@$(BIN)/python -m pytest
+	@$(PYTEST)
 
 lint: setup ## style, types, the order of the rooms
 	@$(BIN)/ruff check
