@@ -29,6 +29,12 @@ SCENARIOS = (
         "tests/scenarios/test_status_says_so.py",
     ),
     (
+        "one-after-the-other",
+        "whatever two processes do to a store at once, one parked at each of its statements, ends as if one had come "
+        "after the other, on SQLite, PostgreSQL and MariaDB: no extent, receipt, row or lease is lost",
+        "tests/store/test_parked_sides.py",
+    ),
+    (
         "plan-as-run",
         "mirror plan refuses what mirror run refuses, in the same words, and carries nothing that is paused or stopped",
         "tests/cli/test_plan.py",

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, func, select
 
-from twinshore.store.dialects import insert_absent, put, storable
+from twinshore.store.dialects import insert_absent, put, standing, storable
 from twinshore.store.engine import Database
 from twinshore.store.tables import alarms, delay_places, delay_watches
 from twinshore.store.values import AlarmRow, DelayPlace, WatchRow
@@ -98,8 +98,14 @@ def _raise(connection: Connection, alarm: AlarmRow) -> AlarmRow:
     about = (alarm.link, alarm.kind, alarm.topic, alarm.group)
     key = hashlib.sha256(repr(about).encode()).hexdigest()
     values = asdict(alarm) | {"group_id": alarm.group, "open_key": key, "sentence": storable(alarm.sentence)}
-    insert_absent(connection, alarms, [{name: value for name, value in values.items() if name not in ("id", "group")}])
-    return _alarm(connection.execute(select(alarms).where(alarms.c.open_key == key)).mappings().one())
+    row = {name: value for name, value in values.items() if name not in ("id", "group")}
+    is_open = select(alarms).where(alarms.c.open_key == key)
+    found = standing(
+        lambda: insert_absent(connection, alarms, [row]),
+        lambda: connection.execute(is_open).mappings().one_or_none(),
+        f"the open alarm {alarm.kind} of {alarm.link}",
+    )
+    return _alarm(found)
 
 
 def _alarm(row: RowMapping) -> AlarmRow:

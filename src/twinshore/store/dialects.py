@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Insert, Table
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
+from twinshore.fleet import StoreError
+
 Row = Mapping[str, Any]
+T = TypeVar("T")
+MADE_MOST = 5
 
 
 def storable(sentence: str) -> str:
@@ -30,6 +34,17 @@ def insert_absent(connection: Connection, table: Table, rows: Sequence[Row]) -> 
         first = next(iter(rows[0]))
         statement = mysql.insert(table)
         connection.execute(statement.on_duplicate_key_update({first: table.c[first]}), rows)
+
+
+def standing(make: Callable[[], None], find: Callable[[], T | None], what: str) -> T:
+    """What stands after `make`, which leaves alone what is there. Another transaction may take that away before it is
+    found; then it is made anew."""
+    for _ in range(MADE_MOST):
+        make()
+        found = find()
+        if found is not None:
+            return found
+    raise StoreError(f"{what} is taken away as often as it is made", hint="which other process uses this store?")
 
 
 def put(connection: Connection, table: Table, rows: Sequence[Row]) -> None:

@@ -1,22 +1,27 @@
-"""Where the records of mapped twins lie, in SQL: neighbours become one row, and either side finds a row by an index."""
+"""Where the records of mapped twins lie, in SQL: neighbours become one row, and either side finds a row by an index.
+
+What comes next follows from the last extent. So whatever writes reads that first, behind the lock of the twin's row: a
+stale one would be written over what another transaction has added to it meanwhile.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, and_, func, select
 
 from twinshore.fleet import SourceOffset, TargetOffset
 from twinshore.fleet.extents import SEQUENCES, Extent, follow_on, source_end, target_end
 from twinshore.store.dialects import put
+from twinshore.store.links import lock_twins
 from twinshore.store.tables import extents
-from twinshore.store.values import Receipt
+from twinshore.store.values import Receipt, TwinRow
 
 Key = tuple[str, str, int]
 
 
 def record(connection: Connection, given: Iterable[Receipt]) -> None:
-    """Adds what the receipts say was gained. What is known already changes nothing."""
+    """Adds what the receipts say was gained, behind the lock of their twins. What is known already changes nothing."""
     gained: dict[Key, list[Extent]] = {}
     for receipt in given:
         if receipt.extents:
@@ -27,10 +32,12 @@ def record(connection: Connection, given: Iterable[Receipt]) -> None:
     put(connection, extents, rows)
 
 
-def begin(connection: Connection, key: Key, extent: Extent) -> None:
-    """The first extent of a twin; one that has some keeps them."""
-    if last(connection, key) is None:
-        put(connection, extents, [_row(key, extent)])
+def begin(connection: Connection, firsts: Sequence[tuple[TwinRow, Extent]]) -> None:
+    """The first extents of twins whose rows were saved in this transaction; one that has some keeps them."""
+    for row, extent in firsts:
+        key = (row.link, row.topic, row.partition)
+        if last(connection, key) is None:
+            put(connection, extents, [_row(key, extent)])
 
 
 def last(connection: Connection, key: Key) -> Extent | None:
@@ -70,23 +77,31 @@ def read(connection: Connection, key: Key, limit: int) -> tuple[Extent, ...]:
     return tuple(_extent(row) for row in connection.execute(query).mappings())[::-1]
 
 
-def trim(connection: Connection, key: Key, below: int) -> int:
-    """Drops extents whose records lie wholly below this offset of the twin, but never the last; how many."""
-    kept = last(connection, key)
-    if kept is None:
-        return 0
-    old = and_(_is(key), extents.c.target + extents.c.length <= below, extents.c.source < kept.source)
-    return connection.execute(extents.delete().where(old)).rowcount
+def trim(
+    connection: Connection, link: str, below: Mapping[tuple[str, int], int], told: Collection[tuple[str, int]]
+) -> int:
+    """Drops extents whose records lie wholly below these offsets of the twins, but never the last; how many. Of those
+    in `told` the next extent is known to lie there or behind."""
+    lock_twins(connection, ((link, topic) for topic, _ in below))
+    dropped = 0
+    for place, start in below.items():
+        key = (link, *place)
+        if place in told:
+            _raise_ground(connection, key, start)
+        kept = last(connection, key)
+        if kept is not None:
+            gone = extents.c.target + extents.c.length <= start
+            old = and_(_is(key), gone, extents.c.source < kept.source)
+            dropped += connection.execute(extents.delete().where(old)).rowcount
+    return dropped
 
 
-def raise_ground(connection: Connection, key: Key, start: int) -> bool:
+def _raise_ground(connection: Connection, key: Key, start: int) -> None:
     """Where the twin begins behind the furthest extent by now, what comes next goes to `start` or behind it."""
     known = last(connection, key)
-    if known is None or target_end(known) >= start:
-        return False
-    following = (known.sequence + known.length) % SEQUENCES
-    put(connection, extents, [_row(key, Extent(source_end(known), TargetOffset(start), 0, following))])
-    return True
+    if known is not None and target_end(known) < start:
+        following = (known.sequence + known.length) % SEQUENCES
+        put(connection, extents, [_row(key, Extent(source_end(known), TargetOffset(start), 0, following))])
 
 
 def forget(connection: Connection, link: str, topic: str) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from sqlalchemy import Connection, select
+from sqlalchemy import ColumnElement, Connection, false, select
 
 from twinshore.store.dialects import insert_absent
 from twinshore.store.tables import leases
@@ -45,18 +43,18 @@ def beat(connection: Connection, row: LeaseRow, ttl_ms: int) -> LeaseRow | None:
     A beat whose answer got lost may stand in the database already. It is of the same holder and generation, so he
     goes on from there; what others see changes once more.
     """
-    found = read(connection, row.name)
-    if found is None or found.released or (found.owner, found.generation) != (row.owner, row.generation):
-        return None
-    return _swap(connection, found, replace(found, beat=found.beat + 1, ttl_ms=ttl_ms))
+    changed = connection.execute(leases.update().where(*_held(row)).values(beat=leases.c.beat + 1, ttl_ms=ttl_ms))
+    return read(connection, row.name) if changed.rowcount == 1 else None
 
 
 def release(connection: Connection, row: LeaseRow) -> bool:
-    """Whether it was still held; then it is free at once."""
-    found = read(connection, row.name)
-    if found is None or found.released or (found.owner, found.generation) != (row.owner, row.generation):
-        return False
-    return _swap(connection, found, replace(found, released=True)) is not None
+    """Whether it was still held, whatever its last beat; then it is free at once."""
+    return connection.execute(leases.update().where(*_held(row)).values(released=True)).rowcount == 1
+
+
+def _held(row: LeaseRow) -> tuple[ColumnElement[bool], ...]:
+    same = (leases.c[name] == getattr(row, name) for name in ("name", "owner", "generation"))
+    return *same, leases.c.released == false()
 
 
 def _swap(connection: Connection, seen: LeaseRow, new: LeaseRow) -> LeaseRow | None:

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, func, select
 
 from twinshore.fleet import StoreError
-from twinshore.store.dialects import insert_absent, storable
+from twinshore.store.dialects import insert_absent, standing, storable
 from twinshore.store.tables import incidents
 from twinshore.store.values import Incident, IncidentCount, IncidentKind, LedgerRow
 
@@ -16,9 +16,14 @@ from twinshore.store.values import Incident, IncidentCount, IncidentKind, Ledger
 def add(connection: Connection, incident: Incident, now_ms: int) -> LedgerRow:
     """The open row for this incident: a new one, or the one that is open for the same thing and place already."""
     key = _open_key(incident)
-    insert_absent(connection, incidents, [{**_values(incident), "open_key": key, "opened_ms": now_ms}])
-    row = connection.execute(select(incidents).where(incidents.c.open_key == key)).mappings().one()
-    return _ledger_row(row)
+    row = {**_values(incident), "open_key": key, "opened_ms": now_ms}
+    is_open = select(incidents).where(incidents.c.open_key == key)
+    found = standing(
+        lambda: insert_absent(connection, incidents, [row]),
+        lambda: connection.execute(is_open).mappings().one_or_none(),
+        f"the open row of {incident.topic}-{incident.partition}: {incident.kind}",
+    )
+    return _ledger_row(found)
 
 
 def close(connection: Connection, row_id: int, now_ms: int, came_to: str = "") -> bool:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, and_, func, select
+from sqlalchemy import BindParameter, Connection, RowMapping, and_, bindparam, func, select
 
-from twinshore.store.dialects import insert_absent, put, storable
+from twinshore.store.dialects import insert_absent, put, standing, storable
 from twinshore.store.tables import link_identities, link_status, store_identity, twins
 from twinshore.store.values import LinkIdentity, LinkStatus, TwinRow
+
+_SOME: BindParameter[Any] = bindparam("some", expanding=True)
+_LOCK = select(twins.c.partition).where(twins.c.link == bindparam("of"), twins.c.topic.in_(_SOME))
+_LOCK = _LOCK.order_by(*twins.primary_key).with_for_update()
+TOPICS_LOCKED = 500  # Values in one IN list.
 
 
 def own_id(connection: Connection, fresh: str) -> str:
@@ -51,15 +56,28 @@ def count_twins(connection: Connection, link: str) -> int:
 
 def save_twins(connection: Connection, rows: Sequence[TwinRow]) -> tuple[TwinRow, ...]:
     """The rows that stand afterwards, in the order given: each its own, or the one that was there first."""
-    insert_absent(connection, twins, [asdict(row) for row in rows])
-    standing: dict[tuple[str, str, int], TwinRow] = {}
-    for link in {row.link for row in rows}:
-        standing |= {(row.link, row.topic, row.partition): row for row in read_twins(connection, link)}
-    return tuple(standing[row.link, row.topic, row.partition] for row in rows)
+    values = [asdict(row) for row in rows]
+    return standing(
+        lambda: insert_absent(connection, twins, values), lambda: _locked(connection, rows), "the row of a twin"
+    )
+
+
+def lock_twins(connection: Connection, topics: Iterable[tuple[str, str]]) -> None:
+    """Until this transaction ends no other one passes here for the same (link, topic): whoever reads extents to write
+    them comes this way first. A twin's row is there before its first extent."""
+    by_link: dict[str, set[str]] = {}
+    for link, topic in topics:
+        by_link.setdefault(link, set()).add(topic)
+    for link, names in sorted(by_link.items()):
+        some = sorted(names)
+        for start in range(0, len(some), TOPICS_LOCKED):
+            connection.execute(_LOCK, {"of": link, "some": some[start : start + TOPICS_LOCKED]}).all()
 
 
 def forget_twins(connection: Connection, link: str, topic: str) -> int:
     """Drops the topic's twin rows; returns how many there were."""
+    # A delete sees what stood when it began: behind the lock, that is all of what others have done.
+    lock_twins(connection, [(link, topic)])
     return connection.execute(twins.delete().where(twins.c.link == link, twins.c.topic == topic)).rowcount
 
 
@@ -78,6 +96,16 @@ def read_statuses(connection: Connection) -> tuple[LinkStatus, ...]:
     """What was last said of each link, by name."""
     rows = connection.execute(select(link_status).order_by(link_status.c.link)).mappings()
     return tuple(LinkStatus(**row) for row in rows)
+
+
+def _locked(connection: Connection, rows: Sequence[TwinRow]) -> tuple[TwinRow, ...] | None:
+    """What stands for each of the rows, and stays so until the transaction ends; None where one of them is gone."""
+    lock_twins(connection, {(row.link, row.topic) for row in rows})
+    known: dict[tuple[str, str, int], TwinRow] = {}
+    for link in {row.link for row in rows}:
+        known |= {(row.link, row.topic, row.partition): row for row in read_twins(connection, link)}
+    places = [(row.link, row.topic, row.partition) for row in rows]
+    return tuple(known[place] for place in places) if all(place in known for place in places) else None
 
 
 def _twin(row: RowMapping) -> TwinRow:

@@ -10,6 +10,7 @@ from sqlalchemy import BindParameter, Connection, RowMapping, bindparam, delete,
 from twinshore.fleet import StoreError
 from twinshore.store import extents
 from twinshore.store.dialects import insert_absent, put
+from twinshore.store.links import lock_twins
 from twinshore.store.receipt_rules import CLOSED_ROWS_MAX, Progress, advance, beyond, refusal, thinned
 from twinshore.store.source_producers import forget_aged, read_producers, record_producers
 from twinshore.store.tables import positions, receipts
@@ -41,6 +42,8 @@ def record(connection: Connection, given: Sequence[Receipt]) -> None:
     by_key: dict[Key, list[Receipt]] = {}
     for receipt in sorted(given, key=lambda one: (one.link, one.topic, one.partition, one.from_offset, one.to_offset)):
         by_key.setdefault((receipt.link, receipt.topic, receipt.partition), []).append(receipt)
+    # Before positions, as whoever forgets a topic does: so the one waits for the other, and neither is cut in two.
+    lock_twins(connection, {(receipt.link, receipt.topic) for receipt in given if receipt.extents})
     before = _locked(connection, by_key)
     after: list[Progress] = []
     closed: list[dict[str, Any]] = []

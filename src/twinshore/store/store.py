@@ -141,11 +141,12 @@ class Store:
         partitions were known."""
 
         def drop(connection: Connection) -> int:
+            partitions = links.forget_twins(connection, link, topic)
             receipts.forget(connection, link, topic)
             extents.forget(connection, link, topic)
             proofs.forget(connection, link, topic)
             key_looks.forget(connection, link, topic)
-            return links.forget_twins(connection, link, topic)
+            return partitions
 
         return self._database.write(drop)
 
@@ -196,8 +197,7 @@ class Store:
 
         def begin(connection: Connection) -> None:
             links.save_twins(connection, [row for row, _ in rows])
-            for row, extent in rows:
-                extents.begin(connection, (row.link, row.topic, row.partition), extent)
+            extents.begin(connection, rows)
 
         self._database.write(begin)
 
@@ -223,15 +223,7 @@ class Store:
         """Drops extents wholly below these offsets of the twins, where nothing lies any more; how many. Of partitions
         in `told` all that landed is told: their next extent is known to lie behind that."""
 
-        def trim(connection: Connection) -> int:
-            dropped = 0
-            for place, at in below.items():
-                if place in told:
-                    extents.raise_ground(connection, (link, *place), at)
-                dropped += extents.trim(connection, (link, *place), at)
-            return dropped
-
-        return self._database.write(trim)
+        return self._database.write(lambda connection: extents.trim(connection, link, below, told))
 
     # The ledger
 
