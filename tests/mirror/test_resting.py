@@ -40,7 +40,7 @@ def test_an_end_elsewhere_asks_for_a_look_unless_the_twin_moved_on() -> None:
     moved_on.fetched = moved_on.sent = moved_on.acked = 11
     writing.in_flight = 1
     ends = [Marked("t", number, 0, end) for number, end in enumerate((10, 12, 8, 11, 12))]
-    assert not look_again(asked, ends, 50.0)
+    assert not look_again(asked, ends, 50.0)[0]
     assert [one.phase for one in (same, foreign, lost, moved_on, writing)] == [
         Phase.RUNNING,
         Phase.LOOK,
@@ -54,7 +54,7 @@ def test_an_end_elsewhere_asks_for_a_look_unless_the_twin_moved_on() -> None:
 def test_a_leader_that_cannot_tell_has_the_leaders_looked_up() -> None:
     for answer in ([], [Marked("t", 0, Code.FENCED_LEADER_EPOCH, -1)]):
         one = track(0)
-        assert look_again(at_rest([one], 1), answer, 50.0)
+        assert look_again(at_rest([one], 1), answer, 50.0)[0]
         assert one.phase is Phase.RUNNING, "the next route decides"
 
 
@@ -74,7 +74,7 @@ def test_where_something_waits_that_no_sequence_guards_the_end_is_asked_for_once
     assert asked == [Rest(bare, 10)]
     assert not unsure([bare], 50.1, 0), "one question at a time"
     assert not bare.may_send(Parcel(b"", b"", 10, 12, 10, 5), 50.2, 0, 1000)
-    assert not look_again(asked, [Marked("t", 0, 0, 10)], 50.2)
+    assert not look_again(asked, [Marked("t", 0, 0, 10)], 50.2)[0]
     assert bare.may_send(Parcel(b"", b"", 10, 12, 10, 5), 50.3, 0, 1000)
 
 
@@ -83,7 +83,7 @@ def test_of_a_batch_that_crossed_in_part_the_rest_is_asked_for() -> None:
     one.acked = one.sent = 6
     asked = unsure([one], 50.0, 0)
     assert asked == [Rest(one, 10)]
-    assert not look_again(asked, [Marked("t", 0, 0, 10)], 50.2)
+    assert not look_again(asked, [Marked("t", 0, 0, 10)], 50.2)[0]
     assert one.phase is Phase.RUNNING, "else it would be looked at for ever"
     assert one.may_send(Parcel(b"", b"", 10, 12, 10, 5), 50.3, 0, 1000)
 

@@ -92,6 +92,8 @@ def test_a_pump_reads_again_what_nobody_accounted_for() -> None:
 def test_a_source_that_moved_on_is_told_once() -> None:
     ours = begun(5, told_to=5)
     ours.source_end = 9
+    assert ours.account() is None, "a look has seen the end, but nobody knows yet whether it can be read"
+    ours.heard = True
     first = ours.account()
     assert first is not None
     assert (first.from_offset, first.to_offset, first.source_end) == (5, 5, 9)
@@ -102,7 +104,7 @@ def test_a_source_that_moved_on_is_told_once() -> None:
 
 def test_a_source_that_only_forgot_its_beginning_is_told_too() -> None:
     ours = begun(5, told_to=5)
-    ours.source_end = 5
+    ours.source_end, ours.heard = 5, True
     ours.account()
     ours.source_start = 3
     moved = ours.account()
@@ -114,7 +116,7 @@ def test_a_source_that_only_forgot_its_beginning_is_told_too() -> None:
 def test_after_a_handover_nothing_is_said_of_a_source_not_heard_of_yet() -> None:
     ours = begun(5, told_to=5)
     assert ours.account() is None, "an end of 0 would be believed"
-    ours.source_end = 5
+    ours.source_end, ours.heard = 5, True
     assert isinstance(ours.account(), Carried)
 
 

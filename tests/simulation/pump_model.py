@@ -12,6 +12,7 @@ from tests.simulation.connections import FETCH_WAIT_S, LEFT_LANDS_S, PRODUCE_TIM
 from tests.simulation.errands import Errands
 from tests.simulation.schedule import Channel
 from twinshore.fleet import NamedPartition
+from twinshore.mirror.dials import Dials
 from twinshore.mirror.fetch_book import Line
 from twinshore.mirror.history import Stand
 from twinshore.mirror.joining import Hold
@@ -20,7 +21,7 @@ from twinshore.mirror.link_driver import fence_of
 from twinshore.mirror.observe import Observation
 from twinshore.mirror.orders import Handover, LaneLimits, TrackOrder
 from twinshore.mirror.passage.marking import Marked
-from twinshore.mirror.passage.runs import running
+from twinshore.mirror.passage.runs import cuts, running
 from twinshore.mirror.relay import Say
 from twinshore.mirror.route import Route
 from twinshore.mirror.track import Track
@@ -34,7 +35,6 @@ CONGESTED_S = 0.5
 ROUTES_S = 30.0
 ABSENT_S = 0.5
 FINISH_S_MAX = 5.0
-REDIAL_S_MAX = 2.0
 REPORT_S = 0.5
 ANSWER_SLACK_S = 10.0
 TICK_S = (0.02, 0.15)
@@ -68,7 +68,7 @@ class PumpModel:
         self.wall_skew_ms, self.why = 0, ""
         self.backlog: list[Callable[[], None]] = []
         self.paused = self.going = self.ended = False
-        self._redial: dict[tuple[str, object], tuple[float, int]] = {}
+        self._dials = Dials()
         self._congested: set[int] = set()
         self._ready_said = self._asking_routes = False
         self._routes_at_s = self._beat_at_s = self._finish_by_s = 0.0
@@ -144,7 +144,7 @@ class PumpModel:
             return
         for named in [] if lane.finishing else lane.to_look_at(now_s, self.targets):
             self._errands.look(named, lane.tracks[named].stand)
-        for named, at in lane.to_cut().items():
+        for named, at in cuts(lane.tracks.values()).items():
             self._errands.cut(named, at)
         self._deadlines(now_s)
         if now_s >= self._beat_at_s:
@@ -169,15 +169,12 @@ class PumpModel:
             self.drop_target(node)
         if not self._ready_said and self.lane.tracks and not self._asking_routes and not self.lane.stale_routes:
             missing = (sources - self.sources.keys()) or (targets - self.targets.keys())
-            tried = all(times > 0 for _, times in self._redial.values()) and bool(self._redial)
-            if not missing or tried:
+            if self._dials.all_tried() or not missing:
                 self._ready_said = True
                 self._tell(lambda: self.driver.ready(self))
 
     def _dial(self, side: str, node: int, key: object, now_s: float) -> None:
-        at_s, times = self._redial.get((side, key), (0.0, 0))
-        if now_s >= at_s:
-            self._redial[side, key] = (now_s + 30.0, times)
+        if self._dials.due(side, key, now_s):
             self.schedule.after(self.schedule.lag(0.004), lambda: self._dial_back(side, node, key))
 
     def _dial_back(self, side: str, node: int, key: object) -> None:
@@ -185,22 +182,22 @@ class PumpModel:
         self.hear(lambda: self._dialled(side, node, key, there=there))
 
     def _dialled(self, side: str, node: int, key: object, *, there: bool) -> None:
-        now_s, place = self.schedule.now_s, (side, key)
         if not there:
-            times = self._redial.get(place, (0.0, 0))[1] + 1
-            self._redial[place] = (now_s + min(REDIAL_S_MAX, 0.1 * 2 ** min(times, 5)), times)
+            self._dials.failed(side, key, self.schedule.now_s)
+            self.lane.silence.met(side, key, "no connection", self.schedule.now_s)
             self.lane.stale_routes = True
             return
-        self._redial.pop(place, None)
+        self._dials.made(side, key)
         if isinstance(key, tuple):
             self.sources[key] = SourceWire(self.clusters, key, LIMITS.buffers_per_line, self._on_fetched)
         else:
+            self.lane.silence.over(side, key)
             self.targets[node] = TargetWire(self.clusters, node, self._on_answered, self.lane.producer)
 
     def _deadlines(self, now_s: float) -> None:
         for line, source in list(self.sources.items()):
             if source.current is not None and now_s > source.deadline_s:
-                self.drop_source(line)
+                self.drop_source(line, "no answer")
         for node, target in list(self.targets.items()):
             if not target.in_flight:
                 continue
@@ -213,8 +210,10 @@ class PumpModel:
                 self.lane.congested(node)
 
     def _beat(self) -> None:
-        carried, incidents = self.lane.accounts(), list(self.lane.incidents)
-        self.lane.incidents.clear()
+        lane = self.lane
+        lane.incidents += lane.silence.told(lane.tracks.values(), lane.fetches, self.schedule.now_s)
+        carried, incidents = lane.accounts(), list(lane.incidents)
+        lane.incidents.clear()
         asked_s = self.schedule.now_s
         self._tell(lambda: self.driver.beat(self, asked_s, carried, incidents))
 
@@ -300,8 +299,8 @@ class PumpModel:
         self._asking_routes = False
         for named, route in routes.items():
             self.lane.routed(named, route)
-        if failed:
-            self.lane.stale_routes = True
+        self.lane.silence.asked("target" if failed else "", "no answer", self.schedule.now_s)
+        self.lane.stale_routes |= failed
         if any(route.absent for route in routes.values()):
             self._routes_at_s = self.schedule.now_s + ABSENT_S
 
@@ -357,7 +356,9 @@ class PumpModel:
 
     # -- letting go
 
-    def drop_source(self, line: Line) -> None:
+    def drop_source(self, line: Line, why: str = "") -> None:
+        if why:
+            self.lane.silence.met("source", line, why, self.schedule.now_s)
         self.sources.pop(line).close()
         self.lane.source_lost(line)
 

@@ -10,7 +10,7 @@ from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.kafka.errors import describe
 from twinshore.mirror.cutting import Halt, Parcel
 from twinshore.mirror.observe import Stop, Verdict, Wait, parted_sentence
-from twinshore.mirror.orders import WAIT_POLICY, Stoppage
+from twinshore.mirror.orders import Stoppage
 from twinshore.wire.fetch import FetchedPartition
 from twinshore.wire.produce import ProducedPartition
 
@@ -142,12 +142,6 @@ def unseen(error: KafkaError | None, told_to: int) -> Verdict:
     if error is not None and error.code in RIGHTS:
         return Stop("rights lost", told_to, told_to, f"the twin cannot be compared with its source: {error}")
     return Wait(str(error) if error else "no answer, or its line broke")
-
-
-def in_vain(named: NamedPartition, told_to: int, sentence: str) -> Stoppage:
-    """Nothing crosses since nobody knows where the twin ends; it goes on by itself once that is known."""
-    told = f"where the twin ends cannot be told: {sentence}"
-    return Stoppage(named.topic, named.partition, "target away", told_to, told_to, told, WAIT_POLICY)
 
 
 def gone(named: NamedPartition, acked: int, side: str, *, recreated: bool) -> Halt:

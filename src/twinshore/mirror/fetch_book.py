@@ -100,7 +100,7 @@ class FetchBook:
         choked = self._choked.setdefault(line, {})
         wanted, unwanted = [], list(self._gone.pop(line, ()))
         for track in self._dirty.pop(line, ()):
-            asks = self._asks(track, line)
+            asks = self.asks(track, line)
             choked.pop(track, None)
             if asks and track.full():
                 choked[track] = None
@@ -118,12 +118,13 @@ class FetchBook:
             session.reset()
             return None
         wait_ms = self.buckets.wait_ms_max()
-        if any(self._asks(track, line) for track in choked):
+        if any(self.asks(track, line) for track in choked):
             # What is asked for may be quiet: it must not hold up, for a whole long poll, what soon has room again.
             wait_ms = min(wait_ms, CHOKED_WAIT_MS)
         return FetchOrder(session.session_id, session.epoch, asked, forgotten, self.buckets.bytes_max(), wait_ms)
 
-    def _asks(self, track: Track, line: Line) -> bool:
+    def asks(self, track: Track, line: Line) -> bool:
+        """Whether the line shall ask for it now, unless too much of it waits to be sent."""
         return (
             track.phase is Phase.RUNNING
             and track.halt_after is None
@@ -164,7 +165,7 @@ class FetchBook:
         return [
             (track, FetchedPartition(*track.source_key, error, -1, -1, -1, None, None, [], memoryview(b"")))
             for track in self._tracks.values()
-            if self._asks(track, line)
+            if self.asks(track, line)
         ]
 
     def _spend(self, found: list[tuple[Track, FetchedPartition]]) -> None:

@@ -19,10 +19,11 @@ from twinshore.mirror.orders import Carried, Handover, LaneLimits, Stoppage, Tra
 from twinshore.mirror.passage.fates import Blank
 from twinshore.mirror.passage.marking import Marked
 from twinshore.mirror.passage.runs import MARKERS_MAX, Marks, by_partition, fill, landed, next_runs, refused
-from twinshore.mirror.passing import read_again, taken_again, unread, untaken
+from twinshore.mirror.passing import in_vain, read_again, taken_again, unanswered, unmarked, unread, untaken
 from twinshore.mirror.phase import Phase
 from twinshore.mirror.resting import Rest, at_rest, look_again, unsure
 from twinshore.mirror.route import Route
+from twinshore.mirror.silence import Silence
 from twinshore.mirror.track import Sent, Track
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition
 from twinshore.wire.produce import ProducedPartition
@@ -46,6 +47,7 @@ class Lane:
         self._armed_ms = state_expiry_ms - min(3_600_000, state_expiry_ms // 4)
         self.tracks: dict[NamedPartition, Track] = {}
         self.fetches = FetchBook(self.limits.far_streams)
+        self.silence = Silence()
         self._joining = Joining(self.limits)
         self._ready: dict[int, dict[Track, None]] = {}
         self.incidents: list[Stoppage] = []
@@ -158,12 +160,14 @@ class Lane:
             case Stop(kind, offset, end, sentence):
                 self._stop(track, Halt(kind, offset, end, sentence))
             case Wait(sentence):
-                self.incidents += track.in_vain(sentence, now_s)
+                self.incidents += in_vain(track, sentence, now_s)
                 track.again(now_s)
 
     def _begin(self, track: Track, go: Go, seen: Observation, now_ms: int) -> None:
         track.seen(CONFIRM * self.limits.undelivered_s)
         self.incidents.extend(answers.lost_by_target(track.named, go.position, track.told_to, seen.source_start))
+        if go.position > track.acked:
+            track.rid_of(track.troubles.target)  # What was sent has landed, if only its answer was lost.
         track.resume(go, seen, fence=self._fence, armed_ms=self._armed_ms)
         track.note_untold(now_ms)
         track.led_anew()
@@ -175,13 +179,6 @@ class Lane:
                 return
         self._wake(track)
 
-    def to_cut(self) -> dict[NamedPartition, int]:
-        """Twins that begin before their sources do, and where they should; each is named once for each look."""
-        due = {track.named: track.cut_to for track in self.tracks.values() if 0 <= track.cut_to <= track.acked}
-        for named in due:
-            self.tracks[named].cut_to = -1
-        return due
-
     # -- fetching
 
     def fetch_order(self, line: Line) -> FetchOrder | None:
@@ -192,6 +189,7 @@ class Lane:
 
     def fetched(self, line: Line, answer: FetchAnswer, hold: Hold, now_s: float, now_ms: int) -> None:
         """A fetch was answered; parcels that point into its buffer are counted on `hold`."""
+        self.silence.over("source", line)
         for track, part in self.fetches.answered(line, answer):
             if track.phase is Phase.RUNNING and not track.refusal:
                 self._take(track, part, hold, now_s, now_ms)
@@ -201,7 +199,7 @@ class Lane:
             self._source_error(track, part, now_s)
             return
         track.source_end, track.source_start = part.high_watermark, part.log_start
-        if track.unread:
+        if not track.heard:
             read_again(track)
         if not len(part.records):
             return
@@ -262,7 +260,7 @@ class Lane:
 
     def _answered(self, track: Track, parcel: Parcel, part: ProducedPartition | None, now_s: float) -> None:
         if part is None:
-            track.again(now_s)
+            self.incidents += untaken(track, part, parcel, now_s)
         elif part.error == 0 and track.lands(parcel, part.base_offset):
             if not track.in_flight:
                 track.armed_until_ms = parcel.max_timestamp + self._armed_ms
@@ -293,14 +291,13 @@ class Lane:
         for track, blank in sent:
             answer = found.get(track.order.twin_named)
             track.in_flight -= 1
-            halt = refused(answer, blank, track.failures)
-            if halt:
+            if halt := refused(answer, blank, track.failures):
                 self._stop(track, halt)
             elif track.phase is Phase.RUNNING and landed(answer, blank):
                 self._arrived(track, blank.end)
             elif track.phase is Phase.RUNNING:
                 self.stale_routes = True
-                track.again(now_s)
+                self.incidents += unmarked(track, answer, blank, now_s)
             track.settled()
 
     def rest_order(self, node: int, now_s: float, now_ms: int, *, idle: bool) -> list[Rest]:
@@ -311,24 +308,30 @@ class Lane:
 
     def rested(self, asked: Iterable[Rest], answers: list[Marked], now_s: float) -> None:
         """Told where they end."""
-        self.stale_routes |= look_again(asked, answers, now_s)
+        untold, told = look_again(asked, answers, now_s)
+        self.stale_routes |= untold
+        self.incidents += told
 
-    def lost(self, node: int, sent: Iterable[list[Sent] | list[Marks]], now_s: float) -> None:
-        """The connection to a target's leader is gone, these requests unanswered. The leader may come back without the
-        end of its logs, so all its twins are looked at anew."""
+    def lost(
+        self, node: int, sent: Iterable[list[Sent] | list[Marks]], now_s: float, lands_until_s: float = 0.0
+    ) -> None:
+        """A target's connection is gone, these unanswered. Its broker may come back without the ends of its logs, so
+        all its twins are looked at anew. `lands_until_s`: so long it takes nothing, and says so."""
+        read_s = max(now_s, lands_until_s)
         for request in sent:
             for entry in request:
                 track = entry.track
                 track.in_flight -= 1
-                track.strays_until_s = now_s + self.limits.produce_timeout_s
+                track.strays_until_s = read_s + self.limits.produce_timeout_s
                 track.strays_kept_ms = track.armed_until_ms
                 track.lost_run = entry.blank if isinstance(entry, Marks) else None
                 if track.phase is Phase.RUNNING:
-                    track.again(now_s)
+                    track.again(read_s)
+                    self.incidents += unanswered(track, now_s) if read_s == now_s else []
                 track.settled()
         for track in self.tracks.values():
             if track.route.target == node:
-                track.doubt(now_s)
+                track.doubt(read_s)
         self.stale_routes = True
 
     def source_lost(self, line: Line) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import selectors
 import time
+from typing import Protocol
 
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.transport import WOULD_BLOCK
@@ -13,6 +15,12 @@ BUFFER_BYTES_MIN = 256 << 10
 ANSWER_BYTES_MAX = 1 << 30
 ANSWER_SLACK_S = 10.0
 EXPIRY_S = 5.0
+
+
+class HasFileno(Protocol):
+    """What a selector looks at."""
+
+    def fileno(self) -> int: ...
 
 
 class Outbox:
@@ -49,3 +57,14 @@ class Outbox:
             if taken and waiting:
                 waiting[0] = memoryview(waiting[0])[taken:]
         return not waiting
+
+
+def unregister(selector: selectors.BaseSelector, line: HasFileno) -> None:
+    """Has the selector look at it no more, also where it is closed already."""
+    try:
+        selector.unregister(line)
+    except (KeyError, ValueError):
+        # A closed socket has already left the selector's kernel side; find it by value.
+        for key in list(selector.get_map().values()):
+            if key.fileobj is line:
+                selector.unregister(key.fileobj)

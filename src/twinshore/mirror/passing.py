@@ -6,45 +6,93 @@ from twinshore.kafka.errors import describe
 from twinshore.mirror.answers import wait_s
 from twinshore.mirror.cutting import Parcel
 from twinshore.mirror.orders import WAIT_POLICY, Stoppage
+from twinshore.mirror.passage.fates import Blank
+from twinshore.mirror.passage.marking import Marked
 from twinshore.mirror.track import Track
-from twinshore.mirror.trouble import TROUBLE_S
+from twinshore.mirror.trouble import NONE
 from twinshore.wire.fetch import FetchedPartition
 from twinshore.wire.produce import ProducedPartition
 
 
 def unread(track: Track, part: FetchedPartition, now_s: float) -> list[Stoppage]:
-    """The source's leader did not let it be read. The row is over once what lies there crosses, or once it can be read
-    where nothing lies there."""
+    """The source's leader did not let it be read."""
     kind = describe(part.error)
-    at, name = track.fetched, kind.name if part.error else "another history"
+    name = kind.name if part.error else "another history"
     track.unread += 1
     track.settle(now_s + wait_s(track.unread))
-    if not track.trouble.lasts(now_s):
+    said = f"answers {name} to fetches at offset {track.fetched}"
+    return unheard(track, said, kind.sentence, now_s)
+
+
+def unheard(track: Track, said: str, why: str, now_s: float, since_s: float = NONE) -> list[Stoppage]:
+    """Nothing comes from the source's leader. The row is over once what lies there crosses, or once it can be read
+    where nothing lies there."""
+    track.heard = False
+    lasted_s = track.troubles.source.lasts(now_s, since_s)
+    if not lasted_s:
         return []
+    at, named = track.fetched, track.named
     end = at + 1 if track.source_end > at else at
-    sentence = f"the source's leader answers {name} to fetches at offset {at}, for {TROUBLE_S:.0f} s by now"
-    named, told = track.named, f"{sentence}: {kind.sentence}"
-    return [Stoppage(named.topic, named.partition, "source away", at, end, told, WAIT_POLICY)]
+    sentence = f"the source's leader {said}, for {lasted_s:.0f} s by now: {why}"
+    return [Stoppage(named.topic, named.partition, "source away", at, end, sentence, WAIT_POLICY)]
 
 
-def untaken(track: Track, part: ProducedPartition, parcel: Parcel, now_s: float) -> list[Stoppage]:
+def untaken(track: Track, part: ProducedPartition | None, parcel: Parcel, now_s: float) -> list[Stoppage]:
     """The twin's leader did not take a batch."""
-    kind, where = describe(part.error), f"offsets {parcel.base} to {parcel.end - 1}"
+    return _errs(track, part.error if part is not None else None, parcel, "", now_s)
+
+
+def unmarked(
+    track: Track, answer: Marked | None, piece: Parcel | Blank, now_s: float, what: str = "markers for "
+) -> list[Stoppage]:
+    """The twin's leader did not take markers, or where the twin ends could not be asked for before something went."""
+    return _errs(track, answer.error if answer is not None else None, piece, what, now_s)
+
+
+def _errs(track: Track, code: int | None, piece: Parcel | Blank, what: str, now_s: float) -> list[Stoppage]:
     track.again(now_s)
-    if not track.trouble.lasts(now_s):
+    where = f"{what}offsets {piece.base} to {piece.end - 1}"
+    if code:
+        kind = describe(code)
+        return stalled(track, f"answers {kind.name} to {where}", kind.sentence, (piece.base, piece.end), now_s)
+    said = f"did not take {where}"
+    return stalled(track, said, "it does not end where it did, or gave no word of it", (piece.base, piece.end), now_s)
+
+
+def unanswered(track: Track, now_s: float) -> list[Stoppage]:
+    """What was last sent to the twin's leader is on its way still, or its line broke."""
+    sent_s, span = track.certain.sent_s, (track.acked, max(track.acked, track.sent))
+    said = f"has not answered what it was sent for offsets {span[0]} to {span[1] - 1}"
+    return stalled(track, said, "it may hang, or wait for replicas or for a coordinator", span, now_s, sent_s)
+
+
+def stalled(
+    track: Track, said: str, why: str, span: tuple[int, int], now_s: float, since_s: float = NONE
+) -> list[Stoppage]:
+    """Nothing lands on the twin. The row is over once these offsets do."""
+    lasted_s = track.troubles.target.lasts(now_s, since_s)
+    if not lasted_s:
         return []
-    told = f"the twin's leader answers {kind.name} to {where}, for {TROUBLE_S:.0f} s by now: {kind.sentence}"
-    named = track.named
-    return [Stoppage(named.topic, named.partition, "target away", parcel.base, parcel.end, told, WAIT_POLICY)]
+    named, sentence = track.named, f"the twin's leader {said}, for {lasted_s:.0f} s by now: {why}"
+    return [Stoppage(named.topic, named.partition, "target away", *span, sentence, WAIT_POLICY)]
+
+
+def in_vain(track: Track, sentence: str, now_s: float, since_s: float = NONE, side: str = "target") -> list[Stoppage]:
+    """Nothing crosses since nobody knows where the twin ends; it goes on by itself once that is known."""
+    if not track.troubles.vain.lasts(now_s, since_s):
+        return []
+    named, told = track.named, f"where the twin ends cannot be told: {sentence}"
+    span = (track.told_to, track.told_to)
+    return [Stoppage(named.topic, named.partition, f"{side} away", *span, told, WAIT_POLICY)]
 
 
 def read_again(track: Track) -> None:
     """The source can be read: the next account says so, whether anything crosses or not."""
-    track.unread, track.told_source = 0, (-1, -1)
-    track.trouble.over()
+    track.unread, track.heard = 0, True
+    track.rid_of(track.troubles.source)
 
 
 def taken_again(track: Track) -> None:
     """The target took something."""
     track.failures = 0
-    track.trouble.over()
+    track.rid_of(track.troubles.target)

@@ -16,9 +16,12 @@ from typing import Any
 
 from twinshore.fleet import NamedPartition, TwinshoreError
 from twinshore.mirror.desk_line import DeskLine, DeskLost, speed, steady_s
+from twinshore.mirror.dials import Dials
 from twinshore.mirror.fetch_book import FetchOrder, Line
 from twinshore.mirror.lane import Lane
 from twinshore.mirror.orders import Handover, TideOrder, TrackOrder, stands_from
+from twinshore.mirror.outbox import unregister
+from twinshore.mirror.passage.runs import cuts
 from twinshore.mirror.passage.units import Closed
 from twinshore.mirror.quota import told
 from twinshore.mirror.scout import Dialled, Looked, Report, Routes, Scout
@@ -30,7 +33,6 @@ CONGESTED_S = 0.5
 ROUTES_S = 30.0
 ABSENT_S = 0.5
 FINISH_S_MAX = 5.0
-REDIAL_S_MAX = 2.0
 USED_S = 0.5
 STANDBY_S_MAX = 600.0
 LOOK_MAX = 250
@@ -54,7 +56,7 @@ class Pump:
         self._selector.register(self._scout.wake_socket, selectors.EVENT_READ, self._on_scout)
         self._sources: dict[Line, SourceLine] = {}
         self._targets: dict[int, TargetLine] = {}
-        self._redial: dict[tuple[str, object], tuple[float, int]] = {}
+        self._dials = Dials()
         self._congested: set[int] = set()
         self._going = self._ready_said = self._asking_routes = False
         self._timers_at_s = self._beat_at_s = self._finish_by_s = self._used_at_s = self._routes_at_s = 0.0
@@ -112,15 +114,14 @@ class Pump:
             for group in by_node.values():
                 for start in range(0, len(group), LOOK_MAX):
                     self._scout.look(group[start : start + LOOK_MAX], lane.tracks)
-            self._scout.cut(lane.to_cut(), lane.tracks)
+            self._scout.cut(cuts(lane.tracks.values()), lane.tracks)
             self._deadlines(now_s)
             if now_s >= self._beat_at_s:
                 self._beat_at_s = now_s + self.order.report_s
                 self._beat()
             if now_s >= self._used_at_s:
                 self._used_at_s = now_s + USED_S
-                used = lane.fetches.buckets.report(now_s)
-                if used is not None:
+                if (used := lane.fetches.buckets.report(now_s)) is not None:
                     self._desk.say("used", used=used)
             for named, handover, carried in lane.released():
                 self._desk.released(named, handover, carried)
@@ -139,15 +140,12 @@ class Pump:
             self._drop_target(self._targets[node])
         if not self._ready_said and self.lane.tracks and not self._asking_routes and not self.lane.stale_routes:
             missing = (sources - self._sources.keys()) or (targets - self._targets.keys())
-            tried = all(times > 0 for _, times in self._redial.values()) and bool(self._redial)
-            if not missing or tried:
+            if not missing or self._dials.all_tried():
                 self._ready_said = True
                 self._desk.say("ready")
 
     def _dial(self, side: str, node: int, key: object, now_s: float) -> None:
-        at_s, times = self._redial.get((side, key), (0.0, 0))
-        if now_s >= at_s:
-            self._redial[side, key] = (now_s + 30.0, times)
+        if self._dials.due(side, key, now_s):
             self._scout.dial(side, node, key)
 
     def _deadlines(self, now_s: float) -> None:
@@ -158,7 +156,7 @@ class Pump:
                 self._on_source(source)
             silent = source.asking and now_s > source.deadline_s
             if (silent or source.outbox.expired()) and self._sources.get(source.key) is source:
-                self._drop_source(source)
+                self._drop_source(source, "a fetch was not answered in time")
         for target in list(self._targets.values()):
             if target.late(now_s) or (target.outbox.expired() and not target.in_flight):
                 self._drop_target(target)
@@ -168,7 +166,9 @@ class Pump:
                 self.lane.congested(target.node)
 
     def _beat(self) -> None:
-        lane = self.lane
+        lane, now_s = self.lane, steady_s()
+        still = {node for node, line in self._targets.items() if line.quota.held}
+        lane.incidents += lane.silence.told(lane.tracks.values(), lane.fetches, now_s, still)
         carried = [astuple(entry) for entry in lane.accounts()]
         incidents = [astuple(entry) for entry in lane.incidents]
         lane.incidents.clear()
@@ -225,8 +225,8 @@ class Pump:
     def _guarded_source(self, source: SourceLine, act: Callable[[], None]) -> None:
         try:
             act()
-        except TwinshoreError:
-            self._drop_source(source)
+        except TwinshoreError as error:
+            self._drop_source(source, error.message)
 
     def _handler(self, line: SourceLine | TargetLine) -> Handler:
         def on_event(mask: int) -> None:
@@ -330,8 +330,8 @@ class Pump:
                 self._asking_routes = False
                 for named, route in routes.items():
                     self.lane.routed(named, route)
-                if report.error:
-                    self.lane.stale_routes = True
+                self.lane.silence.asked(report.silent, report.error, now_s)
+                self.lane.stale_routes |= bool(report.silent)
                 if any(route.absent for route in routes.values()):
                     self._routes_at_s = now_s + ABSENT_S
             case Closed():
@@ -345,11 +345,8 @@ class Pump:
     def _dialled(self, report: Dialled, now_s: float) -> None:
         place = (report.side, report.key)
         if report.connection is None:
-            times = self._redial.get(place, (0.0, 0))[1] + 1
-            self._redial[place] = (now_s + min(REDIAL_S_MAX, 0.1 * 2 ** min(times, 5)), times)
-            self.lane.stale_routes = True
+            self._undialled(place, report.error, now_s)
             return
-        self._redial.pop(place, None)
         line: SourceLine | TargetLine
         try:
             if report.side == "source":
@@ -358,37 +355,39 @@ class Pump:
             else:
                 line = TargetLine(int(str(report.key)), report.connection, self.order.limits, self._scout.units)
                 self._targets[line.node] = line
-        except TwinshoreError:
+                self.lane.silence.over(*place)
+        except TwinshoreError as error:
             report.connection.close()
-            self._redial[place] = (now_s + REDIAL_S_MAX, 1)
+            self._undialled(place, error.message, now_s)
             return
+        self._dials.made(*place)
         self._selector.register(line, selectors.EVENT_READ, self._handler(line))
+
+    def _undialled(self, place: tuple[str, object], why: str, now_s: float) -> None:
+        self._dials.failed(*place, now_s)
+        self.lane.silence.met(*place, why, now_s)
+        self.lane.stale_routes = True
 
     # -- letting go
 
-    def _drop_source(self, line: SourceLine) -> None:
-        self._unregister(line)
+    def _drop_source(self, line: SourceLine, why: str = "") -> None:
+        """`why`: it gave no answer, or broke."""
+        if why:
+            self.lane.silence.met("source", line.key, why, steady_s())
+        unregister(self._selector, line)
         line.close()
         self._sources.pop(line.key, None)
         self.lane.source_lost(line.key)
 
     def _drop_target(self, line: TargetLine) -> None:
-        self._unregister(line)
+        unregister(self._selector, line)
         self._targets.pop(line.node, None)
         self._congested.discard(line.node)
         self.lane.marked(line.take_unwritten(), [], steady_s())
-        lands_until_s, unanswered = line.quota.lands_until_s(steady_s()), line.close()
+        now_s = steady_s()
+        lands_until_s, unanswered = line.quota.lands_until_s(now_s), line.close()
         self._lands_until_s = max(self._lands_until_s, lands_until_s if unanswered else 0.0)
-        self.lane.lost(line.node, unanswered, lands_until_s)
-
-    def _unregister(self, line: SourceLine | TargetLine) -> None:
-        try:
-            self._selector.unregister(line)
-        except (KeyError, ValueError):
-            # A closed socket has already left the selector's kernel side; find it by value.
-            for key in list(self._selector.get_map().values()):
-                if key.fileobj is line:
-                    self._selector.unregister(key.fileobj)
+        self.lane.lost(line.node, unanswered, now_s, lands_until_s)
 
     def _close(self) -> None:
         for source in list(self._sources.values()):

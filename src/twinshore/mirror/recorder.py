@@ -11,7 +11,8 @@ from typing import Any
 
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.desk import Account
-from twinshore.mirror.incidents.kinds import halt_policy, passing
+from twinshore.mirror.incidents.kinds import halt_policy
+from twinshore.mirror.incidents.what_passes import WhatPasses
 from twinshore.mirror.once import Once, in_words
 from twinshore.mirror.orders import Carried, Stoppage
 from twinshore.mirror.passage.aligning import Alignments
@@ -111,8 +112,7 @@ class Recorder:
         self._unledgered: list[tuple[str, Stoppage]] = []
         self._doubted: dict[str, set[str]] = defaultdict(set)
         self._ledgered: dict[str, list[Stoppage]] = defaultdict(list)
-        # By kind: an incident that stops nothing, and up to which offset its twin must be told of before it is over.
-        self._passing: dict[tuple[str, NamedPartition], dict[str, int]] = {}
+        self._passing = WhatPasses()
         self._forgotten: list[tuple[str, str]] = []
         self.live: dict[str, LinkLive] = defaultdict(LinkLive)
         self._states: dict[str, tuple[str, str, int]] = {}
@@ -195,12 +195,11 @@ class Recorder:
 
     def passes(self, link: str, named: NamedPartition, kind: str, until: int) -> None:
         """Such an incident, which stops nothing, is over once its twin has been told of up to `until`."""
-        kinds = self._passing.setdefault((link, named), {})
-        kinds[kind] = max(until, kinds.get(kind, -1))
+        self._passing.opened(link, named, kind, until)
 
     def passing(self, link: str, named: NamedPartition) -> frozenset[str]:
         """The kinds of incidents of this partition that stop nothing and are not over."""
-        return frozenset(self._passing.get((link, named), {}))
+        return self._passing.kinds(link, named)
 
     def forget(self, link: str, topic: str) -> None:
         """The topic begins anew: nothing that was still to be written of it is."""
@@ -267,17 +266,14 @@ class Recorder:
             self._store.save_link_status(self._status(link, state, sentence, lanes, now_ms))
 
     def _queue_incident(self, link: str, stopped: Stoppage) -> None:
-        named = NamedPartition(stopped.topic, stopped.partition)
         if stopped.kind == IncidentKind.RECREATED_TOPIC:
             with self._lock:
                 self._doubted[link].add(stopped.topic)
             return
-        known_to = self._passing.get((link, named), {}).get(stopped.kind, -1)
-        # Each look tells of the same loss anew, until it is mended.
-        if stopped.kind != IncidentKind.LOST_BY_TARGET or known_to < stopped.to_offset:
+        with self._lock:
+            away = set(self._away[link])
+        if self._passing.hear(link, stopped, away):
             self._unledgered.append((link, stopped))
-            if passing(stopped.kind, stopped.policy):
-                self.passes(link, named, stopped.kind, stopped.to_offset)
 
     def _covers_another(self, link: str, now_ms: int) -> bool:
         """Whether another mirror has just said how the link stands: who stands by must not write over it."""
@@ -330,10 +326,7 @@ class Recorder:
             live.aligning.note(named, entry.to_offset, entry.source_start)
             live.starts[named] = min(entry.source_start, entry.to_offset)
             live.heard_s[named] = time.monotonic()
-            kinds = self._passing.get((account.link, named))
-            if kinds:
-                left = {kind: until for kind, until in kinds.items() if until > entry.to_offset}
-                self._passing[account.link, named] = left
+            self._passing.reached(account.link, named, entry.to_offset)
             live.rate[named] = live.rate.get(named, 0.0) + entry.bytes
 
     def _status(self, link: str, state: str, sentence: str, lanes: int, now_ms: int) -> LinkStatus:

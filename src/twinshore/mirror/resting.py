@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from twinshore.mirror.orders import Stoppage
 from twinshore.mirror.passage.fates import Blank
 from twinshore.mirror.passage.marking import Marked, Run
 from twinshore.mirror.passage.runs import by_partition
+from twinshore.mirror.passing import unmarked
 from twinshore.mirror.phase import Phase
 from twinshore.mirror.track import Track
 
@@ -46,11 +48,11 @@ def unsure(ready: Iterable[Track], now_s: float, now_ms: int) -> list[Rest]:
     return found
 
 
-def look_again(asked: Iterable[Rest], answers: Iterable[Marked], now_s: float) -> bool:
+def look_again(asked: Iterable[Rest], answers: Iterable[Marked], now_s: float) -> tuple[bool, list[Stoppage]]:
     """Has the twins looked at that end elsewhere though nothing went there since. Returns whether some leader could not
-    tell, so that leaders are to be looked up."""
+    tell, so that leaders are to be looked up; and what is to be told, where that has lasted."""
     found = by_partition(answers)
-    untold = False
+    untold, told = False, list[Stoppage]()
     for track, end in asked:
         track.certain.asking = False
         answer = found.get(track.order.twin_named)
@@ -61,9 +63,11 @@ def look_again(asked: Iterable[Rest], answers: Iterable[Marked], now_s: float) -
         if seen == end:
             # As of now, though it was so when the target said it: behind a long line nothing would ever go otherwise.
             track.certain.seen_s = now_s
-        elif seen != UNSEEN or track.waiting:
+        elif track.waiting:
+            told += unmarked(track, answer, track.waiting[0][0], now_s, "its end, before ")
+        elif seen != UNSEEN:
             track.again(now_s)
-    return untold
+    return untold, told
 
 
 def _rests(track: Track) -> bool:

@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
-from twinshore.kafka.metadata import TopicMetadata
+from twinshore.kafka.metadata import ClusterMetadata, TopicMetadata
 from twinshore.mirror.history import NOWHERE, Stand
 from twinshore.mirror.mapping.look import look_at_mapped
 from twinshore.mirror.mapping.reach import Reach
@@ -43,8 +43,11 @@ class Dialled:
 
 @dataclass(frozen=True, slots=True)
 class Routes:
+    """`silent`: the side that did not answer, with its `error`; "" where both did."""
+
     routes: dict[NamedPartition, Route]
     error: str = ""
+    silent: str = ""
 
 
 Seen = Observation | KafkaError | None
@@ -117,10 +120,14 @@ class Scout:
         wanted = {track.named: (track.source_key[0], track.target_id) for track in tracks}
 
         def errand() -> Report:
-            try:
-                return Routes(self._routes(wanted))
-            except Exception as error:
-                return Routes({}, str(error))
+            seen = {}
+            for side in ("source", "target"):
+                topics = {(named if side == "source" else self._twins.get(named, named)).topic for named in wanted}
+                try:
+                    seen[side] = self._cluster(side).metadata(sorted(topics), refresh=True)
+                except Exception as error:
+                    return Routes({}, str(error) or type(error).__name__, side)
+            return Routes(self._routes(wanted, seen["source"], seen["target"]))
 
         self._send(errand)
 
@@ -187,10 +194,9 @@ class Scout:
                 self._opened.append(mine[side])
         return mine[side]
 
-    def _routes(self, wanted: dict[NamedPartition, tuple[bytes, bytes]]) -> dict[NamedPartition, Route]:
-        source = self._cluster("source").metadata(sorted({named.topic for named in wanted}), refresh=True)
-        twins = sorted({self._twins.get(named, named).topic for named in wanted})
-        target = self._cluster("target").metadata(twins, refresh=True)
+    def _routes(
+        self, wanted: dict[NamedPartition, tuple[bytes, bytes]], source: ClusterMetadata, target: ClusterMetadata
+    ) -> dict[NamedPartition, Route]:
         found = {}
         for named, (source_id, target_id) in wanted.items():
             theirs, ours = source.topics.get(named.topic), target.topics.get(self._twins.get(named, named).topic)

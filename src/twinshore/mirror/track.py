@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 from twinshore.fleet import NamedPartition
-from twinshore.mirror.answers import in_vain, wait_s
+from twinshore.mirror.answers import wait_s
 from twinshore.mirror.certainty import Certainty
 from twinshore.mirror.cutting import Cut, Halt, Parcel, Stamp
 from twinshore.mirror.history import Stand
 from twinshore.mirror.joining import Hold
 from twinshore.mirror.observe import Go, Observation, Verdict, judge
-from twinshore.mirror.orders import Carried, Handover, Stoppage, TrackOrder
+from twinshore.mirror.orders import Carried, Handover, TrackOrder
 from twinshore.mirror.passage.fates import Blank
 from twinshore.mirror.phase import Phase
 from twinshore.mirror.recent import Noted, acknowledged, cut_back, latest_of
 from twinshore.mirror.route import NOBODY, Route
-from twinshore.mirror.trouble import Trouble
+from twinshore.mirror.trouble import Trouble, Troubles
 from twinshore.wire.batch import sequence_of
 
 UNKNOWN = -1.0
@@ -86,11 +86,10 @@ class Track:
     halt_after: Halt | None = None
     # The target refuses this, and so all behind it: the partition stops as soon as nothing is on its way.
     refusal: Halt | None = None
-    # How often in a row the source could not be read.
+    # How often in a row the source could not be read, and whether it was since it could not, or since we began.
     unread: int = 0
-    # Looks at the twin are in vain; one side answers nothing but errors.
-    vain: Trouble = field(default_factory=Trouble)
-    trouble: Trouble = field(default_factory=Trouble)
+    heard: bool = False
+    troubles: Troubles = field(default_factory=Troubles)
     # Until then a request that was lost, or a dead pump's, may still land; 0: none can, UNKNOWN: no look has been yet.
     strays_until_s: float = UNKNOWN
     # Until when brokers know us, if all of those land that we know of.
@@ -153,7 +152,7 @@ class Track:
         elif self.fetched == self.told_to and self.told_epoch < 0:
             self.told_epoch, self.told_source = leader_epoch, (-1, -1)  # to be told
         self.armed_until_ms, self.leader_epoch = armed_until_ms, leader_epoch
-        self.vain.over()
+        self.rid_of(self.troubles.vain)
         self.certain.begun()
 
     def take_over(self, entry: Handover) -> None:
@@ -304,9 +303,10 @@ class Track:
         self.refusal = self.refusal or halt
         self.drop_waiting()
 
-    def in_vain(self, sentence: str, now_s: float) -> list[Stoppage]:
-        """Another look gave nothing. What must be told, once it has been so for long."""
-        return [in_vain(self.named, self.told_to, sentence)] if self.vain.lasts(now_s) else []
+    def rid_of(self, trouble: Trouble) -> None:
+        """It is over. If it was told, the next account says so, whether anything crosses or not."""
+        if trouble.over():
+            self.told_source = (-1, -1)
 
     def drop_waiting(self) -> None:
         """Forget what was fetched and not sent; it will be fetched again."""
@@ -377,10 +377,8 @@ class Track:
     def _source_moved(self) -> Carried | None:
         """Nothing crossed; the source may have grown nevertheless, and then we lag, or have forgotten its beginning."""
         bounds = self.source_start, self.source_end
-        unseen = self.phase in (Phase.LOOK, Phase.LOOKING) and bounds == (0, 0)
         astray = self.acked < self.told_to or self.source_end < self.acked
-        if unseen or self.unread or astray or bounds == self.told_source:
-            # Before the first answer after a handover the source's bounds are not known.
+        if not self.heard or astray or bounds == self.told_source:
             return None
         self.told_source = bounds
         order, at = self.order, self.told_to

@@ -284,7 +284,7 @@ def test_nothing_is_lost_or_doubled_and_the_map_is_the_truth(part: int) -> None:
             lane = step(world, lane) if world.chance.random() < 0.9 else lane
         track = lane.tracks[NAMED]
         assert track.phase is not Phase.STOPPED, lane.incidents
-        assert not lane.incidents, "nobody has lost anything"
+        assert {one.kind for one in lane.incidents} <= {"target away"}, "nobody has lost anything"
         mine = [one for one in world.twin if one is not None]
         assert mine == list(range(len(world.records))), "each once, in order"
         where = [at for at, one in enumerate(world.twin) if one is not None]

@@ -132,18 +132,20 @@ _ROWS = (
         After.GOES_ON,
         WAIT_POLICY,
         "The source, or the leader of some partitions there, has not answered for `away_after_s`. Of one partition: "
-        "its leader has answered fetches with an error for half a minute, as where its object store is away; the "
-        "sentence names the error.",
+        "its leader has answered fetches with an error for half a minute, as where its object store is away, or has "
+        "answered none, or cannot be connected to from where the pump runs; the sentence says which.",
         "Bring it back before its retention deletes what did not cross; the row names the lag when it closes. Of one "
-        "partition: look into that broker's log, and at its object store where the topic is tiered.",
+        "partition: look into that broker's log, at its object store where the topic is tiered, and whether the "
+        "machines that the pumps run on reach it.",
     ),
     Known(
         IncidentKind.TARGET_AWAY,
         After.GOES_ON,
         WAIT_POLICY,
         "The target, or the leader of some twins there, has not answered for `away_after_s`. Of one partition: its "
-        "pump could not learn for half a minute where the twin ends, or its leader answered with an error for as long; "
-        "the sentence says what stands in the way.",
+        "pump could not learn for half a minute where the twin ends, or its leader has for as long answered records or "
+        "markers with an error, or not at all, or cannot be connected to from where the pump runs; the sentence says "
+        "what stands in the way.",
         "Bring it back before the source's retention deletes what did not cross. Of one partition: look whether the "
         "machines that the pumps run on reach that broker, and whether somebody else writes to the twin all the time.",
     ),

@@ -149,3 +149,12 @@ def _gap_pieces(track: Track, begin: int, end: int) -> Iterator[Blank | Parcel]:
         after = begin + made.header.count
         yield Parcel(head, made.body, begin, after, len(head) + len(made.body), made.header.max_timestamp)
         begin = after
+
+
+def cuts(tracks: Iterable[Track]) -> dict[NamedPartition, int]:
+    """Twins that begin before their sources do, and where they should; each is named once for each look."""
+    due = [track for track in tracks if 0 <= track.cut_to <= track.acked]
+    found = {track.named: track.cut_to for track in due}
+    for track in due:
+        track.cut_to = -1
+    return found

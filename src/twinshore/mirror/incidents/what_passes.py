@@ -1,0 +1,47 @@
+"""Incidents that stop nothing and pass by themselves: which are open, and what a pump tells that is new. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from twinshore.fleet import NamedPartition
+from twinshore.mirror.incidents.kinds import passing
+from twinshore.mirror.orders import Stoppage
+from twinshore.store.values import IncidentKind
+
+AWAY = {IncidentKind.SOURCE_AWAY.value: "source", IncidentKind.TARGET_AWAY.value: "target"}
+
+
+class WhatPasses:
+    """Each is over once its twin has been told of up to an offset."""
+
+    def __init__(self) -> None:
+        self._until: dict[tuple[str, NamedPartition], dict[str, int]] = {}
+
+    def opened(self, link: str, named: NamedPartition, kind: str, until: int) -> None:
+        kinds = self._until.setdefault((link, named), {})
+        kinds[kind] = max(until, kinds.get(kind, -1))
+
+    def kinds(self, link: str, named: NamedPartition) -> frozenset[str]:
+        """Those that are not over."""
+        return frozenset(self._until.get((link, named), {}))
+
+    def reached(self, link: str, named: NamedPartition, to_offset: int) -> None:
+        """The twin has been told of up to there."""
+        kinds = self._until.get((link, named))
+        if kinds:
+            self._until[link, named] = {kind: until for kind, until in kinds.items() if until > to_offset}
+
+    def hear(self, link: str, told: Stoppage, away: Container[str]) -> bool:
+        """Whether it needs a row. `away`: the sides of the link that are away as a whole, which has its own row. A pump
+        tells what lasts again and again, as does the next one; each look tells of a loss until it is mended."""
+        named, side = NamedPartition(told.topic, told.partition), AWAY.get(told.kind, "")
+        if not passing(told.kind, told.policy):
+            return True
+        if side in away:
+            return False
+        known_to = self._until.get((link, named), {}).get(told.kind, -1)
+        self.opened(link, named, told.kind, told.to_offset)
+        if told.kind == IncidentKind.LOST_BY_TARGET:
+            return known_to < told.to_offset
+        return not (side and known_to >= 0)
