@@ -167,7 +167,7 @@ def test_a_lag_whose_source_is_not_seen_any_more_is_old_though_the_mirror_speaks
 def test_staleness_allows_for_rarer_receipts(store: Store, settings_file: Path) -> None:
     store.save_link_status(_word(10))
     assert _json(settings_file)[LINK]["stale"] is True
-    settings_file.write_text(settings_file.read_text() + "[mirror]\nreceipts_s = 3.9\n")
+    settings_file.write_text(settings_file.read_text() + "[mirror]\nlease_s = 12\nreceipts_s = 3.9\n")
     assert _json(settings_file)[LINK]["stale"] is False
 
 

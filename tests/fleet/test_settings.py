@@ -105,7 +105,7 @@ def test_numbers_may_be_whole_where_a_fraction_is_allowed() -> None:
         ("[mirror]\ntide_s = nan", "[mirror] tide_s: must be a finite number, not nan"),
         ("[mirror]\nfetch_mb = 0", "[mirror] fetch_mb: is 0, the least is 1"),
         ("[mirror]\nlease_s = 1e9", "[mirror] lease_s: is 1000000000.0, the most is 120"),
-        ("[mirror]\nlease_s = 2\nreceipts_s = 2", "[mirror] receipts_s: is 2, must be less than lease_s (2)"),
+        ("[mirror]\nlease_s = 2\nreceipts_s = 2", "[mirror] receipts_s: is 2, must be a third of lease_s (2) at most"),
         ("mirror = 1", "[mirror] must be a section with keys, not 1"),
         ("clusters = 1", "[clusters] must hold one section per cluster"),
         ('[mirror.spark]\nmastr = "local"', "[mirror.spark] mastr: unknown; did you mean master?"),

@@ -5,11 +5,12 @@ from __future__ import annotations
 from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.mirror.fetch_book import FetchOrder
 from twinshore.mirror.joining import Hold
-from twinshore.mirror.lane import ABSENCES_MAX, Lane
+from twinshore.mirror.lane import Lane
 from twinshore.mirror.observe import Observation
 from twinshore.mirror.orders import Handover, LaneLimits, TrackOrder
 from twinshore.mirror.passage.marking import Marked
 from twinshore.mirror.phase import Phase
+from twinshore.mirror.roster import ABSENCES_MAX
 from twinshore.mirror.route import Route
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition
 from twinshore.wire.produce import ProducedPartition

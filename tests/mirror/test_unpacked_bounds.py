@@ -9,7 +9,7 @@ import pytest
 
 from tests.wire.strategies import one, raw_batch
 from twinshore.fleet import TooLargeError
-from twinshore.mirror.cutting import Cut, Parcel, Stamp, cut
+from twinshore.mirror.cutting import Cut, Cutter, Parcel, Stamp, cut
 from twinshore.mirror.likeness import unlike
 from twinshore.mirror.orders import LaneLimits
 from twinshore.proof.chunks import Room
@@ -109,14 +109,15 @@ def test_so_does_a_batch_of_too_many_records_with_a_hole() -> None:
     assert "the source's compaction" in found.halt.sentence
 
 
-def test_one_fetch_of_batches_to_write_anew_is_cut_in_portions() -> None:
+def test_what_costs_much_to_cut_is_cut_in_portions() -> None:
     single = packed(MEGABYTE, attributes=TIMESTAMP_APPEND)
     data = b"".join(at(single, offset) for offset in range(10))
-    limits = LaneLimits(unpacked_bytes_max=2_500_000)
+    cutter = Cutter(memoryview(data), 0, 0, STAMP, LIMITS, None, ())
     ends, position = [], 0
-    while position < 10:
-        found = fed(data, limits, position)
+    while cutter.more:
+        found = cutter.cut(20_000)
         assert found.halt is None
+        assert cutter.work < 30_000
         assert [parcel.base for parcel in parcels(found)] == list(range(position, found.end))
         position = found.end
         ends.append(position)

@@ -6,11 +6,24 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from tests.simulation.connections import LEFT_LANDS_S, PRODUCE_TIMEOUT_S
 from tests.simulation.twin_log import Violation
 from twinshore.fleet import NamedPartition
+from twinshore.mirror.orders import LaneLimits
 
 if TYPE_CHECKING:
     from tests.simulation.pump_model import PumpModel
+
+LIMITS = LaneLimits(
+    partition_bytes_max=400,
+    inflight_max=4,
+    request_bytes_max=1500,
+    merge_below_bytes=150,
+    merged_bytes_max=400,
+    work_max=20,
+    produce_timeout_s=PRODUCE_TIMEOUT_S,
+    undelivered_s=LEFT_LANDS_S,
+)
 
 
 def check_bounds(pump: PumpModel) -> None:
@@ -38,6 +51,7 @@ def check_bounds(pump: PumpModel) -> None:
             raise Violation(f"{track.named}: {size} bytes wait, fetched {track.partition_bytes_max} at a time")
     for wire in pump.targets.values():
         held.update(id(one.hold) for one in wire.pinned if one.hold)
+    held.update(id(hold) for hold in pump.lane.uncut.uses())
     for source in pump.sources.values():
         for hold in source.holds:
             if hold.uses != held[id(hold)]:

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tests.simulation.bounds import check_bounds
+from tests.simulation.bounds import LIMITS, check_bounds
 from tests.simulation.clusters import Clusters
-from tests.simulation.connections import FETCH_WAIT_S, LEFT_LANDS_S, PRODUCE_TIMEOUT_S, Request, SourceWire, TargetWire
+from tests.simulation.connections import FETCH_WAIT_S, PRODUCE_TIMEOUT_S, Request, SourceWire, TargetWire
 from tests.simulation.errands import Errands
 from tests.simulation.schedule import Channel
 from twinshore.fleet import NamedPartition
@@ -19,7 +19,7 @@ from twinshore.mirror.joining import Hold
 from twinshore.mirror.lane import Lane
 from twinshore.mirror.link_driver import fence_of
 from twinshore.mirror.observe import Observation
-from twinshore.mirror.orders import Handover, LaneLimits, TrackOrder
+from twinshore.mirror.orders import Handover, TrackOrder
 from twinshore.mirror.passage.marking import Marked
 from twinshore.mirror.passage.runs import cuts, running
 from twinshore.mirror.relay import Say
@@ -38,15 +38,6 @@ FINISH_S_MAX = 5.0
 REPORT_S = 0.5
 ANSWER_SLACK_S = 10.0
 TICK_S = (0.02, 0.15)
-LIMITS = LaneLimits(
-    partition_bytes_max=400,
-    inflight_max=4,
-    request_bytes_max=1500,
-    merge_below_bytes=150,
-    merged_bytes_max=400,
-    produce_timeout_s=PRODUCE_TIMEOUT_S,
-    undelivered_s=LEFT_LANDS_S,
-)
 PUMP_ID = 99
 
 
@@ -230,6 +221,7 @@ class PumpModel:
 
     def _flow(self) -> None:
         lane = self.lane
+        lane.go_on(self.schedule.now_s, self.now_ms())
         for line, source in list(self.sources.items()):
             if source.free():
                 ask = lane.fetch_order(line)

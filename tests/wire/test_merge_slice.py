@@ -162,6 +162,6 @@ def test_all_runs_of_a_batch_at_once_are_the_slices_one_by_one() -> None:
     ((view, header),) = split_batches(memoryview(data))
     runs = hole_free_runs(view, header)
     assert runs == [(0, 2), (4, 5), (9, 12)]
-    assert [one[:2] for one in slice_runs(view, header, runs)] == [slice_batch(view, header, *run) for run in runs]
+    assert [made[:2] for made in slice_runs(view, header, runs)] == [slice_batch(view, header, *run) for run in runs]
     with pytest.raises(WireError, match="no record at offsets 5 to 8"):
-        slice_runs(view, header, [(0, 2), (5, 9)])
+        list(slice_runs(view, header, [(0, 2), (5, 9)]))

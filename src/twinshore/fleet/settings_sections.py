@@ -26,6 +26,8 @@ STORE_KINDS = ("sqlite", "postgresql", "mysql", "mariadb")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 MASTER = re.compile(r"local(\[(\*|[1-9][0-9]*)\])?|(spark|k8s)://\S+|yarn")
+# A pump asks for its grant that often while it lasts: one answer may be late, and a turn of its loop takes its time.
+ASKS_MIN = 3
 NAMINGS = tuple(policy.value for policy in Naming)
 TWINS_OWN = (
     "cleanup.policy",
@@ -279,8 +281,9 @@ def read_mirror(raw: object, complaints: Complaints) -> MirrorSettings | None:
     section = read_section(MirrorSettings, rest, place, complaints)
     if section is None or spark is None:
         return None
-    if section.receipts_s >= section.lease_s:
-        complaints.add(place, f"receipts_s: is {section.receipts_s:g}, must be less than lease_s ({section.lease_s:g})")
+    if ASKS_MIN * section.receipts_s > section.lease_s:
+        most = f"a third of lease_s ({section.lease_s:g}) at most"
+        complaints.add(place, f"receipts_s: is {section.receipts_s:g}, must be {most}, or a busy pump loses its grant")
     values: dict[str, Any] = {name: getattr(section, name) for name in section.__dataclass_fields__}
     return MirrorSettings(**{**values, "spark": spark})
 

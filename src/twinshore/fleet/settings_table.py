@@ -221,7 +221,12 @@ class MirrorSettings:
         low=0.5,
         high=120,
     )
-    receipts_s: float = setting(0.5, "how often a pump hands its receipts to the store", low=0.05, high=60)
+    receipts_s: float = setting(
+        0.5,
+        "how often a pump hands its receipts to the store, and asks for a longer grant; a third of `lease_s` at most",
+        low=0.05,
+        high=60,
+    )
     fetch_mb: int = setting(8, "most that one fetch request brings", low=1, high=512)
     partition_fetch_kb: int = setting(1024, "most that one partition brings in one fetch request", low=16, high=524288)
     fetch_wait_ms: int = setting(500, "how long a broker may hold a fetch that has nothing to bring", low=0, high=30000)

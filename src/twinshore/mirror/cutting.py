@@ -5,13 +5,13 @@ Pure, and the pump's hottest loop: the ordinary batch costs one header check, tw
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from twinshore.fleet import TooLargeError, WireError
 from twinshore.mirror.joining import Hold, Joining
 from twinshore.mirror.orders import LaneLimits
-from twinshore.mirror.passage.fates import Aborted, Blank, fates
+from twinshore.mirror.passage.fates import Aborted, Blank, Piece, fates
 from twinshore.wire.batch import (
     CONTROL,
     HEADER_BYTES,
@@ -28,6 +28,8 @@ from twinshore.wire.merge import can_merge, merge_small, restamp_merged
 from twinshore.wire.primitives import Buffer
 
 MAGIC_AT, MAGIC = 16, 2
+# What making one costs beside its records and bytes.
+WORK_BLANK, WORK_PIECE, WORK_JOINED = 2, 8, 50
 ODD = CONTROL | TRANSACTIONAL | TIMESTAMP_APPEND
 Batch = tuple[memoryview, BatchHeader]
 
@@ -99,26 +101,15 @@ def cut(
     joining: Joining | None = None,
     aborted: Iterable[tuple[int, int]] = (),
 ) -> Cut:
-    """Parcels and blanks for the batches from `position` on. A halt ends the list; what came before it still crosses.
+    """All parcels and blanks for the batches from `position` on, as `Cutter` makes them."""
+    return Cutter(records, position, write_from, stamp, limits, joining, aborted).cut(1 << 62)
+
+
+class Cutter:
+    """One pass over a fetch's bytes, as far as its caller lets it go at a time. `more`: there is more to come.
 
     `aborted` are the transactions that the fetch says were aborted: producer id and first offset of each.
     """
-    cutter = _Cutter(records, position, write_from, stamp, limits, joining, aborted)
-    halt: Halt | None = None
-    try:
-        cutter.run()
-    except WireError as error:
-        halt = cutter.damage(error)
-    except Halt as reason:
-        halt = reason
-    parcels, end = cutter.parcels, cutter.position
-    if halt:
-        end = parcels[-1].end if parcels else cutter.noted_to
-    return Cut(parcels, end, cutter.noted_to, cutter.leader_epoch, halt, cutter.carried, cutter.stamp, cutter.blanks)
-
-
-class _Cutter:
-    """One pass over a fetch's bytes."""
 
     def __init__(
         self,
@@ -137,15 +128,38 @@ class _Cutter:
         self.blanks: list[Blank] = []
         self.carried: list[Carriage] = []
         self.noted_to, self.leader_epoch = position, -1
+        self.more, self.work = True, 0
         self._small: list[Batch] = []
-        self._next_offset = self._joined_to = 0
-        self._old, self._odd, self._unpacked = False, "", 0
+        self._open: tuple[Iterator[Blank | Piece], BatchHeader] | None = None
+        self._next_offset = self._joined_to = self._place = self._work_max = 0
+        self._old, self._odd = False, ""
         self._join_below = joining.below_bytes if joining else 0
         self._shift = stamp.anchor_sequence - stamp.anchor_offset
 
-    def run(self) -> None:
-        place = 0
-        while True:
+    def cut(self, work_max: int) -> Cut:
+        """What comes next. A halt ends it; what came before that still crosses. Stops behind so much `work`, of which
+        one unit is some microseconds."""
+        if self._place:
+            self.parcels, self.blanks, self.carried = [], [], []
+            self.noted_to = self.position
+        self.work, self._work_max = 0, work_max
+        halt: Halt | None = None
+        try:
+            self._run()
+        except WireError as error:
+            halt = self.damage(error)
+        except Halt as reason:
+            halt = reason
+        parcels, end = self.parcels, self.position
+        if halt:
+            self.more, end = False, parcels[-1].end if parcels else self.noted_to
+        return Cut(parcels, end, self.noted_to, self.leader_epoch, halt, self.carried, self.stamp, self.blanks)
+
+    def _run(self) -> None:
+        place = self._place
+        if self._open:
+            self._go_through(*self._open)
+        while self.work <= self._work_max:
             try:
                 found = next_batch(self.records, place, self._next_offset)
             except WireError:
@@ -153,12 +167,12 @@ class _Cutter:
                 self._old = self.records[place + MAGIC_AT] < MAGIC
                 raise
             if found is None:
+                self.more = False
                 break
             view, header = found
             self._next_offset = header[0] + header[6] + 1
             place = self._take(place, view, header)
-            if self._unpacked > self.limits.unpacked_bytes_max:
-                break  # The grant must not run out meanwhile: the rest is fetched again.
+        self._place = place
         self._flush()
 
     def damage(self, error: WireError) -> Halt:
@@ -177,18 +191,21 @@ class _Cutter:
             return after
         if base != position or attributes & ODD or count != last_delta + 1 or position < self.write_from:
             self._flush()
-            self._unusual(view, header)
-            if end <= self.write_from:
-                self.noted_to = end
-        elif not attributes and length < self._join_below and after < len(self.records) and self._join(place, header):
+            self._odd = _oddity(header)
+            self.work += count >> 1
+            self._go_through(fates(view, header, position, self.write_from, self.aborted), header)
+            return after
+        if not attributes and length < self._join_below and after < len(self.records) and self._join(place, header):
             return self._joined_to
-        elif length < self.limits.merge_below_bytes:
+        if length < self.limits.merge_below_bytes:
+            self.work += count
             self._small.append((view, header))
         else:
             self._flush()
             sequence = (base + self._shift) % SEQUENCE_SPAN
             head = restamp_checked(view, header, self.stamp.producer_id, self.stamp.producer_epoch, sequence)
             self.parcels.append(Parcel(head, view[HEADER_BYTES:], base, end, length + PREFIX_BYTES, max_timestamp))
+            self.work += 1 + (length >> 15)
         numbered = producer_id >= 0 and not attributes & CONTROL
         self.carried.append(Carriage(base, length + PREFIX_BYTES, 1, [producer_of(header)] if numbered else []))
         self.position, self.leader_epoch = end, epoch
@@ -206,23 +223,37 @@ class _Cutter:
         self.parcels.append(_parcel(head, body, header)._replace(room=room))
         self.carried.append(Carriage(header[0], self._joined_to - place, batches, producers))
         self._next_offset = self.position = header[0] + header[12]
+        self.work += WORK_JOINED
         self.leader_epoch = header[2]
         return True
 
-    def _unusual(self, view: memoryview, header: BatchHeader) -> None:
+    def _go_through(self, pieces: Iterator[Blank | Piece], header: BatchHeader) -> None:
         """A batch of a transaction, of control records, with holes, or with a part that is on the twin already."""
-        self._odd = _oddity(header)
-        for fate in fates(view, header, self.position, self.write_from, self.aborted):
+        self._open = None
+        for fate in pieces:
             if isinstance(fate, Blank):
                 self.blanks.append(fate)
                 if fate.end > self.write_from:
                     self._blank(fate)
-                continue
-            body, ours, unpacked = fate
-            self._unpacked += unpacked
-            sequence = (ours[0] + self._shift) % SEQUENCE_SPAN
-            head = restamp_merged(body, ours, self.stamp.producer_id, self.stamp.producer_epoch, sequence)
-            self.parcels.append(_parcel(head, body, ours))
+                self.position = fate.end
+                self.work += WORK_BLANK
+            else:
+                body, ours, unpacked = fate
+                sequence = (ours[0] + self._shift) % SEQUENCE_SPAN
+                head = restamp_merged(body, ours, self.stamp.producer_id, self.stamp.producer_epoch, sequence)
+                self.parcels.append(_parcel(head, body, ours))
+                self.position = ours.last_offset + 1
+                self.work += WORK_PIECE + ours.count + (unpacked >> 7)
+            if self.work > self._work_max and self.write_from <= self.position <= header.last_offset:
+                self._open, self.leader_epoch = (pieces, header), header.leader_epoch
+                return
+        end = header.last_offset + 1
+        if end <= self.write_from:
+            self.noted_to = end
+        numbered = header.producer_id >= 0 and not header.attributes & CONTROL
+        producers = [producer_of(header)] if numbered else []
+        self.carried.append(Carriage(header.base_offset, header.length + PREFIX_BYTES, 1, producers))
+        self.position, self.leader_epoch = end, header.leader_epoch
 
     def _blank(self, blank: Blank) -> None:
         self.stamp = self.stamp.after(blank.end - blank.base)

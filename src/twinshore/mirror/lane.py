@@ -6,65 +6,46 @@ reading. The simulation does the same against a model of brokers.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Set
+from collections.abc import Container, Iterable
 
 from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.mirror import answers
-from twinshore.mirror.cutting import Halt, Parcel, Stamp, cut
-from twinshore.mirror.fetch_book import FetchBook, FetchOrder, Line
+from twinshore.mirror.cutting import Cutter, Halt, Parcel, Stamp
+from twinshore.mirror.fetch_book import FetchOrder, Line
 from twinshore.mirror.joining import Hold, Joining
-from twinshore.mirror.mapping.track import learn, track_of
+from twinshore.mirror.mapping.track import learn
 from twinshore.mirror.observe import Go, Observation, Stop, Wait
-from twinshore.mirror.orders import Carried, Handover, LaneLimits, Stoppage, TrackOrder
+from twinshore.mirror.orders import Carried, Handover, LaneLimits
 from twinshore.mirror.passage.fates import Blank
 from twinshore.mirror.passage.marking import Marked
 from twinshore.mirror.passage.runs import MARKERS_MAX, Marks, by_partition, fill, landed, next_runs, refused
 from twinshore.mirror.passing import in_vain, read_again, taken_again, unanswered, unmarked, unread, untaken
 from twinshore.mirror.phase import Phase
 from twinshore.mirror.resting import Rest, at_rest, look_again, unsure
-from twinshore.mirror.route import Route
-from twinshore.mirror.silence import Silence
+from twinshore.mirror.roster import Roster
 from twinshore.mirror.track import Sent, Track
+from twinshore.mirror.uncut import Uncut
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition
 from twinshore.wire.produce import ProducedPartition
 
 # What a pump that is gone had sent lands within so many times `undelivered_s` after its grant, or never.
 CONFIRM = 1.1
-ABSENCES_MAX = 20  # Half a second apart: longer than a broker takes to hear of a new topic.
 
 
-class Lane:
+class Lane(Roster):
     """The partitions one pump carries, and everything it knows of them."""
 
     def __init__(
         self, producer_id: int, epoch: int, fence: int = 0, *, state_expiry_ms: int, limits: LaneLimits | None = None
     ) -> None:
         """`fence`: a coordinator epoch for our markers; those of pumps with a lower one are refused after ours."""
-        self.limits = limits or LaneLimits()
-        self._fence = fence
-        self.producer = (producer_id, epoch)
+        super().__init__((producer_id, epoch), fence, limits or LaneLimits())
         # Belt 2 counts as fastened only while the broker surely remembers us.
         self._armed_ms = state_expiry_ms - min(3_600_000, state_expiry_ms // 4)
-        self.tracks: dict[NamedPartition, Track] = {}
-        self.fetches = FetchBook(self.limits.far_streams)
-        self.silence = Silence()
         self._joining = Joining(self.limits)
-        self._ready: dict[int, dict[Track, None]] = {}
-        self.incidents: list[Stoppage] = []
-        self.stale_routes = True
+        self.uncut = Uncut()
+        self._work_left = self.limits.work_max
         self.finishing = False
-
-    # -- what is carried, and by whom led
-
-    def assign(self, orders: Iterable[TrackOrder]) -> None:
-        """Adds partitions; each twin is looked at before anything is written to it."""
-        for order in orders:
-            if order.named in self.tracks:
-                continue
-            track = track_of(order, self.producer, self._fence, self.limits.partition_bytes_max)
-            self.tracks[order.named] = track
-            self.fetches.add(track)
-            self.stale_routes = True
 
     def take_over(self, handovers: Iterable[Handover], reached: Iterable[Iterable[object]] = ()) -> None:
         """Partitions whose last holder said where it stood start there without a look. `reached`: as `learn` says."""
@@ -79,57 +60,9 @@ class Lane:
     def finish(self) -> None:
         """Fetch and send no more; what is on its way is waited for."""
         self.finishing = True
+        self.uncut.drop()
         for track in self.tracks.values():
             track.set_back()
-
-    def release(self, named: NamedPartition) -> None:
-        """Another lane shall carry it: nothing more is fetched or sent; `released` says when it stands still."""
-        track = self.tracks.get(named)
-        if track is not None:
-            track.set_back()
-            track.leaving = True
-            self.fetches.remove(track)
-
-    def released(self) -> list[tuple[NamedPartition, Handover | None, Carried | None]]:
-        """Partitions that stand still and are no longer ours, with their handover and last account."""
-        found = []
-        for track in [one for one in self.tracks.values() if one.leaving and not one.in_flight]:
-            found.append((track.named, track.handover(), track.account()))
-            del self.tracks[track.named]
-            self._ready.get(track.route.target, {}).pop(track, None)
-        return found
-
-    def keep_only(self, named: Set[NamedPartition]) -> None:
-        """Before the word to go: partitions that were given to another lane meanwhile are forgotten."""
-        for track in [track for track in self.tracks.values() if track.named not in named]:
-            self.fetches.remove(track)
-            del self.tracks[track.named]
-
-    def routed(self, named: NamedPartition, route: Route) -> None:
-        """Leaders as the metadata has them now. A move never loses order: the target's is looked at anew."""
-        track = self.tracks.get(named)
-        if track is None or track.phase is Phase.STOPPED:
-            return
-        track.absences = track.absences + 1 if route.absent else 0
-        gone = route.recreated or (route.absent if track.absences >= ABSENCES_MAX else "")
-        if gone:
-            self._stop(track, answers.gone(named, track.acked, gone, recreated=bool(route.recreated)))
-            return
-        if track.route == route:
-            return
-        before, track.route = track.route, route
-        if self.fetches.line_of(track, before) != self.fetches.line_of(track, route):
-            self.fetches.forget(track, before)
-        if before.target != route.target:
-            self._ready.get(before.target, {}).pop(track, None)
-        track.led_anew()
-        self._wake(track)
-
-    def lines(self) -> tuple[set[Line], set[int]]:
-        """The connections that the partitions on their way need now: to sources, to targets."""
-        running = [t for t in self.tracks.values() if t.phase is not Phase.STOPPED]
-        sources = {self.fetches.line_of(t, t.route) for t in running if t.route.source >= 0}
-        return sources, {t.route.target for t in running if t.route.target >= 0}
 
     # -- looking at the twin
 
@@ -183,18 +116,39 @@ class Lane:
 
     def fetch_order(self, line: Line) -> FetchOrder | None:
         """The next fetch for a source connection; None while it has nothing to ask."""
-        if self.finishing or self._joining.full():
+        if self.finishing or self._joining.full() or self.uncut.holds(line):
             return None
         return self.fetches.order(line)
 
     def fetched(self, line: Line, answer: FetchAnswer, hold: Hold, now_s: float, now_ms: int) -> None:
-        """A fetch was answered; parcels that point into its buffer are counted on `hold`."""
+        """A fetch was answered; parcels that point into its buffer are counted on `hold`. What costs too much to cut in
+        this turn of the pump's loop is left for `go_on`."""
         self.silence.over("source", line)
-        for track, part in self.fetches.answered(line, answer):
+        parts = self.fetches.answered(line, answer)
+        for number, (track, part) in enumerate(parts):
             if track.phase is Phase.RUNNING and not track.refusal:
-                self._take(track, part, hold, now_s, now_ms)
+                if self._work_left < 0:
+                    self.uncut.keep(line, parts[number:], hold)
+                    break
+                self._take(line, track, part, hold, now_s, now_ms)
 
-    def _take(self, track: Track, part: FetchedPartition, hold: Hold, now_s: float, now_ms: int) -> None:
+    def go_on(self, now_s: float, now_ms: int) -> None:
+        """To be called once in each turn of the pump's loop, which takes no longer than that: no grant may run out
+        meanwhile."""
+        self._work_left = self.limits.work_max
+        while self._work_left >= 0 and (one := self.uncut.next(self.fetches)):
+            self._take(one.line, one.track, one.part, one.hold, now_s, now_ms, one.cutter)
+
+    def _take(
+        self,
+        line: Line,
+        track: Track,
+        part: FetchedPartition,
+        hold: Hold,
+        now_s: float,
+        now_ms: int,
+        cutter: Cutter | None = None,
+    ) -> None:
         if part.error or part.diverging_epoch:
             self._source_error(track, part, now_s)
             return
@@ -203,12 +157,18 @@ class Lane:
             read_again(track)
         if not len(part.records):
             return
-        done = cut(part.records, track.fetched, track.write_from, track.stamp, self.limits, self._joining, part.aborted)
-        if not done.carried and not done.halt:
+        if cutter is None:
+            bounds = (part.records, track.fetched, track.write_from)
+            cutter = Cutter(*bounds, track.stamp, self.limits, self._joining, part.aborted)
+        done = cutter.cut(self._work_left)
+        self._work_left -= cutter.work
+        if done.end == track.fetched and not done.halt:
             track.partition_bytes_max = answers.bytes_needed(part.records, track.partition_bytes_max)
             self._wake(track)
             return
         track.take(done, hold, now_ms)
+        if cutter.more:
+            self.uncut.go_on_with(line, track, part, hold, cutter)
         self._wake(track)
         if done.halt:
             self._halt(track, done.halt)
@@ -382,22 +342,3 @@ class Lane:
     def _misplaced(self, track: Track, parcel: Parcel, base: int) -> None:
         if track.phase is not Phase.STOPPED:
             self._stop(track, answers.misplaced(parcel, base))
-
-    def _halt(self, track: Track, halt: Halt) -> None:
-        track.halt_after = halt
-        self.fetches.forget(track, track.route)
-        if not (track.waiting or track.in_flight):
-            self._stop(track, halt)
-
-    def _stop(self, track: Track, halt: Halt) -> None:
-        track.drop_waiting()
-        track.phase = Phase.STOPPED
-        self.fetches.forget(track, track.route)
-        self._ready.get(track.route.target, {}).pop(track, None)
-        self.incidents.append(answers.stoppage(track.named, halt))
-
-    def _wake(self, track: Track) -> None:
-        """Something changed: the next fetch of its line asks anew, and its parcels may be sent."""
-        self.fetches.wake(track)
-        if track.waiting and track.route.target >= 0:
-            self._ready.setdefault(track.route.target, {})[track] = None

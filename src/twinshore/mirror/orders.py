@@ -58,8 +58,8 @@ class LaneLimits:
     merge_below_bytes: int = 1024
     merged_bytes_max: int = 512 << 10
     merged_plain_bytes_max: int = MERGED_PLAIN_BYTES_MAX
-    # What one fetch of a partition may unpack where batches are written anew; at least one of them is.
-    unpacked_bytes_max: int = 64 << 20
+    # What is cut at a time, as `Cutter` counts it: some tenths of a second, far less than a grant.
+    work_max: int = 100_000
     join_below_bytes: int = 128 << 10
     joined_bytes_max: int = 64 << 20
     produce_timeout_s: float = 30.0

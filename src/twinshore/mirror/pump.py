@@ -91,7 +91,7 @@ class Pump:
             self._flow(now_s)
 
     def _pending(self) -> bool:
-        return any(line.outbox.transport.pending() for line in self._sources.values())
+        return bool(self.lane.uncut) or any(line.outbox.transport.pending() for line in self._sources.values())
 
     # -- what time brings
 
@@ -104,7 +104,7 @@ class Pump:
         self._keep_lines(now_s)
         lane.fetches.refill(now_s)
         if self._going:
-            if not self._desk.holds() and self._desk.granted_until_s > 0:
+            if self._desk.granted_until_s > 0 and not self._desk.holds():
                 self._ended = "the grant ran out"
                 return
             wanted = [] if lane.finishing else lane.to_look_at(now_s, self._targets)
@@ -201,6 +201,7 @@ class Pump:
 
     def _flow(self, now_s: float) -> None:
         """What is here goes first: asking for more costs its time, and frees nothing."""
+        self.lane.go_on(now_s, int(time.time() * 1000))
         if self._desk.holds():
             self._serve(now_s)
         for key, source in list(self._sources.items()):
@@ -244,7 +245,7 @@ class Pump:
             self._receive(line)
 
     def _on_source(self, line: SourceLine) -> None:
-        self._guarded_source(line, lambda: self._receive(line))
+        self._guarded_source(line, partial(self._receive, line))
 
     def _receive(self, line: SourceLine) -> None:
         now_s = steady_s()

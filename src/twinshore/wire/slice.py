@@ -6,7 +6,7 @@ A batch is unpacked and walked for that, which takes memory and time: one that w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from twinshore.fleet.errors import TooLargeError, WireError
@@ -47,17 +47,17 @@ def slice_batch(
 def slice_runs(
     view: memoryview,
     header: BatchHeader,
-    runs: Sequence[tuple[int, int]],
+    runs: Iterable[tuple[int, int]],
     *,
     limit_bytes: int = REWRITE_BYTES_MAX,
-) -> list[Sliced]:
-    """As `slice_batch` for each of these ranges, which must rise: the batch is unpacked and walked once for all."""
+) -> Iterator[Sliced]:
+    """As `slice_batch` for each of these ranges, which must rise: the batch is unpacked and walked once for all, as far
+    as somebody asks."""
     check_crc(view, header)
     _check_count(header)
     timestamp = header.max_timestamp if header.attributes & TIMESTAMP_APPEND else None
     base_timestamp = header.base_timestamp if timestamp is None else timestamp
     data = plain_records(view, header, limit_bytes)
-    found = []
     walk = frames(data, header)
     frame = next(walk, None)
 
@@ -72,11 +72,10 @@ def slice_runs(
         anew = rewrite_frames(data, header, chosen(first, end), base_timestamp, timestamp=timestamp)
         if not anew.kept:
             raise WireError(f"batch at offset {header.base_offset} holds no record at offsets {first} to {end - 1}")
-        found.append(_sealed(anew, header, base_timestamp))
+        yield _sealed(anew, header, base_timestamp)
     for _ in walk:
         # What is not kept is checked as well.
         pass
-    return found
 
 
 def _sealed(anew: Rewritten, header: BatchHeader, base_timestamp: int) -> Sliced:

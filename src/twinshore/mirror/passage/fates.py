@@ -16,6 +16,8 @@ from twinshore.wire.slice import hole_free_runs, slice_runs
 _ABORT = 0
 _CONTROL_KEY_BYTES = 4
 _CONTROL_BYTES_MAX = 1 << 20
+# Of so many records one batch is made where batches are written anew: a long one becomes several, each made quickly.
+ANEW_RECORDS_MAX = 1 << 14
 
 
 class Blank(NamedTuple):
@@ -71,12 +73,16 @@ def fates(
     view: memoryview, header: BatchHeader, position: int, write_from: int, aborted: Aborted
 ) -> Iterator[Blank | Piece]:
     """The fates of offsets from `position` to the batch's end, in order. What lies below `write_from` is on the twin
-    already: of that only the blanks are named, each on one side of it."""
+    already: of that only the blanks are named, each on one side of it. Each is made when it is asked for."""
     hidden = bool(header.attributes & (CONTROL | TRANSACTIONAL)) and aborted.hides(view, header)
     spans = list(_spans(view, header, position, hidden=hidden))
-    pieces = iter(
-        _pieces(view, header, [(max(base, write_from), end) for base, end, seen in spans if seen], write_from)
-    )
+    runs = [(max(base, write_from), end) for base, end, seen in spans if seen and end > write_from]
+    most = ANEW_RECORDS_MAX
+    if runs == [(header.base_offset, header.last_offset + 1)] and not header.attributes & TIMESTAMP_APPEND:
+        check_crc(view, header)
+        most, pieces = header.count, iter([Piece(view[HEADER_BYTES:], header)])
+    else:
+        pieces = _pieces(view, header, runs)
     for base, end, seen in spans:
         if not seen:
             if base < write_from:
@@ -84,7 +90,8 @@ def fates(
             if end > write_from:
                 yield Blank(max(base, write_from), end)
         elif end > write_from:
-            yield next(pieces)
+            for _ in range(max(base, write_from), end, most):
+                yield next(pieces)
 
 
 def _spans(view: memoryview, header: BatchHeader, at: int, *, hidden: bool) -> Iterator[tuple[int, int, bool]]:
@@ -108,11 +115,9 @@ def _spans(view: memoryview, header: BatchHeader, at: int, *, hidden: bool) -> I
         yield at, stop, False
 
 
-def _pieces(view: memoryview, header: BatchHeader, runs: list[tuple[int, int]], write_from: int) -> list[Piece]:
-    """One for each run that does not lie below `write_from`."""
-    runs = [(first, end) for first, end in runs if end > write_from]
-    whole = runs == [(header.base_offset, header.last_offset + 1)]
-    if whole and not header.attributes & TIMESTAMP_APPEND:
-        check_crc(view, header)
-        return [Piece(view[HEADER_BYTES:], header)]
-    return [Piece(*sliced) for sliced in slice_runs(view, header, runs)] if runs else []
+def _pieces(view: memoryview, header: BatchHeader, runs: list[tuple[int, int]]) -> Iterator[Piece]:
+    """Some for each run."""
+    parts = [(at, min(at + ANEW_RECORDS_MAX, end)) for first, end in runs for at in range(first, end, ANEW_RECORDS_MAX)]
+    if len(parts) > 1 and header.count == header.last_offset_delta + 1:
+        hole_free_runs(view, header)  # Nothing of a batch crosses of which a part cannot be read.
+    return (Piece(*sliced) for sliced in slice_runs(view, header, parts))
