@@ -64,7 +64,7 @@ def looked_at(source_epoch: int) -> Lane:
     lane.routed(NAMED, Route(1, 5, 2, target_epoch=1))
     assert lane.to_look_at(0.0, {2}) == [NAMED]
     tail = Tail(90, 99, OURS, 90)
-    seen = Observation(0, 100, 100, tail, (99, NOW_MS), 0, 100, source_epoch=source_epoch)
+    seen = Observation(0, 100, 100, tail, (99, NOW_MS), 0, 100, source_epoch=source_epoch, wrote_epoch=source_epoch)
     lane.observed(NAMED, seen, 0.0, NOW_MS)
     assert lane.tracks[NAMED].phase is Phase.RUNNING
     return lane
@@ -123,8 +123,9 @@ def restarted(seen: Observation, *, receipt_to: int = 100, receipt_epoch: int = 
     assert lane.to_look_at(0.0, {2}) == [NAMED]
     stand = lane.tracks[NAMED].stand
     assert stand == Stand(receipt_epoch, receipt_to)
-    epoch, parted = compared(stand, Stand(seen.source_epoch, seen.log_end), SAID)
-    lane.observed(NAMED, replace(seen, source_epoch=epoch, parted=parted), 0.0, NOW_MS)
+    here = Stand(seen.source_epoch, seen.log_end)
+    epoch, parted = compared(stand, here, SAID)
+    lane.observed(NAMED, replace(seen, source_epoch=epoch, wrote_epoch=here.epoch, parted=parted), 0.0, NOW_MS)
     return lane
 
 
@@ -159,6 +160,7 @@ def test_a_healthy_partition_goes_on_after_a_restart(end: int, epoch: int, recei
 
 def test_an_account_says_the_epoch_of_its_own_end_alone() -> None:
     track = restarted(seen_at(100, 8), receipt_epoch=8).tracks[NAMED]
+    track.heard = True
     idle = track.account()
     assert idle is not None
     assert (idle.from_offset, idle.to_offset, idle.epoch) == (100, 100, 8)
@@ -173,8 +175,28 @@ def test_an_account_says_the_epoch_of_its_own_end_alone() -> None:
 
 def test_a_look_that_learns_the_epoch_of_what_was_told_tells_it() -> None:
     lane = looked_at(5)
+    assert not lane.accounts(), "not before it can be read"
+    lane.tracks[NAMED].heard = True
     (told,) = lane.accounts()
     assert (told.from_offset, told.to_offset, told.epoch) == (100, 100, 5)
+
+
+def test_a_source_that_forgot_an_epoch_its_records_carry_goes_on_through_one_look_after_another() -> None:
+    """Its records below 100 were written in epoch 9; asked for that, it says that epoch 4 ends there."""
+    said = {9: EpochEnd(4, 100), 4: EpochEnd(4, 100)}
+    lane = looked_at(-1)
+    track = lane.tracks[NAMED]
+    seen = Observation(0, 100, 100, Tail(90, 99, OURS, 90), (99, NOW_MS), 0, 100)
+    for now_s in (10.0, 20.0, 30.0):
+        track.settle(now_s)
+        assert lane.to_look_at(now_s, {2}) == [NAMED]
+        epoch, parted = compared(track.stand, Stand(9, 100), said)
+        assert (epoch, parted) == (4, -1), "a fetch may name 4 alone"
+        lane.observed(NAMED, replace(seen, source_epoch=epoch, wrote_epoch=9, parted=parted), now_s, NOW_MS)
+        assert (track.phase, track.leader_epoch) == (Phase.RUNNING, 4)
+        assert track.stand == Stand(9, 100), "what it was written in"
+    track.set_back()
+    assert track.stand == Stand(9, 100)
 
 
 @pytest.mark.parametrize(

@@ -210,7 +210,7 @@ def test_what_crossed_untold_and_left_the_source_is_told_before_anything_else_fl
     ours = track(told_to=2)
     seen = Observation(0, 16, 16, Tail(15, 15, 1, 15), (15, 0), source_start=16, source_end=16)
     ours.resume(Go(16, 0, 16), seen, fence=1, armed_ms=0)
-    ours.note_untold(7)
+    ours.note_untold(7, -1)
     carried = ours.account()
     assert carried is not None, "the next pump would be told of 16, and every later receipt refused for the gap"
     assert (carried.from_offset, carried.to_offset, carried.batches) == (2, 16, 0)

@@ -105,4 +105,4 @@ class Errands:
         said = {epoch: EpochEnd(*source.end_of_epoch(epoch)) for epoch in (stand.epoch, here.epoch) if epoch >= 0}
         epoch, parted = compared(stand, here, said)
         told = (producer, source_start, source_end, fence, differs)
-        yield (Observation(start, high, end, tail, *told, source_epoch=epoch, parted=parted),)
+        yield (Observation(start, high, end, tail, *told, source_epoch=epoch, parted=parted, wrote_epoch=here.epoch),)

@@ -93,7 +93,7 @@ def forget_the_epoch_at_a_look() -> None:
     shipped = Track.resume
 
     def resume(self: Track, go: Go, seen: Observation, **known: int) -> None:
-        shipped(self, go, dataclasses.replace(seen, source_epoch=-1), **known)
+        shipped(self, go, dataclasses.replace(seen, source_epoch=-1, wrote_epoch=-1), **known)
 
     Track.resume = resume  # type: ignore[method-assign]
     Track._source_unsure = lambda _self: False  # type: ignore[assignment, method-assign]

@@ -102,7 +102,7 @@ class Lane(Roster):
         if go.position > track.acked:
             track.rid_of(track.troubles.target)  # What was sent has landed, if only its answer was lost.
         track.resume(go, seen, fence=self._fence, armed_ms=self._armed_ms)
-        track.note_untold(now_ms)
+        track.note_untold(now_ms, seen.wrote_epoch)
         track.led_anew()
         if go.gap_to > go.position and track.phase is Phase.RUNNING:
             trouble, told = fill(track, go.gap_to, now_ms)

@@ -32,9 +32,10 @@ class Observation:
     `source_start` and `source_end` are the source's log start and log end, read after the twin. `fence` is the highest
     coordinator epoch that the leader remembers of the link's markers. `unlike`: the twin's last record is not the
     source's at that offset; None while the source does not show it, as right after an election. `unlike_from`: from
-    where on both hold other records, as far as that was looked for. `source_epoch`: the leader epoch of the source's
-    last record below the twin's end, -1 where that is not known. `parted`: from where on leader epochs say that the
-    source has another history than the one that was carried; -1 where they do not.
+    where on both hold other records, as far as that was looked for. `wrote_epoch`: the leader epoch in which the
+    source's last record below the twin's end was written, `source_epoch`: the one to fetch on with, since a source may
+    have forgotten the other; -1 where not known. `parted`: from where on leader epochs say that the source has another
+    history than the one that was carried; -1 where they do not.
     """
 
     log_start: int
@@ -48,6 +49,7 @@ class Observation:
     unlike: bool | None = False
     unlike_from: int = -1
     source_epoch: int = -1
+    wrote_epoch: int = -1
     parted: int = -1
     # Of a mapped twin, whose batches must be read to know: what follows, and where those lie that were not told yet.
     verdict: Verdict | None = None

@@ -64,8 +64,8 @@ class Track:
     choked: bool = False
     # No batch that waits has an older time stamp.
     oldest_ms: int = FAR_MS
-    # The source's leader epoch of the last record below `fetched`, exact or -1; where -1, what is fetched next follows
-    # on only as long as the source is led in epoch `source_led`.
+    # What a fetch may name as the source's leader epoch of the last record below `fetched`, or -1: the source may know
+    # only an earlier one there. Where -1, what is fetched next follows on as long as the source is led in `source_led`.
     leader_epoch: int = -1
     source_led: int = -1
     armed_until_ms: int = 0
@@ -149,8 +149,6 @@ class Track:
         self.fetched = self.sent = self.acked = min(position, max(self.told_to, source_start))
         if self.fetched < position:
             leader_epoch = self.told_epoch if self.fetched == self.told_to else -1
-        elif self.fetched == self.told_to and self.told_epoch < 0:
-            self.told_epoch, self.told_source = leader_epoch, (-1, -1)  # to be told
         self.armed_until_ms, self.leader_epoch = armed_until_ms, leader_epoch
         self.rid_of(self.troubles.vain)
         self.certain.begun()
@@ -178,11 +176,15 @@ class Track:
         )
         self.source_end, self.source_start = seen.source_end, seen.source_start
         self.certain.begun(self.looked_at_s)
+        if self.fetched == self.told_to == go.position and self.told_epoch < 0:
+            self.stand, self.told_source = Stand(seen.wrote_epoch, go.position), (-1, -1)  # to be told
 
-    def note_untold(self, now_ms: int) -> None:
-        """After a look. What crossed, was told by nobody and is gone from the source: receipts would have a gap."""
+    def note_untold(self, now_ms: int, epoch: int) -> None:
+        """After a look, which saw `epoch` below the twin's end. What crossed, was told by nobody and is gone from the
+        source: receipts would have a gap."""
         if self.told_to < self.fetched:
-            self.noted.append(Noted(self.told_to, self.fetched, 0, 0, now_ms, [], epoch=self.leader_epoch))
+            known = epoch if self.fetched == self.write_from else -1
+            self.noted.append(Noted(self.told_to, self.fetched, 0, 0, now_ms, [], epoch=known))
             self.last_ms = now_ms
 
     def judge(self, seen: Observation, anchor: Stamp) -> Verdict:

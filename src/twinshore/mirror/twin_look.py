@@ -83,7 +83,10 @@ def _with_histories(
         for named, answer in (source.epoch_ends(wanted) if wanted else {}).items():
             said[named][wanted[named]] = EpochEnd(*answer)
     judged = {named: compared(stands.get(named, NOWHERE), here[named], said[named]) for named in found}
-    return {n: replace(seen, source_epoch=judged[n][0], parted=judged[n][1]) for n, seen in found.items()}
+    return {
+        n: replace(seen, source_epoch=judged[n][0], parted=judged[n][1], wrote_epoch=here[n].epoch)
+        for n, seen in found.items()
+    }
 
 
 def _tail(

@@ -44,10 +44,10 @@ def look_at_mapped(
     verdict: Verdict | None = _refusal(reach, start, end, remembered)
     if verdict is None:
         verdict, extents = _landed(source, target, producer_id, named, twin, reach, (start, end), remembered)
-    epoch = UNKNOWN
+    epoch = wrote = UNKNOWN
     if isinstance(verdict, Go):
         # Before records are compared: what they tell holds for the history that was asked for.
-        epoch, parted = _history(source, named, verdict.position, (source_start, source_stop), stand)
+        wrote, epoch, parted = _history(source, named, verdict.position, (source_start, source_stop), stand)
         if parted >= 0:
             verdict = Stop("truncation", parted, verdict.position, parted_sentence(parted))
     if isinstance(verdict, Go) and not extents:
@@ -55,18 +55,20 @@ def look_at_mapped(
     if isinstance(verdict, Go):
         verdict = _within_source(verdict, source_start, source_stop)
     ends = (start, end, end, None, remembered, source_start, source_stop)
-    return Observation(*ends, source_epoch=epoch, verdict=verdict, extents=tuple(extents))
+    return Observation(*ends, source_epoch=epoch, wrote_epoch=wrote, verdict=verdict, extents=tuple(extents))
 
 
 def _history(
     source: KafkaCluster, named: NamedPartition, position: int, span: tuple[int, int], stand: Stand
-) -> tuple[int, int]:
-    """The epoch of the source's last record below `position`, and from where on it has another history, if it has."""
+) -> tuple[int, int, int]:
+    """In which epoch the source's last record below `position` was written, the one to fetch on with, and from where on
+    it has another history, if it has."""
     last = position - 1
     theirs = source.read_tail_batch(named, last) if span[0] <= last < span[1] else None
     here = Stand(theirs.leader_epoch if theirs else UNKNOWN, position)
     asked = {one.epoch for one in (stand, here) if one.epoch >= 0}
-    return compared(stand, here, {one: EpochEnd(*source.epoch_ends({named: one})[named]) for one in asked})
+    said = {one: EpochEnd(*source.epoch_ends({named: one})[named]) for one in asked}
+    return here.epoch, *compared(stand, here, said)
 
 
 def _refusal(reach: Reach, start: int, end: int, remembered: tuple[int, int] | None) -> Verdict | None:
