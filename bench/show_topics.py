@@ -89,6 +89,12 @@ SCENARIOS = (
         "tests/scenarios/test_deletions.py",
     ),
     (
+        "forged-notes",
+        "lines that strangers write to a source's `twinshore.twins` stop no carried topic and no process, and a new "
+        "topic for a minute at most; the ledger says of which they speak",
+        "tests/scenarios/test_doubtful_notes.py",
+    ),
+    (
         "rights-follow",
         "ACLs are the same after sync, as the users themselves find; quotas and SCRAM users follow",
         "tests/scenarios/test_rights_follow.py",

@@ -75,8 +75,8 @@ class Reader:
             raise self.no_read
         return self.log.begins, self.log.end
 
-    def read(self, offset: int, bounds: tuple[int, int]) -> tuple[list[Note], int]:
-        return self.log.notes[max(0, offset - bounds[0]) :], bounds[1]
+    def pages(self, offset: int, bounds: tuple[int, int]) -> list[tuple[list[Note], int]]:
+        return [(self.log.notes[max(0, offset - bounds[0]) :], bounds[1])]
 
     def append(self, entries: Sequence[tuple[bytes, bytes | None]], now_ms: int) -> None:
         if self.no_write:

@@ -21,8 +21,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
 from twinshore.lab import LabCluster
 from twinshore.mirror.desk import Account, Desk
-from twinshore.mirror.link_driver import fence_of
-from twinshore.mirror.orders import LaneLimits, Stoppage, TideOrder, TrackOrder
+from twinshore.mirror.orders import LaneLimits, Stoppage, TideOrder, TrackOrder, fence_of
 from twinshore.mirror.passage.units import id_prefix
 from twinshore.mirror.tide import carry
 from twinshore.mirror.tides import Tides

@@ -17,9 +17,8 @@ from twinshore.mirror.fetch_book import Line
 from twinshore.mirror.history import Stand
 from twinshore.mirror.joining import Hold
 from twinshore.mirror.lane import Lane
-from twinshore.mirror.link_driver import fence_of
 from twinshore.mirror.observe import Observation
-from twinshore.mirror.orders import Handover, TrackOrder
+from twinshore.mirror.orders import Handover, TrackOrder, fence_of
 from twinshore.mirror.passage.marking import Marked
 from twinshore.mirror.passage.runs import cuts, running
 from twinshore.mirror.relay import Say

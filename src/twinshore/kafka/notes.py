@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -30,6 +31,7 @@ TIMES_MAX = 4
 PAUSE_S = 0.2
 IDLE_MAX = 20
 READ_BYTES = 1 << 20
+BATCH_BYTES_MAX = 1 << 26  # unpacked
 BATCH_HEAD_BYTES = 61
 
 Value = TypeVar("Value")
@@ -105,15 +107,23 @@ class Notebook:
     def read(self, offset: int, bounds: tuple[int, int] | None = None) -> tuple[list[Note], int]:
         """The notes from `offset` on as far as the log goes now, or as `bounds` say, and where to go on."""
         found: list[Note] = []
+        bounds = bounds or self.bounds()
+        position = max(offset, bounds[0])
+        for some, reached in self.pages(offset, bounds):
+            position = reached
+            found += some
+        return found, position
+
+    def pages(self, offset: int, bounds: tuple[int, int] | None = None) -> Iterator[tuple[list[Note], int]]:
+        """The same piece by piece, for a log that may be too large to be held whole."""
         start, end = bounds or self.bounds()
         position = max(offset, start)
         idle = 0
         while position < end and idle < IDLE_MAX:
             before = position
             some, position = self._persist(partial(self._some, position=before))
-            found += some
+            yield some, position
             idle = idle + 1 if position == before else 0
-        return found, position
 
     def last(self, count: int = 1) -> list[Note]:
         """The newest notes, oldest first; fewer when there are not so many."""
@@ -180,6 +190,10 @@ def _notes(records: memoryview, position: int) -> tuple[list[Note], int]:
     onward = position
     for data, header in split_batches(records):
         onward = header.last_offset + 1
-        if not header.attributes & 0x20:
-            found += [Note(*record[:4]) for record in decode_batch(data, header) if record.offset >= position]
+        if header.attributes & 0x20:
+            continue
+        # Whoever may write there may write a batch that cannot be read: it hides no line behind it.
+        with suppress(WireError):
+            some = decode_batch(data, header, limit_bytes=BATCH_BYTES_MAX)
+            found += [Note(*record[:4]) for record in some if record.offset >= position]
     return found, onward

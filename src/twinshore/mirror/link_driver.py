@@ -20,13 +20,14 @@ from twinshore.fleet import (
 )
 from twinshore.fleet.settings import MirrorSettings, Settings
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.mirror import answers, twins
+from twinshore.mirror import twins
 from twinshore.mirror.control.ruling import Ruling, in_words
 from twinshore.mirror.control.throttle import Throttle
 from twinshore.mirror.desk import Desk
 from twinshore.mirror.follow.follower import Follower
 from twinshore.mirror.forgetting import SETTING, state_expiry_ms
 from twinshore.mirror.identity import establish
+from twinshore.mirror.incidents.doubtful_notes import DoubtfulNotes
 from twinshore.mirror.incidents.refusals import Refusals
 from twinshore.mirror.incidents.slow_looks import SlowLooks
 from twinshore.mirror.incidents.standing import Standing, grown
@@ -35,11 +36,11 @@ from twinshore.mirror.lease_keeper import LeaseKeeper
 from twinshore.mirror.link_notes import Holding, LinkNotes
 from twinshore.mirror.log_starts import LogStarts
 from twinshore.mirror.mapping.adopting import Adopter
-from twinshore.mirror.orders import TideOrder, limits_of
+from twinshore.mirror.orders import TideOrder, fence_of, limits_of
 from twinshore.mirror.passage.held import HeldTwins
 from twinshore.mirror.passage.probing import may_write_markers
 from twinshore.mirror.passage.units import id_prefix
-from twinshore.mirror.plan import CarryTopic, Create, Grow, KnownTwin, Refuse, admits, moves, spread
+from twinshore.mirror.plan import CarryTopic, Create, Grow, KnownTwin, Refuse, Step, admits, moves, spread
 from twinshore.mirror.recorder import STANDBY, STOPPED, Recorder
 from twinshore.mirror.survey import Surveyor, known_twins
 from twinshore.mirror.tides import Tides
@@ -85,7 +86,8 @@ class LinkDriver:
         self._source = KafkaCluster(settings.cluster(link.source), patience_s=10.0)
         self._target = KafkaCluster(settings.cluster(link.target), patience_s=10.0)
         self._surveyor = Surveyor(link, self._source, self._target)
-        self._descents = Descents(link, settings.links, store, self._source, self._target, log)
+        doubts = DoubtfulNotes(link, store, log)
+        self._descents = Descents(link, settings.links, store, self._source, self._target, log, doubts.tell)
         self._adopter = Adopter(link, self._source, self._target, store, log)
         self._ruling = Ruling(link, settings.links, store, log)
         self._throttle = Throttle(link.name, desk)
@@ -265,14 +267,9 @@ class LinkDriver:
             if isinstance(step, Refuse):
                 refused.append(step)
                 continue
-            try:
-                for sentence in twins.apply(self._target, [step]):
-                    self._log(f"{self.link.name}: {sentence}")
-            except KafkaError as error:
-                if error.retriable:
-                    raise
-                kind = "rights lost" if error.code in answers.RIGHTS else "refused"
-                refused.append(Refuse(step.topic, kind, error.message, error.hint))
+            refusal = self._apply(step)
+            if refusal:
+                refused.append(refusal)
                 continue
             if isinstance(step, Create):
                 made.append(step.topic)
@@ -293,6 +290,19 @@ class LinkDriver:
         for topic in sorted({step.topic for step in steps} - open_yet - {refusal.topic for refusal in refused}):
             self._refusals.over(topic)
         self._supply(term, ready, seen)
+
+    def _apply(self, step: Step) -> Refuse | None:
+        """Does what the step changes on the target; why its topic must rest where the target will not have it."""
+        try:
+            for sentence in twins.apply(self._target, [step]):
+                self._log(f"{self.link.name}: {sentence}")
+        except KafkaError as error:
+            if error.retriable:
+                raise
+            if isinstance(step, Create):
+                self._descents.retract(step)
+            return twins.refusal(step, error)
+        return None
 
     def _supply(self, term: Term, steps: list[CarryTopic], seen: dict[str, tuple[str, int]]) -> None:
         self._descents.declare(steps)
@@ -386,9 +396,3 @@ class LinkDriver:
         self.lease.close(release=clean)
         self._source.close()
         self._target.close()
-
-
-def fence_of(generation: int, tide: int) -> int:
-    """The coordinator epoch of a tide's markers: later tides mostly have higher ones. Where one has not, a look at what
-    the twin's leader remembers raises it."""
-    return (generation << 12 | tide & 0xFFF) & 0x3FFFFFFF

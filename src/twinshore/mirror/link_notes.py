@@ -86,12 +86,14 @@ class LinkNotes:
         same = seen == self._seen and source_id == self.told.source_id
         whole = not same or begins > self._begins or end < self._read_to or time.monotonic() >= self._whole_at_s
         told = Told(self._link.name, source_id) if whole else self.told
-        notes, read_to = self._notebook.read(0 if whole else self._read_to, (begins, end))
+        read_to = begins if whole else self._read_to
+        for notes, reached in self._notebook.pages(read_to, (begins, end)):
+            read_to = reached
+            for note in notes:
+                told.take(note.key, note.value)
         if read_to < end:
             place = f"{self._target.name}: {TWINS_TOPIC} cannot be read to its end: {read_to} of {end}"
             raise KafkaError(place, retriable=True)
-        for note in notes:
-            told.take(note.key, note.value)
         self._seen, self._read_to, self.told = seen, read_to, told
         if whole:
             self._begins, self._whole_at_s = begins, time.monotonic() + WHOLE_S

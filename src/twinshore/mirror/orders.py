@@ -196,3 +196,9 @@ class Stoppage:
     to_offset: int
     sentence: str
     policy: str = ""
+
+
+def fence_of(generation: int, tide: int) -> int:
+    """The coordinator epoch of a tide's markers: later tides mostly have higher ones. Where one has not, a look at what
+    the twin's leader remembers raises it."""
+    return (generation << 12 | tide & 0xFFF) & 0x3FFFFFFF

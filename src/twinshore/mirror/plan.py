@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from twinshore.fleet import Link, Mode, NamedPartition, is_heartbeats
+from twinshore.fleet import HEARTBEATS, Link, Mode, NamedPartition, is_heartbeats
 from twinshore.mirror.follow.topic_settings import followed
 
 MAX_LONG = "9223372036854775807"
@@ -157,11 +157,15 @@ Step = Create | Grow | Settle | CarryTopic | Refuse | Stay | Rest
 
 
 def admits(link: Link, topic: str) -> bool:
-    """Whether the link's filters let the topic through. Exclusions win; Kafka's own topics never pass."""
-    if topic in INTERNAL:
-        return False
-    if is_heartbeats(topic):
+    """Whether the link may carry the topic. Kafka's own topics never pass; the source's own heartbeats always do, and
+    those of others where twins go on, as far as they are twins (`topology.provenance`)."""
+    if topic == HEARTBEATS or (link.chain and is_heartbeats(topic)):
         return True
+    return topic not in INTERNAL and passes_filters(link, topic)
+
+
+def passes_filters(link: Link, topic: str) -> bool:
+    """Whether the link's filters let the topic through. Exclusions win."""
     if any(re.fullmatch(pattern, topic) for pattern in link.exclude):
         return False
     return any(re.fullmatch(pattern, topic) for pattern in link.topics)

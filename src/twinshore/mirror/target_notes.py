@@ -154,6 +154,16 @@ def anchors(notes: Iterable[TwinNote]) -> Iterator[tuple[int, int, int]]:
                 yield partition, run.offset, run.sequence
 
 
+def twin_of_line(key: bytes, value: bytes | None) -> tuple[str, str] | None:
+    """Of a line by which some link says that it writes a twin: its source's cluster id, and the twin's topic id."""
+    match _json(key, KEY_BYTES_MAX):
+        case ["twin", str(_), str(source_id), str(_), int(_)]:
+            note = _twin(value)
+            return (source_id, note.target_topic_id) if note else None
+        case _:
+            return None
+
+
 def bounded_json(text: bytes, bytes_max: int = VALUE_BYTES_MAX) -> Any:
     """What a stranger may have written; WireError whatever is wrong with it."""
     if len(text) > bytes_max:

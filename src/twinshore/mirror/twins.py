@@ -8,10 +8,11 @@ from collections.abc import Iterable, Sequence
 from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
+from twinshore.mirror import answers
 from twinshore.mirror.history import UNKNOWN, Stand
 from twinshore.mirror.mapping.reach import reach_of
 from twinshore.mirror.orders import TrackOrder
-from twinshore.mirror.plan import CarryTopic, Create, Grow, Settle, Step
+from twinshore.mirror.plan import CarryTopic, Create, Grow, Refuse, Settle, Step
 from twinshore.store import Store, TwinRow
 from twinshore.wire.batch import SEQUENCE_SPAN
 
@@ -47,6 +48,12 @@ def apply(target: KafkaCluster, steps: Iterable[Step]) -> list[str]:
             case _:
                 pass
     return done
+
+
+def refusal(step: Step, error: KafkaError) -> Refuse:
+    """Why the topic must rest: the target will not have what the step needs."""
+    kind = "rights lost" if error.code in answers.RIGHTS else "refused"
+    return Refuse(step.topic, kind, error.message, error.hint)
 
 
 def twin_row(link: str, step: CarryTopic, partition: int, now_ms: int) -> TwinRow:

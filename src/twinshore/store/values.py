@@ -144,6 +144,7 @@ class IncidentKind(StrEnum):
     CONTENT_DIFFERS = "content differs"
     DELETIONS_OWED = "deletions owed"
     LOST_BEGINNING = "lost beginning"
+    DOUBTFUL_NOTE = "doubtful note"
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ def test_topics_leave_their_lanes_and_come_back_once_they_have_left(store: Store
         asked.append(topic)
         return len(asked) > 2
 
-    on_lanes = {"orders-old", "orders", "orders-new", "east.twinshore.heartbeats"}
+    on_lanes = {"orders-old", "orders", "orders-new", "twinshore.heartbeats"}
     assert heard.partings(on_lanes, withdraw) == ["orders", "orders-old"], "one is held, one no longer admitted"
     put(store, "paused_topics", [])
     heard.changed()

@@ -239,6 +239,16 @@ _ROWS = (
         f"source's own retention has passed the offsets named. If they are needed on the target before: {BEGIN_AGAIN}. "
         "A running mirror tells it within some 10 s.",
     ),
+    Known(
+        IncidentKind.DOUBTFUL_NOTE,
+        After.GOES_ON,
+        "do not believe it, and carry the topics as before",
+        "Lines of `twinshore.twins` on the source call topics twins, which would keep them from crossing, and nothing "
+        "bears that out: no link says that it writes them, or this link has carried them as what they are.",
+        "Look who may write to `twinshore.twins` on the source: mirrors alone should. A line with the topic's name as "
+        "its key and no value takes the claim back; the row closes within a minute or two. Where another mirror does "
+        "carry the topic there, give it the rights for its lines (docs/mirror.md).",
+    ),
 )
 KINDS: Mapping[IncidentKind, Known] = {row.kind: row for row in _ROWS}
 

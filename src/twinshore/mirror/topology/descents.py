@@ -10,21 +10,26 @@ store knows the twins that its own mirror made.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from twinshore.fleet import KafkaError, Link
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.notes import Notebook
 from twinshore.mirror.link_notes import JOURNAL_SETTINGS
 from twinshore.mirror.plan import TWINS_TOPIC, CarryTopic, Create
-from twinshore.mirror.topology.provenance import ORIGINAL, Descent, Hop, descent_of, why_it_stays
+from twinshore.mirror.topology.claims import Belief, Lines, bears_out, judge
+from twinshore.mirror.topology.provenance import ORIGINAL, Descent, Hop, why_it_stays
 from twinshore.store import Store
 
 Seen = dict[str, tuple[str, int]]
+# So long after a topic was seen the lines of an honest mirror about it may still be on their way.
+LINES_LATE_S = 60.0
+DOUBTED_AGAIN_S = 60.0
 
 
 class Descents:
-    """`log` hears once of each topic that stays, and of rights that are missing."""
+    """`log` hears once of each topic that stays, and of rights that are missing; `tell` gets the topics of which lines
+    say what nothing bears out, whenever these are others."""
 
     def __init__(
         self,
@@ -34,13 +39,17 @@ class Descents:
         source: KafkaCluster,
         target: KafkaCluster,
         log: Callable[[str], None],
+        tell: Callable[[Collection[str]], None] = lambda _: None,
     ) -> None:
         self._link, self._links, self._store = link, links, store
         self._source, self._target = source, target
-        self._log = log
+        self._log, self._tell_doubts = log, tell
         self._journals = {side: Notebook(cluster, TWINS_TOPIC) for side, cluster in self._sides()}
         self._read_to = dict.fromkeys(self._journals, 0)
-        self._told: dict[str, dict[str, Descent]] = {side: {} for side in self._journals}
+        self._told = {side: Lines() for side in self._journals}
+        self._since_s: dict[tuple[str, str], float] = {}
+        self._doubted: dict[str, str] | None = None
+        self._doubted_at_s = 0.0
         self._judged: dict[tuple[str, str], str] = {}
         self._descents: dict[str, Descent] = {}
         self._blind: set[str] = set()
@@ -52,9 +61,11 @@ class Descents:
     def admitted(self, names: Seen) -> Seen:
         """Those of the source's topics that the link may carry on."""
         fresh = {name: seen for name, seen in names.items() if (name, seen[0]) not in self._judged}
+        if self._doubted and time.monotonic() - self._doubted_at_s >= DOUBTED_AGAIN_S:
+            fresh |= {name: names[name] for name in self._doubted if name in names}
         if fresh:
             self._judge(fresh)
-        return {name: seen for name, seen in names.items() if not self._judged[name, seen[0]]}
+        return {name: seen for name, seen in names.items() if self._judged.get((name, seen[0])) == ""}
 
     def announce(self, steps: Iterable[Create]) -> None:
         """Before twins are made."""
@@ -65,29 +76,65 @@ class Descents:
         twins = {step.twin or step.topic: self._onward(step.topic, step.target_topic_id) for step in steps}
         if twins:
             self._read("target")
-            known = self._told["target"]
+            known = self._told["target"].descents
             self._tell({name: descent for name, descent in twins.items() if known.get(name) != descent})
+
+    def retract(self, step: Create) -> None:
+        """The twin was not made: its line must claim no later topic of that name."""
+        self._append([((step.twin or step.topic).encode(), None)])
 
     def _onward(self, topic: str, topic_id: str) -> Descent:
         hop = Hop(self._source.cluster_id(), self._link.source)
         return self._descents.get(topic, ORIGINAL).onward(hop, topic_id)
 
     def _judge(self, fresh: Seen) -> None:
-        told = self._own_twins()
-        self._read("source")
-        target_id = self._target.cluster_id()
+        own = self._own_twins()
+        for side in self._journals:
+            self._read(side)
+        before = self._told_before()
+        target_id, now_s = self._target.cluster_id(), time.monotonic()
+        doubted = {name: topic_id for name, topic_id in (self._doubted or {}).items() if name not in fresh}
+        lines, carried = self._told["source"], {row.source_topic_id for row in self._store.twins(self._link.name)}
+        written = lines.written()
         for name, (topic_id, _) in fresh.items():
-            descent = descent_of(name, topic_id, self._told["source"])
-            if not descent.path:
-                descent = told.get(topic_id, ORIGINAL)
+            claim = lines.claim(name, topic_id)
+            since_s = self._since_s.setdefault((name, topic_id), now_s)
+            belief, descent = judge(
+                claim,
+                own=own.get(topic_id),
+                before=before.get((name, topic_id)),
+                borne_out=bears_out(written, claim),
+                waited=topic_id in carried or now_s - since_s >= LINES_LATE_S,
+            )
+            if belief is Belief.WAITING:
+                self._stay(name, f"{name} on {self._link.source} is said to be a twin: waiting for what bears that out")
+                continue
+            if belief is Belief.DOUBTED:
+                doubted[name] = topic_id
             self._descents[name] = descent
-            reason = why_it_stays(self._link, name, descent, target_id)
-            self._judged[name, topic_id] = reason
+            reason = self._judged[name, topic_id] = why_it_stays(self._link, name, descent, target_id)
             if reason:
-                self.staying[name] = reason
-                self._log(f"{self._link.name}: {reason}")
+                self._stay(name, reason)
             else:
                 self.staying.pop(name, None)
+        if doubted != self._doubted:
+            self._tell_doubts(doubted)
+        self._doubted, self._doubted_at_s = doubted, now_s
+
+    def _stay(self, name: str, reason: str) -> None:
+        if self.staying.get(name) != reason:
+            self.staying[name] = reason
+            self._log(f"{self._link.name}: {reason}")
+
+    def _told_before(self) -> dict[tuple[str, str], Descent]:
+        """Of each topic that the link carries, what it told the target of its descent when it began."""
+        found = {}
+        lines = self._told["target"]
+        for row in self._store.twins(self._link.name):
+            told = lines.claim(self._link.twin_of(row.topic), row.target_topic_id)
+            if told.topic_id and told.path and _last_hop(told) == self._source.cluster_id():
+                found[row.topic, row.source_topic_id] = Descent(row.source_topic_id, told.path[:-1])
+        return found
 
     def _own_twins(self) -> dict[str, Descent]:
         """Twins on the source that this store knows, by topic id."""
@@ -110,27 +157,22 @@ class Descents:
         try:
             if not journal.exists():
                 return
-            notes, self._read_to[side] = journal.read(self._read_to[side])
+            for notes, read_to in journal.pages(self._read_to[side]):
+                for note in notes:
+                    self._told[side].take(note.key, note.value)
+                self._read_to[side] = read_to
         except KafkaError as error:
             self._missing(error, f"what is a twin on {cluster.name} is known from the store alone")
-            return
-        told = self._told[side]
-        for note in notes:
-            name = (note.key or b"").decode("utf-8", "replace")
-            descent = Descent.from_json(note.value) if note.value else None
-            if descent:
-                told[name] = descent
-            else:
-                told.pop(name, None)
 
     def _tell(self, twins: dict[str, Descent]) -> None:
-        if not twins:
-            return
+        if twins:
+            self._append([(name.encode(), descent.to_json(self._link.name)) for name, descent in twins.items()])
+
+    def _append(self, lines: Sequence[tuple[bytes, bytes | None]]) -> None:
         journal = self._journals["target"]
         try:
             if not journal.exists():
                 journal.make(JOURNAL_SETTINGS, lasting=True)
-            lines = [(name.encode(), descent.to_json(self._link.name)) for name, descent in twins.items()]
             journal.append(lines, int(time.time() * 1000))
         except KafkaError as error:
             self._missing(
@@ -143,6 +185,10 @@ class Descents:
         if what not in self._blind:
             self._blind.add(what)
             self._log(f"{self._link.name}: {what}: {error.message} (try: {error.hint})")
+
+
+def _last_hop(descent: Descent) -> str:
+    return descent.path[-1].cluster_id
 
 
 def _path(origins: dict[tuple[str, str], tuple[Hop, str]], cluster_id: str, topic_id: str) -> tuple[Hop, ...]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 
-from twinshore.fleet import KafkaError, is_heartbeats
+from twinshore.fleet import KafkaError, WireError, is_heartbeats
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.notes import Note, Notebook
+from twinshore.mirror.target_notes import bounded_json
 from twinshore.mirror.topology.picture import Beat, Picture, path_of, picture
 
 PATIENCE_S = 5.0
@@ -37,6 +37,6 @@ def _newest(cluster: KafkaCluster, topic: str, path: tuple[str, ...]) -> list[Be
 
 def _written_ms(note: Note) -> int:
     try:
-        return int(json.loads(note.value or b"")["at_ms"])
-    except (ValueError, KeyError, TypeError):
+        return int(bounded_json(note.value or b"")["at_ms"])
+    except (WireError, ValueError, OverflowError, KeyError, TypeError):
         return note.timestamp

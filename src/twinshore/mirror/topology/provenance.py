@@ -10,8 +10,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from twinshore.fleet import Link, WireError, is_heartbeats
+from twinshore.fleet import HEARTBEATS, Link, WireError, is_heartbeats
+from twinshore.mirror.plan import passes_filters
 from twinshore.mirror.target_notes import bounded_json
+
+HOPS_MAX = 32
+WORD_CHARS_MAX = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,9 @@ class Descent:
         """Of this topic's twin, one cluster on."""
         return Descent(topic_id, (*self.path, hop))
 
+    def way(self) -> str:
+        return " -> ".join(hop.name for hop in self.path)
+
     def to_json(self, link: str) -> bytes:
         path = [[hop.cluster_id, hop.name] for hop in self.path]
         return json.dumps({"topic_id": self.topic_id, "path": path, "link": link}, separators=(",", ":")).encode()
@@ -42,9 +49,14 @@ class Descent:
         """None where it is not one: somebody else wrote there, or a version to come."""
         try:
             raw = bounded_json(text)
-            return Descent(str(raw["topic_id"]), tuple(Hop(str(one), str(name)) for one, name in raw["path"]))
-        except (WireError, ValueError, KeyError, TypeError):
+        except WireError:
             return None
+        match raw:
+            case {"topic_id": str(topic_id), "path": list(path)} if len(path) <= HOPS_MAX and _is_word(topic_id):
+                hops = [hop for hop in map(_hop, path) if hop is not None]
+                return Descent(topic_id, tuple(hops)) if len(hops) == len(path) else None
+            case _:
+                return None
 
 
 ORIGINAL = Descent("", ())
@@ -63,10 +75,24 @@ def why_it_stays(link: Link, topic: str, descent: Descent, target_id: str) -> st
     if not descent.path:
         if is_heartbeats(topic) and f".{link.target}." in f".{topic}":
             return f"{topic} on {link.source} came from {link.target} and does not go back"
+        if is_heartbeats(topic) and topic != HEARTBEATS and not passes_filters(link, topic):
+            return f"{topic} on {link.source} is nobody's twin, whatever it is called: the filters leave it out"
         return ""
-    way = " -> ".join(hop.name for hop in descent.path)
     if any(hop.cluster_id == target_id for hop in descent.path):
-        return f"{topic} on {link.source} came by {way} and does not go back to {link.target}"
+        return f"{topic} on {link.source} came by {descent.way()} and does not go back to {link.target}"
     if not link.chain:
-        return f"{topic} on {link.source} is a twin itself, from {way}; with chain = true it would go on"
+        return f"{topic} on {link.source} is a twin itself, from {descent.way()}; with chain = true it would go on"
     return ""
+
+
+def _hop(raw: object) -> Hop | None:
+    match raw:
+        case [str(cluster_id), str(name)] if _is_word(cluster_id) and _is_word(name):
+            return Hop(cluster_id, name)
+        case _:
+            return None
+
+
+def _is_word(text: str) -> bool:
+    """It may stand in a sentence: what strangers write reaches terminals and logs."""
+    return len(text) <= WORD_CHARS_MAX and text.isprintable()

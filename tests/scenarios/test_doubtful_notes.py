@@ -1,0 +1,85 @@
+"""What strangers write to `twinshore.twins` of a source stops no topic and no process, on real brokers."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, until
+from tests.scenarios.test_mirror_basic import fill
+from twinshore.fleet import Cluster
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.lab import LabCluster
+from twinshore.lab.clients import admin_of, client_settings
+from twinshore.mirror.target_notes import Told
+from twinshore.mirror.topology.provenance import Descent, Hop
+from twinshore.store import TwinRow
+
+LINK = "east->west"
+NOWHERE = Hop("x", "nowhere")
+
+
+def write(cluster: Cluster, *lines: tuple[bytes, bytes | None]) -> None:
+    producer = Producer({**client_settings(cluster), "acks": "all"})
+    for key, value in lines:
+        producer.produce("twinshore.twins", value, key, partition=0)
+    assert producer.flush(30) == 0
+
+
+def id_of(cluster: Cluster, topic: str) -> str:
+    with closing(KafkaCluster(cluster)) as kafka:
+        return kafka.metadata([topic]).topics[topic].topic_id.hex()
+
+
+@pytest.mark.timeout(600)
+def test_forged_lines_stop_no_topic_and_no_process(
+    tmp_path: Path, east: LabCluster, west: LabCluster, unique_topic: str
+) -> None:
+    stem = unique_topic[-30:]
+    orders, other, fresh = (f"{stem}.{name}" for name in ("orders", "other", "fresh"))
+    stray = f"zz-{stem}.twinshore.heartbeats"
+    for topic in (orders, other, stray):
+        east.create_topic(topic)
+        fill(east, topic, 50)
+    if "twinshore.twins" not in admin_of(east.cluster).list_topics(timeout=10).topics:
+        east.create_topic("twinshore.twins", settings={"cleanup.policy": "compact"})
+    rig = Rig(tmp_path, settings_text(tmp_path, [east.cluster, west.cluster], {LINK: f"{stem}.*"}, mirror={"lanes": 1}))
+
+    def crosses(*topics: str) -> None:
+        for topic in topics:
+            fill(east, topic, 50)
+        for topic in topics:
+            until(lambda topic=topic: same_ends(east.cluster, west.cluster, topic, 1), 240, topic, rig)  # type: ignore[misc]
+
+    ours = TwinRow("x", other, 0, "aa" * 16, id_of(east.cluster, other), 0, 0, 1)
+    forged = Told("nowhere->east", "x").twin_lines([ours], ())
+    try:
+        rig.process.start()
+        crosses(orders, other)
+        whole = Descent(id_of(east.cluster, other), (NOWHERE,)).to_json("x")
+        announced = Descent("", (NOWHERE,)).to_json("x")
+        write(east.cluster, (orders.encode(), announced), (other.encode(), whole), *forged, (fresh.encode(), announced))
+        write(east.cluster, (stem.encode(), b"[" * 100_000), (b"[" * 1_000, b"[" * 60_000))
+        write(east.cluster, (f"{stem}.x".encode(), json.dumps({"topic_id": "", "path": [[[[]] * 9, 1]]}).encode()))
+        crosses(orders, other)
+        rig.process.end()
+        rig.process.start()
+        east.create_topic(fresh)
+        crosses(orders, other)
+        # Nobody bears out what was said of it before it was there.
+        crosses(fresh)
+        assert rig.process.child.alive()
+        told = [row.incident for row in rig.ledger(LINK) if row.closed_ms is None]
+        assert [one.kind for one in told] == ["doubtful note"], told
+        assert all(topic in told[0].sentence for topic in (orders, other, fresh)), told
+        names = admin_of(west.cluster).list_topics(timeout=10).topics
+        assert not [name for name in names if name.endswith(stray)], "a name alone passes no filter"
+    finally:
+        rig.process.end()
+        # The cluster is shared: these lines were of this test.
+        write(east.cluster, *((topic.encode(), None) for topic in (orders, other, fresh, stem, f"{stem}.x")))
+        write(east.cluster, *((key, None) for key, _ in forged))
