@@ -8,6 +8,7 @@ whoever calls says what time it is.
 from twinshore.store.delays import DelayStore
 from twinshore.store.engine import check_place, open_to_others
 from twinshore.store.lease_watch import HeldLease, LeaseWatch
+from twinshore.store.refused_receipts import ReceiptsRefusedError, RefusedReceipt
 from twinshore.store.store import Store, open_store
 from twinshore.store.values import (
     AlarmRow,
@@ -29,8 +30,6 @@ from twinshore.store.values import (
     ProofRow,
     ProofState,
     Receipt,
-    ReceiptsRefusedError,
-    RefusedReceipt,
     SourceBatch,
     SourceProducer,
     TwinRow,

@@ -12,14 +12,13 @@ from twinshore.store import extents
 from twinshore.store.dialects import insert_absent, put
 from twinshore.store.links import lock_twins
 from twinshore.store.receipt_rules import CLOSED_ROWS_MAX, Progress, advance, beyond, refusal, thinned
+from twinshore.store.refused_receipts import ReceiptsRefusedError, RefusedReceipt
 from twinshore.store.source_producers import forget_aged, read_producers, record_producers
 from twinshore.store.tables import positions, receipts
 from twinshore.store.values import (
     PartitionState,
     Position,
     Receipt,
-    ReceiptsRefusedError,
-    RefusedReceipt,
     SourceProducer,
 )
 
