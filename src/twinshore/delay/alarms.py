@@ -32,12 +32,15 @@ GATHER_MS = 60_000
 
 class Sign(NamedTuple):
     """Whether something is wrong now, with the sentence that would be told. Where nothing is: why it is over, if for
-    another reason than that it is well again. `beyond`: it is wrong of more than the partitions that are stopped."""
+    another reason than that it is well again. `beyond`: it is wrong of more than the partitions that are stopped.
+    `held`: it is so on purpose, as in a pause: what stands goes on to stand with this sentence, nothing rises, and
+    nobody is told again."""
 
     key: AlarmKey
     wrong: bool
     sentence: str = ""
     beyond: bool = False
+    held: bool = False
 
 
 class Manner(NamedTuple):
@@ -111,14 +114,16 @@ def turn(
             standing[sign.key] = one
             if cause is not None and _is_news(one, cause, manners) and not quiet:
                 joined.add(cause.key)
-        elif before is not None:
+        elif before is None:
+            continue
+        elif sign.held and before.raised_ms is not None:
+            standing[sign.key], happened = before._replace(right_ms=None, sentence=sign.sentence), None
+        else:
             stays, happened = _right(before, now_ms, manner, sign.sentence, quiet=quiet)
             if stays is None:
                 del standing[sign.key]
             else:
                 standing[sign.key] = stays
-        else:
-            continue
         events += [happened] if happened else []
     for key in sorted(joined):
         one = standing[key]

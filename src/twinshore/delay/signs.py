@@ -14,6 +14,7 @@ from twinshore.delay.windows import Verdict
 from twinshore.store.values import ProofRow, TwinRow
 
 NAMED_MAX = 5
+PAUSED = "It is paused since, which is not well again: nobody is told anew until it is resumed."
 
 
 class Judged(NamedTuple):
@@ -85,20 +86,22 @@ def recovery_signs(
 
 def _recovery_sign(link: str, topic: str, seen: Sequence[View], bound_s: float, resting: frozenset[int]) -> Sign:
     key = AlarmKey(link, AlarmKind.RECOVERY_POINT, topic)
-    late = [view for view in seen if view.recovery_point_ms > bound_s * 1000 and view.state != "paused"]
+    late = [view for view in seen if view.recovery_point_ms > bound_s * 1000]
+    running = [view for view in late if view.state != "paused"]
+    late = running or late
     most = worst(late)
     if most is None:
         return Sign(key, False)
     source = link.partition("->")[0]
     lag = sum(view.lag_records for view in late)
-    return Sign(
-        key,
-        True,
+    sentence = (
         f"{link}: {lag:,} records of {topic} ({partitions([view.place.partition for view in late])}) are on {source}"
         f" alone, the oldest for {most.recovery_point_ms / 1000:.1f} s (bound {bound_s:g} s). If {source} were lost"
-        " now, they would be.",
-        beyond([view.place.partition for view in late], resting),
+        " now, they would be."
     )
+    if not running:
+        return Sign(key, False, f"{sentence} {PAUSED}", held=True)
+    return Sign(key, True, sentence, beyond([view.place.partition for view in late], resting))
 
 
 def stopped_signs(link: str, topics: Iterable[str], stopped: Mapping[str, str]) -> list[Sign]:
@@ -128,11 +131,13 @@ def away_signs(away: Mapping[str, Mapping[str, str]]) -> list[Sign]:
     ]
 
 
-def heartbeat_signs(link: str, silent_ms: int, bound_s: float, *, alive: bool) -> list[Sign]:
-    """Whether heartbeats that used to cross have stopped; `alive`: one came, or none is expected."""
+def heartbeat_signs(link: str, silent_ms: int, bound_s: float, *, alive: bool, paused: bool = False) -> list[Sign]:
+    """Whether heartbeats that used to cross have stopped; `alive`: one came. Of a paused link none is expected."""
     key = AlarmKey(link, AlarmKind.HEARTBEAT)
     if not bound_s:
         return [Sign(key, False)]
+    if paused:
+        return [Sign(key, False, f"{link}: no heartbeat crossed when the link was paused. {PAUSED}", held=True)]
     if silent_ms <= bound_s * 1000:
         return [Sign(key, False)] if alive else []
     source, _, target = link.partition("->")

@@ -165,8 +165,9 @@ class LinkState:
             self.judged_ms = now_ms
         unjudged_s, well = max(blind_s, PERIODS_UNJUDGED * period_s), not blind and (idle or self.rulings > 0)
         # Heartbeats that cannot be read have not stopped, for all that is known.
-        alive = self.beat_alive or self.beat_hushed
-        beats = [] if self.parts.get(BEATS) else heartbeat_signs(self.link, silent_ms, heartbeat_s, alive=alive)
+        known = not self.parts.get(BEATS)
+        alive, paused = self.beat_alive, self.beat_hushed
+        beats = heartbeat_signs(self.link, silent_ms, heartbeat_s, alive=alive, paused=paused) if known else []
         expected = {topic: at_ms for topic, at_ms in self.seen_ms.items() if topic not in self.over}
         stopped = stopped_signs(self.link, expected, self.stopped) if self.ever_read else []
         lasts = {topic: self._last(topic, now_ms) for topic in self.failures}
