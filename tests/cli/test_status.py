@@ -29,6 +29,7 @@ from twinshore.store import (
     ProofState,
     Receipt,
     Store,
+    TwinRow,
     open_store,
 )
 from twinshore.store.values import ProofPiece
@@ -69,7 +70,9 @@ def _receipt(partition: int, to_offset: int, source_end: int) -> Receipt:
 
 def _word(ago_s: float, sentence: str = "2 partitions on 1 lanes", state: str = "flowing") -> LinkStatus:
     updated_ms = int((time.time() - ago_s) * 1000)
-    return LinkStatus(LINK, "somebody", state, sentence, updated_ms, 1, 2, 12_345.6, 7_890_000.0, 40, 1.25, 9.5)
+    return LinkStatus(
+        LINK, "a-host process 7 1a2b3c4d", state, sentence, updated_ms, 1, 2, 12_345.6, 7_890_000.0, 40, 1.25, 9.5
+    )
 
 
 def _looked(store: Store, ago_s: float, unseen: int = 0) -> None:
@@ -107,11 +110,13 @@ def test_how_a_link_with_a_silent_mirror_stands_is_unknown_and_what_was_known_ha
     lines = [line.rstrip() for line in _status(settings_file).splitlines()]
     assert re.match(r"east->west +unknown +- +- +- +40 \(10\d s old\) +- +- +10\d$", lines[1])
     assert any(
-        re.match(r"east->west: no word for 10\d s: is the mirror running\? last said: flowing: 2 part", line)
+        re.match(
+            r"east->west: no word for 10\d s from its mirror \(a-host process 7\), .* last said: flowing: 2 part", line
+        )
         for line in lines
     )
     assert any(
-        re.match(r"east->west: lag unknown: east does not say .* last seen 40, 10\d s ago", line) for line in lines
+        re.match(r"east->west: lag unknown: none of its twins .* last seen 40, 10\d s ago", line) for line in lines
     )
     found = _json(settings_file)[LINK]
     assert (found["state"], found["last_state"], found["stale"]) == ("unknown", "flowing", True)
@@ -147,7 +152,10 @@ def test_a_mirror_that_was_stopped_in_good_order_is_called_stopped_however_long_
     _looked(store, 700)
     text = _status(settings_file)
     assert re.search(r"east->west +stopped +- +- +- +40 \(12 min old\)", text)
-    assert "east->west: the mirror was stopped in good order, 12 min ago" in text
+    said = (
+        "east->west: the mirror was stopped in good order, 12 min ago; nothing is carried until `twinshore mirror run`"
+    )
+    assert said in text
     assert (_json(settings_file)[LINK]["state"], _json(settings_file)[LINK]["stale"]) == ("stopped", False)
 
 
@@ -174,7 +182,7 @@ def test_staleness_allows_for_rarer_receipts(store: Store, settings_file: Path) 
 def test_a_link_that_never_ran_says_so(store: Store, settings_file: Path) -> None:
     assert store.link_statuses() == ()
     text = _status(settings_file, "--link", "west->east")
-    assert "no word yet: has `twinshore mirror run` been started?" in text
+    assert "no mirror has run it with this store yet: start `twinshore mirror run`" in text
     assert LINK not in text
 
 
@@ -193,8 +201,46 @@ def test_topics_sum_their_partitions(store: Store, settings_file: Path) -> None:
         "last_lag_records": 40,
         "records": 100,
         "bytes": 10_000_000,
+        "paused": False,
     }
     assert re.search(r"orders +2 +0 +100 +140 +40 +10.0", _status(settings_file, "--topics"))
+
+
+def test_what_is_paused_of_a_link_that_flows_is_named(store: Store, settings_file: Path) -> None:
+    store.save_twins([TwinRow(LINK, topic, 0, "aa", "bb", 0, 0, 1) for topic in ("orders", "bills")])
+    store.save_link_status(_word(0))
+    _looked(store, 0)
+    assert "paused" not in _status(settings_file)
+    settings_file.write_text(settings_file.read_text().replace('[links."west->east"]', ""))
+    gather()
+    for pattern in ("ord.*", "nothing"):
+        words = ["link", "pause", LINK, "--topic", pattern, "--settings", str(settings_file)]
+        assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code == 0
+    text = _status(settings_file, "--topics")
+    assert "east->west: paused by operators: topics 'ord.*' (orders)" in text
+    assert "east->west: paused by operators: topics 'nothing' (none that has a twin)" in text
+    assert "orders (paused)" in text and "bills (paused)" not in text
+    found = _json(settings_file, "--topics")[LINK]
+    assert (found["state"], found["paused_topics"]) == ("flowing", {"ord.*": ["orders"], "nothing": []})
+    assert {one["topic"]: one["paused"] for one in found["topics"]} == {"orders": True}
+
+
+def test_a_lag_of_twins_that_no_look_has_seen_yet_is_not_zero(store: Store, settings_file: Path) -> None:
+    store.save_twins([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
+    store.save_link_status(_word(0))
+    store.remember([as_row(LINK, LagWord(int(time.time() * 1000), 0, 0, 0))])
+    found = _json(settings_file)[LINK]
+    assert (found["state"], found["lag_records"]) == ("flowing", None), "the mirror looked before there was a twin"
+    assert "east->west: lag unknown: east cannot be asked from here: " in _status(settings_file)
+
+
+def test_a_link_without_a_twin_lacks_nothing_and_asks_nobody(store: Store, settings_file: Path) -> None:
+    other = "west->east"
+    store.save_link_status(replace(_word(700, "the mirror was stopped in good order", "stopped"), link=other))
+    store.remember([as_row(other, LagWord(int((time.time() - 700) * 1000), 0, 0, 0))])
+    text = _status(settings_file, "--link", other)
+    assert "lag unknown" not in text
+    assert _json(settings_file, "--link", other)[other]["lag_records"] == 0
 
 
 class CountedReads(list[Position]):

@@ -103,7 +103,8 @@ def render(views: list[LinkView], *, topics: bool) -> RenderableType:
     for view in views:
         table.add_row(view.link, *_cells(view))
         parts.append(f"{view.link}: {view.says}")
-        parts += [f"{view.link}: {said}" for said in (view.says_of_lag, *view.says_of_proof) if said]
+        besides = (view.says_of_lag, *view.says_of_pauses, *view.says_of_proof)
+        parts += [f"{view.link}: {said}" for said in besides if said]
     if topics:
         parts.append(_topic_table(views))
     for view in views:
@@ -143,7 +144,8 @@ def _topic_table(views: list[LinkView]) -> RenderableType:
         for one in view.topics:
             counts = [one.partitions, one.stopped, one.twin_end, one.source_end, one.lag_records]
             cells = ["unknown" if count is None else f"{count:,}" for count in counts]
-            table.add_row(view.link, one.topic, *cells, f"{one.bytes / 1e6:.1f}")
+            name = f"{one.topic} (paused)" if one.paused else one.topic
+            table.add_row(view.link, name, *cells, f"{one.bytes / 1e6:.1f}")
     return table
 
 

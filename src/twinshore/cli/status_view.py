@@ -5,9 +5,12 @@ What is old says so. Where no mirror looks at the source any more, the source is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from twinshore.fleet.control import UNCONTROLLED, Control
 
 if TYPE_CHECKING:
     from twinshore.fleet import Link
@@ -20,6 +23,7 @@ UNKNOWN = "unknown"
 ASK_S = 2.0
 FROM_MIRROR, FROM_SOURCE, FROM_STORE = "mirror", "source", "store"
 AHEAD = "the mirror's clock is ahead of this one by {}"
+PAUSED_NAMED = 10
 NOT_NOW = ("records_per_s", "bytes_per_s", "p50_ms", "p99_ms")
 
 
@@ -56,11 +60,13 @@ class TopicView:
     last_lag_records: int | None
     records: int
     bytes: int
+    paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LinkView:
-    """A link as `status` shows it. `word` is None where no mirror has ever run it, `lag` where no end was ever seen."""
+    """A link as `status` shows it. `word` is None where no mirror has ever run it, `lag` where no end was ever seen;
+    `why_old`: why nobody could ask for its ends now. `paused`: what operators let rest of it, with its topics."""
 
     link: str
     state: str
@@ -69,7 +75,8 @@ class LinkView:
     lag: Lag | None
     topics: tuple[TopicView, ...]
     incidents: tuple[LedgerRow, ...]
-    source: str = "the source"
+    why_old: str = ""
+    paused: tuple[tuple[str, tuple[str, ...]], ...] = ()
     # How long ago all that is proven was read, and how long a pass over it takes; empty where nothing is proven.
     says_of_proof: tuple[str, ...] = ()
     proof_pass: Pass | None = None
@@ -88,14 +95,18 @@ class LinkView:
     def says(self) -> str:
         """The link's sentence, or why there is none to believe."""
         if self.word is None:
-            return "no word yet: has `twinshore mirror run` been started?"
+            return "no mirror has run it with this store yet: start `twinshore mirror run`"
         if self.stale:
             last = f"last said: {self.word.state}: {self.word.sentence}"
             if self.age_s < 0:
                 return f"{AHEAD.format(ago(-self.age_s))}, so nobody knows how old its word is; {last}"
-            return f"no word for {ago(self.age_s)}: is the mirror running? {last}"
+            return (
+                f"no word for {ago(self.age_s)} from its mirror ({_who(self.word.owner)}), which was not stopped in"
+                f" good order: it was killed, or cannot write the store. Unless it runs: `twinshore mirror run`; {last}"
+            )
         if self.state == "stopped":
-            return f"{self.word.sentence}, {ago(max(0.0, self.age_s))} ago"
+            since = ago(max(0.0, self.age_s))
+            return f"{self.word.sentence}, {since} ago; nothing is carried until `twinshore mirror run` is started"
         return self.word.sentence
 
     @property
@@ -105,12 +116,21 @@ class LinkView:
             return ""
         ahead = self.lag.age_s < 0
         when = AHEAD.format(ago(-self.lag.age_s)) if ahead else f"{ago(self.lag.age_s)} ago"
-        last = f"last seen {self.lag.records:,}, {when}"
-        return f"lag unknown: {self.source} does not say where its logs end; {last}"
+        return f"lag unknown: {self.why_old}; last seen {self.lag.records:,}, {when}"
+
+    @property
+    def says_of_pauses(self) -> tuple[str, ...]:
+        """Topics that rest though their link flows."""
+        return tuple(
+            f"paused by operators: topics {pattern!r} ({', '.join(topics[:PAUSED_NAMED]) or 'none that has a twin'}"
+            f"{f' and {len(topics) - PAUSED_NAMED} more' if len(topics) > PAUSED_NAMED else ''})"
+            for pattern, topics in self.paused
+        )
 
 
 def look(store: Store, settings: Settings, names: list[str], *, now_ms: int, topics: bool = False) -> list[LinkView]:
     """How these links stand now; their topics too where they are asked for."""
+    from twinshore.mirror.control.in_force import in_force
     from twinshore.mirror.metrics.lag_word import word_holds_s
 
     holds_s = word_holds_s(settings.mirror.receipts_s)
@@ -121,12 +141,27 @@ def look(store: Store, settings: Settings, names: list[str], *, now_ms: int, top
         age_s = _age_s(word.updated_ms, now_ms) if word else 0.0
         state = _state(word, age_s, holds_s)
         link = settings.link(name)
-        lag, by_topic = _lag(store, settings, link, now_ms, asks=state in (UNKNOWN, "stopped"), topics=topics)
-        found = tuple(_by_topic(store.positions(name), by_topic, lag)) if topics else ()
+        seen = _lag(store, settings, link, now_ms, asks=state in (UNKNOWN, "stopped"), topics=topics)
+        control = in_force(link, store.controls(name)).link.control
+        found = tuple(_by_topic(store.positions(name), seen.word, seen.lag, control)) if topics else ()
         incidents = store.incidents(name, open_only=True)
         proven = _proven(store, settings, name, now_ms)
-        views.append(LinkView(name, state, word, age_s, lag, found, incidents, link.source, *proven))
+        paused = _paused(store, name, control)
+        views.append(LinkView(name, state, word, age_s, seen.lag, found, incidents, seen.why, paused, *proven))
     return views
+
+
+def _paused(store: Store, link: str, control: Control) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The expressions that operators paused, each with the topics that it meets now."""
+    topics = sorted({row.topic for row in store.twins(link)}) if control.paused_topics else []
+    return tuple(
+        (pattern, tuple(topic for topic in topics if re.fullmatch(pattern, topic))) for pattern in control.paused_topics
+    )
+
+
+def _who(owner: str) -> str:
+    """The host and process, without what tells two of the same number apart."""
+    return owner.rpartition(" ")[0] or owner
 
 
 def _proven(store: Store, settings: Settings, link: str, now_ms: int) -> tuple[tuple[str, ...], Pass | None]:
@@ -153,26 +188,35 @@ def _state(word: LinkStatus | None, age_s: float, holds_s: float) -> str:
     return word.state
 
 
-def _lag(
-    store: Store, settings: Settings, link: Link, now_ms: int, *, asks: bool, topics: bool
-) -> tuple[Lag | None, LagWord | None]:
+class _Seen(NamedTuple):
+    """The lag, what it comes from, and why it is old where it is."""
+
+    lag: Lag | None
+    word: LagWord | None
+    why: str = ""
+
+
+def _lag(store: Store, settings: Settings, link: Link, now_ms: int, *, asks: bool, topics: bool) -> _Seen:
     """The mirror's own, if it is fresh; else as the source says now; else as it was when it was last seen."""
     from twinshore.mirror.metrics.lag_word import LAG_KIND, fresh_s, from_rows, is_fresh
 
     told = from_rows(store.followed(link.name, LAG_KIND))
     age_s = _age_s(told.seen_ms, now_ms) if told else 0.0
-    # Of very many topics the mirror leaves the sum alone in the store.
-    asks = asks or (topics and told is not None and told.partitions > 0 and not told.topics)
+    # Of very many topics the mirror leaves the sum alone in the store; twins that were just made it has not seen yet.
+    asks = asks or (told is not None and (not told.partitions or (topics and not told.topics)))
     if told and not asks and is_fresh(age_s, fresh_s(settings.mirror.ends_s)):
-        return Lag(told.lag, age_s, FROM_MIRROR, told.unseen), told
-    asked = _ask(store, settings, link, now_ms)
-    if asked:
-        return Lag(asked.lag, 0.0, FROM_SOURCE, asked.unseen), asked
-    return (Lag(told.lag, age_s, FROM_STORE, told.unseen) if told else None), told
+        return _Seen(Lag(told.lag, age_s, FROM_MIRROR, told.unseen), told)
+    asked = _ask(store, settings, link, now_ms, before=bool(told and told.partitions))
+    if isinstance(asked, str):
+        return _Seen(Lag(told.lag, age_s, FROM_STORE, told.unseen) if told else None, told, asked)
+    if told is None and not asked.partitions:
+        return _Seen(None, None)
+    return _Seen(Lag(asked.lag, 0.0, FROM_SOURCE, asked.unseen), asked)
 
 
-def _ask(store: Store, settings: Settings, link: Link, now_ms: int) -> LagWord | None:
-    """By the source's own ends and the receipts; None where it cannot be asked from here, or nothing was carried."""
+def _ask(store: Store, settings: Settings, link: Link, now_ms: int, *, before: bool) -> LagWord | str:
+    """By the source's own ends and the receipts, as far as there are twins; why it cannot be asked from here. `before`:
+    there were twins."""
     from twinshore.fleet import TwinshoreError
     from twinshore.kafka.cluster import KafkaCluster
     from twinshore.mirror.metrics.lag_word import lag_word, reached_of
@@ -180,7 +224,7 @@ def _ask(store: Store, settings: Settings, link: Link, now_ms: int) -> LagWord |
 
     reached = reached_of(store.twins(link.name), store.positions(link.name))
     if not reached:
-        return None
+        return "none of its twins is in this store any more" if before else lag_word((), now_ms)
     try:
         source = KafkaCluster(
             settings.cluster(link.source), client_id="twinshore-status", patience_s=ASK_S, call_s=ASK_S
@@ -190,13 +234,15 @@ def _ask(store: Store, settings: Settings, link: Link, now_ms: int) -> LagWord |
             ends = source_ends(source, there)
         finally:
             source.close()
-    except TwinshoreError:
-        return None
+    except TwinshoreError as error:
+        return f"{link.source} cannot be asked from here: {error.message}"
     places = [(named, reached[named], ends.of.get(named, -1)) for named in there if named.topic not in ends.gone]
     return lag_word(places, now_ms)
 
 
-def _by_topic(positions: Iterable[Position], word: LagWord | None, lag: Lag | None) -> Iterator[TopicView]:
+def _by_topic(
+    positions: Iterable[Position], word: LagWord | None, lag: Lag | None, control: Control = UNCONTROLLED
+) -> Iterator[TopicView]:
     from twinshore.mirror.metrics.lag_word import TopicLag
 
     grouped: dict[str, list[Position]] = {}
@@ -217,6 +263,7 @@ def _by_topic(positions: Iterable[Position], word: LagWord | None, lag: Lag | No
             last_lag_records=told.lag if topic in known else sum(position.lag_records for position in ours),
             records=sum(position.records for position in ours),
             bytes=sum(position.bytes for position in ours),
+            paused=control.holds(topic),
         )
 
 
@@ -237,6 +284,7 @@ def as_values(view: LinkView, *, topics: bool) -> dict[str, Any]:
         "lag_age_s": round(lag.age_s, 3) if lag else None,
         "lag_seen_by": lag.seen_by if lag else None,
         "unseen_partitions": lag.unseen if lag else None,
+        "paused_topics": {pattern: list(topics) for pattern, topics in view.paused},
     }
     if topics:
         values["topics"] = [asdict(topic) for topic in view.topics]
