@@ -58,6 +58,11 @@ TESTS = (
         "tests/scenarios/test_delay_sight.py",
     ),
     (
+        "delay-pause",
+        "a pause ends no alarm: what stands stays open as paused, nobody is told again, and it is well when it crossed",
+        "tests/delay/test_state.py::test_an_alarm_that_stands_is_not_well_again_by_a_pause",
+    ),
+    (
         "delay-causes",
         "one cause, one alarm: whatever is wrong in whatever order, each alarm is told or listed in its cause, and none"
         " clears while it holds",

@@ -35,6 +35,11 @@ SCENARIOS = (
         "tests/store/test_parked_sides.py",
     ),
     (
+        "status-words",
+        "status names what is paused, says no lag that nobody has seen, and of a mirror that was killed where it ran",
+        "tests/cli/test_status.py",
+    ),
+    (
         "plan-as-run",
         "mirror plan refuses what mirror run refuses, in the same words, and carries nothing that is paused or stopped",
         "tests/cli/test_plan.py",

@@ -81,6 +81,10 @@ def test_a_lost_store_is_recovered_without_copying_anything_again(
     assert code != 0
     assert "is carried by" in said
     assert rig.process.end() == 0
+    for more in ((), ("--dry-run",)):
+        code, said = asked(rig, "link", "recover", LINK, *more)
+        assert code == 0 and "nothing is lost and nothing is to be done" in said, said
+        assert "lost for good" not in said and "put back" not in said
     ends = {topic: spans(west.cluster, topic, count) for topic, count in EXACT.items()}
 
     for file in rig.folder.glob("store.db*"):
@@ -96,6 +100,11 @@ def test_a_lost_store_is_recovered_without_copying_anything_again(
     assert f"would be put back: lost-orders-0 stands at {end}, the source at {end + 11}" in said
     assert "lost-mapped is mapped: where its records lie was known to the lost store alone" in said
     assert "lost for good" in said
+    for file in rig.folder.glob("store.db*"):
+        file.unlink()
+    for words in (("link", "recover", LINK, "--dry-run"), ("mirror", "plan")):
+        said = asked(rig, *words)[1]
+        assert f"{rig.folder / 'store.db'}, which is not there yet" in said and "empty.db" not in said, said
     assert not positions(rig), "a dry run changes nothing"
     assert asked(rig, "link", "recover", LINK)[0] == 0
     assert asked(rig, "link", "recover", LINK)[0] == 0, "twice does no harm"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -131,17 +130,16 @@ def _values(link: str, step: Step | Cost) -> dict[str, Any]:
 @contextlib.contextmanager
 def _store_or_none_yet(settings: Settings) -> Iterator[Store]:
     """The store; where there is none yet, one that knows nothing and is gone afterwards."""
-    from twinshore.store import check_place, open_store
+    from twinshore.store import empty_store
 
-    with contextlib.ExitStack() as stack:
-        store = open_if_there(settings)
-        if store is not None:
-            store.check_writable()
-        else:
-            check_place(settings.store.url)
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="twinshore-plan-"))
-            store = open_store(f"sqlite:///{folder}/empty.db")
-        yield stack.enter_context(store)
+    store = open_if_there(settings)
+    if store is None:
+        with empty_store(settings.store.url) as empty:
+            yield empty
+        return
+    with store:
+        store.check_writable()
+        yield store
 
 
 def _warn(sentence: str) -> None:

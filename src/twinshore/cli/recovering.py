@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,12 +41,18 @@ def recover(link: str = LINK, settings: Path = SETTINGS, dry_run: bool = DRY_RUN
         refuse_under_a_mirror(store, one.name, loaded.mirror.lease_s)
         with open_recoverer(loaded, one, store) as recoverer:
             seen = recoverer.look()
-            if not dry_run:
+            if not dry_run and not seen.whole:
                 recoverer.recover(seen, who())
         _say(one.name, seen, store, dry_run=dry_run)
 
 
 def _say(link: str, seen: Recovery, store: Store, *, dry_run: bool) -> None:
+    if seen.whole and seen.identity:
+        typer.echo(
+            f"{link}: nothing is lost and nothing is to be done: this store, {store.place}, writes the link as producer"
+            f" {seen.identity.producer_id} and knows all {len(seen.found):,} partitions of which {seen.target} tells"
+        )
+        return
     would = "would be " if dry_run else ""
     writes = "which has never begun to write"
     if seen.kept:
@@ -66,18 +71,19 @@ def _say(link: str, seen: Recovery, store: Store, *, dry_run: bool) -> None:
         typer.echo(f"{link}: {would}put back: {row.topic}-{row.partition} {found.sentence}; {anchor}")
     for topic, why in seen.left:
         typer.echo(f"{link}: {'would not be' if dry_run else 'not'} put back: {topic} {why}")
-    if not seen.kept:
+    if seen.identity:
         typer.echo(f"{link}: {LOST}")
 
 
 @contextlib.contextmanager
 def _store(settings: Settings, *, dry_run: bool) -> Iterator[Store]:
     """The store, made where there is none; for a dry run one that is gone afterwards."""
-    from twinshore.store import open_store
+    from twinshore.store import empty_store, open_store
 
-    with contextlib.ExitStack() as stack:
-        store = open_if_there(settings)
-        if store is None and dry_run:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="twinshore-recover-"))
-            store = open_store(f"sqlite:///{folder}/empty.db")
-        yield stack.enter_context(store or open_store(settings.store.url, settings.store.password))
+    store = open_if_there(settings)
+    if store is None and dry_run:
+        with empty_store(settings.store.url) as empty:
+            yield empty
+        return
+    with store or open_store(settings.store.url, settings.store.password) as found:
+        yield found

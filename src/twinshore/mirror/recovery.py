@@ -47,7 +47,8 @@ class Found:
 class Recovery:
     """`left`: topics that are not put back, with the reason. `holder`: whose the link is now; None: nobody's.
     `identity`: whom the target says that it writes as; None where that is not to be had, or not to be taken: the
-    holder has never begun, or `kept`, this store has twins that it wrote as somebody else."""
+    holder has never begun, or `kept`, this store has twins that it wrote as somebody else. `whole`: the link is this
+    store's, which knows all that is found."""
 
     own: str
     source_id: str
@@ -56,6 +57,8 @@ class Recovery:
     kept: LinkIdentity | None = None
     found: tuple[Found, ...] = ()
     left: tuple[tuple[str, str], ...] = ()
+    target: str = ""
+    whole: bool = False
 
 
 class Recoverer:
@@ -93,7 +96,17 @@ class Recoverer:
                 found += [one for some in _chunks(ours) for one in self._looked(identity, some)]
             except KafkaError as error:
                 left[topic] = f"cannot be looked at: {error.message}"
-        return Recovery(self._notes.own, source_id, holder, identity, None, tuple(found), tuple(sorted(left.items())))
+        mine = {(row.topic, row.partition) for row in self._store.twins(link.name)}
+        told_of = {(one.row.topic, one.row.partition) for one in found}
+        whole = (
+            holder is not None
+            and holder.store == self._notes.own
+            and known == identity
+            and told_of <= mine
+            and left.keys() <= {topic for topic, _ in mine}
+        )
+        why = tuple(sorted(left.items()))
+        return Recovery(self._notes.own, source_id, holder, identity, None, tuple(found), why, link.target, whole)
 
     def recover(self, seen: Recovery, by: str) -> None:
         """Makes it so; doing it twice does no harm. The link first, so that no other store begins meanwhile."""

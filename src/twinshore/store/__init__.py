@@ -6,10 +6,10 @@ whoever calls says what time it is.
 """
 
 from twinshore.store.delays import DelayStore
-from twinshore.store.engine import check_place, open_to_others
+from twinshore.store.engine import open_to_others
 from twinshore.store.lease_watch import HeldLease, LeaseWatch
 from twinshore.store.refused_receipts import ReceiptsRefusedError, RefusedReceipt
-from twinshore.store.store import Store, open_store
+from twinshore.store.store import Store, empty_store, open_store
 from twinshore.store.values import (
     AlarmRow,
     AuditRow,
@@ -66,7 +66,7 @@ __all__ = [
     "Store",
     "TwinRow",
     "WatchRow",
-    "check_place",
+    "empty_store",
     "open_store",
     "open_to_others",
 ]

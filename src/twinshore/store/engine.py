@@ -40,11 +40,12 @@ _POSTGRES_NETWORK = {
 class Database:
     """Transactions on one database, from any thread. Foreign exceptions leave it as StoreError."""
 
-    def __init__(self, url: str, password: Secret) -> None:
+    def __init__(self, url: str, password: Secret, place: str = "") -> None:
+        """`place`: what it is called in sentences, if not by its URL."""
         self._url = _driver_url(url)
-        self.place = _place(self._url)
+        self.place = place or _place(self._url)
         self.kind = self._url.get_backend_name()
-        self._engine = _engine(self._url, password, self.place)
+        self._engine = _engine(self._url, password, _place(self._url))
 
     def write(self, work: Callable[[Connection], T]) -> T:
         """Runs `work` in one transaction that may write; again from its start when another transaction was in the way.
@@ -77,6 +78,11 @@ class Database:
                 raise told(error, self.place) from error
             time.sleep(pause_s)
             pause_s *= 2
+
+
+def place_of(url: str) -> str:
+    """Where the store of this URL is, without user or password: for sentences."""
+    return _place(_driver_url(url))
 
 
 def check_place(url: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import contextlib
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from sqlalchemy import Connection
 
@@ -10,7 +12,7 @@ from twinshore.fleet import Secret
 from twinshore.fleet.extents import Extent
 from twinshore.store import audit, controls, extents, key_looks, leases, ledger, links, proofs, receipts
 from twinshore.store.delays import DelayStore
-from twinshore.store.engine import Database
+from twinshore.store.engine import Database, check_place, place_of
 from twinshore.store.schema import bring_up
 from twinshore.store.values import (
     AuditRow,
@@ -32,13 +34,27 @@ from twinshore.store.values import (
 )
 
 
+@contextlib.contextmanager
+def empty_store(url: str) -> Iterator[Store]:
+    """One that knows nothing, for looking where the store of this URL is not there yet: it is gone afterwards, and
+    speaks of itself as of that one. StoreError where that one could not be made."""
+    check_place(url)
+    with tempfile.TemporaryDirectory(prefix="twinshore-empty-") as folder:
+        place = f"{place_of(url)}, which is not there yet"
+        with _open(Database(f"sqlite:///{folder}/empty.db", Secret(), place)) as store:
+            yield store
+
+
 def open_store(url: str, password: Secret | None = None) -> Store:
     """Opens the store, making or migrating its tables when need be; several processes may do so at once.
 
     `url` is `sqlite:///file`, `postgresql://...`, `mysql://...` or `mariadb://...`. ConfigError for a wrong one,
     StoreError when the database is not to be had.
     """
-    database = Database(url, password or Secret())
+    return _open(Database(url, password or Secret()))
+
+
+def _open(database: Database) -> Store:
     try:
         bring_up(database)
     except BaseException:
