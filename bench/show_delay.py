@@ -60,7 +60,7 @@ TESTS = (
     (
         "delay-pause",
         "a pause ends no alarm: what stands stays open as paused, nobody is told again, and it is well when it crossed",
-        "tests/delay/test_state.py::test_an_alarm_that_stands_is_not_well_again_by_a_pause",
+        "tests/delay/test_pauses.py::test_an_alarm_that_stands_is_not_well_again_by_a_pause",
     ),
     (
         "delay-causes",
