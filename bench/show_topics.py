@@ -111,6 +111,12 @@ SCENARIOS = (
         "tests/scenarios/test_lost_store.py",
     ),
     (
+        "adoption-proven",
+        "a copy that retention has taken in part or whole, or that ends in a repeated transaction, is refused where "
+        'nothing proves the place; with mapped_from = "end" only what comes from now on crosses',
+        "tests/scenarios/test_adoption.py",
+    ),
+    (
         "mapped-at-rest",
         "mapped partitions at rest stop for no hand-over and no restart of their leader or of the mirror, also where "
         "they end in markers that nobody sees; nothing is called lost that is there",

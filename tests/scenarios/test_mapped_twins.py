@@ -8,9 +8,8 @@ import pytest
 from confluent_kafka import Producer
 from typer.testing import CliRunner
 
-from bench.fault_stage import MirrorProcess
 from bench.mapped_stage import PARTITIONS, Move, read
-from tests.scenarios.mirror_rig import until
+from tests.scenarios.mirror_rig import Rig, until
 from twinshore.cli.entry import app, gather
 from twinshore.fleet import SourceOffset
 from twinshore.lab import LabCluster
@@ -53,24 +52,23 @@ def test_a_topic_that_others_write_to_takes_transactions_without_their_markers(
         app, ["mirror", "plan", "--settings", str(written(tmp_path, text))], catch_exceptions=False
     )
     assert f"refuse: where MirrorMaker stopped with {topic}-0 cannot be proven" in plan.output
-    mirror = MirrorProcess(
-        tmp_path / "mirror", text.replace("mode = 'mapped'", "mode = 'mapped'\nmapped_from = 'start'")
-    )
+    rig = Rig(tmp_path / "mirror", text.replace("mode = 'mapped'", "mode = 'mapped'\nmapped_from = 'start'"))
+    mirror = rig.process
     link = f"{east.cluster.name}->{west.cluster.name}"
     try:
         mirror.start()
         for turn in (1, 2):
-            until(lambda: ours(west, topic) == theirs(east, topic), 60.0, "all of the source is there")
+            until(lambda: ours(west, topic) == theirs(east, topic), 180.0, "all of the source is there", rig)
             transactions(east, topic, turn)
             by_others(100 + turn)
             if turn == 1:
                 mirror.kill()
                 transactions(east, topic, 9)
                 mirror.start()
-        until(lambda: ours(west, topic) == theirs(east, topic), 60.0, "all of the source is there")
+        until(lambda: ours(west, topic) == theirs(east, topic), 180.0, "all of the source is there", rig)
         count = sum(len(one) for one in theirs(east, topic))
         with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
-            until(lambda: sum(mapped(store, link, topic)) == count, 30.0, "the map has all")
+            until(lambda: sum(mapped(store, link, topic)) == count, 90.0, "the map has all", rig)
             for number in range(PARTITIONS):
                 there = dict(read(west.cluster, topic)[number])
                 for offset, value in read(east.cluster, topic)[number]:

@@ -128,8 +128,15 @@ class KafkaCluster:
     def list_offsets(self, parts: Iterable[NamedPartition], which: OffsetKind) -> dict[NamedPartition, int]:
         """One end of each log. All or nothing: the first partition that cannot be read is a KafkaError."""
         what = f"offset {which.name.lower().replace('_', ' ')}"
-        ask = self._timed(ask_offsets, kind=which)
+        ask = self._timed(ask_offsets, asked=which.value)
         return self._leaders.ask(parts, Question(what, "Describe", ask))
+
+    def first_since(self, named: NamedPartition, timestamp_ms: int) -> int:
+        """The offset below which no record has a time stamp that is as late; -1 where no record has."""
+        # Of several that bear one time stamp a broker's index may name a later one; of the time before it names none.
+        asked = (max(0, timestamp_ms - 1), *OffsetKind.HIGH_WATERMARK.value[1:])
+        question = Question("first offset since a time", "Describe", self._timed(ask_offsets, asked=asked))
+        return self._leaders.ask([named], question)[named]
 
     def describe_producers(self, parts: Iterable[NamedPartition]) -> dict[NamedPartition, list[ProducerState]]:
         """Who wrote to these partitions, as their leaders remember; it speaks of the log end."""

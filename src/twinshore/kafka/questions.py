@@ -66,10 +66,10 @@ def _by_topic(wanted: Iterable[Wanted]) -> dict[str, list[Wanted]]:
 
 
 def ask_offsets(
-    connection: Connection, wanted: Sequence[Wanted], kind: OffsetKind, *, timeout_s: float
+    connection: Connection, wanted: Sequence[Wanted], asked: tuple[int, int, int], *, timeout_s: float
 ) -> dict[NamedPartition, tuple[int, int]]:
-    """Code and offset of each partition."""
-    timestamp, isolation, replica = kind.value
+    """Code and offset of each partition. `asked`: as the values of OffsetKind, or a time stamp in the first's place."""
+    timestamp, isolation, replica = asked
     topics = tuple(
         ListOffsetsTopic(
             name=TopicName(topic),

@@ -6,13 +6,14 @@ import random
 import struct
 
 from twinshore.fleet import NamedPartition
+from twinshore.mirror.mapping.content import Content, Dated
 from twinshore.mirror.mapping.offset_syncs import (
     NOTES_KEPT,
     Note,
-    align,
     best_notes,
     gather,
     notes_topic,
+    places,
     read_note,
     walk,
 )
@@ -26,8 +27,12 @@ def note(topic: str, partition: int, source: int, target: int) -> Record:
     return Record(0, 0, key, struct.pack(">qq", source, target))
 
 
-def numbered(first: int, values: str) -> list[tuple[int, object]]:
-    return [(first + index, value) for index, value in enumerate(values)]
+def dated(value: str, timestamp_ms: int | None = 5) -> Dated:
+    return Dated(Content(None, value.encode(), ()), timestamp_ms)
+
+
+def numbered(first: int, values: str, timestamp_ms: int | None = 5) -> list[tuple[int, Dated]]:
+    return [(first + index, dated(value, timestamp_ms)) for index, value in enumerate(values)]
 
 
 def test_notes_are_read_and_the_last_are_kept() -> None:
@@ -49,19 +54,29 @@ def test_the_notes_lie_in_the_topic_of_that_link() -> None:
 
 
 def test_a_walk_ends_behind_the_last_record_that_both_have() -> None:
-    source = [(10, "a"), (11, "b"), (15, "c"), (16, "d")]
+    source = [(at, dated(value)) for at, value in ((10, "a"), (11, "b"), (15, "c"), (16, "d"))]
     assert walk(iter(source), iter(numbered(5, "abc"))) == 16
     assert walk(iter(source), iter(numbered(7, "c")), passed=2) == 16
     assert walk(iter(source), iter(numbered(5, "abd"))) is None
     assert walk(iter(source[:2]), iter(numbered(5, "abc"))) is None, "the source has fewer"
     assert walk(iter(source), iter([])) is None
+    assert walk(iter(source), iter([]), passed=2) is None, "what was passed is proven by what follows"
 
 
-def test_a_tail_is_found_where_it_is_the_only_one() -> None:
-    assert align(numbered(100, "xabcaby"), list("abca")) == 105
-    assert align(numbered(100, "xabcaby"), list("ab")) is None, "there are two"
-    assert align(numbered(100, "xabcaby"), list("zz")) is None
-    assert align(numbered(100, "x"), []) is None
+def test_a_copy_bears_the_time_stamps_of_its_source_where_its_broker_lets_it() -> None:
+    source = numbered(10, "abc")
+    assert walk(iter(source), iter(numbered(5, "abc", 6))) is None, "the same contents of another time"
+    assert walk(iter(source), iter(numbered(5, "abc", None))) == 13
+    assert walk(iter(source), iter(numbered(7, "c", None)), passed=2) is None, "it may be any c"
+    assert places(source, [dated("b", 6)]) == []
+    assert places(source, [dated("b", None)]) == [12]
+
+
+def test_a_tail_is_found_at_each_place_where_it_is() -> None:
+    tail = [dated(value) for value in "abca"]
+    assert places(numbered(100, "xabcaby"), tail) == [105]
+    assert places(numbered(100, "xabcaby"), tail[:2]) == [103, 106]
+    assert places(numbered(100, "xabcaby"), [dated("z")] * 2) == []
 
 
 def test_random_copies_with_records_twice_are_continued_at_the_next_record() -> None:
@@ -69,8 +84,8 @@ def test_random_copies_with_records_twice_are_continued_at_the_next_record() -> 
     print(f"seed {seed}")
     chance = random.Random(seed)
     for _ in range(200):
-        source = [(index * 2, f"{index}") for index in range(chance.randint(5, 60))]
-        copy: list[tuple[int, object]] = []
+        source = [(index * 2, dated(f"{index}")) for index in range(chance.randint(5, 60))]
+        copy: list[tuple[int, Dated]] = []
         notes, at = [], 0
         # Lives of MirrorMaker: each begins a little before where the last ended, and notes its first record.
         for _ in range(chance.randint(1, 4)):

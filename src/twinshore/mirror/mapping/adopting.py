@@ -12,7 +12,8 @@ from twinshore.fleet import KafkaError, Link, NamedPartition, StoreError
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
 from twinshore.mirror.answers import RIGHTS
-from twinshore.mirror.mapping.positions import Notes, Positions, Row, Unproven, refusal
+from twinshore.mirror.mapping.evidence import Unproven
+from twinshore.mirror.mapping.positions import Notes, Positions, Row, refusal
 from twinshore.mirror.once import Once, in_words
 from twinshore.mirror.plan import CarryTopic, Refuse
 from twinshore.store import Store

@@ -14,13 +14,15 @@ from itertools import islice
 from typing import NamedTuple
 
 from twinshore.fleet import NamedPartition
+from twinshore.mirror.mapping.content import Dated
 from twinshore.wire.records import Record
 
 NOTES_KEPT = 32
 TAIL_RECORDS = 100
 _OFFSETS = struct.Struct(">qq")
 _SHORT, _INT = struct.Struct(">h"), struct.Struct(">i")
-Numbered = tuple[int, object]
+Theirs = tuple[int, Dated]
+Ours = tuple[int, Dated]
 
 
 class Note(NamedTuple):
@@ -59,35 +61,32 @@ def notes_topic(names: Iterable[str], alias: str) -> str:
     return meant if meant in theirs else theirs[0] if len(theirs) == 1 else ""
 
 
-def walk(source: Iterator[Numbered], copy: Iterator[Numbered], passed: int = 0) -> int | None:
+def walk(source: Iterator[Theirs], copy: Iterator[Ours], passed: int = 0) -> int | None:
     """The source's offset behind the copy's last record, if each of the copy's is the next one of the source's; else
-    None. `passed`: so many were copied before the first that the copy still has."""
-    at = -1
-    for offset, _ in islice(source, passed):
-        at = offset
+    None. `passed`: so many were copied before the first that the copy still has. Whether they were is proven by what
+    follows, so one of that must bear a time stamp of the source's."""
+    for _ in islice(source, passed):
+        pass
+    at, dated = -1, not passed
     for _, wanted in copy:
-        offset, content = next(source, (-1, None))
-        if offset < 0 or content != wanted:
+        found = next(source, None)
+        if found is None or not wanted.copied_from(found[1]):
             return None
-        at = offset
-    return at + 1 if at >= 0 else None
+        at, dated = found[0], dated or wanted.timestamp_ms is not None
+    return at + 1 if at >= 0 and dated else None
 
 
-def align(source: Iterable[Numbered], tail: Sequence[object]) -> int | None:
-    """The source's offset behind the only place where it holds exactly `tail`; None where there is none, or several."""
-    if not tail:
-        return None
-    recent: deque[Numbered] = deque(maxlen=len(tail))
+def places(source: Iterable[Theirs], tail: Sequence[Dated]) -> list[int]:
+    """The source's offsets behind each place where it holds exactly `tail`."""
+    recent: deque[Theirs] = deque(maxlen=len(tail))
     found: list[int] = []
     for one in source:
         recent.append(one)
-        if (
-            one[1] == tail[-1]
-            and len(recent) == len(tail)
-            and all(a[1] == b for a, b in zip(recent, tail, strict=True))
-        ):
+        # The last one first: it is hardly ever there, and all are compared only then.
+        near = len(recent) == len(tail) and tail[-1].copied_from(one[1])
+        if near and all(ours.copied_from(theirs) for (_, theirs), ours in zip(recent, tail, strict=True)):
             found.append(one[0] + 1)
-    return found[0] if len(found) == 1 else None
+    return found
 
 
 def best_notes(notes: Mapping[NamedPartition, list[Note]], named: NamedPartition, end: int) -> list[Note]:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections.abc import Sequence
 
 from twinshore.fleet import Link, MappedFrom, NamedPartition, SourceOffset, TargetOffset, WireError
 from twinshore.fleet.extents import Extent
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
-from twinshore.mirror.mapping.offset_syncs import TAIL_RECORDS, Note, align, best_notes, gather, notes_topic, walk
-from twinshore.mirror.mapping.reading import batches, contents
+from twinshore.mirror.mapping.evidence import Evidence, Unproven
+from twinshore.mirror.mapping.offset_syncs import Note, best_notes, gather, notes_topic
+from twinshore.mirror.mapping.reading import batches, bounds
 from twinshore.mirror.plan import CarryTopic, Refuse
 from twinshore.store import Store, TwinRow
 from twinshore.wire.batch import CONTROL, next_sequence
 from twinshore.wire.records import iter_records
 
-SEARCHED_RECORDS = 500_000
 UNPROVEN = "position disagreement"
 HINT = "stop what else copies it; or set mapped_from to start or end if that is what you mean"
 UNREADABLE_HINT = "let the topic's owner mend or delete what cannot be read, or set mapped_from to start or end"
@@ -26,15 +25,12 @@ Notes = dict[NamedPartition, list[Note]]
 Row = tuple[TwinRow, Extent, str]
 
 
-class Unproven(Exception):
-    """Why it cannot be said where to go on."""
-
-
 class Positions:
     """For one link and one thread."""
 
     def __init__(self, link: Link, source: KafkaCluster, target: KafkaCluster, store: Store) -> None:
         self._link, self._source, self._target, self._store = link, source, target, store
+        self._evidence = Evidence(source, target)
 
     def propose(self, steps: Sequence[CarryTopic]) -> tuple[list[Row], list[Refuse]]:
         """Where each partition that is to be adopted goes on, and how that is known. Nothing is changed by asking."""
@@ -59,9 +55,9 @@ class Positions:
         ]
         return [(step, numbers) for step, numbers in found if numbers]
 
-    def of(self, step: CarryTopic, numbers: Iterable[int], notes: Notes) -> list[Row]:
+    def of(self, step: CarryTopic, numbers: Sequence[int], notes: Notes) -> list[Row]:
         """All of these partitions, or Unproven."""
-        return [self._begin(step, number, notes) for number in numbers]
+        return [self._begin(step, number, notes, grown=len(numbers) < step.partitions) for number in numbers]
 
     def ends(self, step: CarryTopic, numbers: Sequence[int]) -> tuple[int, ...]:
         """Where both sides' logs of these partitions end."""
@@ -77,62 +73,28 @@ class Positions:
         """What MirrorMaker has noted of its offsets, where the link goes on behind it."""
         return self._notes() if self._link.mapped_from is MappedFrom.MIRRORMAKER else {}
 
-    def _begin(self, step: CarryTopic, number: int, notes: Notes) -> Row:
+    def _begin(self, step: CarryTopic, number: int, notes: Notes, *, grown: bool) -> Row:
         named, twin = NamedPartition(step.topic, number), NamedPartition(step.twin or step.topic, number)
-        start, end = self._bounds(self._target, twin)
-        where, how = self._position(named, twin, start, end, notes)
+        span, theirs = bounds(self._target, twin), bounds(self._source, named)
+        stated = self._stated(span, theirs, grown=grown)
+        where, how = stated or self._evidence.position(named, twin, span, theirs, best_notes(notes, named, span[1]))
+        if stated is None and bounds(self._target, twin)[1] != span[1]:
+            raise Unproven(f"{twin} is still being written: MirrorMaker, or another, is at work on it")
         sequence = self._sequence(twin)
-        extent = Extent(SourceOffset(where), TargetOffset(end), 0, sequence)
+        extent = Extent(SourceOffset(where), TargetOffset(span[1]), 0, sequence)
         ids = (step.source_topic_id, step.target_topic_id)
         row = TwinRow(self._link.name, step.topic, number, *ids, where, sequence, int(time.time() * 1000))
         return row, extent, how
 
-    def _position(
-        self, named: NamedPartition, twin: NamedPartition, start: int, end: int, notes: Notes
-    ) -> tuple[int, str]:
-        begin, stop = self._bounds(self._source, named)
-        if end == start:
-            return begin, "since the twin is empty"
-        if self._link.mapped_from is MappedFrom.START:
-            return begin, "the source's beginning, as set"
-        if self._link.mapped_from is MappedFrom.END:
-            return stop, "the source's end, as set"
-        found = self._proven(named, twin, (start, end), (begin, stop), best_notes(notes, named, end))
-        if self._bounds(self._target, twin)[1] != end:
-            raise Unproven(f"{twin} is still being written: MirrorMaker, or another, is at work on it")
-        if found is None:
-            raise Unproven(f"where MirrorMaker stopped with {named} cannot be proven from {twin}'s records")
-        return found
-
-    def _proven(
-        self,
-        named: NamedPartition,
-        twin: NamedPartition,
-        span: tuple[int, int],
-        theirs: tuple[int, int],
-        notes: list[Note],
-    ) -> tuple[int, str] | None:
-        (start, end), (begin, stop) = span, theirs
-        for note in notes:
-            if note.source < begin:
-                break
-            for committed in (False, True):
-                source = contents(self._source, named, note.source, stop, committed=committed)
-                copy = contents(self._target, twin, max(start, note.target), end, committed=True)
-                found = walk(source, copy, max(0, start - note.target))
-                if found is not None:
-                    return found, f"record by record behind MirrorMaker's note of {note.source}"
-        tail = [
-            content for _, content in contents(self._target, twin, max(start, end - TAIL_RECORDS), end, committed=True)
-        ]
-        first = max(begin, min((note.source for note in notes), default=stop - SEARCHED_RECORDS))
-        searched = islice(contents(self._source, named, first, stop), SEARCHED_RECORDS)
-        aligned = align(searched, tail)
-        return None if aligned is None else (aligned, f"where the source holds the twin's last {len(tail)} records")
-
-    def _bounds(self, cluster: KafkaCluster, named: NamedPartition) -> tuple[int, int]:
-        ends = [cluster.list_offsets([named], kind)[named] for kind in (OffsetKind.EARLIEST, OffsetKind.LOG_END)]
-        return ends[0], ends[1]
+    def _stated(self, span: tuple[int, int], theirs: tuple[int, int], *, grown: bool) -> tuple[int, str] | None:
+        """Where the settings say it goes on, or where nothing was ever copied. `grown`: neighbours of it are carried
+        already, so the partition is new, and all of it comes from now on."""
+        never = span[1] == 0
+        if self._link.mapped_from is MappedFrom.END and not (never and grown):
+            return theirs[1], "the source's end, as set"
+        if never:
+            return theirs[0], "since the twin has never held anything"
+        return (theirs[0], "the source's beginning, as set") if self._link.mapped_from is MappedFrom.START else None
 
     def _sequence(self, twin: NamedPartition) -> int:
         """The link may have written here before its topic was forgotten: its producer goes on counting then."""
@@ -147,7 +109,7 @@ class Positions:
             topic = notes_topic(cluster.metadata(None).topics, alias)
             if topic:
                 named = NamedPartition(topic, 0)
-                start, end = self._bounds(cluster, named)
+                start, end = bounds(cluster, named)
                 read = batches(cluster, named, start, end, committed=True)
                 plain = (pair for pair in read if not pair[1].attributes & CONTROL)
                 return gather(record for view, header in plain for record in iter_records(view, header))

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.questions import OffsetKind
+from twinshore.mirror.mapping.content import Content, Dated
 from twinshore.mirror.passage.fates import Aborted, Piece, fates
-from twinshore.wire.batch import CONTROL, TRANSACTIONAL, BatchHeader, split_batches
-from twinshore.wire.records import Headers, iter_records
+from twinshore.wire.batch import CONTROL, TIMESTAMP_APPEND, TRANSACTIONAL, BatchHeader, split_batches
+from twinshore.wire.records import Record, iter_records
 from twinshore.wire.slice import REWRITE_BYTES_MAX
 
 FETCH_BYTES = 4 << 20
 # How far below control records the last record is looked for, in offsets.
 MARKERS_PASSED = (16, 256, 4096)
 Batch = tuple[memoryview, BatchHeader]
-
-
-class Content(NamedTuple):
-    """What makes a record the same one on both sides."""
-
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
 
 
 def batches(cluster: KafkaCluster, named: NamedPartition, offset: int, end: int, *, committed: bool) -> Iterator[Batch]:
@@ -35,6 +28,12 @@ def batches(cluster: KafkaCluster, named: NamedPartition, offset: int, end: int,
             return
         yield from found
         offset = found[-1][1].last_offset + 1
+
+
+def bounds(cluster: KafkaCluster, named: NamedPartition) -> tuple[int, int]:
+    """Where the log begins and ends."""
+    start, end = (cluster.list_offsets([named], kind)[named] for kind in (OffsetKind.EARLIEST, OffsetKind.LOG_END))
+    return start, end
 
 
 def seen_runs(cluster: KafkaCluster, named: NamedPartition, offset: int) -> Iterator[tuple[int, int]]:
@@ -58,6 +57,23 @@ def contents(
     cluster: KafkaCluster, named: NamedPartition, offset: int, end: int, *, committed: bool = False
 ) -> Iterator[tuple[int, Content]]:
     """Offset and content of each record in [offset, end); with `committed`, without those of aborted transactions."""
+    for record, _ in _records(cluster, named, offset, end, committed=committed):
+        yield record.offset, Content(record.key, record.value, record.headers)
+
+
+def copies(
+    cluster: KafkaCluster, named: NamedPartition, offset: int, end: int, *, committed: bool, theirs: bool
+) -> Iterator[tuple[int, Dated]]:
+    """As `contents`, with time stamps. `theirs`: as consumers of the source are told them, whoever gave them."""
+    for record, by_broker in _records(cluster, named, offset, end, committed=committed):
+        told = None if by_broker and not theirs else record.timestamp
+        yield record.offset, Dated(Content(record.key, record.value, record.headers), told)
+
+
+def _records(
+    cluster: KafkaCluster, named: NamedPartition, offset: int, end: int, *, committed: bool
+) -> Iterator[tuple[Record, bool]]:
+    """Each record in [offset, end), and whether its broker gave it its time stamp."""
     while offset < end:
         fetched = cluster.read_from(named, offset, bytes_max=FETCH_BYTES, committed=committed)
         aborted = Aborted(fetched.aborted)
@@ -70,7 +86,7 @@ def contents(
                 hidden = aborted.hides(view, header)
             for record in () if hidden else iter_records(view, header, limit_bytes=REWRITE_BYTES_MAX):
                 if offset <= record.offset < end:
-                    yield record.offset, Content(record.key, record.value, record.headers)
+                    yield record, bool(header.attributes & TIMESTAMP_APPEND)
             offset = header.last_offset + 1
         if offset == before:
             return
