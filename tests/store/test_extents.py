@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection
+from sqlalchemy import Connection, create_engine
 
 from twinshore.fleet import SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent, follow_on, source_end, target_end, without_first
 from twinshore.store import Receipt, Store, TwinRow
+from twinshore.store.tables import extents
 
 LINK = "east->west"
 
@@ -133,3 +135,25 @@ def test_what_is_told_between_the_two_questions_skips_nothing(
     before, behind = store.extents_around(LINK, "orders", 0, 1105)
     assert before is not None
     assert source_end(before) == 1110 or (behind is None and source_end(before) == 1100), "6 offsets would be left out"
+
+
+def test_how_far_twins_reach_is_looked_up_however_long_their_maps_are(store: Store, store_url: str) -> None:
+    """Asked every second of every link: a map of a transactional topic has a row for each transaction."""
+    engine = create_engine(store_url)
+    for link, count in (("north->west", 20), (LINK, 20_000)):
+        store.adopt([(TwinRow(link, "orders", 0, "aa", "bb", 0, 0, 0), extent(0, 0, 0, 0))])
+        for begin in range(1, count, 4_000):
+            rows = [extent(2 * at, 3 * at, 1, at) for at in range(begin, min(count, begin + 4_000))]
+            values = [{"link": link, "topic": "orders", "partition": 0, **row._asdict()} for row in rows]
+            with engine.begin() as connection:
+                connection.execute(extents.insert(), values)
+        assert store.reached(link) == {("orders", 0): extent(2 * count - 2, 3 * count - 3, 1, count - 1)}
+    engine.dispose()
+    took: dict[str, list[float]] = {"north->west": [], LINK: []}
+    for _ in range(30):
+        for link, times in took.items():
+            begun_s = time.perf_counter()
+            store.reached(link)
+            times.append(time.perf_counter() - begun_s)
+    few_s, many_s = (sorted(times)[10] for times in took.values())
+    assert many_s < 3 * few_s + 0.003, (few_s, many_s)

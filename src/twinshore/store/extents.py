@@ -7,17 +7,19 @@ stale one would be written over what another transaction has added to it meanwhi
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, and_, func, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, and_, select, union_all
 
 from twinshore.fleet import SourceOffset, TargetOffset
 from twinshore.fleet.extents import SEQUENCES, Extent, follow_on, source_end, target_end
 from twinshore.store.dialects import put
 from twinshore.store.links import lock_twins
-from twinshore.store.tables import extents
+from twinshore.store.tables import extents, twins
 from twinshore.store.values import Receipt, TwinRow
 
 Key = tuple[str, str, int]
+LOOKED_UP_AT_ONCE = 100
 
 
 def record(connection: Connection, given: Iterable[Receipt]) -> None:
@@ -42,23 +44,24 @@ def begin(connection: Connection, firsts: Sequence[tuple[TwinRow, Extent]]) -> N
 
 def last(connection: Connection, key: Key) -> Extent | None:
     """The extent that reaches furthest."""
-    query = select(extents).where(_is(key)).order_by(extents.c.source.desc()).limit(1)
-    row = connection.execute(query).mappings().one_or_none()
+    row = connection.execute(_last(key)).mappings().one_or_none()
     return None if row is None else _extent(row)
 
 
 def last_of_link(connection: Connection, link: str) -> dict[tuple[str, int], Extent]:
-    """The furthest extent of each mapped partition of the link."""
-    at = (extents.c.topic, extents.c.partition)
-    furthest = select(*at, func.max(extents.c.source).label("source")).where(extents.c.link == link).group_by(*at)
-    found = furthest.subquery()
-    same = and_(
-        extents.c.topic == found.c.topic,
-        extents.c.partition == found.c.partition,
-        extents.c.source == found.c.source,
-    )
-    query = select(extents).join(found, same).where(extents.c.link == link)
-    return {(row["topic"], row["partition"]): _extent(row) for row in connection.execute(query).mappings()}
+    """The furthest extent of each mapped partition of the link: each is looked up, as there may be millions of extents
+    and this is asked every second."""
+    of_twin = and_(*(extents.c[name] == twins.c[name] for name in ("link", "topic", "partition")))
+    there = select(extents.c.source).where(of_twin).correlate(twins).exists()
+    mapped = connection.execute(select(twins.c.topic, twins.c.partition).where(twins.c.link == link, there)).all()
+    found: dict[tuple[str, int], Extent] = {}
+    for begin in range(0, len(mapped), LOOKED_UP_AT_ONCE):
+        # MariaDB looks a last row up only where the key is given, not where it is another table's.
+        some = [(link, topic, partition) for topic, partition in mapped[begin : begin + LOOKED_UP_AT_ONCE]]
+        each = [_last(key).subquery().select() for key in some]
+        for row in connection.execute(union_all(*each)).mappings():
+            found[row["topic"], row["partition"]] = _extent(row)
+    return found
 
 
 def around_source(connection: Connection, key: Key, offset: int) -> tuple[Extent | None, Extent | None]:
@@ -118,6 +121,10 @@ def _around(
     # older "behind", whereas an older one would end too early where a receipt comes in between.
     later, earlier = (connection.execute(query.limit(1)).mappings().one_or_none() for query in (behind, before))
     return (None if earlier is None else _extent(earlier), None if later is None else _extent(later))
+
+
+def _last(key: Key) -> Select[Any]:
+    return select(extents).where(_is(key)).order_by(extents.c.source.desc()).limit(1)
 
 
 def _is(key: Key) -> ColumnElement[bool]:
