@@ -19,6 +19,7 @@ HEAD = """\
 Written by `python -m bench.show_incidents`, which provokes each on real brokers; no figure is typed by hand.
 """
 MAIN, TARGETS = "tests/scenarios/test_incidents.py", "tests/scenarios/test_incidents_of_targets.py"
+SILENT = "tests/scenarios/test_silent_brokers.py"
 RUN_S_MAX = 900
 
 
@@ -90,13 +91,21 @@ PROVOKED = (
         TARGETS,
         "test_a_disk_that_fills_up_is_told_then_spared",
     ),
+    Provoked(
+        "silent",
+        "a leader that hangs, of the target or of the source: told of its partition, one row, closed when it answers",
+        SILENT,
+        "test_a_leader_that_hangs_is_told_of_its_partition_until_it_answers",
+    ),
 )
 
 
 def claims(_seed: int, only: Collection[str] = ()) -> list[Claim]:
     """One for each; the tests of one file are run together, those of `only` alone."""
     wanted = [one for one in PROVOKED if not only or one.name in only]
-    runs = {file: Once(_runner(file, [one.test for one in wanted if one.file == file])) for file in (MAIN, TARGETS)}
+    runs = {
+        file: Once(_runner(file, [one.test for one in wanted if one.file == file])) for file in (MAIN, TARGETS, SILENT)
+    }
     return [Claim(one.name, one.says, _of(one, runs[one.file])) for one in PROVOKED]
 
 

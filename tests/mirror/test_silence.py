@@ -26,6 +26,7 @@ from twinshore.mirror.route import Route
 from twinshore.mirror.track import Sent
 from twinshore.mirror.trouble import TROUBLE_S
 from twinshore.store import open_store
+from twinshore.wire.produce import ProducedPartition
 
 LINK = "east->west"
 NODE = 2
@@ -133,6 +134,17 @@ def test_who_goes_on_from_a_handover_and_reaches_no_leader_is_told_of_too() -> N
     assert told_by(lane, 79.0) == [], "a new trouble, and not yet a long one"
 
 
+def test_who_leads_nothing_any_more_may_be_silent() -> None:
+    lane = new_lane()
+    lane.routed(NAMED, Route(1, 0, NODE))
+    lane.silence.met("target", NODE, "connection refused", 0.0)
+    lane.routed(NAMED, Route(1, 0, 3))
+    assert told_by(lane, 10.0) == []
+    lane.routed(NAMED, Route(1, 0, NODE))
+    lane.silence.met("target", NODE, "connection refused", 1000.0)
+    assert told_by(lane, 1001.0) == []
+
+
 def test_who_cannot_even_ask_who_leads_is_told_of_by_side() -> None:
     for side in ("source", "target"):
         lane = new_lane()
@@ -199,6 +211,23 @@ def test_a_batch_that_is_never_answered_is_told_though_its_line_is_made_again_an
     told = lasting(step)
     assert (told.kind, told.from_offset, told.to_offset) == ("target away", 0, 3)
     assert "has not answered what it was sent for offsets 0 to 2" in told.sentence
+
+
+def test_an_answer_that_comes_late_ends_the_trouble() -> None:
+    lane = running_lane(LaneLimits())
+    lane.fetch_order(LINE)
+    lane.fetched(LINE, answer(0, 3), Hold(bytearray()), 0.0, NOW_MS)
+    sent = lane.produce_order(NODE, 0.0, NOW_MS)
+    (told,) = told_by(lane, 35.0)
+    assert "has not answered what it was sent for offsets 0 to 2, for 35 s by now" in told.sentence
+    lane.produced(sent, [ProducedPartition("orders", 0, 0, 0, -1, 0, None, None)], 36.0)
+    assert told_by(lane, 36.0) == []
+    assert [one.to_offset for one in lane.accounts()] == [3], "which closes the row"
+    lane.fetch_order(LINE)
+    lane.fetched(LINE, answer(3, 3), Hold(bytearray()), 40.0, NOW_MS)
+    sent = lane.produce_order(NODE, 40.0, NOW_MS)
+    lane.produced(sent, [ProducedPartition("orders", 0, 7, -1, -1, 0, None, None)], 41.0)
+    assert told_by(lane, 41.0) == [], "one error is no trouble that lasts"
 
 
 def test_a_target_that_throttles_is_not_silent() -> None:

@@ -45,10 +45,19 @@ class Silence:
     ) -> list[Stoppage]:
         """What is to be told now of partitions that stand. `still`: leaders of twins that throttle us."""
         found: list[Stoppage] = []
-        for track in tracks:
-            if track.phase is not Phase.STOPPED and not track.leaving:
-                found += self._of_target(track, now_s, still) or self._of_source(track, fetches, now_s)
+        waiting = [track for track in tracks if track.phase is not Phase.STOPPED and not track.leaving]
+        if self._since:
+            self._keep(waiting, fetches)
+        for track in waiting:
+            found += self._of_target(track, now_s, still) or self._of_source(track, fetches, now_s)
         return found
+
+    def _keep(self, tracks: Iterable[Track], fetches: FetchBook) -> None:
+        """Whoever leads nothing of ours any more may be silent: should it lead again, that is another time."""
+        needed: set[tuple[str, object]] = {(side, ANYBODY) for side in SIDES}
+        for track in tracks:
+            needed |= {("target", track.route.target), ("source", fetches.line_of(track, track.route))}
+        self._since = {place: met for place, met in self._since.items() if place in needed}
 
     def _of_target(self, track: Track, now_s: float, still: Container[int]) -> list[Stoppage]:
         node, troubles = track.route.target, track.troubles
@@ -63,11 +72,12 @@ class Silence:
         running = track.phase is Phase.RUNNING
         if running and troubles.vain.since_s != NONE:
             track.rid_of(troubles.vain)
-        if track.in_flight:
-            late = node not in still and now_s - track.certain.sent_s >= TROUBLE_S
-            return unanswered(track, now_s) if late else []
-        if running and troubles.target.since_s != NONE and track.acked == track.fetched == track.source_end:
-            track.rid_of(troubles.target)  # all is there: whatever was lost on its way has landed
+        if track.in_flight and node not in still and now_s - track.certain.sent_s >= TROUBLE_S:
+            return unanswered(track, now_s)
+        if running and troubles.target.since_s != NONE:
+            there = not track.in_flight and track.acked == track.fetched == track.source_end
+            if there or not track.failures:
+                track.rid_of(troubles.target)  # Answers came late, or what was lost on its way has landed.
         return []
 
     def _of_source(self, track: Track, fetches: FetchBook, now_s: float) -> list[Stoppage]:

@@ -1,0 +1,122 @@
+"""Brokers that stop answering while a real pump carries: told of the partition, one row each, closed when it ends."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.raw_writer import RawWriter
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.lab import LabCluster
+from twinshore.mirror.desk import Desk
+from twinshore.mirror.incidents.standing import Standing
+from twinshore.mirror.orders import LaneLimits, TideOrder, TrackOrder
+from twinshore.mirror.pump import Pump
+from twinshore.mirror.recorder import Recorder
+from twinshore.store import LedgerRow, Store, open_store
+
+pytestmark = pytest.mark.timeout(600)
+LINK, TOPIC, KEY = "east->west", "orders", ("east->west", 0)
+QUICK = ("-XX:TieredStopAtLevel=1",)
+LASTS_S = 4.0  # instead of half a minute
+DAY_MS = 86_400_000
+
+
+class Carrying:
+    """One pump, its desk, and the ledger. `turn` is what the link's driver does every second."""
+
+    def __init__(self, east: LabCluster, west: LabCluster, store: Store) -> None:
+        self.store, self.says = store, list[str]()
+        sides = [KafkaCluster(side.cluster) for side in (east, west)]
+        self.writer = RawWriter(sides[0], TOPIC)
+        source_id, target_id = (side.metadata([TOPIC]).topics[TOPIC].topic_id.hex() for side in sides)
+        producer_id, _ = sides[1].init_producer_id()
+        self._sides = sides
+        self.recorder = Recorder(store, "a test", 0.2, self.says.append)
+        self.desk = Desk("127.0.0.1", allowed_s=lambda _: 600.0, take=self.recorder.take)
+        self.desk.open_lane(KEY, 60.0)
+        self.desk.assign(KEY, [TrackOrder(TOPIC, 0, source_id, target_id)])
+        self.standing = Standing(LINK, store, self.desk, self.recorder, self.says.append)
+        order = TideOrder(
+            *(LINK, 0, 1, east.cluster, west.cluster, producer_id, 0, DAY_MS),
+            *(self.desk.host, self.desk.port, self.desk.token, LaneLimits()),
+        )
+        self.pump = threading.Thread(target=Pump(order).run, daemon=True)
+        self.pump.start()
+
+    def close(self) -> None:
+        self.desk.finish_all(LINK)
+        self.pump.join(60)
+        self.desk.close()
+        self.recorder.close()
+        for side in self._sides:
+            side.close()
+
+    def crossed(self) -> int:
+        return max((at.to_offset for at in self.store.positions(LINK)), default=0)
+
+    def rows(self) -> list[LedgerRow]:
+        return list(self.store.incidents(LINK))
+
+    def until(self, holds: Callable[[], object], what: str) -> None:
+        until_s = time.monotonic() + 120
+        while not holds():
+            assert time.monotonic() < until_s, f"{what}: {self.crossed()} crossed, {self.rows()}, {self.says}"
+            self.standing.turn()
+            time.sleep(0.2)
+
+
+@pytest.fixture(scope="module")
+def carrying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LabCluster, LabCluster, Carrying]]:
+    path = tmp_path_factory.mktemp("silent") / "store.db"
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        LabCluster("east", jvm_flags=QUICK) as east,
+        LabCluster("west", jvm_flags=QUICK) as west,
+        open_store(f"sqlite:///{Path(path)}") as store,
+    ):
+        for module in ("trouble", "silence"):
+            patch.setattr(f"twinshore.mirror.{module}.TROUBLE_S", LASTS_S)
+        for side in (east, west):
+            side.create_topic(TOPIC)
+        one = Carrying(east, west, store)
+        try:
+            yield east, west, one
+        finally:
+            for side in (east, west):
+                side.brokers[0].resume()
+            one.close()
+
+
+def test_a_leader_that_hangs_is_told_of_its_partition_until_it_answers(
+    carrying: tuple[LabCluster, LabCluster, Carrying],
+) -> None:
+    east, west, one = carrying
+    assert one.writer.write(10, 0).error == 0
+    one.until(lambda: one.crossed() == 10, "it runs")
+    assert one.rows() == []
+    for side, kind, says in (
+        (west, "target away", "has not answered what it was sent for offsets 10 to 14"),
+        (east, "source away", "(broker 1) gives nothing at offset 15"),
+    ):
+        before = len(one.rows())
+        if side is west:
+            side.brokers[0].pause()
+            assert one.writer.write(5, 10).error == 0
+        else:
+            side.brokers[0].pause()
+        one.until(lambda: len(one.rows()) > before, f"{kind} is told")  # noqa: B023
+        (row,) = one.rows()[before:]
+        assert (row.incident.kind, row.incident.topic, row.incident.partition) == (kind, TOPIC, 0)
+        assert says in row.incident.sentence
+        time.sleep(3 * LASTS_S)
+        assert len(one.rows()) == before + 1, "it is told again and stays one row"
+        assert not one.rows()[-1].closed_ms
+        side.brokers[0].resume()
+        one.until(lambda: all(row.closed_ms for row in one.rows()), f"{kind} is over")
+    one.until(lambda: one.crossed() == 15, "all crossed")
+    assert one.pump.is_alive()
