@@ -50,6 +50,8 @@ class Clusters:
         self.logs: dict[Key, SourceLog] = {}
         self.down: dict[tuple[str, int], float] = {}
         self.slow_s: dict[tuple[str, int], float] = {}
+        # Brokers of the target that take no markers, until when, and what they answer.
+        self.unmarking: dict[int, tuple[float, int]] = {}
         self.skew_ms = 0
         # Who last wrote each partition.
         self.writers: dict[NamedPartition, PumpModel] = {}
@@ -90,6 +92,11 @@ class Clusters:
 
     def up(self, side: str, node: int) -> bool:
         return self.down.get((side, node), 0.0) <= self.schedule.now_s
+
+    def refuses_markers(self, node: int) -> int:
+        """The code that it answers them with now; 0: none."""
+        until_s, code = self.unmarking.get(node, (0.0, 0))
+        return code if self.schedule.now_s < until_s else 0
 
     def leads(self, side: str, pair: Pair) -> bool:
         """Whether the partition has a leader that answers."""

@@ -169,6 +169,8 @@ class TargetWire:
                 answer = Appended(Code.NOT_LEADER_OR_FOLLOWER)
             elif self.schedule.odds(clusters.errand_fails / 2):
                 answer = Appended(Code.KAFKA_STORAGE_ERROR)
+            elif body.run is not None and (code := clusters.refuses_markers(self.node)):
+                answer = Appended(code)
             elif body.run is not None:
                 if twin.topic_id != body.topic_id and twin.spoiled_at is None:
                     twin.spoiled_at = twin.end  # markers go by name: they reach whatever topic is there now

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tests.simulation.clusters import NODES, Pair
 from tests.simulation.connections import SourceWire, TargetWire
 from tests.simulation.pump_model import PumpModel
+from twinshore.kafka.errors import Code
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -47,6 +48,12 @@ class Faults:
     def stop_node(self) -> None:
         side, node = self._side(), self.chance.choice(NODES)
         self.world.stop_node(side, node, self.chance.uniform(0.1, 4.0))
+
+    def turn_markers_away(self) -> None:
+        """A broker answers markers with an error, perhaps for longer than the mirror waits before it says so."""
+        code = self.chance.choice((-1, Code.REQUEST_TIMED_OUT, Code.NOT_ENOUGH_REPLICAS, Code.KAFKA_STORAGE_ERROR))
+        until_s = self.schedule.now_s + self.chance.choice((1.0, 10.0, 50.0)) * self.chance.uniform(0.5, 1.0)
+        self.clusters.unmarking[self.chance.choice(NODES)] = (until_s, code)
 
     def lag_follower(self) -> None:
         """A follower falls behind; after a while its leader goes on without it."""

@@ -39,6 +39,7 @@ RATES = {
 }
 # Drawn apart, so that a seed that has none of them is the run that it was before they were known.
 LATER_RATES = {"lose_desk_line": 0.12, "pause_topic": 0.15}
+LAST_RATES = {"turn_markers_away": 0.1}
 # These end a partition, so a seed has at most one of them.
 FATAL = ("recreate_source", "recreate_target", "write_foreign", "corrupt", "truncate_source", "part_idle_source")
 ORDINARY = tuple(name for name in RATES if name not in FATAL and name != "compact")
@@ -99,11 +100,23 @@ def plan_of(chance: random.Random) -> Plan:
         faults={name: RATES[name] * chance.choice((0.5, 1.0, 3.0)) for name in faults},
         anchor_sequence=chance.choice((0, 0, 2**31 - 40)),
     )
+    if any(style.keys or style.transactions for style in kinds):
+        plan = with_errors(plan)
     apart = random.Random(repr(plan))
     if apart.random() < 0.75:
         return plan
     later = {name: rate * apart.choice((1.0, 3.0)) for name, rate in LATER_RATES.items()}
     return replace(plan, faults={**plan.faults, **later}, lanes=2)
+
+
+def with_errors(plan: Plan) -> Plan:
+    """Some of the plans that write markers have brokers that take none for long."""
+    apart = random.Random(f"{plan!r} and markers")
+    if apart.random() < 0.6:
+        return plan
+    return replace(
+        plan, faults={**plan.faults, **{name: rate * apart.choice((1.0, 3.0)) for name, rate in LAST_RATES.items()}}
+    )
 
 
 def style_of(chance: random.Random, old_part: float) -> Style:

@@ -286,6 +286,7 @@ class World:
         clusters.errand_fails = clusters.store_fails = 0.0
         clusters.down.clear()
         clusters.slow_s.clear()
+        clusters.unmarking.clear()
         self.lagging.clear()
         for pair in clusters.pairs.values():
             pair.source.end_transaction(self.schedule.now_ms, every=True)
