@@ -55,7 +55,7 @@ class Stage:
         self.said: list[str] = []
         self.gone: set[str] = set()
         self.mute: set[str] = set()
-        self.held: list[Span] = []
+        self.held = [Span(0, 0, 0, 0, 0)]
         self.ours = True
         self.when_asked: Callable[[], None] = lambda: None
         self.store: Store = open_store(f"sqlite:///{folder}/store.db")

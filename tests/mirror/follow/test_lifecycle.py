@@ -26,6 +26,7 @@ from twinshore.mirror.follow.lifecycle import (
     Rules,
     Side,
     TopicLook,
+    asks,
     decide,
     for_mapped,
     is_lost,
@@ -274,6 +275,15 @@ def test_an_operators_word_needs_no_delay_and_does_not_hold_for_ever() -> None:
     assert DeleteTwin not in kinds(paused)
 
 
+def test_a_word_that_comes_before_an_announced_time_is_asked_about_too() -> None:
+    agreed = replace(beginning(5), begin=Word(NOW, "s2"))
+    assert asks(look(ANEW), agreed, AGAIN, NOW)
+    assert not asks(look(ANEW), beginning(5), AGAIN, NOW)
+    assert kinds(acts(look(ANEW), agreed, AGAIN, FOREIGN)) == [Tell, Tell, Remember, TakeBack]
+    assert acts(look(ANEW), agreed, AGAIN, []) == [], "nothing goes unseen"
+    assert acts(look(GONE), since(State.ANNOUNCED, 99), DELETE, WHOLE[:1]) == []
+
+
 def test_an_operators_word_is_for_what_was_shown() -> None:
     word = Word(NOW, "s2", ((0, 50_000),))
     agreed = Memory(State.BEGINNING, NOW, NOW, "s2", begin=word)
@@ -311,9 +321,10 @@ def test_a_mapped_twin_holds_data_of_others_and_is_never_deleted() -> None:
         (look(ANEW), beginning(3600), AGAIN),
         (look(ANEW, wide), Memory(State.BEGINNING, NOW, NOW, "s2", begin=Word(NOW - 1, "s2")), KEEP),
     )
+    held = [*WHOLE, *(Span(number, 0, 0, 0, 0) for number in range(2, 5))]
     for case in cases:
-        assert DeleteTwin in kinds(acts(*case)), "an exact one is"
-        assert DeleteTwin not in kinds(acts(*for_mapped(*case)))
+        assert DeleteTwin in kinds(acts(*case, spans=held)), "an exact one is"
+        assert DeleteTwin not in kinds(acts(*for_mapped(*case), spans=held))
     assert acts(*for_mapped(look(THERE, wide), NONE, KEEP)) == [], "its further partitions are its own"
 
 

@@ -137,7 +137,8 @@ def asks(look: TopicLook, memory: Memory, rules: Rules, now_ms: int) -> bool:
         return False
     waits = memory.state in (State.ANNOUNCED, State.BEGINNING) and now_ms < memory.due_ms
     if look.source.presence is Presence.THERE:
-        return not (waits and rules.begins and memory.source_id == look.source.topic_id)
+        agreed = not rules.against and _begin(look, memory, now_ms)
+        return bool(agreed) or not (waits and rules.begins and memory.source_id == look.source.topic_id)
     if memory.state is State.GONE:
         return rules.deletes
     if memory.state is State.ANNOUNCED:
@@ -244,6 +245,8 @@ def _made_again(look: TopicLook, memory: Memory, rules: Rules, spans: Sequence[S
     reason = f"its source topic was deleted and made again; {ranges(topic, spans)}"
     if word is None:
         return _delete_if_safe(look, rules, spans, reason)
+    if len(spans) < look.target.partitions:
+        return []  # nothing goes unseen
     for partition, first, last in uncarried(spans, dict(word.ends)):
         why = f"{topic}-{partition} holds offsets {first} to {last} that this link did not carry and nobody agreed to"
         return [*_held(look, why, spans), TakeBack(topic)]
@@ -263,6 +266,8 @@ def _recreated(look: TopicLook, rules: Rules, spans: Sequence[Span], *, due_ms: 
 
 def _delete_if_safe(look: TopicLook, rules: Rules, spans: Sequence[Span], reason: str) -> list[Act]:
     """By policy: only a twin that is a copy, and only a few at once."""
+    if len(spans) < look.target.partitions:
+        return []  # nothing goes unseen
     why_not = unsafe(look.topic, spans)
     if why_not:
         return _held(look, why_not, spans)

@@ -1,0 +1,127 @@
+"""Thousands of histories of a topic, its twin, its operators: whatever happens, a twin goes only as a last resort."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+
+from twinshore.fleet import Deleted, Follow, Recreated
+from twinshore.mirror.follow.acts import DeleteTwin, Forget, Remember, TakeBack, Tell
+from twinshore.mirror.follow.last_resort import Span, Word
+from twinshore.mirror.follow.lifecycle import LOOKS_MIN, Memory, Presence, Rules, Side, TopicLook, asks, decide
+
+SEEDS = 3_000
+STEPS = 120
+LOOK_MS = 5_000
+DELAY_S = 30.0
+TOPIC = "orders"
+BOTH_DELETE = Follow(deleted=Deleted.DELETE, recreated=Recreated.BEGIN_AGAIN, delete_after_s=DELAY_S)
+
+
+@dataclass
+class History:
+    """`calm_ms`: since when nothing has happened that takes an announcement back."""
+
+    chance: random.Random
+    now_ms: int = 1_000_000
+    source: str = "s1"
+    made: int = 1
+    twin: str = "t1"
+    written: int = 0
+    paused: bool = False
+    kept: bool = False
+    follow: Follow = BOTH_DELETE
+    memory: Memory = field(default_factory=Memory)
+    missed: int = 0
+    calm_ms: int = 0
+    told: list[str] = field(default_factory=list)
+    deleted: int = 0
+
+    def happen(self) -> None:
+        """Perhaps one thing."""
+        what = self.chance.choice(["gone", "made", "pause", "keep", "write", "policy", "word", *[""] * 14])
+        if what == "gone" and self.source:
+            self.source = ""
+        elif what == "made" and not self.source:
+            self.made += 1
+            self.source = f"s{self.made}"
+        elif what == "pause":
+            self.paused = not self.paused
+        elif what == "keep":
+            self.kept = not self.kept
+        elif what == "write":
+            self.written += self.chance.choice([0, 0, 5])
+            return
+        elif what == "policy":
+            before = self._policy()
+            deleted, recreated = self.chance.choice(list(Deleted)), self.chance.choice(list(Recreated))
+            self.follow = replace(self.follow, deleted=deleted, recreated=recreated)
+            if self._policy() == before:
+                return
+        elif what == "word" and self.source:
+            # An operator is shown what the twin holds now.
+            self.memory = replace(self.memory, begin=Word(self.now_ms, self.source, ((0, 10 + self.written),)))
+            return
+        else:
+            return
+        self.calm_ms = self.now_ms
+
+    def _policy(self) -> str:
+        """Whichever speaks of the topic as it is."""
+        return self.follow.recreated if self.source else self.follow.deleted
+
+    def look(self) -> None:
+        there = Side(Presence.THERE, self.source, 1) if self.source else Side(Presence.GONE)
+        twin = Side(Presence.THERE, self.twin, 1) if self.twin else Side(Presence.GONE)
+        self.missed = 0 if self.source else self.missed + 1
+        seen = TopicLook(TOPIC, TOPIC, "s1", "t1", there, twin, self.missed)
+        against = "paused" if self.paused else "kept" if self.kept else ""
+        rules = Rules(self.follow, against)
+        spans = [Span(0, 0, 10 + self.written, 10, 10)] if asks(seen, self.memory, rules, self.now_ms) else []
+        for act in decide(seen, self.memory, rules, spans, self.now_ms):
+            match act:
+                case Remember(_, None):
+                    self.memory = Memory(begin=self.memory.begin)
+                case Remember(_, state, due_ms, source_id):
+                    begin = self.memory.begin
+                    self.memory = Memory(state, self.now_ms, due_ms, source_id, begin)
+                case TakeBack():
+                    self.memory = replace(self.memory, begin=None)
+                case Tell(_, _, sentence):
+                    self.told.append(sentence)
+                case DeleteTwin():
+                    self._delete(spans)
+                case Forget():
+                    self.memory = Memory()
+
+    def _delete(self, spans: list[Span]) -> None:
+        word = self.memory.begin
+        assert spans, "what it holds was asked at that moment"
+        assert not self.paused and not self.kept
+        assert self.twin == "t1"
+        if word is not None and word.source_id == self.source:
+            assert dict(word.ends)[0] >= 10 + self.written, "nobody agreed to what was written since"
+        else:
+            assert self.written == 0, "the link did not carry it"
+            assert self._policy() in (Recreated.BEGIN_AGAIN, Deleted.DELETE)
+            assert self.now_ms - self.calm_ms >= DELAY_S * 1000, "its delay begins anew with each thing that happens"
+            assert self.source or self.missed >= LOOKS_MIN
+            assert "unless `twinshore mirror keep orders` forbids it" in self.told[-1]
+        self.twin = ""
+        self.deleted += 1
+
+
+def test_whatever_happens_a_twin_goes_only_as_a_last_resort() -> None:
+    first = random.randrange(1 << 32)
+    deleted = 0
+    for seed in range(first, first + SEEDS):
+        history = History(random.Random(seed))
+        try:
+            for _ in range(STEPS):
+                history.happen()
+                history.look()
+                history.now_ms += LOOK_MS
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}: {history}") from error
+        deleted += history.deleted
+    assert deleted > SEEDS // 20, "such histories delete now and then"
