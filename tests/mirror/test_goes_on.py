@@ -15,6 +15,7 @@ from twinshore.fleet import ConfigError
 from twinshore.fleet.settings import parse_settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror.desk import Account
+from twinshore.mirror.follow.follower import Follower
 from twinshore.mirror.incidents import watch as watching
 from twinshore.mirror.incidents.watch import Watch
 from twinshore.mirror.lease_keeper import LeaseKeeper
@@ -150,3 +151,18 @@ def test_the_heart_tries_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sentence.startswith(
         f"{LINK}: no heartbeat on east, so `twinshore topology` does not see it: ca_file /nowhere"
     )
+
+
+def test_a_trouble_that_is_over_is_said_to_be_over_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    settings = parse_settings(SETTINGS + '[links."east->west".follow]\nacls = false\n', name="test", env={})
+    (link,) = settings.links
+    follower = Follower(link, settings, store, active=lambda: True, log=said.append)
+    try:
+        failing(monkeypatch, store, "twins", 1)
+        for _ in range(3):
+            follower.look()
+    finally:
+        follower.close()
+    failed = f"{LINK}: topics do not follow now: IndexError: bytes that nobody understands"
+    assert said == [failed, f"{LINK}: topics follow again"]

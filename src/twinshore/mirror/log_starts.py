@@ -47,7 +47,7 @@ class LogStarts:
                 sentence = f"the log of twin {twin} was not cut to its source's start: {error.message}"
                 once.say(f"{self._link.name}: {sentence}")
                 continue
-            once.well()
+            once.well(f"{self._link.name}: the log of twin {twin} is cut to its source's start again")
             done.update(ours)
             count += len(ours)
         if count:

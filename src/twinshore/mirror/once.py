@@ -1,4 +1,4 @@
-"""What a thread that goes on whatever fails says of its troubles: the same trouble once, until all was well again."""
+"""What a thread that goes on whatever fails says of its troubles: the same trouble once, and once that it is over."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ class Once:
             self._said = sentence
             self._log(sentence)
 
-    def well(self) -> None:
-        """Whatever was said is past: it would be news again."""
+    def well(self, says: str = "") -> None:
+        """Whatever was said is past: it would be news again. `says` is for those who read that it was so."""
+        if self._said and says:
+            self._log(says)
         self._said = ""
 
 

@@ -170,7 +170,7 @@ class Endings:
         except KafkaError as error:
             once.say(f"{self._link.name}: what becomes of topic {look.topic} is not decided now: {error}")
         else:
-            once.well()
+            once.well(f"{self._link.name}: what becomes of topic {look.topic} is decided again")
 
     def _act(self, look: TopicLook, memory: Memory, rules: Rules) -> None:
         at_ms = now_ms()

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from twinshore.fleet import KafkaError, Link, StoreError, TwinshoreError
+from twinshore.fleet import KafkaError, Link, StoreError
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.rights_requests import read_acls, read_quotas, read_scram_users
@@ -20,6 +20,7 @@ from twinshore.mirror.follow.endings import Endings
 from twinshore.mirror.follow.hands import Hands, now_ms
 from twinshore.mirror.follow.reading import copies, ground, principal, settings_of
 from twinshore.mirror.identity import hold_to
+from twinshore.mirror.once import Once, in_words
 from twinshore.store import Followed, Store
 
 TOPICS_AT_ONCE = 100  # whose settings are compared in one look; the others' come in the next ones
@@ -42,7 +43,7 @@ class Follower:
         self.endings = Endings(
             link, self._source, self._target, store, self._hands, safety=settings.safety, active=active
         )
-        self._said: dict[str, str] = {}
+        self._troubles: dict[str, Once] = {}
         self._held = False
         self._next_topic = ""
         self._closed = threading.Event()
@@ -79,25 +80,24 @@ class Follower:
             "ACLs": self._acls,
             "quotas": self._quotas,
             "SCRAM users": self._users,
-            "audit": self._hands.write_audit,
+            "notes for the audit": self._hands.write_audit,
         }
         for what, part in parts.items():
             if not self._active():
                 return
             try:
                 part()
-            except TwinshoreError as error:
-                self._say(what, f"{what} do not follow now: {error}")
             except Exception as error:
-                self._say(what, f"{what} do not follow now: {type(error).__name__}: {error}")
+                self._trouble(what).say(f"{what} do not follow now: {in_words(error)}")
             else:
-                self._said.pop(what, None)
+                self._trouble(what).well(f"{what} follow again")
 
-    def _say(self, what: str, sentence: str) -> None:
-        if self._said.get(what) != sentence:
-            self._said[what] = sentence
-            with suppress(StoreError):
-                self._log(f"{self._link.name}: {sentence}")
+    def _trouble(self, what: str) -> Once:
+        return self._troubles.setdefault(what, Once(self._tell))
+
+    def _tell(self, sentence: str) -> None:
+        with suppress(StoreError):
+            self._log(f"{self._link.name}: {sentence}")
 
     def _twins(self) -> dict[str, str]:
         """Each topic that has a twin, and what it is called."""
@@ -190,9 +190,9 @@ class Follower:
     def _remark(self, what: str, sentences: list[str]) -> None:
         if sentences:
             more = f" and {len(sentences) - 5} more" if len(sentences) > 5 else ""
-            self._say(what, "; ".join(sentences[:5]) + more)
+            self._trouble(what).say("; ".join(sentences[:5]) + more)
         else:
-            self._said.pop(what, None)
+            self._trouble(what).well()
 
 
 def _cleanup(remembered: str) -> str:

@@ -60,6 +60,6 @@ class SlowLooks:
             try:
                 self._beginnings.look()
                 self.state_expiry_ms = state_expiry_ms(self._target)
-                self._once.well()
+                self._once.well(f"{self._link.name}: twins' beginnings are looked at again")
             except Exception as error:
                 self._once.say(f"{self._link.name}: twins' beginnings are not looked at: {in_words(error)}")

@@ -55,7 +55,7 @@ class Heart:
                 now_ms = int(time.time() * 1000)
                 notebook.append([(self._link.name.encode(), self._beat(now_ms))], now_ms)
                 pause_s = self._every_s
-                self._once.well()
+                self._once.well(f"{self._link.name}: heartbeats are written on {self._link.source} again")
             except KafkaError as error:
                 there = False
                 pause_s = self._every_s if error.retriable else REFUSED_PAUSE_S
