@@ -31,7 +31,7 @@ def first_words(link: Link, settings: Settings, store: Store) -> Callable[[], st
         try:
             surveyor = Surveyor(now, source, target)
             topics = _answer(source, lambda: f"{len(surveyor.names()):,} of its topics are admitted")
-            there = _answer(target, lambda: f"{len(target.metadata([]).brokers):,} brokers")
+            there = _answer(target, lambda: f"brokers: {len(target.metadata([]).brokers):,}")
         finally:
             source.close()
             target.close()

@@ -19,7 +19,7 @@ from twinshore.mirror.link_driver import LinkDriver
 from twinshore.mirror.metrics import Instruments, Meters
 from twinshore.mirror.plan import lanes_for
 from twinshore.mirror.ready import check_chosen, open_writable
-from twinshore.mirror.recorder import Recorder
+from twinshore.mirror.recorder import STANDBY, STOPPED, Recorder
 from twinshore.mirror.tides import Tides
 from twinshore.store import Store, open_to_others
 
@@ -57,12 +57,10 @@ class Mirror:
         meters = Meters(mirror.ends_s)
         recorder = Recorder(store, self._owner, mirror.receipts_s, self._log, meters.lag)
         instruments = Instruments(mirror, self._links, store, recorder, meters, self._log)
-        self._say_first(store)
+        new = self._say_first(store, recorder)
         session = open_session(mirror, lanes * len(self._links), self._stop)
         if session is None:
-            for close in (instruments.close, recorder.close, store.close):
-                close()
-            self._log("stopped before anything had begun")
+            self._never_begun(new, instruments, recorder, store)
             return
         context = session.sparkContext
         keepers: dict[str, LinkDriver] = {}
@@ -115,10 +113,18 @@ class Mirror:
                 self._failure = TwinshoreError("Spark's driver has died", hint="start the mirror again")
                 self._stop.set()
 
-    def _say_first(self, store: Store) -> None:
-        """Spark takes its time to start; whether there will be anything to carry is said meanwhile."""
+    def _say_first(self, store: Store, recorder: Recorder) -> list[str]:
+        """Spark takes its time to start; whether there will be anything to carry is said meanwhile.
+
+        What the last mirror said of a link stays until this one carries it, since it says when that was. Links of which
+        nobody has ever said a word come back.
+        """
         names = ", ".join(link.name for link in self._links)
         self._log(f"{names}: starting Spark on {self._settings.mirror.spark.master}, which takes some seconds")
+        known = {word.link for word in store.link_statuses()}
+        new = [link.name for link in self._links if link.name not in known]
+        for name in new:
+            recorder.say(name, STANDBY, "starting: Spark first, then it takes the link's lease", 0)
         looks = [first_words(link, self._settings, store) for link in self._links]
 
         def say() -> None:
@@ -128,6 +134,15 @@ class Mirror:
                     self._log(sentence)
 
         threading.Thread(target=say, name="first words", daemon=True).start()
+        return new
+
+    def _never_begun(self, new: list[str], instruments: Instruments, recorder: Recorder, store: Store) -> None:
+        """It was stopped while Spark started, and nobody is to miss it."""
+        for name in new:
+            recorder.say(name, STOPPED, "the mirror was stopped before it had begun", 0)
+        for close in (instruments.close, recorder.close, store.close):
+            close()
+        self._log("stopped before anything had begun")
 
     def _open_store(self) -> Store:
         store = open_writable(self._settings)
