@@ -42,22 +42,26 @@ def settings_of(
 class MirrorProcess:
     """`twinshore mirror run` with its whole tree of processes; killed and started again at will."""
 
-    def __init__(self, folder: Path, settings: str, *, target_ports: Iterable[int] = ()) -> None:
+    def __init__(
+        self, folder: Path, settings: str, *, target_ports: Iterable[int] = (), command: str = "twinshore.cli"
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.settings = folder / "twinshore.toml"
         self.log = folder / "mirror.log"
         self.settings.write_text(settings, encoding="utf-8")
         self._target_ports = set(target_ports)
+        self._command = command
         self._child: Child | None = None
         self._tree: dict[int, ProcessMark] = {}
 
     def start(self, *arguments: str) -> None:
         """Starts it and returns at once."""
-        sources = str(Path(twinshore.__file__).resolve().parent.parent)
+        root = Path(twinshore.__file__).resolve().parent.parent.parent
+        sources = os.pathsep.join([str(root / "src"), str(root)])
         inherited = os.environ.get("PYTHONPATH", "")
         environment = {"PYTHONPATH": os.pathsep.join(filter(None, [sources, inherited])), "PYTHONUNBUFFERED": "1"}
-        command = [sys.executable, "-m", "twinshore.cli", "mirror", "run", "--settings", str(self.settings), *arguments]
+        command = [sys.executable, "-m", self._command, "mirror", "run", "--settings", str(self.settings), *arguments]
         self._child = start_child(command, folder=self.folder, log=self.log, environment=environment)
 
     @property

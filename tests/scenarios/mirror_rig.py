@@ -16,6 +16,8 @@ from twinshore.fleet import Cluster, Secret, Security
 from twinshore.lab.clients import client_settings
 from twinshore.store import LedgerRow, open_store
 
+IN_THREADS = "tests.scenarios.pumps_in_threads"
+
 Seen = tuple[int, bytes | str | None, bytes | str | None, object, int]
 
 
@@ -58,11 +60,12 @@ def settings_text(
 
 
 class Rig:
-    """One mirror process and its store."""
+    """One mirror process and its store. What Spark does is the promise of few scenarios; else pumps run in threads."""
 
-    def __init__(self, folder: Path, settings: str) -> None:
+    def __init__(self, folder: Path, settings: str, *, spark: bool = False) -> None:
         self.folder = folder
-        self.process = MirrorProcess(folder, settings)
+        command = "twinshore.cli" if spark else IN_THREADS
+        self.process = MirrorProcess(folder, settings, command=command)
 
     def until_said(self, words: str, within_s: float = 60.0) -> str:
         """The first line of its log that holds these words."""

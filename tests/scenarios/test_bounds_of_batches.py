@@ -86,7 +86,7 @@ def test_small_batches_that_unpack_to_much_are_read_by_any_consumer(
     producer.produce(topic, b"first")
     producer.flush(30)
     mirror = {"lanes": 1, "tide_s": 600, "merge_below_bytes": 4096}
-    rig = Rig(tmp_path, settings_text(tmp_path, [east.cluster, west.cluster], {LINK: topic}, mirror=mirror))
+    rig = Rig(tmp_path, settings_text(tmp_path, [east.cluster, west.cluster], {LINK: topic}, mirror=mirror), spark=True)
     rig.process.start()
     try:
         until(lambda: same_ends(east.cluster, west.cluster, topic, 1), 90, "it runs", rig)

@@ -48,7 +48,9 @@ def rig(east: LabCluster, west: LabCluster, tmp_path_factory: pytest.TempPathFac
     folder = tmp_path_factory.mktemp("basic")
     # A new partition takes two surveys: at the default of 2 s between them it flows after 4.3 s.
     tides = {"tide_s": 2, "refresh_s": 1}
-    made = Rig(folder, settings_text(folder, [east.cluster, west.cluster], {LINK: "basic-.*"}, mirror=tides))
+    made = Rig(
+        folder, settings_text(folder, [east.cluster, west.cluster], {LINK: "basic-.*"}, mirror=tides), spark=True
+    )
     made.process.start()
     try:
         made.until_said("partitions on", within_s=90)

@@ -34,7 +34,7 @@ def test_an_old_and_a_new_kafka_with_tls_mirror_each_other(new: LabCluster, old:
     for topic, (source, _) in pairs.items():
         source.create_topic(topic, partitions=3)
     links = {"old->new": "from-old", "new->old": "from-new"}
-    rig = Rig(tmp_path, settings_text(tmp_path, [old.cluster, new.cluster], links, mirror={"tide_s": 3}))
+    rig = Rig(tmp_path, settings_text(tmp_path, [old.cluster, new.cluster], links, mirror={"tide_s": 3}), spark=True)
     rig.process.start()
     try:
         for topic, (source, _) in pairs.items():
@@ -113,7 +113,11 @@ def test_a_spark_cluster_carries_the_lanes(east: LabCluster, west: LabCluster, t
     folder = tmp_path / "mirror"
     folder.mkdir()
     link = {"east->west": "clustered"}
-    rig = Rig(folder, settings_text(folder, [east.cluster, west.cluster], link, mirror={"tide_s": 3}, spark=settings))
+    rig = Rig(
+        folder,
+        settings_text(folder, [east.cluster, west.cluster], link, mirror={"tide_s": 3}, spark=settings),
+        spark=True,
+    )
     east.create_topic("clustered", partitions=4)
     spark.start()
     try:

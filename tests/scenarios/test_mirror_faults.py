@@ -120,7 +120,7 @@ def test_a_line_on_which_an_answer_takes_longer_than_any_patience_is_not_given_u
     west = cluster_factory("west")
     east.create_topic("slow")
     producer = Producer({**client_settings(east.cluster), "batch.size": 16_384, "linger.ms": 5})
-    mirror = Rig(tmp_path, settings_text(tmp_path, [east.wan_cluster, west.cluster], {LINK: "slow"}))
+    mirror = Rig(tmp_path, settings_text(tmp_path, [east.wan_cluster, west.cluster], {LINK: "slow"}), spark=True)
     mirror.process.start()
     try:
         mirror.until_said("partitions on", within_s=90)
@@ -158,7 +158,9 @@ def test_offsets_and_sequences_cross_two_to_the_thirty_first(cluster_factory: Cl
     for side in (east, west):
         side.create_topic("far")
         begin_far_away(side, "far")
-    rig = Rig(tmp_path, settings_text(tmp_path, [east.cluster, west.cluster], {LINK: "far"}, mirror={"tide_s": 2}))
+    rig = Rig(
+        tmp_path, settings_text(tmp_path, [east.cluster, west.cluster], {LINK: "far"}, mirror={"tide_s": 2}), spark=True
+    )
     rig.process.start()
     try:
         chance = random.Random(1)

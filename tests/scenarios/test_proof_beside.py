@@ -53,7 +53,7 @@ def test_links_are_proven_beside_the_mirror_while_traffic_flows(
         east.create_topic(topic, partitions=2)
     limits = {"tide_s": 3, "refresh_s": 1, "lanes": 2}
     text = settings_text(tmp_path, [east.cluster, west.cluster], {LINK: "beside-.*"}, mirror=limits)
-    rig = Rig(tmp_path, text + "[proof]\nbeside_mirror = true\nevery_s = 1\n")
+    rig = Rig(tmp_path, text + "[proof]\nbeside_mirror = true\nevery_s = 1\n", spark=True)
     rig.process.start()
     try:
         with Workload(east.cluster, PLAIN, records_per_s=4_000) as workload:

@@ -12,8 +12,10 @@ from collections.abc import Callable, Sequence
 
 from twinshore.fleet import Link, RefusedError, StoreError, TwinshoreError
 from twinshore.fleet.settings import Settings
+from twinshore.mirror import engine as engines
 from twinshore.mirror.companions import Beside, Companion, Start
 from twinshore.mirror.desk import Desk
+from twinshore.mirror.engine import Engine
 from twinshore.mirror.first_words import first_words
 from twinshore.mirror.link_driver import LinkDriver
 from twinshore.mirror.metrics import Instruments, Meters
@@ -49,8 +51,6 @@ class Mirror:
     def run(self) -> None:
         """Until `stop`; raises what made it impossible to go on."""
         self._hear_signals()
-        from twinshore.mirror.spark import open_session, run_tide
-
         mirror = self._settings.mirror
         lanes = mirror.lanes or lanes_for(os.cpu_count() or 1)
         store = self._open_store()
@@ -58,16 +58,14 @@ class Mirror:
         recorder = Recorder(store, self._owner, mirror.receipts_s, self._log, meters.lag)
         instruments = Instruments(mirror, self._links, store, recorder, meters, self._log)
         new = self._say_first(store, recorder)
-        session = open_session(mirror, lanes * len(self._links), self._stop)
-        if session is None:
+        engine = engines.begin(mirror, lanes * len(self._links), self._stop)
+        if engine is None:
             self._never_begun(new, instruments, recorder, store)
             return
-        context = session.sparkContext
         keepers: dict[str, LinkDriver] = {}
         companions: list[Companion] = []
-        host = str(context.getConf().get("spark.driver.host") or "127.0.0.1")
-        desk = Desk(host, allowed_s=lambda link: keepers[link].lease.left_s(), take=instruments.take)
-        tides = Tides(desk, mirror.tide_s, lambda order, name: run_tide(context, order, name), self._log)
+        desk = Desk(engine.host, allowed_s=lambda link: keepers[link].lease.left_s(), take=instruments.take)
+        tides = Tides(desk, mirror.tide_s, engine.ride, self._log)
         try:
             for link in self._links:
                 keepers[link.name] = LinkDriver(
@@ -86,7 +84,7 @@ class Mirror:
             for thread in threads:
                 thread.start()
             companions += [start(self._beside_link(one, store)) for one in keepers.values() for start in self._beside]
-            self._until_stopped(threads, instruments, context)
+            self._until_stopped(threads, instruments, engine)
             for companion in companions:
                 companion.close()
             for thread in threads:
@@ -100,16 +98,16 @@ class Mirror:
             desk.close()
             recorder.close()
             store.close()
-            _quietly(session.stop)
+            engine.close()
         if self._failure:
             raise self._failure
         self._log("stopped in good order")
 
-    def _until_stopped(self, threads: list[threading.Thread], instruments: Instruments, context: object) -> None:
+    def _until_stopped(self, threads: list[threading.Thread], instruments: Instruments, engine: Engine) -> None:
         while not self._stop.wait(TURN_S):
             if all(thread.is_alive() for thread in threads):
                 instruments.beat()
-            if not _alive(context):
+            if not engine.alive():
                 self._failure = TwinshoreError("Spark's driver has died", hint="start the mirror again")
                 self._stop.set()
 
@@ -187,17 +185,3 @@ class Mirror:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, lambda *_: self.stop())
-
-
-def _alive(context: object) -> bool:
-    gateway = getattr(context, "_gateway", None)
-    process = getattr(gateway, "proc", None)
-    return process is None or process.poll() is None
-
-
-def _quietly(act: Callable[[], None]) -> None:
-    try:
-        act()
-    except Exception:
-        # Spark's own shutdown after a lost JVM; everything of ours is closed by then.
-        return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import shutil
 import sys
@@ -12,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import mkdtemp
 
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import twinshore
@@ -89,11 +89,28 @@ def package_zip() -> Path:
     return found
 
 
-def run_tide(context: SparkContext, order: str, name: str) -> str:
-    """One single-task job; returns when the tide has ended, raises when its task died."""
-    from twinshore.mirror.tide import carry
+class SparkEngine:
+    """Each tide is one single-task job of the session."""
 
-    context.setLocalProperty("spark.scheduler.pool", "tides")
-    context.setJobGroup(name, name, interruptOnCancel=False)
-    ended = context.parallelize([order], 1).mapPartitions(carry).collect()
-    return str(ended[0]) if ended else "nothing"
+    def __init__(self, session: SparkSession) -> None:
+        self._session, self._context = session, session.sparkContext
+        self.host = str(self._context.getConf().get("spark.driver.host") or "127.0.0.1")
+
+    def ride(self, order: str, name: str) -> str:
+        """Returns when the tide has ended, raises when its task died."""
+        from twinshore.mirror.tide import carry
+
+        self._context.setLocalProperty("spark.scheduler.pool", "tides")
+        self._context.setJobGroup(name, name, interruptOnCancel=False)
+        ended = self._context.parallelize([order], 1).mapPartitions(carry).collect()
+        return str(ended[0]) if ended else "nothing"
+
+    def alive(self) -> bool:
+        """Whether the session's JVM runs."""
+        process = getattr(getattr(self._context, "_gateway", None), "proc", None)
+        return process is None or process.poll() is None
+
+    def close(self) -> None:
+        """Spark's own end after a lost JVM raises what it likes; everything of ours is closed by then."""
+        with contextlib.suppress(Exception):
+            self._session.stop()

@@ -1,0 +1,40 @@
+"""`python -m tests.scenarios.pumps_in_threads` is the `twinshore` command with pumps in threads of the driver.
+
+Everything but Spark is as it is shipped. A mirror starts in a second in place of ten, and takes a tenth of the CPU for
+it: for scenarios whose promise does not lie in Spark, in processes that die, or in what a pump costs.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from twinshore.cli import main
+from twinshore.fleet.settings import MirrorSettings
+from twinshore.mirror import engine
+from twinshore.mirror.engine import Engine
+from twinshore.mirror.tide import carry
+
+
+class Threads:
+    """Tides run in the thread that asks for them."""
+
+    host = "127.0.0.1"
+
+    def ride(self, order: str, _name: str) -> str:
+        return next(iter(carry([order])))
+
+    def alive(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        """Their threads end with the process."""
+
+
+def begin(settings: MirrorSettings, lanes: int, stop: threading.Event) -> Engine | None:
+    del settings, lanes, stop
+    return Threads()
+
+
+if __name__ == "__main__":
+    engine.begin = begin
+    main()
