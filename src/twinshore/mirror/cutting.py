@@ -111,6 +111,12 @@ class Cutter:
     `aborted` are the transactions that the fetch says were aborted: producer id and first offset of each.
     """
 
+    # How all begin; most are made for one batch, and to set these would be a good part of what that costs.
+    more, work, leader_epoch = True, 0, -1
+    _open: tuple[Iterator[Blank | Piece], BatchHeader] | None = None
+    _next_offset = _joined_to = _place = _work_max = 0
+    _old, _odd = False, ""
+
     def __init__(
         self,
         records: memoryview,
@@ -127,12 +133,8 @@ class Cutter:
         self.parcels: list[Parcel | Blank] = []
         self.blanks: list[Blank] = []
         self.carried: list[Carriage] = []
-        self.noted_to, self.leader_epoch = position, -1
-        self.more, self.work = True, 0
+        self.noted_to = position
         self._small: list[Batch] = []
-        self._open: tuple[Iterator[Blank | Piece], BatchHeader] | None = None
-        self._next_offset = self._joined_to = self._place = self._work_max = 0
-        self._old, self._odd = False, ""
         self._join_below = joining.below_bytes if joining else 0
         self._shift = stamp.anchor_sequence - stamp.anchor_offset
 

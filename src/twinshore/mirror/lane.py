@@ -158,8 +158,8 @@ class Lane(Roster):
         if not len(part.records):
             return
         if cutter is None:
-            bounds = (part.records, track.fetched, track.write_from)
-            cutter = Cutter(*bounds, track.stamp, self.limits, self._joining, part.aborted)
+            data, at = part.records, track.fetched
+            cutter = Cutter(data, at, track.write_from, track.stamp, self.limits, self._joining, part.aborted)
         done = cutter.cut(self._work_left)
         self._work_left -= cutter.work
         if done.end == track.fetched and not done.halt:
