@@ -35,9 +35,10 @@ def gather() -> None:
 def main() -> None:
     """What the `twinshore` command does, once Ctrl-C is heard."""
     gather()
+    command = typer.main.get_command(app)  # It takes a while too.
     interruptible()
     try:
-        app()
+        command()
     except TwinshoreError as error:
         typer.echo(f"error: {error.message}", err=True)
         if error.hint:
