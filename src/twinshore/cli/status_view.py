@@ -100,6 +100,11 @@ class LinkView:
             last = f"last said: {self.word.state}: {self.word.sentence}"
             if self.age_s < 0:
                 return f"{AHEAD.format(ago(-self.age_s))}, so nobody knows how old its word is; {last}"
+            if self.word.state == "standby":
+                return (
+                    f"no word for {ago(self.age_s)}, and the last one is of a mirror that carried nothing"
+                    f" ({_who(self.word.owner)}): start `twinshore mirror run`; {last}"
+                )
             return (
                 f"no word for {ago(self.age_s)} from its mirror ({_who(self.word.owner)}), which was not stopped in"
                 f" good order: it was killed, or cannot write the store. Unless it runs: `twinshore mirror run`; {last}"
