@@ -95,6 +95,12 @@ SCENARIOS = (
         "tests/scenarios/test_doubtful_notes.py",
     ),
     (
+        "topics-apart",
+        "a source partition without a leader, and a topic whose settings may not be read, hold up no other topic or "
+        "partition when a mirror starts; each has its row",
+        "tests/scenarios/test_topics_apart.py",
+    ),
+    (
         "rights-follow",
         "ACLs are the same after sync, as the users themselves find; quotas and SCRAM users follow",
         "tests/scenarios/test_rights_follow.py",

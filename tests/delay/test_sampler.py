@@ -53,11 +53,24 @@ class Side(KafkaCluster):
         return TopicMetadata(name, bytes(16) if error else name.encode().ljust(16)[:16], False, error, parts)
 
     def list_offsets(self, parts: Iterable[NamedPartition], which: OffsetKind) -> dict[NamedPartition, int]:
-        found = {}
-        for one in parts:
-            self._ask(one.topic)
-            found[one] = 0 if which is OffsetKind.EARLIEST else self.ends[one.topic]
+        found, failed = self.offsets_of_each(parts, which)
+        for error in failed.values():
+            raise error
         return found
+
+    def offsets_of_each(
+        self, parts: Iterable[NamedPartition], which: OffsetKind
+    ) -> tuple[dict[NamedPartition, int], dict[NamedPartition, KafkaError]]:
+        found, failed = {}, {}
+        for one in parts:
+            try:
+                self._ask(one.topic)
+                found[one] = 0 if which is OffsetKind.EARLIEST else self.ends[one.topic]
+            except KafkaError as error:
+                if not error.code:
+                    raise
+                failed[one] = error
+        return found, failed
 
     def _ask(self, what: str) -> None:
         self.asked.append(what)

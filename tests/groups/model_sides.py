@@ -121,13 +121,15 @@ class ModelSide:
                 answers[name] = dict.fromkeys(ours, 0)
         return answers
 
-    def list_offsets(self, parts: Iterable[NamedPartition], which: OffsetKind) -> dict[NamedPartition, int]:
+    def offsets_of_each(
+        self, parts: Iterable[NamedPartition], which: OffsetKind
+    ) -> tuple[dict[NamedPartition, int], dict[NamedPartition, KafkaError]]:
         assert which is OffsetKind.HIGH_WATERMARK
         parts = list(parts)
-        for one in parts:
-            if one in self.leaderless:
-                raise KafkaError(f"{self.name}: {one} has no leader", retriable=True)
-        return {one: self.ends.get((one.topic, one.partition), 0) for one in parts}
+        led = [one for one in parts if one not in self.leaderless]
+        mute = [one for one in parts if one in self.leaderless]
+        failed = {one: KafkaError(f"{self.name}: {one} has no leader", retriable=True) for one in mute}
+        return {one: self.ends.get((one.topic, one.partition), 0) for one in led}, failed
 
     def _gone(self) -> KafkaError:
         return KafkaError(f"{self.name} is away", retriable=True)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.groups.model_sides import ModelSide
-from twinshore.fleet import NamedPartition
+from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.groups.book import Book
 from twinshore.groups.direction import Direction, Turn
 from twinshore.groups.place import MARK, State, decide_back
@@ -259,14 +259,16 @@ def test_nothing_is_committed_by_what_the_source_said_long_ago() -> None:
     stage = Stage()
     stage.commit("g", 90)
 
-    def ends(parts: Iterable[NamedPartition], which: OffsetKind) -> dict[NamedPartition, int]:
+    def ends(
+        parts: Iterable[NamedPartition], which: OffsetKind
+    ) -> tuple[dict[NamedPartition, int], dict[NamedPartition, KafkaError]]:
         if which is OffsetKind.HIGH_WATERMARK and stage.clock_s == 0.0:
             stage.clock_s += 60.0
             stage.east.groups["g"] = {PARTS[0]: Place(10)}
             stage.west.groups["g"] = {TWINS[PARTS[0]]: Place(10)}
-        return dict.fromkeys(parts, 100)
+        return dict.fromkeys(parts, 100), {}
 
-    stage.west.list_offsets = ends  # type: ignore[method-assign]
+    stage.west.offsets_of_each = ends  # type: ignore[method-assign]
     stage.turn()
     assert stage.there("g") == 10
     stage.turn()

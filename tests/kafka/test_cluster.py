@@ -52,6 +52,25 @@ class Hours:
         self.now_s += wait_s
 
 
+def test_what_cannot_be_answered_holds_nothing_else_up(
+    east: LabCluster, kafka: KafkaCluster, unique_topic: str
+) -> None:
+    east.create_topic(unique_topic)
+    there, ghost = NamedPartition(unique_topic, 0), NamedPartition(f"{unique_topic}-ghost", 0)
+    write(east.cluster, there, 3)
+    begun_s = time.monotonic()
+    found, failed = kafka.offsets_of_each([ghost, there], OffsetKind.LOG_END)
+    cut, uncut = kafka.cut_each({there: 2}, {unique_topic: topic_id(east.cluster, unique_topic)})
+    took_s = time.monotonic() - begun_s
+    assert (found, set(failed)) == ({there: 3}, {ghost})
+    assert "ghost-0" in failed[ghost].message
+    assert (cut, uncut) == ({there: 2}, {})
+    _, unlike = kafka.cut_each({there: 3}, {unique_topic: bytes(16)})
+    assert "is another one than before" in unlike[there].message
+    assert kafka.offsets_of_each([], OffsetKind.LOG_END) == ({}, {})
+    assert took_s < 30, "it is not waited for"
+
+
 def test_metadata_says_who_is_there(east: LabCluster, kafka: KafkaCluster, unique_topic: str) -> None:
     east.create_topic(unique_topic, partitions=3)
     seen = kafka.metadata([unique_topic])

@@ -354,19 +354,12 @@ def _read(
 ) -> Ends:
     """The ends of all; where that fails, of each topic that can be read. `named`: the source's name of a topic."""
     try:
-        return cluster.list_offsets(parts, OffsetKind.HIGH_WATERMARK) if parts else {}
+        found, failed = cluster.offsets_of_each(parts, OffsetKind.HIGH_WATERMARK)
     except KafkaError as error:
-        topics = {one.topic for one in parts}
-        if len(topics) == 1 or error.code == 0:
-            failures.update(dict.fromkeys((named[topic] for topic in topics), error.message))
-            return {}
-    found: Ends = {}
-    for topic in sorted({one.topic for one in parts}):
-        try:
-            found.update(cluster.list_offsets([one for one in parts if one.topic == topic], OffsetKind.HIGH_WATERMARK))
-        except KafkaError as error:
-            failures[named[topic]] = error.message
-    return found
+        failures.update((named[one.topic], error.message) for one in parts)
+        return {}
+    failures.update((named[one.topic], error.message) for one, error in failed.items())
+    return {one: end for one, end in found.items() if named[one.topic] not in failures}
 
 
 def _by_broker(coordinators: Mapping[str, int]) -> dict[int, dict[str, None]]:

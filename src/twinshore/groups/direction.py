@@ -32,7 +32,6 @@ HEARD_S = 10.0
 AT_ONCE_MAX = 500
 # A topic whose ends cannot be had is not asked for again so soon: each question takes a client's whole patience.
 ENDLESS_S = 15.0
-ONE_BY_ONE_S = 10.0
 _ELSEWHERE = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.NOT_COORDINATOR})
 
 
@@ -257,24 +256,16 @@ class Direction:
         named = {NamedPartition(*where): where for where in short if self._clock() >= self._endless.get(where[0], 0.0)}
         if not named:
             return
-        try:
-            self._learn_ends(named)
-        except KafkaError:
-            # One partition without a leader, or one topic that is refused, must not hold up the groups of all others.
-            begun_s = self._clock()
-            for topic in sorted({one.topic for one in named}):
-                try:
-                    self._learn_ends({one: where for one, where in named.items() if one.topic == topic})
-                except KafkaError as error:
-                    self._endless[topic] = self._clock() + ENDLESS_S
-                    turn.told[f"topic {topic} of {self._writer.name}"] = f"its groups wait: {error.message}"
-                if self._clock() - begun_s > ONE_BY_ONE_S:
-                    break
-
-    def _learn_ends(self, named: Mapping[NamedPartition, Where]) -> None:
         self._writer.asked["ListOffsets"] += 1
-        found = self._written.list_offsets(named, OffsetKind.HIGH_WATERMARK)
+        try:
+            found, failed = self._written.offsets_of_each(named, OffsetKind.HIGH_WATERMARK)
+        except KafkaError as error:
+            found, failed = {}, dict.fromkeys(named, error)
         self._ends.update((named[one], end) for one, end in found.items())
+        # One partition without a leader, or one topic that is refused, must not hold up the groups of all others.
+        for one, why in failed.items():
+            self._endless[one.topic] = self._clock() + ENDLESS_S
+            turn.told[f"topic {one.topic} of {self._writer.name}"] = f"its groups wait: {why.message}"
 
     # -- the writing side
 

@@ -85,7 +85,7 @@ def look(link: Link, settings: Settings, store: Store, pattern: str = ".*") -> l
         here, there = _places(rounds.at_source, reading, admits), _places(rounds.at_target, writing, admits)
         twins = {twin for twin, _ in rounds.scope.parts.values()}
         named = {NamedPartition(*twin): twin for twin in twins} if here or there else {}
-        found = rounds.target.list_offsets(named, OffsetKind.HIGH_WATERMARK) if named else {}
+        found, _ = rounds.target.offsets_of_each(named, OffsetKind.HIGH_WATERMARK)
         ends = {named[one]: end for one, end in found.items()}
         word = word_in(store, link.name, fresh=not gone)
         compared = names_in(store.followed(link.name, COMPARED_KIND)) if gone else frozenset()

@@ -37,4 +37,6 @@ class Side(Protocol):
 class Logs(Protocol):
     """The cluster whose logs end somewhere."""
 
-    def list_offsets(self, parts: Iterable[NamedPartition], which: OffsetKind) -> dict[NamedPartition, int]: ...
+    def offsets_of_each(
+        self, parts: Iterable[NamedPartition], which: OffsetKind
+    ) -> tuple[dict[NamedPartition, int], dict[NamedPartition, KafkaError]]: ...

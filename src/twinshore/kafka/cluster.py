@@ -127,9 +127,16 @@ class KafkaCluster:
 
     def list_offsets(self, parts: Iterable[NamedPartition], which: OffsetKind) -> dict[NamedPartition, int]:
         """One end of each log. All or nothing: the first partition that cannot be read is a KafkaError."""
-        what = f"offset {which.name.lower().replace('_', ' ')}"
         ask = self._timed(ask_offsets, asked=which.value)
-        return self._leaders.ask(parts, Question(what, "Describe", ask))
+        return self._leaders.ask(parts, Question(_end_in_words(which), "Describe", ask))
+
+    def offsets_of_each(
+        self, parts: Iterable[NamedPartition], which: OffsetKind
+    ) -> tuple[dict[NamedPartition, int], dict[NamedPartition, KafkaError]]:
+        """One end of each log that can be read now, and why the others cannot: none waits for another. KafkaError where
+        the cluster itself does not answer."""
+        question = Question(_end_in_words(which), "Describe", self._timed(ask_offsets, asked=which.value))
+        return self._patience.persist(question.what, lambda: self._leaders.each(parts, question))
 
     def first_since(self, named: NamedPartition, timestamp_ms: int) -> int:
         """The offset below which no record has a time stamp that is as late; -1 where no record has."""
@@ -146,6 +153,16 @@ class KafkaCluster:
     def cut_logs(self, before: Mapping[NamedPartition, int], ids: Mapping[str, bytes]) -> dict[NamedPartition, int]:
         """Cuts each log below the offset, on its leader; returns the new log starts. `ids`: which topic each name must
         still mean, asked over the same connection right before."""
+        return self._leaders.ask(before, self._cut(before, ids))
+
+    def cut_each(
+        self, before: Mapping[NamedPartition, int], ids: Mapping[str, bytes]
+    ) -> tuple[dict[NamedPartition, int], dict[NamedPartition, KafkaError]]:
+        """The same of those logs that can be cut now, and why the others cannot: none waits for another."""
+        question = self._cut(before, ids)
+        return self._patience.persist(question.what, lambda: self._leaders.each(before, question))
+
+    def _cut(self, before: Mapping[NamedPartition, int], ids: Mapping[str, bytes]) -> Question[int]:
         wrong = {named.topic for named in before} - ids.keys()
         if wrong:
             raise ValueError(f"no topic id is given for {', '.join(sorted(wrong))}")
@@ -154,7 +171,7 @@ class KafkaCluster:
             self._vouch(connection, {one.named.topic: ids[one.named.topic] for one in wanted})
             return ask_cut(connection, wanted, timeout_s=self._time_s(), before=before)
 
-        return self._leaders.ask(before, Question("deletion of records", "Delete", ask))
+        return Question("deletion of records", "Delete", ask)
 
     def epoch_ends(self, epochs: Mapping[NamedPartition, int]) -> dict[NamedPartition, tuple[int, int]]:
         """(The largest leader epoch up to the one given that wrote there, where it ended); (-1, -1) where the leader
@@ -319,3 +336,7 @@ class KafkaCluster:
         if address is None:
             raise KafkaError(f"{self.name}: broker {node_id} is not in the cluster now", retriable=True)
         return address
+
+
+def _end_in_words(which: OffsetKind) -> str:
+    return f"offset {which.name.lower().replace('_', ' ')}"

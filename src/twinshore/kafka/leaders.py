@@ -14,6 +14,7 @@ from twinshore.kafka.patience import Patience, may_pass
 from twinshore.kafka.questions import Wanted
 
 Value = TypeVar("Value")
+EACH_TIMES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +49,29 @@ class Leaders:
                     failed = self._ask_once(pending, question, found, refresh=failures > 0)
                 except KafkaError as error:
                     failed = dict.fromkeys(pending, error)
+                for refusal in failed.values():
+                    if not may_pass(refusal):
+                        raise refusal
                 pending = [named for named in pending if named not in found]
                 if pending:
                     failures += 1
                     self.patience.pause(question.what, failed[pending[0]], failures, started)
         return found
+
+    def each(
+        self, parts: Iterable[NamedPartition], question: Question[Value]
+    ) -> tuple[dict[NamedPartition, Value], dict[NamedPartition, KafkaError]]:
+        """What can be answered now, and why the rest cannot: that is asked for once more, with fresh metadata, and not
+        waited for. KafkaError where nobody tells who leads what."""
+        found: dict[NamedPartition, Value] = {}
+        failed: dict[NamedPartition, KafkaError] = {}
+        pending = list(dict.fromkeys(parts))
+        with self.patience.errand():
+            for times in range(EACH_TIMES):
+                if pending:
+                    failed |= self._ask_once(pending, question, found, refresh=times > 0)
+                pending = [named for named in pending if named not in found and may_pass(failed[named])]
+        return found, {named: error for named, error in failed.items() if named not in found}
 
     def _ask_once(
         self,
@@ -62,15 +81,14 @@ class Leaders:
         *,
         refresh: bool,
     ) -> dict[NamedPartition, KafkaError]:
-        """Adds what was answered to `found`; returns the failures that may pass, raises the others."""
+        """Adds what was answered to `found`; returns the failures."""
         routes, failed = self._route(pending, question, refresh=refresh)
         for leader, wanted in routes.items():
             try:
                 answers = question.ask(self.meet(leader), wanted)
             except KafkaError as error:
-                if not may_pass(error):
-                    raise
-                self.part(leader)
+                if may_pass(error):
+                    self.part(leader)
                 failed.update(dict.fromkeys((one.named for one in wanted), error))
                 continue
             for one in wanted:
@@ -102,12 +120,8 @@ class Leaders:
         return routes, failed
 
     def _failure(self, code: int, question: Question[Value], named: NamedPartition) -> KafkaError:
-        """The failure, to be kept for later; raised at once when waiting cannot help."""
         right = f"{question.right} on topic {named.topic}"
-        error = kafka_error(code, f"{self.place}: {question.what} of {named}", right=right)
-        if not may_pass(error):
-            raise error
-        return error
+        return kafka_error(code, f"{self.place}: {question.what} of {named}", right=right)
 
 
 def absence(topic: TopicMetadata | None, partition: int) -> int:

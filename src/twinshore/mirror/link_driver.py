@@ -297,9 +297,9 @@ class LinkDriver:
             for sentence in twins.apply(self._target, [step]):
                 self._log(f"{self.link.name}: {sentence}")
         except KafkaError as error:
-            if error.retriable:
-                raise
-            if isinstance(step, Create):
+            if error.retriable and not error.code:
+                raise  # it is no broker's answer: the cluster does not hear us at all
+            if isinstance(step, Create) and not error.retriable:
                 self._descents.retract(step)
             return twins.refusal(step, error)
         return None

@@ -41,14 +41,16 @@ class LogStarts:
             once = self._refused.setdefault(topic, Once(self._log))
             called = {NamedPartition(twin, named.partition): at for named, at in ours.items()}
             try:
-                self._target.cut_logs(called, {twin: bytes.fromhex(ids[topic])})
+                cut, failed = self._target.cut_each(called, {twin: bytes.fromhex(ids[topic])})
             except KafkaError as error:
+                cut, failed = {}, dict.fromkeys(called, error)
+            if failed:
                 self._doubt([topic])
-                sentence = f"the log of twin {twin} was not cut to its source's start: {error.message}"
-                once.say(f"{self._link.name}: {sentence}")
-                continue
-            once.well(f"{self._link.name}: the log of twin {twin} is cut to its source's start again")
-            done.update(ours)
-            count += len(ours)
+                why = next(iter(failed.values())).message
+                once.say(f"{self._link.name}: the log of twin {twin} was not cut to its source's start: {why}")
+            else:
+                once.well(f"{self._link.name}: the log of twin {twin} is cut to its source's start again")
+            done.update((named, at) for named, at in ours.items() if NamedPartition(twin, named.partition) in cut)
+            count += len(cut)
         if count:
             self._log(f"{self._link.name}: cut {count} twins to their sources' log starts")

@@ -52,7 +52,7 @@ def apply(target: KafkaCluster, steps: Iterable[Step]) -> list[str]:
 
 def refusal(step: Step, error: KafkaError) -> Refuse:
     """Why the topic must rest: the target will not have what the step needs."""
-    kind = "rights lost" if error.code in answers.RIGHTS else "refused"
+    kind = "rights lost" if error.code in answers.RIGHTS else "target away" if error.retriable else "refused"
     return Refuse(step.topic, kind, error.message, error.hint)
 
 

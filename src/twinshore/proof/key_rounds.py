@@ -81,10 +81,10 @@ class KeyRounds:
     def _retentions(self, link: Link, topics: Collection[str]) -> dict[str, int]:
         source = KafkaCluster(self.settings.cluster(link.source))
         try:
-            settings = source.admin.topic_settings(sorted(topics))
+            settings, _ = source.admin.readable_settings(sorted(topics))
         finally:
             source.close()
-        values = {name: settings[name].get("delete.retention.ms") for name in topics}
+        values = {name: settings.get(name, {}).get("delete.retention.ms") for name in topics}
         return {name: retention_of(value.value if value else None) for name, value in values.items()}
 
 

@@ -70,7 +70,11 @@ class Surveyor:
         out = {(lack.topic, lack.partition) for lack in lacks}
         there = [name for name in sorted(names) if (name, -1) not in out and name in seen]
         there = [name for name in there if not _absent(seen, name) and not _absent(twins, self._link.twin_of(name))]
-        ways = self._ways(there, set(carried))
+        ways, hidden = self._ways(there, set(carried))
+        lacks += [
+            Lack(self._link.name, name, -1, f"its settings cannot be read: {why}") for name, why in hidden.items()
+        ]
+        there = [name for name in there if name not in hidden]
         lacks += [Lack(self._link.name, name, -1, CLEANED.format(name)) for name in there if ways[name] is None]
         parts = [
             NamedPartition(name, number)
@@ -172,17 +176,19 @@ class Surveyor:
                 found[named] = (*found.get(named, ()), row)
         return found, max((row.id for row in rows), default=0)
 
-    def _ways(self, names: list[str], carried: set[str]) -> dict[str, Way | None]:
+    def _ways(self, names: list[str], carried: set[str]) -> tuple[dict[str, Way | None], dict[str, str]]:
+        """How each can be compared, and why that is not known of some."""
         if self._way is not None or not names:
-            return dict.fromkeys(names, self._way)
-        settings = self._source.admin.topic_settings(names)
+            return dict.fromkeys(names, self._way), {}
+        settings, refused = self._source.admin.readable_settings(names)
         policies = {name: ours.get("cleanup.policy") for name, ours in settings.items()}
         compacted = {name for name, policy in policies.items() if policy and "compact" in (policy.value or "")}
         mapped = {topic for topic, _ in self._store.reached(self._link.name)} if self._store else set()
-        return {
+        ways = {
             name: way_of(is_mapped=name in mapped, is_carried=name in carried, is_compacted=name in compacted)
-            for name in names
+            for name in settings
         }
+        return ways, {name: error.message for name, error in refused.items()}
 
     def _extents(self, named: NamedPartition) -> tuple[tuple[int, int, int], ...]:
         if self._store is None:

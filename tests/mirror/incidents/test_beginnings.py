@@ -59,11 +59,13 @@ class Log:
     def __init__(self, starts: dict[NamedPartition, int]) -> None:
         self.starts, self.asked = starts, list[NamedPartition]()
 
-    def list_offsets(self, parts: Any, _kind: object) -> dict[NamedPartition, int]:
+    def offsets_of_each(
+        self, parts: Any, _kind: object
+    ) -> tuple[dict[NamedPartition, int], dict[NamedPartition, KafkaError]]:
         self.asked += parts
-        if any(part not in self.starts for part in parts):
-            raise KafkaError("nobody leads it", code=Code.LEADER_NOT_AVAILABLE, retriable=True)
-        return {part: self.starts[part] for part in parts}
+        unled = KafkaError("nobody leads it", code=Code.LEADER_NOT_AVAILABLE, retriable=True)
+        found = {part: self.starts[part] for part in parts if part in self.starts}
+        return found, {part: unled for part in parts if part not in self.starts}
 
 
 class Place:
@@ -159,10 +161,10 @@ def test_a_cluster_that_does_not_answer_is_asked_once(place: Place) -> None:
     place.store.save_twins(many)
     asked: list[int] = []
 
-    def silent(parts: Any, _kind: object) -> dict[NamedPartition, int]:
+    def silent(parts: Any, _kind: object) -> tuple[dict[NamedPartition, int], dict[NamedPartition, KafkaError]]:
         asked.append(len(parts))
         raise KafkaError("east: no answer", retriable=True)
 
-    place.target.list_offsets = silent  # type: ignore[method-assign]
+    place.target.offsets_of_each = silent  # type: ignore[method-assign]
     place.watch.look()
     assert asked == [52]

@@ -47,6 +47,11 @@ class Logs(KafkaCluster):
     def list_offsets(self, parts: Iterable[NamedPartition], which: OffsetKind) -> dict[NamedPartition, int]:
         return dict.fromkeys(parts, 0 if which is OffsetKind.EARLIEST else self.end)
 
+    def offsets_of_each(
+        self, parts: Iterable[NamedPartition], which: OffsetKind
+    ) -> tuple[dict[NamedPartition, int], dict[NamedPartition, KafkaError]]:
+        return self.list_offsets(parts, which), {}
+
     def read_from(self, named: NamedPartition, offset: int, *, bytes_max: int, committed: bool) -> FetchedPartition:
         del named, offset, bytes_max, committed  # One log, always answered whole.
         return FetchedPartition(b"", 0, 0, self.end, self.end, 0, None, None, [], memoryview(self.data))

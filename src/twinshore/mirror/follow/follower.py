@@ -115,9 +115,11 @@ class Follower:
         chosen = self._turn(sorted(twins))
         if not chosen:
             return
-        source = settings_of(self._source, chosen)
-        target = settings_of(self._target, [twins[topic] for topic in chosen])
+        source, hidden = settings_of(self._source, chosen)
+        target, closed = settings_of(self._target, [twins[topic] for topic in chosen])
         held = copies(self._target, [twins[topic] for topic in chosen])
+        self._remark("settings left", [error.message for error in (*hidden.values(), *closed.values())])
+        chosen = [topic for topic in chosen if topic in source and twins[topic] in target]
         for topic in chosen:
             twin = twins[topic]
             wanted = topic_settings.changes(self._link, source[topic], target[twin], held.get(twin, 1))

@@ -57,9 +57,11 @@ def _settings(link: Link, source: KafkaCluster, target: KafkaCluster, known: set
     found: list[Line] = []
     for start in range(0, len(there), TOPICS_AT_ONCE):
         part = there[start : start + TOPICS_AT_ONCE]
-        theirs, ours = settings_of(source, [twins[twin] for twin in part]), settings_of(target, part)
+        theirs, hidden = settings_of(source, [twins[twin] for twin in part])
+        ours, closed = settings_of(target, part)
         held = copies(target, part)
-        for twin in part:
+        found += [Remark(topic_settings.KIND, name, error.message) for name, error in (hidden | closed).items()]
+        for twin in [twin for twin in part if twins[twin] in theirs and twin in ours]:
             wanted = topic_settings.changes(link, theirs[twins[twin]], ours[twin], held.get(twin, 1))
             found += topic_settings.as_changes(twin, wanted)
     return found

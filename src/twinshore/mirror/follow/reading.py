@@ -38,9 +38,10 @@ def sides(cluster: KafkaCluster, names: Iterable[str]) -> dict[str, Side]:
     return found
 
 
-def settings_of(cluster: KafkaCluster, names: Sequence[str]) -> dict[str, SettingsOf]:
-    """The settings of topics that are there."""
-    return {name: _settings(found) for name, found in cluster.admin.topic_settings(names).items()}
+def settings_of(cluster: KafkaCluster, names: Sequence[str]) -> tuple[dict[str, SettingsOf], dict[str, KafkaError]]:
+    """The settings of topics that may be asked about, and why the others may not."""
+    found, refused = cluster.admin.readable_settings(names)
+    return {name: _settings(settings) for name, settings in found.items()}, refused
 
 
 def copies(cluster: KafkaCluster, names: Sequence[str]) -> dict[str, int]:
@@ -72,11 +73,13 @@ def principal(link: Link, target: KafkaCluster) -> str:
 
 
 def spans(target: KafkaCluster, topic: str, twin: str, side: Side, positions: Iterable[Position]) -> list[Span]:
-    """What the twin holds, and how far this link wrote it."""
+    """What the twin holds, and how far this link wrote it; KafkaError at once where a partition cannot be asked."""
     ours = {at.partition: at for at in positions if at.topic == topic}
     parts = [NamedPartition(twin, number) for number in range(side.partitions)]
-    starts = target.list_offsets(parts, OffsetKind.EARLIEST) if parts else {}
-    ends = target.list_offsets(parts, OffsetKind.LOG_END) if parts else {}
+    starts, away = target.offsets_of_each(parts, OffsetKind.EARLIEST)
+    ends, mute = target.offsets_of_each(parts, OffsetKind.LOG_END)
+    for error in (away | mute).values():
+        raise error
     found = []
     for named in parts:
         at = ours.get(named.partition)

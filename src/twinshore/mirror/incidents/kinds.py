@@ -133,7 +133,8 @@ _ROWS = (
         WAIT_POLICY,
         "The source, or the leader of some partitions there, has not answered for `away_after_s`. Of one partition: "
         "its leader has answered fetches with an error for half a minute, as where its object store is away, or has "
-        "answered none, or cannot be connected to from where the pump runs; the sentence says which.",
+        "answered none, or cannot be connected to from where the pump runs; the sentence says which. Of a whole topic "
+        "(partition -1): the link cannot begin with it now, as where nobody leads a partition; the others are carried.",
         "Bring it back before its retention deletes what did not cross; the row names the lag when it closes. Of one "
         "partition: look into that broker's log, at its object store where the topic is tiered, and whether the "
         "machines that the pumps run on reach it.",

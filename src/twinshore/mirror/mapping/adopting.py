@@ -88,8 +88,8 @@ class Adopter:
         reached = self._store.reached(self._link.name)
         if reached:
             called = {place: NamedPartition(self._link.twin_of(place[0]), place[1]) for place in reached}
-            starts = self._target.list_offsets(called.values(), OffsetKind.EARLIEST)
-            below = {place: starts[twin] for place, twin in called.items()}
+            starts, _ = self._target.offsets_of_each(called.values(), OffsetKind.EARLIEST)
+            below = {place: starts[twin] for place, twin in called.items() if twin in starts}
             self._store.trim_extents(self._link.name, below, told={(one.topic, one.partition) for one in told})
         return {named: at for named, at in cuts.items() if (named.topic, named.partition) not in reached}
 
@@ -109,7 +109,7 @@ class Adopter:
         """Whether the twin still ends where it did when that was proven; if not, it is proven anew."""
         twin = found.step.twin or found.step.topic
         ends = {NamedPartition(twin, row.partition): int(extent.target) for row, extent, _ in found.rows}
-        stands = not _old(found) and self._target.list_offsets(ends, OffsetKind.LOG_END) == ends
+        stands = not _old(found) and self._target.offsets_of_each(ends, OffsetKind.LOG_END)[0] == ends
         if not stands:
             with self._news:
                 del self._found[found.step.topic]

@@ -36,8 +36,10 @@ def forecast(
     told = {NamedPartition(at.topic, at.partition): at.to_offset for at in store.positions(link.name)}
     carried = [step for step in steps if isinstance(step, CarryTopic | Create)]
     everything = [NamedPartition(step.topic, number) for step in carried for number in range(step.partitions)]
-    starts = source.list_offsets(everything, OffsetKind.EARLIEST)
-    ends = source.list_offsets(everything, OffsetKind.LAST_STABLE)
+    # A partition that nobody leads now costs nothing that could be told.
+    nothing = dict.fromkeys(everything, 0)
+    starts = nothing | source.offsets_of_each(everything, OffsetKind.EARLIEST)[0]
+    ends = nothing | source.offsets_of_each(everything, OffsetKind.LAST_STABLE)[0]
     found = []
     for step in carried:
         mapped = isinstance(step, CarryTopic) and step.mapped

@@ -40,12 +40,11 @@ def source_ends(
         # Whether it is there at all.
         source.metadata([], refresh=True)
         return Ends({})
-    try:
-        return Ends(source.list_offsets(parts, which))
-    except KafkaError as error:
-        if not error.code:
-            raise
-    return _one_by_one(source, parts, which)
+    found, failed = source.offsets_of_each(parts, which)
+    unknown = {named for named, error in failed.items() if error.code == Code.UNKNOWN_TOPIC_OR_PARTITION}
+    mute = frozenset(named.topic for named in failed.keys() - unknown)
+    doubtful = _one_by_one(source, [named for named in unknown if named.topic not in mute], which)
+    return Ends(found | doubtful.of, doubtful.gone, doubtful.mute | mute)
 
 
 def _one_by_one(source: KafkaCluster, parts: Iterable[NamedPartition], which: OffsetKind) -> Ends:

@@ -64,9 +64,9 @@ class HeldTwins:
             self._log(f"{self._link}: {told.topic}-{told.partition}: {told.kind}: {told.sentence}")
 
     def _holders(self, behind: list[NamedPartition]) -> dict[NamedPartition, Holder]:
-        stable = self._source.list_offsets(behind, OffsetKind.LAST_STABLE)
-        ends = self._source.list_offsets(behind, OffsetKind.HIGH_WATERMARK)
-        held = [named for named in behind if stable[named] < ends[named]]
+        stable, _ = self._source.offsets_of_each(behind, OffsetKind.LAST_STABLE)
+        ends, _ = self._source.offsets_of_each(stable, OffsetKind.HIGH_WATERMARK)
+        held = [named for named in ends if stable[named] < ends[named]]
         producers = self._source.describe_producers(held)
         found = {named: holder_of(stable[named], ends[named], producers[named]) for named in held}
         return {named: holder for named, holder in found.items() if holder is not None}

@@ -1,0 +1,115 @@
+"""One topic's trouble delays no other: a partition that nobody leads, settings that may not be read; real brokers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.cimpl import NewTopic
+
+from tests.conftest import ClusterFactory
+from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
+from twinshore.fleet import Cluster
+from twinshore.lab import LabCluster, LabSecurity
+from twinshore.lab.clients import admin_of, allow, client_settings
+from twinshore.store import LedgerRow
+
+LINK = "east->west"
+SECURED = {"security": LabSecurity.SASL_PLAIN, "authorizer": True, "users": ("mirror",), "heap_mb": 256}
+LEFT, LOST = [1], [3]  # brokers of the source: the third one dies
+
+
+def create(cluster: Cluster, topic: str, *places: list[int]) -> None:
+    """A topic whose partitions are on these brokers."""
+    admin = admin_of(cluster)
+    asked = admin.create_topics([NewTopic(topic, len(places), replica_assignment=list(places))])
+    asked[topic].result(timeout=30)
+
+
+def put(cluster: Cluster, topic: str, partition: int = 0) -> None:
+    producer = Producer({**client_settings(cluster), "acks": "all"})
+    for number in range(50):
+        producer.produce(topic, f"value {number}".encode(), partition=partition)
+    assert producer.flush(60) == 0
+
+
+class Apart:
+    """A mirror whose source has three brokers and asks who one is."""
+
+    def __init__(self, folder: Path, east: LabCluster, west: LabCluster) -> None:
+        self.east, self.west = east, west
+        text = settings_text(folder, [east.cluster_as("mirror"), west.cluster], {LINK: "t-.*"}, mirror={"lanes": 1})
+        self.rig = Rig(folder, text)
+
+    def carries(self, topic: str, partition: int = 0) -> None:
+        """Records more of it cross."""
+        put(self.east.cluster, topic, partition)
+        self.crossed(topic, partition)
+
+    def crossed(self, topic: str, partition: int = 0) -> None:
+        def same() -> bool:
+            here, there = (self._end(side, topic, partition) for side in (self.east, self.west))
+            return here == there >= 0
+
+        until(same, 240, f"{topic}-{partition} crossed", self.rig)
+
+    def _end(self, side: LabCluster, topic: str, partition: int) -> int:
+        return spans(side.cluster, topic, partition + 1)[partition][1]
+
+    def until_told(self, topic: str, kind: str, *, closed: bool = False) -> LedgerRow:
+        """The topic's row of this kind, once it is there, and closed where that is asked."""
+
+        def rows() -> list[LedgerRow]:
+            told = [row for row in self.rig.ledger(LINK) if row.incident.topic == topic]
+            return [row for row in told if (row.incident.kind, row.incident.partition) == (kind, -1)]
+
+        def so() -> bool:
+            return bool(rows()) and (not closed or all(row.closed_ms for row in rows()))
+
+        until(so, 240, f"{kind} of {topic}, closed: {closed}: {self.rig.ledger(LINK)}", self.rig)
+        return rows()[0]
+
+
+@pytest.mark.timeout(900)
+def test_one_topics_trouble_delays_no_other(tmp_path: Path, cluster_factory: ClusterFactory) -> None:
+    east, west = cluster_factory("east", brokers=3, **SECURED), cluster_factory("west", heap_mb=256)
+    for topic, *places in (("t-good", LEFT), ("t-mixed", LEFT, LOST), ("t-closed", LEFT)):
+        create(east.cluster, topic, *places)
+        for number in range(len(places)):
+            put(east.cluster, topic, number)
+    for operation in ("describe", "read"):
+        allow(east.cluster, "mirror", operation, "topic", "t-", prefixed=True)
+    for topic in ("t-good", "t-mixed", "t-new"):
+        allow(east.cluster, "mirror", "describe_configs", "topic", topic)
+    apart = Apart(tmp_path, east, west)
+    try:
+        apart.rig.process.start()
+        for place in (("t-good", 0), ("t-mixed", 0), ("t-mixed", 1)):
+            apart.crossed(*place)
+        told = apart.until_told("t-closed", "rights lost").incident
+        assert "DescribeConfigs on topic t-closed" in told.sentence, told
+        apart.rig.process.end()
+
+        # The mirror starts again while one broker is gone, with a partition of a twin and one of a topic to come.
+        create(east.cluster, "t-new", LOST)
+        put(east.cluster, "t-new")
+        east.brokers[2].kill()
+        apart.rig.process.start()
+        for place in (("t-good", 0), ("t-mixed", 0)):
+            apart.carries(*place)
+        assert "t-new" in apart.until_told("t-new", "source away").incident.sentence
+        create(east.cluster, "t-late", LEFT)
+        allow(east.cluster, "mirror", "describe_configs", "topic", "t-late")
+        apart.carries("t-late")
+
+        # Each goes on by itself once its trouble is over.
+        east.brokers[2].restart()
+        apart.crossed("t-new")
+        apart.carries("t-mixed", 1)
+        allow(east.cluster, "mirror", "describe_configs", "topic", "t-closed")
+        apart.crossed("t-closed")
+        for topic, kind in (("t-new", "source away"), ("t-closed", "rights lost")):
+            apart.until_told(topic, kind, closed=True)
+    finally:
+        apart.rig.process.end()
