@@ -40,7 +40,9 @@ class Apart:
     def __init__(self, folder: Path, east: LabCluster, west: LabCluster) -> None:
         self.east, self.west = east, west
         text = settings_text(folder, [east.cluster_as("mirror"), west.cluster], {LINK: "t-.*"}, mirror={"lanes": 1})
-        self.rig = Rig(folder, text)
+        # What is missing for ACLs and heartbeats is nobody's affair here.
+        follow = f'[links."{LINK}".follow]\nacls = false\n[mirror]\nheartbeat_s = 0'
+        self.rig = Rig(folder, text.replace("[mirror]", follow))
 
     def carries(self, topic: str, partition: int = 0) -> None:
         """Records more of it cross."""

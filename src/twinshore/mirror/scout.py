@@ -17,6 +17,7 @@ from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.metadata import ClusterMetadata, TopicMetadata
+from twinshore.kafka.questions import OffsetKind
 from twinshore.mirror.history import NOWHERE, Stand
 from twinshore.mirror.mapping.look import look_at_mapped
 from twinshore.mirror.mapping.reach import Reach
@@ -210,6 +211,12 @@ class Scout:
             found[named] = Route(leader.leader, leader.leader_epoch, twin.leader, target_epoch=twin.leader_epoch)
         return found
 
+    def _mute(self, twins: Mapping[NamedPartition, NamedPartition]) -> dict[NamedPartition, KafkaError]:
+        """Partitions that nobody can be asked about now, on either side: the others do not wait for them."""
+        _, here = self._cluster("source").offsets_of_each(twins, OffsetKind.EARLIEST)
+        _, there = self._cluster("target").offsets_of_each(twins.values(), OffsetKind.EARLIEST)
+        return here | {named: there[twin] for named, twin in twins.items() if twin in there}
+
     def _look_mapped(self, named: NamedPartition, reach: Reach, stands: dict[NamedPartition, Stand]) -> Seen:
         clusters, twin = (self._cluster("source"), self._cluster("target")), self._twins.get(named, named)
         try:
@@ -228,7 +235,11 @@ class Scout:
             if early:
                 rest = [named for named in partitions if twins[named] not in due]
                 return dict.fromkeys(early, None) | (self._look(rest, stands) if rest else {})
-            return dict(look_at(self._cluster("source"), self._cluster("target"), self._producer_id, twins, stands))
+            mute = self._mute(twins)
+            led = {named: twin for named, twin in twins.items() if named not in mute}
+            clusters = self._cluster("source"), self._cluster("target")
+            found = dict(look_at(*clusters, self._producer_id, led, stands)) if led else {}
+            return {**found, **{named: _told(error) for named, error in mute.items()}}
         except Exception as error:
             away = isinstance(error, KafkaError) and error.retriable
             if away or len(partitions) == 1:
