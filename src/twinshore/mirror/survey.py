@@ -73,13 +73,13 @@ class Surveyor:
             if not topic.error
         }
         settings, hidden = cluster.admin.readable_settings(sorted(there))
-        refused = {name: _refused(name, error, kind) for name, error in hidden.items()}
+        refused = {name: _refused(name, error, kind, f"topic {name}") for name, error in hidden.items()}
         parts = [NamedPartition(name, part.partition) for name in settings for part in there[name].partitions]
         starts, unled = cluster.offsets_of_each(parts, OffsetKind.EARLIEST)
         ends, mute = cluster.offsets_of_each(parts, OffsetKind.LOG_END) if cluster is self._target else (starts, {})
         for named, error in (unled | mute).items():
             if named.topic not in known:
-                refused.setdefault(named.topic, _refused(named.topic, error, kind))
+                refused.setdefault(named.topic, _refused(named.topic, error, kind, str(named)))
         found = {}
         for name in sorted(settings.keys() - refused.keys()):
             ours = [NamedPartition(name, number) for number in range(len(there[name].partitions))]
@@ -107,11 +107,13 @@ def _as_target(seen: _Seen) -> TargetTopic:
     return TargetTopic(seen.name, seen.topic.topic_id.hex(), seen.spans, seen.settings)
 
 
-def _refused(topic: str, error: KafkaError, kind: IncidentKind) -> Refuse:
-    """For as long as it cannot be told: the next survey asks again."""
+def _refused(topic: str, error: KafkaError, kind: IncidentKind, place: str) -> Refuse:
+    """For as long as it cannot be told: the next survey asks again. A leader that cannot be dialled says nothing of
+    what it was to be asked for."""
+    sentence = error.message if topic in error.message else f"{place}: {error.message}"
     if error.retriable:
-        return Refuse(topic, kind, error.message, error.hint or "it goes on by itself once that is over")
-    return Refuse(topic, "rights lost" if error.code in RIGHTS else "refused", error.message, error.hint)
+        return Refuse(topic, kind, sentence, error.hint or "it goes on by itself once that is over")
+    return Refuse(topic, "rights lost" if error.code in RIGHTS else "refused", sentence, error.hint)
 
 
 def _values(settings: dict[str, Setting]) -> tuple[tuple[str, str], ...]:
