@@ -199,7 +199,7 @@ MUTANTS = {
             60,
             believe_a_lost_line_is_a_lost_pump,
         ),
-        Mutant("base-offset", "believes that a batch lies where it should", 300, believe_any_base_offset, cheap=False),
+        Mutant("base-offset", "believes that a batch lies where it should", 1500, believe_any_base_offset, cheap=False),
         Mutant("receipts", "tells what is sent, not what is acknowledged", 20, account_for_what_is_sent),
         Mutant("foreign-write", "goes on behind what somebody else wrote", 150, go_on_after_a_foreign_write),
     )
