@@ -91,12 +91,16 @@ def test_who_writes_in_the_links_own_name_is_found_out(stage: IncidentStage) -> 
     with closing(KafkaCluster(stage.west.cluster)) as west:
         named = NamedPartition("riddle", 0)
         stage.until(lambda: not west.describe_producers([named])[named], 30, "the broker has forgotten the link")
+        # A look between the two writes would find a source that ends before its twin: another incident, and as true.
+        stage.rig.verb("link", "pause", LINK)
+        stage.rig.until_said("paused: nothing is carried")
         writer = RawWriter(west, "riddle")
         writer.producer_id, writer.epoch = identity.producer_id, identity.producer_epoch
         answer = writer.write(1, 1_000_000)
     assert (answer.error, answer.base_offset) == (0, 3)
     for partition in (0, 1):
         stage.put(stage.east, "riddle", partition, [[b"four"]])
+    stage.rig.verb("link", "resume", LINK)
     row = stage.row("riddle", "position disagreement")
     assert (row.incident.partition, row.incident.from_offset, row.incident.to_offset) == (0, 3, 4)
     stage.crossed("riddle", 1)
