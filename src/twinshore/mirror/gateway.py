@@ -62,9 +62,8 @@ def _pass_on(says: int) -> None:
 
 def end_gateway() -> None:
     """Ends the JVM at once, wherever its start is."""
-    # What was waiting for its answers would each write a trace.
-    for name in ("py4j", "pyspark"):
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    # What was waiting for its answers would each write a trace, some to the logger of all. Nothing of ours logs there.
+    logging.disable(logging.CRITICAL)
     until_s = time.monotonic() + ENDED_S_MAX
     while (found := _below()) and time.monotonic() < until_s:
         for child in found:
