@@ -23,7 +23,8 @@ LEFT, LOST = [1], [3]  # brokers of the source: the third one dies
 def create(cluster: Cluster, topic: str, *places: list[int]) -> None:
     """A topic whose partitions are on these brokers. A broker that has just died may be named as the controller."""
     new = NewTopic(topic, len(places), replica_assignment=list(places))
-    admin_of(cluster).create_topics([new], request_timeout=110)[topic].result(timeout=120)
+    admin = admin_of(cluster)
+    admin.create_topics([new], request_timeout=110)[topic].result(timeout=120)
 
 
 def put(cluster: Cluster, topic: str, partition: int = 0) -> None:
