@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from twinshore.fleet import (
     ConfigError,
@@ -95,7 +96,9 @@ class LinkDriver:
         self._lanes = lanes
         self._log = log
         grace_s = min(5.0, self._mirror.produce_timeout_s)
-        self.lease = LeaseKeeper(store, f"link {link.name}", owner, self._mirror.lease_s, grace_s, self._lands_s)
+        self.lease = LeaseKeeper(
+            store, f"link {link.name}", owner, self._mirror.lease_s, grace_s, partial(desk.lands_s, link.name)
+        )
         term = Holding(owner, self.lease.generation, self._mirror.lease_s)
         self._notes = LinkNotes(link, store, self._target, term, log)
         self._watch = Watch(link, settings, store, recorder, active=self.is_ours, log=log)
@@ -191,9 +194,6 @@ class LinkDriver:
         self._surveyed_at_s = 0.0
 
     # -- what follows besides records
-
-    def _lands_s(self) -> float:
-        return self._desk.lands_s(self.link.name)
 
     def is_ours(self) -> bool:
         """Whether this process may act for the link now."""
