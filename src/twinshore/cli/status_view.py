@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from twinshore.fleet.control import UNCONTROLLED, Control
+from twinshore.fleet.listing import listed
 
 if TYPE_CHECKING:
     from twinshore.fleet import Link
@@ -127,8 +128,7 @@ class LinkView:
     def says_of_pauses(self) -> tuple[str, ...]:
         """Topics that rest though their link flows."""
         return tuple(
-            f"paused by operators: topics {pattern!r} ({', '.join(topics[:PAUSED_NAMED]) or 'none that has a twin'}"
-            f"{f' and {len(topics) - PAUSED_NAMED} more' if len(topics) > PAUSED_NAMED else ''})"
+            f"paused by operators: topics {pattern!r} ({listed(topics, PAUSED_NAMED) or 'none that has a twin'})"
             for pattern, topics in self.paused
         )
 

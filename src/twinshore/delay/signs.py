@@ -11,6 +11,7 @@ from twinshore.delay.arrival import worst
 from twinshore.delay.causes import cluster_key
 from twinshore.delay.readings import Axis, Place, View
 from twinshore.delay.windows import Verdict
+from twinshore.fleet.listing import listed
 from twinshore.store.values import ProofRow, TwinRow
 
 NAMED_MAX = 5
@@ -252,6 +253,4 @@ def _waits_since_ms(row: ProofRow) -> int:
 def partitions(numbers: Sequence[int]) -> str:
     """As in "partitions 1, 4 and 7 more"."""
     numbers = sorted(set(numbers))
-    named = ", ".join(map(str, numbers[:NAMED_MAX]))
-    more = f" and {len(numbers) - NAMED_MAX} more" if len(numbers) > NAMED_MAX else ""
-    return f"partition{'s' if len(numbers) > 1 else ''} {named}{more}"
+    return f"partition{'s' if len(numbers) > 1 else ''} {listed([str(one) for one in numbers], NAMED_MAX)}"

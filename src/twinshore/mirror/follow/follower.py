@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from twinshore.fleet import KafkaError, Link, StoreError
+from twinshore.fleet.listing import listed
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.rights_requests import read_acls, read_quotas, read_scram_users
@@ -191,8 +192,7 @@ class Follower:
 
     def _remark(self, what: str, sentences: list[str]) -> None:
         if sentences:
-            more = f" and {len(sentences) - 5} more" if len(sentences) > 5 else ""
-            self._trouble(what).say("; ".join(sentences[:5]) + more)
+            self._trouble(what).say(listed(sentences, 5, "; "))
         else:
             self._trouble(what).well()
 

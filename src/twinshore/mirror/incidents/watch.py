@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from twinshore.fleet import ConfigError, KafkaError, Link, NamedPartition, WireError
+from twinshore.fleet.listing import listed
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.disks import Disk, read_disks
@@ -182,9 +183,8 @@ class Watch:
         ]
         if not missing:
             return "", True
-        more = f" and {len(missing) - SHOWN_MAX} more" if len(missing) > SHOWN_MAX else ""
         every = sum(len(topic.partitions) for topic in seen.values())
-        sentence = f"nobody leads {', '.join(missing[:SHOWN_MAX])}{more} on the {side.called} {side.cluster.name}"
+        sentence = f"nobody leads {listed(missing, SHOWN_MAX)} on the {side.called} {side.cluster.name}"
         return sentence, len(missing) < every
 
     # -- disks

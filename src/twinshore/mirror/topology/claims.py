@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeVar
 
+from twinshore.fleet.listing import listed
 from twinshore.mirror.target_notes import TOPIC, twin_of_line
 from twinshore.mirror.topology.provenance import ORIGINAL, Descent, descent_of
 
@@ -77,10 +78,8 @@ def judge(
 
 def doubts_in_words(source: str, topics: Iterable[str], shown_max: int = 5) -> str:
     """One sentence for the ledger, however many lines strangers wrote."""
-    names = sorted(topics)
-    more = f" and {len(names) - shown_max} more" if len(names) > shown_max else ""
     return (
-        f"lines of twinshore.twins on {source} call {', '.join(names[:shown_max])}{more} twins, and nothing bears them "
+        f"lines of twinshore.twins on {source} call {listed(sorted(topics), shown_max)} twins, and nothing bears them "
         "out: the topics are carried as before"
     )
 

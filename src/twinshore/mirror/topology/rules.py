@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from twinshore.fleet import ConfigError, Link, Naming
+from twinshore.fleet.listing import listed
 from twinshore.mirror.topology.names import Term, TooManyError, both, either, example, holds, text, then, without
 from twinshore.mirror.topology.patterns import StrangeError, names_of
 
@@ -129,8 +130,7 @@ def _twins(link: Link) -> Term | None:
 def _what(names: tuple[str, ...]) -> str:
     if not names:
         return "topics that their expressions do not rule out"
-    more = f" and {len(names) - SHOWN_MAX} more" if len(names) > SHOWN_MAX else ""
-    return ("topics like " if len(names) == 1 else "topics ") + ", ".join(names[:SHOWN_MAX]) + more
+    return ("topics like " if len(names) == 1 else "topics ") + listed(names, SHOWN_MAX)
 
 
 def _list(names: tuple[str, ...]) -> str:
