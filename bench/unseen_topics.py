@@ -11,7 +11,7 @@ from bench.figures import BenchError
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
-from twinshore.lab.clients import client_settings
+from twinshore.lab.clients import alter_topic, client_settings
 from twinshore.wire.batch import SEQUENCE_SPAN
 from twinshore.wire.filler import FILLER_RECORDS_MAX, filler
 from twinshore.wire.markers import MARKERS_KEY, MARKERS_VERSION, Marker, encode_markers, parse_markers
@@ -63,7 +63,11 @@ def begin_late(kafka: KafkaCluster, topic: str, start: int) -> None:
 
 def write_holes(source: LabCluster, topic: str, partitions: int, records: int, kept_of: int) -> int:
     """Compacted until one record of every `kept_of` is left, each alone between holes; returns how many offsets are
-    missing in all partitions together."""
+    missing in all partitions together.
+
+    The short segments serve the cleaner alone, and end with it: a twin with segments of half a second has its broker
+    end a hundred of them a second, with their indexes made and forced to disk, and that is then all that is measured.
+    """
     settings = {"linger.ms": 20, "batch.size": 16_384, "queue.buffering.max.messages": 2 * partitions * records}
     producer = Producer({**client_settings(source.cluster), **settings})
     for number in range(records):
@@ -82,6 +86,7 @@ def write_holes(source: LabCluster, topic: str, partitions: int, records: int, k
         producer.flush(60)
         missing = sum(end - seen for end, seen in _spans(source, topic, partitions))
         if missing >= wanted * 0.98:
+            alter_topic(source.cluster, topic, {"segment.ms": None})
             return missing
         if time.monotonic() > deadline:
             raise BenchError(f"{topic} has only {missing} holes of {wanted} after {_CLEANED_WITHIN_S:.0f} s")
