@@ -19,6 +19,7 @@ from bench.figures import BenchError
 from bench.tree import ProcessTree
 from twinshore.fleet import Cluster, Link
 from twinshore.fleet.settings import Settings, parse_settings
+from twinshore.groups.place import MARK
 from twinshore.groups.rounds import Round, Rounds
 from twinshore.kafka import KafkaCluster
 from twinshore.kafka.errors import Code
@@ -198,6 +199,7 @@ class _Stage:
                     raise BenchError(f"the source has no coordinator for {len(some)} groups: {codes}")
 
     def _wrong(self) -> int:
+        """Places that are not the source's with the mark of the link."""
         target = self._rounds.at_target
         listed = target.listed().groups
         wanted: dict[int, dict[str, None]] = {}
@@ -205,7 +207,7 @@ class _Stage:
             wanted.setdefault(listed[name].coordinator, {})[name] = None
         found, _ = target.places(wanted, {})
         return sum(
-            found[name].places.get(where) != place
+            found[name].places.get(where) != place._replace(metadata=MARK)
             for name, ours in self.places.items()
             for where, place in ours.items()
         )

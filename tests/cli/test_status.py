@@ -68,7 +68,7 @@ def _receipt(partition: int, to_offset: int, source_end: int) -> Receipt:
     return Receipt(LINK, "orders", partition, 0, to_offset, to_offset, 5_000_000, 3, source_end, 1, 2, lag)
 
 
-def _word(ago_s: float, sentence: str = "2 partitions on 1 lanes", state: str = "flowing") -> LinkStatus:
+def _word(ago_s: float, sentence: str = "2 partitions on 1 lane", state: str = "flowing") -> LinkStatus:
     updated_ms = int((time.time() - ago_s) * 1000)
     return LinkStatus(
         LINK, "a-host process 7 1a2b3c4d", state, sentence, updated_ms, 1, 2, 12_345.6, 7_890_000.0, 40, 1.25, 9.5
@@ -99,7 +99,7 @@ def test_a_link_that_flows_shows_its_figures(store: Store, settings_file: Path) 
     _looked(store, 0)
     lines = _status(settings_file).splitlines()
     assert re.match(r"east->west +flowing +1 +12,346 +7.89 +40 +1.2 +9.5 +[01]$", lines[1].rstrip())
-    assert "east->west: 2 partitions on 1 lanes" in [line.rstrip() for line in lines]
+    assert "east->west: 2 partitions on 1 lane" in [line.rstrip() for line in lines]
 
 
 def test_how_a_link_with_a_silent_mirror_stands_is_unknown_and_what_was_known_has_its_age(

@@ -23,12 +23,12 @@ def test_who_stands_by_does_not_write_over_the_word_of_who_carries(tmp_path: Pat
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         carrying = Recorder(store, "first", 60, troubles.append)
         standing = Recorder(store, "second", 60, troubles.append)
-        carrying.say(LINK, "flowing", "2 partitions on 1 lanes", 1)
+        carrying.say(LINK, "flowing", "2 partitions on 1 lane", 1)
         standing.say(LINK, "standby", "carried by first; standing by", 0)
         carrying.close()
         standing.close()
         (word,) = store.link_statuses()
-        assert (word.owner, word.state, word.sentence) == ("first", "flowing", "2 partitions on 1 lanes")
+        assert (word.owner, word.state, word.sentence) == ("first", "flowing", "2 partitions on 1 lane")
     assert troubles == []
 
 
@@ -49,9 +49,9 @@ def said(recorder: Recorder) -> tuple[str, str]:
 def test_a_side_that_is_away_is_waited_for_whatever_the_driver_says(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         recorder = Recorder(store, "first", 60, lambda _: None)
-        recorder.say(LINK, "flowing", "2 partitions on 1 lanes", 1)
+        recorder.say(LINK, "flowing", "2 partitions on 1 lane", 1)
         recorder.away(LINK, "target", "west does not answer")
-        assert said(recorder) == ("waiting", "west does not answer; 2 partitions on 1 lanes")
+        assert said(recorder) == ("waiting", "west does not answer; 2 partitions on 1 lane")
         recorder.away(LINK, "source", "nor does east")
         recorder.say(LINK, "paused", "nothing is carried", 1)
         assert said(recorder) == ("paused", "nothing is carried; besides, west does not answer; nor does east")
@@ -59,8 +59,8 @@ def test_a_side_that_is_away_is_waited_for_whatever_the_driver_says(tmp_path: Pa
         assert said(recorder) == ("waiting", "offset earliest")
         recorder.away(LINK, "target", "")
         recorder.away(LINK, "source", "")
-        recorder.say(LINK, "flowing", "2 partitions on 1 lanes", 1)
-        assert said(recorder) == ("flowing", "2 partitions on 1 lanes")
+        recorder.say(LINK, "flowing", "2 partitions on 1 lane", 1)
+        assert said(recorder) == ("flowing", "2 partitions on 1 lane")
         recorder.close()
 
 
@@ -82,7 +82,7 @@ def test_a_status_holds_the_lag_of_fresh_ends_and_else_what_pumps_told(tmp_path:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         recorder = Recorder(store, "first", 60, lambda _: None, seen.get)
         recorder.take(account())
-        recorder.say(LINK, "flowing", "1 partitions on 1 lanes", 1)
+        recorder.say(LINK, "flowing", "1 partition on 1 lane", 1)
         recorder._flush()
         assert [word.lag_records for word in store.link_statuses()] == [4]
         seen[LINK] = 700

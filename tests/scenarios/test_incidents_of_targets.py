@@ -130,7 +130,7 @@ def test_a_disk_that_fills_up_is_told_then_spared(stage: IncidentStage, step_byt
         assert "nothing is written to its twins; " in full.incident.sentence
         assert "partitions rest" in full.incident.sentence
         stage.rig.until_said("partitions rest")
-        stage.until(lambda: "0 partitions on 1 lanes" in stage.rig.process.said, 20, "all have left their lane")
+        stage.until(lambda: "0 partitions on 1 lane" in stage.rig.process.said, 20, "all have left their lane")
         before = stage.ends(stage.west, "orders", 1)
         stage.put(stage.east, "orders", 1, RECORDS)
         assert stage.ends(stage.west, "orders", 1) == before == 0

@@ -1,4 +1,4 @@
-"""Names in a sentence: the first of them, and how many more there are."""
+"""Names and counts in a sentence."""
 
 from __future__ import annotations
 
@@ -9,3 +9,8 @@ def listed(names: Sequence[str], most: int, between: str = ", ") -> str:
     """As in "a, b and 7 more"."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return between.join(names[:most]) + more
+
+
+def counted(count: int, thing: str) -> str:
+    """As in "1 lane" and "1,200 lanes"."""
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"

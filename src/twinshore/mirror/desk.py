@@ -159,6 +159,12 @@ class Desk:
             post = self._posts[key]
             return post.relay.holder, steady_s() - post.holder_since_s, post.relay.heir is not None
 
+    def unmanned(self, link: str) -> int:
+        """How many partitions are on lanes that no pump carries now."""
+        with self._lock:
+            posts = [post for (name, _), post in self._posts.items() if name == link]
+            return sum(len(post.tracks) for post in posts if post.relay.holder is None)
+
     def waits_s(self, key: LaneKey) -> float:
         """For how long no pump may begin on the lane because what the last one sent may still land."""
         with self._lock:

@@ -35,6 +35,7 @@ from twinshore.mirror.incidents.standing import Standing, grown
 from twinshore.mirror.incidents.watch import Watch
 from twinshore.mirror.lease_keeper import LeaseKeeper
 from twinshore.mirror.link_notes import Holding, LinkNotes
+from twinshore.mirror.link_state import link_state
 from twinshore.mirror.log_starts import LogStarts
 from twinshore.mirror.mapping.adopting import Adopter
 from twinshore.mirror.orders import TideOrder, fence_of, limits_of
@@ -154,13 +155,10 @@ class LinkDriver:
             # that nobody understands and a secret that cannot be read are this link's trouble alone, and may pass.
             hindered = self._term is None or not isinstance(error, KafkaError) or error.retriable
             return self._say("waiting" if hindered else "flowing", str(error))
-        count = len(self._desk.placed(self.link.name))
-        refused = f", {len(self._refusals)} topics refused" if len(self._refusals) else ""
-        if self.link.control.paused:
-            return self._say("paused", f"{count} partitions still on their lanes" if count else "nothing is carried")
-        aligning = self._recorder.live[self.link.name].aligning.sentence()
-        sentence = f"{count} partitions on {self._lanes} lanes{refused}"
-        return self._say("flowing", f"{sentence}; {aligning}" if aligning else sentence)
+        name, paused = self.link.name, self.link.control.paused
+        placed, unmanned = len(self._desk.placed(name)), self._desk.unmanned(name)
+        aligning = self._recorder.live[name].aligning.sentence()
+        return self._say(*link_state(placed, unmanned, self._lanes, len(self._refusals), aligning, paused=paused))
 
     def _say(self, state: str, sentence: str) -> str:
         self._recorder.say(self.link.name, state, sentence, self._lanes if self._term else 0)
