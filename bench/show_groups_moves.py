@@ -51,6 +51,17 @@ SCENARIOS = (
 )
 
 
+# Each by all of a file.
+FILES = (
+    (
+        "wide-groups",
+        "a group too large for one commit (300 places with long texts, to a broker of batches of 100 KB) follows, to"
+        " Kafka 3 and 4; what is refused again and again is told on the ledger, until it is taken",
+        "tests/scenarios/test_wide_groups.py",
+    ),
+)
+
+
 def claims(seed: int, _only: Collection[str] = ()) -> list[Claim]:
     """All of them, in the order of the promise."""
     moves = Once(lambda long: run_moves(RECORDS_LONG if long else RECORDS, to_stderr))
@@ -66,6 +77,7 @@ def claims(seed: int, _only: Collection[str] = ()) -> list[Claim]:
         Claim("rounds", "2 000 groups x 50 partitions, 1 % changed: under 1 s, under half a core", _rounds(seed))
     )
     found += [Claim(name, says, by_test(name, f"{SCENARIO}::{test}")) for name, says, test in SCENARIOS]
+    found += [Claim(name, says, by_test(name, test)) for name, says, test in FILES]
     return found
 
 

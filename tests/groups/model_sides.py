@@ -39,6 +39,7 @@ class ModelSide:
         self.ends: dict[Where, int] = {}
         self.away = False
         self.joins_before_commit: set[str] = set()
+        self.refuses: dict[Where, int] = {}  # the codes of places that it will not have
         self.read_on: set[str] = set()
         self.hidden: set[str] = set()
         self.forbidden: set[str] = set()  # no user of ours may ask for these groups, which are not listed
@@ -111,14 +112,15 @@ class ModelSide:
                     answers[name] = dict.fromkeys(ours, UNKNOWN_MEMBER)
                     continue
                 has = self.groups.setdefault(name, {})
-                for where, place in ours.items():
+                taken = {where: place for where, place in ours.items() if where not in self.refuses}
+                for where, place in taken.items():
                     before = has[where].offset if where in has else -1
                     beyond = place.offset > self.ends.get(where, 0)
                     read_on = name in self.read_on and before != self.put.get((name, where))
                     self.taken.append(Taken(name, before, place.offset, read_on, beyond))
                     self.put[name, where] = place.offset
-                has.update(ours)
-                answers[name] = dict.fromkeys(ours, 0)
+                has.update(taken)
+                answers[name] = {where: self.refuses.get(where, 0) for where in ours}
         return answers
 
     def offsets_of_each(

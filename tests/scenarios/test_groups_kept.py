@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,32 +12,48 @@ import pytest
 from tests.conftest import ClusterFactory
 from tests.scenarios.test_groups import commit, committed
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.fleet.settings import parse_settings
+from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.groups.rounds import Rounds
+from twinshore.kafka import KafkaCluster
 from twinshore.lab import LabCluster
-from twinshore.store import TwinRow, open_store
+from twinshore.store import Store, TwinRow, open_store
 
 FORGETS = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "1000"}
 WATCHED_S = 80.0
 
 
 @contextmanager
-def rounds_between(folder: Path, east: LabCluster, west: LabCluster, topic: str) -> Iterator[Rounds]:
-    """Rounds over a topic that is the same on both sides, without a mirror."""
+def link_between(
+    folder: Path, east: LabCluster, west: LabCluster, topic: str, *, partitions: int = 1, rules: str = ""
+) -> Iterator[tuple[Settings, Store]]:
+    """A link whose one topic is the same on both sides, without a mirror."""
     for lab in (east, west):
-        lab.create_topic(topic)
+        lab.create_topic(topic, partitions=partitions)
         fill(lab, topic, 10)
     text = f'[store]\nurl = "sqlite:///{folder}/store.db"\n'
     text += "".join(f"[clusters.{lab.name}]\nbootstrap = {list(lab.bootstrap)}\n" for lab in (east, west))
-    settings = parse_settings(text + '[links."east->west"]\n', name="test", env={})
+    text += f'[links."east->west"]\n[links."east->west".groups]\n{rules}'
+    settings = parse_settings(text, name="test", env={})
     with open_store(settings.store.url) as store:
-        rounds = Rounds(settings.links[0], settings, store)
-        try:
-            here, there = (one.metadata([topic]).topics[topic].topic_id.hex() for one in (rounds.source, rounds.target))
-            store.save_twins([TwinRow("east->west", topic, 0, here, there, 0, 0, 1)])
-            yield rounds
-        finally:
-            rounds.close()
+        here, there = (_id_of(lab, topic) for lab in (east, west))
+        rows = [TwinRow("east->west", topic, number, here, there, 0, 0, 1) for number in range(partitions)]
+        store.save_twins(rows)
+        yield settings, store
+
+
+def _id_of(lab: LabCluster, topic: str) -> str:
+    with closing(KafkaCluster(lab.cluster)) as kafka:
+        return kafka.metadata([topic]).topics[topic].topic_id.hex()
+
+
+@contextmanager
+def rounds_between(folder: Path, east: LabCluster, west: LabCluster, topic: str) -> Iterator[Rounds]:
+    """Its rounds."""
+    with (
+        link_between(folder, east, west, topic) as (settings, store),
+        closing(Rounds(settings.links[0], settings, store)) as rounds,
+    ):
+        yield rounds
 
 
 def turn_until(rounds: Rounds, done: Callable[[], bool], within_s: float) -> None:

@@ -26,6 +26,7 @@ from twinshore.wire.group_places import (
     encode_offset_fetch,
     parse_offset_commit,
     parse_offset_fetch,
+    portions,
 )
 
 NAMES = st.text("abcxyz-._", min_size=1, max_size=200)
@@ -149,3 +150,14 @@ def test_each_place_has_its_code(codes: dict[Where, int]) -> None:
         buffer, OffsetCommitResponse(throttle_time=i32Timedelta.parse(datetime.timedelta()), topics=told)
     )
     assert parse_offset_commit(buffer.getvalue()) == codes
+
+
+@given(st.dictionaries(WHERES, PLACES, max_size=40), st.integers(100, 3000))
+def test_portions_hold_each_place_once_and_none_is_larger_than_asked_but_for_a_single_place(
+    places: dict[Where, Place], most_bytes: int
+) -> None:
+    parts = list(portions("group", places, most_bytes))
+    assert [item for part in parts for item in part.items()] == list(places.items())
+    for part in parts:
+        text = sum(len((place.metadata or "").encode()) + len(topic) for (topic, _), place in part.items())
+        assert len(part) == 1 or (part and text <= most_bytes)

@@ -20,12 +20,14 @@ RENEWED_WITHIN_S = 3600.0
 @dataclass(slots=True)
 class Entry:
     """One group. `open`: places to look at; `standing`: those not the same on both sides, how, by how much, since
-    when. `check`: compare all of it with the target, whatever is remembered."""
+    when; `refused`: those that a cluster refuses, since when, in which words. `check`: compare all of it with the
+    target, whatever is remembered."""
 
     said: GroupPlaces
     open: set[Where] = field(default_factory=set)
     memory: dict[Where, Memory] = field(default_factory=dict)
     standing: dict[Where, tuple[State, int, float]] = field(default_factory=dict)
+    refused: dict[Where, tuple[float, str]] = field(default_factory=dict)
     live: bool = False
     check: bool = True
     check_at_s: float = 0.0
@@ -55,6 +57,7 @@ class Book:
         for entry in self.entries.values():
             entry.open.clear()
             entry.standing.clear()
+            entry.refused.clear()
             entry.memory = {where: one for where, one in entry.memory.items() if where in scope.parts}
             self.reopen(entry)
 
@@ -77,6 +80,7 @@ class Book:
                 entry.open -= gone
                 for where in gone:
                     entry.standing.pop(where, None)
+                    entry.refused.pop(where, None)
                     entry.memory.pop(where, None)
             else:
                 continue
@@ -156,6 +160,7 @@ class Book:
     def settle(self, entry: Entry, where: Where, decision: Decision, behind: int, now_s: float) -> None:
         """What was decided has been done, or needed no doing."""
         entry.memory[where] = decision.memory
+        entry.refused.pop(where, None)
         same = decision.whole and decision.state in (State.SAME, State.MOVES, State.SET_BACK)
         if same:
             entry.standing.pop(where, None)
@@ -169,6 +174,11 @@ class Book:
         """It differs from the source's, in this way."""
         since_s = entry.standing[where][2] if where in entry.standing else now_s
         entry.standing[where] = (state, behind, since_s)
+
+    def refuses(self, entry: Entry, where: Where, sentence: str, behind: int, now_s: float) -> None:
+        """A cluster will not have it there, or not say where it is."""
+        self.stands(entry, where, State.REFUSED, behind, now_s)
+        entry.refused[where] = (entry.refused.get(where, (now_s, ""))[0], sentence)
 
     def memory_of(self, entry: Entry, where: Where) -> Memory:
         known = entry.memory.get(where)

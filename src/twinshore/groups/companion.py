@@ -10,11 +10,13 @@ from collections.abc import Callable
 from twinshore.fleet import Link, TwinshoreError
 from twinshore.fleet.settings import Settings
 from twinshore.groups.kept_names import names_row
+from twinshore.groups.refusals import TOLD_AFTER_S
 from twinshore.groups.rounds import Round, Rounds
 from twinshore.groups.word import COMPARED_KIND, compared_among, word_of
 from twinshore.mirror.companions import Beside, Companion
+from twinshore.mirror.incidents import link_row
 from twinshore.mirror.metrics.group_word import GROUPS_KIND
-from twinshore.store import Followed, Store
+from twinshore.store import Followed, IncidentKind, Store
 
 ROUND = "round"
 WORD_S = 2.0
@@ -36,6 +38,9 @@ class GroupsCompanion:
         self._said: dict[str, tuple[str, float]] = {}
         self._word_at_s = 0.0
         self._compared: frozenset[str] | None = None
+        # What an earlier process has told stays so until all was tried again.
+        self._began_s = float("inf")
+        self._settles_s = link.groups.verify_s + TOLD_AFTER_S
         self.last: Round | None = None
         self.totals: dict[str, int] = {"rounds": 0, "failed": 0, "moved": 0}
         self._closed = threading.Event()
@@ -53,7 +58,9 @@ class GroupsCompanion:
         while not self._closed.is_set():
             begun_s = time.monotonic()
             if self._active():
-                rounds = rounds or Rounds(self._link, self._settings, self._store)
+                if rounds is None:
+                    rounds = Rounds(self._link, self._settings, self._store)
+                    self._began_s = begun_s
                 self._round(rounds)
             elif rounds is not None:
                 # Another process moves them now; what is remembered here will be wrong when it is ours again.
@@ -111,9 +118,12 @@ class GroupsCompanion:
         names = compared_among(entries)
         if names != self._compared:
             rows.append(names_row(self._link.name, COMPARED_KIND, names, now_ms))
+        refused = rounds.refusals(now_s)
         try:
             self._store.remember(rows)
             self._compared = names
+            if refused or now_s - self._began_s > self._settles_s:
+                link_row.tell(self._store, self._link.name, IncidentKind.GROUP_REFUSED, refused, self._log)
         except TwinshoreError as error:
             self._log(f"{self._link.name}: {error}")
 

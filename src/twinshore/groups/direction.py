@@ -85,6 +85,7 @@ class Direction:
         self._ends_until_s = 0.0
         self._endless: dict[str, float] = {}
         self._missed: dict[str, int] = {}
+        self._unread: dict[str, tuple[float, str]] = {}
 
     def turn(
         self,
@@ -116,7 +117,7 @@ class Direction:
         self._over([(name, entry) for name, entry in due.items() if not spots[name]], now_s)
         for node, names in self._portions(nodes):
             read_at_s = self._clock()
-            theirs = self._theirs(node, {name: spots[name] for name in names}, turn)
+            theirs = self._theirs(node, {name: spots[name] for name in names}, now_s, turn)
             wishes = self._wishes(due, spots, theirs, now_s)
             done = True
             if not act:
@@ -178,7 +179,12 @@ class Direction:
         for name, said in refused.items():
             del found[name]
             if said.error not in _ELSEWHERE:
-                turn.told[f"group {name}"] = f"cannot be read on {self._reader.name}: {describe(said.error).sentence}"
+                turn.told[f"group {name}"] = f"cannot be read on {self._reader.name}: {_words(said.error)}"
+        self._unread = {
+            name: (self._unread.get(name, (now_s, ""))[0], turn.told[f"group {name}"])
+            for name, said in refused.items()
+            if said.error not in _ELSEWHERE
+        }
         turn.changed = sum(self._known.get(name) is not said for name, said in found.items())
         self._known.update(found)
         if not reading.away:
@@ -206,6 +212,13 @@ class Direction:
             if there is None and not writing.away:
                 absent.append(name)
         self.book.absent(absent)
+
+    def refusals(self) -> dict[str, tuple[float, str]]:
+        """The groups that a cluster refuses, or of which it refuses some places: since when, and in which words."""
+        entries = {name: one for name, one in self.book.entries.items() if one.refused and not one.live}
+        places = {name: (one.refused[min(one.refused)][1], one.refused.values()) for name, one in entries.items()}
+        found = {name: (min(since_s for since_s, _ in some), words) for name, (words, some) in places.items()}
+        return found | self._unread
 
     # -- what should be
 
@@ -270,7 +283,7 @@ class Direction:
     # -- the writing side
 
     def _theirs(
-        self, node: int, spots: Mapping[str, Mapping[Where, object]], turn: Turn
+        self, node: int, spots: Mapping[str, Mapping[Where, object]], now_s: float, turn: Turn
     ) -> dict[str, Mapping[Where, Place]]:
         """What these groups have there now; those that could not be asked for are left out, until the next round.
 
@@ -285,7 +298,10 @@ class Direction:
             if not said.error:
                 theirs[name] = said.places
             elif said.error not in _ELSEWHERE:
-                turn.told[f"group {name}"] = f"cannot be read on {self._writer.name}: {describe(said.error).sentence}"
+                sentence = f"cannot be read on {self._writer.name}: {_words(said.error)}"
+                for where in spots[name]:
+                    self.book.refuses(self.book.entries[name], where, sentence, 0, now_s)
+                turn.told[f"group {name}"] = sentence
         return theirs
 
     def _wishes(
@@ -343,11 +359,12 @@ class Direction:
         elif code in _LIVE:
             entry.live = True
             self.book.sends(entry, wish.where, None)
-        elif code not in _ELSEWHERE and not describe(code).retriable:
-            self.book.stands(entry, wish.where, State.REFUSED, wish.behind, now_s)
-            entry.open.discard(wish.where)
-            topic = wish.where[0]
-            turn.told[f"group {name}"] = f"{self._writer.name} refuses its place in {topic}: {describe(code).sentence}"
+        elif code not in _ELSEWHERE:
+            sentence = f"{self._writer.name} refuses its place in {wish.where[0]}: {_words(code)}"
+            self.book.refuses(entry, wish.where, sentence, wish.behind, now_s)
+            if not describe(code).retriable:
+                entry.open.discard(wish.where)
+                turn.told[f"group {name}"] = sentence
 
     def _note(self, wishes: Mapping[str, Mapping[Where, Wish]], now_s: float, turn: Turn) -> None:
         for name, ours in wishes.items():
@@ -366,8 +383,13 @@ class Direction:
         for name, error in refused.items():
             entry = self.book.entries[name]
             for where in list(entry.open):
-                self.book.stands(entry, where, State.REFUSED, 0, now_s)
+                self.book.refuses(entry, where, f"does not follow: {error}", 0, now_s)
             entry.open.clear()
             self._over([(name, entry)], now_s)
             turn.told[f"group {name}"] = f"does not follow: {error}"
         return found | nodes
+
+
+def _words(code: int) -> str:
+    known = describe(code)
+    return f"{known.sentence}; {known.hint}" if known.hint else known.sentence

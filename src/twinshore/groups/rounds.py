@@ -13,6 +13,7 @@ from twinshore.groups.book import Book, Entry
 from twinshore.groups.direction import Direction, Turn
 from twinshore.groups.kept_names import names_in, names_row
 from twinshore.groups.place import Rules, State, decide, decide_back, has_note
+from twinshore.groups.refusals import refusals_in_words
 from twinshore.groups.scope import NOWHERE, Scope, admits_group, scope_of
 from twinshore.groups.translation import ByExtents, Stretch, Translation
 from twinshore.kafka.cluster import KafkaCluster
@@ -139,6 +140,11 @@ class Rounds:
         """What is remembered of the groups whose places go to the target."""
         shared = self._shares.book.entries if self._shares else {}
         return {**shared, **self._forward.book.entries} if self._forward else {}
+
+    def refusals(self, now_s: float) -> str:
+        """Which groups a cluster refuses again and again, in words for the ledger."""
+        ways = [one for one in (self._shares, self._back, self._forward) if one is not None]
+        return refusals_in_words({name: one for way in ways for name, one in way.refusals().items()}, now_s)
 
     def begin(self, now_s: float, *, source_gone: bool = False) -> None:
         """Learns what holds now: the operators' filters, and every few seconds which twins there are. Where the source

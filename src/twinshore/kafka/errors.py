@@ -13,6 +13,7 @@ from twinshore.fleet import KafkaError
 class Code(IntEnum):
     """The codes that some room acts upon by name."""
 
+    UNKNOWN_SERVER_ERROR = -1
     NONE = 0
     OFFSET_OUT_OF_RANGE = 1
     CORRUPT_MESSAGE = 2
@@ -24,8 +25,10 @@ class Code(IntEnum):
     COORDINATOR_LOAD_IN_PROGRESS = 14
     COORDINATOR_NOT_AVAILABLE = 15
     NOT_COORDINATOR = 16
+    RECORD_LIST_TOO_LARGE = 18
     NOT_ENOUGH_REPLICAS = 19
     NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    INVALID_COMMIT_OFFSET_SIZE = 28
     TOPIC_AUTHORIZATION_FAILED = 29
     CLUSTER_AUTHORIZATION_FAILED = 31
     INVALID_TIMESTAMP = 32
@@ -84,6 +87,12 @@ _KINDS: dict[int, ErrorKind] = {
     10: ErrorKind(
         "MESSAGE_TOO_LARGE", _FINAL, "the batch exceeds the topic's limit", hint="raise max.message.bytes on the topic"
     ),
+    12: ErrorKind(
+        "OFFSET_METADATA_TOO_LARGE",
+        _FINAL,
+        "the text that the group's consumer left beside its place is too long there",
+        hint="raise offset.metadata.max.bytes on its brokers",
+    ),
     13: ErrorKind("NETWORK_EXCEPTION", _AGAIN, "the broker lost a connection it needed", True),
     14: ErrorKind("COORDINATOR_LOAD_IN_PROGRESS", _AGAIN, "the coordinator is still loading"),
     15: ErrorKind("COORDINATOR_NOT_AVAILABLE", _AGAIN, "the coordinator is not available yet"),
@@ -95,6 +104,12 @@ _KINDS: dict[int, ErrorKind] = {
     ),
     20: ErrorKind("NOT_ENOUGH_REPLICAS_AFTER_APPEND", _AGAIN, "written, then fewer replicas in sync than needed", True),
     21: ErrorKind("INVALID_REQUIRED_ACKS", _FINAL, "acks is none of 0, 1, -1"),
+    28: ErrorKind(
+        "INVALID_COMMIT_OFFSET_SIZE",
+        _FINAL,
+        "what is committed at once is larger than a batch may be there",
+        hint="raise max.message.bytes of __consumer_offsets",
+    ),
     29: ErrorKind(
         "TOPIC_AUTHORIZATION_FAILED",
         _FINAL,

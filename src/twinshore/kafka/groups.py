@@ -32,6 +32,7 @@ from twinshore.wire.group_places import (
     encode_offset_fetch,
     parse_offset_commit,
     parse_offset_fetch,
+    portions,
 )
 
 LIST_GROUPS = 16
@@ -39,6 +40,13 @@ GROUPS_PER_FETCH = 500
 GROUPS_PER_SEARCH = 1000
 # A broker answers one commit of a connection after the other, and takes some milliseconds over each.
 COMMIT_LINES = 16
+# A coordinator's batch is 1 MB at most where nobody has changed that. Where it is less, groups that turn out to be too
+# large are committed in smaller parts.
+COMMIT_BYTES, COMMIT_BYTES_MIN = 256 * 1024, 8 * 1024
+# What coordinators say of a commit that is too large; since Kafka 4.0 they have no name for it.
+_TOO_LARGE = frozenset(
+    {Code.UNKNOWN_SERVER_ERROR, Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE, Code.INVALID_COMMIT_OFFSET_SIZE}
+)
 SHARE, STREAMS, CONSUMER, CLASSIC = "share", "streams", "consumer", "classic"
 _NOT_THERE = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.NOT_COORDINATOR})
 Said = TypeVar("Said")
@@ -87,10 +95,11 @@ class Groups:
     """One cluster's. Use it from one thread; its commits take some threads of their own. `close` ends their lines."""
 
     def __init__(self, cluster: KafkaCluster) -> None:
-        self._cluster = cluster
+        self.cluster = cluster
         self.name = cluster.name
         self.asked: Counter[str] = Counter()
         self._lines: dict[int, list[Connection]] = {}
+        self._commit_bytes: dict[str, int] = {}
         self._pool: ThreadPoolExecutor | None = None
 
     def close(self) -> None:
@@ -103,7 +112,7 @@ class Groups:
     def listed(self) -> Listed:
         """Every group of every broker; each lists those that it coordinates."""
         self.asked["Metadata"] += 1
-        brokers = self._cluster.metadata([], refresh=True).brokers
+        brokers = self.cluster.metadata([], refresh=True).brokers
         listed, away = from_each(brokers, self._list_at)
         return Listed({one.group: one for one in listed}, away)
 
@@ -125,7 +134,7 @@ class Groups:
             some = tuple(groups[start : start + GROUPS_PER_SEARCH])
             request = FindCoordinatorRequest(key_type=i8(0), coordinator_keys=some)
             self.asked["FindCoordinator"] += 1
-            answer = self._cluster.anybody("coordinators of groups", partial(_search, request))
+            answer = self.cluster.anybody("coordinators of groups", partial(_search, request))
             some_found = located_by(answer, self.name)
             found.nodes.update(some_found.nodes)
             found.refused.update(some_found.refused)
@@ -135,7 +144,8 @@ class Groups:
         self, places: Mapping[int, Mapping[str, Mapping[Where, Place]]], still: Callable[[], bool] = always
     ) -> dict[str, dict[Where, int]]:
         """Commits for groups by their coordinators; Kafka's code for each place. A group with members is refused by
-        its coordinator, so that none is overtaken. One that is missing from the answer was not reached, perhaps.
+        its coordinator, so that none is overtaken. What is missing from the answer was not reached, perhaps. A group
+        with many places, or long texts beside them, is committed in several requests.
         `still` is asked before each request: once it says no, nothing more is sent.
         """
         answers: dict[str, dict[Where, int]] = {}
@@ -150,10 +160,45 @@ class Groups:
             parts = [{name: groups[name] for name in names[number :: len(lines)]} for number in range(len(lines))]
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(COMMIT_LINES, thread_name_prefix=f"commits {self.name}")
-            for done in [self._pool.submit(_commit_on, *one, still) for one in zip(lines, parts, strict=True)]:
-                answers.update(done.result())
-            self.asked["OffsetCommit"] += len(names)
+            for done in [self._pool.submit(self._commit_on, *one, still) for one in zip(lines, parts, strict=True)]:
+                found, requests = done.result()
+                answers.update(found)
+                self.asked["OffsetCommit"] += requests
         return answers
+
+    def _commit_on(
+        self, line: Connection, groups: Mapping[str, Mapping[Where, Place]], still: Callable[[], bool]
+    ) -> tuple[dict[str, dict[Where, int]], int]:
+        """What was answered, and how many requests it took."""
+        answers: dict[str, dict[Where, int]] = {}
+        requests = 0
+        try:
+            line.api_version(OFFSET_COMMIT, PLACES_VERSION, PLACES_VERSION)
+            for group, places in groups.items():
+                left = [dict(places)] if places else []
+                while left and still():
+                    some, *others = portions(group, left.pop(0), self._commit_bytes.get(group, COMMIT_BYTES))
+                    left = others + left
+                    requests += 1
+                    body = encode_offset_commit(group, some)
+                    codes = line.ask(OFFSET_COMMIT, PLACES_VERSION, body, lambda said: parse_offset_commit(bytes(said)))
+                    if self._too_large(group, some, codes):
+                        left.insert(0, some)
+                    else:
+                        answers.setdefault(group, {}).update(codes)
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+        return answers, requests
+
+    def _too_large(self, group: str, places: Mapping[Where, Place], codes: Mapping[Where, int]) -> bool:
+        """Whether the coordinator may take them in smaller parts; from now on the group gets those."""
+        most = self._commit_bytes.get(group, COMMIT_BYTES)
+        refused = bool(codes) and _TOO_LARGE.issuperset(codes.values())
+        if not refused or most <= COMMIT_BYTES_MIN or len(places) < 2:
+            return False
+        self._commit_bytes[group] = most // 2
+        return True
 
     def _places_at(
         self, node: int, groups: Mapping[str, Iterable[Where] | None], known: Mapping[str, GroupPlaces]
@@ -162,14 +207,14 @@ class Groups:
         for start in range(0, len(names), GROUPS_PER_FETCH):
             some = {name: groups[name] for name in names[start : start + GROUPS_PER_FETCH]}
             self.asked["OffsetFetch"] += 1
-            line = self._cluster.connection_to(node)
+            line = self.cluster.connection_to(node)
             line.api_version(OFFSET_FETCH, PLACES_VERSION, PLACES_VERSION)
             body = encode_offset_fetch(some)
             yield from line.ask(OFFSET_FETCH, PLACES_VERSION, body, lambda said: parse_offset_fetch(bytes(said), known))
 
     def _list_at(self, node: int) -> Iterator[GroupListing]:
         self.asked["ListGroups"] += 1
-        line = self._cluster.connection_to(node)
+        line = self.cluster.connection_to(node)
         answer: ListGroupsResponse | ListGroupsResponseV4
         if line.api_version(LIST_GROUPS, 5, 4) >= 5:
             answer = line.call(ListGroupsRequest(), ListGroupsResponse)
@@ -187,7 +232,7 @@ class Groups:
     def _lines_to(self, node: int, width: int) -> list[Connection]:
         lines = [line for line in self._lines.get(node, []) if line.usable]
         while len(lines) < width:
-            lines.append(self._cluster.dial(node))
+            lines.append(self.cluster.dial(node))
         self._lines[node] = lines
         return lines[:width]
 
@@ -221,22 +266,3 @@ def from_each(nodes: Iterable[int], ask: Callable[[int], Iterable[Said]]) -> tup
 
 def _search(request: FindCoordinatorRequest, line: Connection, timeout_s: float) -> FindCoordinatorResponse:
     return line.call(request, FindCoordinatorResponse, timeout_s=timeout_s)
-
-
-def _commit_on(
-    line: Connection, groups: Mapping[str, Mapping[Where, Place]], still: Callable[[], bool]
-) -> dict[str, dict[Where, int]]:
-    answers: dict[str, dict[Where, int]] = {}
-    try:
-        line.api_version(OFFSET_COMMIT, PLACES_VERSION, PLACES_VERSION)
-        for group, places in groups.items():
-            if not still():
-                break
-            body = encode_offset_commit(group, places)
-            answers[group] = line.ask(
-                OFFSET_COMMIT, PLACES_VERSION, body, lambda said: parse_offset_commit(bytes(said))
-            )
-    except KafkaError as error:
-        if not error.retriable:
-            raise
-    return answers

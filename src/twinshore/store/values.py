@@ -144,6 +144,7 @@ class IncidentKind(StrEnum):
     DELETIONS_OWED = "deletions owed"
     LOST_BEGINNING = "lost beginning"
     DOUBTFUL_NOTE = "doubtful note"
+    GROUP_REFUSED = "group refused"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ thousand places a second hardly any has changed.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from twinshore.fleet.errors import WireError
@@ -35,6 +35,8 @@ _CODE = struct.Struct(">ih")
 # No generation, no member, no instance: a commit from outside, which a broker takes only while the group has no member.
 _FROM_OUTSIDE = I32.pack(-1) + b"\1" + b"\0"
 _NO_EPOCH = -1
+# What a coordinator writes for a place beside names and text: lengths, numbers, the topic's id, the record's frame.
+_WRITTEN_BYTES = 80
 
 
 class Place(NamedTuple):
@@ -141,6 +143,22 @@ def encode_offset_commit(group: str, places: Mapping[Where, Place]) -> bytes:
         out += [compact_string(topic), uvarint(len(ours) + 1), *ours, NO_TAGS]
     out.append(NO_TAGS)
     return b"".join(out)
+
+
+def portions(group: str, places: Mapping[Where, Place], most_bytes: int) -> Iterator[dict[Where, Place]]:
+    """The places in parts, each of about so many bytes in the coordinator's log, or of one place. A coordinator writes
+    what one request commits as one batch, and refuses all of it where that is larger than a batch may be."""
+    some: dict[Where, Place] = {}
+    size = 0
+    for where, place in places.items():
+        needs = _WRITTEN_BYTES + len(group) + len(where[0]) + len((place.metadata or "").encode())
+        if some and size + needs > most_bytes:
+            yield some
+            some, size = {}, 0
+        some[where] = place
+        size += needs
+    if some:
+        yield some
 
 
 def parse_offset_commit(body: bytes) -> dict[Where, int]:

@@ -250,6 +250,15 @@ _ROWS = (
         "its key and no value takes the claim back; the row closes within a minute or two. Where another mirror does "
         "carry the topic there, give it the rights for its lines (docs/mirror.md).",
     ),
+    Known(
+        IncidentKind.GROUP_REFUSED,
+        After.GOES_ON,
+        "try again within `verify_s`, go on with all other groups and places",
+        "For half a minute a cluster has refused to take, or to tell, places of consumer groups that follow the link. "
+        "They stay where they were: after a failover such a group would read records again.",
+        "Mend what the sentence names: most often a right on the group, or the length of texts that the target allows. "
+        "Or leave the group out (`exclude_groups`). The row closes when all its places are there.",
+    ),
 )
 KINDS: Mapping[IncidentKind, Known] = {row.kind: row for row in _ROWS}
 

@@ -1,0 +1,133 @@
+"""Groups whose places are too large for one commit, on real brokers of two versions; and a place that is refused."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from tests.conftest import ClusterFactory
+from tests.scenarios.test_groups import commit, committed
+from tests.scenarios.test_groups_kept import link_between
+from twinshore.groups.companion import begin
+from twinshore.groups.refusals import TOLD_AFTER_S
+from twinshore.kafka import KafkaCluster
+from twinshore.kafka.apis import OFFSET_COMMIT
+from twinshore.kafka.errors import Code
+from twinshore.kafka.groups import Groups
+from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
+from twinshore.lab.clients import client_settings
+from twinshore.mirror.companions import Beside
+from twinshore.store import IncidentKind, Store
+from twinshore.wire.group_places import PLACES_VERSION, Place, Where, encode_offset_commit, parse_offset_commit
+
+PARTITIONS = 300
+
+
+class Stage(NamedTuple):
+    """`said`: what the log got."""
+
+    east: LabCluster
+    west: LabCluster
+    topic: str
+    store: Store
+    said: list[str]
+
+
+NOTE = "n" * 4000  # within offset.metadata.max.bytes
+PLACES: dict[Where, Place] = {("wide", number): Place(1, NOTE) for number in range(PARTITIONS)}
+LOADING = (Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR)
+
+
+@pytest.fixture(params=[KAFKA_NEWEST, KAFKA_3])
+def groups(request: pytest.FixtureRequest, cluster_factory: ClusterFactory) -> Iterator[Groups]:
+    """Of a cluster that takes batches of a tenth of the usual size."""
+    lab = cluster_factory("west", version=request.param, settings={"message.max.bytes": "100000"})
+    lab.create_topic("wide", partitions=PARTITIONS)
+    with closing(KafkaCluster(lab.cluster)) as kafka, closing(Groups(kafka)) as found:
+        yield found
+
+
+def settled(groups: Groups, ask: Callable[[int], dict[Where, int]]) -> set[int]:
+    """The codes that are answered once the cluster has a coordinator that is ready."""
+    deadline = time.monotonic() + 60
+    codes: set[int] = set(LOADING)
+    while codes & set(LOADING) or not codes:
+        assert time.monotonic() < deadline, f"the coordinator still answers {codes}"
+        time.sleep(0.2)
+        nodes = groups.coordinators(["wide"])
+        codes = set(ask(nodes["wide"]).values()) if nodes else set()
+    return codes
+
+
+def test_a_commit_beyond_what_a_broker_takes_is_refused_whole_and_goes_in_parts(groups: Groups) -> None:
+    def at_once(node: int) -> dict[Where, int]:
+        line = groups.cluster.connection_to(node)
+        body = encode_offset_commit("wide", PLACES)
+        return line.ask(OFFSET_COMMIT, PLACES_VERSION, body, lambda said: parse_offset_commit(bytes(said)))
+
+    # Newer coordinators have no name for it.
+    assert settled(groups, at_once) <= {Code.INVALID_COMMIT_OFFSET_SIZE, Code.UNKNOWN_SERVER_ERROR}
+    assert settled(groups, lambda node: groups.commit({node: {"wide": PLACES}})["wide"]) == {Code.NONE}
+    nodes = groups.coordinators(["wide"])
+    found, _ = groups.places({nodes["wide"]: {"wide": None}}, {})
+    assert found["wide"].places == PLACES
+
+
+@pytest.fixture
+def beside(tmp_path: Path, east: LabCluster, cluster_factory: ClusterFactory, unique_topic: str) -> Iterator[Stage]:
+    """What runs beside a link's mirror, to a target that takes notes of 2,000 bytes only."""
+    west = cluster_factory("west", settings={"offset.metadata.max.bytes": "2000", "message.max.bytes": "100000"})
+    rules = "every_s = 0.5\nverify_s = 2\n"
+    with link_between(tmp_path, east, west, unique_topic, partitions=PARTITIONS, rules=rules) as (settings, store):
+        said: list[str] = []
+        companion = begin(Beside(settings.links[0], settings, store, lambda: True, said.append))
+        yield Stage(east, west, unique_topic, store, said)
+        companion.close()
+
+
+def places_of(lab: LabCluster, group: str, topic: str) -> list[int]:
+    consumer = Consumer({**client_settings(lab.cluster), "group.id": group})
+    try:
+        found = consumer.committed([TopicPartition(topic, number) for number in range(PARTITIONS)], timeout=30)
+    finally:
+        consumer.close()
+    return [place.offset for place in found if place.offset >= 0]
+
+
+def commit_in_parts(lab: LabCluster, group: str, topic: str, note: str) -> None:
+    for start in range(0, PARTITIONS, 50):
+        commit(lab, group, {(topic, number): 0 for number in range(start, start + 50)}, note)
+
+
+def until(holds: Callable[[], bool], within_s: float, saw: Callable[[], object]) -> None:
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline, saw()
+        time.sleep(0.5)
+
+
+def test_a_group_too_large_for_one_commit_follows_and_what_is_refused_again_and_again_is_told(beside: Stage) -> None:
+    east, west, topic = beside.east, beside.west, beside.topic
+    commit_in_parts(east, "wide", topic, "n" * 1900)
+    commit(east, "notes", {(topic, 0): 5}, "n" * 3000)
+    until(lambda: len(places_of(west, "wide", topic)) == PARTITIONS, 90, lambda: places_of(west, "wide", topic))
+
+    def told() -> list[str]:
+        rows = beside.store.incidents("east->west", open_only=True)
+        return [row.incident.sentence for row in rows if row.incident.kind is IncidentKind.GROUP_REFUSED]
+
+    until(lambda: bool(told()), TOLD_AFTER_S + 60, lambda: beside.said)
+    (sentence,) = told()
+    assert sentence.startswith(
+        "1 group does not follow, or not with all places: group notes: west refuses its place in "
+    )
+    assert "offset.metadata.max.bytes" in sentence
+    commit(east, "notes", {(topic, 0): 6}, "short")
+    until(lambda: not told(), 60, told)
+    assert committed(west, "notes", topic) == 6
