@@ -38,6 +38,16 @@ SCENARIOS = (
         "tests/scenarios/test_mirror_basic.py::test_an_orderly_stop_and_a_start_go_on_where_they_stood",
     ),
     (
+        "ledger-has-room",
+        "the ledger takes each kind of incident with what was done about it, on SQLite, PostgreSQL and MariaDB",
+        "tests/store/test_ledger.py::test_each_kind_has_room_for_what_was_done_about_it",
+    ),
+    (
+        "refused-row",
+        "one incident that the store refuses keeps no other, and no link's status, from it",
+        "tests/mirror/test_recorder.py::test_an_incident_that_is_refused_keeps_no_other_and_no_status_from_the_store",
+    ),
+    (
         "small-bombs",
         "160 batches of 120 bytes that unpack to 1 MB each cross as they are: any consumer reads both sides, the pump "
         "takes no memory for them",

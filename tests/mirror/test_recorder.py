@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -216,4 +217,24 @@ def test_what_cannot_be_written_holds_up_no_term_for_long(tmp_path: Path, monkey
     assert troubles == [
         "the store does not answer",
         f"{LINK}: 1 receipts of the last term could not be written; pumps tell them again",
+    ]
+
+
+def test_an_incident_that_is_refused_keeps_no_other_and_no_status_from_the_store(tmp_path: Path) -> None:
+    troubles: list[str] = []
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        recorder = Recorder(store, "first", 0.05, troubles.append)
+        recorder.say(LINK, "flowing", "2 partitions on 1 lane", 1)
+        refused = Stoppage("orders", 0, "no such kind", 1, 2, "nobody knows what this is")
+        good = Stoppage("orders", 1, "corrupt batch", 5, 6, "its checksum is wrong")
+        recorder.take(Account(LINK, 0, (), (refused, good), {}))
+        recorder.take(Account(LINK, 0, (), (refused,), {}))
+        deadline_s = time.monotonic() + 20
+        while not (store.incidents(LINK) and store.link_statuses()) and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+        assert [row.incident.partition for row in store.incidents(LINK)] == [1]
+        assert [word.state for word in store.link_statuses()] == ["flowing"]
+        recorder.close()
+    assert [said for said in troubles if "such kind" in said] == [
+        "ValueError: 'no such kind' is not a valid IncidentKind"
     ]

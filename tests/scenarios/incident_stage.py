@@ -38,6 +38,7 @@ class IncidentStage:
         *,
         east: LabCluster | None = None,
         west: LabCluster | None = None,
+        store: str = "",
     ) -> None:
         """`west`: one that asks who one is; the mirror then comes as user `mirror`. `east`: one with proxies, by which
         the mirror then comes."""
@@ -45,7 +46,7 @@ class IncidentStage:
         self.east = east or LabCluster("east", jvm_flags=QUICK)
         self.west = west or LabCluster("west", jvm_flags=QUICK)
         self._user = "mirror" if west else ""
-        self._folder, self._mirror = folder, dict(mirror or {})
+        self._folder, self._mirror, self._store = folder, dict(mirror or {}), store
         self._rig: Rig | None = None
         self.whole: dict[Path, bytes] = {}  # logs before they were damaged
 
@@ -62,9 +63,9 @@ class IncidentStage:
     def start(self) -> None:
         target = self.west.cluster_as(self._user) if self._user else self.west.cluster
         source = self.east.wan_cluster if self._far else self.east.cluster
-        text = settings_text(self._folder, [source, target], {LINK: "[^_].*"}, mirror=self._mirror)
+        text = settings_text(self._folder, [source, target], {LINK: "[^_].*"}, mirror=self._mirror, store=self._store)
         text += f'[links."{LINK}".follow]\nevery_s = 6\n'
-        self._rig = Rig(self._folder, text)
+        self._rig = Rig(self._folder, text, store=self._store)
         self._rig.process.start()
         self.until(lambda: self.ends(self.west, CALM, 0) == self.ends(self.east, CALM, 0), 90, "it runs")
 

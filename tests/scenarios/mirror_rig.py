@@ -36,6 +36,11 @@ def security_lines(name: str, security: Security) -> list[str]:
     return [f"[clusters.{name}.security]", *lines] if lines else []
 
 
+def url_in(folder: Path) -> str:
+    """The store of a rig that has no other."""
+    return f"sqlite:///{folder / 'store.db'}"
+
+
 def settings_text(
     folder: Path,
     clusters: Iterable[Cluster],
@@ -43,9 +48,10 @@ def settings_text(
     *,
     mirror: Mapping[str, object] | None = None,
     spark: Mapping[str, str] | None = None,
+    store: str = "",
 ) -> str:
-    """A settings file: links map names to the expression of their topics."""
-    lines = ["[store]", f'url = "sqlite:///{folder / "store.db"}"']
+    """A settings file: links map names to the expression of their topics. `store`: its URL, else a file there."""
+    lines = ["[store]", f'url = "{store or url_in(folder)}"']
     for cluster in clusters:
         lines += [f"[clusters.{cluster.name}]", f"bootstrap = {list(cluster.bootstrap)}"]
         lines += security_lines(cluster.name, cluster.security)
@@ -62,8 +68,8 @@ def settings_text(
 class Rig:
     """One mirror process and its store. What Spark does is the promise of few scenarios; else pumps run in threads."""
 
-    def __init__(self, folder: Path, settings: str, *, spark: bool = False) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, settings: str, *, spark: bool = False, store: str = "") -> None:
+        self.folder, self._store = folder, store or url_in(folder)
         command = "twinshore.cli" if spark else IN_THREADS
         self.process = MirrorProcess(folder, settings, command=command)
 
@@ -96,7 +102,7 @@ class Rig:
         return result.output
 
     def ledger(self, link: str) -> tuple[LedgerRow, ...]:
-        store = open_store(f"sqlite:///{self.folder / 'store.db'}", Secret())
+        store = open_store(self._store, Secret())
         try:
             return tuple(store.incidents(link))
         finally:
@@ -104,7 +110,7 @@ class Rig:
 
     def told(self, link: str) -> dict[tuple[str, int], int]:
         """How far each partition is receipted."""
-        store = open_store(f"sqlite:///{self.folder / 'store.db'}", Secret())
+        store = open_store(self._store, Secret())
         try:
             return {(at.topic, at.partition): at.to_offset for at in store.positions(link)}
         finally:

@@ -1,4 +1,5 @@
-"""Each incident provoked on real brokers: its row, its sentence, its neighbours, and how it goes on."""
+"""Each incident provoked on real brokers: its row, its sentence, its neighbours, and how it goes on. The store is
+PostgreSQL, which holds every text to its column's length."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import pytest
 from tests.scenarios.incident_stage import IncidentStage, age, cut_to, down_and_up, flip, log_file
 from tests.scenarios.mirror_rig import read_all
 from twinshore.fleet import NamedPartition
-from twinshore.lab import compare_topic
+from twinshore.lab import PostgresServer, compare_topic
 from twinshore.lab.clients import add_partitions, admin_of, alter_topic, delete_records
 
 THREE = [[b"one", b"two"], [b"three", b"four"], [b"five", b"six"]]
@@ -27,9 +28,10 @@ def spoil(stage: IncidentStage, whole: dict[Path, bytes]) -> None:
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IncidentStage]:
+def stage(tmp_path_factory: pytest.TempPathFactory, postgres: PostgresServer) -> Iterator[IncidentStage]:
     folder = tmp_path_factory.mktemp("incidents")
-    made = IncidentStage(folder, {"away_after_s": 2, "tide_s": 4, "lanes": 1, "disk_warn_percent": 0})
+    settings = {"away_after_s": 2, "tide_s": 4, "lanes": 1, "disk_warn_percent": 0}
+    made = IncidentStage(folder, settings, store=postgres.new_database())
     try:
         made.up()
         for topic, partitions in (("damaged", 2), ("old", 1), *((name, 2) for name in TWOS)):

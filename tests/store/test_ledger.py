@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from twinshore.fleet import StoreError
+from twinshore.mirror.incidents.kinds import KINDS, POLICY_RETRY, known
 from twinshore.store import Incident, IncidentCount, IncidentKind, LedgerRow, Store, open_store
 
 GAP = Incident(
@@ -24,6 +25,15 @@ def test_an_incident_is_open_once(store: Store) -> None:
     assert row == LedgerRow(row.id, GAP, 5, None)
     assert store.add_incident(replace(GAP, sentence="said otherwise"), now_ms=9) == row
     assert store.incidents("east->west") == (row,)
+
+
+def test_each_kind_has_room_for_what_was_done_about_it(store: Store) -> None:
+    """PostgreSQL and MariaDB hold a column to its length, SQLite does not: a policy is a sentence."""
+    told = [replace(GAP, kind=kind, policy=known(kind).policy) for kind in KINDS]
+    told += [replace(GAP, from_offset=at, policy=policy) for at, policy in enumerate((POLICY_RETRY, "why " * 100))]
+    for incident in told:
+        store.add_incident(incident, now_ms=1)
+    assert [row.incident for row in store.incidents()] == told
 
 
 def test_another_place_or_kind_is_another_incident(store: Store) -> None:

@@ -35,7 +35,7 @@ from twinshore.mirror.incidents.standing import Standing, grown
 from twinshore.mirror.incidents.watch import Watch
 from twinshore.mirror.lease_keeper import LeaseKeeper
 from twinshore.mirror.link_notes import Holding, LinkNotes
-from twinshore.mirror.link_state import link_state
+from twinshore.mirror.link_state import STANDBY, STOPPED, link_state
 from twinshore.mirror.log_starts import LogStarts
 from twinshore.mirror.mapping.adopting import Adopter
 from twinshore.mirror.orders import TideOrder, fence_of, limits_of
@@ -43,7 +43,7 @@ from twinshore.mirror.passage.held import HeldTwins
 from twinshore.mirror.passage.probing import may_write_markers
 from twinshore.mirror.passage.units import id_prefix
 from twinshore.mirror.plan import CarryTopic, Create, Grow, KnownTwin, Refuse, Step, admits, moves, spread
-from twinshore.mirror.recorder import STANDBY, STOPPED, Recorder
+from twinshore.mirror.recorder import Recorder
 from twinshore.mirror.survey import Surveyor, known_twins
 from twinshore.mirror.tides import Tides
 from twinshore.mirror.topology.descents import Descents

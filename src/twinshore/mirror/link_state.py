@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from twinshore.fleet.listing import counted
-from twinshore.mirror.recorder import FLOWING, PAUSED, WAITING
+
+FLOWING, WAITING, PAUSED, STANDBY, STOPPED = "flowing", "waiting", "paused", "standby", "stopped"
 
 
 def link_state(placed: int, unmanned: int, lanes: int, refused: int, aligning: str, *, paused: bool) -> tuple[str, str]:

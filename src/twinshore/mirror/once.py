@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from twinshore.fleet import TwinshoreError
 
@@ -24,6 +24,18 @@ class Once:
         if self._said and says:
             self._log(says)
         self._said = ""
+
+
+def each(parts: Iterable[Callable[[], None]]) -> None:
+    """Does them all, whatever becomes of one; then raises what came first."""
+    failed: list[Exception] = []
+    for part in parts:
+        try:
+            part()
+        except Exception as error:
+            failed.append(error)
+    if failed:
+        raise failed[0]
 
 
 def in_words(error: Exception) -> str:

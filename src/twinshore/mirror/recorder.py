@@ -6,32 +6,27 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from twinshore.fleet import NamedPartition
+from twinshore.mirror.accounts import incident_of, kept_of, place_of, receipt_of
 from twinshore.mirror.desk import Account
-from twinshore.mirror.incidents.kinds import halt_policy
 from twinshore.mirror.incidents.what_passes import WhatPasses
-from twinshore.mirror.once import Once, in_words
-from twinshore.mirror.orders import Carried, Stoppage
+from twinshore.mirror.link_state import FLOWING, PAUSED, STANDBY, STOPPED, WAITING
+from twinshore.mirror.once import Once, each, in_words
+from twinshore.mirror.orders import Stoppage
 from twinshore.mirror.passage.aligning import Alignments
 from twinshore.mirror.quota import by_side
 from twinshore.store import (
-    Incident,
     IncidentKind,
     LinkStatus,
     Receipt,
     ReceiptsRefusedError,
-    RefusedReceipt,
-    SourceBatch,
-    SourceProducer,
     Store,
 )
-from twinshore.store.values import BATCHES_KEPT
 
 RATE_HALF_LIFE_S = 3.0
-FLOWING, WAITING, PAUSED, STANDBY, STOPPED = "flowing", "waiting", "paused", "standby", "stopped"
 SPEED_S = 5.0  # what a lane told of its speed longer ago says nothing of now
 WORD_HOLDS_MS = 10_000
 SETTLE_S = 5.0  # so long a new term waits for what the last one left unwritten
@@ -240,11 +235,10 @@ class Recorder:
                 self._once.say(in_words(error))
 
     def _write(self) -> None:
+        """Each part by itself: what the store refuses of one does not keep the others from it."""
         with self._lock:
             accounts, self._queue = self._queue, []
-            states = {link: self._word(link) for link in self._states}
             forgotten, self._forgotten = self._forgotten, []
-        now_ms = int(time.time() * 1000)
         for account in accounts:
             for stopped in account.incidents:
                 self._queue_incident(account.link, stopped)
@@ -253,13 +247,25 @@ class Recorder:
         for link, topic in forgotten:
             self._unwritten = [one for one in self._unwritten if (one.link, one.topic) != (link, topic)]
             self.live[link].forget(topic)
-        self._record()
+        each((self._record, self._write_incidents, self._write_words))
+
+    def _write_incidents(self) -> None:
+        """One that is refused goes behind the others, which are written in the next turn."""
         while self._unledgered:
-            self._write_incident(*self._unledgered[0])
             link, stopped = self._unledgered.pop(0)
+            try:
+                self._write_incident(link, stopped)
+            except Exception:
+                self._unledgered.append((link, stopped))
+                raise
             self._say_stopped(link, stopped)
             with self._lock:
                 self._ledgered[link].append(stopped)
+
+    def _write_words(self) -> None:
+        now_ms = int(time.time() * 1000)
+        with self._lock:
+            states = {link: self._word(link) for link in self._states}
         for link, (state, sentence, lanes) in states.items():
             if state == STANDBY and self._covers_another(link, now_ms):
                 continue
@@ -273,6 +279,9 @@ class Recorder:
         with self._lock:
             away = set(self._away[link])
         if self._passing.hear(link, stopped, away):
+            # Told again while the first telling waits for the store, it is one incident all the same.
+            place = place_of(link, stopped)
+            self._unledgered = [one for one in self._unledgered if place_of(*one) != place]
             self._unledgered.append((link, stopped))
 
     def _covers_another(self, link: str, now_ms: int) -> bool:
@@ -295,22 +304,13 @@ class Recorder:
             except ReceiptsRefusedError as error:
                 # They stand in another mirror's account of the same offsets, which has the link meanwhile.
                 self._trouble(error.message)
-                refused = {id(one.receipt): _places(one) for one in error.refused}
+                refused = {id(one.receipt): kept_of(one) for one in error.refused}
                 self._unwritten = [kept for one in self._unwritten for kept in refused.get(id(one), (one,))]
                 continue
             self._unwritten = []
 
     def _write_incident(self, link: str, stopped: Stoppage) -> int:
-        incident = Incident(
-            link,
-            stopped.topic,
-            stopped.partition,
-            IncidentKind(stopped.kind),
-            stopped.from_offset,
-            stopped.to_offset,
-            stopped.policy or halt_policy(stopped.kind, stopped.partition),
-            stopped.sentence,
-        )
+        incident = incident_of(link, stopped)
         return self._store.add_incident(incident, now_ms=int(time.time() * 1000)).id
 
     def _count(self, account: Account) -> None:
@@ -356,38 +356,3 @@ class Recorder:
             sorted(p50)[len(p50) // 2] if p50 else None,
             max(p99) if p99 else None,
         )
-
-
-def _places(refused: RefusedReceipt) -> tuple[Receipt, ...]:
-    """What stays of a refused receipt: where a mapped twin's records lie is true whoever tells it."""
-    one, at = refused.receipt, refused.position_offset
-    if at is None or not one.extents or one.from_offset == one.to_offset:
-        return ()
-    bare = replace(one, from_offset=at, to_offset=at, records=0, bytes=0, batches=0, source_producers=())
-    return (bare,)
-
-
-def receipt_of(link: str, entry: Carried) -> Receipt:
-    """A pump's account in the store's words."""
-    batches: dict[tuple[int, int], list[SourceBatch]] = {}
-    for producer_id, epoch, base_sequence, last_sequence, base_offset, timestamp in entry.producers:
-        seen = batches.setdefault((producer_id, epoch), [])
-        seen.append(SourceBatch(base_sequence, last_sequence, base_offset, timestamp))
-    producers = tuple(SourceProducer(*key, tuple(seen[-BATCHES_KEPT:])) for key, seen in batches.items())
-    return Receipt(
-        link,
-        entry.topic,
-        entry.partition,
-        entry.from_offset,
-        entry.to_offset,
-        entry.records,
-        entry.bytes,
-        entry.batches,
-        entry.source_end,
-        entry.first_ms,
-        entry.last_ms,
-        max(0, entry.source_end - entry.to_offset),
-        producers,
-        entry.extents,
-        entry.epoch,
-    )

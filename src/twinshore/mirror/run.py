@@ -18,10 +18,11 @@ from twinshore.mirror.desk import Desk
 from twinshore.mirror.engine import Engine
 from twinshore.mirror.first_words import first_words
 from twinshore.mirror.link_driver import LinkDriver
+from twinshore.mirror.link_state import STANDBY, STOPPED
 from twinshore.mirror.metrics import Instruments, Meters
 from twinshore.mirror.plan import lanes_for
 from twinshore.mirror.ready import check_chosen, open_writable
-from twinshore.mirror.recorder import STANDBY, STOPPED, Recorder
+from twinshore.mirror.recorder import Recorder
 from twinshore.mirror.tides import Tides
 from twinshore.store import Store, open_to_others
 

@@ -8,6 +8,7 @@ from alembic import command, op
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import Column, Connection, inspect, text
+from sqlalchemy.types import TypeEngine
 
 from twinshore.fleet import StoreError
 from twinshore.store.schema import SCHEMA, schema_of
@@ -61,6 +62,14 @@ def add_column(table: str, column: Column[int]) -> None:
         there = {one["name"] for one in inspect(context.connection).get_columns(table)}
     if column.name not in there:
         op.add_column(table, column)
+
+
+def widen(table: str, column: str, to: TypeEngine[str]) -> None:
+    """Gives a text column room in a script. SQLite holds texts of any length in every column, and alters none: there
+    the type is a name, which a new store has from the first."""
+    context = op.get_context()
+    if context.dialect.name != "sqlite":
+        op.alter_column(table, column, type_=to, existing_nullable=False)
 
 
 def _upgrade(connection: Connection, place: str) -> None:

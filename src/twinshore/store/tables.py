@@ -175,7 +175,7 @@ incidents = Table(
     Column("kind", _name(64), nullable=False),
     _number("from_offset"),
     _number("to_offset"),
-    Column("policy", _name(64), nullable=False),
+    Column("policy", _text(), nullable=False),
     Column("sentence", _text(), nullable=False),
     _number("opened_ms"),
     Column("closed_ms", BigInteger, nullable=True),

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from twinshore.fleet import ConfigError, KafkaError, Link, NamedPartition, WireError
 from twinshore.fleet.listing import listed
@@ -20,7 +21,7 @@ from twinshore.kafka.metadata import NO_LEADER
 from twinshore.mirror.answers import RIGHTS
 from twinshore.mirror.incidents.kinds import known
 from twinshore.mirror.incidents.watch_rules import Absence, Room, Turn, disks_in_words, rooms
-from twinshore.mirror.once import Once, in_words
+from twinshore.mirror.once import Once, each, in_words
 from twinshore.mirror.recorder import Recorder
 from twinshore.store import Incident, IncidentKind, LedgerRow, Store
 
@@ -108,14 +109,15 @@ class Watch:
                 self._once.say(f"{self._link.name}: {in_words(error)}")
 
     def look(self) -> None:
-        """One look at both sides, and at the target's disks when they are due."""
+        """One look at both sides, and at the target's disks when they are due, each whatever becomes of the others."""
         if not self._adopted:
             self._adopt()
+        if time.monotonic() - self._twins_at_s >= TWINS_S:
+            self._read_twins(time.monotonic())
+        each([*(partial(self._look_at, side) for side in self._sides), self._look_at_room])
+
+    def _look_at_room(self) -> None:
         now_s = time.monotonic()
-        if now_s - self._twins_at_s >= TWINS_S:
-            self._read_twins(now_s)
-        for side in self._sides:
-            self._look_at(side)
         if self._mirror.disk_warn_percent and now_s - self._disks_at_s >= self._mirror.disk_check_s:
             self._disks_at_s = now_s
             # A twin that was made a moment ago must rest too.

@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 from twinshore.fleet import Cluster, Link, NamedPartition, TwinshoreError
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.mirror.link_state import STANDBY
 from twinshore.mirror.metrics.lag_word import LOOK_S_MAX, as_row, reached_of
 from twinshore.mirror.metrics.meters import Meters
 from twinshore.mirror.metrics.source_ends import source_ends, still_there
-from twinshore.mirror.recorder import STANDBY
 from twinshore.store import Store
 
 TWINS_S = 15.0

@@ -123,7 +123,7 @@ def _judged() -> None:
         *_small("partition"),
         *_names(kind=64),
         *_numbers("from_offset", "to_offset"),
-        *_names(policy=64),
+        sa.Column("policy", _text(), nullable=False),
         sa.Column("sentence", _text(), nullable=False),
         *_numbers("opened_ms"),
         sa.Column("closed_ms", sa.BigInteger(), nullable=True),
