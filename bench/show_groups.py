@@ -40,6 +40,18 @@ SCENARIOS = (
         "tests/cli/test_status.py",
     ),
     (
+        "compacted-while-written",
+        "each round of a proof finds a compacted topic's lost latest record while other keys are written, until its "
+        "key is written anew",
+        "tests/scenarios/test_proof_of_compacted.py::test_a_lost_latest_record_is_found_while_its_compacted_topic_is_written",
+    ),
+    (
+        "compacted-once",
+        "what cleaners took is no difference after a topic was turned from compact to delete; it is compared offset by "
+        "offset again once retention has taken that part",
+        "tests/scenarios/test_proof_of_compacted.py::test_what_a_cleaner_took_is_no_difference_once_the_topic_is_compacted_no_more",
+    ),
+    (
         "plan-as-run",
         "mirror plan refuses what mirror run refuses, in the same words, and carries nothing that is paused or stopped",
         "tests/cli/test_plan.py",

@@ -76,7 +76,7 @@ def test_a_deleted_key_that_one_side_still_shows_stays_open() -> None:
 def test_only_keys_whose_last_record_below_their_tombstone_is_a_value_are_still_shown(seed: int) -> None:
     chance = random.Random(f"shown {seed}")
     log = written(chance)
-    deletes: dict[bytes | None, Lone] = {b"k%d" % n: Lone(chance.randrange(200), True, True) for n in range(30)}
+    deletes: dict[bytes, Lone] = {b"k%d" % n: Lone(chance.randrange(200), True, True) for n in range(30)}
     last = {}
     for record in log:
         if record.key in deletes and record.offset < deletes[record.key].offset:

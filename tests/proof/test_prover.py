@@ -203,14 +203,14 @@ def keyed(count: int) -> list[Record]:
     return [Record(n, n, b"k%d" % (n % 10), b"v%d" % n) for n in range(count)]
 
 
-def test_a_key_that_the_source_wrote_anew_beyond_the_twins_end_is_left_open() -> None:
+def test_a_key_that_the_source_wrote_anew_beyond_the_twins_end_holds_no_proof_up() -> None:
     whole = keyed(110)
     # The source's cleaner knows of k5 at 105, the twin, which ends at 100, shows the one at 95 still.
     source = [record for record in whole if record.offset not in (5, 15, 95)]
     with cleaned(source, whole[:100], (110, 100)) as stretch:
         found = prove(stretch)
     assert (found.difference, found.trouble) == (None, "")
-    assert (found.to, found.open_keys) == (95, 1)
+    assert (found.to, found.records) == (100, 97)
 
 
 def test_a_key_whose_latest_value_one_side_lacks_for_good_is_a_difference() -> None:
@@ -249,10 +249,10 @@ def test_a_tombstone_that_one_side_has_dropped_with_all_that_it_deletes_is_no_di
     for source, target in ((whole, dropped), (dropped, whole)):
         with cleaned(source, target, (100, 100)) as stretch:
             found = prove(stretch)
-        assert (found.difference, found.trouble, found.to, found.open_keys) == (None, "", 100, 0)
+        assert (found.difference, found.trouble, found.to) == (None, "", 100)
 
 
-def test_a_proof_that_finds_a_difference_still_ends_before_keys_that_are_open() -> None:
+def test_a_key_that_was_written_anew_does_not_hide_a_difference_behind_it() -> None:
     whole = keyed(110)
     # The source knows of k5 at 105, beyond the twin's end; k7's latest record below it has another value on the twin.
     source = [record for record in whole if record.offset not in (5, 15, 95)]
@@ -260,7 +260,73 @@ def test_a_proof_that_finds_a_difference_still_ends_before_keys_that_are_open() 
     with cleaned(source, target, (110, 100)) as stretch:
         found = prove(stretch)
     assert found.difference is not None
-    assert (found.difference.offset, found.to) == (97, 95)
+    assert (found.difference.offset, found.to, found.records) == (97, 97, 94)
+
+
+def test_a_lost_latest_record_is_found_while_other_keys_are_written() -> None:
+    whole = keyed(160)
+    rare = Record(20, 20, b"rare", b"its only value")
+    whole[20] = rare
+    # The log goes on beyond what is compared, on both sides; nothing there is of this key.
+    without = [record for record in whole if record != rare]
+    for source, target, kind in ((whole, without, DifferenceKind.MISSING), (without, whole, None)):
+        with cleaned(source, target, (160, 160)) as stretch:
+            for _ in range(2):
+                found = prove(replace(stretch, end=100))
+                assert found.trouble == ""
+                if kind is None:  # Whether the source has deleted it, or it is a stranger's, is for the keys to tell.
+                    assert (found.difference, found.owed, found.to) == (None, 1, 100)
+                else:
+                    assert found.difference is not None
+                    assert (found.difference.kind, found.difference.offset) == (kind, 20)
+                    assert (found.to, found.records) == (20, 20), "what lies behind it is not counted"
+
+
+def test_a_record_without_a_key_may_have_been_cleaned_away_on_either_side() -> None:
+    whole = keyed(100)
+    whole[30] = Record(30, 30, None, b"nobody's")
+    without = [record for record in whole if record.key is not None]
+    for source, target in ((whole, without), (without, whole)):
+        with cleaned(source, target, (100, 100)) as stretch:
+            found = prove(stretch)
+        assert (found.difference, found.trouble, found.to, found.records) == (None, "", 100, 99)
+
+
+def test_a_record_behind_the_end_of_a_compacted_source_is_foreign() -> None:
+    whole = keyed(120)
+    with cleaned(whole[:100], whole, (100, 120)) as stretch:
+        side = Side("east->west", stretch.named, TOPIC, Way.COMPACTED, 0, 100, 120, "aa", "bb")
+        for _ in range(2):
+            (one,) = asked = stretches(side, stretch.source, stretch.target, Wishes())
+            found = prove(one)
+            assert found.difference is not None and found.trouble == ""
+            assert (found.difference.kind, found.difference.offset) == (DifferenceKind.FOREIGN, 100)
+            side = replace(side, stored=outcome(side, asked, [found], 1))
+            assert side.stored and (side.stored.state, side.stored.to_offset) == ("differs", 100)
+        (one,) = asked = stretches(replace(side, target_end=100, stored=None), stretch.source, stretch.target, Wishes())
+        assert one.target_end == -1
+
+
+@pytest.mark.parametrize("moved", [35, 60, 200])
+def test_a_mapped_twins_own_retention_in_the_midst_of_a_proof_is_no_difference(moved: int) -> None:
+    whole, chance = keyed(100), random.Random(1)
+    east = SmallBroker("east", batched(chance, whole, 100, first=0, most=5))
+    before = [Record(n, n, b"k", b"before the link") for n in range(30)]
+    mapped = [record._replace(offset=30 + record.offset) for record in whole]
+    west = SmallBroker("west", batched(chance, before + mapped, 130, first=0, most=5))
+
+    def retention(position: int) -> None:
+        west.fetched.append(position)
+        west.start = min(moved, 130)
+
+    west.on_fetch = retention
+    with east.serving() as one, west.serving() as other:
+        named = NamedPartition(TOPIC, 0)
+        stretch = Stretch(one, other, named, TOPIC, Way.EXTENTS, 0, 100, extents=((0, 30, 50), (50, 80, 50)))
+        found = prove(stretch)
+    assert (found.difference, found.trouble) == (None, "")
+    start = min(100, moved - 30)
+    assert (found.start, found.to, found.records) == (start, 100, 100 - start)
 
 
 @pytest.mark.parametrize("side", ["source", "target"])

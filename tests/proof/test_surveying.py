@@ -11,6 +11,7 @@ from tests.proof.logs import batched
 from tests.proof.small_broker import TOPIC, SmallBroker
 from twinshore.fleet import Link
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.mirror.follow.cleaned import KIND, Cleaned, row_of
 from twinshore.proof.surveying import Surveyor, way_of
 from twinshore.proof.values import Way
 from twinshore.store import PartitionState, Receipt, Store, TwinRow, open_store
@@ -55,7 +56,7 @@ def test_a_compacted_topic_that_others_mirror_is_told_as_not_compared(policy: st
         assert found.sides == ()
         (lack,) = found.lacks
         assert (lack.topic, lack.partition) == (TOPIC, -1)
-        assert lack.sentence.startswith("small is compacted: both sides are cleaned each in its own time")
+        assert lack.sentence.startswith("small is compacted, or was: both sides are cleaned each in its own time")
 
 
 def carried(store: Store, topic: str, partitions: int = 1) -> None:
@@ -113,3 +114,45 @@ def test_what_the_filters_or_the_archive_have_let_go_is_not_missed(tmp_path: Pat
         finally:
             kafka.close()
     assert (found.sides, found.lacks) == ((), ())
+
+
+def test_a_topic_that_is_compacted_no_more_is_compared_so_until_its_cleaned_part_is_gone(tmp_path: Path) -> None:
+    log = [Record(n, n, b"k%d" % n, b"v") for n in range(20)]
+    east, west = (SmallBroker(name, batched(random.Random(1), log, 20, first=0, most=2)) for name in ("east", "west"))
+    with (
+        east.serving() as one,
+        west.serving() as other,
+        open_store(f"sqlite:///{tmp_path}/store.db") as store,
+    ):
+        carried(store, TOPIC)
+        source, target = KafkaCluster(one), KafkaCluster(other)
+
+        def way(ours: str, theirs: str, start: int = 0, *, forgets: bool = False) -> Way:
+            east.settings["cleanup.policy"], west.settings["cleanup.policy"] = ours, theirs
+            east.start = west.start = start
+            found = Surveyor(Link("east", "west", (TOPIC,)), store, source, target).look()
+            if not forgets:
+                store.remember(found.cleaned)
+            assert found.lacks == ()
+            (side,) = found.sides
+            return side.way
+
+        try:
+            assert way("delete", "delete") is Way.EXACT and store.followed("east->west", KIND) == ()
+            assert way("compact", "compact,delete") is Way.COMPACTED
+            assert way("delete", "compact,delete", 20) is Way.COMPACTED, "the twin is cleaned still"
+            assert way("delete", "delete", forgets=True) is Way.COMPACTED, "an examination only looks"
+            east.log, west.log = east.log[:-2], west.log[:-2]
+            ended = east.end
+            assert way("delete", "delete") is Way.COMPACTED
+            log_of = batched(random.Random(1), log, 20, first=0, most=2)
+            east.log, west.log = (SmallBroker("both", log_of).log for _ in range(2))
+            assert way("delete", "delete", ended - 1) is Way.COMPACTED
+            assert way("delete", "delete", ended) is Way.EXACT, "what the cleaner was at is gone"
+            assert way("compact", "compact,delete", ended) is Way.COMPACTED, "and compacted once more"
+            assert way("delete", "delete", ended) is Way.COMPACTED
+            store.remember([row_of("east->west", TOPIC, Cleaned("another"), 1)])
+            assert way("delete", "delete") is Way.EXACT, "that was another topic"
+        finally:
+            source.close()
+            target.close()

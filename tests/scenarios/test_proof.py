@@ -3,111 +3,54 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark import SparkContext
-from typer.testing import CliRunner
 
 from tests.scenarios import log_kinds
-from tests.scenarios.mirror_rig import settings_text, until
+from tests.scenarios.mirror_rig import until
+from tests.scenarios.pair_of_logs import (
+    AT,
+    COUNT,
+    FOR_EVER,
+    Pair,
+    both,
+    in_order,
+    log,
+    made,
+    names,
+    prove,
+    proven,
+    said,
+    stretch_of,
+    write,
+)
 from tests.scenarios.raw_writer import RawWriter
-from twinshore.cli.entry import app, gather
 from twinshore.fleet import NamedPartition
 from twinshore.fleet.settings import load_settings
-from twinshore.kafka.cluster import KafkaCluster, OffsetKind
+from twinshore.kafka.cluster import OffsetKind
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import delete_records, delete_topic
 from twinshore.mirror.spark import open_session
-from twinshore.proof import DifferenceKind, Proven, Stretch, Way
+from twinshore.proof import DifferenceKind, Stretch, Way
 from twinshore.proof.job import on_spark
 from twinshore.proof.planning import RENEWED_MS, Wishes
-from twinshore.proof.prover import prove_all
 from twinshore.proof.proving import Proving
 from twinshore.store import TwinRow, open_store
-from twinshore.wire.codecs import Codec
 from twinshore.wire.records import Record, encode_batch
-
-AT = 317
-COUNT = 600
-FOR_EVER = {"retention.ms": "-1"}  # Their timestamps are years old.
-_names = itertools.count(1)
-
-Pair = tuple[KafkaCluster, KafkaCluster]
 
 
 @pytest.fixture(scope="module")
 def pair(east: LabCluster, west: LabCluster) -> Iterator[Pair]:
-    source, target = KafkaCluster(east.cluster), KafkaCluster(west.cluster)
-    yield source, target
-    source.close()
-    target.close()
-
-
-def log(count: int = COUNT) -> list[Record]:
-    return [
-        Record(n, 1_700_000_000_000 + n, b"key %d" % n, b"value %d of a record" % n, ((b"trace", b"%d" % n),))
-        for n in range(count)
-    ]
-
-
-def write(kafka: KafkaCluster, topic: str, records: Sequence[Record], chance: random.Random, end: int = 0) -> None:
-    """The records at their offsets, in batches of random sizes and codecs; markers take the offsets between."""
-    writer = RawWriter(kafka, topic)
-    position = at = 0
-    while at < len(records) or position < end:
-        hole = (records[at].offset if at < len(records) else end) - position
-        if hole:
-            assert writer.mark(0, times=hole) == 0
-            position += hole
-            continue
-        most = chance.randint(1, 90)
-        part = list(records[at : at + most])
-        while part[-1].offset - part[0].offset >= len(part):
-            part.pop()
-        at += len(part)
-        position += len(part)
-        moved = [record._replace(offset=place) for place, record in enumerate(part)]
-        answer = writer.send([encode_batch(moved, codec=chance.choice(list(Codec)))])
-        assert answer.error == 0, answer
-
-
-def in_order(records: Sequence[Record]) -> list[Record]:
-    """The same, each right behind the one before."""
-    return [record._replace(offset=place) for place, record in enumerate(records)]
-
-
-def made(pair: Pair, source: Sequence[Record], target: Sequence[Record], topic: str = "") -> str:
-    """A topic that holds these records on either side."""
-    topic = topic or f"proof-{next(_names)}"
-    for kafka, records, seed in ((pair[0], source, 1), (pair[1], target, 2)):
-        kafka.admin.create_topic(topic, partitions=1, replication_factor=1, settings=FOR_EVER)
-        write(kafka, topic, records, random.Random(seed))
-    return topic
-
-
-def stretch_of(pair: Pair, topic: str, *, way: Way = Way.EXACT, start: int = 0, twin: str = "") -> Stretch:
-    named, twin_named = NamedPartition(topic, 0), NamedPartition(twin or topic, 0)
-    target_end = pair[1].list_offsets([twin_named], OffsetKind.LAST_STABLE)[twin_named]
-    source_end = pair[0].list_offsets([named], OffsetKind.LAST_STABLE)[named]
-    end = source_end if way is Way.CONTENT else min(source_end, target_end)
-    return Stretch(pair[0].cluster, pair[1].cluster, named, twin or topic, way, start, end, target_end=target_end)
-
-
-def prove(stretch: Stretch) -> Proven:
-    (found,) = prove_all([stretch])
-    return found
-
-
-def proven(pair: Pair, topic: str, **how: object) -> Proven:
-    return prove(stretch_of(pair, topic, **how))  # type: ignore[arg-type]
+    with both(east, west) as clusters:
+        yield clusters
 
 
 def test_the_same_records_in_other_batches_and_codecs_are_proven_to_the_end(pair: Pair) -> None:
@@ -229,7 +172,7 @@ def test_a_throttle_is_kept(pair: Pair) -> None:
 
 
 def test_transactions_are_compared_by_what_consumers_see(pair: Pair, east: LabCluster) -> None:
-    topic = f"proof-{next(_names)}"
+    topic = f"proof-{next(names)}"
     pair[0].admin.create_topic(topic, partitions=2, replication_factor=1, settings={})
     log_kinds.transactional(east, topic, seed=3, steps=60)
     named = NamedPartition(topic, 0)
@@ -259,20 +202,10 @@ def test_compacted_sides_are_the_same_when_the_latest_of_each_key_is(pair: Pair)
     assert (found.difference.kind, found.difference.offset) == (DifferenceKind.MISSING, lost.offset)
 
 
-def said(folder: Path, east: LabCluster, west: LabCluster, topics: str, *words: str) -> tuple[int, str]:
-    """Exit code and output of `twinshore prove`."""
-    settings = folder / "twinshore.toml"
-    if not settings.exists():
-        settings.write_text(settings_text(folder, [east.cluster, west.cluster], {"east->west": topics}))
-    gather()
-    result = CliRunner().invoke(app, ["prove", "--settings", str(settings), *words], catch_exceptions=False)
-    return result.exit_code, result.stdout
-
-
 def test_the_verb_goes_on_from_the_last_proof_and_scripts_learn_by_its_exit_code(
     pair: Pair, east: LabCluster, west: LabCluster, tmp_path: Path
 ) -> None:
-    topic = made(pair, log(), log(), f"verb-{next(_names)}")
+    topic = made(pair, log(), log(), f"verb-{next(names)}")
     # A link carries heartbeats too, and other tests may have left theirs on these clusters.
     how = ("--topic", topic, "--way", "exact")
     code, text = said(tmp_path, east, west, topic, *how, "--json")  # on Spark, as it is by default
@@ -297,7 +230,7 @@ def test_the_verb_goes_on_from_the_last_proof_and_scripts_learn_by_its_exit_code
 def test_what_a_twin_has_lost_since_it_was_proven_is_never_called_identical(
     pair: Pair, east: LabCluster, west: LabCluster, tmp_path: Path
 ) -> None:
-    topic = made(pair, log(60), log(60), f"lost-{next(_names)}")
+    topic = made(pair, log(60), log(60), f"lost-{next(names)}")
     named = NamedPartition(topic, 0)
     how = ("--topic", topic, "--way", "exact", "--here")
     assert said(tmp_path, east, west, topic, *how)[0] == 0
@@ -319,15 +252,15 @@ def test_what_a_twin_has_lost_since_it_was_proven_is_never_called_identical(
 def test_what_is_carried_and_cannot_be_seen_is_named_and_no_proof_of_it_is_renewed(
     pair: Pair, east: LabCluster, west: LabCluster, tmp_path: Path
 ) -> None:
-    seen, unseen = (made(pair, log(9), log(9), f"carried-{next(_names)}") for _ in range(2))
-    both = f"{seen}|{unseen}"
+    seen, unseen = (made(pair, log(9), log(9), f"carried-{next(names)}") for _ in range(2))
+    topics = f"{seen}|{unseen}"
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
         store.save_twins([TwinRow("east->west", topic, 0, "aa", "bb", 0, 0, 1) for topic in (seen, unseen)])
-        assert said(tmp_path, east, west, both, "--here")[0] == 0
+        assert said(tmp_path, east, west, topics, "--here")[0] == 0
         old = [replace(row, proven_ms=row.proven_ms - RENEWED_MS) for row in store.proofs()]
         store.save_proofs(old)
         delete_topic(pair[1].cluster, unseen)
-        code, text = said(tmp_path, east, west, both, "--here")
+        code, text = said(tmp_path, east, west, topics, "--here")
         ages = {row.topic: row.proven_ms for row in store.proofs()}
     assert code == 2 and text.startswith("cannot tell: 1 of 1 partitions identical, 1 topics or partitions")
     assert f"{unseen}: not compared: there is no topic {unseen} on {west.cluster.name}" in text
@@ -339,7 +272,7 @@ def test_a_proof_runs_on_spark_while_lanes_are_full(
     pair: Pair, east: LabCluster, west: LabCluster, tmp_path: Path
 ) -> None:
     lanes, tasks = 2, 2
-    topic = made(pair, log(), log(), f"spark-{next(_names)}")
+    topic = made(pair, log(), log(), f"spark-{next(names)}")
     said(tmp_path, east, west, topic, "--here")
     loaded = load_settings(tmp_path / "twinshore.toml", {})
     session = open_session(loaded.mirror, lanes, threading.Event())

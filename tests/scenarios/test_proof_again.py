@@ -18,7 +18,7 @@ import pytest
 import twinshore
 from tests.scenarios.incident_stage import QUICK, cut_to, down_and_up, log_file
 from tests.scenarios.mirror_rig import until
-from tests.scenarios.test_proof import AT, COUNT, log, made, said, write
+from tests.scenarios.pair_of_logs import AT, COUNT, log, made, said, write
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.lab import LabCluster

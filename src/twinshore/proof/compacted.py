@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -26,10 +26,12 @@ class Lone(NamedTuple):
 class Latest:
     """Keys whose latest record so far is on one side only."""
 
-    lone: dict[bytes | None, Lone] = field(default_factory=dict)
+    lone: dict[bytes, Lone] = field(default_factory=dict)
 
     def alone(self, key: bytes | None, found: Lone) -> None:
-        """A record that the other side has not, or has no more."""
+        """A record that the other side has not, or has no more. One without a key a cleaner takes whatever follows."""
+        if key is None:
+            return
         before = self.lone.get(key)
         if before is not None and found.tombstone and not before.tombstone and before.on_source is not found.on_source:
             return  # One side still shows what the other has deleted: the tombstone itself is what is missing.
@@ -40,30 +42,39 @@ class Latest:
                 hint="let both cleaners finish, or compare again later",
             )
 
+    def met(self, key: bytes | None) -> None:
+        """Both sides have a record of this key."""
+        if key is not None:
+            self.lone.pop(key, None)
+
     def open(self) -> list[Lone]:
         """Those that are no tombstones; by offset."""
         return sorted(found for found in self.lone.values() if not found.tombstone)
 
-    def only_on_target(self) -> list[bytes]:
-        """Keys of those that are no tombstones and that the source lacks."""
-        lone = self.lone.items()
-        return [key for key, found in lone if key is not None and not (found.tombstone or found.on_source)]
+    def values(self) -> dict[bytes, Lone]:
+        """Those that are no tombstones, by key."""
+        return {key: found for key, found in self.lone.items() if not found.tombstone}
 
-    def deletes(self, *, on_source: bool) -> dict[bytes | None, Lone]:
+    def superseded(self, keys: Iterable[bytes]) -> None:
+        """The source wrote these anew further on: which record is theirs is not for this stretch to say."""
+        for key in keys:
+            del self.lone[key]
+
+    def deletes(self, *, on_source: bool) -> dict[bytes, Lone]:
         """Tombstones that this side alone has. Each side drops its own in its own time, but never before the records
         that they delete."""
         return {key: found for key, found in self.lone.items() if found.tombstone and found.on_source is on_source}
 
 
-def still_shown(chunks: Chunks, deletes: Mapping[bytes | None, Lone]) -> list[Lone]:
+def still_shown(chunks: Chunks, deletes: Mapping[bytes, Lone]) -> list[Lone]:
     """Of these tombstones those below which this side, which lacks them, shows a value of their key; by offset."""
-    shown: set[bytes | None] = set()
+    shown: set[bytes] = set()
     for chunk in chunks:
         data, rows = chunk.opened()
         for row in rows:
             key, tombstone = key_at(data, row)
-            found = deletes.get(key)
-            if found is None or row[0] >= found.offset:
+            found = deletes.get(key) if key is not None else None
+            if key is None or found is None or row[0] >= found.offset:
                 continue
             if tombstone:
                 shown.discard(key)
@@ -104,7 +115,7 @@ def _match(ours: Chunk, theirs: Chunk, stop: int, tally: Tally, latest: Latest) 
         theirs.first += done
         if latest.lone:
             for row in range(begin, ours.first):
-                latest.lone.pop(key_at(data, rows[row])[0], None)
+                latest.met(key_at(data, rows[row])[0])
         at = int(rows[ours.first, 0]) if ours.first < n else stop
         peer_at = int(peers[theirs.first, 0]) if theirs.first < m else stop
         if at == peer_at == stop:
@@ -118,7 +129,7 @@ def _match(ours: Chunk, theirs: Chunk, stop: int, tally: Tally, latest: Latest) 
             latest.alone(key, Lone(peer_at, False, tombstone))
             theirs.first += 1
         elif same_record(data, rows[ours.first], peer_data, peers[theirs.first]):
-            latest.lone.pop(key_at(data, rows[ours.first])[0], None)
+            latest.met(key_at(data, rows[ours.first])[0])
             step_over(ours, theirs, tally)
         else:
             tally.at = at

@@ -215,7 +215,7 @@ def _unread(part: _Part) -> Iterator[tuple[int, int]]:
         got = by_number.get(one.number)
         if got is not None and (got.difference or got.trouble or got.to >= one.end):
             continue
-        if got is not None and (got.owed or got.open_keys):
+        if got is not None and (got.owed):
             continue  # A compacted log was read whole; its keys say what stands in the way, and are looked at as such.
         start = got.to if got is not None else one.start
         if run is not None and run[1] == start:

@@ -35,16 +35,16 @@ def look_at_keys(stretch: Stretch, source: KafkaCluster, target: KafkaCluster) -
         return Proven(stretch.number, 0, 0, bytes=look.read_bytes, trouble=error.message, hint=error.hint)
 
 
-def deleted_on(source: KafkaCluster, named: NamedPartition, keys: Iterable[bytes], end: int, pace: Pace) -> set[bytes]:
-    """Those of the keys of which the log holds no record, neither below `end` nor behind it."""
-    absent = dict.fromkeys(keys, 0)
-    # Most often the key was written anew behind `end`, and that is soon read.
-    for start, stop in ((end, _end(source, named)), (_start(source, named), end)):
-        suspects = Suspects(absent)
-        for chunk in read_chunks(LogReader(source, named, start, stop if absent else start, pace)):
-            for key, _, _ in suspects.among(chunk):
-                absent.pop(key, None)
-    return set(absent)
+def written_between(reader: LogReader, keys: Iterable[bytes]) -> set[bytes]:
+    """Those of the keys of which the reader meets a record; it is read no further than where all are met."""
+    absent, found = dict.fromkeys(keys, 0), set[bytes]()
+    suspects = Suspects(absent)
+    if absent:
+        for chunk in read_chunks(reader):
+            found.update(key for key, _, _ in suspects.among(chunk))
+            if len(found) == len(absent):
+                break
+    return found
 
 
 def read_chunks(reader: LogReader) -> Iterator[Chunk]:

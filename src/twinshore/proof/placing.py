@@ -29,6 +29,10 @@ class Placement(Protocol):
         """Where on the target to begin for this offset of the source, or right before it."""
         ...
 
+    def source_from(self, target: int, /) -> int:
+        """From which offset of the source on nobody misses what a target that begins here lacks."""
+        ...
+
 
 class SameOffsets:
     """An exact twin."""
@@ -38,6 +42,10 @@ class SameOffsets:
 
     def target_of(self, source: int) -> int:
         return source
+
+    def source_from(self, _target: int, /) -> int:
+        """What a twin that follows its source's log start lacks is lost, so nothing is let go for it."""
+        return -1
 
 
 class ByRuns:
@@ -54,6 +62,11 @@ class ByRuns:
             return 0
         run = self._runs[max(0, bisect_right(self._sources, source) - 1)]
         return run.target + min(max(0, source - run.source), run.length)
+
+    def source_from(self, target: int, /) -> int:
+        """Behind the last record of the source that lies before this place: a mapped twin's retention is its own."""
+        gone = (run.source + min(run.length, target - run.target) for run in self._runs if run.target < target)
+        return max(gone, default=-1)
 
     def placed(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         runs = iter(self._runs)

@@ -51,16 +51,18 @@ def stretches(side: Side, source: Cluster, target: Cluster, wishes: Wishes) -> l
     )
     if side.way is Way.CONTENT:
         return _by_content(side, whole, wishes)
+    exceeds = side.target_end > side.source_end and side.kept_from >= side.source_end
+    beyond = side.target_end if side.way is not Way.EXTENTS and exceeds else -1
     if side.way is Way.COMPACTED:
-        return [replace(whole, digest=False)] if whole.start < whole.end else []
-    beyond = side.target_end if side.way is Way.EXACT and side.target_end > side.source_end else -1
+        asked = whole.start < whole.end or beyond >= 0
+        return [replace(whole, end=max(whole.start, whole.end), target_end=beyond, digest=False)] if asked else []
     if wishes.sample:
         return list(_sampled(replace(whole, start=side.first), wishes))
     parts = _beginning(side, whole) + [
         part(whole, at, min(at + wishes.stretch_records, whole.end))
         for at in range(whole.start, whole.end, wishes.stretch_records)
     ]
-    if beyond >= 0 and side.kept_from >= side.source_end:
+    if beyond >= 0:
         last = parts.pop() if parts and parts[-1].end == whole.end else replace(whole, start=whole.end)
         parts.append(replace(last, target_end=beyond))
     return parts

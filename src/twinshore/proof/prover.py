@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import islice
 
-from twinshore.fleet import Cluster, NamedPartition, TwinshoreError, WireError
+from twinshore.fleet import Cluster, TwinshoreError, WireError
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
-from twinshore.proof.chunks import Chunk
+from twinshore.proof.both_sides import BothSides, named_chunks
 from twinshore.proof.compacted import Latest, Lone, compare_compacted, still_shown
 from twinshore.proof.comparison import Tally, compare_content, compare_placed
 from twinshore.proof.differences import AHEAD, beginning, first_difference
 from twinshore.proof.log_reader import LogReader
-from twinshore.proof.owed import deleted_on, look_at_keys
-from twinshore.proof.pace import Pace
+from twinshore.proof.owed import look_at_keys, written_between
 from twinshore.proof.placing import ByRuns, Placement, Run, SameOffsets
-from twinshore.proof.record_bytes import record_at
 from twinshore.proof.values import Difference, DifferenceKind, Proven, Stretch, Way
-from twinshore.wire.records import Record
 
 LOOKS_MAX = 3
 BEGINNING_RECORDS = 2_000
@@ -71,13 +67,14 @@ class Prover:
     target: KafkaCluster
     start: int = 0
     tally: Tally = field(default_factory=lambda: Tally(0))
-    read_bytes: int = 0
-    pace: Pace = field(default_factory=lambda: Pace(0))
+    sides: BothSides = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sides = BothSides(self.stretch, self.source, self.target)
 
     def run(self) -> Proven:
         """Compares as the stretch wants it."""
         wanted = self.stretch
-        self.pace = Pace(wanted.bytes_s)
         earliest = self.source.list_offsets([wanted.named], OffsetKind.EARLIEST)[wanted.named]
         self._begin(min(wanted.end, max(wanted.start, earliest)))
         if wanted.way is Way.CONTENT:
@@ -92,7 +89,6 @@ class Prover:
         difference: Difference | None = None,
         trouble: str = "",
         hint: str = "",
-        open_keys: int = 0,
         owed: int = 0,
     ) -> Proven:
         """What has been proven so far."""
@@ -103,13 +99,12 @@ class Prover:
             tally.at,
             tally.target_at,
             tally.records,
-            self.read_bytes,
+            self.sides.read_bytes,
             tally.equal_batches,
             tally.sums.value if self.stretch.digest else 0,
             difference=difference,
             trouble=trouble,
             hint=hint,
-            open_keys=open_keys,
             owed=owed,
         )
 
@@ -131,14 +126,15 @@ class Prover:
             skipped: list[int] = []
 
             def compare(ours: LogReader, theirs: LogReader, skipped: list[int] = skipped) -> bool:
-                chunks, peers = _named(ours, self.source), placement.placed(_named(theirs, self.target))
+                chunks, peers = named_chunks(ours, self.source), placement.placed(named_chunks(theirs, self.target))
                 same = compare_placed(chunks, peers, self.tally, wanted.end, digest=wanted.digest)
-                skipped.append(ours.skipped_to)
+                skipped.append(max(ours.skipped_to, placement.source_from(theirs.skipped_to)))
                 return same
 
-            same = self._beside(self.tally.at, placement.target_of(self.tally.at), wanted.end, self._bound(), compare)
+            at, target_at = self.tally.at, placement.target_of(self.tally.at)
+            same = self.sides.beside(at, target_at, wanted.end, self._bound(), compare)
             if skipped[0] > self.start:
-                self._begin(min(skipped[0], wanted.end))  # The source's own retention was there meanwhile.
+                self._begin(min(skipped[0], wanted.end))  # Retention was there meanwhile.
                 continue
             found = None
             if not same or wanted.target_end > wanted.end:
@@ -165,13 +161,15 @@ class Prover:
         """Both sides read anew where they parted. None: that was the source's cleaner or retention at work."""
         wanted, at = self.stretch, self.tally.at
         end = wanted.target_end if beyond else wanted.end
-        ours = self._records(self.source, wanted.named, at, wanted.end, AHEAD)
+        ours = self.sides.records(self.source, wanted.named, at, wanted.end, AHEAD)
         bound = end if wanted.way is Way.EXACT else self._bound()
-        theirs = self._records(self.target, wanted.twin_named, placement.target_of(at), bound, AHEAD, placement)
+        theirs = self.sides.records(self.target, wanted.twin_named, placement.target_of(at), bound, AHEAD, placement)
         theirs = [record for record in theirs if record.offset >= at]
+        starts = self.target.list_offsets([wanted.twin_named], OffsetKind.EARLIEST)
         earliest = self.source.list_offsets([wanted.named], OffsetKind.EARLIEST)[wanted.named]
-        if earliest > at:
-            self._begin(min(earliest, wanted.end))
+        kept_from = max(earliest, placement.source_from(starts[wanted.twin_named]))
+        if kept_from > at:
+            self._begin(min(kept_from, wanted.end))
             return None
         # Of two windows with as many records the shorter one says how far both are known.
         full = [side[-1].offset + 1 for side in (ours, theirs) if len(side) == AHEAD]
@@ -206,12 +204,12 @@ class Prover:
             skipped: list[int] = []
 
             def compare(ours: LogReader, theirs: LogReader, skipped: list[int] = skipped) -> bool:
-                chunks, peers = _named(ours, self.source), _named(theirs, self.target)
+                chunks, peers = named_chunks(ours, self.source), named_chunks(theirs, self.target)
                 same = compare_content(chunks, peers, self.tally, (wanted.end, target_end), last=last)
                 skipped += [ours.skipped_to, theirs.skipped_to]
                 return same
 
-            same = self._beside(self.tally.at, self.tally.target_at, wanted.end, target_end, compare)
+            same = self.sides.beside(self.tally.at, self.tally.target_at, wanted.end, target_end, compare)
             if max(skipped) < 0:
                 return self.account() if same else self._parted(target_end)
             self._begin(min(max(self.start, skipped[0]), wanted.end))  # Retention was there meanwhile, on either side.
@@ -224,8 +222,8 @@ class Prover:
         """Of both sides read anew where they part."""
         wanted = self.stretch
         at, target_at = self.tally.at, self.tally.target_at
-        ours = self._records(self.source, wanted.named, at, wanted.end, AHEAD)
-        theirs = self._records(self.target, wanted.twin_named, target_at, target_end, AHEAD)
+        ours = self.sides.records(self.source, wanted.named, at, wanted.end, AHEAD)
+        theirs = self.sides.records(self.target, wanted.twin_named, target_at, target_end, AHEAD)
         found = first_difference(ours, theirs, placed=False)
         if found is None:
             return self.account(trouble=f"the records at offset {at} are others at each look", hint="try again")
@@ -234,10 +232,10 @@ class Prover:
     def _find_beginning(self, target_end: int) -> bool:
         """Sets where both begin; False when the target has nothing yet."""
         wanted = self.stretch
-        ours = self._records(self.source, wanted.named, self.start, wanted.end, BEGINNING_RECORDS)
+        ours = self.sides.records(self.source, wanted.named, self.start, wanted.end, BEGINNING_RECORDS)
         twin = wanted.twin_named
         first = self.target.list_offsets([twin], OffsetKind.EARLIEST)[twin]
-        theirs = self._records(self.target, twin, first, target_end, BEGINNING_RECORDS)
+        theirs = self.sides.records(self.target, twin, first, target_end, BEGINNING_RECORDS)
         if not theirs:
             if not ours:  # Nobody sees anything on either side.
                 self.tally.at = wanted.end
@@ -260,53 +258,76 @@ class Prover:
         for _ in range(LOOKS_MAX):
             self._begin(self.start)
             latest = Latest()
-            end = wanted.end
-
-            def compare(ours: LogReader, theirs: LogReader, upto: int = end, latest: Latest = latest) -> bool:
-                chunks, peers = _named(ours, self.source), _named(theirs, self.target)
-                return compare_compacted(chunks, peers, self.tally, upto, latest)
-
-            same = self._beside(self.start, self.start, end, end, compare)
-            owed = self._take_owed(latest)
-            if same:
-                found, still_open = self._settled(latest, end)
+            same = self._compare_compacted(wanted.end, latest)
+            owed = self._settle(latest)
+            lacking = self._lacking(latest)
+            if lacking:
+                found = self._alone(lacking[0])
+            elif same:
+                found = self._beyond()
             else:
-                found, still_open = self._both_at(self.tally.at), latest.open()
-            self.tally.at = min([self.tally.at, *(lone.offset for lone in still_open)])
-            if found is None:
-                return self.account(open_keys=len(still_open), owed=owed)
-            if before is not None and before.offset == found.offset:
+                found = self._both_at(self.tally.at)
+            if found is None and same and not lacking:
+                return self.account(owed=owed)
+            if found is not None and before is not None and before.offset == found.offset:
+                self._recount(min([self.tally.at, *(lone.offset for lone in lacking)]))
                 return self.account(difference=found, owed=owed)
             before = found
         return self.account(trouble="both sides are being cleaned: no two looks agree", hint="try again later")
 
-    def _take_owed(self, latest: Latest) -> int:
-        """Takes keys out that live on the twin alone because the source has deleted them; how many. Nothing further on
-        can settle those: a key look tells of them, and they hold no proof up."""
-        named, end = self.stretch.named, self.tally.at
-        owed = deleted_on(self.source, named, latest.only_on_target(), end, self.pace)
-        for key in owed:
-            del latest.lone[key]
+    def _compare_compacted(self, end: int, latest: Latest) -> bool:
+        def compare(ours: LogReader, theirs: LogReader) -> bool:
+            chunks, peers = named_chunks(ours, self.source), named_chunks(theirs, self.target)
+            return compare_compacted(chunks, peers, self.tally, end, latest)
+
+        return self.sides.beside(self.start, self.start, end, end, compare)
+
+    def _recount(self, to: int) -> None:
+        """What both sides share below a difference: what was counted behind it is counted once it is proven."""
+        if to < self.tally.at:
+            self._begin(self.start)
+            self._compare_compacted(to, Latest())
+
+    def _settle(self, latest: Latest) -> int:
+        """Takes out what one side lacks rightly, however much is written meanwhile. That is what the source has written
+        anew since: a cleaner takes no record before a later one of its key is there, and what is on the target was on
+        the source before. It is also what both are about to lose to the source's log start. Of keys that the source has
+        deleted it returns how many live on in the twin: nothing further on settles those, so a key look tells of them.
+        """
+        named, at = self.stretch.named, self.tally.at
+        end = self.source.list_offsets([named], OffsetKind.LAST_STABLE)[named]
+        latest.superseded(self._written(at, end, latest.values()))
+        start = self.source.list_offsets([named], OffsetKind.EARLIEST)[named]
+        latest.superseded([key for key, lone in latest.lone.items() if lone.offset < start])
+        only_on_target = {key for key, lone in latest.values().items() if not lone.on_source}
+        owed = only_on_target - self._written(start, at, only_on_target)
+        latest.superseded(owed)
         return len(owed)
 
-    def _settled(self, latest: Latest, end: int) -> tuple[Difference | None, list[Lone]]:
-        """The first key whose latest record one side lacks for good, and those that may be settled further on."""
-        wanted, twin = self.stretch, self.stretch.twin_named
-        lone = sorted(latest.open() + self._alive(latest, on_source=True) + self._alive(latest, on_source=False))
-        if not lone:
-            return None, []
-        source_end = self.source.list_offsets([wanted.named], OffsetKind.LAST_STABLE)[wanted.named]
-        target_end = self.target.list_offsets([twin], OffsetKind.LAST_STABLE)[twin]
-        for one in lone:
-            # The side that lacks it has nothing further on that could have taken its place. Nothing could take that of
-            # a tombstone and leave what it deletes.
-            if one.tombstone or (target_end if one.on_source else source_end) <= end:
-                holder, named = (self.source, wanted.named) if one.on_source else (self.target, twin)
-                records = self._records(holder, named, one.offset, end, 1)
-                sides = (records, []) if one.on_source else ([], records)
-                self.tally.at = one.offset
-                return first_difference(*sides), lone
-        return None, lone
+    def _written(self, start: int, end: int, keys: Collection[bytes]) -> set[bytes]:
+        """Those of the keys of which the source has a record there."""
+        with self.sides.reading(self.source, self.stretch.named, start, max(start, end)) as reader:
+            return written_between(reader, keys)
+
+    def _lacking(self, latest: Latest) -> list[Lone]:
+        """Latest records that one side lacks for good, by offset. Nothing could take a tombstone and leave what it
+        deletes, so one is missed where the other side still shows that."""
+        alive = self._alive(latest, on_source=True) + self._alive(latest, on_source=False)
+        return sorted(latest.open() + alive)
+
+    def _alone(self, lone: Lone) -> Difference | None:
+        at, wanted = lone.offset, self.stretch
+        if lone.on_source:
+            return first_difference(self.sides.records(self.source, wanted.named, at, at + 1, 1), [])
+        return first_difference([], self.sides.records(self.target, wanted.twin_named, at, at + 1, 1))
+
+    def _beyond(self) -> Difference | None:
+        """What the target shows beyond the source's end, where that is asked for."""
+        wanted = self.stretch
+        if wanted.target_end <= wanted.end:
+            return None
+        theirs = self.sides.records(self.target, wanted.twin_named, wanted.end, wanted.target_end, 1)
+        return first_difference([], theirs)
 
     def _alive(self, latest: Latest, *, on_source: bool) -> list[Lone]:
         """Tombstones that this side alone has, of keys that the other still shows. It is read from its beginning: the
@@ -316,70 +337,11 @@ class Prover:
             return []
         kafka, named = (self.target, self.stretch.twin_named) if on_source else (self.source, self.stretch.named)
         first = kafka.list_offsets([named], OffsetKind.EARLIEST)[named]
-        reader = LogReader(kafka, named, first, max(found.offset for found in deletes.values()), self.pace)
-        try:
-            return still_shown(_named(reader, kafka), deletes)
-        finally:
-            self.read_bytes += reader.read_bytes
-            reader.close()
+        with self.sides.reading(kafka, named, first, max(found.offset for found in deletes.values())) as reader:
+            return still_shown(named_chunks(reader, kafka), deletes)
 
     def _both_at(self, at: int) -> Difference | None:
         wanted = self.stretch
-        ours = self._records(self.source, wanted.named, at, at + 1, 1)
-        theirs = self._records(self.target, wanted.twin_named, at, at + 1, 1)
+        ours = self.sides.records(self.source, wanted.named, at, at + 1, 1)
+        theirs = self.sides.records(self.target, wanted.twin_named, at, at + 1, 1)
         return first_difference(ours, theirs) if ours and theirs else None
-
-    # Reading
-
-    def _beside(
-        self, at: int, target_at: int, end: int, target_end: int, compare: Callable[[LogReader, LogReader], bool]
-    ) -> bool:
-        ours = LogReader(self.source, self.stretch.named, at, end, self.pace)
-        theirs = LogReader(self.target, self.stretch.twin_named, target_at, target_end, self.pace)
-        try:
-            return compare(ours, theirs)
-        finally:
-            self.read_bytes += ours.read_bytes + theirs.read_bytes
-            ours.close()
-            theirs.close()
-
-    def _records(
-        self,
-        kafka: KafkaCluster,
-        named: NamedPartition,
-        at: int,
-        end: int,
-        most: int,
-        placement: Placement | None = None,
-    ) -> list[Record]:
-        """The first records from `at` on, below `end`; at the source's offsets where a placement says so."""
-        reader = LogReader(kafka, named, at, end, self.pace)
-        try:
-            chunks = _named(reader, kafka)
-            placed = placement.placed(chunks) if placement else chunks
-            return list(islice(_seen(placed, at, end), most))
-        finally:
-            self.read_bytes += reader.read_bytes
-            reader.close()
-
-
-def _seen(chunks: Iterator[Chunk], at: int, end: int) -> Iterator[Record]:
-    for chunk in chunks:
-        data, rows = chunk.opened()
-        for row in rows:
-            record = record_at(data, row)
-            if at <= record.offset < end:
-                yield record._replace(offset=record.offset + chunk.shift)
-
-
-def _named(reader: LogReader, kafka: KafkaCluster) -> Iterator[Chunk]:
-    """The reader's chunks; what is corrupt is said to be on that cluster."""
-    chunks = reader.chunks()
-    while True:
-        try:
-            chunk = next(chunks, None)
-        except WireError as error:
-            raise error.within(kafka.name) from error
-        if chunk is None:
-            return
-        yield chunk

@@ -38,7 +38,6 @@ class PartitionReport:
     bytes: int
     cpu_s: float
     troubles: tuple[tuple[str, str], ...] = ()
-    open_keys: int = 0
     sampled: bool = False
     opened: tuple[LedgerRow, ...] = ()
     keys: Keys | None = None
@@ -119,7 +118,6 @@ class _Work:
             sum(one.bytes for one in found),
             sum(one.cpu_s for one in found),
             tuple(dict.fromkeys(trouble for trouble in troubles if trouble[0])),
-            sum(one.open_keys for one in found),
             sampled,
             self.side.open_over,
             self.keys,
@@ -179,6 +177,8 @@ class Proving:
             source.close()
             target.close()
         self._seen[link.name] = link, survey.sides
+        if self._store is not None:
+            self._store.remember(survey.cleaned)
         lacks += survey.lacks
         sides = [replace(side, stored=None) if again else side for side in survey.sides]
         works += (_Work(side, outcome(side, [], [], _now_ms())) for side in sides)

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from twinshore.fleet import KafkaError, Link, NamedPartition
+from twinshore.kafka.admin import Setting
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.metadata import NO_LEADER, TopicMetadata
+from twinshore.mirror.follow.cleaned import KIND, Cleaned, cleaned_of, compacts, row_of
 from twinshore.mirror.plan import admits
 from twinshore.proof.borders import Side
 from twinshore.proof.values import Way
-from twinshore.store import LedgerRow, Store
+from twinshore.store import Followed, LedgerRow, Store
 
 EXTENTS_MAX = 100_000
 UNSEEN = ", or the right to describe it is lacking"
 CLEANED = (
-    "{} is compacted: both sides are cleaned each in its own time, and where offsets are not the same on both, what a"
-    " cleaner took cannot be told from a difference"
+    "{} is compacted, or was: both sides are cleaned each in its own time, and where offsets are not the same on both,"
+    " what a cleaner took cannot be told from a difference"
 )
 
 
@@ -45,8 +47,11 @@ def away(link: str, error: KafkaError) -> Lack:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
+    """`cleaned` is what to remember of topics that are, or were, compacted."""
+
     sides: tuple[Side, ...]
     lacks: tuple[Lack, ...]
+    cleaned: tuple[Followed, ...] = ()
 
 
 class Surveyor:
@@ -70,7 +75,8 @@ class Surveyor:
         out = {(lack.topic, lack.partition) for lack in lacks}
         there = [name for name in sorted(names) if (name, -1) not in out and name in seen]
         there = [name for name in there if not _absent(seen, name) and not _absent(twins, self._link.twin_of(name))]
-        ways, hidden = self._ways(there, set(carried))
+        before = self._remembered(seen)
+        ways, now, hidden = self._ways(there, set(carried), set(before))
         lacks += [
             Lack(self._link.name, name, -1, f"its settings cannot be read: {why}") for name, why in hidden.items()
         ]
@@ -83,7 +89,34 @@ class Surveyor:
             for number in range(min(len(seen[name].partitions), len(twins[self._link.twin_of(name)].partitions)))
             if (name, number) not in out
         ]
-        return Survey(tuple(self._sides(parts, ways, seen, twins)), tuple(lacks))
+        over = {name: one for name, one in before.items() if name not in now and self._way is None}
+        sides = tuple(self._sides(parts, ways, seen, twins, over))
+        return Survey(sides, tuple(lacks), tuple(self._to_remember(sides, before, now)))
+
+    def _remembered(self, seen: Mapping[str, TopicMetadata]) -> dict[str, Cleaned]:
+        """Topics that were compacted, as far as they are the same still."""
+        if self._store is None:
+            return {}
+        found = cleaned_of(self._store.followed(self._link.name, KIND))
+        return {name: one for name, one in found.items() if name in seen and seen[name].topic_id.hex() == one.source_id}
+
+    def _to_remember(
+        self, sides: Iterable[Side], before: Mapping[str, Cleaned], now: Collection[str]
+    ) -> Iterator[Followed]:
+        """`now` are the topics of which either side is compacted still. Of others the ends seen behind that count."""
+        ends: dict[str, dict[int, int]] = {}
+        ids: dict[str, str] = {}
+        for side in sides:
+            name = side.named.topic
+            if name in now or name in before:
+                ids[name] = side.source_topic_id
+                ends.setdefault(name, {})[side.named.partition] = side.source_end
+        for name, source_id in ids.items():
+            old = before.get(name)
+            known = dict(old.ends) if old else {}
+            new = Cleaned(source_id, {} if name in now else {**ends[name], **known})
+            if new != old:
+                yield row_of(self._link.name, name, new, int(time.time() * 1000))
 
     def _carried(self) -> dict[str, int]:
         """The topics that the link carries, with how many partitions of each it knows."""
@@ -132,6 +165,7 @@ class Surveyor:
         ways: Mapping[str, Way | None],
         seen: Mapping[str, TopicMetadata],
         twins: Mapping[str, TopicMetadata],
+        cleaned: Mapping[str, Cleaned],
     ) -> Iterator[Side]:
         if not parts:
             return
@@ -148,6 +182,9 @@ class Surveyor:
         for named in parts:
             twin, way = twin_of[named], ways[named.topic]
             assert way is not None
+            before = cleaned.get(named.topic)
+            if way is Way.COMPACTED and before and not before.below(named.partition, starts[named]):
+                way = Way.EXACT  # What a cleaner was at is gone.
             yield Side(
                 self._link.name,
                 named,
@@ -176,19 +213,26 @@ class Surveyor:
                 found[named] = (*found.get(named, ()), row)
         return found, max((row.id for row in rows), default=0)
 
-    def _ways(self, names: list[str], carried: set[str]) -> tuple[dict[str, Way | None], dict[str, str]]:
-        """How each can be compared, and why that is not known of some."""
+    def _ways(
+        self, names: list[str], carried: set[str], before: set[str]
+    ) -> tuple[dict[str, Way | None], set[str], dict[str, str]]:
+        """How each can be compared, of which either side is compacted now, and why that is not known of some. `before`
+        are those that were compacted once."""
         if self._way is not None or not names:
-            return dict.fromkeys(names, self._way), {}
+            return dict.fromkeys(names, self._way), set(), {}
         settings, refused = self._source.admin.readable_settings(names)
-        policies = {name: ours.get("cleanup.policy") for name, ours in settings.items()}
-        compacted = {name for name, policy in policies.items() if policy and "compact" in (policy.value or "")}
+        now = {name for name, ours in settings.items() if _compacted(ours)}
+        twins = {self._link.twin_of(name): name for name in before & set(settings)}
+        if twins:
+            theirs, closed = self._target.admin.readable_settings(sorted(twins))
+            now |= {twins[twin] for twin in closed} | {twins[twin] for twin, one in theirs.items() if _compacted(one)}
+        compacted = now | before
         mapped = {topic for topic, _ in self._store.reached(self._link.name)} if self._store else set()
         ways = {
             name: way_of(is_mapped=name in mapped, is_carried=name in carried, is_compacted=name in compacted)
             for name in settings
         }
-        return ways, {name: error.message for name, error in refused.items()}
+        return ways, now, {name: error.message for name, error in refused.items()}
 
     def _extents(self, named: NamedPartition) -> tuple[tuple[int, int, int], ...]:
         if self._store is None:
@@ -205,6 +249,11 @@ def way_of(*, is_mapped: bool, is_carried: bool, is_compacted: bool) -> Way | No
     if is_compacted:
         return None
     return Way.EXTENTS if is_mapped else Way.CONTENT
+
+
+def _compacted(settings: Mapping[str, Setting]) -> bool:
+    policy = settings.get("cleanup.policy")
+    return compacts(policy.value if policy else None)
 
 
 def _absent(topics: Mapping[str, TopicMetadata], name: str) -> bool:

@@ -90,8 +90,6 @@ def _partition(one: PartitionReport) -> Iterator[str]:
             f"{place}: {_stretch(one)}, {row.records:,} records"
             f" ({row.way}){digest}, as of {when:%Y-%m-%d %H:%M:%S}Z{behind}"
         )
-    if one.open_keys:
-        yield f"  {one.open_keys:,} keys have their latest record on one side only so far"
     if one.keys is not None:
         yield from _keys(one.keys)
     if difference is not None:
@@ -161,7 +159,6 @@ def as_values(report: Report) -> dict[str, Any]:
                 "compared": one.compared,
                 "bytes": one.bytes,
                 "cpu_s": round(one.cpu_s, 3),
-                "open_keys": one.open_keys,
                 "owed": one.owed,
                 "stands_s": one.keys.stands_ms // 1000 if one.keys else 0,
                 "owed_keys": [key._asdict() for key in one.keys.keys] if one.keys else [],

@@ -115,8 +115,8 @@ class Proven:
     """What became of a stretch: both sides are the same from `start` up to, not including, `to`.
 
     `start` is later than asked where the source itself had no more. `trouble` says why it could not go on; a
-    `difference` is why it would not. `open_keys` of a compacted topic are those whose latest record one side lacks
-    so far, `owed` those that the source has deleted and whose tombstone can never cross. `cpu_s` is this process's own.
+    `difference` is why it would not. `owed` keys of a compacted topic are those that the source has deleted and whose
+    tombstone can never cross. `cpu_s` is this process's own.
     """
 
     number: int
@@ -132,7 +132,6 @@ class Proven:
     difference: Difference | None = None
     trouble: str = ""
     hint: str = ""
-    open_keys: int = 0
     owed: int = 0
     owed_from: int = -1
     owed_to: int = -1

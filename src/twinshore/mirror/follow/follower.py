@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from twinshore.fleet import KafkaError, Link, StoreError
@@ -16,7 +16,7 @@ from twinshore.fleet.listing import listed
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.rights_requests import read_acls, read_quotas, read_scram_users
-from twinshore.mirror.follow import acls, quotas, topic_settings
+from twinshore.mirror.follow import acls, cleaned, quotas, topic_settings
 from twinshore.mirror.follow.endings import Endings
 from twinshore.mirror.follow.hands import Hands, now_ms
 from twinshore.mirror.follow.reading import copies, ground, principal, settings_of
@@ -136,7 +136,25 @@ class Follower:
         for row in rows:
             if row.subject in known and _cleanup(known[row.subject]) != _cleanup(row.value):
                 self.endings.again(row.subject)  # What kind of twin it needs is for the planner to say.
+        # First, since it is known from the row before this one only.
+        self._store.remember(self._compacted(source, known, chosen))
         self._store.remember(rows)
+
+    def _compacted(
+        self, source: Mapping[str, topic_settings.SettingsOf], known: Mapping[str, str], chosen: Iterable[str]
+    ) -> list[Followed]:
+        """Topics that are compacted, or were when they were looked at last: a proof has to know for as long as the
+        cleaned part is there."""
+        before = cleaned.cleaned_of(self._store.followed(self._link.name, cleaned.KIND))
+        ids = {row.topic: row.source_topic_id for row in self._store.twins(self._link.name)}
+        rows = []
+        for topic in chosen:
+            is_compacted = cleaned.compacts(source[topic].in_force.get("cleanup.policy"))
+            old, new = before.get(topic), cleaned.Cleaned(ids.get(topic, ""))
+            anew = old is None or old.source_id != new.source_id
+            if (is_compacted and old != new) or (anew and cleaned.compacts(_cleanup(known.get(topic, "")))):
+                rows.append(cleaned.row_of(self._link.name, topic, new, now_ms()))
+        return rows
 
     def _turn(self, topics: list[str]) -> list[str]:
         """The next of the topics: all of them where they are few, else by turns."""

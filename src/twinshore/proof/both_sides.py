@@ -1,0 +1,89 @@
+"""The hands of a prover: both logs of a partition, read beside each other or a few records at a time."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from twinshore.fleet import NamedPartition, WireError
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.proof.chunks import Chunk
+from twinshore.proof.log_reader import LogReader
+from twinshore.proof.pace import Pace
+from twinshore.proof.placing import Placement
+from twinshore.proof.record_bytes import record_at
+from twinshore.proof.values import Stretch
+from twinshore.wire.records import Record
+
+
+@dataclass(slots=True)
+class BothSides:
+    """`read_bytes` is all that came, within the stretch's bound of bytes per second."""
+
+    stretch: Stretch
+    source: KafkaCluster
+    target: KafkaCluster
+    read_bytes: int = 0
+    _pace: Pace = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._pace = Pace(self.stretch.bytes_s)
+
+    def beside(
+        self, at: int, target_at: int, end: int, target_end: int, compare: Callable[[LogReader, LogReader], bool]
+    ) -> bool:
+        """What `compare` says of both, read from these offsets on."""
+        with (
+            self.reading(self.source, self.stretch.named, at, end) as ours,
+            self.reading(self.target, self.stretch.twin_named, target_at, target_end) as theirs,
+        ):
+            return compare(ours, theirs)
+
+    def records(
+        self,
+        kafka: KafkaCluster,
+        named: NamedPartition,
+        at: int,
+        end: int,
+        most: int,
+        placement: Placement | None = None,
+    ) -> list[Record]:
+        """The first records from `at` on, below `end`; at the source's offsets where a placement says so."""
+        with self.reading(kafka, named, at, end) as reader:
+            chunks = named_chunks(reader, kafka)
+            placed = placement.placed(chunks) if placement else chunks
+            return list(islice(_seen(placed, at, end), most))
+
+    @contextlib.contextmanager
+    def reading(self, kafka: KafkaCluster, named: NamedPartition, at: int, end: int) -> Iterator[LogReader]:
+        """A reader whose bytes are counted; it is closed behind the block."""
+        reader = LogReader(kafka, named, at, end, self._pace)
+        try:
+            yield reader
+        finally:
+            self.read_bytes += reader.read_bytes
+            reader.close()
+
+
+def _seen(chunks: Iterator[Chunk], at: int, end: int) -> Iterator[Record]:
+    for chunk in chunks:
+        data, rows = chunk.opened()
+        for row in rows:
+            record = record_at(data, row)
+            if at <= record.offset < end:
+                yield record._replace(offset=record.offset + chunk.shift)
+
+
+def named_chunks(reader: LogReader, kafka: KafkaCluster) -> Iterator[Chunk]:
+    """The reader's chunks; what is corrupt is said to be on that cluster."""
+    chunks = reader.chunks()
+    while True:
+        try:
+            chunk = next(chunks, None)
+        except WireError as error:
+            raise error.within(kafka.name) from error
+        if chunk is None:
+            return
+        yield chunk
