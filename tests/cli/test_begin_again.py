@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,24 @@ def test_what_must_not_be_deleted_does_not_begin_again(file: Path, verb: tuple[s
     back = ("link", "resume", LINK) if verb[0] == "link" else (*verb, "--undo")
     asking.run(file, *back)
     assert "orders begins again" in begin_again(file, "orders")
+
+
+def test_a_word_that_keeps_is_shown_and_what_still_holds_is_said(file: Path) -> None:
+    assert "the twin of orders is kept" in asking.run(file, "mirror", "keep", "orders")
+    assert "all its twins are kept" in asking.run(file, "mirror", "keep", "--all")
+    assert "kept by operators: nothing deletes all its twins" in asking.run(file, "status")
+    said = asking.run(file, "mirror", "keep", "orders", "--undo")
+    assert "the twin of orders is kept still, as all of the link: `twinshore mirror keep --all --undo`" in said
+    asking.run(file, "mirror", "keep", "orders")
+    assert "kept still, each by a word of its own: orders" in asking.run(file, "mirror", "keep", "--all", "--undo")
+    assert "kept by operators: nothing deletes the twins of orders" in asking.run(file, "status")
+    (seen,) = json.loads(asking.run(file, "status", "--json"))["links"]
+    assert (seen["keeps_all"], seen["kept_topics"]) == (False, ["orders"])
+    assert "may be deleted again" in asking.run(file, "mirror", "keep", "orders", "--undo")
+    assert "its twins may be deleted again" in asking.run(file, "mirror", "keep", "--all", "--undo")
+    assert "kept by operators" not in asking.run(file, "status")
+    with opened(file) as store:
+        assert len(store.audit(LINK)) == 6, "each with its word"
 
 
 def test_with_several_links_the_link_must_be_said(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
 from twinshore.cli import forgetting
 from twinshore.fleet import ConfigError, RefusedError
-from twinshore.store import Incident, IncidentKind, TwinRow
+from twinshore.mirror.follow import lifecycle
+from twinshore.store import Followed, Incident, IncidentKind, TwinRow
 
 BACK = "west->east"
 LEASE = f"link {LINK}"
@@ -92,3 +93,17 @@ def test_a_lease_that_runs_out_is_waited_for(file: Path, monkeypatch: pytest.Mon
     said = forget(file, "bills")
     assert "looking whether it is alive" in said
     assert known(file) == [(LINK, "orders"), (BACK, "orders")]
+
+
+def test_what_was_announced_and_agreed_to_ends_with_the_topic_and_the_audit_has_it(file: Path) -> None:
+    with opened(file) as store:
+        kinds = (lifecycle.KIND, lifecycle.CONFIRMED, lifecycle.ALLOWED, lifecycle.KEEP)
+        store.remember([Followed(LINK, kind, "bills", "{}", "gone", 1) for kind in kinds])
+    forget(file, "bills", "--dry-run")
+    with opened(file) as store:
+        assert len(store.followed(LINK)) == 4
+        assert store.audit(LINK) == ()
+    forget(file, "bills")
+    with opened(file) as store:
+        assert [row.kind for row in store.followed(LINK)] == [lifecycle.KEEP], "an operator's no stays"
+        assert [(row.subject, row.after) for row in store.audit(LINK)] == [("bills", "forgotten: a new twin may begin")]

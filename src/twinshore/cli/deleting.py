@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.link import who
-from twinshore.cli.looking import LINKS, SETTINGS, chosen, load, open_known
+from twinshore.cli.looking import LINKS, SETTINGS, chosen, load, open_known, who
 from twinshore.fleet import ConfigError, RefusedError
 from twinshore.fleet.settings_edge import did_you_mean
 
@@ -31,7 +30,7 @@ def keep(
 
     A running mirror obeys at once: it asks right before each deletion.
     """
-    from twinshore.mirror.follow.last_resort import EVERY_TOPIC
+    from twinshore.mirror.follow.last_resort import EVERY_TOPIC, kept_in_words
     from twinshore.mirror.follow.lifecycle import KEEP
     from twinshore.store import AuditRow, Followed
 
@@ -49,11 +48,10 @@ def keep(
         for name in ours:
             now_ms = int(time.time() * 1000)
             row = Followed(name, KEEP, topic or EVERY_TOPIC, "", "kept", now_ms)
-            (store.forget if undo else store.remember)([row])
-            what = f"the twin of {topic}" if topic else "all its twins"
-            said = "may be deleted as the settings say" if undo else "kept: nothing deletes it, or them"
-            store.add_audit([AuditRow(now_ms, name, "topic", topic or "all topics", "", said, f"by {who()}")])
-            typer.echo(f"{name}: {what} {'may be deleted again, as the settings say' if undo else 'is kept'}")
+            said = "a word that keeps was taken back" if undo else "kept: nothing deletes it, or them"
+            told = AuditRow(now_ms, name, "topic", topic or "all topics", "", said, f"by {who()}")
+            (store.forget if undo else store.remember)([row], [told])
+            typer.echo(f"{name}: {kept_in_words(topic, frozenset(one.subject for one in store.followed(name, KEEP)))}")
 
 
 def delete(
@@ -96,8 +94,8 @@ def delete(
             )
         if not dry_run:
             now_ms = int(time.time() * 1000)
-            store.remember([Followed(one.name, ALLOWED, topic, Word(now_ms).to_json(), "agreed", now_ms)])
-            store.add_audit([AuditRow(now_ms, one.name, "topic", topic, "", "its twin may be deleted", f"by {who()}")])
+            told = AuditRow(now_ms, one.name, "topic", topic, "", "its twin may be deleted", f"by {who()}")
+            store.remember([Followed(one.name, ALLOWED, topic, Word(now_ms).to_json(), "agreed", now_ms)], [told])
         word = "would delete" if dry_run else "deletes"
         typer.echo(f"{one.name}: the running mirror {word} the twin of {topic} within seconds")
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from twinshore.cli.deleting import one_link
-from twinshore.cli.link import who
-from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_known
+from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_known, who
 from twinshore.fleet import ConfigError, RefusedError
 from twinshore.fleet.settings_edge import did_you_mean
 
@@ -62,8 +61,10 @@ def begin_again(
             raise RefusedError(sentence, hint="save it first; --even-uncarried agrees that it is deleted too")
         if not dry_run:
             now_ms = int(time.time() * 1000)
-            store.remember([Followed(one.name, CONFIRMED, topic, shown.word(now_ms).to_json(), "agreed", now_ms)])
-            store.add_audit([AuditRow(now_ms, one.name, "topic", topic, "", "begins again", f"agreed by {who()}")])
+            told = AuditRow(now_ms, one.name, "topic", topic, "", "begins again", f"agreed by {who()}")
+            store.remember(
+                [Followed(one.name, CONFIRMED, topic, shown.word(now_ms).to_json(), "agreed", now_ms)], [told]
+            )
         word = "would begin" if dry_run else "begins"
         typer.echo(f"{one.name}: {topic} {word} again; the running mirror does it within seconds")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.looking import LINKS, SETTINGS, chosen, load, open_known
+from twinshore.cli.looking import LINKS, SETTINGS, chosen, load, open_known, who
 from twinshore.cli.resuming import close_forgotten
 from twinshore.fleet import ConfigError, RefusedError
 from twinshore.fleet.settings_edge import did_you_mean
@@ -34,7 +34,10 @@ def forget(
     Stop the mirror first, delete the twin on the target, forget it here, start the mirror again. Refused while a
     mirror runs the link; where several links know the topic, --link says which.
     """
-    loaded = load(settings)
+    from twinshore.mirror.follow.memories import spent
+    from twinshore.store import AuditRow
+
+    loaded, now_ms = load(settings), time.time_ns() // 1_000_000
     with open_known(loaded) as store:
         names = [one.name for one in chosen(loaded, link)]
         known = {name: _topics(store, name) for name in names}
@@ -49,7 +52,8 @@ def forget(
         for name in ours:
             count = known[name][topic]
             if not dry_run:
-                store.forget_topic(name, topic)
+                told = AuditRow(now_ms, name, "topic", topic, "", "forgotten: a new twin may begin", f"by {who()}")
+                store.forget_topic(name, topic, spent(name, topic), [told])
                 # What stopped the old twin's partitions does not stop the new one's.
                 close_forgotten(store, name, topic)
             typer.echo(f"{name}: {count} partitions of {topic} {'would be forgotten' if dry_run else 'forgotten'}")

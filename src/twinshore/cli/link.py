@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import time
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_if_there
+from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_if_there, who
 from twinshore.cli.recovering import recover
 from twinshore.fleet import ConfigError
 
@@ -239,11 +238,3 @@ def _told(link: str, steps: list[tuple[str, str, str]]) -> list[Any]:
 
     now_ms, user = int(time.time() * 1000), who()
     return [AuditRow(now_ms, link, "control", name, before, after, f"by {user}") for name, before, after in steps]
-
-
-def who() -> str:
-    """Who says so, for the audit."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "somebody without a name"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,3 +51,11 @@ def open_known(settings: Settings) -> Store:
     if store is None:
         raise ConfigError("there is no store yet: no mirror has run with these settings here")
     return store
+
+
+def who() -> str:
+    """Who says so, for the audit."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "somebody without a name"

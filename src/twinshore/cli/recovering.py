@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from twinshore.cli.forgetting import refuse_under_a_mirror
-from twinshore.cli.looking import SETTINGS, chosen, load, open_if_there
+from twinshore.cli.looking import SETTINGS, chosen, load, open_if_there, who
 from twinshore.fleet.settings import Settings
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ def recover(link: str = LINK, settings: Path = SETTINGS, dry_run: bool = DRY_RUN
     Positions, anchors and whom the link writes as come back; each twin is looked at as a pump does, and nothing is
     copied again. Stop the other store's mirror first, if it still runs. Refused while a mirror runs the link here.
     """
-    from twinshore.cli.link import who
     from twinshore.mirror.recovery import open_recoverer
 
     loaded = load(settings)

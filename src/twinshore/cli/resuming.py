@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.looking import LINKS, SETTINGS, chosen, load, open_known
+from twinshore.cli.looking import LINKS, SETTINGS, chosen, load, open_known, who
 from twinshore.fleet import ConfigError, Link, NamedPartition, RefusedError
 from twinshore.fleet.settings_edge import did_you_mean
 
@@ -102,7 +102,7 @@ def _resume(loaded: Settings, link: Link, store: Store, rows: list[LedgerRow], *
             for row in [] if dry_run else ours:
                 store.close_incident(row.id, now_ms=now_ms)
                 change = f"{row.incident.kind} at offset {row.incident.from_offset}"
-                store.add_audit([AuditRow(now_ms, link.name, "resume", place, change, "resumed", "by an operator")])
+                store.add_audit([AuditRow(now_ms, link.name, "resume", place, change, "resumed", f"by {who()}")])
             typer.echo(f"{link.name}: {place} {'would be' if dry_run else 'is'} resumed")
     return refused
 

@@ -78,6 +78,8 @@ class LinkView:
     incidents: tuple[LedgerRow, ...]
     why_old: str = ""
     paused: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    # Topics whose twins operators keep from deletion; "" means all of them.
+    kept: tuple[str, ...] = ()
     # How long ago all that is proven was read, and how long a pass over it takes; empty where nothing is proven.
     says_of_proof: tuple[str, ...] = ()
     proof_pass: Pass | None = None
@@ -125,17 +127,21 @@ class LinkView:
         return f"lag unknown: {self.why_old}; last seen {self.lag.records:,}, {when}"
 
     @property
-    def says_of_pauses(self) -> tuple[str, ...]:
-        """Topics that rest though their link flows."""
-        return tuple(
+    def says_of_operators(self) -> tuple[str, ...]:
+        """Topics that rest though their link flows, and twins that nothing may delete."""
+        pauses = [
             f"paused by operators: topics {pattern!r} ({listed(topics, PAUSED_NAMED) or 'none that has a twin'})"
             for pattern, topics in self.paused
-        )
+        ]
+        some = listed([topic for topic in self.kept if topic], PAUSED_NAMED)
+        keeps = "all its twins" if "" in self.kept else f"the twins of {some}"
+        return (*pauses, *([f"kept by operators: nothing deletes {keeps}"] if self.kept else []))
 
 
 def look(store: Store, settings: Settings, names: list[str], *, now_ms: int, topics: bool = False) -> list[LinkView]:
     """How these links stand now; their topics too where they are asked for."""
     from twinshore.mirror.control.in_force import in_force
+    from twinshore.mirror.follow.lifecycle import KEEP
     from twinshore.mirror.metrics.lag_word import word_holds_s
 
     holds_s = word_holds_s(settings.mirror.receipts_s)
@@ -152,7 +158,8 @@ def look(store: Store, settings: Settings, names: list[str], *, now_ms: int, top
         incidents = store.incidents(name, open_only=True)
         proven = _proven(store, settings, name, now_ms)
         paused = _paused(store, name, control)
-        views.append(LinkView(name, state, word, age_s, seen.lag, found, incidents, seen.why, paused, *proven))
+        kept = tuple(row.subject for row in store.followed(name, KEEP))
+        views.append(LinkView(name, state, word, age_s, seen.lag, found, incidents, seen.why, paused, kept, *proven))
     return views
 
 
@@ -290,6 +297,8 @@ def as_values(view: LinkView, *, topics: bool) -> dict[str, Any]:
         "lag_seen_by": lag.seen_by if lag else None,
         "unseen_partitions": lag.unseen if lag else None,
         "paused_topics": {pattern: list(topics) for pattern, topics in view.paused},
+        "keeps_all": "" in view.kept,
+        "kept_topics": [topic for topic in view.kept if topic],
     }
     if topics:
         values["topics"] = [asdict(topic) for topic in view.topics]

@@ -152,9 +152,9 @@ class Store:
         """Whether the twin was still as `seen` and is `new` now."""
         return self._database.write(lambda connection: links.replace_twin(connection, seen, new))
 
-    def forget_topic(self, link: str, topic: str) -> int:
-        """Drops a topic's twins, positions and receipts, so that it may begin again; the ledger stays. How many
-        partitions were known."""
+    def forget_topic(self, link: str, topic: str, spent: Sequence[Followed] = (), told: Sequence[AuditRow] = ()) -> int:
+        """Drops a topic's twins, positions and receipts, so that it may begin again, and what was remembered of it
+        that is `spent`; the ledger stays. How many partitions were known."""
 
         def drop(connection: Connection) -> int:
             partitions = links.forget_twins(connection, link, topic)
@@ -162,6 +162,8 @@ class Store:
             extents.forget(connection, link, topic)
             proofs.forget(connection, link, topic)
             key_looks.forget(connection, link, topic)
+            audit.forget(connection, spent)
+            audit.add(connection, told)
             return partitions
 
         return self._database.write(drop)
@@ -269,13 +271,23 @@ class Store:
         """The newest changes of these links together, or of all where none is named, newest first."""
         return self._database.read(lambda connection: audit.read(connection, links or None, limit))
 
-    def remember(self, rows: Sequence[Followed]) -> None:
-        """Each row stands from now on as given."""
-        self._database.write(lambda connection: audit.remember(connection, rows))
+    def remember(self, rows: Sequence[Followed], told: Sequence[AuditRow] = ()) -> None:
+        """Each row stands from now on as given; `told` in the audit with it."""
 
-    def forget(self, rows: Sequence[Followed]) -> None:
-        """Drops what is remembered of these rows' subjects."""
-        self._database.write(lambda connection: audit.forget(connection, rows))
+        def write(connection: Connection) -> None:
+            audit.remember(connection, rows)
+            audit.add(connection, told)
+
+        self._database.write(write)
+
+    def forget(self, rows: Sequence[Followed], told: Sequence[AuditRow] = ()) -> None:
+        """Drops what is remembered of these rows' subjects; `told` in the audit with it."""
+
+        def write(connection: Connection) -> None:
+            audit.forget(connection, rows)
+            audit.add(connection, told)
+
+        self._database.write(write)
 
     def followed(self, link: str, kind: str | None = None) -> tuple[Followed, ...]:
         """What is remembered of what follows, by kind and subject."""

@@ -31,9 +31,8 @@ from twinshore.mirror.follow.change import Change
 from twinshore.mirror.follow.hands import DONE, Hands, now_ms
 from twinshore.mirror.follow.last_resort import objection, too_many
 from twinshore.mirror.follow.lifecycle import Memory, Presence, Rules, Side, TopicLook
-from twinshore.mirror.follow.memories import memories_of, row_of
+from twinshore.mirror.follow.memories import memories_of, row_of, spent
 from twinshore.mirror.follow.reading import sides, spans
-from twinshore.mirror.follow.topic_settings import KIND as SETTINGS
 from twinshore.mirror.incidents.kinds import OF_KNOWN_TOPICS
 from twinshore.mirror.once import Once
 from twinshore.store import Followed, Incident, IncidentKind, LedgerRow, PartitionState, Store, TwinRow
@@ -282,9 +281,7 @@ class Endings:
     def _forget(self, topic: str) -> None:
         self._close(topic, *OF_KNOWN_TOPICS)
         self._told.pop(topic, None)
-        self._store.forget_topic(self._link.name, topic)
-        for kind in (lifecycle.KIND, lifecycle.CONFIRMED, lifecycle.ALLOWED, SETTINGS):
-            self._take_back(topic, kind)
+        self._store.forget_topic(self._link.name, topic, spent(self._link.name, topic))
         self._refused_s.pop(topic, None)
         self._orders.append(Order(topic, forget=True))
         self._hands.account([Change(lifecycle.KIND, topic, "", "forgotten: a new twin may begin")], DONE)

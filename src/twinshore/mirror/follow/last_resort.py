@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from twinshore.fleet import Link
+from twinshore.fleet.listing import listed
 from twinshore.mirror.plan import admits
 
 WORD_HOLDS_MS = 86_400_000
 SHOWN_MAX = 20
+_FREE = "may be deleted again, as the settings say"
 EVERY_TOPIC = ""  # the subject of a word that holds for all topics of a link
 
 
@@ -71,6 +73,20 @@ def objection(link: Link, topic: str, *, never: bool, kept: Collection[str], tro
     if not admits(link, topic):
         return "the link's filters do not admit the topic"
     return ""
+
+
+def kept_in_words(topic: str, kept: Collection[str]) -> str:
+    """How a topic's twin, or with EVERY_TOPIC all of a link's, stand after an operator spoke of them."""
+    if topic == EVERY_TOPIC:
+        if EVERY_TOPIC in kept:
+            return "all its twins are kept"
+        ours = listed(sorted(kept), SHOWN_MAX)
+        return f"kept still, each by a word of its own: {ours}" if kept else f"its twins {_FREE}"
+    if topic in kept:
+        return f"the twin of {topic} is kept"
+    if EVERY_TOPIC in kept:
+        return f"the twin of {topic} is kept still, as all of the link: `twinshore mirror keep --all --undo` ends that"
+    return f"the twin of {topic} {_FREE}"
 
 
 def too_many(waiting: int, lost: int, known: int, at_once_max: int) -> str:

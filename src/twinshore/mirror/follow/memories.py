@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from twinshore.mirror.follow.acts import Remember, State
 from twinshore.mirror.follow.last_resort import Word, word_from_json
 from twinshore.mirror.follow.lifecycle import ALLOWED, CONFIRMED, KIND, Memory
-from twinshore.store import Followed
+from twinshore.mirror.follow.topic_settings import KIND as SETTINGS
+from twinshore.store.values import Followed
 
 
 def memories_of(rows: Iterable[Followed]) -> dict[str, Memory]:
@@ -18,6 +19,11 @@ def memories_of(rows: Iterable[Followed]) -> dict[str, Memory]:
         if row.kind in (KIND, CONFIRMED, ALLOWED):
             found.setdefault(row.subject, {})[row.kind] = row
     return {topic: _memory(ours) for topic, ours in found.items()}
+
+
+def spent(link: str, topic: str) -> tuple[Followed, ...]:
+    """Rows whose subject is over when a topic is forgotten: all but an operator's word that its twin is to be kept."""
+    return tuple(Followed(link, kind, topic, "", "", 0) for kind in (KIND, CONFIRMED, ALLOWED, SETTINGS))
 
 
 def row_of(link: str, act: Remember, at_ms: int) -> Followed:
