@@ -15,6 +15,8 @@ from twinshore.groups.scope import NOWHERE, Scope
 from twinshore.wire.group_places import GroupPlaces, Place, Where
 
 RENEWED_WITHIN_S = 3600.0
+# Of so many groups that are no more it is remembered where the link left them.
+DEPARTED_MAX = 20_000
 
 
 @dataclass(slots=True)
@@ -47,6 +49,7 @@ class Book:
         self.owed: set[str] | None = set()
         self.noted: set[str] = set()
         self._expected: dict[str, dict[Where, int]] = {}
+        self._departed: dict[str, dict[Where, Memory]] = {}
 
     def rescope(self, scope: Scope) -> None:
         """Other twins than before: everything is looked at again."""
@@ -68,6 +71,9 @@ class Book:
             entry = self.entries.get(name)
             if entry is None:
                 entry = self.entries[name] = Entry(said)
+                # Begun again, it is known where the link left it: lower than that, it is set back.
+                left = self._departed.pop(name, {})
+                entry.memory = {where: one for where, one in left.items() if where in parts}
                 entry.check_at_s = now_s + _part(name, self.verify_s)
                 # Nobody tells when a place was committed, so after a start all are renewed soon.
                 entry.renew_at_s = now_s + _part(name, min(self.renew_s, RENEWED_WITHIN_S))
@@ -81,7 +87,6 @@ class Book:
                 for where in gone:
                     entry.standing.pop(where, None)
                     entry.refused.pop(where, None)
-                    entry.memory.pop(where, None)
             else:
                 continue
             self.see_notes(name, said.places.values())
@@ -112,10 +117,14 @@ class Book:
     def forget(self, names: Iterable[str]) -> None:
         """Groups that are no more, or that the filters leave out from now on."""
         for name in names:
-            self.entries.pop(name, None)
+            entry = self.entries.pop(name, None)
+            if entry is not None and entry.memory:
+                self._departed[name] = entry.memory
             self._expected.pop(name, None)
             if self.owed is not None:
                 self.owed.discard(name)
+        for name in list(self._departed)[: max(0, len(self._departed) - DEPARTED_MAX)]:
+            del self._departed[name]
 
     def expect(self, name: str, where: Where, offset: int) -> None:
         """The other direction has put the group there on the side that is read here: nobody has read that far."""

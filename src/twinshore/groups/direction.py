@@ -289,7 +289,10 @@ class Direction:
 
         One that is not listed is asked for all the same: its coordinator may just be moving, and its place is there."""
         parts = self.book.scope.parts
-        wanted = {name: [parts[where][0] for where in ours] for name, ours in spots.items()}
+        # Whether a group has any place there matters where none is made.
+        wanted: dict[str, list[Where] | None] = {
+            name: [parts[where][0] for where in ours] if self.rules.makes else None for name, ours in spots.items()
+        }
         theirs: dict[str, Mapping[Where, Place]] = {}
         found, away = self._writer.places({node: wanted}, {})
         for broker, error in away.items():
@@ -317,7 +320,7 @@ class Direction:
         for name, there in theirs.items():
             entry = due[name]
             book.see_notes(name, there.values())
-            rules = book.rules_for(name, self.rules)
+            rules = book.rules_for(name, self.rules)._replace(makes=self.rules.makes or bool(there))
             for where, (spot, end) in spots[name].items():
                 twin = parts[where][0]
                 has = there.get(twin)

@@ -60,13 +60,15 @@ class Rules(NamedTuple):
     """`resets`: a group that is set back on the source is set back on the target. `trusts`: a place that is found
     without a mark may be an earlier version's of the link. `returns`: what is read at the target comes to the source,
     so that a place that both sides share is nobody's own. `marks`: places can carry a mark. `notes`: the group's
-    consumers leave notes, and may fail at a mark; so none is left, and the link's places are known by memory."""
+    consumers leave notes, and may fail at a mark; so none is left, and the link's places are known by memory. `makes`:
+    a group that has no place at all on the side that is written gets one there."""
 
     resets: bool = True
     trusts: bool = False
     returns: bool = False
     marks: bool = True
     notes: bool = False
+    makes: bool = True
 
 
 PLAIN = Rules()
@@ -80,7 +82,7 @@ def decide(
     goal = min(spot.offset, end)
     whole = spot.reached and goal == spot.offset
     memory = _answered(memory, there)
-    lower = place.offset < memory.high
+    lower = place.offset < memory.high or _is_below_mark(spot, there, memory)
     looks = memory.lower_looks + 1 if lower else 0
     wanted = Place(goal, _note(place, rules, whole=whole))
     moved = Memory(place.offset, 0, goal, marked=wanted.metadata == MARK)
@@ -95,7 +97,7 @@ def decide(
         to = wanted if whole and _may_note(there, wanted, memory, rules) else None
         seen = moved if to is not None else moved._replace(marked=there.metadata == MARK)
         return Decision(State.SAME if whole else State.BEHIND, to, seen, whole)
-    if rules.resets and lower and memory.agreed == there.offset:
+    if rules.resets and lower and (memory.agreed == there.offset or there.metadata == MARK):
         if looks >= LOOKS_FOR_A_RESET:
             return Decision(State.SET_BACK, wanted, moved, whole)
         return Decision(State.SETTING_BACK, None, memory._replace(lower_looks=looks), whole=False)
@@ -144,6 +146,14 @@ def _is_anothers(there: Place, memory: Memory, rules: Rules, *, met: bool) -> bo
     return not (_is_first(memory) and first_is_ours)
 
 
+def _is_below_mark(spot: Spot, there: Place | None, memory: Memory) -> bool:
+    """Whether the link left the group further on than the source has it, before anything was remembered: it was set
+    back meanwhile, or deleted and begun again. The mark says that nobody has read on from there."""
+    if there is None or there.metadata != MARK:
+        return False
+    return _is_first(memory) and spot.reached and spot.offset < there.offset
+
+
 def _is_first(memory: Memory) -> bool:
     return memory.agreed < 0 and not memory.own
 
@@ -152,9 +162,12 @@ def decide_back(
     place: Place, spot: Spot, end: int, there: Place | None, memory: Memory = NOTHING, rules: Rules = PLAIN
 ) -> Decision:
     """The other way: `place` is what a group has on the target. The source's place only ever goes forward, and only
-    after the target's has been seen to move: one that was found as it is may be older than what the source has."""
-    found = memory.high < 0 or place.offset == memory.high
+    after the target's has been seen to move: one that was found as it is may be older than what the source has, or than
+    the group's deletion there."""
+    found = place.offset <= memory.high or memory.high < 0
     decision = decide(place, spot, end, there, memory, rules._replace(resets=False, marks=False))
-    if found and there is not None and decision.to is not None and decision.to.offset > there.offset:
+    to = decision.to
+    onwards = to is not None and (there is None or to.offset > there.offset)
+    if onwards and (found or (there is None and not rules.makes)):
         return Decision(State.AHEAD, None, Memory(place.offset, 0, memory.agreed), whole=True)
     return decision

@@ -165,7 +165,9 @@ class Rounds:
             if rules.back:
                 # The source's brokers keep what the source's groups commit; renewing it is not this link's to do.
                 book = Book(rules.verify_s, float("inf"))
-                self._back = Direction(self.at_target, self.at_source, self.source, book, decide_back)
+                self._back = Direction(
+                    self.at_target, self.at_source, self.source, book, decide_back, Rules(makes=False)
+                )
                 self._forward.echo = book.expect
         if now_s - self._scoped_at_s >= SCOPE_S:
             self._scoped_at_s = now_s

@@ -1,0 +1,106 @@
+"""Whole rounds beside groups that are deleted on the source: none comes back, and who begins again is followed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.groups.test_direction import PARTS, SCOPE, TWINS, Stage
+from twinshore.groups.book import Book
+from twinshore.groups.direction import Direction
+from twinshore.groups.place import MARK, Rules, State, decide_back
+from twinshore.groups.rounds import standing
+from twinshore.wire.group_places import Place
+
+
+class BothWays(Stage):
+    """With the way back, as `back = true` has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.east.ends = dict.fromkeys(PARTS, 100)
+        rules = Rules(makes=False)
+        book = Book(5.0, 1e9)
+        self.back = Direction(self.west, self.east, self.east, book, decide_back, rules, clock=lambda: self.clock_s)
+        self.direction.echo = book.expect
+
+    def rounds(self, count: int = 8) -> None:
+        for _ in range(count):
+            self.turn()
+            here, there = self.west.listed(), self.east.listed()
+            self.back.turn(SCOPE.reversed(), here, there, lambda _: True, self.now_s)
+
+
+@pytest.fixture
+def both() -> BothWays:
+    stage = BothWays()
+    stage.commit("g", 50)
+    stage.rounds()
+    assert stage.west.groups["g"] == {TWINS[PARTS[0]]: Place(50, MARK)}
+    return stage
+
+
+def test_the_way_back_brings_no_deleted_group_back_though_it_reads_on_at_the_target(both: BothWays) -> None:
+    del both.east.groups["g"]
+    both.rounds()
+    both.west.groups["g"] = {TWINS[PARTS[0]]: Place(70)}
+    both.rounds()
+    assert "g" not in both.east.groups
+    both.commit("g", 5)
+    both.rounds()
+    assert both.east.groups["g"] == {PARTS[0]: Place(5)}, "it has begun anew on the source"
+    both.west.groups["g"] = {TWINS[PARTS[0]]: Place(80)}
+    both.rounds()
+    assert both.east.groups["g"] == {PARTS[0]: Place(80)}, "now it goes on at the target"
+
+
+def test_the_way_back_leaves_one_topics_places_deleted_until_the_group_reads_there(both: BothWays) -> None:
+    both.commit("g", 9, PARTS[1])
+    both.rounds()
+    del both.east.groups["g"][PARTS[0]]
+    both.rounds()
+    assert both.east.groups["g"] == {PARTS[1]: Place(9)}
+    both.west.groups["g"][TWINS[PARTS[0]]] = Place(70)
+    both.rounds()
+    assert both.east.groups["g"] == {PARTS[1]: Place(9), PARTS[0]: Place(70)}
+
+
+def test_the_way_back_makes_no_group_that_the_target_alone_knows(both: BothWays) -> None:
+    for offset in (20, 30, 40):
+        both.west.groups["reports"] = {TWINS[PARTS[0]]: Place(offset)}
+        both.rounds()
+    assert "reports" not in both.east.groups
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("what", ["group", "places of a topic"])
+def test_a_group_that_is_deleted_and_begins_again_lower_is_followed(what: str, *, restarts: bool) -> None:
+    stage = Stage()
+    stage.commit("g", 50)
+    stage.commit("g", 7, PARTS[1])
+    stage.turn()
+    del stage.east.groups["g"][PARTS[0]]
+    if what == "group":
+        del stage.east.groups["g"]
+    for _ in range(5):
+        stage.turn()
+    assert stage.there("g") == 50, "what is deleted on the source is not deleted on the target"
+    if restarts:
+        stage.direction = Direction(stage.east, stage.west, stage.west, Book(1000.0, 1e9), clock=lambda: stage.clock_s)
+    for offset in (10, 12, 14):
+        stage.commit("g", offset)
+        stage.turn()
+    assert (stage.there("g"), standing(stage.direction.book.entries["g"])[0]) == (14, State.SAME)
+
+
+def test_who_has_read_on_at_the_target_while_the_group_was_gone_is_not_set_back() -> None:
+    stage = Stage()
+    stage.commit("g", 50)
+    stage.turn()
+    del stage.east.groups["g"]
+    for _ in range(5):
+        stage.turn()
+    stage.west.groups["g"][TWINS[PARTS[0]]] = Place(60)
+    stage.commit("g", 10)
+    for _ in range(5):
+        stage.turn()
+    assert (stage.there("g"), stage.state("g")[0]) == (60, State.AHEAD)
