@@ -110,7 +110,7 @@ def test_a_word_that_keeps_is_shown_and_what_still_holds_is_said(file: Path) -> 
     assert "its twins may be deleted again" in asking.run(file, "mirror", "keep", "--all", "--undo")
     assert "kept by operators" not in asking.run(file, "status")
     with opened(file) as store:
-        assert len(store.audit(LINK)) == 6, "each with its word"
+        assert len(store.audit(LINK)) == 7, "each with its word"
 
 
 def test_with_several_links_the_link_must_be_said(tmp_path: Path) -> None:
