@@ -116,6 +116,12 @@ SCENARIOS = (
         "tests/scenarios/test_rights_follow.py",
     ),
     (
+        "rights-shut",
+        "ACLs that follow open nothing else, also where everybody may use what no ACL speaks of: the last rule of a "
+        "topic stays, a new twin carries nothing before its rules stand, and the ledger says what it waits for",
+        "tests/scenarios/test_rights_shut.py",
+    ),
+    (
         "second-store",
         "a second store is refused a link by name and writes nothing, also after the notes that say so were cut away; "
         "of two that start at once one goes on",

@@ -108,6 +108,7 @@ class Follow:
     settings_exclude: tuple[str, ...] = ()
     acls: bool = True
     group_acls: bool = False
+    wide_group_acls: bool = False
     principal: str = ""
     deleted: Deleted = Deleted.KEEP
     recreated: Recreated = Recreated.STOP

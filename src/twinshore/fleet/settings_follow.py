@@ -35,6 +35,7 @@ def read_follow(raw: object, place: str, complaints: Complaints) -> Follow:
         settings_exclude=section.settings_exclude,
         acls=section.acls,
         group_acls=section.group_acls,
+        wide_group_acls=section.wide_group_acls,
         principal=section.principal,
         deleted=_word(Deleted, section.deleted, "deleted", place, complaints) or Deleted.KEEP,
         recreated=_word(Recreated, section.recreated, "recreated", place, complaints) or Recreated.STOP,

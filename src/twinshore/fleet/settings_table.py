@@ -152,7 +152,10 @@ class FollowSection:
         (), "topic settings that do not follow: regular expressions that match the whole name"
     )
     acls: bool = setting(True, "ACLs of mirrored topics follow, where both clusters have an authorizer")
-    group_acls: bool = setting(False, "ACLs of consumer groups follow too")
+    group_acls: bool = setting(False, "ACLs of consumer groups follow too, of those that the link admits, by name")
+    wide_group_acls: bool = setting(
+        False, "with `group_acls`: rules for many groups (prefixed or `*`) too, also over groups of the target's own"
+    )
     principal: str = setting(
         "",
         "whom the target's authorizer takes the mirror for, as `User:mirror`; empty: by its SASL username. No ACL that"

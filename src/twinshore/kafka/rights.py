@@ -63,6 +63,10 @@ class Acl:
         who = self.principal if self.host == WILDCARD else f"{self.principal} from {self.host}"
         return f"{word(Permission, self.permission)} {who} {word(Operation, self.operation)} on {where}"
 
+    def names_one(self) -> bool:
+        """Whether the rule speaks of a single resource, by its name."""
+        return self.pattern != Pattern.PREFIXED and self.name != WILDCARD
+
     def covers(self, name: str) -> bool:
         """Whether the rule speaks of the resource of this name."""
         if self.pattern == Pattern.PREFIXED:

@@ -22,6 +22,7 @@ from twinshore.fleet import (
 from twinshore.fleet.settings import MirrorSettings, Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror import twins
+from twinshore.mirror.balance import Balance
 from twinshore.mirror.control.ruling import Ruling, in_words
 from twinshore.mirror.control.throttle import Throttle
 from twinshore.mirror.desk import Desk
@@ -42,7 +43,7 @@ from twinshore.mirror.orders import TideOrder, fence_of, limits_of
 from twinshore.mirror.passage.held import HeldTwins
 from twinshore.mirror.passage.probing import may_write_markers
 from twinshore.mirror.passage.units import id_prefix
-from twinshore.mirror.plan import CarryTopic, Create, Grow, KnownTwin, Refuse, Step, admits, moves, spread
+from twinshore.mirror.plan import CarryTopic, Create, Grow, KnownTwin, Refuse, Step, admits, spread
 from twinshore.mirror.recorder import Recorder
 from twinshore.mirror.survey import Surveyor, known_twins
 from twinshore.mirror.tides import Tides
@@ -51,8 +52,6 @@ from twinshore.mirror.topology.heart import Heart
 from twinshore.store import LinkIdentity, Store
 
 SETTLE_LOG_START_S = 30.0
-BALANCE_S = 10.0
-BALANCE_BYTES_MIN = 1 << 20  # less than this in a report is not worth a move
 
 
 @dataclass(slots=True)
@@ -108,7 +107,7 @@ class LinkDriver:
         self._term: Term | None = None
         self._surveyed_at_s = 0.0
         self._followed_at_s = 0.0
-        self._balanced_at_s = time.monotonic()
+        self._balance = Balance(link.name, desk, recorder, lanes, log)
         self._leaving: set[str] = set()
         self._follower = Follower(link, settings, store, active=self.is_ours, log=log)
         self._refusals = Refusals(link.name, store, recorder, log, doubt=self._follower.doubt)
@@ -143,7 +142,7 @@ class LinkDriver:
                 self._survey()
                 self._surveyed_at_s = time.monotonic()
             self._follow_log_starts()
-            self._balance()
+            self._balance.turn()
             self._look_at_held()
         except RefusedError as error:
             if self._term:
@@ -214,6 +213,8 @@ class LinkDriver:
         for topic in self._standing.turn():
             term.flowing.pop(topic, None)
             self._surveyed_at_s = 0.0
+        if self._follower.rules.news():
+            self._surveyed_at_s = 0.0
 
     # -- what operators say
 
@@ -280,9 +281,10 @@ class LinkDriver:
             ready.extend(step for step in self._surveyor.plan(made, known) if isinstance(step, CarryTopic))
         # Of those that are still being looked into nothing is known yet.
         open_yet = {step.topic for step in ready}
+        ready, unruled = self._follower.rules.admit(ready, known)
         ready, unproven = self._adopter.adopt(ready)
         open_yet -= {step.topic for step in ready}
-        refused += unproven
+        refused += [*unruled, *unproven]
         for refusal in refused:
             self._refusals.add(refusal)
         for topic in sorted({step.topic for step in steps} - open_yet - {refusal.topic for refusal in refused}):
@@ -334,18 +336,6 @@ class LinkDriver:
     def _look_at_held(self) -> None:
         lag, placed = self._recorder.live[self.link.name].lag.copy(), self._desk.placed(self.link.name)
         self._held.look(named for named, behind in lag.items() if behind and named in placed)
-
-    def _balance(self) -> None:
-        """Partitions change lanes, one by one and without a stop, when one lane carries much more than its share."""
-        if self._lanes < 2 or time.monotonic() - self._balanced_at_s < BALANCE_S:
-            return
-        self._balanced_at_s = time.monotonic()
-        rates = dict(self._recorder.live[self.link.name].rate)
-        if sum(rates.values()) < BALANCE_BYTES_MIN:
-            return
-        for named, lane in moves(self._desk.placed(self.link.name), rates, self._lanes):
-            if self._desk.move(self.link.name, named, lane):
-                self._log(f"{self.link.name}: {named} moves to lane {lane}, which carries less")
 
     def _order(self, lane: int, tide: int) -> TideOrder:
         term = self._term

@@ -10,11 +10,12 @@ import pytest
 from twinshore.fleet import Control, Follow, Link, Naming
 from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
 from twinshore.mirror.follow import acls
-from twinshore.mirror.follow.acls import SHUTS_OUT, TWIN_ALONE, Ground, Wanted
+from twinshore.mirror.follow.acls import MANY_GROUPS, SHUTS_OUT, TWIN_ALONE, AclPlan, Ground, Wanted
 
 LINK = Link("east", "west")
 PREFIX = Link("east", "west", naming=Naming.PREFIX)
 GROUND = Ground({"orders": "orders", "order-log": "order-log"}, us="User:mirror")
+OPEN = replace(GROUND, open_unless_ruled=True)
 Op, Literal, Prefixed = Operation, Pattern.LITERAL, Pattern.PREFIXED
 
 
@@ -40,14 +41,15 @@ def want(*source: Acl, ground: Ground = GROUND, link: Link = LINK) -> Wanted:
     [
         (acl("orders"), [acl("orders")]),
         (acl("elsewhere"), []),
-        (acl("ord", pattern=Prefixed), [acl("ord", pattern=Prefixed)]),
+        (acl("ord", pattern=Prefixed), [acl("orders"), acl("order-log")]),
+        (acl("orders", pattern=Prefixed), [acl("orders")]),
         (acl("bill", pattern=Prefixed), []),
-        (acl("*"), [acl("*")]),
+        (acl("*"), [acl("orders"), acl("order-log")]),
         (acl("orders", who="User:*", host="10.0.0.7"), [acl("orders", who="User:*", host="10.0.0.7")]),
         (acl("orders", who="Group:ops"), [acl("orders", who="Group:ops")]),
         (acl("orders", deny=True), [acl("orders", deny=True)]),
         (acl("orders", Op.WRITE, deny=True), [acl("orders", Op.WRITE, deny=True)]),
-        (acl("*", Op.ALL, deny=True), [acl("*", Op.ALL, deny=True)]),
+        (acl("*", Op.ALL, deny=True), [acl(name, Op.ALL, deny=True) for name in ("orders", "order-log")]),
         (acl("orders", Op.ALL), [acl("orders"), acl("orders", Op.DESCRIBE), acl("orders", Op.DESCRIBE_CONFIGS)]),
         (acl("orders", Op.WRITE), [acl("orders", Op.DESCRIBE)]),
         (acl("orders", Op.ALTER_CONFIGS), [acl("orders", Op.DESCRIBE_CONFIGS)]),
@@ -82,21 +84,10 @@ def test_an_operation_of_a_newer_kafka_is_held_back_when_it_allows_and_crosses_w
     assert "operation 99" in str(new)
 
 
-def test_a_wide_rule_stays_wide_only_while_all_it_covers_are_twins() -> None:
-    shared = replace(GROUND, others=frozenset({"ordinary"}))
-    narrow = {acl("orders"), acl("order-log")}
-    assert want(acl("ord", pattern=Prefixed), ground=shared).write == narrow
-    assert want(acl("*"), ground=shared).write == narrow
-    assert want(acl("order", pattern=Prefixed), ground=shared).write == {acl("order", pattern=Prefixed)}
-    denial = acl("ord", pattern=Prefixed, deny=True)
-    assert {one.name for one in want(denial, ground=shared).write} == {"orders", "order-log"}
-
-
 def test_rules_follow_a_twin_to_its_name() -> None:
-    ground = Ground({"orders": "east.orders"}, frozenset({"orders", "bills"}))
-    assert want(acl("orders"), ground=ground, link=PREFIX).write == {acl("east.orders")}
-    assert want(acl("ord", pattern=Prefixed), ground=ground, link=PREFIX).write == {acl("east.ord", pattern=Prefixed)}
-    assert want(acl("*"), ground=ground, link=PREFIX).write == {acl("east.", pattern=Prefixed)}
+    ground = Ground({"orders": "east.orders"})
+    for rule in (acl("orders"), acl("ord", pattern=Prefixed), acl("*")):
+        assert want(rule, ground=ground, link=PREFIX).write == {acl("east.orders")}
 
 
 def test_a_denial_for_everybody_is_held_back_with_all_it_forbids() -> None:
@@ -108,38 +99,104 @@ def test_a_denial_for_everybody_is_held_back_with_all_it_forbids() -> None:
     assert from_one_host in want(from_one_host, acl("orders")).write, "it cannot shut everybody out"
 
 
-def test_group_rules_follow_when_asked_and_admitted() -> None:
+def grouped(*, wide: bool) -> Link:
     control = Control(groups=("app.*",), exclude_groups=("app-x",))
-    link = Link("east", "west", follow=Follow(group_acls=True), control=control)
-    named = [acl(name, resource=Resource.GROUP) for name in ("app-1", "app-x", "other", "*")]
-    wide = acl("other", pattern=Prefixed, resource=Resource.GROUP)
-    mine = acl("app-1", who="User:mirror", resource=Resource.GROUP)
-    assert want(*named, wide, mine, link=link).write == {named[0], named[3], wide}
+    return Link("east", "west", follow=Follow(group_acls=True, wide_group_acls=wide), control=control)
 
 
-def test_where_everybody_may_what_no_rule_speaks_of_the_mirror_keeps_its_way_in() -> None:
-    ground = replace(GROUND, open_unless_ruled=True)
-    own = acl("orders", Op.ALL, who="User:mirror")
-    assert want(acl("orders"), ground=ground).write == {acl("orders"), own}
-    assert acls.cannot(ground) == ""
-    assert "allow.everyone.if.no.acl.found" in acls.cannot(replace(ground, us=""))
+def group(name: str, *, pattern: Pattern = Literal, who: str = "User:anna", deny: bool = False) -> Acl:
+    return acl(name, pattern=pattern, who=who, deny=deny, resource=Resource.GROUP)
+
+
+def test_group_rules_follow_when_asked_and_admitted_and_wide_ones_when_asked_for_by_themselves() -> None:
+    named = [group(name) for name in ("app-1", "app-x", "other", "*")]
+    wide, mine = group("other", pattern=Prefixed), group("app-1", who="User:mirror")
+    found = want(*named, wide, mine, link=grouped(wide=False))
+    assert found == Wanted(frozenset({named[0]}), {named[3]: MANY_GROUPS, wide: MANY_GROUPS})
+    found = want(*named, wide, mine, link=grouped(wide=True))
+    assert found == Wanted(frozenset({named[0], named[3], wide}))
+
+
+@pytest.mark.parametrize(
+    ("denial", "given"),
+    [
+        (group("app-", pattern=Prefixed, deny=True), ["User:bert"]),
+        (group("*", deny=True), ["User:bert"]),
+        (group("*", who="User:*", deny=True), []),
+        (group("app-1", who="User:*", deny=True), []),
+        (group("*", who="Group:staff", deny=True), []),
+        (group("app-2", deny=True), ["User:anna", "User:bert"]),
+        (group("bills", pattern=Prefixed, deny=True), ["User:anna", "User:bert"]),
+    ],
+)
+def test_a_group_is_not_given_where_a_denial_of_it_is_held_back(denial: Acl, given: list[str]) -> None:
+    found = want(group("app-1"), group("app-1", who="User:bert"), denial, link=grouped(wide=False))
+    assert sorted(one.principal for one in found.write if one.permission == Permission.ALLOW) == given
+
+
+def mine(name: str) -> Acl:
+    return acl(name, Op.ALL, who="User:mirror")
+
+
+@pytest.mark.parametrize(
+    "rule", [acl("orders"), acl("orders", Op.CREATE), acl("orders", who="User:mirror"), acl("orders", deny=True)]
+)
+def test_where_everybody_may_what_no_rule_speaks_of_the_mirrors_own_shuts_what_is_ruled_on_the_source(
+    rule: Acl,
+) -> None:
+    assert want(rule, ground=OPEN).write - want(rule).write == {mine("orders")}
+
+
+def test_where_the_source_is_shut_unless_ruled_every_twin_is() -> None:
+    assert want(ground=replace(OPEN, shut_unless_ruled=True)).write == {mine("orders"), mine("order-log")}
+    assert want(ground=replace(GROUND, shut_unless_ruled=True)).write == frozenset()
+    assert want(ground=OPEN).write == frozenset(), "open on both sides"
+
+
+def test_no_rule_follows_before_it_is_known_who_the_mirror_is() -> None:
+    assert acls.cannot(OPEN) == ""
+    assert "allow.everyone.if.no.acl.found" in acls.cannot(replace(OPEN, us=""))
     assert acls.cannot(replace(GROUND, us="")) == ""
+
+
+@pytest.mark.parametrize("left", ["orders", "forgotten"])
+def test_the_last_rule_of_a_topic_is_never_taken_off(left: str) -> None:
+    """Of a twin, and of a topic that was one."""
+    rule, own = acl(left), mine(left)
+    for target in (frozenset({rule, own}), frozenset({rule})):
+        plan = acls.decide(Wanted(frozenset()), target, target, OPEN)
+        assert (plan.remove, plan.create) == ((rule,), () if own in target else (own,))
+        assert plan.forget == ()
+    again = acls.decide(Wanted(frozenset()), frozenset({own}), frozenset({own}), OPEN)
+    assert (again.create, again.remove, again.forget) == ((), (), ())
+    gone = replace(OPEN, gone=frozenset({left}))
+    assert acls.decide(Wanted(frozenset()), frozenset({own}), frozenset({own}), gone).remove == (own,)
+    assert acls.decide(Wanted(frozenset()), frozenset({rule}), frozenset({rule}), GROUND).create == ()
+
+
+def test_a_wide_rule_of_a_former_version_goes_and_leaves_nothing_behind() -> None:
+    wide = acl("*")
+    plan = acls.decide(want(wide, ground=OPEN), frozenset({wide}), frozenset({wide}), OPEN)
+    assert plan.remove == (wide,)
+    assert {one.name for one in plan.create} == {"orders", "order-log"}
+
+
+def test_what_shuts_comes_before_what_opens_and_goes_after_it() -> None:
+    allow, deny = acl("a"), acl("a", deny=True)
+    plan = AclPlan((deny, allow, mine("a")), (allow, deny), (), "User:mirror")
+    assert plan.creating() == [[mine("a")], [deny], [allow]]
+    assert plan.removing() == [[allow], [deny]]
+    assert AclPlan((allow,), (), ()).creating() == [[], [], [allow]]
 
 
 def test_only_rules_that_we_wrote_are_taken_away() -> None:
     ours, theirs, new, lost = acl("a"), acl("b"), acl("c"), acl("d")
     both = acl("e")
     wanted = Wanted(frozenset({new, both}))
-    plan = acls.decide(wanted, frozenset({ours, theirs, both}), frozenset({ours, lost}))
+    plan = acls.decide(wanted, frozenset({ours, theirs, both}), frozenset({ours, lost}), GROUND)
     assert (plan.create, plan.remove, plan.forget) == ((new,), (ours,), (lost,))
-    again = acls.decide(wanted, frozenset({theirs, both, new}), frozenset({new}))
+    again = acls.decide(wanted, frozenset({theirs, both, new}), frozenset({new}), GROUND)
     assert (again.create, again.remove, again.forget) == ((), (), ())
-
-
-def test_denials_come_first_and_go_last() -> None:
-    rules = frozenset({acl("a"), acl("b", deny=True)})
-    assert acls.decide(Wanted(rules), frozenset(), frozenset()).create == (acl("b", deny=True), acl("a"))
-    assert acls.decide(Wanted(frozenset()), rules, rules).remove == (acl("a"), acl("b", deny=True))
 
 
 def test_a_rule_of_the_targets_own_that_opens_a_twin_is_named() -> None:
@@ -187,13 +244,12 @@ def test_whoever_may_read_on_the_source_may_on_the_twin_and_nobody_may_write() -
             )
             for _ in range(chance.randrange(1, 6))
         )
-        others = frozenset(chance.sample(["ordinary", "own", "bil"], chance.randrange(3)))
-        there = want(*rules, ground=Ground(twins, others, "User:mirror")).write
+        there = want(*rules, ground=Ground(twins, "User:mirror")).write
         for who in people[:2]:
             for topic in twins:
                 assert not may(there, who, topic, Op.WRITE), (seed, rules, there)
                 reads = may(rules, who, topic, Op.READ), may(there, who, topic, Op.READ)
                 shut = any(one.permission == Permission.DENY and one.operation == Op.DESCRIBE for one in rules)
                 assert reads[0] == reads[1] or (shut and not reads[1]), (seed, rules, there, who, topic)
-            for topic in others:
+            for topic in ("ordinary", "own", "bil", "*"):
                 assert not may(there, who, topic, Op.READ), (seed, rules, there, who, topic)

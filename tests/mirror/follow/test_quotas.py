@@ -6,7 +6,7 @@ import pytest
 
 from twinshore.kafka.rights import QuotaEntity, ScramUser
 from twinshore.mirror.follow import quotas
-from twinshore.mirror.follow.quotas import QuotaChange, decide_quotas, decide_users
+from twinshore.mirror.follow.quotas import QuotaChange, UserPlan, decide_quotas, decide_users
 
 ANNA = QuotaEntity((("user", "anna"),))
 RATE = "producer_byte_rate"
@@ -58,10 +58,30 @@ def test_a_quota_survives_its_way_through_the_store() -> None:
 def test_users_are_made_where_their_secret_is_known_and_named_where_it_is_not() -> None:
     source = [ScramUser(name, "SCRAM-SHA-256", 8192) for name in ("anna", "bert", "mirror", "carl")]
     target = [ScramUser("carl", "SCRAM-SHA-256", 4096), ScramUser("anna", "SCRAM-SHA-512", 4096)]
-    plan = decide_users(source, target, {"anna", "zoe"}, "mirror")
+    plan = decide_users(source, target, {"anna", "zoe"}, "mirror", ())
     assert plan.make == (source[0],), "of a mechanism that the target lacks; others' iterations are theirs"
     assert [str(one) for one in plan.changes()] == ["scram user anna: SCRAM-SHA-256 with 8192 iterations"]
     assert [(one.subject, one.sentence.split(":")[0]) for one in plan.remarks] == [
         ("bert", "missing on the target with SCRAM-SHA-256; no cluster tells a password"),
         ("zoe", "in the settings, but not on the source"),
     ]
+
+
+def test_a_user_whom_the_target_had_and_has_no_more_is_not_made_again() -> None:
+    anna, other = ScramUser("anna", "SCRAM-SHA-256", 8192), ScramUser("anna", "SCRAM-SHA-512", 8192)
+    plan = decide_users([anna, other], [anna], {"anna"}, "mirror", ())
+    assert (plan.make, plan.seen) == ((other,), (("anna", "SCRAM-SHA-256"),))
+    seen = {("anna", "SCRAM-SHA-256"), ("anna", "SCRAM-SHA-512")}
+    assert decide_users([anna, other], [anna, other], {"anna"}, "mirror", seen) == UserPlan((), ())
+    revoked = decide_users([anna, other], [other], {"anna"}, "mirror", seen)
+    assert (revoked.make, revoked.seen, revoked.forget) == ((), (), ())
+    (remark,) = revoked.remarks
+    assert "was taken away on the target with SCRAM-SHA-256, and is not made again" in str(remark)
+    # Whom the source made anew after it had none is another one.
+    gone = decide_users([], [], {"anna"}, "mirror", seen)
+    assert set(gone.forget) == seen
+
+
+def test_a_user_survives_the_way_through_the_store() -> None:
+    key = ('a"b', "SCRAM-SHA-256")
+    assert quotas.user_from_text(quotas.user_to_text(key)) == key

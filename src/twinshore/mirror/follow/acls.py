@@ -1,8 +1,8 @@
 """Which ACLs of the source follow to the target. Pure: both sides' rules and the twins in, changes out.
 
 A twin is written by Twinshore alone, so what lets an application change it is held back, whole and by name, until the
-twin is promoted; what lets it be read, and whatever forbids, crosses as it is. A rule for many topics crosses as it is
-where all it covers on the target are this link's twins, else as one rule for each of them.
+twin is promoted; what lets it be read, and whatever forbids, crosses. Each rule bears one twin's own name: a rule for
+many topics is written once for each twin that it speaks of, so it says nothing of any other topic, now or later.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ HELD = "acl held"
 GIVEN = "given"
 TWIN_ALONE = "it would let others change a twin"
 SHUTS_OUT = "it would shut the mirror itself out"
+MANY_GROUPS = "it speaks of the target's own groups too: see wide_group_acls"
 # What of a right leaves a twin as it is; some include others, as brokers read them.
 SAFE: Mapping[int, tuple[Operation, ...]] = {
     Operation.ALL: (Operation.READ, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS),
@@ -37,13 +38,15 @@ SAFE: Mapping[int, tuple[Operation, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """`twins`: each mirrored topic's twin. `others`: the target's topics that are none. `us`: the mirror's principal on
-    the target, empty where it is not known. `open_unless_ruled`: what no rule speaks of, everybody may use."""
+    """`twins`: each mirrored topic's twin. `us`: the mirror's principal on the target, empty where it is not known.
+    `open_unless_ruled`: on the target, what no rule speaks of, everybody may use, or nobody says that they may not.
+    `shut_unless_ruled`: the source says that there nobody may. `gone`: topics that the target no longer has."""
 
     twins: Mapping[str, str]
-    others: frozenset[str] = frozenset()
     us: str = ""
     open_unless_ruled: bool = False
+    shut_unless_ruled: bool = False
+    gone: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,56 +59,92 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class AclPlan:
-    """`forget`: written by us once, and no longer ours to keep or take back."""
+    """`forget`: written by us once, and no longer ours to keep or take back. `us`: whose rules stand before others."""
 
     create: tuple[Acl, ...]
     remove: tuple[Acl, ...]
     forget: tuple[Acl, ...]
+    us: str = ""
 
     def changes(self) -> list[Change]:
-        return [Change(KIND, str(acl), "", GIVEN) for acl in self.create] + [
-            Change(KIND, str(acl), GIVEN, "") for acl in self.remove
+        return [as_change(acl, given=True) for acl in self.create] + [
+            as_change(acl, given=False) for acl in self.remove
         ]
+
+    def creating(self) -> list[list[Acl]]:
+        """By turns: our own way in, what forbids, what allows. Where one fails for a topic, the next would open it."""
+        own = [acl for acl in self.create if acl.principal == self.us]
+        rest = [acl for acl in self.create if acl.principal != self.us]
+        return [own, *([acl for acl in rest if acl.permission == kind] for kind in (Permission.DENY, Permission.ALLOW))]
+
+    def removing(self) -> list[list[Acl]]:
+        """By turns: what allows, then what forbids."""
+        return [[acl for acl in self.remove if acl.permission == kind] for kind in (Permission.ALLOW, Permission.DENY)]
+
+
+def as_change(acl: Acl, *, given: bool) -> Change:
+    """A rule that is given or taken back, for people."""
+    return Change(KIND, str(acl), *(("", GIVEN) if given else (GIVEN, "")))
 
 
 def wanted(source: Iterable[Acl], ground: Ground, link: Link) -> Wanted:
     """What the target's rules should be for what the source's are."""
-    topics = [acl for acl in source if acl.resource == Resource.TOPIC and not _ours(acl, ground)]
+    rules = sorted(source)
+    topics = [acl for acl in rules if acl.resource == Resource.TOPIC]
+    write, held = _of_topics([acl for acl in topics if not _ours(acl, ground)], ground)
+    if link.follow.group_acls:
+        of_groups = _of_groups([acl for acl in rules if acl.resource == Resource.GROUP], ground, link)
+        write |= of_groups.write
+        held |= of_groups.held
+    if ground.open_unless_ruled and ground.us:
+        # Without a rule everybody could use the twin of a topic that is shut; a first rule would shut us out.
+        ruled = ground.twins.keys() if ground.shut_unless_ruled else _spoken_of(topics, ground)
+        write |= {own_rule(ground.twins[topic], ground.us) for topic in ruled}
+    return Wanted(frozenset(write), held)
+
+
+def _of_topics(topics: list[Acl], ground: Ground) -> tuple[set[Acl], dict[Acl, str]]:
     denials = [acl for acl in topics if acl.permission == Permission.DENY]
     shutting = [acl for acl in denials if acl.principal == EVERYBODY and acl.host == WILDCARD]
     write: set[Acl] = set()
     held: dict[Acl, str] = {}
-    for acl in denials:
-        for there in _placed(acl, _covered(acl, ground), ground, link):
-            if acl in shutting:
-                held[there] = SHUTS_OUT
-            else:
-                write.add(there)
     for acl in topics:
-        if acl.permission == Permission.DENY:
-            continue
         covered = _covered(acl, ground)
+        if acl.permission == Permission.DENY:
+            if acl in shutting:
+                held |= {acl: SHUTS_OUT} if covered else {}
+            else:
+                write |= {_literal(acl, ground.twins[topic]) for topic in covered}
+            continue
         safe = SAFE.get(acl.operation, ())
-        if acl.operation not in safe:
-            held.update(dict.fromkeys(_placed(acl, covered, ground, link), TWIN_ALONE))
+        if acl.operation not in safe and covered:
+            held[acl] = TWIN_ALONE
         for operation in safe:
             # What a denial held back would have forbidden is not allowed either.
             free = {topic for topic in covered if not any(_forbids(one, topic, operation) for one in shutting)}
-            write |= set(_placed(replace(acl, operation=int(operation)), free, ground, link))
-    if link.follow.group_acls:
-        write |= {acl for acl in source if acl.resource == Resource.GROUP and _group_follows(acl, ground, link)}
-    if ground.open_unless_ruled and ground.us:
-        # The first rule for a topic ends that everybody may use it, and so may not end that we may.
-        write |= {_own(acl, ground.us) for acl in write if acl.resource == Resource.TOPIC}
-    return Wanted(frozenset(write), held)
+            write |= {_literal(replace(acl, operation=int(operation)), ground.twins[topic]) for topic in free}
+    return write, held
 
 
-def decide(want: Wanted, target: frozenset[Acl], written: frozenset[Acl]) -> AclPlan:
-    """What to change: rules that we did not write are never taken away."""
-    create = sorted(want.write - target, key=lambda acl: (acl.permission, acl))
-    over = written - want.write
+def decide(want: Wanted, target: frozenset[Acl], written: frozenset[Acl], ground: Ground) -> AclPlan:
+    """What to change: rules that we did not write are never taken away, nor is the last one of a topic where everybody
+    may use what no rule speaks of: ours stays instead."""
+    keep = want.write | _last((written - want.write) & target, ground)
+    create = sorted(keep - target, key=lambda acl: (acl.permission, acl))
+    over = written - keep
     remove = sorted(over & target, key=lambda acl: (-acl.permission, acl))
-    return AclPlan(tuple(create), tuple(remove), tuple(sorted(over - target)))
+    return AclPlan(tuple(create), tuple(remove), tuple(sorted(over - target)), ground.us)
+
+
+def _last(leaving: Iterable[Acl], ground: Ground) -> set[Acl]:
+    """What stands in place of rules that leave a topic which the target may still have."""
+    if not ground.open_unless_ruled or not ground.us:
+        return set()
+    return {
+        own_rule(acl.name, ground.us)
+        for acl in leaving
+        if acl.resource == Resource.TOPIC and acl.names_one() and acl.name not in ground.gone
+    }
 
 
 def exposing(target: Iterable[Acl], ground: Ground) -> list[Remark]:
@@ -126,10 +165,16 @@ def cannot(ground: Ground) -> str:
     """Why no ACL may follow at all; empty where they may."""
     if ground.open_unless_ruled and not ground.us:
         return (
-            "the target lets everybody use what no ACL speaks of (allow.everyone.if.no.acl.found), so a twin's first "
-            "ACL would shut the mirror out: set `principal` in the link's section `follow`"
+            "the target lets everybody use what no ACL speaks of (allow.everyone.if.no.acl.found), or does not say that"
+            " it does not; so a twin's first ACL would shut the mirror out: set `principal` in the link's section"
+            " `follow`"
         )
     return ""
+
+
+def speaks_of(source: Iterable[Acl], topic: str) -> bool:
+    """Whether any rule of the source is about the topic."""
+    return any(acl.resource == Resource.TOPIC and acl.covers(topic) for acl in source)
 
 
 def to_text(acl: Acl) -> str:
@@ -143,52 +188,65 @@ def from_text(text: str) -> Acl:
     return Acl(resource, name, pattern, principal, host, operation, permission)
 
 
+def own_rule(twin: str, us: str) -> Acl:
+    """The mirror's own way to a twin."""
+    allow = int(Permission.ALLOW)
+    return Acl(int(Resource.TOPIC), twin, int(Pattern.LITERAL), us, WILDCARD, int(Operation.ALL), allow)
+
+
 def _ours(acl: Acl, ground: Ground) -> bool:
     """Rules for the mirror's own user are each side's own affair."""
     return bool(ground.us) and acl.principal == ground.us
 
 
 def _covered(acl: Acl, ground: Ground) -> set[str]:
+    if acl.names_one():
+        return {acl.name} & ground.twins.keys()
     return {topic for topic in ground.twins if acl.covers(topic)}
 
 
-def _placed(acl: Acl, topics: set[str], ground: Ground, link: Link) -> list[Acl]:
-    """The rule as it stands on the target, for the twins of these topics of those it covers."""
-    if not topics:
-        return []
-    literal = [replace(acl, name=ground.twins[topic], pattern=int(Pattern.LITERAL)) for topic in sorted(topics)]
-    if acl.pattern == Pattern.LITERAL and acl.name != WILDCARD:
-        return literal
-    wide = _widely(acl, link)
-    exact = topics == _covered(acl, ground) and not any(wide.covers(name) for name in ground.others)
-    if not exact:
-        return literal
-    return [wide, *(one for one in literal if not wide.covers(one.name))]
+def _spoken_of(topics: Iterable[Acl], ground: Ground) -> set[str]:
+    return {topic for acl in topics for topic in _covered(acl, ground)}
 
 
-def _widely(acl: Acl, link: Link) -> Acl:
-    """A rule for many topics, under the names that their twins have."""
-    stem = "" if acl.pattern == Pattern.LITERAL else acl.name
-    there = link.twin_of(stem)
-    if acl.pattern == Pattern.LITERAL and not there:
-        return acl
-    return replace(acl, name=there, pattern=int(Pattern.PREFIXED))
+def _literal(acl: Acl, name: str) -> Acl:
+    return replace(acl, name=name, pattern=int(Pattern.LITERAL))
 
 
-def _forbids(denial: Acl, topic: str, operation: int) -> bool:
-    return denial.covers(topic) and denial.operation in (Operation.ALL, Operation.DESCRIBE, operation)
+def _forbids(denial: Acl, name: str, operation: int) -> bool:
+    return denial.covers(name) and denial.operation in (Operation.ALL, Operation.DESCRIBE, operation)
 
 
-def _group_follows(acl: Acl, ground: Ground, link: Link) -> bool:
-    if _ours(acl, ground):
-        return False
-    if acl.pattern == Pattern.PREFIXED or acl.name == WILDCARD:
-        return True
+def _of_groups(groups: list[Acl], ground: Ground, link: Link) -> Wanted:
+    """Rules for groups that the link admits, as they are. Rules for many groups only where the settings ask for them;
+    what a denial held back would have forbidden is not allowed either."""
+    write: set[Acl] = set()
+    held: dict[Acl, str] = {}
+    for acl in groups:
+        if _ours(acl, ground) or (acl.names_one() and not _admits(link, acl.name)):
+            continue
+        if acl.permission == Permission.DENY and acl.principal == EVERYBODY and acl.host == WILDCARD:
+            held[acl] = SHUTS_OUT
+        elif acl.names_one() or link.follow.wide_group_acls:
+            write.add(acl)
+        else:
+            held[acl] = MANY_GROUPS
+    denials = [acl for acl in held if acl.permission == Permission.DENY]
+    open_to = {acl for acl in write if acl.permission == Permission.ALLOW and any(_meets(one, acl) for one in denials)}
+    return Wanted(frozenset(write - open_to), held)
+
+
+def _meets(denial: Acl, allow: Acl) -> bool:
+    """Whether the denial may forbid somebody something of what the other allows. Of principals that are no plain users
+    nobody here knows who they are."""
+    plain = all(one.principal.startswith("User:") for one in (denial, allow))
+    same = denial.principal == allow.principal or EVERYBODY in (denial.principal, allow.principal) or not plain
+    places = denial.covers(allow.name) or allow.covers(denial.name) or not allow.names_one()
+    return same and places
+
+
+def _admits(link: Link, group: str) -> bool:
     control = link.control
-    if any(re.fullmatch(pattern, acl.name) for pattern in control.exclude_groups):
+    if any(re.fullmatch(pattern, group) for pattern in control.exclude_groups):
         return False
-    return any(re.fullmatch(pattern, acl.name) for pattern in control.groups)
-
-
-def _own(acl: Acl, us: str) -> Acl:
-    return replace(acl, principal=us, host=WILDCARD, operation=int(Operation.ALL), permission=int(Permission.ALLOW))
+    return any(re.fullmatch(pattern, group) for pattern in control.groups)

@@ -11,15 +11,16 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
-from twinshore.fleet import KafkaError, Link, StoreError
+from twinshore.fleet import Link, StoreError
 from twinshore.fleet.listing import listed
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.rights_requests import read_acls, read_quotas, read_scram_users
-from twinshore.mirror.follow import acls, cleaned, quotas, topic_settings
+from twinshore.kafka.rights_requests import read_quotas, read_scram_users
+from twinshore.mirror.follow import cleaned, quotas, topic_settings
 from twinshore.mirror.follow.endings import Endings
 from twinshore.mirror.follow.hands import Hands, now_ms
-from twinshore.mirror.follow.reading import copies, ground, principal, settings_of
+from twinshore.mirror.follow.reading import copies, principal, settings_of
+from twinshore.mirror.follow.rules import Rules
 from twinshore.mirror.identity import hold_to
 from twinshore.mirror.once import Once, in_words
 from twinshore.store import Followed, Store
@@ -49,6 +50,16 @@ class Follower:
         self._next_topic = ""
         self._closed = threading.Event()
         self._wake = threading.Event()
+        self.rules = Rules(
+            link,
+            self._source,
+            self._target,
+            store,
+            self._hands,
+            active=active,
+            wake=self._wake.set,
+            survey_s=settings.mirror.refresh_s,
+        )
         self._thread = threading.Thread(target=self._work, name=f"follow {link.name}", daemon=True)
         self._thread.start()
 
@@ -76,9 +87,9 @@ class Follower:
         """One look at everything that follows; what cannot be done is told, and hinders nothing else."""
         self._held = self._held or hold_to(self._link, self._store, self._source, self._target)
         parts: dict[str, Callable[[], None]] = {
+            "ACLs": self.rules.look,  # first: new topics wait for it
             "topics": self.endings.look,
             "topic settings": self._settings,
-            "ACLs": self._acls,
             "quotas": self._quotas,
             "SCRAM users": self._users,
             "notes for the audit": self._hands.write_audit,
@@ -99,10 +110,6 @@ class Follower:
     def _tell(self, sentence: str) -> None:
         with suppress(StoreError):
             self._log(f"{self._link.name}: {sentence}")
-
-    def _twins(self) -> dict[str, str]:
-        """Each topic that has a twin, and what it is called."""
-        return {topic: self._link.twin_of(topic) for topic in self._ids()}
 
     def _ids(self) -> dict[str, str]:
         """Each topic that has a twin, and the twin's topic id."""
@@ -165,25 +172,7 @@ class Follower:
         self._next_topic = chosen[-1]
         return sorted(set(chosen))
 
-    # -- rights
-
-    def _acls(self) -> None:
-        if not self._link.follow.acls:
-            return
-        twins = self._twins()
-        source, target = read_acls(self._source), read_acls(self._target)
-        if source is None or target is None or not twins:
-            return
-        floor = ground(self._link, self._target, twins)
-        reason = acls.cannot(floor)
-        if reason:
-            raise KafkaError(reason)
-        known = self._store.followed(self._link.name)
-        written = frozenset(acls.from_text(row.subject) for row in known if row.kind == acls.WRITTEN)
-        want = acls.wanted(source, floor, self._link)
-        plan = acls.decide(want, target, written)
-        if self._active():
-            self._hands.apply_acls(plan, want, known)
+    # -- quotas and users
 
     def _quotas(self) -> None:
         if not self._link.follow.quotas:
@@ -200,7 +189,9 @@ class Follower:
             return
         secrets = dict(self._link.follow.users)
         source, target = read_scram_users(self._source), read_scram_users(self._target)
-        plan = quotas.decide_users(source, target, secrets, self._us())
+        rows = self._store.followed(self._link.name, quotas.USER)
+        seen = {quotas.user_from_text(row.subject) for row in rows}
+        plan = quotas.decide_users(source, target, secrets, self._us(), seen)
         self._remark("users left", [str(one) for one in plan.remarks])
         if self._active():
             self._hands.apply_users(plan, secrets)

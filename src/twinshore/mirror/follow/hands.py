@@ -10,7 +10,7 @@ from twinshore.fleet import KafkaError, Secret, TwinshoreError
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.rights import Acl, ScramUser
-from twinshore.kafka.rights_requests import alter_quotas, create_acls, delete_acls, set_scram_password
+from twinshore.kafka.rights_requests import Refused, alter_quotas, create_acls, delete_acls, set_scram_password
 from twinshore.mirror.follow import acls, quotas, topic_settings
 from twinshore.mirror.follow.acls import AclPlan, Wanted
 from twinshore.mirror.follow.change import Change
@@ -18,6 +18,8 @@ from twinshore.mirror.follow.quotas import QuotaChange, QuotaPlan, UserPlan
 from twinshore.store import AuditRow, Followed, Store
 
 DONE = "done"
+REFUSED = "refused: "
+REFUSED_AGAIN_S = 86_400.0
 
 
 def now_ms() -> int:
@@ -33,6 +35,7 @@ class Hands:
     store: Store
     log: Callable[[str], None]
     unwritten: list[AuditRow] = field(default_factory=list)
+    _refused: dict[tuple[str, str, str], tuple[str, float]] = field(default_factory=dict)
 
     def alter_settings(self, twin: str, topic_id: str, wanted: Mapping[str, tuple[str | None, str | None]]) -> None:
         """Changes settings of a twin."""
@@ -40,18 +43,30 @@ class Hands:
         outcome = self._try(lambda: self.target.admin.alter_topic_settings(twin, _after(wanted), topic_id=named))
         self.account(topic_settings.as_changes(twin, wanted), outcome)
 
-    def apply_acls(self, plan: AclPlan, want: Wanted, known: Iterable[Followed]) -> None:
-        """Adds before it takes away: nobody who may read is shut out meanwhile, and nobody forbidden is let in."""
+    def apply_acls(self, plan: AclPlan, want: Wanted, known: Iterable[Followed]) -> Refused:
+        """Adds before it takes away: nobody who may read is shut out meanwhile, and nobody forbidden is let in. What
+        the target refuses keeps back all that comes after it for the same topic; returned with its error."""
         # Remembered first: a rule that we made and did not know for ours would stay for ever.
         self.store.remember([self._acl(acl, acls.WRITTEN) for acl in plan.create])
-        refused = create_acls(self.target, plan.create)
-        refused |= delete_acls(self.target, plan.remove)
-        for change, acl in zip(plan.changes(), [*plan.create, *plan.remove], strict=True):
-            self.account([change], f"refused: {refused[acl]}" if acl in refused else DONE)
-        gone = [acl for acl in plan.create if acl in refused]
-        gone += [acl for acl in (*plan.remove, *plan.forget) if acl not in refused]
+        refused: Refused = {}
+        done: set[Acl] = set()
+        turns = [(create_acls, True, turn) for turn in plan.creating()]
+        turns += [(delete_acls, False, turn) for turn in plan.removing()]
+        for act, given, turn in turns:
+            blocked = {(acl.resource, acl.name) for acl in refused}
+            free = [acl for acl in turn if (acl.resource, acl.name) not in blocked]
+            failed = act(self.target, free) if free else {}
+            passed = [acl for acl in free if acl not in failed]
+            self.account([acls.as_change(acl, given=given) for acl in passed], DONE)
+            for acl, error in failed.items():
+                self.account([acls.as_change(acl, given=given)], f"{REFUSED}{error}")
+            refused |= failed
+            done.update(passed)
+        gone = [acl for acl in plan.create if acl not in done]
+        gone += [*(acl for acl in plan.remove if acl in done), *plan.forget]
         self.store.forget([self._acl(acl, acls.WRITTEN) for acl in gone])
         self.hold(want, known)
+        return refused
 
     def hold(self, want: Wanted, known: Iterable[Followed]) -> None:
         """Remembers which rules are held back, and drops those that are no more."""
@@ -79,9 +94,15 @@ class Hands:
         self.store.forget([self._row(quotas.QUOTA, quotas.quota_to_text(key)) for key in plan.forget])
 
     def apply_users(self, plan: UserPlan, secrets: Mapping[str, Secret]) -> None:
-        """Makes SCRAM users whose passwords are known."""
+        """Makes SCRAM users whose passwords are known, and remembers whom the target has had."""
+        seen = list(plan.seen)
         for user, change in zip(plan.make, plan.changes(), strict=True):
-            self.account([change], self._try(lambda user=user: self._make(user, secrets[user.name])))  # type: ignore[misc]
+            outcome = self._try(lambda user=user: self._make(user, secrets[user.name]))  # type: ignore[misc]
+            self.account([change], outcome)
+            if outcome == DONE:
+                seen.append(quotas.key_of(user))
+        self.store.remember([self._row(quotas.USER, quotas.user_to_text(key)) for key in seen])
+        self.store.forget([self._row(quotas.USER, quotas.user_to_text(key)) for key in plan.forget])
 
     def delete_twin(
         self, twin: str, topic_id: str, reason: str, *, still: Callable[[], bool], told: bool = False
@@ -106,7 +127,9 @@ class Hands:
         return "" if outcome == DONE else outcome
 
     def account(self, changes: Sequence[Change], outcome: str) -> None:
-        """Logs and audits."""
+        """Logs and audits. What is refused again at each look for the same reason is told once a day: rows of refusals
+        would push those of changes out of the audit."""
+        changes = [one for one in changes if self._is_news(one, outcome)]
         for change in changes:
             ended = "" if outcome == DONE else f" ({outcome})"
             self.log(f"{self.link}: {change}{ended}")
@@ -115,6 +138,17 @@ class Hands:
             AuditRow(at_ms, self.link, one.kind, one.subject, one.before, one.after, outcome) for one in changes
         ]
         self.write_audit()
+
+    def _is_news(self, change: Change, outcome: str) -> bool:
+        key = change.kind, change.subject, change.after
+        if not outcome.startswith(REFUSED):
+            self._refused.pop(key, None)
+            return True
+        told, told_s = self._refused.get(key, ("", 0.0))
+        if told == outcome and time.monotonic() - told_s < REFUSED_AGAIN_S:
+            return False
+        self._refused[key] = outcome, time.monotonic()
+        return True
 
     def write_audit(self) -> None:
         """Offers the store what it has not taken yet."""
@@ -144,7 +178,7 @@ class Hands:
         except TwinshoreError as error:
             if isinstance(error, KafkaError) and error.retriable:
                 raise
-            return f"refused: {error}"
+            return f"{REFUSED}{error}"
         return DONE
 
 

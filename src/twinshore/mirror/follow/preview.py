@@ -29,7 +29,7 @@ def preview(link: Link, settings: Settings, store: Store, soon: Iterable[str]) -
         (topic_settings.KIND, lambda: _settings(link, source, target, known)),
         (acls.KIND, lambda: _acls(link, source, target, store, twins)),
         (quotas.QUOTA, lambda: _quotas(link, source, target, store)),
-        (quotas.USER, lambda: _users(link, source, target)),
+        (quotas.USER, lambda: _users(link, source, target, store)),
     ]
     found: list[Line] = []
     try:
@@ -74,17 +74,14 @@ def _acls(link: Link, source: KafkaCluster, target: KafkaCluster, store: Store, 
     ours = read_acls(target) if theirs is not None else None
     if theirs is None or ours is None:
         return []
-    floor = ground(link, target, twins)
+    written = frozenset(acls.from_text(row.subject) for row in store.followed(link.name, acls.WRITTEN))
+    floor = ground(link, source, target, twins, written)
     reason = acls.cannot(floor)
     if reason:
         return [Remark(acls.KIND, link.name, f"none follows: {reason}")]
-    rows = store.followed(link.name, acls.WRITTEN)
     want = acls.wanted(theirs, floor, link)
-    plan = acls.decide(want, ours, frozenset(acls.from_text(row.subject) for row in rows))
-    held = [
-        Remark(acls.KIND, str(acl), f"held back until the twin is promoted: {why}")
-        for acl, why in sorted(want.held.items())
-    ]
+    plan = acls.decide(want, ours, written, floor)
+    held = [Remark(acls.KIND, str(acl), f"held back: {why}") for acl, why in sorted(want.held.items())]
     return [*plan.changes(), *held, *acls.exposing(ours, floor)]
 
 
@@ -97,11 +94,13 @@ def _quotas(link: Link, source: KafkaCluster, target: KafkaCluster, store: Store
     return [*(one.as_change() for one in plan.changes), *plan.remarks]
 
 
-def _users(link: Link, source: KafkaCluster, target: KafkaCluster) -> list[Line]:
+def _users(link: Link, source: KafkaCluster, target: KafkaCluster, store: Store) -> list[Line]:
     if not link.follow.scram_users:
         return []
     secrets = dict(link.follow.users)
-    plan = quotas.decide_users(read_scram_users(source), read_scram_users(target), secrets, _us(link, target))
+    seen = {quotas.user_from_text(row.subject) for row in store.followed(link.name, quotas.USER)}
+    theirs, ours = read_scram_users(source), read_scram_users(target)
+    plan = quotas.decide_users(theirs, ours, secrets, _us(link, target), seen)
     return [*plan.changes(), *plan.remarks]
 
 

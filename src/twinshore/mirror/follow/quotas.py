@@ -2,7 +2,8 @@
 
 A quota that the target has already with another value, not written by us, stays: somebody chose it for that site.
 Quotas by address do not follow, since addresses belong to a site. Of a SCRAM user a cluster tells the name, the
-mechanism and the iterations; so the target can be given it only where its password is known from the settings.
+mechanism and the iterations; so the target can be given it only where its password is known from the settings. Whom
+the target had once and has no more, somebody took away there: such a user is not made again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ QUOTA = "quota"
 USER = "scram user"
 Quotas = Mapping[QuotaEntity, Mapping[str, float]]
 QuotaKey = tuple[QuotaEntity, str]
+UserKey = tuple[str, str]  # name and mechanism
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +86,12 @@ def quota_from_text(text: str) -> QuotaKey:
 
 @dataclass(frozen=True, slots=True)
 class UserPlan:
+    """`seen`: the target has them now, which is news; `forget`: the source has them no more, so they may come anew."""
+
     make: tuple[ScramUser, ...]
     remarks: tuple[Remark, ...]
+    seen: tuple[UserKey, ...] = ()
+    forget: tuple[UserKey, ...] = ()
 
     def changes(self) -> list[Change]:
         return [
@@ -94,14 +100,23 @@ class UserPlan:
 
 
 def decide_users(
-    source: Collection[ScramUser], target: Collection[ScramUser], secrets: Collection[str], us: str
+    source: Collection[ScramUser],
+    target: Collection[ScramUser],
+    secrets: Collection[str],
+    us: str,
+    seen: Collection[UserKey],
 ) -> UserPlan:
-    """Users to make, and a remark for each that the target lacks and cannot be given. None is ever taken away."""
-    there = {(user.name, user.mechanism) for user in target}
+    """Users to make, and a remark for each that the target lacks and is not given. None is ever taken away; `seen` are
+    those that the target has had."""
+    there = {key_of(user) for user in target}
     make: list[ScramUser] = []
     remarks: list[Remark] = []
     for user in sorted(source):
-        if (user.name, user.mechanism) in there or user.name == us:
+        if key_of(user) in there or user.name == us:
+            continue
+        if key_of(user) in seen:
+            sentence = f"was taken away on the target with {user.mechanism}, and is not made again: make it there"
+            remarks.append(Remark(USER, user.name, f"{sentence} if it shall be"))
             continue
         if user.name in secrets:
             make.append(user)
@@ -110,4 +125,22 @@ def decide_users(
         remarks.append(Remark(USER, user.name, sentence))
     known = {user.name for user in source}
     remarks += [Remark(USER, name, "in the settings, but not on the source") for name in secrets if name not in known]
-    return UserPlan(tuple(make), tuple(remarks))
+    theirs = {key_of(user) for user in source}
+    news = (theirs & there) - set(seen)
+    return UserPlan(tuple(make), tuple(remarks), tuple(sorted(news)), tuple(sorted(set(seen) - theirs)))
+
+
+def key_of(user: ScramUser) -> UserKey:
+    """As whom it logs in, and how."""
+    return user.name, user.mechanism
+
+
+def user_to_text(key: UserKey) -> str:
+    """A user for the store."""
+    return json.dumps(key)
+
+
+def user_from_text(text: str) -> UserKey:
+    """Out of the store."""
+    name, mechanism = json.loads(text)
+    return name, mechanism

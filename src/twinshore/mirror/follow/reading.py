@@ -9,11 +9,11 @@ from twinshore.kafka.admin import Setting
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.questions import OffsetKind
+from twinshore.kafka.rights import Acl, Resource
 from twinshore.mirror.follow.acls import Ground
 from twinshore.mirror.follow.last_resort import Span
 from twinshore.mirror.follow.lifecycle import Presence, Side
 from twinshore.mirror.follow.topic_settings import SettingsOf
-from twinshore.mirror.plan import INTERNAL
 from twinshore.store import Position
 
 AT_ONCE = 500
@@ -53,14 +53,15 @@ def copies(cluster: KafkaCluster, names: Sequence[str]) -> dict[str, int]:
     }
 
 
-def ground(link: Link, target: KafkaCluster, twins: Mapping[str, str]) -> Ground:
-    """What the target's own rules and topics are, beside this link's twins."""
-    ours = set(twins.values())
-    names = target.metadata(None, refresh=True).topics
-    others = frozenset(
-        name for name, topic in names.items() if name not in ours and name not in INTERNAL and not topic.internal
-    )
-    return Ground(twins, others, principal(link, target), _open_unless_ruled(target))
+def ground(
+    link: Link, source: KafkaCluster, target: KafkaCluster, twins: Mapping[str, str], written: Iterable[Acl]
+) -> Ground:
+    """What rules stand on, beside this link's twins; `written`: rules of ours, also for what is no twin any more."""
+    left = {acl.name for acl in written if acl.resource == Resource.TOPIC and acl.names_one()} - set(twins.values())
+    gone = frozenset(name for name, side in sides(target, left).items() if side.presence is Presence.GONE)
+    us = principal(link, target)
+    # Where it is not ours to know, each side counts as that which lets nobody in by mistake.
+    return Ground(twins, us, _open_unless_ruled(target) is not False, _open_unless_ruled(source) is False, gone)
 
 
 def principal(link: Link, target: KafkaCluster) -> str:
@@ -94,13 +95,17 @@ def _settings(found: Mapping[str, Setting]) -> SettingsOf:
     return SettingsOf(in_force, {name: setting.value or "" for name, setting in told.items() if setting.own})
 
 
-def _open_unless_ruled(target: KafkaCluster) -> bool:
-    for node in sorted(target.metadata([], refresh=True).brokers)[:1]:
+def _open_unless_ruled(cluster: KafkaCluster) -> bool | None:
+    """Whether everybody may use what no rule speaks of; None where nobody says. Brokers name the setting where it is
+    set, and hide its value, since it is their authorizer's."""
+    for node in sorted(cluster.metadata([], refresh=True).brokers)[:1]:
         try:
-            setting = target.admin.broker_settings(node).get(OPEN_UNLESS_RULED)
+            setting = cluster.admin.broker_settings(node).get(OPEN_UNLESS_RULED)
         except KafkaError as error:
             if error.code != Code.CLUSTER_AUTHORIZATION_FAILED:
                 raise
+            return None
+        if setting is None:
             return False
-        return bool(setting and (setting.value or "").lower() == "true")
-    return False
+        return None if setting.value is None else setting.value.lower() == "true"
+    return None

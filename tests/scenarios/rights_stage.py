@@ -1,0 +1,79 @@
+"""Two guarded clusters for the scenarios of rights: rules in one line, and what a user may do, shown by doing it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+
+from confluent_kafka.admin import ScramMechanism, UserScramCredentialDeletion  # type: ignore[attr-defined]
+
+from tests.scenarios.raw_writer import RawWriter
+from twinshore.fleet import Cluster, KafkaError, NamedPartition
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.errors import Code
+from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
+from twinshore.lab import KAFKA_NEWEST, LabCluster, LabSecurity
+from twinshore.lab.clients import admin_of
+
+
+def acl(
+    name: str,
+    operation: Operation,
+    who: str = "User:anna",
+    *,
+    pattern: Pattern = Pattern.LITERAL,
+    permission: Permission = Permission.ALLOW,
+) -> Acl:
+    return Acl(Resource.TOPIC, name, pattern, who, "*", operation, permission)
+
+
+def guarded(
+    name: str, *users: str, settings: Mapping[str, str] | None = None, version: str = KAFKA_NEWEST
+) -> LabCluster:
+    flags = ("-XX:TieredStopAtLevel=1",)
+    kind = LabSecurity.SASL_SCRAM_256
+    who = ("mirror", *users)
+    return LabCluster(
+        name,
+        version=version,
+        security=kind,
+        authorizer=True,
+        users=who,
+        heap_mb=256,
+        jvm_flags=flags,
+        settings=settings,
+    )
+
+
+@contextlib.contextmanager
+def client(cluster: LabCluster) -> Iterator[KafkaCluster]:
+    with contextlib.closing(KafkaCluster(cluster.cluster)) as found:
+        yield found
+
+
+def may_read(cluster: Cluster, topic: str) -> bool:
+    """Whether a broker gives this user the topic's first batch."""
+    with contextlib.closing(KafkaCluster(cluster, patience_s=5.0)) as found:
+        try:
+            return found.read_tail_batch(NamedPartition(topic, 0), 0) is not None
+        except KafkaError as error:
+            assert error.code == Code.TOPIC_AUTHORIZATION_FAILED, error
+            return False
+
+
+def may_write(cluster: Cluster, topic: str) -> bool:
+    """Whether this user's record is taken."""
+    with contextlib.closing(KafkaCluster(cluster, patience_s=5.0)) as found:
+        try:
+            return RawWriter(found, topic).write(1, 0).error == Code.NONE
+        except KafkaError as error:
+            assert error.code in (Code.TOPIC_AUTHORIZATION_FAILED, Code.CLUSTER_AUTHORIZATION_FAILED), error
+            return False
+
+
+def remove_user(cluster: LabCluster, name: str) -> None:
+    """Takes a SCRAM user away, as an operator does."""
+    gone = UserScramCredentialDeletion(name, ScramMechanism.SCRAM_SHA_256)
+    admin = admin_of(cluster.cluster)
+    for done in admin.alter_user_scram_credentials([gone]).values():
+        done.result(timeout=30)

@@ -1,0 +1,105 @@
+"""What is shut on the source is shut on its twin, also on a target where everybody may use what no ACL speaks of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
+from tests.scenarios.rights_stage import acl, client, guarded, may_read, may_write
+from twinshore.fleet import Cluster
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
+from twinshore.kafka.rights_requests import create_acls, delete_acls, read_acls
+from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
+from twinshore.lab.clients import allow
+from twinshore.mirror.follow.reading import OPEN_UNLESS_RULED
+
+LINK = "east->west"
+READS = acl("payroll", Operation.READ)
+NO_RULES = Acl(Resource.CLUSTER, "kafka-cluster", Pattern.LITERAL, "User:mirror", "*", Operation.ALTER, Permission.DENY)
+
+
+@pytest.fixture(scope="module")
+def source() -> Iterator[LabCluster]:
+    with guarded("east") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[LabCluster]:
+    with guarded("west", "anna", "bert", settings={OPEN_UNLESS_RULED: "true"}) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def rig(tmp_path: Path, source: LabCluster, target: LabCluster) -> Iterator[Rig]:
+    ends = [source.cluster_as("mirror"), target.cluster_as("mirror")]
+    text = settings_text(tmp_path, ends, {LINK: "payroll|bare|late"}, mirror={"lanes": 1, "refresh_s": 1})
+    made = Rig(tmp_path, text + f'[links."{LINK}".follow]\nevery_s = 0.5\n')
+    yield made
+    made.process.end()
+
+
+def test_nothing_is_opened_where_everybody_may_use_what_no_rule_speaks_of(
+    rig: Rig, source: LabCluster, target: LabCluster
+) -> None:
+    for kind, name in (("broker", "kafka-cluster"), ("topic", "*")):
+        allow(source.cluster, "mirror", "all", kind, name)
+    allow(target.cluster, "mirror", "all", "broker", "kafka-cluster")
+    target.create_topic("theirs")
+    for topic in ("payroll", "bare"):
+        source.create_topic(topic)
+        assert may_write(source.cluster, topic)
+    anna, bert = (target.cluster_as(name) for name in ("anna", "bert"))
+    with client(source) as east, client(target) as west:
+        create_acls(east, [READS])
+        rig.process.start()
+        until(lambda: crossed(target, "payroll") and crossed(target, "bare"), 120, "they cross", rig)
+        # Since rules come before records, these need not be waited for.
+        assert may_read(anna, "payroll")
+        assert not shut_out(bert, "theirs"), "everybody may use what no rule speaks of"
+        assert shut_out(bert, "payroll")
+        assert shut_out(anna, "bare")
+        assert shut_out(bert, "bare")
+
+        delete_acls(east, [READS])
+        until(lambda: READS not in (read_acls(west) or (READS,)), 30, "the rule is taken back", rig)
+        until(lambda: shut_out(anna, "payroll"), 10, "brokers know", rig)
+        assert shut_out(bert, "payroll"), "the last rule of a topic stays"
+        nothing_crosses_before_its_rules_stand(rig, source, target, west)
+        assert shut_out(bert, "late")
+
+
+@pytest.mark.parametrize("version", [KAFKA_3, KAFKA_NEWEST])
+def test_brokers_name_what_they_let_everybody_do_and_hide_whether(version: str) -> None:
+    with guarded("shy", settings={OPEN_UNLESS_RULED: "false"}, version=version) as shy, client(shy) as found:
+        (node,) = found.metadata([], refresh=True).brokers
+        assert found.admin.broker_settings(node)[OPEN_UNLESS_RULED].value is None
+
+
+def crossed(target: LabCluster, topic: str) -> bool:
+    return spans(target.cluster, topic, 1) == [(0, 1)]
+
+
+def shut_out(user: Cluster, topic: str) -> bool:
+    return not may_read(user, topic) and not may_write(user, topic)
+
+
+def nothing_crosses_before_its_rules_stand(
+    rig: Rig, source: LabCluster, target: LabCluster, west: KafkaCluster
+) -> None:
+    """Where the target takes no rule a new topic waits, with its row; then it goes by itself."""
+    create_acls(west, [NO_RULES])
+    source.create_topic("late")
+    assert may_write(source.cluster, "late")
+    rig.until_said("topic late waits for its ACLs", within_s=60)
+    (row,) = [row for row in rig.ledger(LINK) if row.incident.topic == "late"]
+    assert row.incident.kind == "rights lost"
+    assert "Alter on the cluster" in row.incident.sentence
+    assert spans(target.cluster, "late", 1) == [(0, 0)], "the twin is there, and empty"
+    delete_acls(west, [NO_RULES])
+    until(lambda: crossed(target, "late"), 60, "late crosses", rig)
+    until(lambda: all(row.closed_ms for row in rig.ledger(LINK) if row.incident.topic == "late"), 30, "closed", rig)
