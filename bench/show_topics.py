@@ -122,6 +122,11 @@ SCENARIOS = (
         "tests/scenarios/test_rights_shut.py",
     ),
     (
+        "clashing-words",
+        "a paused link stays paused, over a restart, when a new link of the settings clashes with what operators said",
+        "tests/scenarios/test_clashing_words.py",
+    ),
+    (
         "second-store",
         "a second store is refused a link by name and writes nothing, also after the notes that say so were cut away; "
         "of two that start at once one goes on",

@@ -47,14 +47,17 @@ def register(app: typer.Typer) -> None:
 def list_links(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: bool = JSON) -> None:
     """Says what holds for each link, and whether from the settings or from the store."""
     from twinshore.mirror.control.in_force import as_json, in_force
+    from twinshore.mirror.control.ruling import standing
 
     loaded = load(settings)
     store = open_if_there(loaded)
+    holds = standing(loaded.links, store) if store else {one.name: in_force(one, ()) for one in loaded.links}
     shown = []
     for one in chosen(loaded, link):
-        now = in_force(one, store.controls(one.name) if store else ())
+        now = holds[one.name]
         values = {name: {"value": json.loads(as_json(now.value(name))), "from": origin} for name, origin in now.origins}
-        shown.append({"link": one.name, "naming": one.naming.value, "chain": one.chain, **values})
+        about = {"link": one.name, "naming": one.naming.value, "chain": one.chain}
+        shown.append({**about, **values, "troubles": list(now.troubles)})
         if not json_output:
             typer.echo(f"{one.name} (naming {one.naming.value}{', chain' if one.chain else ''})")
             for name, origin in now.origins:
@@ -198,7 +201,7 @@ def _source_topics(loaded: Settings, link: Link) -> set[str] | None:
 def _tried(loaded: Settings, link: Link, store: Store | None, wished: Any, *, dry_run: bool) -> bool:
     """Whether it is done, or would be; False when somebody else was quicker."""
     from twinshore.mirror.control import wishes
-    from twinshore.mirror.control.in_force import in_force
+    from twinshore.mirror.control.in_force import OF_LINK, in_force
     from twinshore.mirror.control.ruling import others_in_force
     from twinshore.mirror.topology.rules import check_links
 
@@ -210,7 +213,9 @@ def _tried(loaded: Settings, link: Link, store: Store | None, wished: Any, *, dr
     rows = _rows(link.name, wish, {step[0] for step in steps})
     kept = [row for row in standing if row.name not in rows]
     then = in_force(link, [*kept, *(row for row in rows.values() if row)])
-    check_links(others_in_force(loaded.links, store, then))
+    if {name for name, _, _ in steps} & set(OF_LINK):
+        # Only filters can clash: a link is paused, whatever is wrong with them.
+        check_links(others_in_force(loaded.links, store, then))
     for name, before, after in steps:
         typer.echo(f"{link.name}: {name} {'would change' if dry_run else 'changes'} from {before} to {after}")
     if not steps:

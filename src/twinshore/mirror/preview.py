@@ -25,7 +25,7 @@ TOPICS_AT_ONCE = 100
 
 def holding(link: Link, settings: Settings, store: Store, log: Callable[[str], None]) -> Link:
     """The link as it would run now: its settings, and what operators have said since."""
-    ruling = Ruling(link, settings.links, store, log)
+    ruling = Ruling(link, settings.links, store, log, notes=False)
     ruling.changed()
     return ruling.link
 

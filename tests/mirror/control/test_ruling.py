@@ -55,7 +55,8 @@ def test_what_could_loop_does_not_count_and_is_said(store: Store, heard: Ruling,
     put(store, "topics", ["bills-2"])
     assert not heard.changed()
     assert heard.link == LINK
-    assert said[0].startswith("east->west: what operators said does not count: links east->west and west->east would")
+    wrong = "east->west: what operators said of its filters does not count: links east->west and west->east would"
+    assert said[0].startswith(wrong)
     put(store, "topics", ["lists"])
     assert heard.changed()
     assert heard.link.topics == ("lists",)
@@ -95,3 +96,57 @@ def test_topics_leave_their_lanes_and_come_back_once_they_have_left(store: Store
     put(store, "paused", True)
     heard.changed()
     assert heard.flowing(names) == {}
+
+
+def test_what_was_right_last_holds_over_a_restart_and_so_does_a_pause(
+    store: Store, heard: Ruling, said: list[str]
+) -> None:
+    put(store, "topics", ["lists"])
+    heard.changed()
+    put(store, "paused", True)
+    put(store, "topics", ["bills-2"])
+    for ears in (heard, Ruling(LINK, [LINK, BACK], store, said.append)):
+        assert ears.changed()
+        assert ears.link.topics == ("lists",)
+        assert ears.link.control.paused
+    put(store, "topics", ["bills-3"], link=BACK.name)
+    late = Ruling(LINK, [LINK, BACK], store, said.append)
+    late.changed()
+    assert late.link.topics == ("bills-2",), "the other link has made room"
+
+
+def test_a_link_that_a_new_one_clashes_with_stays_paused(store: Store, said: list[str]) -> None:
+    """Only one was there when its operators narrowed it to what the settings of a new one name."""
+    alone = Ruling(LINK, [LINK], store, said.append)
+    put(store, "topics", ["bills.*"])
+    put(store, "paused", True)
+    put(store, "throttle_bytes_s", 9)
+    assert alone.changed()
+    assert not said
+    beside = Ruling(LINK, [LINK, BACK], store, said.append)
+    assert beside.changed()
+    assert (beside.link.control.paused, beside.link.control.throttle_bytes_s) == (True, 9)
+    assert beside.link.topics == LINK.topics
+    assert len(said) == 1
+
+
+def test_a_clash_ends_when_the_other_link_makes_room(store: Store, heard: Ruling) -> None:
+    put(store, "topics", ["bills-2"])
+    assert not heard.changed()
+    assert not heard.changed()
+    put(store, "topics", ["lists"], link=BACK.name)
+    assert heard.changed()
+    assert heard.link.topics == ("bills-2",)
+
+
+def test_a_plan_notes_nothing_and_a_reset_is_forgotten(store: Store, heard: Ruling) -> None:
+    put(store, "topics", ["lists"])
+    plan = Ruling(LINK, [LINK, BACK], store, print, notes=False)
+    assert plan.changed()
+    assert not store.followed(LINK.name)
+    heard.changed()
+    assert [row.value for row in store.followed(LINK.name)] == ['[["lists"], []]']
+    assert store.change_controls(LINK.name, {"topics": None}, seen=store.control_version(LINK.name), told=())
+    heard.changed()
+    assert heard.link == LINK
+    assert not store.followed(LINK.name)

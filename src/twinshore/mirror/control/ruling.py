@@ -5,23 +5,29 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 
-from twinshore.fleet import ConfigError, Link
+from twinshore.fleet import Link
+from twinshore.mirror.control.clashes import KIND, Filters, filters_from_json, said_filters, settled
 from twinshore.mirror.control.in_force import InForce, in_force
 from twinshore.mirror.plan import admits
-from twinshore.mirror.topology.rules import check_links
-from twinshore.store import Store
+from twinshore.store import Followed, Store
 
 EVERY_S = 1.0
 Seen = tuple[str, int]
 
 
 class Ruling:
-    """`link` is what holds. A change that could loop or collide is refused and the last one stays."""
+    """`link` is what holds. Filters that could loop or collide do not count, and those that were right last stay, over
+    restarts too; all else that operators said holds. `notes`: whether the store is told what was right."""
 
-    def __init__(self, link: Link, links: Sequence[Link], store: Store, log: Callable[[str], None]) -> None:
+    def __init__(
+        self, link: Link, links: Sequence[Link], store: Store, log: Callable[[str], None], *, notes: bool = True
+    ) -> None:
         self._begins, self._links, self._store, self._log = link, links, store, log
-        self._version = -1
+        self._notes = notes
+        self._clashes = False
+        self._versions: tuple[int, ...] = ()
         self._looked_at_s = 0.0
         self._said: tuple[str, ...] = ()
         self._parting: set[str] = set()
@@ -32,18 +38,19 @@ class Ruling:
         if time.monotonic() - self._looked_at_s < EVERY_S:
             return False
         self._looked_at_s = time.monotonic()
-        version = self._store.control_version(self._begins.name)
-        if version == self._version:
+        versions = self._seen()
+        if versions == self._versions:
             return False
-        now = in_force(self._begins, self._store.controls(self._begins.name))
-        troubles = list(now.troubles)
-        try:
-            check_links(others_in_force(self._links, self._store, now))
-        except ConfigError as error:
-            troubles.append(f"what operators said does not count: {error.message}")
-        self._version = version
-        self._tell(tuple(troubles))
-        if len(troubles) > len(now.troubles) or now.link == self.link:
+        name = self._begins.name
+        said = said_of(self._links, self._store)
+        now = settled(self._links, said, right_of(self._links, self._store))[name]
+        # Until they agree, another link's filters may end it too.
+        self._clashes = now.link != said[name].link
+        self._versions = versions
+        self._tell(now.troubles)
+        if self._notes and not self._clashes:
+            self._note(said[name])
+        if now.link == self.link:
             return False
         self.link = now.link
         return True
@@ -64,17 +71,51 @@ class Ruling:
         self._parting -= {topic for topic in self._parting if withdraw(topic)}
         return fresh
 
+    def _seen(self) -> tuple[int, ...]:
+        links = self._links if self._clashes else [self._begins]
+        return tuple(self._store.control_version(link.name) for link in links)
+
+    def _note(self, said: InForce) -> None:
+        """Remembers filters of operators that are right, for the day they clash."""
+        name, filters = self._begins.name, said_filters(said)
+        known = {row.value for row in self._store.followed(name, KIND)}
+        row = Followed(name, KIND, "", filters.to_json() if filters else "", KIND, int(time.time() * 1000))
+        if filters is None and known:
+            self._store.forget([row])
+        elif filters is not None and row.value not in known:
+            self._store.remember([row])
+
     def _tell(self, troubles: tuple[str, ...]) -> None:
         for sentence in troubles if troubles != self._said else ():
             self._log(f"{self._begins.name}: {sentence}")
         self._said = troubles
 
 
+def said_of(links: Iterable[Link], store: Store) -> dict[str, InForce]:
+    """Each link as its settings and its operators say, whether or not they clash."""
+    return {link.name: in_force(link, store.controls(link.name)) for link in links}
+
+
+def right_of(links: Iterable[Link], store: Store) -> dict[str, Filters]:
+    """The filters of operators that held last, as far as any did."""
+    found = {}
+    for link in links:
+        for row in store.followed(link.name, KIND):
+            with suppress(ValueError, TypeError):
+                found[link.name] = filters_from_json(row.value)
+    return found
+
+
+def standing(links: Sequence[Link], store: Store) -> dict[str, InForce]:
+    """What holds for each link."""
+    return settled(links, said_of(links, store), right_of(links, store))
+
+
 def others_in_force(links: Iterable[Link], store: Store | None, now: InForce) -> list[Link]:
-    """All links as they hold, this one as it would."""
+    """All links as is said of them, this one as it would be."""
     others = {link.name: link for link in links}
     if store:
-        others = {name: in_force(link, store.controls(name)).link for name, link in others.items()}
+        others = {name: one.link for name, one in said_of(others.values(), store).items()}
     return [now.link if name == now.link.name else link for name, link in others.items()]
 
 
