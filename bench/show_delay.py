@@ -52,6 +52,21 @@ TESTS = (
         f"{SCENARIO}::test_mirrormakers_own_latency_is_fooled_by_old_timestamps",
     ),
     (
+        "delay-lost-ends",
+        "a twin that lost its end, or was made anew, while no monitor ran has an alarm once its bound is over",
+        "tests/scenarios/test_delay_sight.py::test_what_a_twin_lost_while_no_monitor_ran_is_an_alarm_soon",
+    ),
+    (
+        "delay-restless-windows",
+        "a place whose window begins anew again and again is an alarm though others are judged",
+        "tests/delay/test_unjudged.py",
+    ),
+    (
+        "delay-long-ids",
+        "groups with ids of any length have alarms and places in SQLite, PostgreSQL and MariaDB",
+        "tests/store/test_delays.py::test_alarms_and_places_of_groups_with_the_longest_ids_are_kept",
+    ),
+    (
         "delay-sight",
         "a topic whose twin was deleted, or that the monitor may not describe any more, is an alarm until it is seen"
         " again or known to be over, and none of its alarms clears meanwhile; on two versions of Kafka",

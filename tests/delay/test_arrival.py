@@ -55,6 +55,36 @@ def test_it_is_right_within_a_second_on_random_traffic(seed: int) -> None:
         assert abs(view.recovery_point_ms - true_ms) <= 1_000, f"seed {seed} at {ms} ms"
 
 
+def test_what_a_target_lost_lacks_from_when_that_was_seen() -> None:
+    lost = [at(0, 100, 100), at(10_000, 100, 50)]
+    assert (last(lost).lag_records, last(lost).recovery_point_ms) == (50, 0)
+    assert last([*lost, at(25_000, 100, 50)]).recovery_point_ms == 15_000
+    assert last([*lost, at(25_000, 100, 80)]).recovery_point_ms == 15_000
+    assert last([*lost, at(25_000, 100, 80), at(30_000, 100, 100)]).recovery_point_ms == 0
+    older = [at(0, 100, 100), at(5_000, 130, 100), at(9_000, 130, 40)]
+    assert last(older).recovery_point_ms == 4_000, "what waited already is the oldest"
+    # A target of which only differences tell may not have moved at all, or have lost its end.
+    foreign = [at(0, 100, 90, Axis.FOREIGN), at(10_000, 100, 40, Axis.FOREIGN), at(25_000, 100, 40, Axis.FOREIGN)]
+    assert (last(foreign).lag_records, last(foreign).recovery_point_ms) == (50, 15_000)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nothing_lacks_without_an_age(seed: int) -> None:
+    chance = random.Random(f"ages {seed}")
+    arrivals, source, target, missing_ms = Arrivals(), 0, 0, -1
+    for ms in range(0, 120_000, 1_000):
+        source += chance.randrange(9) if chance.random() < 0.3 else 0
+        target = min(source, max(0, target + chance.randrange(-6, 12)) if chance.random() < 0.3 else target)
+        missing_ms = -1 if target == source else ms if missing_ms < 0 else missing_ms
+        arrivals, view = look(arrivals, at(ms, source, target))
+        if missing_ms < 0:
+            assert (view.lag_records, view.recovery_point_ms) == (0, 0), f"seed {seed} at {ms} ms"
+        else:
+            assert view.lag_records == source - target and arrivals.waiting, f"seed {seed} at {ms} ms"
+            assert arrivals.waiting[-1].end == source
+            assert 0 <= view.recovery_point_ms <= ms - missing_ms, f"seed {seed} at {ms} ms"
+
+
 def test_a_topic_made_anew_begins_anew() -> None:
     flow = [at(1_000 * n, 100 * n, 0) for n in range(5)]
     assert last([*flow, at(5_000, 20, 0, source="s2")]).recovery_point_ms == 0

@@ -12,7 +12,7 @@ import pytest
 
 from tests.groups.model_sides import ModelSide
 from twinshore.delay.arrival import Arrivals, look
-from twinshore.delay.readings import BEATS, GROUPS, Axis
+from twinshore.delay.readings import BEATS, GROUPS, Axis, group_named
 from twinshore.delay.sampler import Expected, Sampler
 from twinshore.fleet import HEARTBEATS, Cluster, KafkaError, Link, NamedPartition, SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent
@@ -242,6 +242,24 @@ def test_a_group_whose_place_is_not_told_is_named(store: Store) -> None:
     part = sampler.sample(lambda: 8_000, 4)
     assert {one.place.group for one in part.readings} == {"", "billing"}
     assert part.failures == {GROUPS: "east does not tell the places of audit and 1 more"}
+
+
+def test_a_group_with_an_id_that_no_store_keeps_is_watched_under_a_name_of_its_own(store: Store) -> None:
+    east, west = Side("east", {"orders": 51}), Side("west", {"orders": 51})
+    ids = ["g" * 255, "g" * 256, "g" * 257, "with\0nul"]
+    named = {group_named(group): group for group in ids}
+    assert len(named) == 4 and ids[0] in named and max(map(len, named)) == 255 and not any("\0" in one for one in named)
+    sampler = Sampler(LINK, east, west, store, groups=True, expected=lambda: Expected(groups=frozenset(named)))
+    sides = Mute("east"), Mute("west")
+    for side in sides:
+        side.ends["orders", 0] = 51
+        for group in ids:
+            side.consume(group, ("orders", 0), 10)
+    sampler._groups = sides  # type: ignore[assignment]
+    sides[0].forbidden = set(named) - set(ids)  # Nobody may be asked for a name that is no id.
+    sample = sampler.sample(lambda: 5_000, 1)
+    assert sample.failures == {}
+    assert {one.place.group for one in sample.readings} == {"", *named}
 
 
 def spoil(tmp_path: Path, *names: tuple[str, str]) -> None:

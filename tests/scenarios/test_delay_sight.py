@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.scenarios.raw_writer import RawWriter
 from twinshore.delay.alarms import AlarmKey, AlarmKind, Book, Event, Sign, turn
 from twinshore.delay.sampler import Expected, Sample, Sampler
 from twinshore.delay.state import LinkState
@@ -17,8 +18,8 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
 from twinshore.kafka.rights_requests import delete_acls
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster, LabSecurity
-from twinshore.lab.clients import admin_of, allow
-from twinshore.store import open_store
+from twinshore.lab.clients import admin_of, allow, topic_id
+from twinshore.store import TwinRow, open_store
 
 LINK = Link("east", "west", topics=("seen-.*",))
 LATE = AlarmKey(LINK.name, AlarmKind.END_OFFSET, "seen-orders")
@@ -125,3 +126,51 @@ def test_out_of_sight_is_an_alarm_and_only_what_is_over_clears(
         assert all("over: seen-orders was deleted on east" in event.sentence for event in cleared)
         assert "well again" not in str(cleared)
     delete(east.cluster, "seen-bills")
+
+
+@pytest.mark.parametrize("left", [0, 50])
+def test_what_a_twin_lost_while_no_monitor_ran_is_an_alarm_soon(
+    east: LabCluster, west: LabCluster, tmp_path: Path, left: int
+) -> None:
+    topic = f"lost-{left}"
+    link = Link("east", "west", topics=(topic,))
+    late = AlarmKey(link.name, AlarmKind.RECOVERY_POINT, topic)
+    with contextlib.ExitStack() as stack:
+        store = stack.enter_context(open_store(f"sqlite:///{tmp_path / 'store.db'}"))
+        sides = [KafkaCluster(side.cluster, patience_s=10.0) for side in (east, west)]
+        for side, lab in zip(sides, (east, west), strict=True):
+            lab.create_topic(topic)
+            assert RawWriter(side, topic).send([RawWriter.batch(100)]).error == 0
+        ids = [topic_id(side.cluster, topic).hex() for side in (east, west)]
+        store.save_twins([TwinRow(link.name, topic, 0, ids[0], ids[1], 0, 0, 1)])
+        sampler = Sampler(link, sides[0], sides[1], store, groups=False)
+        stack.callback(sampler.close)
+        state = LinkState(link.name, 0)
+
+        def alarms(at_ms: int) -> list[AlarmKey]:
+            sample = sampler.sample(lambda: at_ms, -1)
+            state.take(sample.readings, sample.failures, at_ms, sample.over)
+            signs = state.signs(at_ms, lambda _: 10.0, heartbeat_s=0.0, blind_s=30.0, period_s=1e6)
+            return [sign.key for sign in signs if sign.wrong]
+
+        deadline = time.monotonic() + 60
+        while not state.views or any(view.lag_records or view.source_end != 100 for view in state.views.values()):
+            assert alarms(1_000) == [] and time.monotonic() < deadline, state.views
+            time.sleep(0.2)
+        rows = state.rows()
+        delete(west.cluster, topic)
+        deadline = time.monotonic() + 60
+        while topic in sides[1].metadata(None, refresh=True).topics:
+            assert time.monotonic() < deadline, "the twin is there still"
+            time.sleep(0.2)
+        west.create_topic(topic)
+        if left:
+            assert RawWriter(sides[1], topic).send([RawWriter.batch(left)]).error == 0
+        state = LinkState(link.name, 60_000)
+        state.restore(rows)
+        deadline = time.monotonic() + 60
+        while not any(view.lag_records for view in state.views.values()) or state.failures:
+            alarms(61_000)
+            assert time.monotonic() < deadline, (state.views, state.failures)
+            time.sleep(0.2)
+        assert late in alarms(80_000), state.views

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from twinshore.delay.readings import group_named
 from twinshore.store import AlarmRow, DelayPlace, Store, WatchRow, delays
 
 LINK = "east->west"
@@ -25,6 +26,16 @@ def test_one_thing_has_one_open_alarm_whoever_raises_it(store: Store, open_anoth
     assert store.delay.alarms("west->east") == ()
     store.delay.raise_alarm(replace(LATE, link="north->west"))
     assert [one.id for one in store.delay.alarms("west->east", LINK, limit=1)] == [other.id]
+
+
+def test_alarms_and_places_of_groups_with_the_longest_ids_are_kept(store: Store) -> None:
+    groups = [group_named(group) for group in ("g" * 255, "g" * 256, "\U0001f6a8" * 400, "with\0nul")]
+    assert len(set(groups)) == 4
+    for group in groups:
+        store.delay.raise_alarm(replace(LATE, group=group))
+    store.delay.save_places([place("orders", 0, 1, group) for group in groups])
+    assert {one.group for one in store.delay.alarms(LINK)} == set(groups)
+    assert {one.group for one in store.delay.places(LINK)} == set(groups)
 
 
 def test_a_cleared_alarm_stays_in_the_history_and_may_rise_again(store: Store) -> None:

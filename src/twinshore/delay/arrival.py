@@ -44,9 +44,11 @@ def look(before: Arrivals, reading: Reading) -> tuple[Arrivals, View]:
     crossed = _crossed(reading, least)
     # What a clock that was set back since has left in the future is seen now.
     waiting = tuple(one if one.at_ms <= reading.at_ms else Sighting(reading.at_ms, one.end) for one in before.waiting)
-    if reading.source_end > max(before.seen_end, crossed):
+    waiting = tuple(one for one in waiting if one.end > crossed)
+    # All that lacks has its moment, also where the target lost what had crossed: then it lacks from now on.
+    if reading.source_end > max(crossed, waiting[-1].end if waiting else -1):
         waiting = (*waiting, Sighting(reading.at_ms, reading.source_end))
-    waiting = thinned([one for one in waiting if one.end > crossed])
+    waiting = thinned(waiting)
     oldest_ms = max(0, reading.at_ms - waiting[0].at_ms) if waiting else 0
     view = View(
         reading.place,

@@ -13,6 +13,9 @@ from typing import NamedTuple
 from twinshore.delay.readings import Reading
 from twinshore.delay.windows import NOT_YET, Offsets, Thresholds, Verdict, Window, step
 
+# Why there is nothing to judge, which is in order.
+PAUSED, NO_PLACE = "paused", "the group has no place on the source"
+
 
 class Guarded(NamedTuple):
     """A window with what it must know of its last tick; `restarts` counts how often it began anew, `why` the last."""
@@ -61,7 +64,7 @@ def _why_anew(before: Guarded, reading: Reading, seen: Offsets | None, tick: int
     if before.last is None:
         return ""
     if seen is None:
-        return "paused" if reading.paused else "the group has no place on the source"
+        return PAUSED if reading.paused else NO_PLACE
     if tick < before.tick:
         return "the clock went back, or the period is another"
     if tick != before.tick + 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -9,6 +10,20 @@ from typing import NamedTuple
 # Parts of a link that are read beside its topics; no topic can be called so.
 GROUPS, BEATS = "/groups", "/heartbeats"
 PARTS = (GROUPS, BEATS)
+# Stands in the name of a group whose id is too long, before the digest.
+CUT = " ... sha256 "
+
+
+GROUP_LENGTH = 255
+_HEAD = 200
+
+
+def group_named(group: str) -> str:
+    """What a group is called here: its id, unless that is longer than a store keeps, or none can; then its beginning
+    and a digest of all of it."""
+    if len(group) <= GROUP_LENGTH and "\0" not in group:
+        return group
+    return f"{group[:_HEAD]}".replace("\0", "\ufffd") + CUT + hashlib.sha256(group.encode()).hexdigest()[:32]
 
 
 class Place(NamedTuple):

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from twinshore.delay.arrival import carried_to
 from twinshore.delay.missing import sought
-from twinshore.delay.readings import BEATS, GROUPS, Axis, Place, Reading
+from twinshore.delay.readings import BEATS, CUT, GROUPS, Axis, Place, Reading, group_named
 from twinshore.fleet import HEARTBEATS, KafkaError, Link, NamedPartition, StoreError, is_heartbeats
 from twinshore.fleet.extents import Extent
 from twinshore.kafka.cluster import KafkaCluster
@@ -268,7 +268,8 @@ class Sampler:
         }
         if silent:
             failures[GROUPS] = next(iter(silent.values())).message
-        unlisted = sorted(self._expected().groups - listed.keys())
+        expected = self._expected().groups - {group_named(group) for group in listed}
+        unlisted = sorted(group for group in expected if CUT not in group)  # Only whole ids can be asked for.
         # A list leaves out groups that its asker may not describe; asked by name each is refused.
         for why in list(ours.located(unlisted)[1].values())[:1] if unlisted else ():
             failures[GROUPS] = why.message
@@ -303,7 +304,7 @@ class Sampler:
                     continue
                 other = there[group].places.get(twin)
                 yield reading._replace(
-                    place=reading.place._replace(group=group),
+                    place=reading.place._replace(group=group_named(group)),
                     source_commit=mine.offset,
                     target_commit=other.offset if other else None,
                 )

@@ -193,9 +193,20 @@ def part_signs(link: str, parts: Mapping[str, tuple[int, str] | None], now_ms: i
     return signs
 
 
-def unjudged_signs(link: str, unjudged_ms: int, bound_s: float, why: str, *, well: bool) -> list[Sign]:
-    """Whether the published windows have said nothing for too long; `well`: they have judged, or have nothing to."""
+def unjudged_signs(
+    link: str,
+    unjudged_ms: int,
+    bound_s: float,
+    why: str,
+    left: Mapping[Place, tuple[int, str]] = MappingProxyType({}),
+    *,
+    well: bool,
+) -> list[Sign]:
+    """Whether the published windows have said nothing for too long; `well`: they have judged, or have nothing to.
+    `left` are places of which they judged nothing while they judged others: for how long, and why."""
     key = AlarmKey(link, AlarmKind.BLIND, group="windows")
+    if unjudged_ms <= bound_s * 1000 and left:
+        return [Sign(key, True, _left_in_words(link, left))]
     if unjudged_ms <= bound_s * 1000:
         return [Sign(key, False)] if well else []
     reason = f", last because {why}" if why else ""
@@ -204,6 +215,16 @@ def unjudged_signs(link: str, unjudged_ms: int, bound_s: float, why: str, *, wel
         " points go on; the monitor's log says what its Spark query does."
     )
     return [Sign(key, True, sentence)]
+
+
+def _left_in_words(link: str, left: Mapping[Place, tuple[int, str]]) -> str:
+    place, (longest_ms, why) = max(left.items(), key=lambda one: one[1][0])
+    more = f" and {len(left) - 1:,} more" if len(left) > 1 else ""
+    again = f"; theirs begin anew again and again, last because {why}" if why else ""
+    return (
+        f"{link}: the published windows have judged nothing of {str(place).removeprefix(link).strip()}{more} for"
+        f" {longest_ms / 1000:.0f} s{again}. Recovery points go on."
+    )
 
 
 class Unproven(NamedTuple):

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from twinshore.delay.alarms import AlarmKey, Sign
 from twinshore.delay.arrival import Arrivals, Sighting, look
+from twinshore.delay.guard import NO_PLACE, PAUSED
 from twinshore.delay.readings import BEATS, GROUPS, PARTS, Axis, Place, Reading, View
 from twinshore.delay.signs import (
     Judged,
@@ -56,6 +57,8 @@ class LinkState:
     beat_alive: bool = False
     beat_hushed: bool = False
     judged_ms: int = 0
+    # Places whose windows have judged nothing: since when, as of when, and why they began anew last.
+    unjudged: dict[Place, tuple[int, int, str]] = field(default_factory=dict)
     rulings: int = 0
     why: str = ""
     samples: int = 0
@@ -148,9 +151,12 @@ class LinkState:
         """After verdicts of the windows."""
         for one in judged:
             self.why = one.why or self.why
+            since_ms, _, _ = self.unjudged.pop(one.place, (now_ms, 0, ""))
             if one.verdict.judged:
                 self.judged_ms = now_ms
                 self.rulings += 1
+            elif one.why not in (PAUSED, NO_PLACE):
+                self.unjudged[one.place] = since_ms, now_ms, one.why
 
     def signs(
         self, now_ms: int, bound_s: Callable[[str], float], *, heartbeat_s: float, blind_s: float, period_s: float
@@ -164,6 +170,13 @@ class LinkState:
         if blind or idle:
             self.judged_ms = now_ms
         unjudged_s, well = max(blind_s, PERIODS_UNJUDGED * period_s), not blind and (idle or self.rulings > 0)
+        # Of what is read no more nothing can be judged, which is not for the windows to say.
+        self.unjudged = {place: one for place, one in self.unjudged.items() if now_ms - one[1] <= unjudged_s * 1000}
+        left = {
+            place: (until_ms - since_ms, why)
+            for place, (since_ms, until_ms, why) in self.unjudged.items()
+            if until_ms - since_ms > unjudged_s * 1000
+        }
         # Heartbeats that cannot be read have not stopped, for all that is known.
         known = not self.parts.get(BEATS)
         alive, paused = self.beat_alive, self.beat_hushed
@@ -177,7 +190,7 @@ class LinkState:
             *beats,
             *part_signs(self.link, self.parts, now_ms, max(blind_s, PERIODS_UNREAD * period_s)),
             *blind_signs(self.link, expected, self.failures, now_ms, blind_s, ever=self.ever_read, lasts=lasts),
-            *unjudged_signs(self.link, now_ms - self.judged_ms, unjudged_s, self.why, well=well),
+            *unjudged_signs(self.link, now_ms - self.judged_ms, unjudged_s, self.why, left, well=well),
         ]
 
     def vouches(self, sign: Sign) -> bool:
