@@ -60,6 +60,12 @@ FILES = (
         "tests/scenarios/test_wide_groups.py",
     ),
     (
+        "kept-together",
+        "with `outputs`, the place of a group that reads, writes and commits in transactions never passes on the target"
+        " what it wrote: not while the outputs' twin stands still, nor while it catches up",
+        "tests/scenarios/test_kept_together.py",
+    ),
+    (
         "deleted-groups",
         "a group deleted on the source, of Kafka 3 and 4, is not brought back by `back = true`, nor is one made that"
         " the target alone knows; begun again lower it is followed, by the next process too",

@@ -348,3 +348,25 @@ def test_unknown_names_asked_of_settings_bring_the_nearest() -> None:
         settings.link("east->wet")
     with pytest.raises(ConfigError, match="no cluster 'est' in the settings; did you mean"):
         settings.cluster("est")
+
+
+def test_outputs_say_which_groups_write_where() -> None:
+    table = '\n[links."east->west".groups.outputs]\n"billing" = ["invoices"]\n".*-app" = ["{group}-.*", "totals"]\n'
+    link = parse_settings(TWO + '[links."east->west"]' + table, name="test", env={}).links[0]
+    assert link.groups.outputs == (("billing", ("invoices",)), (".*-app", ("{group}-.*", "totals")))
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('outputs = "invoices"', "outputs: must be a table like"),
+        ('outputs = { billing = "invoices" }', "outputs: 'billing': must be a list of expressions"),
+        ("outputs = { billing = [] }", "outputs: 'billing': must be a list of expressions"),
+        ('outputs = { billing = ["("] }', "outputs: '(' is not a regular expression"),
+        ('outputs = { "*" = ["a"] }', "outputs: '*' is not a regular expression"),
+    ],
+)
+def test_outputs_that_say_nothing_are_refused(line: str, said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse_settings(TWO + f'[links."east->west".groups]\n{line}\n', name="test", env={})
+    assert said in str(refused.value)

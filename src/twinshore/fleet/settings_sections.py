@@ -11,6 +11,7 @@ from twinshore.fleet.nouns import Cluster, GroupRules, Link, MappedFrom, Mode, N
 from twinshore.fleet.settings_control import read_control
 from twinshore.fleet.settings_edge import Complaints, did_you_mean, read_section
 from twinshore.fleet.settings_follow import read_follow
+from twinshore.fleet.settings_outputs import read_outputs
 from twinshore.fleet.settings_table import (
     ClusterSection,
     GroupsSection,
@@ -211,7 +212,10 @@ def _link(name: str, raw: object, clusters: Mapping[str, Cluster | None], compla
     control_raw = rest.pop("control", {}) if isinstance(rest, dict) else {}
     control = read_control(control_raw, f"{place[:-1]}.control]", complaints)
     groups_raw = rest.pop("groups", {}) if isinstance(rest, dict) else {}
-    groups = read_section(GroupsSection, groups_raw, f"{place[:-1]}.groups]", complaints)
+    groups_rest = dict(groups_raw) if isinstance(groups_raw, Mapping) else groups_raw
+    outputs_raw = groups_rest.pop("outputs", {}) if isinstance(groups_rest, dict) else {}
+    outputs = read_outputs(outputs_raw, f"{place[:-1]}.groups]", complaints)
+    groups = read_section(GroupsSection, groups_rest, f"{place[:-1]}.groups]", complaints)
     section = read_section(LinkSection, rest, place, complaints)
     if section is None or groups is None:
         return None
@@ -235,7 +239,7 @@ def _link(name: str, raw: object, clusters: Mapping[str, Cluster | None], compla
         Naming(section.naming),
         section.chain,
         control,
-        GroupRules(groups.enabled, groups.every_s, groups.resets, groups.back, groups.verify_s, groups.marks),
+        GroupRules(groups.enabled, groups.every_s, groups.resets, groups.back, groups.verify_s, groups.marks, outputs),
         Mode(section.mode),
         MappedFrom(section.mapped_from),
     )

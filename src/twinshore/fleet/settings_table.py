@@ -174,7 +174,10 @@ class FollowSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupsSection:
-    """How places of consumer groups follow a link. Which groups: `groups` and `exclude_groups` of its control."""
+    """How places of consumer groups follow a link. Which groups: `groups` and `exclude_groups` of its control. Besides:
+    `outputs`, a table from an expression for groups to a list of expressions for topics that their readers write to,
+    in which `{group}` stands for the group's name: their places wait for what was written there to cross.
+    """
 
     enabled: bool = setting(True, "places of consumer groups follow")
     every_s: float = setting(1.0, "how often both clusters are asked where groups stand", low=0.1, high=3600)

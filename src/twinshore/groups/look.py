@@ -11,6 +11,7 @@ from typing import Any
 from twinshore.fleet import KafkaError, Link, NamedPartition
 from twinshore.fleet.settings import Settings
 from twinshore.groups.kept_names import names_in
+from twinshore.groups.outputs import waits_for
 from twinshore.groups.place import NOTHING, Rules, State, decide
 from twinshore.groups.rounds import WORST_FIRST, Rounds
 from twinshore.groups.scope import Scope
@@ -94,6 +95,8 @@ def look(link: Link, settings: Settings, store: Store, pattern: str = ".*") -> l
             places = here.get(name, {}), there.get(name, {})
             rules = rounds.rules_for(name, *places)
             view = _view(link.name, name, (reading, writing), places, rounds.scope, ends, word, rules)
+            if waits_for(rounds.link.groups.outputs, name):
+                view = _waiting(view)
             views.append(_as_last_said(view, word, compared) if gone else view)
         return [view for view in views if view.parts]
     finally:
@@ -114,6 +117,13 @@ def _as_last_said(view: GroupView, word: Mapping[str, Any], compared: Collection
     state, behind = last_said(word, compared, view.group)
     age_s = (time.time() * 1000 - word["at_ms"]) / 1000 if word else None
     return replace(view, source_state=AWAY, state=state, behind=behind, behind_s=None, said_s_ago=age_s)
+
+
+def _waiting(view: GroupView) -> GroupView:
+    """Of a group that follows only once its outputs have crossed."""
+    told = {State.MOVES.value: State.WAITS.value}
+    parts = tuple(replace(part, state=told.get(part.state, part.state)) for part in view.parts)
+    return replace(view, state=told.get(view.state, view.state), parts=parts)
 
 
 def _places(groups: Groups, listed: Listed, admits: Callable[[str], bool]) -> dict[str, dict[Where, Place]]:

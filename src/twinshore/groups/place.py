@@ -20,6 +20,7 @@ class State(StrEnum):
 
     SAME = "same"
     MOVES = "moves"
+    WAITS = "waits"  # until what its readers wrote has crossed
     BEHIND = "behind"  # as far as the twin reaches, which is not as far as the group has read
     SET_BACK = "set back"
     SETTING_BACK = "setting back"  # lower than it was, seen once

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.settings import Settings
 from twinshore.groups.book import Book, Entry
+from twinshore.groups.crossing import LinkCrossing
 from twinshore.groups.direction import Direction, Turn
 from twinshore.groups.kept_names import names_in, names_row
+from twinshore.groups.kept_together import KeptTogether
 from twinshore.groups.place import Rules, State, decide, decide_back, has_note
-from twinshore.groups.refusals import refusals_in_words
+from twinshore.groups.refusals import TOLD_AFTER_S, refusals_in_words
 from twinshore.groups.scope import NOWHERE, Scope, admits_group, scope_of
 from twinshore.groups.translation import ByExtents, Stretch, Translation
 from twinshore.kafka.cluster import KafkaCluster
@@ -69,6 +71,8 @@ class Rounds:
         self.source = KafkaCluster(settings.cluster(link.source), client_id="twinshore-groups", patience_s=5.0)
         self.target = KafkaCluster(settings.cluster(link.target), client_id="twinshore-groups", patience_s=5.0)
         self.at_source, self.at_target = Groups(self.source), Groups(self.target)
+        crossing = LinkCrossing(self.source, self.target, lambda: self.link, lambda: self.scope, self._crossed)
+        self._together = KeptTogether(self.at_source, link.groups.outputs, crossing)
         self._retention_s = retention_s
         self._held = False
         self.scope = self._scope_back = NOWHERE
@@ -99,6 +103,9 @@ class Rounds:
         if self._forward is not None:
             turn = self._forward.turn(self.scope, reading, writing, self._by_offsets, now_s, act=act, may=may)
             done.add(turn)
+            for name, wait in self._together.waiting.items():
+                if now_s - wait.since_s >= TOLD_AFTER_S:
+                    done.told[f"group {name}"] = wait.words
             if act:
                 self._keep_names(self._forward.book, turn)
         if self._back is not None:
@@ -144,7 +151,9 @@ class Rounds:
     def refusals(self, now_s: float) -> str:
         """Which groups a cluster refuses again and again, in words for the ledger."""
         ways = [one for one in (self._shares, self._back, self._forward) if one is not None]
-        return refusals_in_words({name: one for way in ways for name, one in way.refusals().items()}, now_s)
+        found = {name: one for way in ways for name, one in way.refusals().items()}
+        waits = {name: (one.since_s, one.words) for name, one in self._together.waiting.items() if one.in_vain}
+        return refusals_in_words({**waits, **found}, now_s)
 
     def begin(self, now_s: float, *, source_gone: bool = False) -> None:
         """Learns what holds now: the operators' filters, and every few seconds which twins there are. Where the source
@@ -161,7 +170,7 @@ class Rounds:
             book = Book(rules.verify_s, renew_s)
             self._know_names(book)
             ways = Rules(rules.resets, returns=rules.back, marks=rules.marks)
-            self._forward = Direction(self.at_source, self.at_target, self.target, book, decide, ways)
+            self._forward = Direction(self._together, self.at_target, self.target, book, decide, ways)
             if rules.back:
                 # The source's brokers keep what the source's groups commit; renewing it is not this link's to do.
                 book = Book(rules.verify_s, float("inf"))
@@ -287,6 +296,7 @@ WORST_FIRST = (
     State.SETTING_BACK,
     State.SET_BACK,
     State.BEHIND,
+    State.WAITS,
     State.MOVES,
     State.SAME,
     State.LIVE,

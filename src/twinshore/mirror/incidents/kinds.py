@@ -254,8 +254,9 @@ _ROWS = (
         IncidentKind.GROUP_REFUSED,
         After.GOES_ON,
         "try again within `verify_s`, go on with all other groups and places",
-        "For half a minute a cluster has refused to take, or to tell, places of consumer groups that follow the link. "
-        "They stay where they were: after a failover such a group would read records again.",
+        "For half a minute a cluster has refused to take, or to tell, places of consumer groups that follow the link; "
+        "or a topic that a group's `outputs` name has no twin. Such places stay where they were: after a failover the "
+        "group would read records again.",
         "Mend what the sentence names: most often a right on the group, or the length of texts that the target allows. "
         "Or leave the group out (`exclude_groups`). The row closes when all its places are there.",
     ),

@@ -1,0 +1,55 @@
+"""How far the topics of a link have crossed, asked of both clusters as they are now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from twinshore.fleet import Link, NamedPartition
+from twinshore.groups.scope import Scope
+from twinshore.groups.translation import AS_IS
+from twinshore.kafka.cluster import KafkaCluster, OffsetKind
+from twinshore.mirror.plan import admits
+from twinshore.wire.group_places import Where
+
+
+class LinkCrossing:
+    """`link` and `scope` give what holds now; `receipted`: how far each partition has crossed, by the store."""
+
+    def __init__(
+        self,
+        source: KafkaCluster,
+        target: KafkaCluster,
+        link: Callable[[], Link],
+        scope: Callable[[], Scope],
+        receipted: Callable[[], Mapping[Where, int]],
+    ) -> None:
+        self._source, self._target = source, target
+        self._link, self._scope, self._receipted = link, scope, receipted
+        self._ids: dict[str, str] = {}
+
+    def topics(self) -> Mapping[str, int]:
+        seen = self._source.metadata(None, refresh=True).topics
+        found = {name: one for name, one in seen.items() if not one.error and admits(self._link(), name)}
+        self._ids = {name: one.topic_id.hex() for name, one in found.items()}
+        return {name: len(one.partitions) for name, one in found.items()}
+
+    def ends(self, parts: Sequence[Where]) -> dict[Where, int]:
+        # The end of the log, not the high watermark: what is written is to be waited for, replicated or not.
+        return _ends(self._source, {where: where for where in parts}, OffsetKind.LOG_END)
+
+    def crossed(self, parts: Sequence[Where]) -> dict[Where, int]:
+        scope = self._scope()
+        same = {topic for topic, _, source_id, _ in scope.names if self._ids.get(topic) == source_id}
+        kept = [where for where in parts if where in scope.parts and where[0] in same]
+        exact = {where: scope.parts[where][0] for where in kept if scope.parts[where][1] is AS_IS}
+        receipted = self._receipted() if len(exact) < len(kept) else {}
+        found = {where: receipted.get(where, 0) for where in kept if where not in exact}
+        # Nothing below the last stable offset waits for the end of a transaction.
+        return found | _ends(self._target, exact, OffsetKind.LAST_STABLE)
+
+
+def _ends(cluster: KafkaCluster, parts: Mapping[Where, Where], which: OffsetKind) -> dict[Where, int]:
+    """By each name, the end of the log that is called as its value there."""
+    named = {NamedPartition(*there): where for where, there in parts.items()}
+    found, _ = cluster.offsets_of_each(list(named), which) if named else ({}, {})
+    return {named[one]: end for one, end in found.items()}

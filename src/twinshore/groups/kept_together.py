@@ -1,0 +1,170 @@
+"""A source's groups, of which some are known to the link's rounds only once what their readers wrote has crossed."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from twinshore.fleet import KafkaError
+from twinshore.fleet.listing import listed
+from twinshore.groups.outputs import Moment, Rules, left_of, outputs_of, shortened, waits_for, within
+from twinshore.groups.sides import ByCoordinator, Side
+from twinshore.kafka.errors import Code
+from twinshore.kafka.groups import Located, always
+from twinshore.wire.group_places import GroupPlaces, Place, Where
+
+# After so long the ends that are waited for are asked for anew: a source can lose what was to cross.
+ASKED_ANEW_S = 30.0
+NAMED_MAX = 3
+LAGS = "that has not crossed"
+NO_END = "the source does not say where that ends"
+NO_TWIN = "the link keeps no twin of that now, or its leader does not answer"
+
+
+class Wait(NamedTuple):
+    """`in_vain`: no crossing of records alone will end it."""
+
+    since_s: float
+    words: str
+    in_vain: bool
+
+
+class Crossing(Protocol):
+    """The link's topics on both sides."""
+
+    def topics(self) -> Mapping[str, int]:
+        """Those of the source that the link may carry, and how many partitions each has."""
+
+    def ends(self, parts: Sequence[Where]) -> dict[Where, int]:
+        """Where these logs of the source end now; those that cannot be asked for are left out."""
+
+    def crossed(self, parts: Sequence[Where]) -> dict[Where, int]:
+        """How far each has crossed, as the target itself says; those without a twin are left out."""
+
+
+class KeptTogether:
+    """`reader` with the places of some groups held back: a side that is only read. One thread's. `waiting`: since when
+    each group waits, and for what."""
+
+    def __init__(
+        self, reader: Side, rules: Rules, crossing: Crossing, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._reader, self._rules, self._crossing, self._clock = reader, rules, crossing, clock
+        self.waiting: dict[str, Wait] = {}
+        self._bound: dict[str, bool] = {}
+        self._raw: dict[str, GroupPlaces] = {}
+        self._taken: dict[str, GroupPlaces] = {}
+        self._moments: dict[str, Moment] = {}
+        self._released: dict[str, GroupPlaces] = {}
+        self._given: dict[str, GroupPlaces] = {}
+
+    @property
+    def name(self) -> str:
+        return self._reader.name
+
+    @property
+    def asked(self) -> Counter[str]:
+        return self._reader.asked
+
+    def located(self, groups: Sequence[str]) -> Located:
+        return self._reader.located(groups)
+
+    def commit(
+        self, places: Mapping[int, Mapping[str, Mapping[Where, Place]]], still: Callable[[], bool] = always
+    ) -> dict[str, dict[Where, int]]:
+        return self._reader.commit(places, still)
+
+    def places(
+        self, wanted: ByCoordinator, known: Mapping[str, GroupPlaces]
+    ) -> tuple[dict[str, GroupPlaces], dict[int, KafkaError]]:
+        """As the reader says, but for groups that wait: those say what they said at an earlier moment, or that their
+        coordinator is not ready, where there was none yet."""
+        if not self._rules:
+            return self._reader.places(wanted, known)
+        self._forget({name for groups in wanted.values() for name in groups})
+        # What a group that waits has said is another thing than what was given out.
+        said_before = {name: said for name, said in known.items() if not self._is_bound(name)} | self._raw
+        found, away = self._reader.places(wanted, said_before)
+        bound = {name: said for name, said in found.items() if not said.error and self._is_bound(name)}
+        self._raw.update(bound)
+        now_s = self._clock()
+        try:
+            self._take({name: said for name, said in bound.items() if name not in self._moments}, now_s)
+            self._look(now_s)
+        except KafkaError as error:
+            # The groups that write nowhere go on meanwhile.
+            for name in self._moments.keys() | (bound.keys() - self._taken.keys()):
+                since_s = self.waiting[name].since_s if name in self.waiting else now_s
+                self.waiting[name] = Wait(since_s, f"its places wait: {error.message}", in_vain=False)
+        return found | {name: self._known(said) for name, said in bound.items()}, away
+
+    def _forget(self, names: set[str]) -> None:
+        self._bound = {name: bound for name, bound in self._bound.items() if name in names}
+        for kept in (self._raw, self._taken, self._moments, self._released, self._given, self.waiting):
+            for name in kept.keys() - names:
+                del kept[name]
+
+    def _is_bound(self, group: str) -> bool:
+        known = self._bound.get(group)
+        if known is None:
+            known = self._bound[group] = bool(waits_for(self._rules, group))
+        return known
+
+    def _take(self, groups: Mapping[str, GroupPlaces], now_s: float) -> None:
+        """Asks where the logs end that these write to, after their places were read."""
+        new = {name: said for name, said in groups.items() if self._taken.get(name) is not said}
+        if not new:
+            return
+        topics = self._crossing.topics()
+        written = {name: outputs_of(self._rules, name, topics) for name in new}
+        every = {topic for some in written.values() for topic in some}
+        parts = [(topic, number) for topic in sorted(every) for number in range(topics[topic])]
+        ends = self._crossing.ends(parts) if parts else {}
+        for name, said in new.items():
+            ours = [(topic, number) for topic in written[name] for number in range(topics[topic])]
+            mute = [where for where in ours if where not in ends]
+            if mute:
+                self._waits(name, mute, NO_END, now_s)
+                continue
+            self._taken[name] = said
+            # Where nothing was ever written there is nothing to wait for.
+            self._moments[name] = Moment(said, {where: ends[where] for where in ours if ends[where]}, now_s)
+
+    def _look(self, now_s: float) -> None:
+        """Lets go of the groups of which all has crossed."""
+        old = {name: one for name, one in self._moments.items() if now_s - one.asked_s >= ASKED_ANEW_S}
+        if old:
+            topics = self._crossing.topics()
+            parts = sorted({where for one in old.values() for where in one.ends})
+            there = {where for where in parts if where[1] < topics.get(where[0], 0)}
+            ends = self._crossing.ends(sorted(there)) if there else {}
+            self._moments |= {name: shortened(one, {**one.ends, **ends}, there, now_s) for name, one in old.items()}
+        parts = sorted({where for one in self._moments.values() for where in one.ends})
+        crossed = self._crossing.crossed(parts) if parts else {}
+        for name, moment in list(self._moments.items()):
+            left = self._moments[name] = left_of(moment, crossed)
+            if left.ends:
+                without = [where for where in left.ends if where not in crossed]
+                why = NO_TWIN if without else LAGS
+                self._waits(name, without or list(left.ends), why, now_s, in_vain=bool(without))
+            else:
+                self._released[name] = moment.said
+                del self._moments[name]
+                self.waiting.pop(name, None)
+
+    def _known(self, said: GroupPlaces) -> GroupPlaces:
+        released = self._released.get(said.group)
+        if released is None:
+            return GroupPlaces(said.group, Code.COORDINATOR_LOAD_IN_PROGRESS, {}, {}, b"")
+        places = within(released, said)
+        given = self._given.get(said.group)
+        if given is None or given.places != places:
+            given = self._given[said.group] = GroupPlaces(said.group, 0, places, said.failed, said.raw)
+        return given
+
+    def _waits(self, name: str, parts: Sequence[Where], why: str, now_s: float, *, in_vain: bool = True) -> None:
+        since_s = self.waiting[name].since_s if name in self.waiting else now_s
+        topics = listed(sorted({topic for topic, _ in parts}), NAMED_MAX)
+        self.waiting[name] = Wait(since_s, f"its places wait for what its readers wrote to {topics}: {why}", in_vain)

@@ -1,0 +1,224 @@
+"""Groups whose readers write to other topics: no place of theirs is known before what was written has crossed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.groups.model_sides import ModelSide
+from tests.groups.test_direction import PARTS, SCOPE, TWINS
+from twinshore.fleet import KafkaError
+from twinshore.groups.book import Book
+from twinshore.groups.direction import Direction
+from twinshore.groups.kept_together import ASKED_ANEW_S, KeptTogether
+from twinshore.groups.outputs import outputs_of, waits_for
+from twinshore.wire.group_places import Place, Where
+
+INVOICES: list[Where] = [("invoices", 0), ("invoices", 1)]
+RULES = (("billing", ("invoices",)), (".*-app", ("{group}-.*",)))
+
+
+class Logs:
+    """The topics of a link: how long they are on the source, and how far they have crossed."""
+
+    def __init__(self) -> None:
+        self.partitions = {"orders": 2, "invoices": 2}
+        self.source = dict.fromkeys(INVOICES, 0)
+        self.target = dict.fromkeys(INVOICES, 0)
+        self.away = False
+        self.twinless: set[str] = set()
+
+    def topics(self) -> Mapping[str, int]:
+        if self.away:
+            raise KafkaError("east is away", retriable=True)
+        return self.partitions
+
+    def ends(self, parts: Sequence[Where]) -> dict[Where, int]:
+        return {where: self.source[where] for where in parts if where in self.source}
+
+    def crossed(self, parts: Sequence[Where]) -> dict[Where, int]:
+        return {where: self.target[where] for where in parts if where[0] not in self.twinless}
+
+
+class Stage:
+    """Billing reads orders and writes an invoice for each, by turns to both partitions; and rounds."""
+
+    def __init__(self) -> None:
+        self.east, self.west, self.logs = ModelSide("east"), ModelSide("west"), Logs()
+        self.west.ends = dict.fromkeys(TWINS.values(), 1000)
+        self.now_s = 0.0
+        self.kept = KeptTogether(self.east, RULES, self.logs, clock=lambda: self.now_s)
+        self.direction = Direction(self.kept, self.west, self.west, Book(1000.0, 1e9), clock=lambda: self.now_s)
+        self.read = 0
+
+    def process(self, records: int, group: str = "billing") -> None:
+        for _ in range(records):
+            self.logs.source[INVOICES[self.read % 2]] += 1
+            self.read += 1
+        self.east.groups[group] = {PARTS[0]: Place(self.read)}
+
+    def cross(self, where: Where, records: int) -> None:
+        self.logs.target[where] = min(self.logs.source[where], self.logs.target[where] + records)
+
+    def turn(self) -> None:
+        self.now_s += 1.0
+        here, there = self.east.listed(), self.west.listed()
+        self.direction.turn(SCOPE, here, there, lambda _: True, self.now_s)
+
+    def there(self, group: str = "billing") -> int:
+        place = self.west.groups.get(group, {}).get(TWINS[PARTS[0]])
+        return place.offset if place else 0
+
+
+def test_which_topics_a_group_writes_to() -> None:
+    topics = ("invoices", "my.app-app-store-changelog", "myxapp-app-store-changelog", "my.app-app")
+    assert outputs_of(RULES, "billing", topics) == {"invoices"}
+    assert outputs_of(RULES, "my.app-app", topics) == {"my.app-app-store-changelog"}, "its name is no expression"
+    assert outputs_of(((".*", (".*",)), *RULES), "billing", topics) == set(topics)
+    assert waits_for(RULES, "reports") == ()
+
+
+def test_a_place_waits_for_what_was_written_before_it_and_for_nothing_that_came_later() -> None:
+    stage = Stage()
+    stage.process(10)
+    for _ in range(3):
+        stage.turn()
+    assert stage.there() == 0
+    assert "invoices" in stage.kept.waiting["billing"].words
+    stage.process(10)
+    for where in INVOICES:
+        stage.cross(where, 5)
+    stage.turn()
+    assert stage.there() == 10, "the first ten invoices are there, and more are written all the time"
+    for where in INVOICES:
+        stage.cross(where, 5)
+    stage.turn()
+    assert (stage.there(), stage.kept.waiting) == (20, {})
+
+
+def test_who_is_not_named_waits_for_nothing_and_a_reset_for_nothing_either() -> None:
+    stage = Stage()
+    stage.process(10, "reports")
+    stage.turn()
+    assert stage.there("reports") == 10
+    stage.process(10)
+    for where in INVOICES:
+        stage.cross(where, 99)
+    stage.turn()
+    assert stage.there() == 20
+    stage.logs.source[INVOICES[0]] += 1
+    stage.east.groups["billing"] = {PARTS[0]: Place(7)}
+    for _ in range(2):
+        stage.turn()
+    assert stage.there() == 7
+    del stage.east.groups["billing"][PARTS[0]]
+    stage.east.groups["billing"][PARTS[1]] = Place(3)
+    stage.turn()
+    assert TWINS[PARTS[1]] not in stage.west.groups["billing"], "the place of another partition waits as well"
+
+
+@pytest.mark.parametrize("what", ["lost by the source", "topic deleted"])
+def test_what_the_source_has_no_more_is_not_waited_for_in_vain(what: str) -> None:
+    stage = Stage()
+    stage.process(10)
+    stage.turn()
+    if what == "topic deleted":
+        stage.logs.partitions = {"orders": 2}
+    else:
+        stage.logs.source = dict.fromkeys(INVOICES, 3)
+        for where in INVOICES:
+            stage.cross(where, 3)
+    stage.turn()
+    assert stage.there() == 0
+    stage.now_s += ASKED_ANEW_S
+    stage.turn()
+    assert stage.there() == 10
+
+
+@pytest.mark.parametrize("what", ["no twin", "no end"])
+def test_a_topic_without_a_twin_or_an_end_holds_the_group_and_is_told(what: str) -> None:
+    stage = Stage()
+    if what == "no twin":
+        stage.logs.twinless.add("invoices")
+    else:
+        del stage.logs.source[INVOICES[1]]
+        stage.logs.source[INVOICES[0]] = 5
+    stage.process(1)
+    for where in INVOICES[:1]:
+        stage.cross(where, 99)
+    for _ in range(3):
+        stage.turn()
+    assert stage.there() == 0
+    assert stage.kept.waiting["billing"].in_vain
+    assert stage.kept.waiting["billing"].since_s == 1.0
+    stage.logs.twinless.clear()
+    stage.logs.source.setdefault(INVOICES[1], 0)
+    stage.turn()
+    assert (stage.there(), stage.kept.waiting) == (1, {})
+
+
+def test_clusters_that_do_not_answer_hold_the_groups_that_write_and_no_other() -> None:
+    stage = Stage()
+    stage.logs.away = True
+    stage.process(1)
+    stage.east.groups["reports"] = {PARTS[0]: Place(1)}
+    stage.turn()
+    assert (stage.there(), stage.there("reports")) == (0, 1)
+    assert stage.kept.waiting["billing"].words == "its places wait: east is away"
+    stage.logs.away = False
+    for where in INVOICES:
+        stage.cross(where, 9)
+    stage.turn()
+    assert stage.there() == 1
+
+
+def test_a_coordinator_that_moves_and_lists_nothing_for_a_moment_lets_no_old_place_pass_for_a_new_one() -> None:
+    stage = Stage()
+    stage.process(2)
+    for where in INVOICES:
+        stage.cross(where, 9)
+    stage.turn()
+    stage.process(2)
+    stage.turn()
+    assert stage.there() == 2
+    stage.east.hidden.add("billing")
+    stage.turn()
+    stage.east.hidden.clear()
+    stage.turn()
+    for where in INVOICES:
+        stage.cross(where, 9)
+    stage.turn()
+    assert stage.there() == 4
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("process"), st.just(0), st.integers(1, 5)),
+            st.tuples(st.just("cross"), st.integers(0, 1), st.integers(1, 5)),
+            st.tuples(st.just("turn"), st.just(0), st.just(0)),
+        ),
+        max_size=60,
+    )
+)
+def test_whatever_crosses_first_the_place_never_passes_what_was_made(steps: list[tuple[str, int, int]]) -> None:
+    stage = Stage()
+    for what, which, count in steps:
+        if what == "process":
+            stage.process(count)
+        elif what == "cross":
+            stage.cross(INVOICES[which], count)
+        else:
+            stage.turn()
+        # Of the first n records, half of the invoices are in either partition.
+        made = stage.there()
+        assert stage.logs.target[INVOICES[0]] >= (made + 1) // 2
+        assert stage.logs.target[INVOICES[1]] >= made // 2
+    for where in INVOICES:
+        stage.cross(where, 999)
+    for _ in range(2):
+        stage.turn()
+    assert stage.there() == stage.read
