@@ -118,8 +118,24 @@ SCENARIOS = (
     (
         "rights-shut",
         "ACLs that follow open nothing else, also where everybody may use what no ACL speaks of: the last rule of a "
-        "topic stays, a new twin carries nothing before its rules stand, and the ledger says what it waits for",
+        "topic stays, a new twin carries nothing before its rules stand, and the ledger says what it waits for; "
+        "a refusal is told once a day, and no name writes a line of the log",
         "tests/scenarios/test_rights_shut.py",
+    ),
+    (
+        "mapped-settings",
+        "a mapped topic keeps the settings of its owner while it is carried, and nothing is there twice",
+        "tests/scenarios/test_mapped_twins.py::test_a_topic_that_others_write_to_takes_transactions_without_their_markers",
+    ),
+    (
+        "both-refuse",
+        "where both clusters turn the mirror away, the ledger names each until its own is mended",
+        "tests/mirror/incidents/test_watch.py",
+    ),
+    (
+        "lab-down",
+        "`lab down` removes folders that `lab up` marked, and no others that look alike",
+        "tests/lab/test_standing.py",
     ),
     (
         "clashing-words",

@@ -81,6 +81,7 @@ def test_a_dry_run_says_what_would_be_done_and_makes_nothing(tmp_path: Path) -> 
 def test_what_an_interrupted_up_left_is_seen_and_ended(tmp_path: Path) -> None:
     left = tmp_path / "left" / "broker-1"
     left.mkdir(parents=True)
+    (left.parent / ".twinshore-cluster").touch()
     with subprocess.Popen(["sleep", "300"]) as process:
         mark = [process.pid, psutil.Process(process.pid).create_time()]
         (left / "process.json").write_text(json.dumps(mark))
@@ -95,6 +96,7 @@ def test_what_an_interrupted_up_left_is_seen_and_ended(tmp_path: Path) -> None:
 def test_a_process_with_the_same_number_is_left_alone(tmp_path: Path) -> None:
     left = tmp_path / "left" / "broker-1"
     left.mkdir(parents=True)
+    (left.parent / ".twinshore-cluster").touch()
     with subprocess.Popen(["sleep", "300"]) as stranger:
         (left / "process.json").write_text(json.dumps([stranger.pid, 1.0]))
         assert bring_down(tmp_path, tell=print) == 1
@@ -107,16 +109,20 @@ def test_folders_of_others_are_neither_listed_nor_taken_nor_removed(tmp_path: Pa
     kept = tmp_path / "other" / "broker-x" / "cluster.json"
     kept.parent.mkdir(parents=True)
     kept.write_text("{}")
+    (tmp_path / "alike" / "broker-1").mkdir(parents=True)
+    (tmp_path / "alike" / "cluster.json").write_text(json.dumps({"version": 1, "bootstrap": ["kafka-1:9092"]}))
+    (tmp_path / "alike" / "broker-1" / "process.json").write_text(json.dumps([2**22 + 1, 1.0]))
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / ".twinshore-cluster").touch()
     (tmp_path / "linked").symlink_to(tmp_path / "mine")
     assert [one.name for one in standing(tmp_path)] == ["mine"]
-    for name in ("other", "linked"):
+    for name in ("other", "alike", "linked"):
         with pytest.raises(ConfigError, match=f"{name} is there already, and no cluster of the lab"):
             bring_up(tmp_path, ["fresh", name], tell=print)
     assert not (tmp_path / "fresh").exists()
     assert bring_down(tmp_path, names, tell=print) == 1
     assert kept.read_text() == "{}"
+    assert (tmp_path / "alike" / "broker-1" / "process.json").exists()
     assert not (tmp_path / "mine").exists()
     with pytest.raises(ConfigError, match="no cluster other stands"):
         bring_down(tmp_path, ["other"], tell=print)
@@ -125,6 +131,7 @@ def test_folders_of_others_are_neither_listed_nor_taken_nor_removed(tmp_path: Pa
 def test_a_cluster_whose_brokers_were_killed_keeps_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = tmp_path / "east" / "broker-1" / "data" / "kept"
     data.mkdir(parents=True)
+    (tmp_path / "east" / ".twinshore-cluster").touch()
     (data.parents[1] / "process.json").write_text(json.dumps([2**22 + 1, 1.0]))
     (tmp_path / "east" / "cluster.json").write_text(json.dumps({"version": "1", "bootstrap": ["127.0.0.1:1"]}))
     assert [one.state for one in standing(tmp_path)] == ["down"]

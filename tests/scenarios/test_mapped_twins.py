@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,13 @@ from bench.mapped_stage import PARTITIONS, Move, read
 from tests.scenarios.mirror_rig import Rig, until
 from twinshore.cli.entry import app, gather
 from twinshore.fleet import SourceOffset
+from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
-from twinshore.lab.clients import client_settings
+from twinshore.lab.clients import client_settings, topic_id
 from twinshore.mirror.mapping.place import on_target
 from twinshore.store import Store, open_store
+
+OWNERS = {"min.insync.replicas": "1", "segment.ms": "3600000"}
 
 
 @pytest.mark.long
@@ -37,6 +41,8 @@ def test_a_topic_that_others_write_to_takes_transactions_without_their_markers(
     for cluster in (east, west):
         cluster.create_topic(topic, partitions=PARTITIONS)
     foreign = Producer(client_settings(west.cluster))
+    with closing(KafkaCluster(west.cluster)) as owner:
+        owner.admin.alter_topic_settings(topic, OWNERS, topic_id=topic_id(west.cluster, topic))
 
     def by_others(number: int) -> None:
         foreign.produce(topic, b"foreign %d" % number, partition=number % PARTITIONS)
@@ -78,6 +84,9 @@ def test_a_topic_that_others_write_to_takes_transactions_without_their_markers(
             assert not store.incidents(link, open_only=True)
     finally:
         mirror.end()
+    with closing(KafkaCluster(west.cluster)) as owner:
+        kept = owner.admin.topic_settings([topic])[topic]
+    assert {name: kept[name].value for name in OWNERS if name in kept and kept[name].own} == OWNERS, "it is the owner's"
     assert all(len(set(one)) == len(one) for one in ours(west, topic)), "nothing is there twice"
 
 

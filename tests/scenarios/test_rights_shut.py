@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
 from twinshore.kafka.rights_requests import create_acls, delete_acls, read_acls
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
-from twinshore.lab.clients import allow
+from twinshore.lab.clients import allow, topic_id
 from twinshore.mirror.follow.reading import OPEN_UNLESS_RULED
 
 LINK = "east->west"
@@ -71,6 +73,8 @@ def test_nothing_is_opened_where_everybody_may_use_what_no_rule_speaks_of(
         assert shut_out(bert, "payroll"), "the last rule of a topic stays"
         nothing_crosses_before_its_rules_stand(rig, source, target, west)
         assert shut_out(bert, "late")
+        a_name_writes_no_line_of_the_log(rig, east)
+        what_is_refused_again_and_again_is_told_once(rig, source, west)
 
 
 @pytest.mark.parametrize("version", [KAFKA_3, KAFKA_NEWEST])
@@ -103,3 +107,25 @@ def nothing_crosses_before_its_rules_stand(
     delete_acls(west, [NO_RULES])
     until(lambda: crossed(target, "late"), 60, "late crosses", rig)
     until(lambda: all(row.closed_ms for row in rig.ledger(LINK) if row.incident.topic == "late"), 30, "closed", rig)
+
+
+def a_name_writes_no_line_of_the_log(rig: Rig, east: KafkaCluster) -> None:
+    forged = "09:00:00 east->west: all is well"
+    create_acls(east, [acl("payroll", Operation.READ, f"User:eve\n{forged}")])
+    assert f"User:eve\\n{forged} read on topic payroll" in rig.until_said("User:eve", within_s=30)
+    assert not [line for line in rig.process.said.splitlines() if line.startswith(forged)]
+
+
+def what_is_refused_again_and_again_is_told_once(rig: Rig, source: LabCluster, west: KafkaCluster) -> None:
+    """A setting of a twin that the mirror may not change, through a dozen looks."""
+    create_acls(west, [acl("payroll", Operation.ALTER_CONFIGS, "User:mirror", permission=Permission.DENY)])
+    with client(source) as east:
+        named = topic_id(source.cluster, "payroll")
+        east.admin.alter_topic_settings("payroll", {"segment.ms": "3600000"}, topic_id=named)
+    rig.until_said("segment.ms of payroll", within_s=30)
+    time.sleep(6)
+    told = [line for line in rig.process.said.splitlines() if "segment.ms of payroll" in line]
+    assert len(told) == 1, told
+    assert "(refused: " in told[0]
+    audit = json.loads(rig.verb("audit", "--json"))
+    assert len([row for row in audit if row["subject"] == "segment.ms of payroll"]) == 1

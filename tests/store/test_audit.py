@@ -34,6 +34,16 @@ def test_a_link_keeps_a_bounded_number_of_changes(store: Store, monkeypatch: pyt
     assert store.audit("north->west") == (other,)
 
 
+def test_what_was_refused_pushes_nothing_out_that_was_done(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "AUDIT_KEPT", 3)
+    store.add_audit([ROW])
+    for number in range(8):
+        store.add_audit([replace(ROW, at_ms=number, outcome="refused: by policy")])
+    assert [row.at_ms for row in store.audit()] == [7, 6, 5, ROW.at_ms]
+    store.add_audit([replace(ROW, at_ms=number, outcome="by me") for number in range(20, 23)])
+    assert [row.at_ms for row in store.audit()] == [22, 21, 20, 7, 6, 5]
+
+
 def test_what_a_broken_name_leaves_in_a_sentence_is_kept(store: Store) -> None:
     store.add_audit([replace(ROW, subject="a\0b", outcome="\udcff")])
     assert (store.audit()[0].subject, store.audit()[0].outcome) == ("a\ufffdb", "?")

@@ -14,6 +14,7 @@ import typer
 
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_if_there
 from twinshore.fleet import ConfigError
+from twinshore.fleet.lines import one_line
 
 if TYPE_CHECKING:
     from twinshore.fleet import Link
@@ -301,4 +302,4 @@ def _table(places: Sequence[DelayPlace], now_ms: int) -> None:
 
 
 def _log(sentence: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {sentence}", flush=True, file=sys.stdout)
+    print(f"{time.strftime('%H:%M:%S')} {one_line(sentence)}", flush=True, file=sys.stdout)

@@ -13,6 +13,7 @@ import typer
 from twinshore.cli.deleting import one_link
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_known, who
 from twinshore.fleet import ConfigError, RefusedError
+from twinshore.fleet.lines import one_line
 from twinshore.fleet.settings_edge import did_you_mean
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def audit(settings: Path = SETTINGS, link: list[str] = LINKS, last: int = LAST, 
     for row in rows:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.at_ms / 1000))
         change = f"{row.before or '-'} -> {row.after or '-'}"
-        typer.echo(f"{when} {row.link}: {row.kind} {row.subject}: {change} ({row.outcome})")
+        typer.echo(one_line(f"{when} {row.link}: {row.kind} {row.subject}: {change} ({row.outcome})"))
     if not rows:
         typer.echo("nothing has been changed besides records")
 

@@ -22,6 +22,7 @@ from twinshore.cli.forgetting import forget
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_if_there
 from twinshore.cli.resuming import resume
 from twinshore.fleet import KafkaError
+from twinshore.fleet.lines import one_line
 from twinshore.fleet.settings import Settings
 
 if TYPE_CHECKING:
@@ -148,4 +149,4 @@ def _warn(sentence: str) -> None:
 
 def _log(sentence: str) -> None:
     stamp = time.strftime("%H:%M:%S")
-    print(f"{stamp} {sentence}", flush=True, file=sys.stdout)
+    print(f"{stamp} {one_line(sentence)}", flush=True, file=sys.stdout)

@@ -16,6 +16,7 @@ import typer
 from twinshore.cli.early import Asked, heard
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load
 from twinshore.fleet import ConfigError, Link
+from twinshore.fleet.lines import one_line
 from twinshore.fleet.settings_edge import did_you_mean
 
 if TYPE_CHECKING:
@@ -238,4 +239,4 @@ def _served(port: int, store: Store) -> Iterator[Callable[[], None]]:
 
 
 def _log(sentence: str) -> None:
-    typer.echo(sentence, err=True)
+    typer.echo(one_line(sentence), err=True)

@@ -160,10 +160,8 @@ def _end(folder: Path) -> None:
 
 
 def _is_ours(folder: Path) -> bool:
-    # `down` removes what this names, so a name alone is never enough.
-    if folder.is_symlink() or not folder.is_dir():
-        return False
-    return (folder / _OURS).is_file() or bool(_state(folder)[1]) or any(_marks(folder))
+    # `down` removes what this names: only the mark counts that `up` leaves there, whatever else looks like ours.
+    return not folder.is_symlink() and folder.is_dir() and (folder / _OURS).is_file()
 
 
 def _state(folder: Path) -> tuple[str, tuple[str, ...]]:

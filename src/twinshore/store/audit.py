@@ -12,21 +12,25 @@ from twinshore.store.dialects import put, storable
 from twinshore.store.tables import audit, followed
 from twinshore.store.values import AuditRow, Followed
 
-AUDIT_KEPT = 10_000  # rows of each link
+AUDIT_KEPT = 10_000  # rows of each link, and as many of what was refused
+REFUSED = "refused: "  # how the outcome of such a row begins
 
 
 def add(connection: Connection, rows: Sequence[AuditRow]) -> None:
-    """Adds the rows; of each link only the newest are kept."""
+    """Adds the rows; of each link only the newest are kept. What was refused pushes nothing out that was done."""
     if not rows:
         return
     texts = ("subject", "before", "after", "outcome")
     values = [{**asdict(row), **{name: storable(getattr(row, name)) for name in texts}} for row in rows]
     connection.execute(audit.insert(), values)
-    for link in {row.link for row in rows}:
-        query = select(audit.c.id).where(audit.c.link == link).order_by(audit.c.id.desc())
-        oldest = connection.scalar(query.offset(AUDIT_KEPT).limit(1))
+    for link, refused in {(row.link, row.outcome.startswith(REFUSED)) for row in rows}:
+        told = audit.c.outcome.startswith(REFUSED)
+        ours = (audit.c.link == link, told if refused else ~told)
+        oldest = connection.scalar(
+            select(audit.c.id).where(*ours).order_by(audit.c.id.desc()).offset(AUDIT_KEPT).limit(1)
+        )
         if oldest is not None:
-            connection.execute(audit.delete().where(audit.c.link == link, audit.c.id <= oldest))
+            connection.execute(audit.delete().where(*ours, audit.c.id <= oldest))
 
 
 def read(connection: Connection, links: Collection[str] | None, limit: int) -> tuple[AuditRow, ...]:

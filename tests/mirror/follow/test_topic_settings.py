@@ -49,6 +49,17 @@ def test_what_changes_on_the_twin(source: dict[str, str], target: dict[str, str]
     assert changes(source, target) == expected
 
 
+def test_a_mapped_twin_keeps_what_its_owner_set() -> None:
+    link = Link("east", "west", topic_settings=(("segment.ms", "9"),))
+    there = SettingsOf({"min.insync.replicas": "2", "segment.ms": "6"}, {"min.insync.replicas": "2", "segment.ms": "6"})
+    here = SettingsOf({"flush.ms": "7", "max.message.bytes": "9000000"}, {})
+    assert topic_settings.changes(LINK, SettingsOf({}, {}), there, 3, mapped=True) == {}
+    assert topic_settings.changes(link, here, there, 3, mapped=True) == {
+        "max.message.bytes": (None, "9000000"),
+        "segment.ms": ("6", "9"),
+    }
+
+
 def test_what_the_targets_brokers_say_is_no_setting_of_the_twin() -> None:
     assert changes({}, {"segment.ms": "6"}, own={}) == {}
     assert changes({"segment.ms": "6"}, {"segment.ms": "6"}, own={}) == {}, "in force is in force"

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from twinshore.fleet import StoreError
+from twinshore.fleet import KafkaError, StoreError
 from twinshore.fleet.settings import parse_settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.disks import Disk
+from twinshore.kafka.errors import Code
 from twinshore.mirror.incidents import watch as watching
 from twinshore.mirror.incidents import watch_rules
 from twinshore.mirror.incidents.watch import Watch
@@ -145,3 +146,43 @@ def test_what_another_mirror_told_meanwhile_closes_here(place: Place) -> None:
     assert len(place.open()) == 2, "the link is not ours to speak of"
     place.active = True
     place.until(lambda: place.open() == [])
+
+
+def refusing(monkeypatch: pytest.MonkeyPatch, sides: set[str]) -> None:
+    """These sides refuse the mirror's password from now on, as far as they stay in the set."""
+
+    def ask(_: Watch, side: watching.Side) -> tuple[str, bool]:
+        if side.called in sides:
+            code = Code.SASL_AUTHENTICATION_FAILED
+            raise KafkaError(f"{side.cluster.name}: the password of user mirror is refused", code=code)
+        return "", True
+
+    monkeypatch.setattr(Watch, "_leaderless", ask)
+
+
+def test_of_two_sides_that_refuse_the_mirror_each_is_told_until_its_own_is_mended(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sides = {"source", "target"}
+    refusing(monkeypatch, sides)
+
+    def said() -> list[str]:
+        return [row.incident.sentence for row in place.store.incidents(LINK, open_only=True)]
+
+    east, west = (
+        f"the {called} turns the mirror away: {name}: the password of user mirror is refused"
+        for called, name in (("source", "east"), ("target", "west"))
+    )
+    place.until(lambda: said() == [f"{east}; and {west}"])
+    failed = fail_once(place, monkeypatch, "add_incident")
+    sides.discard("source")
+    place.until(lambda: said() == [west])
+    assert failed
+    sides.add("source")
+    place.until(lambda: said() == [f"{east}; and {west}"])
+    place.active = False
+    place.until(lambda: not place.watch._adopted)
+    sides.clear()
+    place.active = True
+    place.until(lambda: said() == [])
+    assert all(row.closed_ms for row in place.store.incidents(LINK))

@@ -126,11 +126,13 @@ class Follower:
         source, hidden = settings_of(self._source, chosen)
         target, closed = settings_of(self._target, [twins[topic] for topic in chosen])
         held = copies(self._target, [twins[topic] for topic in chosen])
+        mapped = {topic for topic, _ in self._store.reached(self._link.name)}
         self._remark("settings left", [error.message for error in (*hidden.values(), *closed.values())])
         chosen = [topic for topic in chosen if topic in source and twins[topic] in target]
         for topic in chosen:
             twin = twins[topic]
-            wanted = topic_settings.changes(self._link, source[topic], target[twin], held.get(twin, 1))
+            sides = source[topic], target[twin]
+            wanted = topic_settings.changes(self._link, *sides, held.get(twin, 1), mapped=topic in mapped)
             if wanted and self._active():
                 self._hands.alter_settings(twin, ids[topic], wanted)
         known = {row.subject: row.value for row in self._store.followed(self._link.name, topic_settings.KIND)}

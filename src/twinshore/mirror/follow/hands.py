@@ -16,9 +16,9 @@ from twinshore.mirror.follow.acls import AclPlan, Wanted
 from twinshore.mirror.follow.change import Change
 from twinshore.mirror.follow.quotas import QuotaChange, QuotaPlan, UserPlan
 from twinshore.store import AuditRow, Followed, Store
+from twinshore.store.audit import REFUSED
 
 DONE = "done"
-REFUSED = "refused: "
 REFUSED_AGAIN_S = 86_400.0
 
 

@@ -26,7 +26,7 @@ def preview(link: Link, settings: Settings, store: Store, soon: Iterable[str]) -
     twins = {topic: link.twin_of(topic) for topic in sorted(known | set(soon))}
     parts: list[tuple[str, Callable[[], list[Line]]]] = [
         ("topic", lambda: _topics(link, source, known)),
-        (topic_settings.KIND, lambda: _settings(link, source, target, known)),
+        (topic_settings.KIND, lambda: _settings(link, source, target, store, known)),
         (acls.KIND, lambda: _acls(link, source, target, store, twins)),
         (quotas.QUOTA, lambda: _quotas(link, source, target, store)),
         (quotas.USER, lambda: _users(link, source, target, store)),
@@ -50,7 +50,8 @@ def _topics(link: Link, source: KafkaCluster, known: set[str]) -> list[Line]:
     return [Remark(KIND, topic, f"was deleted on the source: {policy}") for topic in gone]
 
 
-def _settings(link: Link, source: KafkaCluster, target: KafkaCluster, known: set[str]) -> list[Line]:
+def _settings(link: Link, source: KafkaCluster, target: KafkaCluster, store: Store, known: set[str]) -> list[Line]:
+    mapped = {topic for topic, _ in store.reached(link.name)}
     here = {topic for topic, side in sides(source, known).items() if side.presence is Presence.THERE}
     twins = {link.twin_of(topic): topic for topic in here}
     there = [twin for twin, side in sorted(sides(target, twins).items()) if side.presence is Presence.THERE]
@@ -62,7 +63,8 @@ def _settings(link: Link, source: KafkaCluster, target: KafkaCluster, known: set
         held = copies(target, part)
         found += [Remark(topic_settings.KIND, name, error.message) for name, error in (hidden | closed).items()]
         for twin in [twin for twin in part if twins[twin] in theirs and twin in ours]:
-            wanted = topic_settings.changes(link, theirs[twins[twin]], ours[twin], held.get(twin, 1))
+            topic = twins[twin]
+            wanted = topic_settings.changes(link, theirs[topic], ours[twin], held.get(twin, 1), mapped=topic in mapped)
             found += topic_settings.as_changes(twin, wanted)
     return found
 

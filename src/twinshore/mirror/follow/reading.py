@@ -61,7 +61,8 @@ def ground(
     gone = frozenset(name for name, side in sides(target, left).items() if side.presence is Presence.GONE)
     us = principal(link, target)
     # Where it is not ours to know, each side counts as that which lets nobody in by mistake.
-    return Ground(twins, us, _open_unless_ruled(target) is not False, _open_unless_ruled(source) is False, gone)
+    is_open = _open_unless_ruled(target) is not False
+    return Ground(twins, us, is_open, is_open and _open_unless_ruled(source) is False, gone)
 
 
 def principal(link: Link, target: KafkaCluster) -> str:

@@ -93,14 +93,15 @@ def followed(source: Mapping[str, str], link: Link, replication: int) -> dict[st
 
 
 def changes(
-    link: Link, source: SettingsOf, target: SettingsOf, replication: int
+    link: Link, source: SettingsOf, target: SettingsOf, replication: int, *, mapped: bool = False
 ) -> dict[str, tuple[str | None, str | None]]:
-    """Settings to change on the twin: what each is and what it shall be, None for Kafka's default."""
-    wanted = followed(source.in_force, link, replication)
+    """Settings to change on the twin: what each is and what it shall be, None for Kafka's default. A mapped twin is
+    somebody's own topic: it gets what the link's settings name, and room for the source's batches."""
+    wanted = dict(link.topic_settings) if mapped else followed(source.in_force, link, replication)
     found: dict[str, tuple[str | None, str | None]] = {
         name: (target.in_force.get(name), value) for name, value in wanted.items() if target.in_force.get(name) != value
     }
-    for name, value in target.own.items():
+    for name, value in () if mapped else target.own.items():
         if follows(name, link.follow.settings_exclude) and name not in wanted:
             found[name] = (value, None)
     # Only ever raised: the twin may hold larger batches than the source would take now.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from twinshore.fleet import ConfigError, KafkaError, Link, NamedPartition, WireError
@@ -31,13 +31,15 @@ PATIENCE_S = 2.0
 CALL_S = 2.0
 WAITS_AFTER_S = 3.0  # so long a side must be away before the link is said to wait for it: one slow answer says nothing
 SHOWN_MAX = 5
+TURNS_AWAY, BETWEEN = "turns the mirror away", "; and "
 TURNED_AWAY = RIGHTS | {Code.SASL_AUTHENTICATION_FAILED}
 WATCHED = (IncidentKind.SOURCE_AWAY, IncidentKind.TARGET_AWAY, IncidentKind.RIGHTS_LOST, IncidentKind.DISK_NEAR_FULL)
 
 
 @dataclass(slots=True)
 class Side:
-    """One cluster of the link, the kinds that speak of its absence, and the rows that do now."""
+    """One cluster of the link, the kind that speaks of its absence, the row that does now, and how it turns the mirror
+    away: both sides may, and the link has one row of that kind."""
 
     called: str
     kind: IncidentKind
@@ -45,7 +47,8 @@ class Side:
     away: Absence
     refused: Absence
     none_since_s: float = -1.0
-    rows: dict[IncidentKind, LedgerRow] = field(default_factory=dict)
+    row: LedgerRow | None = None
+    refuses: str = ""
 
 
 class Watch:
@@ -73,6 +76,7 @@ class Watch:
         self._twins_at_s = self._disks_at_s = -1e9
         self._rooms: dict[int, Room] = {}
         self._disk_row: LedgerRow | None = None
+        self._refused_row: LedgerRow | None = None
         self._disks_unknown = ""
         self._adopted = False
         self._closed = threading.Event()
@@ -138,29 +142,48 @@ class Watch:
             away, some = self._leaderless(side)
         except KafkaError as error:
             if error.code in TURNED_AWAY:
-                refused = f"the {side.called} turns the mirror away: {error}"
+                refused = f"the {side.called} {TURNS_AWAY}: {error}"
             else:
                 away = f"the {side.called} {side.cluster.name} does not answer: {error}"
         except (WireError, ConfigError) as error:
             away = f"the {side.called} {side.cluster.name} cannot be asked: {error}"
         now_s = time.monotonic()
         self._say_whether_away(side, "" if some else away or refused, begun_s)
-        for absence, kind, trouble in (
-            (side.away, side.kind, away),
-            (side.refused, IncidentKind.RIGHTS_LOST, refused),
-        ):
-            match absence.look(bool(trouble), now_s, begun_s):
-                case Turn.OPEN:
-                    side.rows[kind] = self._open(kind, trouble)
-                    absence.open = True
-                case Turn.CLOSE:
-                    lasted = f" after {absence.lasted_s():.0f} s" if absence.lasted_s() else ""
-                    behind = self._recorder.behind(self._link.name)
-                    self._close(side.rows[kind], f"back{lasted}, {behind:,} records behind")
-                    del side.rows[kind]
-                    absence.open = False
-                case Turn.NOTHING:
-                    pass
+        each(
+            [
+                lambda: self._turn(side.away, away, partial(self._tell_away, side), now_s, begun_s),
+                lambda: self._turn(side.refused, refused, partial(self._tell_refused, side), now_s, begun_s),
+            ]
+        )
+
+    def _turn(
+        self, absence: Absence, trouble: str, tell: Callable[[str, str], None], now_s: float, begun_s: float
+    ) -> None:
+        """Only where the ledger took it does the absence count as told."""
+        turn = absence.look(bool(trouble), now_s, begun_s)
+        if turn is Turn.OPEN:
+            tell(trouble, "")
+            absence.open = True
+        elif turn is Turn.CLOSE:
+            lasted = f" after {absence.lasted_s():.0f} s" if absence.lasted_s() else ""
+            tell("", f"back{lasted}, {self._recorder.behind(self._link.name):,} records behind")
+            absence.open = False
+
+    def _tell_away(self, side: Side, trouble: str, came_to: str) -> None:
+        if side.row is not None:
+            self._close(side.row, came_to)
+        side.row = self._open(side.kind, trouble) if trouble else None
+
+    def _tell_refused(self, side: Side, trouble: str, came_to: str) -> None:
+        """The row names every side that turns the mirror away: a new one begins when that changes."""
+        said = {one.called: trouble if one is side else one.refuses for one in self._sides}
+        sentence = BETWEEN.join(words for words in said.values() if words)
+        if self._refused_row is not None:
+            self._close(self._refused_row, came_to or "more changed")
+            self._refused_row = None
+        if sentence:
+            self._refused_row = self._open(IncidentKind.RIGHTS_LOST, sentence)
+        side.refuses = trouble
 
     def _say_whether_away(self, side: Side, none: str, begun_s: float) -> None:
         """`none`: why nothing can cross by this side; empty where something can."""
@@ -229,9 +252,9 @@ class Watch:
     def _adopt(self) -> None:
         """Rows that an earlier process left open, or another mirror that had the link meanwhile."""
         rows = self._store.incidents(self._link.name, open_only=True)
-        self._disk_row = None
+        self._disk_row = self._refused_row = None
         for side in self._sides:
-            side.rows.clear()
+            side.row, side.refuses = None, ""
             side.away, side.refused = self._absence(), self._absence()
         for row in rows:
             kind = row.incident.kind
@@ -241,10 +264,16 @@ class Watch:
                 self._disk_row, self._rooms = row, {-1: Room.LITTLE}
             for side in self._sides:
                 if kind is side.kind:
-                    side.rows[kind], side.away.open = row, True
-                elif kind is IncidentKind.RIGHTS_LOST and f"the {side.called} " in row.incident.sentence:
-                    side.rows[kind], side.refused.open = row, True
+                    side.row, side.away.open = row, True
+            if kind is IncidentKind.RIGHTS_LOST:
+                self._adopt_refused(row)
         self._adopted = True
+
+    def _adopt_refused(self, row: LedgerRow) -> None:
+        for words in row.incident.sentence.split(BETWEEN):
+            for side in self._sides:
+                if words.startswith(f"the {side.called} {TURNS_AWAY}"):
+                    self._refused_row, side.refuses, side.refused.open = row, words, True
 
     def _open(self, kind: IncidentKind, sentence: str) -> LedgerRow:
         incident = Incident(self._link.name, "", -1, kind, -1, -1, known(kind).policy, sentence)
