@@ -71,6 +71,17 @@ SCENARIOS = (
         "tests/scenarios/test_quotas.py",
     ),
     (
+        "unwritable-log",
+        "a mirror whose log has no reader, a reader that reads nothing, or a full disk goes on whole: topics begin, "
+        "settings follow, /health is ok, and it stops in good order",
+        "tests/scenarios/test_unwritable_log.py",
+    ),
+    (
+        "threads-kept-on",
+        "a thread that ends unasked begins again, and /health says 503 with its name and why for a minute",
+        "tests/mirror/test_workers.py",
+    ),
+    (
         "errors-pass",
         "of every error code that brokers know, only what never passes by itself stops a partition; the rest is waited "
         "out, told, and over by itself",

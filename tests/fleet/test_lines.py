@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from twinshore.cli import delay, mirror, prove
+from twinshore.cli import prove
+from twinshore.cli.log_lines import LogLines
 from twinshore.fleet.lines import one_line
 
 
@@ -24,8 +25,10 @@ def test_what_does_not_print_is_escaped(said: str, line: str) -> None:
     assert len(one_line(said).splitlines()) == 1
 
 
-@pytest.mark.parametrize("log", [mirror._log, delay._log, prove._log])
-def test_no_log_takes_two_lines_for_one(log: object, capsys: pytest.CaptureFixture[str]) -> None:
-    log("quota of user a\n09:00:00 east->west: all is well")  # type: ignore[operator]
+def test_no_log_takes_two_lines_for_one(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = LogLines()
+    for log in (lines, prove._log):
+        log("quota of user a\n09:00:00 east->west: all is well")
+    lines.close()
     said = capsys.readouterr()
-    assert (said.out + said.err).count("\n") == 1
+    assert (said.out.count("\n"), said.err.count("\n")) == (1, 1)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from twinshore.cli.log_lines import LogLines
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_if_there
 from twinshore.fleet import ConfigError
-from twinshore.fleet.lines import one_line
 
 if TYPE_CHECKING:
     from twinshore.fleet import Link
@@ -83,14 +83,22 @@ def watch(settings: Path = SETTINGS, link: list[str] = LINKS) -> None:
     from twinshore.delay.monitor import Monitor
 
     loaded = load(settings)
-    Monitor(loaded, chosen(loaded, link), _log).run()
+    log = LogLines()
+    try:
+        Monitor(loaded, chosen(loaded, link), log).run()
+    finally:
+        log.close()
 
 
 def watch_watchers(settings: Path = SETTINGS) -> None:
     """Watches, until stopped, that every monitor and every mirror of the store is alive. Run it somewhere else."""
     from twinshore.delay.watchers import Watcher
 
-    Watcher(load(settings), _log).run()
+    log = LogLines()
+    try:
+        Watcher(load(settings), log).run()
+    finally:
+        log.close()
 
 
 def forget(
@@ -299,7 +307,3 @@ def _table(places: Sequence[DelayPlace], now_ms: int) -> None:
         # As it is: brackets in a group's name are not markup.
         table.add_row(*(Text(word) for word in words))
     (Console() if sys.stdout.isatty() else Console(width=PIPE_COLUMNS)).print(table)
-
-
-def _log(sentence: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {one_line(sentence)}", flush=True, file=sys.stdout)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -19,10 +17,10 @@ from twinshore.cli.examining import examine
 from twinshore.cli.extents import extents
 from twinshore.cli.following import begin_again
 from twinshore.cli.forgetting import forget
+from twinshore.cli.log_lines import LogLines
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_if_there
 from twinshore.cli.resuming import resume
 from twinshore.fleet import KafkaError
-from twinshore.fleet.lines import one_line
 from twinshore.fleet.settings import Settings
 
 if TYPE_CHECKING:
@@ -64,7 +62,11 @@ def run(settings: Path = SETTINGS, link: list[str] = LINKS, dry_run: bool = DRY_
     from twinshore.proof.continuous import begin as begin_proof
 
     loaded = load(settings)
-    Mirror(loaded, chosen(loaded, link), _log, beside=[begin, begin_proof]).run()
+    log = LogLines()
+    try:
+        Mirror(loaded, chosen(loaded, link), log, beside=[begin, begin_proof]).run()
+    finally:
+        log.close()
 
 
 def plan(
@@ -145,8 +147,3 @@ def _store_or_none_yet(settings: Settings) -> Iterator[Store]:
 
 def _warn(sentence: str) -> None:
     typer.echo(sentence, err=True)
-
-
-def _log(sentence: str) -> None:
-    stamp = time.strftime("%H:%M:%S")
-    print(f"{stamp} {one_line(sentence)}", flush=True, file=sys.stdout)

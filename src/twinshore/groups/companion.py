@@ -16,6 +16,7 @@ from twinshore.groups.word import COMPARED_KIND, compared_among, word_of
 from twinshore.mirror.companions import Beside, Companion
 from twinshore.mirror.incidents import link_row
 from twinshore.mirror.metrics.group_word import GROUPS_KIND
+from twinshore.mirror.workers import keep_on
 from twinshore.store import Followed, IncidentKind, Store
 
 ROUND = "round"
@@ -44,8 +45,7 @@ class GroupsCompanion:
         self.last: Round | None = None
         self.totals: dict[str, int] = {"rounds": 0, "failed": 0, "moved": 0}
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._work, name=f"groups {link.name}", daemon=True)
-        self._thread.start()
+        self._thread = keep_on(self._work, f"groups {link.name}")
 
     def close(self) -> None:
         """A round that waits for a cluster is not waited for: each commit is whole by itself."""

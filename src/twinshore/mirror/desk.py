@@ -23,6 +23,7 @@ from twinshore.mirror.mapping.reach import reach_of
 from twinshore.mirror.orders import Carried, Handover, Stoppage, TrackOrder, carried_from
 from twinshore.mirror.quota import STILL
 from twinshore.mirror.relay import Relay, Say
+from twinshore.mirror.workers import keep_on
 
 TICK_S = 0.02
 HELLO_S = 20.0
@@ -80,7 +81,7 @@ class Desk:
         self._server = socket.create_server((bind or host, 0), backlog=256)
         self.port: int = self._server.getsockname()[1]
         for name, work in (("desk-door", self._welcome), ("desk-clock", self._clock)):
-            threading.Thread(target=work, name=name, daemon=True).start()
+            keep_on(work, name)
 
     # -- what the driver asks and tells
 

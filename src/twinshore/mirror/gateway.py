@@ -56,8 +56,10 @@ def _pass_on(says: int) -> None:
     with open(says, "rb") as lines, contextlib.suppress(OSError, ValueError):
         for line in lines:
             if not line.startswith(_STARTING):
-                sys.stderr.write(line.decode(errors="replace"))
-                sys.stderr.flush()
+                # Spark must be able to write on, whether or not anybody reads.
+                with contextlib.suppress(OSError, ValueError):
+                    sys.stderr.write(line.decode(errors="replace"))
+                    sys.stderr.flush()
 
 
 def end_gateway() -> None:

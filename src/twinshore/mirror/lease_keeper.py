@@ -8,6 +8,7 @@ from collections.abc import Callable
 from twinshore.fleet import StoreError
 from twinshore.mirror.desk_line import steady_s
 from twinshore.mirror.once import in_words
+from twinshore.mirror.workers import keep_on
 from twinshore.store import HeldLease, LeaseWatch, Store
 
 POLL_PART = 0.1  # of the lease's length
@@ -36,8 +37,7 @@ class LeaseKeeper:
         self._trouble = ""
         self._closed = threading.Event()
         self._holder, self._waits_s = "", 0.0
-        self._thread = threading.Thread(target=self._work, name=f"lease {name}", daemon=True)
-        self._thread.start()
+        self._thread = keep_on(self._work, f"lease {name}")
 
     def left_s(self) -> float:
         held = self._held

@@ -18,6 +18,7 @@ from twinshore.mirror.once import Once, each, in_words
 from twinshore.mirror.orders import Stoppage
 from twinshore.mirror.passage.aligning import Alignments
 from twinshore.mirror.quota import by_side
+from twinshore.mirror.workers import keep_on
 from twinshore.store import (
     IncidentKind,
     LinkStatus,
@@ -113,8 +114,7 @@ class Recorder:
         self._states: dict[str, tuple[str, str, int]] = {}
         self._away: dict[str, dict[str, str]] = defaultdict(dict)
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="recorder", daemon=True)
-        self._thread.start()
+        self._thread = keep_on(self._work, "recorder")
 
     def take(self, account: Account) -> None:
         with self._lock:

@@ -24,6 +24,7 @@ from twinshore.mirror.plan import lanes_for
 from twinshore.mirror.ready import check_chosen, open_writable
 from twinshore.mirror.recorder import Recorder
 from twinshore.mirror.tides import Tides
+from twinshore.mirror.workers import failures
 from twinshore.store import Store, open_to_others
 
 TURN_S = 0.1
@@ -52,6 +53,8 @@ class Mirror:
     def run(self) -> None:
         """Until `stop`; raises what made it impossible to go on."""
         self._hear_signals()
+        failures.log = self._log
+        threading.excepthook = failures.hear
         mirror = self._settings.mirror
         lanes = mirror.lanes or lanes_for(os.cpu_count() or 1)
         store = self._open_store()

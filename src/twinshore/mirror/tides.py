@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from twinshore.mirror.desk import Desk, LaneKey
 from twinshore.mirror.orders import TideOrder
+from twinshore.mirror.workers import keep_on
 
 TURN_S = 0.05
 HEIRS_MAX = 2
@@ -42,7 +43,7 @@ class Tides:
         self._lanes: dict[LaneKey, LaneJobs] = {}
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        threading.Thread(target=self._work, name="tides", daemon=True).start()
+        keep_on(self._work, "tides")
 
     def open_lane(self, key: LaneKey, make: Callable[[int], TideOrder]) -> None:
         """From now on there is always a tide for this lane."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 from twinshore.fleet import TwinshoreError
 from twinshore.fleet.settings_proof import ProofSettings
 from twinshore.mirror.companions import Beside, Companion
+from twinshore.mirror.workers import keep_on
 from twinshore.proof.job import Run, on_spark
 from twinshore.proof.planning import Wishes
 from twinshore.proof.proving import Proving, Report
@@ -87,8 +88,7 @@ class ProofBeside:
         self._stop = threading.Event()
         self._last = ""
         self._run = run or self._on_the_mirrors_spark
-        self._thread = threading.Thread(target=self._work, name=f"proof of {beside.link.name}", daemon=True)
-        self._thread.start()
+        self._thread = keep_on(self._work, f"proof of {beside.link.name}")
 
     def close(self) -> None:
         """Begins nothing more, and waits a little for what is on its way."""

@@ -23,6 +23,7 @@ from twinshore.mirror.follow.reading import copies, principal, settings_of
 from twinshore.mirror.follow.rules import Rules
 from twinshore.mirror.identity import hold_to
 from twinshore.mirror.once import Once, in_words
+from twinshore.mirror.workers import keep_on
 from twinshore.store import Followed, Store
 
 TOPICS_AT_ONCE = 100  # whose settings are compared in one look; the others' come in the next ones
@@ -60,8 +61,7 @@ class Follower:
             wake=self._wake.set,
             survey_s=settings.mirror.refresh_s,
         )
-        self._thread = threading.Thread(target=self._work, name=f"follow {link.name}", daemon=True)
-        self._thread.start()
+        self._thread = keep_on(self._work, f"follow {link.name}")
 
     def doubt(self, topics: Iterable[str]) -> None:
         """Pumps stopped at these: look at once."""
@@ -85,7 +85,12 @@ class Follower:
 
     def look(self) -> None:
         """One look at everything that follows; what cannot be done is told, and hinders nothing else."""
-        self._held = self._held or hold_to(self._link, self._store, self._source, self._target)
+        try:
+            self._held = self._held or hold_to(self._link, self._store, self._source, self._target)
+        except Exception as error:
+            self._trouble("anything").say(f"nothing follows now: {in_words(error)}")
+            return
+        self._trouble("anything").well("what follows is looked at again")
         parts: dict[str, Callable[[], None]] = {
             "ACLs": self.rules.look,  # first: new topics wait for it
             "topics": self.endings.look,

@@ -16,6 +16,7 @@ from twinshore.mirror.forgetting import STATE_EXPIRY_MS_DEFAULT, state_expiry_ms
 from twinshore.mirror.incidents.beginning_watch import BeginningWatch
 from twinshore.mirror.once import Once, in_words
 from twinshore.mirror.recorder import Recorder
+from twinshore.mirror.workers import keep_on
 from twinshore.store import Store
 
 EVERY_S = 10.0
@@ -44,8 +45,7 @@ class SlowLooks:
         self._beginnings = BeginningWatch(link, self._source, self._target, store, recorder, log)
         self.state_expiry_ms = STATE_EXPIRY_MS_DEFAULT
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._work, name=f"slow looks {link.name}", daemon=True)
-        self._thread.start()
+        self._thread = keep_on(self._work, f"slow looks {link.name}")
 
     def close(self) -> None:
         self._closed.set()

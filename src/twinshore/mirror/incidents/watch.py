@@ -23,6 +23,7 @@ from twinshore.mirror.incidents.kinds import known
 from twinshore.mirror.incidents.watch_rules import Absence, Room, Turn, disks_in_words, rooms
 from twinshore.mirror.once import Once, each, in_words
 from twinshore.mirror.recorder import Recorder
+from twinshore.mirror.workers import keep_on
 from twinshore.store import Incident, IncidentKind, LedgerRow, Store
 
 EVERY_S = 1.0
@@ -80,8 +81,7 @@ class Watch:
         self._disks_unknown = ""
         self._adopted = False
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._work, name=f"watch {link.name}", daemon=True)
-        self._thread.start()
+        self._thread = keep_on(self._work, f"watch {link.name}")
 
     def close(self) -> None:
         self._closed.set()

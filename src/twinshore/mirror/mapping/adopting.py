@@ -16,6 +16,7 @@ from twinshore.mirror.mapping.evidence import Unproven
 from twinshore.mirror.mapping.positions import Notes, Positions, Row, refusal
 from twinshore.mirror.once import Once, in_words
 from twinshore.mirror.plan import CarryTopic, Refuse
+from twinshore.mirror.workers import keep_on
 from twinshore.store import Store
 
 AGAIN_S = 30.0
@@ -131,8 +132,7 @@ class Adopter:
             self._wanted[step.topic] = (step, numbers)
             self._news.notify()
             if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._work, name=f"adopts {self._link.name}", daemon=True)
-                self._thread.start()
+                self._thread = keep_on(self._work, f"adopts {self._link.name}")
 
     # -- the thread's side
 

@@ -14,6 +14,7 @@ from twinshore.mirror.link_state import STANDBY
 from twinshore.mirror.metrics.lag_word import LOOK_S_MAX, as_row, reached_of
 from twinshore.mirror.metrics.meters import Meters
 from twinshore.mirror.metrics.source_ends import source_ends, still_there
+from twinshore.mirror.workers import keep_on
 from twinshore.store import Store
 
 TWINS_S = 15.0
@@ -35,8 +36,7 @@ class Looks:
         self._held = False
         self._spoken_s: float | None = None
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._work, name=f"looks {link.name}", daemon=True)
-        self._thread.start()
+        self._thread = keep_on(self._work, f"looks {link.name}")
 
     def close(self) -> None:
         self._closed.set()

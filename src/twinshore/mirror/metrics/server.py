@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.registry import Collector
 
 from twinshore.fleet import ConfigError
+from twinshore.mirror.workers import failures, keep_on
 
 HEALTHY_S = 30.0
 REQUEST_S_MAX = 10.0
@@ -31,7 +32,8 @@ class AddressTaken(ConfigError):
 
 
 class MetricsServer:
-    """Serves until closed. `beat` is called by the driver's loop; without it for half a minute /health says so.
+    """Serves until closed. `beat` is called by the driver's loop; without it for half a minute /health says so,
+    and of a thread that ended unasked.
     `links`: how each link stands, for people who look there."""
 
     def __init__(self, address: str, port: int, collector: Collector, links: Links) -> None:
@@ -39,7 +41,7 @@ class MetricsServer:
         registry.register(collector)
         self._beaten_s = time.monotonic()
         try:
-            self._server = _Door((address, port), _handler(registry, self._alive, links))
+            self._server = _Door((address, port), _handler(registry, self._trouble, links))
         except OSError as error:
             kind = AddressTaken if error.errno == errno.EADDRINUSE else ConfigError
             raise kind(
@@ -47,7 +49,7 @@ class MetricsServer:
                 hint="choose a free port",
             ) from error
         self.port: int = self._server.server_address[1]
-        threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
+        keep_on(self._server.serve_forever, "metrics")
 
     def beat(self) -> None:
         self._beaten_s = time.monotonic()
@@ -56,8 +58,11 @@ class MetricsServer:
         self._server.shutdown()
         self._server.server_close()
 
-    def _alive(self) -> bool:
-        return time.monotonic() - self._beaten_s < HEALTHY_S
+    def _trouble(self) -> str:
+        """Why this process should be started again; empty where all is well."""
+        if time.monotonic() - self._beaten_s >= HEALTHY_S:
+            return "the driver's loop stands still"
+        return failures.says()
 
 
 class _Door(ThreadingHTTPServer):
@@ -88,7 +93,7 @@ class _Door(ThreadingHTTPServer):
         """Who went before the answer is not worth a trace."""
 
 
-def _handler(registry: CollectorRegistry, alive: Callable[[], bool], links: Links) -> type[BaseHTTPRequestHandler]:
+def _handler(registry: CollectorRegistry, trouble: Callable[[], str], links: Links) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = REQUEST_S_MAX
 
@@ -97,10 +102,9 @@ def _handler(registry: CollectorRegistry, alive: Callable[[], bool], links: Link
             if path == "/metrics":
                 self._answer(200, generate_latest(registry), PROMETHEUS)
             elif path == "/health":
-                well = alive()
-                says = "ok" if well else "the driver's loop stands still"
-                body = json.dumps({"ok": well, "says": says, "links": links()}) + "\n"
-                self._answer(200 if well else 503, body.encode(), JSON)
+                why = trouble()
+                body = json.dumps({"ok": not why, "says": why or "ok", "links": links()}) + "\n"
+                self._answer(503 if why else 200, body.encode(), JSON)
             else:
                 self._answer(404, b"only /metrics and /health\n", TEXT)
 

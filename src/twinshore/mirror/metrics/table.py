@@ -131,8 +131,9 @@ PAGE_HEAD = """\
 
 Written from the table of the code by `make docs`. With `metrics_port` in `[mirror]`, the mirror serves `/metrics` for
 Prometheus and `/health` for whoever restarts processes: 200 while the driver's loop turns, 503 after it stood still for
-half a minute, with each link's state as JSON. A link that waits for a cluster is no reason to restart anything, so it
-is healthy. `metrics_address` says where it listens: `127.0.0.1` unless another machine shall read it.
+half a minute, and for a minute after a thread ended unasked, with each link's state as JSON. A link that waits for a
+cluster is no reason to restart anything, so it is healthy. `metrics_address` says where it listens: `127.0.0.1` unless
+another machine shall read it.
 
 `deploy/prometheus/alerts.yml` has rules for alerts, `deploy/grafana/twinshore.json` a dashboard.
 

@@ -11,6 +11,7 @@ from twinshore.fleet import HEARTBEATS, KafkaError, Link
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.notes import Notebook
 from twinshore.mirror.once import Once, in_words
+from twinshore.mirror.workers import keep_on
 
 HEARTBEAT_SETTINGS = {"cleanup.policy": "delete", "retention.ms": "604800000", "segment.bytes": "16777216"}
 REFUSED_PAUSE_S = 30.0
@@ -31,13 +32,11 @@ class Heart:
         self._may_beat = may_beat
         self._once = Once(log)
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._work, name=f"heart {link.name}", daemon=True)
-        if every_s:
-            self._thread.start()
+        self._thread = keep_on(self._work, f"heart {link.name}") if every_s else None
 
     def close(self) -> None:
         self._closed.set()
-        if self._thread.ident:
+        if self._thread:
             self._thread.join(timeout=10)
 
     def _work(self) -> None:
