@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.groups.model_sides import ModelSide
 from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.groups.book import Book
@@ -33,9 +30,14 @@ class Stage:
         self.west.ends = dict.fromkeys(TWINS.values(), 100)
         self.clock_s = 0.0
         self.ours = True
-        book = Book(verify_s, renew_s)
-        self.direction = Direction(self.east, self.west, self.west, book, clock=lambda: self.clock_s)
         self.now_s = 0.0
+        self._periods = verify_s, renew_s
+        self.restart()
+
+    def restart(self) -> None:
+        """The next process begins, and remembers nothing."""
+        book = Book(*self._periods)
+        self.direction = Direction(self.east, self.west, self.west, book, clock=lambda: self.clock_s)
 
     def commit(self, group: str, offset: int, where: Where = PARTS[0]) -> None:
         self.east.groups.setdefault(group, {})[where] = Place(offset)
@@ -332,58 +334,3 @@ def test_a_twins_partition_without_a_leader_holds_up_no_other_topic() -> None:
         turn()
     assert stage.west.groups["g"][("lost", 0)] == Place(10, MARK)
     assert not stage.direction.book.entries["g"].check
-
-
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(["read", "reset", "grow", "join", "leave", "consume", "assign", "forget", "turn", "turn"]),
-        st.sampled_from(["a", "b"]),
-        st.integers(0, 60),
-    ),
-    max_size=40,
-)
-
-
-def play(stage: Stage, what: str, group: str, number: int) -> None:
-    twin = TWINS[PARTS[0]]
-    if what == "read":
-        now = stage.east.groups.get(group, {}).get(PARTS[0], Place(0)).offset
-        stage.commit(group, max(now, number))
-    elif what == "reset":
-        stage.commit(group, number)
-    elif what == "grow":
-        stage.west.ends[twin] += number
-    elif what == "join":
-        stage.west.members.add(group)
-        stage.west.groups.setdefault(group, {})
-    elif what == "leave":
-        stage.west.members.discard(group)
-    elif what == "forget" and group not in stage.west.members:
-        stage.west.forget(group)
-    elif what == "assign" and group not in stage.west.members:
-        stage.west.groups.setdefault(group, {})[twin] = Place(min(number, stage.west.ends[twin]))
-        stage.west.read_on.add(group)
-    elif what == "consume" and group in stage.west.members:
-        stage.west.consume(group, twin, number)
-    elif what == "turn":
-        stage.turn()
-
-
-@given(STEPS)
-def test_whatever_happens_nobody_who_read_on_is_moved_and_nobody_sent_beyond_the_end(
-    steps: list[tuple[str, str, int]],
-) -> None:
-    stage = Stage(verify_s=3.0)
-    stage.west.ends = dict.fromkeys(TWINS.values(), 0)
-    for step in steps:
-        play(stage, *step)
-    stage.west.ends[TWINS[PARTS[0]]] += 60
-    stage.west.members.clear()
-    for _ in range(8):
-        stage.turn()
-    assert not any(one.beyond for one in stage.west.taken)
-    moved = [one for one in stage.west.taken if one.read_on and one.after != one.before]
-    assert moved == []
-    for group, source in stage.east.groups.items():
-        if group not in stage.west.read_on:
-            assert stage.there(group) == source[PARTS[0]].offset
