@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.fleet import KafkaError
+from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.settings import parse_settings
 from twinshore.fleet.settings_safety import SafetySettings
 from twinshore.kafka.cluster import KafkaCluster
@@ -58,6 +58,7 @@ class Stage:
         self.held = [Span(0, 0, 0, 0, 0)]
         self.ours = True
         self.when_asked: Callable[[], None] = lambda: None
+        self.others: list[Link] = []
         self.store: Store = open_store(f"sqlite:///{folder}/store.db")
         self.store.save_twins([TwinRow(LINK, topic, 0, "aa", "bb", 0, 0, 1) for topic in TOPICS])
         settings = parse_settings(SETTINGS, name="settings.toml", env={})
@@ -71,7 +72,8 @@ class Stage:
     def begun(self, *, never: bool = False) -> Endings:
         source, target = self.clusters
         safety = SafetySettings(never_delete=never)
-        return Endings(self.link, source, target, self.store, self.hands, safety=safety, active=lambda: self.ours)
+        ends = (self.link, source, target, self.store, self.hands)
+        return Endings(*ends, links=[self.link, *self.others], safety=safety, active=lambda: self.ours)
 
     def close(self) -> None:
         for cluster in self.clusters:
@@ -147,6 +149,19 @@ def test_an_operators_no_is_heard_at_the_last_moment(stage: Stage, word: str) ->
     (row,) = stage.open("deleted topic")
     assert "the twin is kept: " in row.incident.sentence
     assert row.incident.policy == "keep the twin"
+
+
+def test_nothing_is_deleted_while_what_operators_said_clashes_with_another_link(stage: Stage) -> None:
+    stage.link = replace(stage.link, topics=("a",))
+    row = ControlRow(LINK, "topics", '["a", "b"]', 1, "test")
+    stage.store.change_controls(LINK, {"topics": row}, seen=stage.store.control_version(LINK), told=[])
+    stage.others = [Link("west", "east", ("b",))]
+    stage.endings = stage.begun()
+    stage.gone = {"a"}
+    assert stage.looks() == ()
+    stage.others = []
+    stage.endings = stage.begun()
+    assert stage.looks() == ("a",)
 
 
 def test_what_was_paused_has_its_whole_delay_again(stage: Stage) -> None:

@@ -46,7 +46,7 @@ class Place:
     def begun(self) -> Endings:
         hands = Hands(LINK, self.target, self.store, self.said.append)
         ends = (self.link, self.source, self.target, self.store, hands)
-        return Endings(*ends, safety=SafetySettings(), active=lambda: True)
+        return Endings(*ends, links=[self.link], safety=SafetySettings(), active=lambda: True)
 
     def _side(self, cluster: str) -> Side:
         presence = Presence.THERE if self.ids[cluster] else Presence.GONE

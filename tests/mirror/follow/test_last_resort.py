@@ -28,7 +28,7 @@ LINK = Link("east", "west", exclude=("tmp.*",))
         (LINK, True, (), (), "[safety] never_delete is set"),
         (LINK, False, ("orders",), (), "an operator said `twinshore mirror keep`"),
         (LINK, False, (EVERY_TOPIC,), (), "an operator said `twinshore mirror keep`"),
-        (LINK, False, (), ("?",), "what operators said of the link is not understood"),
+        (LINK, False, (), ("?",), "what operators said of the link is not understood, or clashes with another link"),
         (replace(LINK, control=Control(paused=True)), False, (), (), "the link is paused"),
         (replace(LINK, control=Control(paused_topics=("ord.*",))), False, (), (), "the topic is paused"),
         (replace(LINK, exclude=("orders",)), False, (), (), "the link's filters do not admit the topic"),

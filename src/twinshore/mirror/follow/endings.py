@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from twinshore.fleet import KafkaError, Link, is_heartbeats
 from twinshore.fleet.settings_safety import SafetySettings
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.mirror.control.in_force import in_force
+from twinshore.mirror.control.ruling import standing
 from twinshore.mirror.follow import lifecycle
 from twinshore.mirror.follow.acts import (
     Act,
@@ -54,7 +54,7 @@ class Order:
 
 class Endings:
     """`orders` and `doubt` may be called by any thread, the rest by the follower's alone. `active`: whether the link is
-    ours to act for, asked again before each deletion."""
+    ours to act for, asked again before each deletion. `links`: all of the settings, whose filters may clash."""
 
     def __init__(
         self,
@@ -64,11 +64,12 @@ class Endings:
         store: Store,
         hands: Hands,
         *,
+        links: Sequence[Link],
         safety: SafetySettings,
         active: Callable[[], bool],
     ) -> None:
         self._link, self._source, self._target, self._store, self._hands = link, source, target, store, hands
-        self._safety, self._active = safety, active
+        self._links, self._safety, self._active = links, safety, active
         self._orders: deque[Order] = deque()
         self._guard = threading.Lock()
         self._doubted: set[str] = set()
@@ -150,7 +151,7 @@ class Endings:
         """Why nothing may delete the twins of these topics, as settings and operators say at this moment."""
         if not topics:
             return {}
-        now = in_force(self._link, self._store.controls(self._link.name))
+        now = standing(self._links, self._store)[self._link.name]
         kept = {row.subject for row in self._store.followed(self._link.name, lifecycle.KEEP)}
         never = self._safety.never_delete
         return {topic: objection(now.link, topic, never=never, kept=kept, troubles=now.troubles) for topic in topics}

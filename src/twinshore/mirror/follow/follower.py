@@ -43,24 +43,14 @@ class Follower:
         self._active = active
         self._log = log
         self._hands = Hands(link.name, self._target, store, log)
-        self.endings = Endings(
-            link, self._source, self._target, store, self._hands, safety=settings.safety, active=active
-        )
+        ends = (link, self._source, self._target, store, self._hands)
+        self.endings = Endings(*ends, links=settings.links, safety=settings.safety, active=active)
         self._troubles: dict[str, Once] = {}
         self._held = False
         self._next_topic = ""
         self._closed = threading.Event()
         self._wake = threading.Event()
-        self.rules = Rules(
-            link,
-            self._source,
-            self._target,
-            store,
-            self._hands,
-            active=active,
-            wake=self._wake.set,
-            survey_s=settings.mirror.refresh_s,
-        )
+        self.rules = Rules(*ends, active=active, wake=self._wake.set, survey_s=settings.mirror.refresh_s)
         self._thread = keep_on(self._work, f"follow {link.name}")
 
     def doubt(self, topics: Iterable[str]) -> None:

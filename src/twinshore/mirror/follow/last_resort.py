@@ -59,13 +59,13 @@ def word_from_json(text: str, at_ms: int) -> Word | None:
 
 def objection(link: Link, topic: str, *, never: bool, kept: Collection[str], troubles: Collection[str] = ()) -> str:
     """Why no policy and no word may delete the topic's twin now; empty where they may. `link` is as it holds now;
-    `kept`: topics that operators said must stay; `troubles`: words of operators that nobody understands."""
+    `kept`: topics that operators said must stay; `troubles`: words of operators that make no sense, or that clash."""
     if never:
         return "[safety] never_delete is set"
     if EVERY_TOPIC in kept or topic in kept:
         return "an operator said `twinshore mirror keep`"
     if troubles:
-        return "what operators said of the link is not understood"
+        return "what operators said of the link is not understood, or clashes with another link"
     if link.control.paused:
         return "the link is paused"
     if link.control.holds(topic):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from twinshore.fleet import Link
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.mirror.control.in_force import in_force
+from twinshore.mirror.control.ruling import standing
 from twinshore.mirror.follow.last_resort import Span, Word, objection, ranges, uncarried
 from twinshore.mirror.follow.lifecycle import KEEP, Presence, Side
 from twinshore.mirror.follow.reading import sides, spans
@@ -45,7 +45,7 @@ class Shown:
 
 def show(link: Link, settings: Settings, store: Store, topic: str) -> Shown:
     """Asks both clusters; KafkaError where one does not answer, or is not the link's."""
-    now = in_force(link, store.controls(link.name))
+    now = standing(settings.links, store)[link.name]
     kept = {row.subject for row in store.followed(link.name, KEEP)}
     never = settings.safety.never_delete
     against = objection(now.link, topic, never=never, kept=kept, troubles=now.troubles)
