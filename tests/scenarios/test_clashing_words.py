@@ -52,9 +52,12 @@ def test_a_paused_link_stays_paused_when_a_new_link_clashes_with_it(
     assert shown["paused"] == {"value": True, "from": "store"}
     assert shown["topics"] == {"value": ["clash-a"], "from": "settings"}
     assert "would carry" in shown["troubles"][0]
+    assert [row.incident.kind for row in rig.ledger(LINK) if not row.closed_ms] == ["clashing filters"]
 
     # While they clash a link can be paused and resumed all the same.
     rig.verb("link", "pause", BACK)
     rig.verb("link", "resume", LINK)
     until(lambda: same_ends(east.cluster, west.cluster, "clash-a", 2), 60, "it goes on by its settings", rig)
     assert spans(west.cluster, "clash-b", 2) == [(-1, -1)] * 2
+    rig.verb("link", "reset", LINK, "--name", "topics")
+    until(lambda: not [row for row in rig.ledger(LINK) if not row.closed_ms], 60, "the clash is over", rig)

@@ -145,6 +145,7 @@ class IncidentKind(StrEnum):
     LOST_BEGINNING = "lost beginning"
     DOUBTFUL_NOTE = "doubtful note"
     GROUP_REFUSED = "group refused"
+    CLASHING_FILTERS = "clashing filters"
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,16 +134,24 @@ def test_a_clash_ends_when_the_other_link_makes_room(store: Store, heard: Ruling
     put(store, "topics", ["bills-2"])
     assert not heard.changed()
     assert not heard.changed()
+    (row,) = store.incidents(LINK.name, open_only=True)
+    assert (row.incident.kind, row.incident.topic) == ("clashing filters", "")
+    assert "each under the same name: it could loop" in row.incident.sentence
     put(store, "topics", ["lists"], link=BACK.name)
     assert heard.changed()
     assert heard.link.topics == ("bills-2",)
+    assert not store.incidents(open_only=True)
 
 
 def test_a_plan_notes_nothing_and_a_reset_is_forgotten(store: Store, heard: Ruling) -> None:
     put(store, "topics", ["lists"])
     plan = Ruling(LINK, [LINK, BACK], store, print, notes=False)
     assert plan.changed()
+    put(store, "topics", ["bills-2"])
+    plan.changed()
+    put(store, "topics", ["lists"])
     assert not store.followed(LINK.name)
+    assert not store.incidents()
     heard.changed()
     assert [row.value for row in store.followed(LINK.name)] == ['[["lists"], []]']
     assert store.change_controls(LINK.name, {"topics": None}, seen=store.control_version(LINK.name), told=())

@@ -10,8 +10,9 @@ from contextlib import suppress
 from twinshore.fleet import Link
 from twinshore.mirror.control.clashes import KIND, Filters, filters_from_json, said_filters, settled
 from twinshore.mirror.control.in_force import InForce, in_force
+from twinshore.mirror.incidents import link_row
 from twinshore.mirror.plan import admits
-from twinshore.store import Followed, Store
+from twinshore.store import Followed, IncidentKind, Store
 
 EVERY_S = 1.0
 Seen = tuple[str, int]
@@ -19,7 +20,8 @@ Seen = tuple[str, int]
 
 class Ruling:
     """`link` is what holds. Filters that could loop or collide do not count, and those that were right last stay, over
-    restarts too; all else that operators said holds. `notes`: whether the store is told what was right."""
+    restarts too; all else that operators said holds. `notes`: whether the store is told what was right,
+    and the ledger what clashes."""
 
     def __init__(
         self, link: Link, links: Sequence[Link], store: Store, log: Callable[[str], None], *, notes: bool = True
@@ -47,7 +49,12 @@ class Ruling:
         # Until they agree, another link's filters may end it too.
         self._clashes = now.link != said[name].link
         self._versions = versions
-        self._tell(now.troubles)
+        if self._notes:
+            self._tell(said[name].troubles)
+            clash = now.troubles[-1] if self._clashes else ""
+            link_row.tell(self._store, name, IncidentKind.CLASHING_FILTERS, clash, self._log)
+        else:
+            self._tell(now.troubles)
         if self._notes and not self._clashes:
             self._note(said[name])
         if now.link == self.link:

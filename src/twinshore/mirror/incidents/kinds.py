@@ -260,6 +260,16 @@ _ROWS = (
         "Mend what the sentence names: most often a right on the group, or the length of texts that the target allows. "
         "Or leave the group out (`exclude_groups`). The row closes when all its places are there.",
     ),
+    Known(
+        IncidentKind.CLASHING_FILTERS,
+        After.GOES_ON,
+        "go on with the filters that clash with none; pauses and throttles hold, and no twin of the link is deleted",
+        "What operators said of the link's filters could make records loop, or has two links write one twin, with the "
+        "other links of the settings as they are now. The filters that were right last hold instead, or the settings'.",
+        "Give the links filters that have no topic in common, with `twinshore link filter` or in the settings, or take "
+        "back what was said with `twinshore link reset LINK --name topics --name exclude`. The row closes within "
+        "seconds.",
+    ),
 )
 KINDS: Mapping[IncidentKind, Known] = {row.kind: row for row in _ROWS}
 
