@@ -1,4 +1,5 @@
-"""One file per verb; each is imported only when it is asked for, so `twinshore --help` is quick.
+"""The command line: verbs by their subject, a file each. What a verb stands on is imported when the verb runs, so
+`twinshore --help` is quick.
 
 Errors raised on purpose end as one sentence and, where there is one, a line with the remedy; exit code 2.
 """

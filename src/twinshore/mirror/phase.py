@@ -1,6 +1,6 @@
 """The phases that a partition on its way is in.
 
-    look -> looking -> running -> settling -> (held) -> look ...        any -> stopped
+    look -> looking -> running -> settling -> look ...        any -> stopped
 
 `settling` waits for answers still on their way after one was wrong; only then is the twin looked at again.
 """
