@@ -242,6 +242,21 @@ def test_a_target_that_throttles_is_not_silent() -> None:
     assert lane.tracks[NAMED].strays_until_s == 300.0 + lane.limits.produce_timeout_s
 
 
+def test_a_partition_is_let_go_of_only_when_nothing_of_a_lost_line_can_land_any_more() -> None:
+    """Moved to another lane, or paused and resumed: whoever carries it next knows nothing of that line."""
+    lane = running_lane(LaneLimits())
+    lane.fetch_order(LINE)
+    lane.fetched(LINE, answer(0, 3), Hold(bytearray()), 0.0, NOW_MS)
+    lane.lost(NODE, [lane.produce_order(NODE, 0.0, NOW_MS)], 1.0, 300.0)
+    lane.release(NAMED)
+    over_s = 300.0 + lane.limits.produce_timeout_s
+    assert lane.released(2.0) == []
+    assert lane.released(over_s - 0.1) == []
+    ((named, handover, _),) = lane.released(over_s)
+    assert (named, handover) == (NAMED, None), "the next one looks at the twin"
+    assert not lane.tracks
+
+
 def test_one_lost_line_long_after_another_is_no_trouble_that_lasts() -> None:
     lane = running_lane(LaneLimits())
     for at_s in (0.0, 1000.0):

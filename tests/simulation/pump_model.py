@@ -140,9 +140,7 @@ class PumpModel:
         if now_s >= self._beat_at_s:
             self._beat_at_s = now_s + REPORT_S
             self._beat()
-        for named, handover, carried in lane.released():
-            if not handover:
-                self._hurry_strays(now_s)  # whoever takes it gives them the time of a pump that is gone
+        for named, handover, carried in lane.released(now_s):
             self._tell(lambda n=named, h=handover, c=carried: self.driver.released(self, n, h, c))  # type: ignore[misc]
         if lane.finishing and (lane.settled() or now_s >= self._finish_by_s):
             self._done()

@@ -123,7 +123,7 @@ class Pump:
                 self._used_at_s = now_s + USED_S
                 if (used := lane.fetches.buckets.report(now_s)) is not None:
                     self._desk.say("used", used=used)
-            for named, handover, carried in lane.released():
+            for named, handover, carried in lane.released(now_s):
                 self._desk.released(named, handover, carried)
             if lane.finishing and (lane.settled() or now_s >= self._finish_by_s):
                 self._done()

@@ -49,10 +49,13 @@ class Roster:
             track.leaving = True
             self.fetches.remove(track)
 
-    def released(self) -> list[tuple[NamedPartition, Handover | None, Carried | None]]:
-        """Partitions that stand still and are no longer ours, with their handover and last account."""
+    def released(self, now_s: float) -> list[tuple[NamedPartition, Handover | None, Carried | None]]:
+        """Partitions that stand still and are no longer ours, with their handover and last account. What a broker may
+        still take of a lost line is known here alone: no other pump begins before it has had its time."""
         found = []
         for track in [one for one in self.tracks.values() if one.leaving and not one.in_flight]:
+            if track.strays_until_s > now_s:
+                continue
             found.append((track.named, track.handover(), track.account()))
             del self.tracks[track.named]
             self._ready.get(track.route.target, {}).pop(track, None)
