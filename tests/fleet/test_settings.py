@@ -114,6 +114,7 @@ def test_numbers_may_be_whole_where_a_fraction_is_allowed() -> None:
         ('[store]\nurl = "postgres://h/d"', "[store] url: no such kind of store 'postgres'; did you mean postgresql?"),
         ('[store]\nurl = "postgresql://u:hush@h/d"', "[store] url: a secret never stands in the settings"),
         ('[store]\nurl = "postgresql://h/d?x=1&Password=hush"', "[store] url: a secret never stands in the settings"),
+        ('[store]\nurl = "postgresql://u@h?sslpassword=hush"', "[store] url: a secret never stands in the settings"),
         ('[store]\nurl = "mysql://u@h/d?passwd=hush"', "[store] url: a secret never stands in the settings"),
         ('[store]\nurl = "postgresql://u:hush@h:${PORT}/d"', "[store] url: is none; write sqlite:///file or"),
         ('[store]\nurl = "postgresql://u@h:/d"', "[store] url: is none; write sqlite:///file or"),

@@ -14,13 +14,11 @@ from twinshore.fleet import ConfigError, RefusedError
 from twinshore.fleet.settings_edge import did_you_mean
 
 if TYPE_CHECKING:
-    from twinshore.store import LeaseRow, Store
+    from twinshore.store import Store
 
 DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would be forgotten.")
 LOOK_S = 0.1
 GRACE_S = 5.0  # what of a dead mirror may be on its way still, as its successors wait for it
-# No two clocks are so far apart: who has said nothing for so long needs no second look at the lease.
-LONG_SILENT_MS = 600_000
 
 
 def forget(
@@ -69,12 +67,12 @@ def _topics(store: Store, link: str) -> dict[str, int]:
 
 
 def refuse_under_a_mirror(store: Store, link: str, lease_s: float) -> None:
-    """Nothing where the link's lease is given up, or has run out before our eyes."""
+    """Nothing where the link's lease is given up, or has run out before our eyes: no two hosts' clocks are compared."""
     from twinshore.store import LeaseWatch
 
     watch = LeaseWatch(lease_s, GRACE_S)
     first = row = store.read_lease(f"link {link}")
-    if row is None or row.released or _long_silent(store, link, row):
+    if row is None or row.released:
         return
     typer.echo(f"{link}: {row.owner} has not given its lease up; looking whether it is alive")
     while not watch.observe(row, time.monotonic()):
@@ -83,9 +81,3 @@ def refuse_under_a_mirror(store: Store, link: str, lease_s: float) -> None:
             raise RefusedError(f"{link} is carried by {row.owner if row else 'nobody'} now", hint=hint)
         time.sleep(LOOK_S)
         row = store.read_lease(f"link {link}")
-
-
-def _long_silent(store: Store, link: str, lease: LeaseRow) -> bool:
-    now_ms = time.time_ns() // 1_000_000
-    said = [word.updated_ms for word in store.link_statuses() if (word.link, word.owner) == (link, lease.owner)]
-    return bool(said) and now_ms - max(said) > max(LONG_SILENT_MS, 10 * lease.ttl_ms)

@@ -23,6 +23,7 @@ from twinshore.fleet.settings_table import (
     StoreSection,
 )
 
+SECRETS = ("password", "passwd", "passphrase", "secret")  # in the name of what a URL asks for
 STORE_KINDS = ("sqlite", "postgresql", "mysql", "mariadb")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
@@ -68,7 +69,7 @@ def _check_store_url(url: str, place: str, complaints: Complaints) -> None:
     parts = _split(url)
     if parts is None:
         complaints.add(place, "url: is none; write sqlite:///file or a kind://user@host:port/database")
-    elif parts.password or {"password", "passwd"} & {name.lower() for name, _ in parse_qsl(parts.query)}:
+    elif parts.password or any(one in name.lower() for name, _ in parse_qsl(parts.query) for one in SECRETS):
         complaints.add(place, "url: a secret never stands in the settings; use password_env or password_file")
 
 

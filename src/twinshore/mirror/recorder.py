@@ -211,6 +211,7 @@ class Recorder:
                 if not held or time.monotonic() >= deadline_s:
                     self._unwritten = [one for one in self._unwritten if one.link != link]
                     self.live[link].let_go()
+                    self._passing.forget(link)
                     break
             time.sleep(self._every_s)
         if held:
@@ -246,6 +247,8 @@ class Recorder:
             self._unwritten.extend(receipt_of(account.link, entry) for entry in account.carried)
         for link, topic in forgotten:
             self._unwritten = [one for one in self._unwritten if (one.link, one.topic) != (link, topic)]
+            self._unledgered = [one for one in self._unledgered if (one[0], one[1].topic) != (link, topic)]
+            self._passing.forget(link, topic)
             self.live[link].forget(topic)
         each((self._record, self._write_incidents, self._write_words))
 

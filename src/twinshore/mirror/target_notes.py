@@ -25,6 +25,7 @@ KEY_BYTES_MAX = 2048
 VALUE_BYTES_MAX = 1 << 16
 WORD_CHARS_MAX = 512
 CLAIMS_MAX = 100
+LINES_MAX = 200_000  # twins of a link: what strangers write must not fill the memory
 PARTITIONS_A_LINE = 500
 PARTITIONS_MAX = 1 << 20
 OFFSET_MAX = 1 << 62
@@ -112,7 +113,7 @@ class Told:
                 note = _twin(value)
                 if note is None:
                     self.twins.pop((topic, part), None)
-                else:
+                elif (topic, part) in self.twins or len(self.twins) < LINES_MAX:
                     self.twins[topic, part] = note
             case _:
                 pass

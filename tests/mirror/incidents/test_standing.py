@@ -167,3 +167,35 @@ def test_what_passes_early_closes_no_row_of_what_lasts(place: Place) -> None:
     assert open_rows()[-1] == ("lost by target", 120_000)
     place.tell(carried=(carried(99_500, 120_000),))
     place.turned(lambda: open_rows() == [])
+
+
+AWAY = Stoppage("orders", 1, "target away", 5_000, 6_000, "the twin's leader answers nothing", WAIT_POLICY)
+LOST = Stoppage("orders", 1, "lost by target", 4_000, 6_000, "the target lost 4000 to 5999", HEAL_POLICY)
+
+
+def open_kinds(place: Place) -> list[tuple[str, int]]:
+    rows = place.store.incidents(LINK, open_only=True)
+    return sorted((row.incident.kind.value, row.incident.from_offset) for row in rows)
+
+
+def test_a_twin_that_begins_anew_has_troubles_of_its_own(place: Place) -> None:
+    """What was told of the old twin reached further than the new one does: its rows were once all that was told."""
+    place.tell(AWAY, LOST)
+    place.turned(lambda: len(open_kinds(place)) == 2)
+    place.recorder.forget(LINK, "orders")
+    place.standing.forget("orders")
+    place.turned(lambda: not open_kinds(place))
+    time.sleep(0.1)
+    place.tell(replace(AWAY, from_offset=10, to_offset=60), replace(LOST, from_offset=20, to_offset=30))
+    place.turned(lambda: open_kinds(place) == [("lost by target", 20), ("target away", 10)])
+
+
+def test_what_another_mirror_closed_meanwhile_is_told_again_when_it_is_met_again(place: Place) -> None:
+    place.tell(AWAY)
+    place.turned(lambda: len(open_kinds(place)) == 1)
+    for row in place.store.incidents(LINK, open_only=True):
+        place.store.close_incident(row.id, now_ms=1)
+    place.recorder.settle(LINK)
+    place.standing = place.begun()
+    place.tell(replace(AWAY, from_offset=9_000, to_offset=9_500))
+    place.turned(lambda: open_kinds(place) == [("target away", 9_000)])

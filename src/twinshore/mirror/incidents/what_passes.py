@@ -26,6 +26,13 @@ class WhatPasses:
         """Those that are not over."""
         return frozenset(self._until.get((link, named), {}))
 
+    def forget(self, link: str, topic: str | None = None) -> None:
+        """The topic begins anew; or, with None, what the ledger holds open of the link is to be said again: another
+        process may have closed it meanwhile."""
+        gone = [key for key in self._until if key[0] == link and topic in (None, key[1].topic)]
+        for key in gone:
+            del self._until[key]
+
     def reached(self, link: str, named: NamedPartition, to_offset: int) -> None:
         """The twin has been told of up to there."""
         kinds = self._until.get((link, named))
