@@ -295,6 +295,14 @@ def test_an_incident_of_the_whole_link_names_no_topic(store: Store, settings_fil
     assert expected in [line.rstrip() for line in _status(settings_file).splitlines()]
 
 
+def test_a_name_in_an_incident_begins_no_line(store: Store, settings_file: Path) -> None:
+    forged = "east->west: 2 partitions on 1 lane"
+    store.add_incident(Incident(LINK, "", -1, IncidentKind.RIGHTS_LOST, -1, -1, "wait", f"user a\n{forged}"), now_ms=5)
+    said = CliRunner().invoke(app, ["status", "--settings", str(settings_file)], catch_exceptions=False).output
+    assert f"user a\\n{forged}" in said.replace("\n", "")
+    assert not [line for line in said.splitlines() if line.startswith(forged)]
+
+
 def test_looking_makes_no_store(settings_file: Path) -> None:
     gather()
     with pytest.raises(ConfigError, match="no mirror has run") as caught:

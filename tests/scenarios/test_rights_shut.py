@@ -111,9 +111,11 @@ def nothing_crosses_before_its_rules_stand(
 
 def a_name_writes_no_line_of_the_log(rig: Rig, east: KafkaCluster) -> None:
     forged = "09:00:00 east->west: all is well"
-    create_acls(east, [acl("payroll", Operation.READ, f"User:eve\n{forged}")])
-    assert f"User:eve\\n{forged} read on topic payroll" in rig.until_said("User:eve", within_s=30)
-    assert not [line for line in rig.process.said.splitlines() if line.startswith(forged)]
+    create_acls(east, [acl("payroll", Operation.ALL, f"User:eve\n{forged}")])
+    assert f"User:eve\\n{forged} " in rig.until_said("User:eve", within_s=30)
+    for said in (rig.process.said, rig.verb("mirror", "plan"), rig.verb("audit")):
+        assert f"User:eve\\n{forged} all on topic payroll" in said
+        assert not [line for line in said.splitlines() if line.startswith(forged)]
 
 
 def what_is_refused_again_and_again_is_told_once(rig: Rig, source: LabCluster, west: KafkaCluster) -> None:

@@ -21,6 +21,7 @@ from twinshore.cli.log_lines import LogLines
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_if_there
 from twinshore.cli.resuming import resume
 from twinshore.fleet import KafkaError
+from twinshore.fleet.lines import one_line
 from twinshore.fleet.settings import Settings
 
 if TYPE_CHECKING:
@@ -114,11 +115,11 @@ def _say(steps: list[tuple[str, Step | Cost]], besides: list[tuple[str, Line]], 
     from twinshore.mirror.preview import in_words
 
     for name, why in away:
-        typer.echo(f"{name}: cannot tell what it would do: {why}")
+        typer.echo(one_line(f"{name}: cannot tell what it would do: {why}"))
     for name, step in steps:
-        typer.echo(f"{name}: {in_words(step)}")
+        typer.echo(one_line(f"{name}: {in_words(step)}"))
     for name, line in besides:
-        typer.echo(f"{name}: {line}")
+        typer.echo(one_line(f"{name}: {line}"))
     if not steps and not away:
         typer.echo("nothing to do: the links' filters admit no topic of their sources")
 

@@ -13,6 +13,7 @@ import typer
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_if_there
 from twinshore.cli.status_view import LinkView, as_values, look
 from twinshore.fleet import ConfigError
+from twinshore.fleet.lines import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -150,10 +151,10 @@ def _topic_table(views: list[LinkView]) -> RenderableType:
 
 
 def _plain(sentence: str) -> RenderableType:
-    """A sentence as it is: brackets in it are not markup."""
+    """A sentence as it is: brackets in it are not markup, and names in it begin no line."""
     from rich.text import Text
 
-    return Text(sentence)
+    return Text(one_line(sentence))
 
 
 def _now_ms() -> int:
