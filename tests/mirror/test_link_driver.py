@@ -129,7 +129,7 @@ def test_a_store_that_fails_while_a_term_begins_costs_a_turn_and_nothing_else(
     place.recorder.stopped(LINK, Stoppage("orders", 1, "corrupt batch", 5, 7, "its CRC is wrong"))
     failing_once(monkeypatch, place.store, "incidents")
     place.turned(lambda sentence: "the store does not answer" in sentence)
-    place.turned(lambda sentence: "flowing" in sentence)
+    place.turned(lambda sentence: "1 partition stopped by incidents" in sentence)
     place.desk.assign((LINK, 0), [TrackOrder("orders", 0, "00", "00")])
     assert set(place.desk.placed(LINK)) == {NamedPartition("orders", 0)}
     assert any("orders-1 rests: corrupt batch" in sentence for sentence in place.said)

@@ -3,35 +3,42 @@
 from __future__ import annotations
 
 from tests.mirror.desk_office import KEY, LINK, Office, going, until
-from twinshore.mirror.link_state import link_state
+from twinshore.mirror.link_state import Carrying, link_state
 from twinshore.mirror.orders import TrackOrder
 
 
+def state(now: Carrying) -> tuple[str, str]:
+    return link_state(now, paused=False)
+
+
 def test_a_link_flows_once_a_pump_carries_some_of_its_partitions() -> None:
-    assert link_state(12, 12, 4, 0, "", paused=False) == (
-        "waiting",
-        "12 partitions on 4 lanes; 12 partitions without a pump, until one has started",
-    )
-    assert link_state(12, 3, 4, 0, "", paused=False) == (
-        "flowing",
-        "12 partitions on 4 lanes; 3 partitions without a pump, until one has started",
-    )
-    assert link_state(1, 0, 1, 0, "", paused=False) == ("flowing", "1 partition on 1 lane")
+    unmanned = "12 partitions on 4 lanes; 12 partitions without a pump, until one has started"
+    assert state(Carrying(12, 4, unmanned=12)) == ("waiting", unmanned)
+    some = "12 partitions on 4 lanes; 3 partitions without a pump, until one has started"
+    assert state(Carrying(12, 4, unmanned=3)) == ("flowing", some)
+    assert state(Carrying(1, 1)) == ("flowing", "1 partition on 1 lane")
 
 
-def test_a_link_with_nothing_to_carry_waits_for_no_pump() -> None:
-    assert link_state(0, 0, 1, 1, "", paused=False) == ("flowing", "0 partitions on 1 lane, 1 topic refused")
+def test_a_link_of_which_nothing_crosses_does_not_flow() -> None:
+    assert state(Carrying(9, 1, away=7))[0] == "flowing"
+    assert state(Carrying(9, 1, away=9)) == ("waiting", "9 partitions on 1 lane; 9 partitions whose leader is away")
+    assert state(Carrying(0, 1, resting=5)) == ("waiting", "0 partitions on 1 lane; 5 partitions stopped by incidents")
+    assert state(Carrying(0, 1, refused=1)) == ("waiting", "0 partitions on 1 lane, 1 topic refused")
+    assert state(Carrying(1, 1, resting=5, refused=3))[0] == "flowing"
+
+
+def test_a_link_that_has_nothing_to_carry_flows() -> None:
+    assert state(Carrying(0, 1)) == ("flowing", "0 partitions on 1 lane")
 
 
 def test_what_is_refused_and_what_is_aligned_is_said_behind() -> None:
-    assert link_state(2, 0, 1, 2, "aligns orders-0", paused=False)[1] == (
-        "2 partitions on 1 lane, 2 topics refused; aligns orders-0"
-    )
+    said = state(Carrying(2, 1, refused=2, aligning="aligns orders-0"))[1]
+    assert said == "2 partitions on 1 lane, 2 topics refused; aligns orders-0"
 
 
 def test_a_paused_link_says_what_is_still_carried() -> None:
-    assert link_state(2, 2, 1, 0, "", paused=True) == ("paused", "2 partitions still on their lanes")
-    assert link_state(0, 0, 1, 3, "", paused=True) == ("paused", "nothing is carried")
+    assert link_state(Carrying(2, 1, unmanned=2), paused=True) == ("paused", "2 partitions still on their lanes")
+    assert link_state(Carrying(0, 1, refused=3), paused=True) == ("paused", "nothing is carried")
 
 
 def test_partitions_have_no_pump_until_one_carries_their_lane() -> None:

@@ -163,8 +163,8 @@ class Desk:
     def unmanned(self, link: str) -> int:
         """How many partitions are on lanes that no pump carries now."""
         with self._lock:
-            posts = [post for (name, _), post in self._posts.items() if name == link]
-            return sum(len(post.tracks) for post in posts if post.relay.holder is None)
+            posts, now_s = [post for (name, _), post in self._posts.items() if name == link], steady_s()
+            return sum(len(post.tracks) for post in posts if not post.relay.manned(now_s))
 
     def waits_s(self, key: LaneKey) -> float:
         """For how long no pump may begin on the lane because what the last one sent may still land."""

@@ -36,7 +36,7 @@ from twinshore.mirror.incidents.standing import Standing, grown
 from twinshore.mirror.incidents.watch import Watch
 from twinshore.mirror.lease_keeper import LeaseKeeper
 from twinshore.mirror.link_notes import Holding, LinkNotes
-from twinshore.mirror.link_state import STANDBY, STOPPED, link_state
+from twinshore.mirror.link_state import STANDBY, STOPPED, Carrying, link_state
 from twinshore.mirror.log_starts import LogStarts
 from twinshore.mirror.mapping.adopting import Adopter
 from twinshore.mirror.orders import TideOrder, fence_of, limits_of
@@ -52,6 +52,7 @@ from twinshore.mirror.topology.heart import Heart
 from twinshore.store import LinkIdentity, Store
 
 SETTLE_LOG_START_S = 30.0
+BEGIN_AGAIN_S = 1.0
 
 
 @dataclass(slots=True)
@@ -105,7 +106,8 @@ class LinkDriver:
         self._slow_looks = SlowLooks(link, settings, store, recorder, active=self.is_ours, log=log)
         self._standing = Standing(link.name, store, desk, recorder, log, held=lambda: self._watch.held)
         self._term: Term | None = None
-        self._surveyed_at_s = 0.0
+        self._surveyed_at_s = self._begin_at_s = 0.0
+        self._said = ""
         self._followed_at_s = 0.0
         self._balance = Balance(link.name, desk, recorder, lanes, log)
         self._leaving: set[str] = set()
@@ -132,6 +134,8 @@ class LinkDriver:
             # What pumps believe to be remembered may be forgotten: they begin anew, and know better.
             self._end_term()
             self._log(f"{self.link.name}: {SETTING} of {self.link.target} is shorter now; its lanes begin anew")
+        if self._term is None and time.monotonic() < self._begin_at_s:
+            return self._said
         try:
             if self._term is None:
                 self._begin_term(generation)
@@ -152,16 +156,26 @@ class LinkDriver:
         except (KafkaError, WireError, ConfigError) as error:
             # What is refused for good, a right perhaps, does not hinder the partitions that are on their lanes. Bytes
             # that nobody understands and a secret that cannot be read are this link's trouble alone, and may pass.
+            if self._term is None:
+                self._begin_at_s = time.monotonic() + BEGIN_AGAIN_S
             hindered = self._term is None or not isinstance(error, KafkaError) or error.retriable
             return self._say("waiting" if hindered else "flowing", str(error))
-        name, paused = self.link.name, self.link.control.paused
-        placed, unmanned = len(self._desk.placed(name)), self._desk.unmanned(name)
-        aligning = self._recorder.live[name].aligning.sentence()
-        return self._say(*link_state(placed, unmanned, self._lanes, len(self._refusals), aligning, paused=paused))
+        name, desk = self.link.name, self._desk
+        now = Carrying(
+            len(desk.placed(name)),
+            self._lanes,
+            desk.unmanned(name),
+            self._recorder.leaderless(name),
+            len(self._standing),
+            len(self._refusals),
+            self._recorder.live[name].aligning.sentence(),
+        )
+        return self._say(*link_state(now, paused=self.link.control.paused))
 
     def _say(self, state: str, sentence: str) -> str:
         self._recorder.say(self.link.name, state, sentence, self._lanes if self._term else 0)
-        return f"{self.link.name}: {state}: {sentence}"
+        self._said = f"{self.link.name}: {state}: {sentence}"
+        return self._said
 
     # -- a term of the lease
 

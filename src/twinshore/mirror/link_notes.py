@@ -17,6 +17,7 @@ from twinshore.fleet import KafkaError, Link, RefusedError
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.notes import Notebook
+from twinshore.mirror.once import Once
 from twinshore.mirror.plan import TWINS_TOPIC
 from twinshore.mirror.target_notes import Claim, Line, Told, Writer
 from twinshore.store import LinkIdentity, Store
@@ -51,6 +52,7 @@ class LinkNotes:
     ) -> None:
         self._link, self._store, self._target = link, store, target
         self._holding, self._log = holding, log
+        self._once = Once(log)
         self._notebook = Notebook(target, TWINS_TOPIC)
         self._own = ""
         self._seen = b"", -1
@@ -126,6 +128,7 @@ class LinkNotes:
         except KafkaError as error:
             self._without(error)
             return
+        self._once.well()
         self._met, self._read_at_s = self.told.writer, time.monotonic()
         self._keep_all()
         try:
@@ -349,7 +352,7 @@ class LinkNotes:
         if _may_pass(error):
             raise error
         self._blind = True
-        self._log(
+        self._once.say(
             f"{self._link.name}: who else writes this link is not seen, nor could a lost store be recovered from "
             f"{self._target.name}: {error.message} (try: {error.hint})"
         )

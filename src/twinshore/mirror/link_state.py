@@ -2,20 +2,49 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from twinshore.fleet.listing import counted
 
 FLOWING, WAITING, PAUSED, STANDBY, STOPPED = "flowing", "waiting", "paused", "standby", "stopped"
 
 
-def link_state(placed: int, unmanned: int, lanes: int, refused: int, aligning: str, *, paused: bool) -> tuple[str, str]:
-    """`placed`: partitions on lanes; `unmanned`: those of them whose lane has no pump now."""
+@dataclass(frozen=True, slots=True)
+class Carrying:
+    """What a link carries now. `placed`: partitions on lanes; of these, `unmanned` are on lanes that no pump carries
+    now, and `away` have a leader that is. `resting`: partitions that incidents stopped. `refused`: topics."""
+
+    placed: int
+    lanes: int
+    unmanned: int = 0
+    away: int = 0
+    resting: int = 0
+    refused: int = 0
+    aligning: str = ""
+
+    @property
+    def stands(self) -> bool:
+        """Whether nothing at all crosses, though there is something that should."""
+        wanted = self.placed + self.resting + self.refused
+        return wanted > 0 and self.placed <= max(self.unmanned, self.away)
+
+
+def link_state(now: Carrying, *, paused: bool) -> tuple[str, str]:
+    """The word and its sentence."""
     if paused:
-        return PAUSED, f"{counted(placed, 'partition')} still on their lanes" if placed else "nothing is carried"
-    parts = [f"{counted(placed, 'partition')} on {counted(lanes, 'lane')}"]
-    if refused:
-        parts[0] += f", {counted(refused, 'topic')} refused"
-    if unmanned:
-        parts.append(f"{counted(unmanned, 'partition')} without a pump, until one has started")
-    if aligning:
-        parts.append(aligning)
-    return WAITING if placed and unmanned == placed else FLOWING, "; ".join(parts)
+        return (
+            PAUSED,
+            f"{counted(now.placed, 'partition')} still on their lanes" if now.placed else "nothing is carried",
+        )
+    parts = [f"{counted(now.placed, 'partition')} on {counted(now.lanes, 'lane')}"]
+    if now.refused:
+        parts[0] += f", {counted(now.refused, 'topic')} refused"
+    if now.resting:
+        parts.append(f"{counted(now.resting, 'partition')} stopped by incidents")
+    if now.away:
+        parts.append(f"{counted(now.away, 'partition')} whose leader is away")
+    if now.unmanned:
+        parts.append(f"{counted(now.unmanned, 'partition')} without a pump, until one has started")
+    if now.aligning:
+        parts.append(now.aligning)
+    return WAITING if now.stands else FLOWING, "; ".join(parts)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 
 from twinshore.fleet import TwinshoreError
+
+# Where a Java broker names an object, as in Session@45e1b9e2: another one in each answer.
+_OBJECT = re.compile(r"@[0-9a-f]{5,8}\b")
 
 
 class Once:
@@ -15,6 +19,7 @@ class Once:
         self._said = ""
 
     def say(self, sentence: str) -> None:
+        sentence = _OBJECT.sub("", sentence)
         if sentence != self._said:
             self._said = sentence
             self._log(sentence)

@@ -98,6 +98,10 @@ class Relay:
         self._lapse(now_s)
         return self.holder is None and now_s >= max(self.granted_until_s, self.lands_until_s)
 
+    def manned(self, now_s: float) -> bool:
+        """Whether a pump is there that may write; one that is frozen keeps its place, and asks for nothing."""
+        return self.holder is not None and now_s < self.granted_until_s
+
     def waits_s(self, now_s: float) -> float:
         """For how long nobody may begin only because of what may still land; 0 while a grant runs."""
         if self.holder is not None or now_s < self.granted_until_s:

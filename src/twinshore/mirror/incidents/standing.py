@@ -61,6 +61,10 @@ class Standing:
         self._passing: set[NamedPartition] = set()
         self._looked_at_s = 0.0
 
+    def __len__(self) -> int:
+        """How many partitions rest."""
+        return len(self._rests)
+
     def __contains__(self, named: NamedPartition) -> bool:
         """Whether it must not be put on a lane now."""
         rest = self._rests.get(named)
