@@ -9,10 +9,11 @@ import pytest
 
 from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
-from twinshore.fleet import ConfigError
+from twinshore.fleet import ConfigError, SourceOffset, TargetOffset
+from twinshore.fleet.extents import Extent
 from twinshore.fleet.settings import load_settings
 from twinshore.groups import Spot, open_translator
-from twinshore.store import TwinRow
+from twinshore.store import Receipt, TwinRow
 
 
 @pytest.fixture
@@ -44,8 +45,29 @@ def test_an_offset_is_translated_both_ways_without_a_cluster(known: Path) -> Non
             "to_topic": "orders",
             "to": 9,
             "reached": True,
+            "end": None,
         }
     ]
+
+
+def test_an_offset_behind_the_logs_end_is_said_to_be_there(known: Path) -> None:
+    with opened(known) as store:
+        store.record_receipts([Receipt(LINK, "orders", 0, 0, 6500, 6500, 100, 1, 6560, 0, 1)])
+    for offset, told in ((6560, ""), (6561, "; when last seen, the log of orders-0 ended at 6560")):
+        said = run(known, "translate", str(offset), "--topic", "orders")
+        assert said == f"{LINK}: orders-0 offset {offset} is east.orders-0 offset {offset}{told}\n"
+    back = run(known, "translate", "10000000", "--topic", "east.orders", "--back")
+    assert "the link has carried east.orders-0 up to 6500 only" in back
+    (line,) = json.loads(run(known, "translate", "10000000", "--topic", "orders", "--json"))["places"]
+    assert line["end"] == 6560
+
+
+def test_behind_all_that_was_carried_to_a_mapped_twin_its_end_is_said(known: Path) -> None:
+    carried = Extent(SourceOffset(0), TargetOffset(40), 100, 0)
+    with opened(known) as store:
+        store.record_receipts([Receipt(LINK, "orders", 0, 0, 100, 100, 100, 1, 100, 0, 1, 0, extents=(carried,))])
+    assert "carried" not in run(known, "translate", "140", "--topic", "east.orders", "--back")
+    assert "carried east.orders-0 up to 140 only" in run(known, "translate", "141", "--topic", "east.orders", "--back")
 
 
 def test_the_same_from_python(known: Path) -> None:

@@ -14,8 +14,12 @@ from twinshore.fleet import ConfigError, Link
 from twinshore.fleet.settings import Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from twinshore.groups.look import GroupView
+    from twinshore.groups.translation import Spot
     from twinshore.store import Store
+    from twinshore.wire.group_places import Where
 
 GROUP = typer.Option(".*", "--group", help="An expression for groups, whole names.")
 PARTITIONS = typer.Option(False, "--partitions", help="Every partition's places too.")
@@ -87,7 +91,8 @@ def translate(
     for line in lines:
         to = "nowhere known" if line["to"] is None else f"{line['to_topic']}-{line['partition']} offset {line['to']}"
         yet = "" if line["reached"] else ", as far as has crossed"
-        typer.echo(f"{line['link']}: {line['topic']}-{line['partition']} offset {line['offset']} is {to}{yet}")
+        says = f"{line['link']}: {line['topic']}-{line['partition']} offset {line['offset']} is {to}{yet}"
+        typer.echo(says + _beyond(line, back=back))
 
 
 def move(
@@ -122,53 +127,64 @@ def move(
 
 
 def _translated(
-    loaded: Settings, link: Link, store: Store, what: str, where: tuple[str, int], *, back: bool
+    loaded: Settings, link: Link, store: Store, what: str, where: Where, *, back: bool
 ) -> dict[str, object]:
-    from twinshore.groups.translator import open_translator
+    from twinshore.groups.translator import known_ends, open_translator
 
     if not what.isdecimal():
         raise ConfigError(f"{what!r} is not an offset", hint="leave --topic away to translate a group")
     translator = open_translator(loaded, link.name, store)
-    offset, (topic, partition) = int(what), where
-    spot = (translator.back if back else translator.forward)(topic, partition, offset)
-    return {
-        "link": link.name,
-        "topic": topic,
-        "partition": partition,
-        "offset": offset,
-        "to_topic": translator.source_topic(topic) if back else link.twin_of(topic),
-        "to": spot.offset if spot else None,
-        "reached": spot.reached if spot else False,
-    }
+    offset = int(what)
+    spot = (translator.back if back else translator.forward)(*where, offset)
+    to_topic = translator.source_topic(where[0]) if back else link.twin_of(where[0])
+    return _line(link, where, offset, to_topic, spot, known_ends(store, link, back=back))
 
 
 def _places_of(loaded: Settings, link: Link, store: Store, group: str, *, back: bool) -> list[dict[str, object]]:
     import re
 
     from twinshore.groups.look import look
-    from twinshore.groups.translator import open_translator
+    from twinshore.groups.translator import known_ends, open_translator
 
     translator = open_translator(loaded, link.name, store)
+    ends = known_ends(store, link, back=back)
     found: list[dict[str, object]] = []
     for view in look(link, loaded, store, re.escape(group)):
         for part in view.parts:
             topic, to_topic = (part.twin, part.topic) if back else (part.topic, part.twin)
             offset = part.target if back else part.source
-            if offset is None:
-                continue
-            spot = (translator.back if back else translator.forward)(topic, part.partition, offset)
-            found.append(
-                {
-                    "link": link.name,
-                    "topic": topic,
-                    "partition": part.partition,
-                    "offset": offset,
-                    "to_topic": to_topic,
-                    "to": spot.offset if spot else None,
-                    "reached": spot.reached if spot else False,
-                }
-            )
+            if offset is not None:
+                spot = (translator.back if back else translator.forward)(topic, part.partition, offset)
+                found.append(_line(link, (topic, part.partition), offset, to_topic, spot, ends))
     return found
+
+
+def _line(
+    link: Link, where: Where, offset: int, to_topic: str, spot: Spot | None, ends: Mapping[Where, int]
+) -> dict[str, object]:
+    return {
+        "link": link.name,
+        "topic": where[0],
+        "partition": where[1],
+        "offset": offset,
+        "to_topic": to_topic,
+        "to": spot.offset if spot else None,
+        "reached": spot.reached if spot else False,
+        "end": ends.get(where),
+    }
+
+
+def _beyond(line: Mapping[str, object], *, back: bool) -> str:
+    """Of an offset that no record of the link has, how far these go; a place at the very end is nothing special."""
+    offset, end = line["offset"], line["end"]
+    if not isinstance(offset, int) or not isinstance(end, int) or offset <= end:
+        return ""
+    log = f"{line['topic']}-{line['partition']}"
+    return (
+        f"; the link has carried {log} up to {end} only"
+        if back
+        else f"; when last seen, the log of {log} ended at {end}"
+    )
 
 
 def _store(loaded: Settings) -> Store:

@@ -22,6 +22,7 @@ from twinshore.store import Store
 from twinshore.wire.group_places import Place, Where
 
 ONLY_THERE = "only on the target"
+PARTLY_THERE = "partly only there"
 NONE = "none"
 AWAY = "away"
 
@@ -200,5 +201,8 @@ def _state_of(listing: GroupListing | None) -> str:
 
 
 def _worst(states: Iterable[str]) -> str:
+    """The group as a whole. What differs on one partition comes before what is the same on all others."""
     seen = set(states)
+    if seen == {State.SAME.value, ONLY_THERE}:
+        return PARTLY_THERE
     return next((state.value for state in WORST_FIRST if state.value in seen), ONLY_THERE)

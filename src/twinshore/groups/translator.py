@@ -64,3 +64,16 @@ def open_translator(settings: Settings, link_name: str, store: Store) -> Transla
 def _crossed(store: Store, link: str, where: Where) -> int:
     known = store.positions(link)
     return next((one.to_offset for one in known if (one.topic, one.partition) == where), 0)
+
+
+def known_ends(store: Store, link: Link, *, back: bool) -> dict[Where, int]:
+    """Where each log of the source ended when the mirror last said so; `back`: how far it has carried each twin."""
+    known = store.positions(link.name)
+    if not back:
+        return {(one.topic, one.partition): one.source_end for one in known}
+    mapped = store.reached(link.name)
+    ends: dict[Where, int] = {}
+    for one in known:
+        last = mapped.get((one.topic, one.partition))
+        ends[link.twin_of(one.topic), one.partition] = last.target + last.length if last else one.to_offset
+    return ends
