@@ -71,6 +71,12 @@ SCENARIOS = (
         "tests/scenarios/test_quotas.py",
     ),
     (
+        "addresses-elsewhere",
+        "a target's address that leads to another cluster after the start, or both swapped in the settings: no record "
+        "is cut, no topic, setting, partition or group's place changed there; all goes on when it leads back",
+        "tests/scenarios/test_addresses_that_lead_elsewhere.py",
+    ),
+    (
         "unwritable-log",
         "a mirror whose log has no reader, a reader that reads nothing, or a full disk goes on whole: topics begin, "
         "settings follow, /health is ok, and it stops in good order",

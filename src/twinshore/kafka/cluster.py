@@ -246,8 +246,7 @@ class KafkaCluster:
 
     def _vouch(self, connection: Connection, ids: Mapping[str, bytes]) -> None:
         """Whoever is at the connection's other end is the right cluster, and has these topics under these ids."""
-        seen = ask_metadata(connection, list(ids), timeout_s=self._time_s())
-        self._memory.same(seen.cluster_id)
+        seen = self._recognised(connection, list(ids), timeout_s=self._time_s())
         connection.vouched = True
         for name, topic_id in ids.items():
             topic = seen.topics.get(name)
@@ -260,6 +259,16 @@ class KafkaCluster:
                     f"it is {topic.topic_id.hex()}; nothing of it was changed",
                     hint="somebody deleted it and made it again",
                 )
+
+    def _recognised(self, connection: Connection, topics: Sequence[str] | None, *, timeout_s: float) -> ClusterMetadata:
+        """What the other end says of the topics; KafkaError where it is another cluster."""
+        seen = ask_metadata(connection, topics, timeout_s=timeout_s)
+        try:
+            self._memory.same(seen.cluster_id)
+        except KafkaError:
+            self._nodes.leads_elsewhere(connection)
+            raise
+        return seen
 
     def _find(self, named: NamedPartition, *, refresh: bool, led: bool) -> PartitionMetadata:
         stale = refresh
@@ -283,7 +292,7 @@ class KafkaCluster:
         known = None if refresh else self._memory.recall(topics)
         if known is not None:
             return known
-        seen = self._anybody(partial(ask_metadata, topics=topics))
+        seen = self._anybody(partial(self._recognised, topics=topics))
         self._memory.learn(seen, everything=topics is None)
         self._nodes.learn(seen.brokers)
         return seen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from random import Random
 
@@ -12,6 +13,7 @@ from twinshore.kafka.metadata import BrokerAddress
 from twinshore.kafka.opening import open_connection
 
 Address = tuple[str, int]
+ELSEWHERE_S = 5.0
 
 
 class Nodes:
@@ -101,6 +103,14 @@ class Nodes:
     def note_failure(self, address: Address) -> None:
         with self._guard:
             self._failed_at[address] = self._clock()
+
+    def leads_elsewhere(self, connection: Connection) -> None:
+        """It is kept for seconds only, since its address may be set right again, and its address is asked after the
+        others. No sooner: whoever is there is not to be dialled at each question."""
+        connection.expires_at = min(connection.expires_at, time.monotonic() + ELSEWHERE_S)
+        with self._guard:
+            for address in [address for address, kept in self._kept.items() if kept is connection]:
+                self._failed_at[address] = self._clock()
 
     def close(self) -> None:
         with self._guard:
