@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.groups.model_sides import ModelSide
-from twinshore.fleet import KafkaError
+from twinshore.fleet import ConfigError, KafkaError, Link
 from twinshore.groups.look import GroupView, PartView
-from twinshore.groups.moving import Wishes, moved, wishes_back, wishes_forward
+from twinshore.groups.moving import Wishes, moved, nothing_moved, whys_left, wishes_back, wishes_forward
 from twinshore.groups.place import MARK
 from twinshore.groups.scope import Scope
-from twinshore.groups.translation import AS_IS
+from twinshore.groups.translation import AS_IS, ByExtents
 from twinshore.kafka.groups import always
 from twinshore.store import Store, open_store
 from twinshore.wire.group_places import Place, Where
 
 TWIN = ("east.orders", 0)
 SCOPE = Scope({("orders", 0): (TWIN, AS_IS)}, (("orders", "east.orders", "a", "b"),))
+LINK = Link("east", "west")
 WISHES: Wishes = {TWIN: (None, Place(40))}
 
 
@@ -71,3 +73,42 @@ def test_no_place_lies_beyond_the_end_of_the_log_that_it_is_for() -> None:
     assert wishes_back(view(source=10, target=70), SCOPE, {("orders", 0): 90}) == {("orders", 0): (10, Place(70))}
     assert wishes_back(view(source=40, target=70), SCOPE, {("orders", 0): 40}) == {}
     assert wishes_back(view(source=10, target=None), SCOPE, {("orders", 0): 40}) == {}
+
+
+def left(seen: GroupView, *, back: bool = False, lower: bool = False, named: bool = False) -> str:
+    wishes = wishes_back(seen, SCOPE, {("orders", 0): 100}) if back else wishes_forward(seen, MARK)
+    return "; ".join(whys_left(LINK, seen, wishes, SCOPE, back=back, lower=lower, named=named))
+
+
+def test_a_group_that_is_not_moved_is_told_with_the_option_that_moves_it() -> None:
+    ahead = view(source=10, target=90)
+    assert (
+        left(ahead)
+        == "is further on on west than on east, by 80 offsets (1 place), and is left alone: `--backwards` moves it"
+    )
+    assert (left(ahead, lower=True), left(ahead, back=True)) == ("", "")
+    assert "further on on east than on west, by 80 offsets" in left(view(source=90, target=10), back=True)
+    assert left(replace(ahead, target_state="Stable"), lower=True).startswith("has members on west (Stable)")
+    assert left(replace(view(source=10, target=10), target_state="Stable")) == "", "it stands where it should"
+    lone = view(source=None, target=90)
+    assert (left(lone), left(lone, named=True)) == ("", "stands on west alone (1 place): `--back` moves it to east")
+    before_all = replace(SCOPE, parts={("orders", 0): (TWIN, ByExtents(lambda *_: (None, None)))})
+    seen = replace(ahead, parts=(replace(ahead.parts[0], expected=None, state="unknown"),))
+    (why,) = whys_left(LINK, seen, wishes_forward(seen, MARK), before_all, back=False, lower=False, named=False)
+    assert why == "stands where the link carried nothing (1 place, as in orders-0): set it by hand"
+
+
+def test_a_name_that_no_side_has_is_an_error_and_the_nearest_one_is_named() -> None:
+    known = ["billing", "orders-reader"]
+    for name, hint in (
+        ("billin", "did you mean billing?"),
+        ("x", "`twinshore groups` lists those that have"),
+        ("bill+in", "did you mean billing?"),
+    ):
+        with pytest.raises(ConfigError, match="no group called") as caught:
+            nothing_moved(name, known)
+        assert caught.value.hint == hint
+    with pytest.raises(ConfigError, match="no group called billing"):
+        nothing_moved("billing", [])
+    assert "stands where it should" in nothing_moved("bill.*", known)
+    assert "no group has a place" in nothing_moved(".*", [])

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from tests.scenarios.log_kinds import COMPACTED, SOURCE_SETTINGS, Seen, compacted, seen, transactional
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
 from tests.scenarios.test_mirror_basic import fill
+from twinshore.fleet import ConfigError
 from twinshore.kafka import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.groups import Groups
@@ -336,6 +337,11 @@ def test_operators_translate_offsets_and_move_groups_by_hand(rig: Rig, clusters:
     commit(east, "by-hand", {("grp-plain", 0): 60})
     follows(west, rig, "by-hand", "grp-plain", 60)
     commit(west, "by-hand", {("grp-plain", 0): 90})
+    with pytest.raises(AssertionError, match=r"further on on west than on east, by 30 offsets .*`--backwards`"):
+        rig.verb("groups", "move", "by-hand", "--link", "east->west")
+    with pytest.raises(ConfigError, match="no group called by-hnad") as caught:
+        rig.verb("groups", "move", "by-hnad")
+    assert caught.value.hint == "did you mean by-hand?"
     move = ("groups", "move", "by-hand", "--link", "east->west", "--backwards")
     assert "90 -> 60 (not done)" in rig.verb(*move, "--dry-run")
     assert committed(west, "by-hand", "grp-plain") == 90

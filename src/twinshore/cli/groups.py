@@ -14,7 +14,7 @@ from twinshore.fleet import ConfigError, Link
 from twinshore.fleet.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from twinshore.groups.look import GroupView
     from twinshore.groups.translation import Spot
@@ -105,25 +105,33 @@ def move(
 ) -> None:
     """Commits groups' places on the other side now, whatever a running mirror waits for; never over a live group.
 
-    Exit code 1 when a place was refused.
+    Exit code 1 when a place was refused, or a group left alone that stands elsewhere.
     """
     from twinshore.fleet.settings_control import why_not_pattern
     from twinshore.groups.moving import move as moved
+    from twinshore.groups.moving import nothing_moved
 
     reason = why_not_pattern(group)
     if reason:
         raise ConfigError(f"GROUP: {reason}")
     loaded = load(settings)
     with _store(loaded) as store:
+        links = chosen(loaded, link)
         steps = []
-        for one in chosen(loaded, link):
+        for one in links:
             for step in moved(one, loaded, store, group, back=back, lower=lower, act=not dry_run):
                 typer.echo(str(step))  # At once: what is done is known, whatever happens to the rest.
                 steps.append(step)
+        if not steps:
+            typer.echo(nothing_moved(group, _names(loaded, links, store)))
     if any(step.refused for step in steps):
         raise typer.Exit(1)
-    if not steps:
-        typer.echo("nothing to move: every group stands where it should, or has members there")
+
+
+def _names(loaded: Settings, links: Iterable[Link], store: Store) -> set[str]:
+    from twinshore.groups.look import look
+
+    return {view.group for one in links for view in look(one, loaded, store)}
 
 
 def _translated(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from twinshore.fleet import KafkaError, Link, NamedPartition
+from twinshore.fleet import ConfigError, KafkaError, Link, NamedPartition
 from twinshore.fleet.settings import Settings
-from twinshore.groups.look import GroupView, look
+from twinshore.fleet.settings_edge import did_you_mean
+from twinshore.groups.look import GroupView, PartView, look
 from twinshore.groups.place import MARK, State
 from twinshore.groups.rounds import Rounds
 from twinshore.groups.scope import Scope
@@ -22,6 +24,7 @@ TRIES_MAX = 5
 AGAIN_S = 0.5
 UNANSWERED = -1  # as brokers call an error without a name
 DONE, NOT_DONE, REFUSED = "done", "not done", "refused"
+MEMBERLESS = ("Empty", "Dead", "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +51,38 @@ class Step:
         return f"{self.link}: group {self.group}: {place}: {was} -> {self.after} ({self.outcome})"
 
 
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A group that is not moved, or not with all its places: why, and what would move it."""
+
+    link: str
+    group: str
+    why: str
+
+    @property
+    def refused(self) -> bool:
+        """Asked for, and not done."""
+        return True
+
+    def __str__(self) -> str:
+        return f"{self.link}: group {self.group}: {self.why}"
+
+
 def move(
     link: Link, settings: Settings, store: Store, pattern: str, *, back: bool, lower: bool, act: bool
-) -> Iterator[Step]:
-    """The steps, done when `act`; each is in the audit by the time it is given out."""
+) -> Iterator[Step | Left]:
+    """The steps, done when `act`; each is in the audit by the time it is given out. And what was left alone."""
     rounds = Rounds(link, settings, store, retention_s=1.0)
     try:
         writer = rounds.at_source if back else rounds.at_target
         rounds.begin(time.monotonic())
         for view in look(link, settings, store, pattern):
-            if (view.source_state if back else view.target_state) not in ("Empty", "Dead", "none"):
-                continue
             forward = wishes_forward(view, MARK if link.groups.marks else "")
             wishes = wishes_back(view, rounds.scope, _ends(rounds.source, view)) if back else forward
-            wishes = {w: (has, to) for w, (has, to) in wishes.items() if has is None or to.offset > has or lower}
+            whys = whys_left(link, view, wishes, rounds.scope, back=back, lower=lower, named=is_name(pattern))
+            yield from (Left(link.name, view.group, why) for why in whys)
+            state = view.source_state if back else view.target_state
+            wishes = {w: wish for w, wish in wishes.items() if state in MEMBERLESS and (lower or _is_onwards(*wish))}
             if wishes and act:
                 yield from moved(store, writer, link.name, view.group, wishes)
             else:
@@ -100,6 +121,48 @@ def wishes_back(view: GroupView, scope: Scope, ends: Mapping[Where, int]) -> Wis
     return found
 
 
+def whys_left(
+    link: Link, view: GroupView, wishes: Wishes, scope: Scope, *, back: bool, lower: bool, named: bool
+) -> tuple[str, ...]:
+    """Why the group is not moved, or not with all its places. `named`: it was asked for by its name, so that it is told
+    too if it has nothing that could be moved this way."""
+    reads, writes = (link.target, link.source) if back else (link.source, link.target)
+    state = view.source_state if back else view.target_state
+    if wishes and state not in MEMBERLESS:
+        return (f"has members on {writes} ({state}) and is left alone there: stop them, then move it",)
+    whys = []
+    ahead = [has - to.offset for has, to in wishes.values() if has is not None and not _is_onwards(has, to)]
+    if ahead and not lower:
+        by = f"{sum(ahead)} offsets ({_places(len(ahead))})"
+        whys.append(f"is further on on {writes} than on {reads}, by {by}, and is left alone: `--backwards` moves it")
+    unknown = [part for part in view.parts if _is_unknown(part, scope, back=back)]
+    if unknown:
+        many = f"{_places(len(unknown))}, as in {unknown[0].topic}-{unknown[0].partition}"
+        whys.append(f"stands where the link carried nothing ({many}): set it by hand")
+    lone = [part for part in view.parts if (part.target if back else part.source) is None]
+    if named and lone and not wishes:
+        way = "without `--back` it moves" if back else "`--back` moves it"
+        whys.append(f"stands on {writes} alone ({_places(len(lone))}): {way} to {reads}")
+    return tuple(whys)
+
+
+def is_name(pattern: str) -> bool:
+    """Whether it names one group, as far as can be seen."""
+    return not set(pattern) & set("*+?[](){}|^$\\")
+
+
+def nothing_moved(pattern: str, known: Collection[str]) -> str:
+    """What is said where no place was moved or left alone; raises where no group is meant. `known`: every group that
+    has a place in the links' topics."""
+    if any(re.fullmatch(pattern, name) for name in known):
+        return "nothing to move: each such group stands where it should, or as far on as the log there reaches"
+    if not known and not is_name(pattern):
+        return "nothing to move: no group has a place in a topic that these links carry"
+    near = did_you_mean(pattern, sorted(known)).removeprefix("; ")
+    hint = near if near.startswith("did") else "`twinshore groups` lists those that have"
+    raise ConfigError(f"no group called {pattern} has a place in a topic that these links carry", hint=hint)
+
+
 def moved(store: Store, writer: Side, link: str, group: str, wishes: Wishes) -> list[Step]:
     """Commits one group's places and writes to the audit what came of each, before anything else is begun."""
     try:
@@ -124,6 +187,23 @@ def moved(store: Store, writer: Side, link: str, group: str, wishes: Wishes) -> 
         ]
     )
     return steps
+
+
+def _is_onwards(has: int | None, to: Place) -> bool:
+    return has is None or to.offset > has
+
+
+def _is_unknown(part: PartView, scope: Scope, *, back: bool) -> bool:
+    has = part.target if back else part.source
+    where = (part.topic, part.partition)
+    if has is None or where not in scope.parts:
+        return False
+    translation = scope.parts[where][1]
+    return (translation.back if back else translation.forward)(has) is None
+
+
+def _places(count: int) -> str:
+    return "1 place" if count == 1 else f"{count} places"
 
 
 def _ends(source: KafkaCluster, view: GroupView) -> dict[Where, int]:
