@@ -53,7 +53,7 @@ def client(cluster: LabCluster) -> Iterator[KafkaCluster]:
 
 def may_read(cluster: Cluster, topic: str) -> bool:
     """Whether a broker gives this user the topic's first batch."""
-    with contextlib.closing(KafkaCluster(cluster, patience_s=5.0)) as found:
+    with contextlib.closing(KafkaCluster(cluster, patience_s=30.0)) as found:
         try:
             return found.read_tail_batch(NamedPartition(topic, 0), 0) is not None
         except KafkaError as error:
@@ -63,7 +63,7 @@ def may_read(cluster: Cluster, topic: str) -> bool:
 
 def may_write(cluster: Cluster, topic: str) -> bool:
     """Whether this user's record is taken."""
-    with contextlib.closing(KafkaCluster(cluster, patience_s=5.0)) as found:
+    with contextlib.closing(KafkaCluster(cluster, patience_s=30.0)) as found:
         try:
             return RawWriter(found, topic).write(1, 0).error == Code.NONE
         except KafkaError as error:
