@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.incidents.kinds import After, known
 from twinshore.proof.pieces import narrowed
-from twinshore.proof.values import Difference, DifferenceKind, Way
+from twinshore.proof.values import Difference, DifferenceKind, Way, difference_from
 from twinshore.store.values import IncidentKind, LedgerRow, ProofRow, ProofState
 
 # Rows of a proof's own, which it ends itself by going past them, or by a look at the keys.
@@ -46,6 +46,8 @@ class Side:
     told: tuple[LedgerRow, ...] = ()
     ledger_id: int = 0
     looked_ms: int = 0
+    # What was known of a partition that is proven anew from its beginning.
+    remembered: ProofRow | None = None
 
     # What is there
 
@@ -65,6 +67,11 @@ class Side:
     def begins_late(self) -> bool:
         """A twin's log start follows its source's, so that one above it lacks records."""
         return self.way in (Way.EXACT, Way.COMPACTED) and self.source_start < self.target_start
+
+    @property
+    def lacks_to(self) -> int:
+        """Below this an exact twin holds nothing that its source does; 0 where it begins with it."""
+        return self.target_start if self.way is Way.EXACT and self.begins_late else 0
 
     @property
     def gone_below(self) -> int:
@@ -132,7 +139,16 @@ class Side:
         row = replace(narrowed(row, start, max(start, upto)), ledger_id=self.ledger_id)
         if lost is not None and row.state is ProofState.IDENTICAL:
             return replace(row, state=ProofState.DIFFERS, sentence=json.dumps(asdict(lost)))
+        parted = difference_of(row)
+        if parted is not None and parted.offset < self.first:
+            return replace(row, state=ProofState.IDENTICAL, sentence="")
         return row
+
+    def parting(self, upto: int) -> Difference | None:
+        """Where both sides were found to differ, if a proof through `upto` has not gone past it."""
+        row = self.resumes or self.remembered
+        found = difference_of(row) if row is not None else None
+        return found if found is not None and found.offset >= max(self.first, upto) else None
 
     @property
     def voided(self) -> bool:
@@ -178,6 +194,11 @@ class Side:
             return None
         sentence = f"the target ends there, though it held all through offset {row.to_offset - 1} when that was proven"
         return Difference(DifferenceKind.MISSING, at, sentence, None, None)
+
+
+def difference_of(row: ProofRow) -> Difference | None:
+    """How the partition differs, out of what the store keeps."""
+    return difference_from(json.loads(row.sentence)) if row.sentence else None
 
 
 def _holds(kind: IncidentKind) -> bool:

@@ -54,7 +54,7 @@ class BothSides:
         with self.reading(kafka, named, at, end) as reader:
             chunks = named_chunks(reader, kafka)
             placed = placement.placed(chunks) if placement else chunks
-            return list(islice(_seen(placed, at, end), most))
+            return list(islice(_seen(placed, reader, at, end), most))
 
     @contextlib.contextmanager
     def reading(self, kafka: KafkaCluster, named: NamedPartition, at: int, end: int) -> Iterator[LogReader]:
@@ -67,12 +67,13 @@ class BothSides:
             reader.close()
 
 
-def _seen(chunks: Iterator[Chunk], at: int, end: int) -> Iterator[Record]:
+def _seen(chunks: Iterator[Chunk], reader: LogReader, at: int, end: int) -> Iterator[Record]:
+    """What consumers see there. A batch in the midst of which the log begins is handed out whole by its broker."""
     for chunk in chunks:
         data, rows = chunk.opened()
         for row in rows:
             record = record_at(data, row)
-            if at <= record.offset < end:
+            if max(at, reader.skipped_to) <= record.offset < end:
                 yield record._replace(offset=record.offset + chunk.shift)
 
 

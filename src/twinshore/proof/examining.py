@@ -14,13 +14,12 @@ from twinshore.fleet import KafkaError, Link, NamedPartition
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.mirror.passage.marking import is_marker_id
-from twinshore.proof.borders import Side
+from twinshore.proof.borders import Side, difference_of
 from twinshore.proof.job import Run, run_bundles
 from twinshore.proof.key_looks import Keys
 from twinshore.proof.key_rounds import KeyRounds
 from twinshore.proof.planning import Wishes, bundled, outcome, stretches
 from twinshore.proof.surveying import Lack, Surveyor, away
-from twinshore.proof.telling import difference_of
 from twinshore.proof.traces import Examined, Finding, Writer, lost_beginning, other_records, owed
 from twinshore.proof.values import Difference, Proven, Stretch, Way
 from twinshore.store import Store

@@ -9,8 +9,8 @@ from random import Random
 
 from twinshore.fleet import Cluster
 from twinshore.proof.borders import Side
-from twinshore.proof.pieces import narrowed, pieces_of, with_pieces
-from twinshore.proof.values import Proven, Stretch, Way
+from twinshore.proof.pieces import cut, narrowed, pieces_of, with_pieces
+from twinshore.proof.values import Difference, Proven, Stretch, Way
 from twinshore.store.values import ProofPiece, ProofRow, ProofState
 
 SAMPLE_OFFSETS = 20_000
@@ -58,9 +58,14 @@ def stretches(side: Side, source: Cluster, target: Cluster, wishes: Wishes) -> l
         return [replace(whole, end=max(whole.start, whole.end), target_end=beyond, digest=False)] if asked else []
     if wishes.sample:
         return list(_sampled(replace(whole, start=side.first), wishes))
-    parts = _beginning(side, whole) + [
-        part(whole, at, min(at + wishes.stretch_records, whole.end))
-        for at in range(whole.start, whole.end, wishes.stretch_records)
+    parts = _beginning(side, whole)
+    at = whole.start
+    if at < min(side.lacks_to, whole.end):  # By itself: behind it the twin may hold all there is.
+        parts.append(part(whole, at, min(side.lacks_to, whole.end)))
+        at = parts[-1].end
+    parts += [
+        part(whole, start, min(start + wishes.stretch_records, whole.end))
+        for start in range(at, whole.end, wishes.stretch_records)
     ]
     if beyond >= 0:
         last = parts.pop() if parts and parts[-1].end == whole.end else replace(whole, start=whole.end)
@@ -118,21 +123,37 @@ def bundled(wanted: Iterable[Stretch], records: int) -> Iterator[list[Stretch]]:
 
 
 def outcome(side: Side, asked: Sequence[Stretch], results: Sequence[Proven], now_ms: int) -> ProofRow:
-    """What stands of the partition after these results, which may be only some of those asked for."""
+    """What stands of the partition after these results, which may be only some of those asked for. A difference that
+    was known before stands until a proof has gone past it, or has found nothing more to compare there."""
+    row = _come_to(side, asked, results, now_ms)
+    known = side.parting(row.to_offset)
+    if row.state is ProofState.DIFFERS or known is None:
+        return row
+    if known.offset >= side.source_end and _whole(asked, {result.number: result for result in results}):
+        return row
+    return replace(row, state=ProofState.DIFFERS, sentence=json.dumps(asdict(known)))
+
+
+def _come_to(side: Side, asked: Sequence[Stretch], results: Sequence[Proven], now_ms: int) -> ProofRow:
     row = side.resumes
     if row is not None and not asked:
         return replace(row, source_end=side.source_end)
     before_ms = side.stored.proven_ms if side.stored else now_ms
     to, target_to = side.start, row.target_offset if row else -1
     start, pieces = row.from_offset if row else side.start, pieces_of(row) if row else ()
-    state, sentence = ProofState.IDENTICAL, ""
+    state, sentence, found = ProofState.IDENTICAL, "", None
     by_number = {result.number: result for result in results}
     again = [one for one in asked if row is not None and one.start < row.to_offset >= one.end]
     seen = by_number.get(again[0].number) if again else None
-    if row is not None and seen is not None and (seen.difference or seen.trouble):
-        # What was proven once is no more, nor is what lies behind it; or that cannot be said.
-        return differing(row, seen, now_ms) if seen.difference else replace(row, source_end=side.source_end)
-    for stretch in asked[len(again) :]:
+    if row is not None and seen is not None and seen.trouble:
+        return replace(row, source_end=side.source_end)
+    lacking, rest = _lacking(side, asked, by_number), asked[len(again) :]
+    if lacking is not None:
+        # What lies behind the twin's beginning is proven by itself.
+        edge = min(side.lacks_to, max(side.first, side.end))
+        start, to = max(start, edge), max(to, edge)
+        pieces, rest = cut(pieces, start, to), [one for one in asked if one.start >= edge]
+    for stretch in rest:
         result = by_number.get(stretch.number)
         if result is None or stretch.start > to:
             break
@@ -141,16 +162,32 @@ def outcome(side: Side, asked: Sequence[Stretch], results: Sequence[Proven], now
         if result.to > result.start:
             pieces = (*pieces, piece_of(stretch, result, side.looked_ms))
         to, target_to = max(to, result.to), max(target_to, result.target_to)
-        if result.difference is not None:
-            state, sentence = ProofState.DIFFERS, json.dumps(asdict(result.difference))
-        if result.difference is not None or result.trouble or result.to < stretch.end:
+        found = result.difference
+        if found is not None or result.trouble or result.to < stretch.end:
             break
+    if found is not None or lacking is not None:
+        state, sentence = ProofState.DIFFERS, _in_json(lacking, found)
     # Trouble makes nothing younger: a proof that never goes on must be seen to grow old.
     if to == side.start and state is ProofState.IDENTICAL and not _whole(asked, by_number):
         now_ms = before_ms
     if row is not None and to == row.to_offset and state is ProofState.IDENTICAL:
         return replace(row, source_end=side.source_end, proven_ms=now_ms)  # Nothing that differs was gone past.
     return _row(side, state, sentence, (start, to, target_to), pieces, now_ms)
+
+
+def _lacking(side: Side, asked: Sequence[Stretch], by_number: Mapping[int, Proven]) -> Difference | None:
+    """The first record that a twin lacks because it begins above its source."""
+    answers = [by_number.get(one.number) for one in asked if one.end <= side.lacks_to]
+    return next((got.difference for got in answers if got is not None and got.difference is not None), None)
+
+
+def _in_json(lacking: Difference | None, behind: Difference | None) -> str:
+    """The first difference as the store keeps it, with a word of the one behind the twin's beginning."""
+    if lacking is not None and behind is not None:
+        more = f"; at offset {behind.offset} both sides part too: {behind.kind}: {behind.sentence}"
+        lacking = replace(lacking, sentence=lacking.sentence + more)
+    first = lacking or behind
+    return json.dumps(asdict(first)) if first is not None else ""
 
 
 def _whole(asked: Sequence[Stretch], by_number: Mapping[int, Proven]) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.proof.borders import PARTED, Side
+from twinshore.proof.borders import PARTED, Side, difference_of
 from twinshore.proof.incidents import GONE, gone, incident_of, mended
 from twinshore.proof.job import Run, run_bundles
 from twinshore.proof.key_looks import Keys
@@ -180,7 +180,9 @@ class Proving:
         if self._store is not None:
             self._store.remember(survey.cleaned)
         lacks += survey.lacks
-        sides = [replace(side, stored=None) if again else side for side in survey.sides]
+        sides = list(survey.sides)
+        if again:  # All of it is compared anew; what was found to differ is not forgotten before that has gone past it.
+            sides = [replace(side, stored=None, remembered=side.resumes) for side in sides]
         works += (_Work(side, outcome(side, [], [], _now_ms())) for side in sides)
         self._prove(link, works)
         self._look_at_keys(link, works, seen_ms, again=again)
@@ -301,8 +303,11 @@ class Proving:
 
 
 def _known(stored: ProofRow | None, answer: Proven) -> bool:
-    """The last proof ended at this difference already."""
-    return stored is not None and stored.state == "differs" and stored.to_offset == answer.to
+    """The last proof told this difference already."""
+    told = difference_of(stored) if stored is not None else None
+    if stored is None or told is None or answer.difference is None:
+        return False
+    return stored.to_offset == answer.to or told.offset == answer.difference.offset
 
 
 def _now_ms() -> int:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import datetime
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from twinshore.proof.borders import difference_of
 from twinshore.proof.key_looks import Keys, incident_of
 from twinshore.proof.proving import PartitionReport, Report
-from twinshore.proof.values import Difference, Shown, difference_from
-from twinshore.store import ProofRow
+from twinshore.proof.values import Shown
 
 IDENTICAL, DIFFERS, COULD_NOT = 0, 1, 2
 WORDS = ("identical", "NOT identical", "cannot tell")
@@ -23,11 +22,6 @@ def exit_code(report: Report) -> int:
     if report.differs:
         return DIFFERS
     return COULD_NOT if report.incomplete else IDENTICAL
-
-
-def difference_of(row: ProofRow) -> Difference | None:
-    """How the partition differs, out of what the store keeps."""
-    return difference_from(json.loads(row.sentence)) if row.sentence else None
 
 
 def verdict(report: Report) -> str:
