@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -54,9 +55,41 @@ def test_a_lane_without_an_order_hinders_no_other_and_begins_again(desk: Desk) -
         over.set()
     assert sorted(began) == [f"{LINK} lane 0 tide 2", f"{LINK} lane 1 tide 0"]
     assert said == [
-        f"{LINK} lane 0 tide {tide}: no order for it (the link has been let go); the lane begins again"
+        f"{LINK} lane 0 tide {tide}: it cannot begin (the link has been let go); the lane begins again"
         for tide in range(2)
     ]
+
+
+def test_a_thread_that_cannot_start_costs_a_lane_one_try(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the machine lets nobody have another process or thread for a moment."""
+    said: list[str] = []
+    began: list[str] = []
+    start = threading.Thread.start
+
+    def failing(self: threading.Thread) -> None:
+        if self.name == f"{LINK} lane 0 tide 0":
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", failing)
+
+    def run(*given: str) -> str:
+        began.append(given[1])
+        return "finished"
+
+    desk.open_lane((LINK, 0), 9.0)
+    tides = Tides(desk, 60.0, run, said.append)
+    order = TideOrder(LINK, 0, 0, SIDE, SIDE, 1, 0, 60_000, "127.0.0.1", desk.port, desk.token)
+    tides.open_lane((LINK, 0), lambda tide: replace(order, tide=tide))
+    try:
+        deadline = time.monotonic() + 10
+        while not began:
+            assert time.monotonic() < deadline, said
+            time.sleep(0.01)
+    finally:
+        tides.close()
+    assert began[0] == f"{LINK} lane 0 tide 1"
+    assert said[0] == f"{LINK} lane 0 tide 0: it cannot begin (can't start new thread); the lane begins again"
 
 
 def test_the_log_says_once_why_a_lane_has_no_pump(desk: Desk) -> None:

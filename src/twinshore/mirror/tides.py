@@ -99,13 +99,13 @@ class Tides:
         name = f"{key[0]} lane {key[1]} tide {tide}"
         try:
             order = jobs.make(tide)
+            jobs.running[tide] = now_s
+            threading.Thread(target=self._ride, args=(jobs, tide, order, name), name=name, daemon=True).start()
         except Exception as error:
-            # This lane's alone: the other lanes' tides come from the same thread.
-            self._heard(f"{name}: no order for it ({_first_line(error)}); the lane begins again")
+            # This lane's alone: the other lanes' tides come from the same thread. The machine may be out of threads.
+            jobs.running.pop(tide, None)
+            self._heard(f"{name}: it cannot begin ({_first_line(error)}); the lane begins again")
             self._pause(jobs, now_s)
-            return
-        jobs.running[tide] = now_s
-        threading.Thread(target=self._ride, args=(jobs, tide, order, name), name=name, daemon=True).start()
 
     def _ride(self, jobs: LaneJobs, tide: int, order: TideOrder, name: str) -> None:
         started_s = time.monotonic()
