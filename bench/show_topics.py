@@ -68,7 +68,24 @@ SCENARIOS = (
         "quotas",
         "of a byte quota of the target's brokers nine tenths cross, of one of the source's eight tenths and more; "
         "partitions rest for less than 5 s once the first burst is over, and status names the quota",
-        "tests/scenarios/test_quotas.py",
+        "tests/scenarios/test_quotas.py::test_what_a_quota_lets_through_crosses_steadily",
+    ),
+    (
+        "request-quotas",
+        "under a quota for requests that throttles each answer for a second a backfill, transactions and each tide's "
+        "first batch cross, and status names the quota",
+        "tests/scenarios/test_quotas.py::test_what_no_sequence_guards_crosses_under_a_quota_for_requests_too",
+    ),
+    (
+        "asking-apart",
+        "a connection of its own asks a throttling broker where twins end, and what no sequence guards follows within "
+        "half a second or not at all",
+        "tests/mirror/test_asking_apart.py",
+    ),
+    (
+        "quotas-are-told",
+        "what a quota of the target keeps from a twin for half a minute is a row that names it, over once it goes",
+        "tests/mirror/test_silence.py::test_what_a_quota_never_lets_be_sent_is_told_and_over_once_it_goes",
     ),
     (
         "addresses-elsewhere",

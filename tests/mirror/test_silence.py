@@ -230,13 +230,16 @@ def test_an_answer_that_comes_late_ends_the_trouble() -> None:
     assert told_by(lane, 41.0) == [], "one error is no trouble that lasts"
 
 
-def test_a_target_that_throttles_is_not_silent() -> None:
+def test_a_target_that_throttles_is_told_as_such() -> None:
     lane = running_lane(LaneLimits())
     lane.fetch_order(LINE)
     lane.fetched(LINE, answer(0, 3), Hold(bytearray()), 0.0, NOW_MS)
     sent = lane.produce_order(NODE, 0.0, NOW_MS)
     assert sent
-    assert told_by(lane, 100.0, still=frozenset({NODE})) == []
+    assert told_by(lane, 29.0, still=frozenset({NODE})) == []
+    (told,) = told_by(lane, 100.0, still=frozenset({NODE}))
+    assert (told.kind, told.from_offset, told.to_offset) == ("target away", 0, 3)
+    assert "a quota of the target's throttles the mirror" in told.sentence
     lane.lost(NODE, [sent], 100.0, 300.0)
     assert told_by(lane, 101.0) == [], "it says until when it takes nothing"
     assert lane.tracks[NAMED].strays_until_s == 300.0 + lane.limits.produce_timeout_s
@@ -255,6 +258,36 @@ def test_a_partition_is_let_go_of_only_when_nothing_of_a_lost_line_can_land_any_
     ((named, handover, _),) = lane.released(over_s)
     assert (named, handover) == (NAMED, None), "the next one looks at the twin"
     assert not lane.tracks
+
+
+def test_what_a_quota_never_lets_be_sent_is_told_and_over_once_it_goes() -> None:
+    lane, still = running_lane(LaneLimits()), frozenset({NODE})
+    lane.fetch_order(LINE)
+    lane.fetched(LINE, answer(0, 3), Hold(bytearray()), 0.0, NOW_MS)
+    told = lasting(lambda now_s: told_by(lane, now_s, still))
+    assert (told.kind, told.from_offset, told.to_offset) == ("target away", 0, 3)
+    assert "a quota of the target's throttles the mirror" in told.sentence
+    track = lane.tracks[NAMED]
+    track.certain.seen_s = 100.0
+    sent = lane.produce_order(NODE, 100.0, NOW_MS)
+    lane.produced(sent, [ProducedPartition("orders", 0, 0, 0, -1, 0, None, None)], 101.0)
+    assert track.acked == 3
+    assert told_by(lane, 101.5, still) == []
+    assert track.account(), "which says that it is over"
+    assert track.troubles.target.since_s < 0
+
+
+def test_a_quota_that_lets_a_little_pass_is_no_trouble() -> None:
+    lane, still = running_lane(LaneLimits(merge_below_bytes=0, join_below_bytes=0)), frozenset({NODE})
+    lane.fetch_order(LINE)
+    lane.fetched(LINE, answer(0, 6), Hold(bytearray()), 0.0, NOW_MS)
+    for base in range(5):
+        at_s = 20.0 * base
+        for second in range(20):
+            assert told_by(lane, at_s + second, still) == []
+        lane.tracks[NAMED].certain.seen_s = at_s + 20
+        sent = lane.produce_order(NODE, at_s + 20, NOW_MS)
+        lane.produced(sent, [ProducedPartition("orders", 0, 0, base, -1, 0, None, None)], at_s + 20)
 
 
 def test_one_lost_line_long_after_another_is_no_trouble_that_lasts() -> None:

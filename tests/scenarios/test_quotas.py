@@ -28,6 +28,12 @@ BURST_REST_S_MAX = 13.0
 # A fetch that does not fit whole into what is left of a quota brings nothing.
 SHARES = {"target": 0.9, "source": 0.8}
 KEYS = {"target": "producer_byte_rate", "source": "consumer_byte_rate"}
+# So little time for requests that each answer is throttled for a second, which is the most.
+REQUEST_PERCENT = 0.01
+# Older than what brokers remember a producer by, younger than what retention takes.
+OLD_MS = 2 * 86_400_000
+ROUNDS, ROUND_S = 6, 3.0
+CAUGHT_UP_S = 150
 
 
 def put(cluster: LabCluster, topic: str, records: int) -> None:
@@ -87,4 +93,61 @@ def test_what_a_quota_lets_through_crosses_steadily(
             assert not rig.ledger(LINK)
         finally:
             alter_quotas(kafka, PUMPS, {KEYS[side]: None})
+            rig.process.end()
+
+
+def put_some(cluster: LabCluster, backfill: str, transactional: str, number: int) -> None:
+    old_ms = int(time.time() * 1000) - OLD_MS
+    plain = Producer(client_settings(cluster.cluster))
+    grouped = Producer({**client_settings(cluster.cluster), "transactional.id": f"writer-{number}"})
+    grouped.init_transactions(60)
+    grouped.begin_transaction()
+    for partition in (0, 1):
+        for _ in range(5):
+            plain.produce(backfill, VALUE, partition=partition, timestamp=old_ms)
+            grouped.produce(transactional, VALUE, partition=partition)
+    assert plain.flush(60) == 0
+    grouped.commit_transaction(60)
+
+
+def test_what_no_sequence_guards_crosses_under_a_quota_for_requests_too(
+    east: LabCluster, west: LabCluster, tmp_path: Path
+) -> None:
+    """A backfill and markers, over several tides: each asks first where the twin ends, and the answer is throttled for
+    longer than it counts."""
+    topics = "quota-backfill", "quota-transactional"
+    for topic in topics:
+        east.create_topic(topic, partitions=2)
+    put_some(east, *topics, 0)
+
+    def crossed() -> bool:
+        return all(same_ends(east.cluster, west.cluster, topic, 2) for topic in topics)
+
+    def ends() -> list[object]:
+        return [spans(one.cluster, topic, 2) for one in (east, west) for topic in topics]
+
+    mirror = {"lanes": 1, "tide_s": 15}
+    rig = Rig(tmp_path, settings_text(tmp_path, [east.cluster, west.cluster], {LINK: "|".join(topics)}, mirror=mirror))
+    with closing(KafkaCluster(west.cluster)) as kafka:
+        rig.process.start()
+        try:
+            until(crossed, 150, "it runs", rig)
+            alter_quotas(kafka, PUMPS, {"request_percentage": REQUEST_PERCENT})
+            time.sleep(2.0)
+            said = set()
+            for number in range(ROUNDS):
+                put_some(east, *topics, number + 1)
+                time.sleep(ROUND_S)
+                said |= {"held back by the target's quota" in " ".join(rig.verb("status").split())}
+            began_s = time.monotonic()
+            try:
+                until(crossed, CAUGHT_UP_S, "it crosses in spite of the quota", rig)
+            except AssertionError as error:
+                error.add_note(f"ends of {topics} on both sides: {ends()}; {rig.verb('status')}")
+                raise
+            print(f"all had crossed {time.monotonic() - began_s:.1f} s after the last was written")
+            assert True in said
+            assert not rig.ledger(LINK)
+        finally:
+            alter_quotas(kafka, PUMPS, {"request_percentage": None})
             rig.process.end()

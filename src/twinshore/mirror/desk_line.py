@@ -11,6 +11,7 @@ from dataclasses import astuple
 from typing import Any
 
 from twinshore.fleet import NamedPartition, TwinshoreError
+from twinshore.mirror.lane import Lane
 from twinshore.mirror.orders import Carried, Handover, TideOrder
 
 LINE_BYTES_MAX = 64 << 20
@@ -64,10 +65,28 @@ class DeskLine:
         except OSError as error:
             raise DeskLost(f"the driver cannot be told: {error}") from error
 
+    def account(self, lane: Lane, speed: dict[str, Any]) -> None:
+        """A beat that tells what the lane carried and met."""
+        carried = [astuple(entry) for entry in lane.accounts()]
+        incidents = [astuple(entry) for entry in lane.incidents]
+        lane.incidents.clear()
+        self.beat(carried, incidents, speed)
+
     def beat(self, carried: list[Any], incidents: list[Any], speed: dict[str, Any]) -> None:
         """Accounts for what crossed and asks for a longer grant. Its length counts from now, before it is asked for;
         the driver says the moment back, since several questions may be on their way."""
         self.say("beat", asked_s=steady_s(), carried=carried, incidents=incidents, speed=speed)
+
+    def done(self, lane: Lane, speed: dict[str, Any], unread_s: float) -> None:
+        """The last word: where each partition stands, for the next pump."""
+        self.say(
+            "done",
+            carried=[astuple(entry) for entry in lane.accounts()],
+            incidents=[astuple(entry) for entry in lane.incidents],
+            handovers=[astuple(entry) for entry in lane.handovers()],
+            speed=speed,
+            unread_s=unread_s,
+        )
 
     def released(self, named: NamedPartition, handover: Handover | None, carried: Carried | None) -> None:
         """A partition stands still and is ours no more: where it stands, and the last account of it."""

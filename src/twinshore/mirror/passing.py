@@ -13,6 +13,8 @@ from twinshore.mirror.trouble import NONE
 from twinshore.wire.fetch import FetchedPartition
 from twinshore.wire.produce import ProducedPartition
 
+THROTTLED = "a quota of the target's throttles the mirror; give its user or client id more"
+
 
 def unread(track: Track, part: FetchedPartition, now_s: float) -> list[Stoppage]:
     """The source's leader did not let it be read."""
@@ -59,11 +61,21 @@ def _errs(track: Track, code: int | None, piece: Parcel | Blank, what: str, now_
     return stalled(track, said, "it does not end where it did, or gave no word of it", (piece.base, piece.end), now_s)
 
 
-def unanswered(track: Track, now_s: float) -> list[Stoppage]:
+def unsent(track: Track, now_s: float) -> list[Stoppage]:
+    """A leader that throttles us is sent nothing of what waits for it."""
+    if track.certain.sent_s > track.troubles.target.since_s != NONE:
+        track.rid_of(track.troubles.target)
+    piece = track.waiting[0][0]
+    said = f"lets us send nothing of offsets {piece.base} to {piece.end - 1}"
+    return stalled(track, said, THROTTLED, (piece.base, piece.end), now_s)
+
+
+def unanswered(track: Track, now_s: float, *, throttled: bool = False) -> list[Stoppage]:
     """What was last sent to the twin's leader is on its way still, or its line broke."""
     sent_s, span = track.certain.sent_s, (track.acked, max(track.acked, track.sent))
     said = f"has not answered what it was sent for offsets {span[0]} to {span[1] - 1}"
-    return stalled(track, said, "it may hang, or wait for replicas or for a coordinator", span, now_s, sent_s)
+    why = THROTTLED if throttled else "it may hang, or wait for replicas or for a coordinator"
+    return stalled(track, said, why, span, now_s, sent_s)
 
 
 def stalled(

@@ -10,14 +10,14 @@ import selectors
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import astuple
 from functools import partial
 from typing import Any
 
-from twinshore.fleet import NamedPartition, TwinshoreError
+from twinshore.fleet import KafkaError, NamedPartition, TwinshoreError
 from twinshore.mirror.desk_line import DeskLine, DeskLost, speed, steady_s
 from twinshore.mirror.dials import Dials
 from twinshore.mirror.fetch_book import FetchOrder, Line
+from twinshore.mirror.flights import EndsOf, node_of
 from twinshore.mirror.lane import Lane
 from twinshore.mirror.orders import Handover, TideOrder, TrackOrder, stands_from
 from twinshore.mirror.outbox import unregister
@@ -26,7 +26,7 @@ from twinshore.mirror.passage.units import Closed
 from twinshore.mirror.quota import told
 from twinshore.mirror.scout import Dialled, Looked, Report, Routes, Scout
 from twinshore.mirror.source_line import SourceLine
-from twinshore.mirror.target_line import TargetLine
+from twinshore.mirror.target_line import TargetLine, lend
 
 TIMERS_S = 0.02
 CONGESTED_S = 0.5
@@ -35,7 +35,6 @@ ABSENT_S = 0.5
 FINISH_S_MAX = 5.0
 USED_S = 0.5
 STANDBY_S_MAX = 600.0
-LOOK_MAX = 250
 Handler = Callable[[int], None]
 
 
@@ -108,12 +107,8 @@ class Pump:
                 self._ended = "the grant ran out"
                 return
             wanted = [] if lane.finishing else lane.to_look_at(now_s, self._targets)
-            by_node: dict[int, list[NamedPartition]] = {}
-            for named in wanted:
-                by_node.setdefault(lane.tracks[named].route.target, []).append(named)
-            for group in by_node.values():
-                for start in range(0, len(group), LOOK_MAX):
-                    self._scout.look(group[start : start + LOOK_MAX], lane.tracks)
+            if wanted:
+                self._scout.look(wanted, lane.tracks)
             self._scout.cut(cuts(lane.tracks.values()), lane.tracks)
             self._deadlines(now_s)
             if now_s >= self._beat_at_s:
@@ -134,6 +129,8 @@ class Pump:
             self._dial("source", line_key[0], line_key, now_s)
         for node in targets - self._targets.keys():
             self._dial("target", node, node, now_s)
+        for node in [n for n, one in self._targets.items() if one.lacks_asker]:
+            self._dial("target", node, EndsOf(node), now_s)
         for line_key in self._sources.keys() - sources:
             self._drop_source(self._sources[line_key])
         for node in [n for n in self._targets.keys() - targets if not self._targets[n].in_flight]:
@@ -158,6 +155,9 @@ class Pump:
             if (silent or source.outbox.expired()) and self._sources.get(source.key) is source:
                 self._drop_source(source, "a fetch was not answered in time")
         for target in list(self._targets.values()):
+            asker = target.asker
+            if asker and (asker.late(now_s) or (asker.outbox.expired() and not asker.in_flight)):
+                self._drop_target(asker)
             if target.late(now_s) or (target.outbox.expired() and not target.in_flight):
                 self._drop_target(target)
             elif target.node not in self._congested and target.silent_s(now_s) > CONGESTED_S:
@@ -169,10 +169,7 @@ class Pump:
         lane, now_s = self.lane, steady_s()
         still = {node for node, line in self._targets.items() if line.quota.held}
         lane.incidents += lane.silence.told(lane.tracks.values(), lane.fetches, now_s, still)
-        carried = [astuple(entry) for entry in lane.accounts()]
-        incidents = [astuple(entry) for entry in lane.incidents]
-        lane.incidents.clear()
-        self._desk.beat(carried, incidents, self._speed())
+        self._desk.account(lane, self._speed())
 
     def _speed(self) -> dict[str, float]:
         times = sorted(self._produce_s)
@@ -187,14 +184,7 @@ class Pump:
             self._drop_target(target)
         for track in self.lane.tracks.values():
             track.set_back()
-        self._desk.say(
-            "done",
-            carried=[astuple(entry) for entry in self.lane.accounts()],
-            incidents=[astuple(entry) for entry in self.lane.incidents],
-            handovers=[astuple(entry) for entry in self.lane.handovers()],
-            speed=self._speed(),
-            unread_s=max(0.0, self._lands_until_s - steady_s()),
-        )
+        self._desk.done(self.lane, self._speed(), max(0.0, self._lands_until_s - steady_s()))
         self._ended = "finished"
 
     # -- what flows
@@ -216,8 +206,9 @@ class Pump:
             except TwinshoreError:
                 self._drop_target(target)
                 continue
-            if target.writing:
-                self._selector.modify(target, selectors.EVENT_READ | selectors.EVENT_WRITE, self._handler(target))
+            for line in (target, target.asker):
+                if line and line.writing:
+                    self._selector.modify(line, selectors.EVENT_READ | selectors.EVENT_WRITE, self._handler(line))
 
     def _ask(self, source: SourceLine, ask: FetchOrder, now_s: float) -> None:
         if not source.ask(ask, now_s, wait_ms=min(self.order.limits.fetch_wait_ms_max, ask.wait_ms_max)):
@@ -274,7 +265,7 @@ class Pump:
             if not answer.flight.asking:
                 self._produce_s.append(now_s - answer.flight.sent_s)
             answer.tell(self.lane, now_s)
-            if line.node in self._congested:
+            if line.node in self._congested and line is self._targets.get(line.node):
                 self._congested.discard(line.node)
                 self.lane.fetches.hold(line.node, held=False)
 
@@ -345,29 +336,29 @@ class Pump:
 
     def _dialled(self, report: Dialled, now_s: float) -> None:
         place = (report.side, report.key)
-        if report.connection is None:
-            self._undialled(place, report.error, now_s)
-            return
         line: SourceLine | TargetLine
         try:
+            if report.connection is None:
+                raise KafkaError(report.error)
             if report.side == "source":
                 line = SourceLine(report.key, report.connection, self.order.limits)  # type: ignore[arg-type]
                 self._sources[line.key] = line
             else:
-                line = TargetLine(int(str(report.key)), report.connection, self.order.limits, self._scout.units)
-                self._targets[line.node] = line
-                self.lane.silence.over(*place)
+                line = TargetLine(node_of(report.key), report.connection, self.order.limits, self._scout.units)
+                if isinstance(report.key, EndsOf):
+                    lend(line, self._targets.get(line.node))
+                else:
+                    self._targets[line.node] = line
+                    self.lane.silence.over(*place)
         except TwinshoreError as error:
-            report.connection.close()
-            self._undialled(place, error.message, now_s)
+            if report.connection:
+                report.connection.close()
+            self._dials.failed(*place, now_s)
+            self.lane.silence.met(*place, error.message, now_s)
+            self.lane.stale_routes = True
             return
         self._dials.made(*place)
         self._selector.register(line, selectors.EVENT_READ, self._handler(line))
-
-    def _undialled(self, place: tuple[str, object], why: str, now_s: float) -> None:
-        self._dials.failed(*place, now_s)
-        self.lane.silence.met(*place, why, now_s)
-        self.lane.stale_routes = True
 
     # -- letting go
 
@@ -381,6 +372,14 @@ class Pump:
         self.lane.source_lost(line.key)
 
     def _drop_target(self, line: TargetLine) -> None:
+        """With its asker; or that one alone."""
+        leading = self._targets.get(line.node)
+        asker = leading.asker if leading else None
+        if leading and asker and line in (leading, asker):
+            unregister(self._selector, asker)
+            leading.part(self.lane, steady_s())
+        if line is asker:
+            return
         unregister(self._selector, line)
         self._targets.pop(line.node, None)
         self._congested.discard(line.node)
@@ -394,6 +393,7 @@ class Pump:
         for source in list(self._sources.values()):
             source.close()
         for target in list(self._targets.values()):
+            target.part(self.lane, steady_s())
             target.close()
         self._scout.close()
         self._desk.close()

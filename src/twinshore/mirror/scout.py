@@ -32,6 +32,7 @@ from twinshore.mirror.twin_look import look_at
 THREADS_MAX = 6
 PATIENCE_S = 3.0
 CALL_S = 3.0
+LOOK_MAX = 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +133,17 @@ class Scout:
 
         self._send(errand)
 
-    def look(self, partitions: list[NamedPartition], tracks: Mapping[NamedPartition, Track]) -> None:
-        """Where the twins of these partitions end, and what the source holds; of mapped ones each by itself."""
+    def look(self, partitions: Iterable[NamedPartition], tracks: Mapping[NamedPartition, Track]) -> None:
+        """Where the twins of these partitions end, and what the source holds; leader by leader, so many at a time."""
+        by_node: dict[int, list[NamedPartition]] = {}
+        for named in partitions:
+            by_node.setdefault(tracks[named].route.target if named in tracks else -1, []).append(named)
+        for group in by_node.values():
+            for start in range(0, len(group), LOOK_MAX):
+                self._look_at_led(group[start : start + LOOK_MAX], tracks)
+
+    def _look_at_led(self, partitions: list[NamedPartition], tracks: Mapping[NamedPartition, Track]) -> None:
+        """By the same leader; mapped ones each by itself."""
         mapped = reaches(tracks, partitions)
         exact = [named for named in partitions if named not in mapped]
         stands = {named: tracks[named].stand for named in partitions if named in tracks}

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable
 
 from twinshore.mirror.fetch_book import FetchBook
 from twinshore.mirror.orders import Stoppage
-from twinshore.mirror.passing import in_vain, unanswered, unheard
+from twinshore.mirror.passing import in_vain, unanswered, unheard, unsent
 from twinshore.mirror.phase import Phase
 from twinshore.mirror.route import NOBODY
 from twinshore.mirror.track import Track
@@ -72,8 +72,10 @@ class Silence:
         running = track.phase is Phase.RUNNING
         if running and troubles.vain.since_s != NONE:
             track.rid_of(troubles.vain)
-        if track.in_flight and node not in still and now_s - track.certain.sent_s >= TROUBLE_S:
-            return unanswered(track, now_s)
+        if track.in_flight and now_s - track.certain.sent_s >= TROUBLE_S:
+            return unanswered(track, now_s, throttled=node in still)
+        if running and track.waiting and not track.in_flight and node in still:
+            return unsent(track, now_s)
         if running and troubles.target.since_s != NONE:
             there = not track.in_flight and track.acked == track.fetched == track.source_end
             if there or not track.failures:

@@ -2,6 +2,10 @@
 
 Markers have no sequence by which a broker could refuse them, and their request names no leader epoch. So where the log
 ends is asked first, by the epoch in which its end was last known, and again right behind them.
+
+A broker with a quota for requests reads nothing from a connection for up to a second after each answer, also to that
+question. What waits for the answer would go so late that the answer counts no more. So another connection asks, the
+`asker`: what it is told can be acted on at once.
 """
 
 from __future__ import annotations
@@ -9,62 +13,33 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
-from typing import NamedTuple
 
 from twinshore.fleet import KafkaError
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.transport import WOULD_BLOCK
+from twinshore.mirror.certainty import SURE_S
+from twinshore.mirror.flights import Answered, InFlight, joined
 from twinshore.mirror.lane import Lane
 from twinshore.mirror.orders import LaneLimits
 from twinshore.mirror.outbox import ANSWER_BYTES_MAX, ANSWER_SLACK_S, BUFFER_BYTES_MIN, CLIENT_ID, Outbox
-from twinshore.mirror.passage.marking import Marked, asked, layers
+from twinshore.mirror.passage.marking import asked, layers
 from twinshore.mirror.passage.runs import Marks, running, standing
 from twinshore.mirror.passage.units import UNIT_MARKERS_MAX, Units
 from twinshore.mirror.quota import Quota
 from twinshore.mirror.resting import REST_S, Rest
 from twinshore.mirror.track import Sent
 from twinshore.wire.frames import frame, read_response_header
-from twinshore.wire.log_ends import LOG_ENDS_KEY, LOG_ENDS_VERSION, LogEnd, encode_log_ends, parse_log_ends
+from twinshore.wire.log_ends import LOG_ENDS_KEY, LOG_ENDS_VERSION, encode_log_ends, parse_log_ends
 from twinshore.wire.markers import MARKERS_KEY, MARKERS_VERSION, MarkedPartition, encode_markers, parse_markers
 from twinshore.wire.primitives import Buffer
-from twinshore.wire.produce import ProducedPartition, answer_bytes_least, encode_produce, parse_produced
+from twinshore.wire.produce import answer_bytes_least, encode_produce, parse_produced
 
 PRODUCE, PRODUCE_VERSION_MIN, PRODUCE_VERSION_MAX = 0, 9, 13
 # A new line sends little at first: what it sends before it hears of a quota, the broker lets lie for long.
 FIRST_BYTES = 1 << 20
-UNANSWERED = -1  # as brokers call an error without a name
+# What is guarded waits so long for the answer that others wait for, so that all go in one request.
+WORD_S = 2.0
 CORRELATION_MAX = 0x7FFFFFFF
-
-
-class InFlight(NamedTuple):
-    """A produce request; or markers with the question behind them; or, `asking`, the question before them, or where
-    twins at rest end."""
-
-    correlation: int
-    sent: list[Sent]
-    deadline_s: float
-    sent_s: float
-    marks: list[Marks]
-    asking: bool = False
-    rests: Sequence[Rest] = ()
-    size: int = 0
-
-
-class Answered(NamedTuple):
-    """A request of a target line with its answer: `marked` for markers, `produced` for all else. Of markers that were
-    only asked for, `flight` keeps those that may not go."""
-
-    flight: InFlight
-    produced: list[ProducedPartition]
-    marked: list[Marked]
-
-    def tell(self, lane: Lane, now_s: float) -> None:
-        if self.flight.rests:
-            lane.rested(self.flight.rests, self.marked, now_s)
-        elif self.flight.marks:
-            lane.marked(self.flight.marks, [] if self.flight.asking else self.marked, now_s)
-        elif self.flight.sent:
-            lane.produced(self.flight.sent, self.produced, now_s)
 
 
 class TargetLine:
@@ -87,7 +62,12 @@ class TargetLine:
         self._busy = self.dozing = False
         self._marked: list[MarkedPartition] | None = None
         self._due: list[Marks] = []  # asked for, and free to go
+        self._due_s = 0.0  # when the first of them were
         self._rest_at_s = 0.0
+        # Questions are throttled too: the pump shall give this line an `asker`.
+        self.asks_apart = False
+        self.asker: TargetLine | None = None
+        self.told = self._marks_turn = False  # `told`: where logs end, and nothing went since
         self._buffer = bytearray(BUFFER_BYTES_MIN)
         self._filled = 0
 
@@ -111,6 +91,10 @@ class TargetLine:
         return now_s - max(self.answered_s, self.in_flight[0].sent_s, self.quota.still_until_s)
 
     @property
+    def lacks_asker(self) -> bool:
+        return self.asks_apart and self.asker is None
+
+    @property
     def writing(self) -> bool:
         return self._busy
 
@@ -122,6 +106,10 @@ class TargetLine:
     def serve(self, lane: Lane, now_s: float, now_ms: int) -> None:
         """Sends what the lane has for this leader, as long as there is room."""
         if self.quota.still(now_s):
+            return
+        if self.quota.held:
+            self._serve_held(lane, now_s, now_ms)
+            self._doze()
             return
         while self.free():
             sent = lane.produce_order(self.node, now_s, now_ms, self.quota.portion)
@@ -139,14 +127,65 @@ class TargetLine:
             if not marks:
                 break
             self._ask_ends(marks, (), now_s)
-        if self.free() and not lane.finishing:
-            idle = now_s >= self._rest_at_s
-            if idle:
-                self._rest_at_s = now_s + REST_S
-            rests = lane.rest_order(self.node, now_s, now_ms, idle=idle)
-            if rests:
-                self._ask_ends([], rests, now_s)
+        if self.free() and (rests := self._rests(lane, now_s, now_ms)):
+            self._ask_ends([], rests, now_s)
         self._doze()
+
+    def _rests(self, lane: Lane, now_s: float, now_ms: int) -> list[Rest]:
+        """The twins whose ends are to be asked for now, besides those of markers."""
+        if lane.finishing:
+            return []
+        idle = now_s >= self._rest_at_s
+        if idle:
+            self._rest_at_s = now_s + REST_S
+        return lane.rest_order(self.node, now_s, now_ms, idle=idle)
+
+    def _serve_held(self, lane: Lane, now_s: float, now_ms: int) -> None:
+        """While a quota lets one request go at a time: what must know where its log ends has that asked for first, all
+        in one question, and nothing else goes until its answer. It goes at once then, or is asked for again."""
+        if self.units:
+            self.units.take(lane.marker_order(self.node, now_s, UNIT_MARKERS_MAX))
+        asker = self.asker or self
+        waits = asker.in_flight and now_s < asker.in_flight[-1].sent_s + WORD_S
+        if not self.free() or waits:
+            return
+        if not asker.told and asker.free() and not asker.quota.still(now_s):
+            marks, rests = self._to_ask(lane, now_s), self._rests(lane, now_s, now_ms)
+            if marks or rests:
+                asker._ask_ends(marks, rests, now_s)
+                return
+        asker.told = False
+        ways = (self._mark_due, self._produce) if self._marks_turn else (self._produce, self._mark_due)
+        for way in ways:
+            if way(lane, now_s, now_ms):
+                self._marks_turn = way == self._produce
+                return
+
+    def _to_ask(self, lane: Lane, now_s: float) -> list[Marks]:
+        """Markers before which a log's end is to be asked for: those for which it was, and which did not go, first."""
+        again = self._take_due(lane, now_s)
+        return again if again or self.units else lane.marker_order(self.node, now_s)
+
+    def _produce(self, lane: Lane, now_s: float, now_ms: int) -> bool:
+        sent = lane.produce_order(self.node, now_s, now_ms, self.quota.portion)
+        if sent:
+            self.send(sent, now_s)
+        return bool(sent)
+
+    def _mark_due(self, lane: Lane, now_s: float, _now_ms: int) -> bool:
+        self._join_due()
+        if now_s - self._due_s > SURE_S:
+            return False
+        marks = self._take_due(lane, now_s)
+        if marks:
+            self.mark(marks, now_s, *lane.producer)
+        return bool(marks)
+
+    def _join_due(self) -> None:
+        """What the asker was told may go."""
+        if self.asker and self.asker._due:
+            self._due_s = min(self._due_s, self.asker._due_s) if self._due else self.asker._due_s
+            self._due, self.asker._due = self._due + self.asker._due, []
 
     def _doze(self) -> None:
         """While many answers are due, the pump is woken for half of them at once: a turn of its loop costs more than
@@ -185,6 +224,7 @@ class TargetLine:
 
     def _take_due(self, lane: Lane, now_s: float) -> list[Marks]:
         """The markers that may go now. Had they to wait for room, what befell their partitions meanwhile counts."""
+        self._join_due()
         if not self._due:
             return []
         due, late = running(self._due)
@@ -265,9 +305,11 @@ class TargetLine:
         if flight.asking:
             self.in_flight.popleft()
             found = [joined({}, end, 0) for end in parse_log_ends(view, position)]
-            self._heard(0, int.from_bytes(view[position : position + 4], "big"), now_s)
+            self._heard_asking(view, position, now_s)
             go, rest = standing(flight.marks, found)
+            self._due_s = self._due_s if self._due else now_s
             self._due += go
+            self.told = True
             return Answered(flight._replace(marks=rest), [], found)
         if flight.marks and self._marked is None:
             self._marked = parse_markers(view, position)
@@ -280,7 +322,13 @@ class TargetLine:
         codes = {(one.topic, one.partition): one.error for one in self._marked}
         self._marked = None
         ends = parse_log_ends(view, position)
+        self._heard_asking(view, position, now_s)
         return Answered(flight, [], [joined(codes, end) for end in ends])
+
+    def _heard_asking(self, view: memoryview, position: int, now_s: float) -> None:
+        throttle_ms = int.from_bytes(view[position : position + 4], "big")
+        self.asks_apart |= throttle_ms > 0
+        self._heard(0, throttle_ms, now_s)
 
     def _heard(self, size: int, throttle_ms: int, now_s: float) -> None:
         """What the broker said of its quotas. While it reads nothing the kernel must not give up what waits for it."""
@@ -298,6 +346,15 @@ class TargetLine:
         self._due = []
         return found
 
+    def part(self, lane: Lane, now_s: float) -> None:
+        """Lets the asker go. Where what it asked ends, only a look may tell."""
+        asker, self.asker, self.asks_apart = self.asker, None, False
+        if asker:
+            for flight in asker.in_flight:
+                lane.rested(flight.rests, [], now_s)
+            lane.marked(asker.take_unwritten(), [], now_s)
+            asker.close()
+
     def close(self) -> list[list[Sent] | list[Marks]]:
         """Hangs up; returns what was never answered."""
         self.outbox.connection.close()
@@ -308,10 +365,11 @@ class TargetLine:
         return unanswered
 
 
-def joined(codes: dict[tuple[str, int], int], end: LogEnd, unsaid: int = UNANSWERED) -> Marked:
-    """What a partition's markers were answered; without a word about them the look at the twin must tell."""
-    error = codes.get((end.topic, end.partition), unsaid)
-    return Marked(end.topic, end.partition, error or end.error, -1 if end.error else end.end)
+def lend(asker: TargetLine, line: TargetLine | None) -> None:
+    """Has `asker` ask for a line from now on. KafkaError where none lacks one any more."""
+    if line is None or not line.lacks_asker:
+        raise KafkaError("the connection that needed it is gone", retriable=True)
+    line.asker = asker
 
 
 def release(sent: list[Sent]) -> None:

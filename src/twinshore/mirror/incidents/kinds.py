@@ -145,10 +145,11 @@ _ROWS = (
         WAIT_POLICY,
         "The target, or the leader of some twins there, has not answered for `away_after_s`. Of one partition: its "
         "pump could not learn for half a minute where the twin ends, or its leader has for as long answered records or "
-        "markers with an error, or not at all, or cannot be connected to from where the pump runs; the sentence says "
-        "what stands in the way.",
+        "markers with an error, or not at all, or lets nothing be sent since a quota of its cluster throttles the "
+        "mirror, or cannot be connected to from where the pump runs; the sentence says what stands in the way.",
         "Bring it back before the source's retention deletes what did not cross. Of one partition: look whether the "
-        "machines that the pumps run on reach that broker, and whether somebody else writes to the twin all the time.",
+        "machines that the pumps run on reach that broker, and whether somebody else writes to the twin all the time. "
+        "Where a quota throttles the mirror, give its user or the client id `twinshore-pump` more.",
     ),
     Known(
         IncidentKind.LOST_BY_TARGET,
