@@ -43,6 +43,8 @@ class ModelSide:
         self.read_on: set[str] = set()
         self.hidden: set[str] = set()
         self.forbidden: set[str] = set()  # no user of ours may ask for these groups, which are not listed
+        self.lost: set[str] = set()  # their coordinator does not answer, and so nobody lists them
+        self.dead_is_named = False  # whether metadata still have that coordinator
         self.leaderless: set[NamedPartition] = set()
         self.taken: list[Taken] = []
         self.put: dict[tuple[str, Where], int] = {}  # what was last committed from outside
@@ -68,9 +70,9 @@ class ModelSide:
         groups = {
             name: GroupListing(name, "Stable" if name in self.members else "Empty", "classic", "consumer", NODE)
             for name, places in self.groups.items()
-            if (places or name in self.members) and name not in self.hidden
+            if (places or name in self.members) and name not in self.hidden | self.lost
         }
-        return Listed(groups, {})
+        return Listed(groups, {NODE + 1: self._gone()} if self.lost and self.dead_is_named else {})
 
     def places(
         self, wanted: Mapping[int, Mapping[str, Iterable[Where] | None]], known: Mapping[str, GroupPlaces]
@@ -80,6 +82,8 @@ class ModelSide:
             return found, {NODE: self._gone()}
         for groups in wanted.values():
             for name, only in groups.items():
+                if name in self.lost:
+                    continue
                 has = self.groups.get(name, {})
                 some = dict(has) if only is None else {where: has[where] for where in only if where in has}
                 said = GroupPlaces(name, 0, some, {}, repr(sorted(some.items())).encode())
@@ -97,7 +101,7 @@ class ModelSide:
             for name in groups
             if name in self.forbidden
         }
-        return Located({name: NODE for name in groups if name not in refused}, refused)
+        return Located({name: NODE for name in groups if name not in refused and name not in self.lost}, refused)
 
     def commit(
         self, places: Mapping[int, Mapping[str, Mapping[Where, Place]]], still: Callable[[], bool] = always

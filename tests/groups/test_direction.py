@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
+
 from tests.groups.model_sides import ModelSide
 from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.groups.book import Book
@@ -308,6 +310,25 @@ def test_a_group_without_rights_is_told_and_all_others_move() -> None:
     assert stage.there("forbidden") == 10
 
 
+@pytest.mark.parametrize("named", [True, False], ids=["the dead broker is still named", "it is named no more"])
+def test_a_group_whose_coordinator_is_lost_is_not_called_the_same(*, named: bool) -> None:
+    stage = Stage(verify_s=5.0)
+    for name in ("a", "lost"):
+        stage.commit(name, 10)
+    stage.turn()
+    stage.west.lost.add("lost")
+    stage.west.dead_is_named = named
+    for _ in range(7):
+        stage.turn()
+    assert (stage.state("a")[0], stage.state("lost")[0]) == (State.SAME, State.AWAY)
+    stage.commit("lost", 20)
+    stage.turn()
+    assert stage.state("lost")[0] is State.AWAY
+    stage.west.lost.clear()
+    stage.turn()
+    assert (stage.there("lost"), stage.state("lost")[0]) == (20, State.SAME)
+
+
 def test_a_twins_partition_without_a_leader_holds_up_no_other_topic() -> None:
     parts = {("orders", 0): (("orders", 0), AS_IS), ("lost", 0): (("lost", 0), AS_IS)}
     scope = Scope({**parts}, (("orders", "orders", "a", "b"), ("lost", "lost", "c", "d")))
@@ -325,7 +346,7 @@ def test_a_twins_partition_without_a_leader_holds_up_no_other_topic() -> None:
 
     told = turn().told
     assert stage.west.groups["g"] == {("orders", 0): Place(10, MARK)}
-    assert stage.state("g")[0] is State.BEHIND
+    assert stage.state("g")[0] is State.AWAY
     assert told == {"topic lost of west": "its groups wait: west: lost-0 has no leader"}
     assert turn().told == {}, "it is not asked again at once"
     assert stage.direction.book.entries["g"].check, "nothing is known of its other place"

@@ -112,3 +112,10 @@ def test_a_name_that_no_side_has_is_an_error_and_the_nearest_one_is_named() -> N
         nothing_moved("billing", [])
     assert "stands where it should" in nothing_moved("bill.*", known)
     assert "no group has a place" in nothing_moved(".*", [])
+
+
+def test_no_place_is_moved_on_a_twin_whose_end_is_not_known() -> None:
+    seen = view(source=10, target=90)
+    endless = replace(seen, parts=(replace(seen.parts[0], end=None, state="away"),))
+    assert wishes_forward(endless, MARK) == {}
+    assert left(endless, lower=True).startswith("is not moved where west does not say how far its log reaches")

@@ -17,6 +17,7 @@ from twinshore.groups.word import (
     compared_among,
     last_said,
     own_in,
+    refused_in,
     word_of,
 )
 from twinshore.store import open_store
@@ -70,4 +71,9 @@ def test_the_word_names_the_places_that_are_somebodys_own() -> None:
     word = json.loads(json.dumps(word_of({"flink": made}, Round(groups=1), now_s=5.0, now_ms=5000)))
     assert own_in(word, "flink") == {("orders", 1)}
     assert own_in(word, "other") == own_in({}, "flink") == frozenset()
+    made.standing[("orders", 2)] = (State.REFUSED, 5, 1.0)
+    assert refused_in(word, "flink") == refused_in({}, "flink") == frozenset()
+    word = json.loads(json.dumps(word_of({"flink": made}, Round(groups=1), now_s=5.0, now_ms=5000)))
+    assert refused_in(word, "flink") == {("orders", 2)}
+    assert own_in(word, "flink") == {("orders", 1)}
     assert own_in({"differ": {"flink": ["behind", 7, 1]}}, "flink") == frozenset(), "as an older version left it"

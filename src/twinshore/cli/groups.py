@@ -27,6 +27,8 @@ BACK = typer.Option(False, "--back", help="From the target's side to the source'
 TOPIC = typer.Option("", "--topic", help="The topic, as it is called on the side whose offset is given.")
 PARTITION = typer.Option(0, "--partition", min=0, help="The partition.")
 DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would be committed.")
+# So many reasons why a side says nothing are shown, and so many groups for each.
+SILENT_MAX = 5
 
 
 def register(app: typer.Typer) -> None:
@@ -221,6 +223,7 @@ def _table(views: list[GroupView], *, partitions: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from twinshore.fleet.listing import listed
     from twinshore.groups.look import AWAY
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -231,22 +234,34 @@ def _table(views: list[GroupView], *, partitions: bool) -> None:
     for view in views:
         words = [view.link, view.group, view.kind, view.source_state, view.target_state, view.state]
         seconds = "-" if view.behind_s is None else f"{view.behind_s:.1f}"
-        numbers = [f"{len(view.parts):,}", f"{view.missing:,}", f"{view.behind:,}", seconds]
+        numbers = [f"{len(view.parts):,}", _count(view.missing), _count(view.behind), seconds]
         table.add_row(*(Text(cell) for cell in [*words, *numbers]))
         for part in view.parts if partitions else ():
-            spots = ["-" if one is None else f"{one:,}" for one in (part.source, part.expected, part.target)]
+            spots = [_count(one) for one in (part.source, part.expected, part.target)]
             place = f"  {part.topic}-{part.partition}: {spots[0]} at source, so {spots[1]}; has {spots[2]}"
-            table.add_row("", Text(place), "", "", "", Text(part.state), "", "", f"{part.behind:,}", "")
+            table.add_row("", Text(place), "", "", "", Text(part.state), "", "", _count(part.behind), "")
     console = Console() if Console().is_terminal else Console(width=1000)
-    for name in sorted({view.link for view in views if view.source_state == AWAY}):
+    for name in sorted({view.link for view in views if view.source_state == AWAY and not view.why}):
         ago_s = next(view.said_s_ago for view in views if view.link == name)
         when = "the mirror never compared them" if ago_s is None else f"what stands here was so {ago_s:,.0f} s ago"
         console.print(Text(f"{name}: the source does not answer; {when}"))
+    silent: dict[tuple[str, str], list[str]] = {}
+    for view in views:
+        if view.why:
+            silent.setdefault((view.link, view.why), []).append(view.group)
+    for (name, why), groups in list(silent.items())[:SILENT_MAX]:
+        console.print(Text(f"{name}: {listed(groups, SILENT_MAX)}: {why}"))
+    if len(silent) > SILENT_MAX:
+        console.print(Text(f"and {len(silent) - SILENT_MAX} groups more, of which one side says nothing either"))
     for view in views:
         said = _left_alone(view)
         if said:
             console.print(Text(said))
     console.print(table if views else "no group has a place in a topic that these links carry")
+
+
+def _count(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"
 
 
 def _left_alone(view: GroupView) -> str:

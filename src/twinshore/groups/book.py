@@ -189,6 +189,12 @@ class Book:
         self.stands(entry, where, State.REFUSED, behind, now_s)
         entry.refused[where] = (entry.refused.get(where, (now_s, ""))[0], sentence)
 
+    def silent(self, entry: Entry, places: Iterable[Where], now_s: float) -> None:
+        """Nobody on the writing side says where it stands: what is remembered may be so no longer."""
+        for where in places:
+            self.stands(entry, where, State.AWAY, 0, now_s)
+        entry.check = True
+
     def memory_of(self, entry: Entry, where: Where) -> Memory:
         known = entry.memory.get(where)
         if known is not None:

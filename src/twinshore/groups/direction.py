@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.groups.book import Book, Entry
 from twinshore.groups.place import PLAIN, Decision, Rules, State, decide
+from twinshore.groups.refusals import words_of
 from twinshore.groups.scope import Scope
 from twinshore.groups.sides import Logs, Side
 from twinshore.groups.translation import Spot
-from twinshore.kafka.errors import Code, describe
-from twinshore.kafka.groups import GroupListing, Listed, always
+from twinshore.kafka.errors import describe
+from twinshore.kafka.groups import NOT_THERE, GroupListing, Listed, always
 from twinshore.kafka.questions import OffsetKind
 from twinshore.wire.group_places import GroupPlaces, Place, Where
 
@@ -32,7 +33,6 @@ HEARD_S = 10.0
 AT_ONCE_MAX = 500
 # A topic whose ends cannot be had is not asked for again so soon: each question takes a client's whole patience.
 ENDLESS_S = 15.0
-_ELSEWHERE = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.NOT_COORDINATOR})
 
 
 @dataclass(slots=True)
@@ -178,12 +178,12 @@ class Direction:
         refused = {name: said for name, said in found.items() if said.error}
         for name, said in refused.items():
             del found[name]
-            if said.error not in _ELSEWHERE:
-                turn.told[f"group {name}"] = f"cannot be read on {self._reader.name}: {_words(said.error)}"
+            if said.error not in NOT_THERE:
+                turn.told[f"group {name}"] = f"cannot be read on {self._reader.name}: {words_of(said.error)}"
         self._unread = {
             name: (self._unread.get(name, (now_s, ""))[0], turn.told[f"group {name}"])
             for name, said in refused.items()
-            if said.error not in _ELSEWHERE
+            if said.error not in NOT_THERE
         }
         turn.changed = sum(self._known.get(name) is not said for name, said in found.items())
         self._known.update(found)
@@ -244,7 +244,7 @@ class Direction:
         for name, ours in spots.items():
             for where in ours:
                 if parts[where][0] not in self._ends and where not in due[name].standing:
-                    self.book.stands(due[name], where, State.BEHIND, 0, now_s)
+                    self.book.stands(due[name], where, State.AWAY, 0, now_s)
         return {
             name: {
                 where: (spot, self._ends[parts[where][0]])
@@ -297,11 +297,14 @@ class Direction:
         found, away = self._writer.places({node: wanted}, {})
         for broker, error in away.items():
             turn.told[f"broker {broker} of {self._writer.name}"] = error.message
-        for name, said in found.items():
-            if not said.error:
+        for name in spots:
+            said = found.get(name)
+            if said is None or said.error in NOT_THERE:
+                self.book.silent(self.book.entries[name], spots[name], now_s)
+            elif not said.error:
                 theirs[name] = said.places
-            elif said.error not in _ELSEWHERE:
-                sentence = f"cannot be read on {self._writer.name}: {_words(said.error)}"
+            else:
+                sentence = f"cannot be read on {self._writer.name}: {words_of(said.error)}"
                 for where in spots[name]:
                     self.book.refuses(self.book.entries[name], where, sentence, 0, now_s)
                 turn.told[f"group {name}"] = sentence
@@ -362,8 +365,8 @@ class Direction:
         elif code in _LIVE:
             entry.live = True
             self.book.sends(entry, wish.where, None)
-        elif code not in _ELSEWHERE:
-            sentence = f"{self._writer.name} refuses its place in {wish.where[0]}: {_words(code)}"
+        elif code not in NOT_THERE:
+            sentence = f"{self._writer.name} refuses its place in {wish.where[0]}: {words_of(code)}"
             self.book.refuses(entry, wish.where, sentence, wish.behind, now_s)
             if not describe(code).retriable:
                 entry.open.discard(wish.where)
@@ -390,9 +393,7 @@ class Direction:
             entry.open.clear()
             self._over([(name, entry)], now_s)
             turn.told[f"group {name}"] = f"does not follow: {error}"
+        for name in new:
+            if name not in nodes and name not in refused:
+                self.book.silent(self.book.entries[name], self.book.entries[name].open, now_s)
         return found | nodes
-
-
-def _words(code: int) -> str:
-    known = describe(code)
-    return f"{known.sentence}; {known.hint}" if known.hint else known.sentence

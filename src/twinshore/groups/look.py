@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,21 +15,25 @@ from twinshore.groups.outputs import waits_for
 from twinshore.groups.place import NOTHING, Rules, State, decide
 from twinshore.groups.rounds import WORST_FIRST, Rounds
 from twinshore.groups.scope import Scope
-from twinshore.groups.word import COMPARED_KIND, last_said, own_in, word_in
+from twinshore.groups.sight import Sight, Silence, sight_of
+from twinshore.groups.word import COMPARED_KIND, last_said, own_in, refused_in, word_in
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
-from twinshore.kafka.groups import GroupListing, Groups, Listed
+from twinshore.kafka.groups import GroupListing, Listed
 from twinshore.store import Store
 from twinshore.wire.group_places import Place, Where
 
 ONLY_THERE = "only on the target"
 PARTLY_THERE = "partly only there"
 NONE = "none"
-AWAY = "away"
+AWAY = State.AWAY.value
+# What the mirror would do, were it not refused.
+DOING = frozenset({State.MOVES, State.BEHIND, State.SETTING_BACK, State.SET_BACK})
 
 
 @dataclass(frozen=True, slots=True)
 class PartView:
-    """One partition: the source's place, the same on the target, what the target has. None: no place, or unknown."""
+    """One partition: the source's place, the same on the target, what the target has. None: no place, or unknown.
+    `end`: where the twin ends, which may be unknown too."""
 
     topic: str
     partition: int
@@ -38,23 +42,24 @@ class PartView:
     expected: int | None
     target: int | None
     state: str
-    end: int = 0
+    end: int | None = 0
 
     @property
     def within(self) -> int | None:
         """Where the group could stand on the target now."""
-        return None if self.expected is None else min(self.expected, self.end)
+        return None if self.expected is None or self.end is None else min(self.expected, self.end)
 
     @property
-    def behind(self) -> int:
+    def behind(self) -> int | None:
         """Offsets that the target's place is behind; below 0: ahead."""
-        return self.expected - self.target if self.expected is not None and self.target is not None else 0
+        return self.expected - self.target if self.expected is not None and self.target is not None else None
 
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
     """A group on both sides. `behind_s`: for how long its places have differed, by the mirror's word; None: no word.
-    `said_s_ago`: set where the source is away: what `state` and `behind` say was true then."""
+    `said_s_ago`: set where the source is away: what `state` and `behind` say was true then. `why`: set where one side
+    does not say where the group stands there; `missing` and `behind` are None then."""
 
     link: str
     group: str
@@ -62,11 +67,12 @@ class GroupView:
     source_state: str
     target_state: str
     state: str
-    behind: int
-    missing: int
+    behind: int | None
+    missing: int | None
     behind_s: float | None
     parts: tuple[PartView, ...]
     said_s_ago: float | None = None
+    why: str = ""
 
 
 def look(link: Link, settings: Settings, store: Store, pattern: str = ".*") -> list[GroupView]:
@@ -84,18 +90,20 @@ def look(link: Link, settings: Settings, store: Store, pattern: str = ".*") -> l
         rounds.begin(time.monotonic(), source_gone=gone)
         reading = Listed({}, {}) if gone else rounds.at_source.listed()
         writing = rounds.at_target.listed()
-        here, there = _places(rounds.at_source, reading, admits), _places(rounds.at_target, writing, admits)
+        known = {**reading.groups, **writing.groups}.values()
+        names = {one.group for one in known if one.reads_by_offsets and admits(one.group)}
+        here = Sight(reading, {}, {}) if gone else sight_of(rounds.at_source, reading, names)
+        there = sight_of(rounds.at_target, writing, names)
         twins = {twin for twin, _ in rounds.scope.parts.values()}
-        named = {NamedPartition(*twin): twin for twin in twins} if here or there else {}
+        named = {NamedPartition(*twin): twin for twin in twins} if here.places or there.places else {}
         found, _ = rounds.target.offsets_of_each(named, OffsetKind.HIGH_WATERMARK)
         ends = {named[one]: end for one, end in found.items()}
         word = word_in(store, link.name, fresh=not gone)
         compared = names_in(store.followed(link.name, COMPARED_KIND)) if gone else frozenset()
         views = []
-        for name in sorted(here.keys() | there.keys()):
-            places = here.get(name, {}), there.get(name, {})
-            rules = rounds.rules_for(name, *places)
-            view = _view(link.name, name, (reading, writing), places, rounds.scope, ends, word, rules)
+        for name in sorted(here.places.keys() | there.places.keys()):
+            rules = rounds.rules_for(name, *(side.places.get(name, {}) for side in (here, there)))
+            view = _view(link.name, name, (here, there), rounds.scope, ends, word, rules)
             if waits_for(rounds.link.groups.outputs, name):
                 view = _waiting(view)
             views.append(_as_last_said(view, word, compared) if gone else view)
@@ -127,45 +135,54 @@ def _waiting(view: GroupView) -> GroupView:
     return replace(view, state=told.get(view.state, view.state), parts=parts)
 
 
-def _places(groups: Groups, listed: Listed, admits: Callable[[str], bool]) -> dict[str, dict[Where, Place]]:
-    wanted: dict[int, dict[str, None]] = {}
-    for one in listed.groups.values():
-        if one.reads_by_offsets and admits(one.group):
-            wanted.setdefault(one.coordinator, {})[one.group] = None
-    found, _ = groups.places(wanted, {})
-    return {name: said.places for name, said in found.items() if not said.error}
-
-
 def _view(
     link: str,
     name: str,
-    listed: tuple[Listed, Listed],
-    places: tuple[Mapping[Where, Place], Mapping[Where, Place]],
+    sides: tuple[Sight, Sight],
     scope: Scope,
     ends: Mapping[Where, int],
     word: Mapping[str, Any],
     rules: Rules,
 ) -> GroupView:
-    here, there = (one.groups.get(name) for one in listed)
-    parts = tuple(_parts(*places, scope, ends, rules, own_in(word, name)))
+    here, there = (side.listed.groups.get(name) for side in sides)
+    source, target = (side.silent.get(name) for side in sides)
+    silence = target or source
+    places = [side.places.get(name, {}) for side in sides]
+    parts = tuple(_parts(places[0], places[1], scope, ends, rules, own_in(word, name)))
+    refused = refused_in(word, name)
+    parts = tuple(_not_known(part, silence) if silence else _as_refused(part, refused) for part in parts)
     any_listing = here or there
     since_ms = word.get("differ", {}).get(name, [None, 0, None])[2]
     same = all(part.state == State.SAME for part in parts)
     behind_s = None
-    if word:
+    if word and not silence:
         behind_s = 0.0 if same or since_ms is None else max(0.0, (time.time() * 1000 - since_ms) / 1000)
+    live = there is not None and there.live and not same and not silence
     return GroupView(
         link,
         name,
         any_listing.kind if any_listing else NONE,
-        _state_of(here),
-        _state_of(there),
-        State.LIVE.value if there is not None and there.live and not same else _worst(part.state for part in parts),
-        sum(part.behind for part in parts),
-        sum(part.target is None for part in parts),
+        _state_of(here, source),
+        _state_of(there, target),
+        State.LIVE.value if live else _worst(part.state for part in parts),
+        None if silence else sum(part.behind or 0 for part in parts),
+        None if silence else sum(part.target is None for part in parts),
         behind_s,
         parts,
+        why=silence.why if silence else "",
     )
+
+
+def _not_known(part: PartView, silence: Silence) -> PartView:
+    """A place of a group of which one side says nothing: only what the other says is true."""
+    return replace(part, expected=None if part.source is None else part.expected, state=silence.state.value)
+
+
+def _as_refused(part: PartView, refused: Collection[Where]) -> PartView:
+    """What the mirror tried in vain does not move."""
+    if (part.topic, part.partition) in refused and part.state in DOING:
+        return replace(part, state=State.REFUSED.value)
+    return part
 
 
 def _parts(
@@ -189,15 +206,20 @@ def _parts(
         if spot is None:
             yield PartView(*where, place.offset, twin[0], None, target, State.UNKNOWN.value)
             continue
-        end = ends.get(twin, 0)
+        end = ends.get(twin)
+        if end is None:
+            yield PartView(*where, place.offset, twin[0], spot.offset, target, AWAY, None)
+            continue
         # What the mirror's memory alone tells: whose a place is that carries no mark.
         memory = NOTHING._replace(own=where in own)
         state = decide(place, spot, end, has, memory, rules).state
         yield PartView(*where, place.offset, twin[0], spot.offset, target, state.value, end)
 
 
-def _state_of(listing: GroupListing | None) -> str:
-    return listing.state if listing else NONE
+def _state_of(listing: GroupListing | None, silence: Silence | None) -> str:
+    if listing is not None:
+        return listing.state
+    return silence.state.value if silence else NONE
 
 
 def _worst(states: Iterable[str]) -> str:

@@ -77,6 +77,9 @@ def move(
         writer = rounds.at_source if back else rounds.at_target
         rounds.begin(time.monotonic())
         for view in look(link, settings, store, pattern):
+            if view.why:
+                yield Left(link.name, view.group, view.why)
+                continue
             forward = wishes_forward(view, MARK if link.groups.marks else "")
             wishes = wishes_back(view, rounds.scope, _ends(rounds.source, view)) if back else forward
             whys = whys_left(link, view, wishes, rounds.scope, back=back, lower=lower, named=is_name(pattern))
@@ -139,6 +142,10 @@ def whys_left(
     if unknown:
         many = f"{_places(len(unknown))}, as in {unknown[0].topic}-{unknown[0].partition}"
         whys.append(f"stands where the link carried nothing ({many}): set it by hand")
+    endless = [part for part in view.parts if part.end is None]
+    if endless and not back:
+        many = f"{_places(len(endless))}, as in {endless[0].twin}-{endless[0].partition}"
+        whys.append(f"is not moved where {writes} does not say how far its log reaches ({many}): try again later")
     lone = [part for part in view.parts if (part.target if back else part.source) is None]
     if named and lone and not wishes:
         way = "without `--back` it moves" if back else "`--back` moves it"

@@ -29,6 +29,7 @@ class State(StrEnum):
     LIVE = "has members"  # left alone
     UNKNOWN = "unknown"  # before the first record that the link carried
     REFUSED = "refused"
+    AWAY = "away"  # nobody answers for it there
 
 
 class Memory(NamedTuple):

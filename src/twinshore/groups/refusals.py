@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from twinshore.fleet.listing import listed
+from twinshore.kafka.errors import describe
 
 # Shorter ones are what brokers answer while they change hands.
 TOLD_AFTER_S = 30.0
@@ -18,6 +19,12 @@ def refusals_in_words(refused: Mapping[str, tuple[float, str]], now_s: float) ->
         return ""
     many = "1 group does" if len(told) == 1 else f"{len(told)} groups do"
     return f"{many} not follow, or not with all places: {listed(told, NAMED_MAX, '; ')}"
+
+
+def words_of(code: int) -> str:
+    """Kafka's code as a sentence, with what to do about it."""
+    known = describe(code)
+    return f"{known.sentence}; {known.hint}" if known.hint else known.sentence
 
 
 def _lasts(since_s: float, now_s: float) -> bool:

@@ -290,6 +290,7 @@ def standing(entry: Entry) -> tuple[State, int, float]:
 
 WORST_FIRST = (
     State.REFUSED,
+    State.AWAY,
     State.UNKNOWN,
     State.AHEAD,
     State.OWN,

@@ -17,7 +17,7 @@ from twinshore.wire.group_places import Where
 # Which groups the last round compared, written only when these are others than before.
 COMPARED_KIND = "groups compared"
 NAMED_MAX = 500
-OWN_MAX = 100
+PLACES_MAX = 100
 WORD_FRESH_MS = 15_000
 NEVER_SAID = "never compared"
 NOT_NAMED = "not named"
@@ -25,7 +25,7 @@ NOT_NAMED = "not named"
 
 def word_of(entries: Mapping[str, Entry], done: Round, *, now_s: float, now_ms: int) -> dict[str, Any]:
     """The last round in figures, and each group that differs: how, by how many records, since when, and which of its
-    places are somebody's own."""
+    places are somebody's own, and which are refused."""
     differ: dict[str, list[Any]] = {}
     counts: dict[str, int] = {}
     behind = 0
@@ -35,8 +35,11 @@ def word_of(entries: Mapping[str, Entry], done: Round, *, now_s: float, now_ms: 
         behind += records
         if state is not State.SAME and len(differ) < NAMED_MAX:
             since_ms = now_ms - int((now_s - since_s) * 1000) if since_s >= 0 else None
-            own = [list(where) for where, (how, _, _) in entry.standing.items() if how is State.OWN]
-            differ[name] = [state, records, since_ms, own[:OWN_MAX]]
+            own, refused = (
+                [list(where) for where, (how, _, _) in entry.standing.items() if how is kind][:PLACES_MAX]
+                for kind in (State.OWN, State.REFUSED)
+            )
+            differ[name] = [state, records, since_ms, own, refused]
     return {
         "at_ms": now_ms,
         "groups": done.groups,
@@ -64,8 +67,17 @@ def word_in(store: Store, link: str, *, fresh: bool = True) -> dict[str, Any]:
 
 def own_in(word: Mapping[str, Any], group: str) -> frozenset[Where]:
     """The group's places that the mirror leaves to whoever set them on the target, by its last round."""
-    _, _, _, *own = word.get("differ", {}).get(group, [None, 0, None])
-    return frozenset((topic, partition) for topic, partition in (own[0] if own else ()))
+    return _places_in(word, group, 3)
+
+
+def refused_in(word: Mapping[str, Any], group: str) -> frozenset[Where]:
+    """The group's places that the target refused in the mirror's last round."""
+    return _places_in(word, group, 4)
+
+
+def _places_in(word: Mapping[str, Any], group: str, at: int) -> frozenset[Where]:
+    told = word.get("differ", {}).get(group, [])
+    return frozenset((topic, partition) for topic, partition in (told[at] if len(told) > at else ()))
 
 
 def last_said(word: Mapping[str, Any], compared: Collection[str], group: str) -> tuple[str, int]:

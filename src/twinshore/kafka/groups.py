@@ -48,7 +48,8 @@ _TOO_LARGE = frozenset(
     {Code.UNKNOWN_SERVER_ERROR, Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE, Code.INVALID_COMMIT_OFFSET_SIZE}
 )
 SHARE, STREAMS, CONSUMER, CLASSIC = "share", "streams", "consumer", "classic"
-_NOT_THERE = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.NOT_COORDINATOR})
+# A coordinator that is moving, or that nobody can reach.
+NOT_THERE = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.NOT_COORDINATOR})
 Said = TypeVar("Said")
 
 
@@ -244,7 +245,7 @@ def located_by(answer: FindCoordinatorResponse, cluster: str) -> Located:
         code = int(one.error_code)
         if not code:
             found.nodes[one.key] = int(one.node_id)
-        elif code not in _NOT_THERE:
+        elif code not in NOT_THERE:
             place = f"{cluster}: coordinator of group {one.key}"
             found.refused[one.key] = kafka_error(code, place, right=f"Describe on group {one.key}")
     return found
