@@ -133,6 +133,24 @@ SCENARIOS = (
         "tests/scenarios/test_deletions.py",
     ),
     (
+        "never-cut",
+        "with `never_delete` no record is cut off a twin, neither by the driver nor by a pump that begins; what a link "
+        "filled a new twin with goes all the same",
+        "tests/scenarios/test_what_is_never_cut.py",
+    ),
+    (
+        "no-filler",
+        "without the right to cut a twin its readers see no record that its source has not, from the first offset on",
+        "tests/scenarios/test_incidents_of_targets.py::"
+        "test_a_twin_that_may_not_be_cut_shows_nothing_but_its_sources_records",
+    ),
+    (
+        "uncut-told",
+        "a cut that the target refuses has a row until the right is given, and takes no partition off its lane",
+        "tests/scenarios/test_incidents_of_targets.py::"
+        "test_a_cut_that_is_refused_has_its_row_until_it_is_done_and_nothing_leaves_its_lane",
+    ),
+    (
         "forged-notes",
         "lines that strangers write to a source's `twinshore.twins` stop no carried topic and no process, and a new "
         "topic for a minute at most; the ledger says of which they speak",

@@ -10,7 +10,7 @@ import pytest
 
 from twinshore.fleet import Cluster, Link, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.mirror.log_starts import LogStarts
+from twinshore.mirror.log_starts import LogStarts, due
 from twinshore.store import TwinRow, open_store
 
 ORDERS = NamedPartition("orders", 0)
@@ -31,3 +31,16 @@ def test_where_nothing_may_be_deleted_the_target_is_not_even_asked(tmp_path: Pat
         starts.cut({ORDERS: 5}, {})
     assert doubted == ([] if never else ["orders"])
     assert len(said) == (0 if never else 1)
+
+
+def test_only_filler_is_cut_where_nothing_else_may_be() -> None:
+    wanted = {NamedPartition("orders", number): 90 for number in range(3)}
+    stranger = {NamedPartition("bills", 0): 5}
+    anchors = {NamedPartition("orders", 0): 0, NamedPartition("orders", 1): 60, NamedPartition("orders", 2): 200}
+    assert due(wanted | stranger, anchors, {}, never=False) == wanted
+    assert due(wanted | stranger, anchors, {}, never=True) == {
+        NamedPartition("orders", 1): 60,
+        NamedPartition("orders", 2): 90,
+    }
+    done = {NamedPartition("orders", 1): 60, NamedPartition("orders", 2): 90}
+    assert not due(wanted, anchors, done, never=True), "once is enough"

@@ -209,7 +209,7 @@ def test_what_no_sequence_guards_goes_only_where_the_end_was_seen_a_moment_ago()
 def test_what_crossed_untold_and_left_the_source_is_told_before_anything_else_flows() -> None:
     ours = track(told_to=2)
     seen = Observation(0, 16, 16, Tail(15, 15, 1, 15), (15, 0), source_start=16, source_end=16)
-    ours.resume(Go(16, 0, 16), seen, fence=1, armed_ms=0)
+    ours.resume(Go(16, 0, 16), seen, fence=1, armed_ms=0, cut_to=16)
     ours.note_untold(7, -1)
     carried = ours.account()
     assert carried is not None, "the next pump would be told of 16, and every later receipt refused for the gap"

@@ -49,6 +49,7 @@ class IncidentStage:
         self._folder, self._mirror, self._store = folder, dict(mirror or {}), store
         self._rig: Rig | None = None
         self.whole: dict[Path, bytes] = {}  # logs before they were damaged
+        self.more = ""  # sections of the settings
 
     @property
     def rig(self) -> Rig:
@@ -64,7 +65,7 @@ class IncidentStage:
         target = self.west.cluster_as(self._user) if self._user else self.west.cluster
         source = self.east.wan_cluster if self._far else self.east.cluster
         text = settings_text(self._folder, [source, target], {LINK: "[^_].*"}, mirror=self._mirror, store=self._store)
-        text += f'[links."{LINK}".follow]\nevery_s = 6\n'
+        text += f'[links."{LINK}".follow]\nevery_s = 6\n{self.more}'
         self._rig = Rig(self._folder, text, store=self._store)
         self._rig.process.start()
         self.until(lambda: self.ends(self.west, CALM, 0) == self.ends(self.east, CALM, 0), 90, "it runs")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.scenarios.incident_stage import LINK, QUICK, IncidentStage
+from tests.scenarios.mirror_rig import read_all
 from tests.scenarios.raw_writer import RawWriter
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
@@ -19,12 +22,14 @@ from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
 from twinshore.kafka.rights_requests import create_acls, delete_acls, read_acls
 from twinshore.lab import LabCluster, LabSecurity
 from twinshore.lab.clients import allow
+from twinshore.mirror.link_driver import SETTLE_LOG_START_S
 from twinshore.store import open_store
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 RECORDS = [[b"one", b"two"], [b"three"]]
 FORGETFUL = {"producer.id.expiration.ms": "5000", "producer.id.expiration.check.interval.ms": "1000"}
 STEP_BYTES_MAX = 2 << 30
+FOLLOW_S = 6.0  # as the stage's settings say
 
 
 def deny(topic: str, operation: Operation) -> Acl:
@@ -59,6 +64,11 @@ def stage(tmp_path_factory: pytest.TempPathFactory, step_bytes: int) -> Iterator
         for topic in ("orders", "riddle"):
             made.east.create_topic(topic, partitions=2)
             made.put(made.east, topic, 0, RECORDS)
+        made.east.create_topic("uncut")
+        made.put(made.east, "uncut", 0, [[b"value %d" % number for number in range(100)]])
+        made.delete_records("uncut", 0, 60)
+        with closing(KafkaCluster(west.cluster)) as client:
+            create_acls(client, [deny("uncut", Operation.DELETE)])
         made.start()
         yield made
     finally:
@@ -81,6 +91,32 @@ def test_a_right_that_is_taken_back_and_given_again(stage: IncidentStage) -> Non
         delete_acls(west, [deny("orders", Operation.WRITE)])
     print(f"went on by itself after {stage.crossed('orders', 0):.1f} s")
     stage.row("orders", "rights lost", closed=True)
+
+
+def test_a_twin_that_may_not_be_cut_shows_nothing_but_its_sources_records(stage: IncidentStage) -> None:
+    """The topic begins at offset 60."""
+    stage.crossed("uncut", 0, within_s=60)
+    assert stage.spans(stage.west, "uncut", 0) == (0, 100)
+    ours, theirs = (read_all(side.cluster, "uncut", 0) for side in (stage.west, stage.east))
+    assert len(ours) == 40
+    assert ours == theirs, "filler would be seen"
+    stage.put(stage.east, "uncut", 0, [[b"one more"]])
+    stage.crossed("uncut", 0, within_s=60)
+
+
+def test_a_cut_that_is_refused_has_its_row_until_it_is_done_and_nothing_leaves_its_lane(stage: IncidentStage) -> None:
+    row = stage.row("uncut", "rights lost", within_s=3 * SETTLE_LOG_START_S)
+    assert "grant Delete on topic uncut" in row.incident.sentence
+    assert (row.incident.partition, row.incident.to_offset) == (-1, 60)
+    before = len(stage.rig.process.said)
+    time.sleep(2 * FOLLOW_S)
+    on_lanes = [int(found) for found in re.findall(r"(?:flowing|waiting): (\d+) partitions", stage.rig.process.said)]
+    after = [int(found) for found in re.findall(r": (\d+) partitions on", stage.rig.process.said[before:])]
+    assert all(count >= max(on_lanes) for count in after), f"a partition left its lane: {on_lanes}"
+    with closing(KafkaCluster(stage.west.cluster)) as west:
+        delete_acls(west, [deny("uncut", Operation.DELETE)])
+    stage.until(lambda: stage.spans(stage.west, "uncut", 0)[0] == 60, 3 * SETTLE_LOG_START_S, "it is cut")
+    stage.row("uncut", "rights lost", closed=True)
 
 
 def test_who_writes_in_the_links_own_name_is_found_out(stage: IncidentStage) -> None:

@@ -9,27 +9,34 @@ from pathlib import Path
 import pytest
 
 from tests.scenarios.incident_stage import CALM, IncidentStage
+from tests.scenarios.mirror_rig import read_all
 from twinshore.fleet import NamedPartition
 from twinshore.lab.clients import delete_records, delete_topic
 from twinshore.mirror.link_driver import SETTLE_LOG_START_S
 
+CUT_S = 3.0  # what a pump cuts it has cut by then, right behind its look
 LOOKS_S = 10.0  # a survey, a look of the follower and a tide's end, and more
+
+
+HUNDRED = [[b"value %d" % number for number in range(100)]]
 
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[IncidentStage]:
     stage = IncidentStage(tmp_path, {"lanes": 1})
-    stage.up()
-    stage.east.create_topic("orders")
-    stage.put(stage.east, "orders", 0, [[b"value %d" % number for number in range(100)]])
-    stage.start()
-    yield stage
-    stage.close()
+    try:
+        stage.up()
+        stage.east.create_topic("orders")
+        stage.put(stage.east, "orders", 0, HUNDRED)
+        yield stage
+    finally:
+        stage.close()
 
 
 @pytest.mark.long
 def test_a_topic_that_took_a_twins_name_keeps_its_records(stage: IncidentStage) -> None:
     """The source deletes 60 records; before the twin is cut, somebody puts a topic of their own in its place."""
+    stage.start()
     stage.crossed("orders", 0)
     delete_records(stage.east.cluster, {NamedPartition("orders", 0): 60})
     time.sleep(1.5)  # The pump has told of it by then, and the cut is pending.
@@ -44,3 +51,26 @@ def test_a_topic_that_took_a_twins_name_keeps_its_records(stage: IncidentStage) 
         assert stage.spans(stage.west, "orders", 0) == (0, 500), stage.rig.process.said[-2000:]
         time.sleep(1)
     assert stage.ends(stage.west, CALM, 0) == stage.ends(stage.east, CALM, 0)
+
+
+def test_where_nothing_may_be_deleted_no_pump_cuts_a_record_either(stage: IncidentStage) -> None:
+    """Each pump that begins looks where source and twin begin. What it filled itself is no record, and goes."""
+    stage.more = "[safety]\nnever_delete = true\n"
+    stage.east.create_topic("late")
+    stage.put(stage.east, "late", 0, HUNDRED)
+    stage.delete_records("late", 0, 60)
+    stage.start()
+    stage.crossed("orders", 0, within_s=60)
+    stage.until(lambda: stage.spans(stage.west, "late", 0) == (60, 100), 60, "the filler is cut off")
+    for topic, before in (("orders", 60), ("late", 80)):
+        stage.delete_records(topic, 0, before)
+    stage.rig.process.kill()
+    stage.rig.process.start()
+    for topic in ("orders", "late"):
+        stage.put(stage.east, topic, 0, [[b"one more"]])
+        stage.crossed(topic, 0, within_s=90)
+    time.sleep(CUT_S)
+    assert stage.spans(stage.east, "orders", 0) == (60, 101)
+    assert stage.spans(stage.west, "orders", 0) == (0, 101)
+    assert stage.spans(stage.west, "late", 0) == (60, 101)
+    assert [seen[2] for seen in read_all(stage.west.cluster, "orders", 0)] == [*HUNDRED[0], b"one more"]

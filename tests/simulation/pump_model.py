@@ -19,8 +19,9 @@ from twinshore.mirror.joining import Hold
 from twinshore.mirror.lane import Lane
 from twinshore.mirror.observe import Observation
 from twinshore.mirror.orders import Handover, TrackOrder, fence_of
+from twinshore.mirror.passage.gaps import cuts
 from twinshore.mirror.passage.marking import Marked
-from twinshore.mirror.passage.runs import cuts, running
+from twinshore.mirror.passage.runs import running
 from twinshore.mirror.relay import Say
 from twinshore.mirror.route import Route
 from twinshore.mirror.track import Track

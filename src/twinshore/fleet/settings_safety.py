@@ -14,8 +14,8 @@ class SafetySettings:
 
     never_delete: bool = setting(
         False,
-        "no link deletes a twin or cuts a twin's log, whatever `deleted`, `recreated` or an operator's word say; what"
-        " the source's retention deletes then stays on its twins",
+        "no link deletes a twin or cuts a record off a twin's log, whatever `deleted`, `recreated` or an operator's"
+        " word say; what the source's retention deletes then stays on its twins",
     )
     deletions_at_once_max: int = setting(
         5,

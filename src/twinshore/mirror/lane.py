@@ -17,8 +17,9 @@ from twinshore.mirror.mapping.track import learn
 from twinshore.mirror.observe import Go, Observation, Stop, Wait
 from twinshore.mirror.orders import Carried, Handover, LaneLimits
 from twinshore.mirror.passage.fates import Blank
+from twinshore.mirror.passage.gaps import cut_limit, fill
 from twinshore.mirror.passage.marking import Marked
-from twinshore.mirror.passage.runs import MARKERS_MAX, Marks, by_partition, fill, landed, next_runs, refused
+from twinshore.mirror.passage.runs import MARKERS_MAX, Marks, by_partition, landed, next_runs, refused
 from twinshore.mirror.passing import in_vain, read_again, taken_again, unanswered, unmarked, unread, untaken
 from twinshore.mirror.phase import Phase
 from twinshore.mirror.resting import Rest, at_rest, look_again, unsure
@@ -36,9 +37,17 @@ class Lane(Roster):
     """The partitions one pump carries, and everything it knows of them."""
 
     def __init__(
-        self, producer_id: int, epoch: int, fence: int = 0, *, state_expiry_ms: int, limits: LaneLimits | None = None
+        self,
+        producer_id: int,
+        epoch: int,
+        fence: int = 0,
+        *,
+        state_expiry_ms: int,
+        limits: LaneLimits | None = None,
+        never_cut: bool = False,
     ) -> None:
-        """`fence`: a coordinator epoch for our markers; those of pumps with a lower one are refused after ours."""
+        """`fence`: a coordinator epoch for our markers; those of pumps with a lower one are refused after ours.
+        `never_cut`: no record of a twin is ever cut off."""
         super().__init__((producer_id, epoch), fence, limits or LaneLimits())
         # Belt 2 counts as fastened only while the broker surely remembers us.
         self._armed_ms = state_expiry_ms - min(3_600_000, state_expiry_ms // 4)
@@ -46,6 +55,7 @@ class Lane(Roster):
         self.uncut = Uncut()
         self._work_left = self.limits.work_max
         self.finishing = False
+        self._never_cut = never_cut
 
     def take_over(self, handovers: Iterable[Handover], reached: Iterable[Iterable[object]] = ()) -> None:
         """Partitions whose last holder said where it stood start there without a look. `reached`: as `learn` says."""
@@ -101,11 +111,12 @@ class Lane(Roster):
         self.incidents.extend(answers.lost_by_target(track.named, go.position, track.told_to, seen.source_start))
         if go.position > track.acked:
             track.rid_of(track.troubles.target)  # What was sent has landed, if only its answer was lost.
-        track.resume(go, seen, fence=self._fence, armed_ms=self._armed_ms)
+        cut_to = cut_limit(seen, track.order.anchor_offset, never=self._never_cut)
+        track.resume(go, seen, fence=self._fence, armed_ms=self._armed_ms, cut_to=cut_to)
         track.note_untold(now_ms, seen.wrote_epoch)
         track.led_anew()
         if go.gap_to > go.position and track.phase is Phase.RUNNING:
-            trouble, told = fill(track, go.gap_to, now_ms)
+            trouble, told = fill(track, seen, now_ms, cut_to=cut_to)
             self.incidents.extend(told)
             if trouble:
                 self._stop(track, trouble)

@@ -11,14 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from twinshore.fleet import (
-    ConfigError,
-    KafkaError,
-    Link,
-    RefusedError,
-    TwinshoreError,
-    WireError,
-)
+from twinshore.fleet import ConfigError, KafkaError, Link, RefusedError, TwinshoreError, WireError
 from twinshore.fleet.settings import MirrorSettings, Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror import twins
@@ -117,8 +110,8 @@ class LinkDriver:
             link.name, self._source, store, self._mirror.hanging_transaction_s, stopped=recorder.stopped, log=log
         )
         self._heart = Heart(link, self._source, self._mirror.heartbeat_s, self.is_ours, log)
-        never, doubt = settings.safety.never_delete, self._follower.doubt
-        self._log_starts = LogStarts(link, self._target, store, never=never, doubt=doubt, log=log)
+        never = self._never_cut = settings.safety.never_delete
+        self._log_starts = LogStarts(link, self._target, store, never=never, doubt=self._follower.doubt, log=log)
 
     # -- the turn
 
@@ -373,6 +366,7 @@ class LinkDriver:
             report_s=self._mirror.receipts_s,
             fence=fence_of(term.generation, tide),
             units=term.units,
+            never_cut=self._never_cut,
         )
 
     def stop(self, deadline_s: float) -> bool:

@@ -35,7 +35,8 @@ class Observation:
     where on both hold other records, as far as that was looked for. `wrote_epoch`: the leader epoch in which the
     source's last record below the twin's end was written, `source_epoch`: the one to fetch on with, since a source may
     have forgotten the other; -1 where not known. `parted`: from where on leader epochs say that the source has another
-    history than the one that was carried; -1 where they do not.
+    history than the one that was carried; -1 where they do not. `uncut`: why the twin's log may not be cut; asked only
+    where offsets are to be filled.
     """
 
     log_start: int
@@ -51,6 +52,7 @@ class Observation:
     source_epoch: int = -1
     wrote_epoch: int = -1
     parted: int = -1
+    uncut: str = ""
     # Of a mapped twin, whose batches must be read to know: what follows, and where those lie that were not told yet.
     verdict: Verdict | None = None
     extents: tuple[Extent, ...] = ()

@@ -107,6 +107,8 @@ class TideOrder:
     # Which clusters these must be; whatever else their addresses lead to is not written to.
     source_id: str = ""
     target_id: str = ""
+    # No record of a twin is ever cut off.
+    never_cut: bool = False
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))

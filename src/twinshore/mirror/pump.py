@@ -21,7 +21,7 @@ from twinshore.mirror.flights import EndsOf, node_of
 from twinshore.mirror.lane import Lane
 from twinshore.mirror.orders import Handover, TideOrder, TrackOrder, stands_from
 from twinshore.mirror.outbox import unregister
-from twinshore.mirror.passage.runs import cuts
+from twinshore.mirror.passage.gaps import cuts
 from twinshore.mirror.passage.units import Closed
 from twinshore.mirror.quota import told
 from twinshore.mirror.scout import Dialled, Looked, Report, Routes, Scout
@@ -43,11 +43,9 @@ class Pump:
 
     def __init__(self, order: TideOrder) -> None:
         self.order = order
-        self.lane = Lane(
-            *(order.producer_id, order.producer_epoch, order.fence),
-            state_expiry_ms=order.state_expiry_ms,
-            limits=order.limits,
-        )
+        who = (order.producer_id, order.producer_epoch, order.fence)
+        expiry_ms, never_cut = order.state_expiry_ms, order.never_cut
+        self.lane = Lane(*who, state_expiry_ms=expiry_ms, limits=order.limits, never_cut=never_cut)
         self._desk = DeskLine(order)
         self._scout = Scout(order, self._desk.holds)
         self._selector = selectors.DefaultSelector()

@@ -10,7 +10,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import SimpleQueue
 
 from twinshore.fleet import KafkaError, NamedPartition
@@ -24,6 +24,7 @@ from twinshore.mirror.mapping.reach import Reach
 from twinshore.mirror.mapping.track import reaches
 from twinshore.mirror.observe import Observation
 from twinshore.mirror.orders import TideOrder, TrackOrder
+from twinshore.mirror.passage.probing import KEPT, not_cut
 from twinshore.mirror.passage.units import Closed, Units
 from twinshore.mirror.route import Route
 from twinshore.mirror.track import Track
@@ -73,6 +74,7 @@ class Scout:
         self._clusters = {"source": (order.source, order.source_id), "target": (order.target, order.target_id)}
         self._producer_id = order.producer_id
         self._twins: dict[NamedPartition, NamedPartition] = {}
+        self._ids: dict[str, bytes] = {}
         self._own = threading.local()
         self._opened: list[KafkaCluster] = []
         self._guard = threading.Lock()
@@ -102,7 +104,10 @@ class Scout:
 
     def learn(self, orders: Iterable[TrackOrder]) -> None:
         """What the twins of these partitions are called; all else speaks of them by their sources' names."""
-        self._twins.update((order.named, order.twin_named) for order in orders if order.twin)
+        for order in orders:
+            self._ids[order.twin_named.topic] = bytes.fromhex(order.target_topic_id)
+            if order.twin:
+                self._twins[order.named] = order.twin_named
 
     # An errand answers whatever happens: the pump waits for it.
 
@@ -227,6 +232,22 @@ class Scout:
         _, there = self._cluster("target").offsets_of_each(twins.values(), OffsetKind.EARLIEST)
         return here | {named: there[twin] for named, twin in twins.items() if twin in there}
 
+    def _uncut(self, found: Mapping[NamedPartition, Observation]) -> dict[NamedPartition, Seen]:
+        """Those of the looks that must say more: offsets are to be filled, and the twin's log cut behind them."""
+        due = {named: seen for named, seen in found.items() if seen.log_end < seen.source_start}
+        if not due:
+            return {}
+        twins = {named: self._twins.get(named, named) for named in due}
+        starts = {twins[named]: seen.log_start for named, seen in due.items()}
+        ids = {twin.topic: self._ids[twin.topic] for twin in starts}
+        failed = not_cut(self._cluster("target"), starts, ids)
+        seen_again: dict[NamedPartition, Seen] = {}
+        for named, seen in due.items():
+            if error := failed.get(twins[named]):
+                kept = error.code in KEPT
+                seen_again[named] = replace(seen, uncut=f"{error.message}. {error.hint}") if kept else _told(error)
+        return seen_again
+
     def _look_mapped(self, named: NamedPartition, reach: Reach, stands: dict[NamedPartition, Stand]) -> Seen:
         clusters, twin = (self._cluster("source"), self._cluster("target")), self._twins.get(named, named)
         try:
@@ -249,7 +270,7 @@ class Scout:
             led = {named: twin for named, twin in twins.items() if named not in mute}
             clusters = self._cluster("source"), self._cluster("target")
             found = dict(look_at(*clusters, self._producer_id, led, stands)) if led else {}
-            return {**found, **{named: _told(error) for named, error in mute.items()}}
+            return {**found, **self._uncut(found), **{named: _told(error) for named, error in mute.items()}}
         except Exception as error:
             away = isinstance(error, KafkaError) and error.retriable
             if away or len(partitions) == 1:

@@ -162,11 +162,11 @@ class Track:
         self.begin(entry.position, **known, next_sequence=entry.next_sequence)
         self.led, self.source_led = (entry.target, entry.target_epoch), entry.source_led
 
-    def resume(self, go: Go, seen: Observation, *, fence: int, armed_ms: int) -> None:
-        """A look says where to go on. `fence` and `armed_ms` are the lane's."""
+    def resume(self, go: Go, seen: Observation, *, fence: int, armed_ms: int, cut_to: int) -> None:
+        """A look says where to go on. `fence` and `armed_ms` are the lane's; `cut_to` is where the log may be cut."""
         self.landed(go.position)
         self.fence = max(fence, seen.fence + 1)
-        self.cut_to = seen.source_start if seen.log_start < seen.source_start else -1
+        self.cut_to = cut_to if seen.log_start < cut_to else -1
         self.begin(
             go.position,
             armed_until_ms=go.last_timestamp + armed_ms if go.last_timestamp >= 0 else 0,
@@ -227,13 +227,14 @@ class Track:
     def send_blank(self, most: int, now_s: float) -> Blank:
         """Takes the blank that waits first, or as much of it as `most`; it counts as on its way."""
         blank, _ = self.waiting.popleft()
-        run = Blank(blank.base, min(blank.end, blank.base + most))
+        assert isinstance(blank, Blank)
+        run = blank._replace(end=min(blank.end, blank.base + most))
         if run.end < blank.end:
-            self.waiting.appendleft((Blank(run.end, blank.end), None))
+            self.waiting.appendleft((blank._replace(base=run.end), None))
         self.in_flight += 1
         self.certain.sent(now_s, bare=True)
         self.sent = run.end
-        self.sent_stamp = self.sent_stamp.after(run.end - run.base)
+        self.sent_stamp = self.sent_stamp.after(run.skipped)
         return run
 
     def unsure(self, now_s: float, now_ms: int) -> bool:

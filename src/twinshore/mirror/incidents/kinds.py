@@ -33,6 +33,7 @@ class Known:
 POLICY_STOP = "stop the partition, go on with its neighbours"
 POLICY_RETRY = "rest the partition, try again every few seconds, go on with its neighbours"
 POLICY_TOPIC = "stop the topic"
+POLICY_UNCUT = "carry it all the same, try to cut its twin every 30 s"
 BEGIN_AGAIN = "[Begin the twin anew](#begin-a-twin-anew)"
 
 _ROWS = (
@@ -125,7 +126,10 @@ _ROWS = (
         After.RETRIES,
         POLICY_RETRY,
         "A cluster that is well refuses the mirror's user something.",
-        "Grant what the sentence names; it goes on by itself within seconds.",
+        "Grant what the sentence names; it goes on by itself within seconds. A row that says "
+        "*carry it all the same* stops nothing: a twin's log may not be cut to its source's start, so that records "
+        "stay there which the source has deleted ([deletes](deletes.md#without-the-right-to-delete)); it closes within "
+        "half a minute of the right.",
     ),
     Known(
         IncidentKind.SOURCE_AWAY,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Iterable
 
 from twinshore.fleet import is_heartbeats
 from twinshore.mirror.follow.lifecycle import RECREATED
-from twinshore.mirror.incidents.kinds import POLICY_TOPIC
+from twinshore.mirror.incidents.kinds import POLICY_TOPIC, POLICY_UNCUT
 from twinshore.mirror.orders import Stoppage
 from twinshore.mirror.plan import Refuse
 from twinshore.mirror.recorder import Recorder
@@ -85,7 +85,8 @@ class Refusals:
 
     def _rows(self) -> list[LedgerRow]:
         rows = self._store.incidents(self._link, open_only=True)
-        return [row for row in rows if row.incident.topic and row.incident.partition < 0]
+        whole = [row for row in rows if row.incident.topic and row.incident.partition < 0]
+        return [row for row in whole if row.incident.policy != POLICY_UNCUT]
 
 
 def _ends(row: LedgerRow, twins: Container[str]) -> bool:

@@ -45,9 +45,8 @@ class MappedTrack(Track):
         if entry.next_sequence == self.reach.sequence:
             super(MappedTrack, self).take_over(entry)
 
-    def resume(self, go: Go, seen: Observation, *, fence: int, armed_ms: int) -> None:
-        super(MappedTrack, self).resume(go, seen, fence=fence, armed_ms=armed_ms)
-        self.cut_to = -1
+    def resume(self, go: Go, seen: Observation, *, fence: int, armed_ms: int, cut_to: int) -> None:  # noqa: ARG002
+        super(MappedTrack, self).resume(go, seen, fence=fence, armed_ms=armed_ms, cut_to=-1)
         self.gained = follow_on(None, [*self.gained, *seen.extents])
         if seen.extents:
             self.reach = reach_of(seen.extents[-1])

@@ -27,8 +27,23 @@ class Blank(NamedTuple):
     end: int
 
     @property
+    def skipped(self) -> int:
+        """Over how many offsets the sequences of what comes behind do not go on."""
+        return self.end - self.base
+
+    @property
     def size(self) -> int:
         """Bytes it keeps busy here."""
+        return 0
+
+
+class Leap(Blank):
+    """Such offsets before the link's first record, whose sequence follows its offset whatever came before it."""
+
+    __slots__ = ()
+
+    @property
+    def skipped(self) -> int:
         return 0
 
 

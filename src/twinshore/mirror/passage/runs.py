@@ -1,30 +1,23 @@
-"""Which partitions' blanks go into the next marker request, what its answer proves, and what fills a gap.
+"""Which partitions' blanks go into the next marker request, and what its answer proves.
 
 Pure over tracks; the lane hands the requests out and is told the answers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.errors import Code, describe
 from twinshore.mirror.answers import LOOKS_MAX, RIGHTS, Means, meaning
-from twinshore.mirror.cutting import Halt, Parcel
-from twinshore.mirror.orders import Stoppage
+from twinshore.mirror.cutting import Halt
 from twinshore.mirror.passage.fates import Blank
 from twinshore.mirror.passage.marking import Marked, Run
 from twinshore.mirror.phase import Phase
-from twinshore.mirror.recent import Noted
 from twinshore.mirror.track import Track
-from twinshore.wire.batch import sequence_of
-from twinshore.wire.filler import FILLER_RECORDS_MAX, filler
 
 MARKERS_MAX = 4000  # In one request: some tens of milliseconds of a broker's time.
-GAP_MARKED_MAX = 20_000  # A longer gap below a running twin is filled and cut off, not marked.
-GAP_MAX = 20_000_000_000  # About an hour of filling.
-GAP_POLICY = "go on behind the gap, whose offsets nobody sees on the twin either"
 _CLUSTER = "ClusterAction or Alter on the cluster"
 _GRANTS: dict[int, str] = {
     Code.CLUSTER_AUTHORIZATION_FAILED: f"Grant {_CLUSTER}",
@@ -112,49 +105,3 @@ def refused(answer: Marked | None, blank: Blank, failures: int) -> Halt | None:
     if answer.error in FENCED or meaning(answer.error) is not Means.NEVER:
         return None
     return Halt("refused", blank.base, blank.end, f"the twin refuses markers for {where}: {kind.name}, {kind.sentence}")
-
-
-def fill(track: Track, end: int, now_ms: int) -> tuple[Halt | None, list[Stoppage]]:
-    """Queues what takes the offsets up to `end`, which the source has no more. What must be told of it, or a halt.
-
-    Below a twin that holds records a short gap becomes markers, since its readers may be right behind us; a longer one,
-    and all that comes before a twin's first record, becomes filler that is cut off as soon as it is written.
-    """
-    begin, named = track.fetched, track.named
-    sentence = f"the source's log now begins at {end}, the twin ended at {begin}: retention was faster"
-    if end - begin > GAP_MAX and not track.mapped:
-        return Halt("retention gap", begin, end, f"{sentence}, and the gap is too long to fill"), []
-    told: list[Stoppage] = []
-    if begin >= max(track.order.anchor_offset, track.gap_told_to) and begin:
-        told = [Stoppage(named.topic, named.partition, "retention gap", begin, end, sentence, GAP_POLICY)]
-        track.gap_told_to = end
-    for piece in _gap_pieces(track, begin, end):
-        track.queue(piece, None)
-        track.noted.append(Noted(piece.base, piece.end, 0, 0, now_ms, [], (Blank(piece.base, piece.end),)))
-        if isinstance(piece, Blank):
-            track.stamp = track.stamp.after(piece.end - piece.base)
-    track.fetched, track.leader_epoch = end, -1
-    return None, told
-
-
-def _gap_pieces(track: Track, begin: int, end: int) -> Iterator[Blank | Parcel]:
-    if track.mapped or (begin and begin >= track.order.anchor_offset and end - begin <= GAP_MARKED_MAX):
-        yield Blank(begin, end)
-        return
-    stamp = track.stamp
-    while begin < end:
-        made = filler(min(FILLER_RECORDS_MAX, end - begin))
-        sequence = sequence_of(stamp.anchor_offset, stamp.anchor_sequence, begin)
-        head = made.stamped(stamp.producer_id, stamp.producer_epoch, sequence)
-        after = begin + made.header.count
-        yield Parcel(head, made.body, begin, after, len(head) + len(made.body), made.header.max_timestamp)
-        begin = after
-
-
-def cuts(tracks: Iterable[Track]) -> dict[NamedPartition, int]:
-    """Twins that begin before their sources do, and where they should; each is named once for each look."""
-    due = [track for track in tracks if 0 <= track.cut_to <= track.acked]
-    found = {track.named: track.cut_to for track in due}
-    for track in due:
-        track.cut_to = -1
-    return found
