@@ -153,11 +153,60 @@ def test_a_check_of_one_topic_looks_at_it_alone(settings: Path, tmp_path: Path) 
     well = run(settings, "check", "--topic", "theirs")
     assert (well.exit_code, well.output.strip()) == (0, "OK: 1 places watched, recovery point 1.0 s")
     nobody = run(settings, "check", "--topic", "order")
-    assert (nobody.exit_code, nobody.output.strip()) == (2, "CRITICAL: no place of topic order is watched")
+    assert (nobody.exit_code, nobody.output.strip()) == (
+        2,
+        "CRITICAL: no place of topic order is watched; did you mean orders?",
+    )
     now_ms = int(time.time() * 1000)
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
         store.delay.raise_alarm(AlarmRow(LINK, "blind", "", "", "the link is blind", now_ms))
     assert run(settings, "check", "--topic", "theirs").exit_code == 1, "an alarm of the whole link"
+
+
+def test_a_topic_that_nobody_watches_is_no_empty_table(settings: Path, tmp_path: Path) -> None:
+    fill(tmp_path)
+    for more in ((), ("--json",)):
+        wrong = run(settings, "--topic", "ordes", *more)
+        assert isinstance(wrong.exception, ConfigError)
+        assert str(wrong.exception).startswith("no place of topic ordes is watched; did you mean orders?")
+
+
+def test_figures_that_are_not_renewed_are_not_said_to_be_well(settings: Path, tmp_path: Path) -> None:
+    """A link that cannot be read is `blind` after a minute; until then its last figures stand in the store."""
+    fill(tmp_path)
+    age(tmp_path, "orders", 0, 14)
+    assert run(settings, "check").exit_code == 0, "a period or two may be missed"
+    age(tmp_path, "orders", 0, 23)
+    found = run(settings, "check")
+    assert found.exit_code == 1
+    words = (
+        f"WARNING: {LINK}: the figures of 1 of 3 places are old, the oldest 2[3-9] s \\(last known: lag 10, recovery"
+    )
+    assert re.match(words, found.output), found.output
+    assert run(settings, "check", "--topic", "theirs").exit_code == 0
+    for item in ("lag", "recovery-point"):
+        found = run(settings, "check", "--item", item)
+        assert (found.exit_code, found.stdout) == (2, ""), "an old number is none"
+    assert run(settings, "check", "--item", "alarms").output == "0\n"
+
+
+def age(tmp_path: Path, topic: str, partition: int, seconds: int) -> None:
+    """The place was read so long ago."""
+    at_ms = int(time.time() * 1000) - seconds * 1000
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        store.delay.save_places([DelayPlace(LINK, topic, partition, "", at_ms, 100, 90, 10, 2_500, "exact", "watched")])
+
+
+def test_a_pause_is_named_where_all_is_well(settings: Path, tmp_path: Path) -> None:
+    fill(tmp_path)
+    now_ms = int(time.time() * 1000)
+    held = [DelayPlace(LINK, "orders", n, "", now_ms, 50, 50, 0, 0, "exact", "paused") for n in (0, 1)]
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        store.delay.save_places(held)
+    some = run(settings, "check")
+    assert (some.exit_code, f"; 2 places of {LINK} are paused" in some.output) == (0, True), some.output
+    whole = run(settings, "check", "--topic", "orders")
+    assert (whole.exit_code, whole.output.strip().endswith(f"; orders of {LINK} is paused")) == (0, True), whole.output
 
 
 def test_brackets_in_a_groups_name_are_shown(settings: Path, tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from scripts.pages import options, verbs
-from twinshore.delay.zabbix import ITEMS, bound_s, discovery, figure, unknown
+from twinshore.delay.ages import fresh_s
+from twinshore.delay.zabbix import ITEMS, discovery, figure, unknown
 from twinshore.fleet.settings_delay import DelaySection
 from twinshore.store import AlarmRow, DelayPlace
 
@@ -98,11 +99,12 @@ def test_a_topics_figures_are_its_partitions_together() -> None:
 def test_a_figure_of_old_is_none() -> None:
     place = DelayPlace("e->w", "a", 0, "", 1_000, 9, 4, 5, 1_500, "exact", "watched")
     late = DelayPlace("e->w", "b", 0, "", 200_000, 9, 9, 0, 0, "exact", "watched")
-    rows, bound = [place, late], bound_s(DelaySection(blind_s=60.0, period_s=5.0))
-    assert bound == 60.0
-    assert bound_s(DelaySection(blind_s=60.0, period_s=100.0)) == 300.0
+    rows, bound = [place, late], fresh_s(DelaySection(blind_s=60.0, period_s=5.0))
+    assert bound == 15.0, "long before the link counts as blind"
+    assert fresh_s(DelaySection(blind_s=60.0, period_s=100.0)) == 300.0
+    assert fresh_s(DelaySection(blind_s=60.0, period_s=0.2, sample_s=0.1)) == 10.0
     for item in ("lag", "recovery-point"):
-        assert unknown(item, rows, "a", 61_000, bound) == ""
+        assert unknown(item, rows, "a", 16_000, bound) == ""
         said = unknown(item, rows, "a", 201_000, bound)
         assert said == "a-0 of e->w was read last 200 s ago (lag 5, recovery point 1.5 s)"
         assert unknown(item, rows, "b", 201_000, bound) == ""

@@ -15,6 +15,7 @@ import typer
 from twinshore.cli.log_lines import LogLines
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_if_there
 from twinshore.fleet import ConfigError
+from twinshore.fleet.settings_edge import did_you_mean
 
 if TYPE_CHECKING:
     from twinshore.fleet import Link
@@ -53,9 +54,13 @@ def show(
     loaded = load(settings)
     with _store(loaded) as store:
         names = [one.name for one in chosen(loaded, link)]
-        places = [row for name in names for row in store.delay.places(name) if topic in ("", row.topic)]
+        watched = [row for name in names for row in store.delay.places(name)]
+        places = [row for row in watched if topic in ("", row.topic)]
         standing = _standing(store, chosen(loaded, link))
         watchers = store.delay.watches()
+    if topic and not places:
+        near = did_you_mean(topic, sorted({row.topic for row in watched}))
+        raise ConfigError(f"no place of topic {topic} is watched{near}")
     now_ms = time.time_ns() // 1_000_000
     heads = _heads(standing)
     if json_output:
@@ -129,12 +134,14 @@ def check(
         False, "--discovery", help="Print Zabbix's low-level discovery of links and topics."
     ),
 ) -> None:
-    """One look for scripts, Nagios and Zabbix: exit code 0 is well, 1 means alarms stand, 2 that nobody watches a link.
+    """One look for scripts, Nagios and Zabbix: exit code 0 is well, 1 means alarms stand or figures are old, 2 that
+    nobody watches a link.
 
     With --topic it looks at that topic's alarms, and at those of whole links. --item prints no number, and ends with 2,
     where the figure is too old to be today's, or where nobody would raise an alarm.
     """
-    from twinshore.delay.zabbix import ITEMS, bound_s, figure, unknown
+    from twinshore.delay.ages import aged, fresh_s, paused
+    from twinshore.delay.zabbix import ITEMS, figure, unknown
     from twinshore.delay.zabbix import discovery as discover
 
     if item not in ("", *ITEMS):
@@ -152,7 +159,7 @@ def check(
     now_ms = time.time_ns() // 1_000_000
     if item:
         # No number at all is what makes Zabbix say that it knows nothing; 0 would say that all is well.
-        why = unknown(item, places, topic, now_ms, bound_s(loaded.delay.section), _unseen(names, watchers, now_ms))
+        why = unknown(item, places, topic, now_ms, fresh_s(loaded.delay.section), _unseen(names, watchers, now_ms))
         if why:
             typer.echo(f"no {item}: {why}", err=True)
             raise typer.Exit(CRITICAL)
@@ -160,22 +167,24 @@ def check(
         counted = standing if topic else [row for row, head in _heads(standing).items() if row == head]
         typer.echo(f"{figure(item, places, counted, topic):g}")
         return
-    heads = _heads(standing)
+    heads, known = _heads(standing), {row.topic for row in places}
     if topic:
         places = [row for row in places if row.topic == topic]
         standing = [row for row in standing if row.topic in ("", topic)]
     told = _unseen(names, watchers, now_ms)
     if topic and not places:
-        told.append(f"no place of topic {topic} is watched")
+        told.append(f"no place of topic {topic} is watched{did_you_mean(topic, sorted(known))}")
     if told:
         # What stands is what was known last, and worth as much as its age.
         typer.echo(f"CRITICAL: {'; '.join([*told, *_sentences(standing, heads, places, now_ms)])}")
         raise typer.Exit(CRITICAL)
-    if standing:
-        typer.echo(f"WARNING: {'; '.join(_sentences(standing, heads, places, now_ms))}")
+    warnings = [*_sentences(standing, heads, places, now_ms), *aged(places, now_ms, fresh_s(loaded.delay.section))]
+    if warnings:
+        typer.echo(f"WARNING: {'; '.join(warnings)}")
         raise typer.Exit(WARNING)
     worst_ms = max((row.recovery_point_ms for row in places if not row.group), default=0)
-    typer.echo(f"OK: {len(places)} places watched, recovery point {worst_ms / 1000:.1f} s")
+    watched = f"{len(places)} places watched, recovery point {worst_ms / 1000:.1f} s"
+    typer.echo(f"OK: {'; '.join([watched, *paused(places, topic)])}")
 
 
 def _standing(store: Store, links: Sequence[Link]) -> list[AlarmRow]:

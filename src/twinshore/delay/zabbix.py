@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
-from twinshore.fleet.settings_delay import DelaySection
 from twinshore.store.values import AlarmRow, DelayPlace
 
 
@@ -44,11 +43,6 @@ def unknown(
         return ""
     last = f"lag {oldest.lag_records}, recovery point {oldest.recovery_point_ms / 1000:.1f} s"
     return f"{oldest.topic}-{oldest.partition} of {oldest.link} was read last {age_s:.0f} s ago ({last})"
-
-
-def bound_s(section: DelaySection) -> float:
-    """How old a figure may be that is shown as today's: places are written down once a period."""
-    return max(section.blind_s, 3 * section.period_s, 3 * section.sample_s)
 
 
 ITEMS = ("lag", "recovery-point", "alarms")

@@ -1,0 +1,52 @@
+"""How old figures may be that are shown as today's, and what is said of those that are older. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from twinshore.fleet.settings_delay import DelaySection
+from twinshore.store.values import DelayPlace
+
+# The store gets figures once a period; a busy machine may be late with that.
+PERIODS_MAX = 3
+FRESH_S_MIN = 10.0
+
+
+def fresh_s(section: DelaySection) -> float:
+    """Figures that were not renewed for longer say nothing of now, whether or not the link counts as blind by then."""
+    return max(FRESH_S_MIN, PERIODS_MAX * section.period_s, PERIODS_MAX * section.sample_s)
+
+
+def aged(places: Iterable[DelayPlace], now_ms: int, bound_s: float) -> list[str]:
+    """A sentence for each link of which some figures are too old. Groups are read more seldom, and do not count."""
+    found = []
+    for link, ours in _by_link(places).items():
+        old = [place for place in ours if now_ms - place.at_ms > bound_s * 1000]
+        if old:
+            age_s = (now_ms - min(place.at_ms for place in old)) / 1000
+            which = f"{len(old)} of {len(ours)} places" if len(old) < len(ours) else f"all {len(ours)} places"
+            lag, behind_ms = sum(one.lag_records for one in old), max(one.recovery_point_ms for one in old)
+            found.append(
+                f"{link}: the figures of {which} are old, the oldest {age_s:.0f} s (last known: lag {lag:,}, recovery"
+                f" point {behind_ms / 1000:.1f} s): what has crossed since is not known"
+            )
+    return found
+
+
+def paused(places: Iterable[DelayPlace], topic: str = "") -> list[str]:
+    """What an operator has paused of these places, by link: all of it, or so many. `topic`: they are of this one."""
+    whole = f"{topic} of " if topic else ""
+    found = []
+    for link, ours in _by_link(places).items():
+        count = sum(place.state == "paused" for place in ours)
+        if count:
+            found.append(f"{whole}{link} is paused" if count == len(ours) else f"{count} places of {link} are paused")
+    return found
+
+
+def _by_link(places: Iterable[DelayPlace]) -> dict[str, Sequence[DelayPlace]]:
+    found: dict[str, list[DelayPlace]] = {}
+    for place in places:
+        if not place.group:
+            found.setdefault(place.link, []).append(place)
+    return dict(found)
