@@ -14,9 +14,9 @@ from twinshore.delay.monitor import KINDS, Clock, Monitor
 from twinshore.delay.readings import Axis, Place, Reading
 from twinshore.delay.sampler import Sample
 from twinshore.delay.standing import StandingAlarms, manners_of
-from twinshore.delay.state import LinkState
+from twinshore.delay.state import LEAVE_MS, LinkState
 from twinshore.fleet.settings import Settings, parse_settings
-from twinshore.store import Store, open_store
+from twinshore.store import DelayPlace, Store, open_store
 
 LINK = "east->west"
 
@@ -73,6 +73,27 @@ def test_all_that_waits_is_taken_in_one_turn(tmp_path: Path) -> None:
         assert stage.monitor.states[LINK].samples == 61
         assert stage.told == []
         assert [row.beat for row in store.delay.watches()] == [1]
+
+
+def test_a_topic_that_the_link_carries_no_more_leaves_the_store(tmp_path: Path) -> None:
+    """Its last figures would else make those of the whole link old, and discovery would go on to name it."""
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        stage = Stage(tmp_path, store)
+        began_ms = stage.monitor._clock()
+        rows = [
+            DelayPlace(LINK, topic, 0, group, began_ms - 60_000, 9, 9, 0, 0, "exact", "watched")
+            for topic in ("gone", "orders")
+            for group in ("", "billing")
+        ]
+        store.delay.save_places(rows)
+        stage.monitor.states[LINK].restore(store.delay.places(LINK))
+        for at_ms in (began_ms - LEAVE_MS, began_ms):
+            read = (Reading(Place(LINK, "orders", 0), at_ms, 100, 100, axis=Axis.EXACT),)
+            over = {"gone": "gone was deleted on east"}
+            failures = {"bills": "bills-0 has no leader"}
+            stage.monitor._samples.put(Sample(LINK, at_ms, -1, read, failures=failures, over=over))
+        stage.turn()
+        assert {row.topic for row in store.delay.places(LINK)} == {"orders"}
 
 
 def test_while_the_store_is_away_alarms_are_told_and_the_history_has_them_later(

@@ -6,7 +6,7 @@ from twinshore.delay.alarms import AlarmKey, AlarmKind, Sign
 from twinshore.delay.readings import BEATS, GROUPS, Axis, Place, Reading
 from twinshore.delay.sampler import resting_of
 from twinshore.delay.signs import Judged, partitions, window_signs
-from twinshore.delay.state import LinkState
+from twinshore.delay.state import LEAVE_MS, LinkState
 from twinshore.delay.windows import NOT_YET, Verdict
 from twinshore.fleet import Link
 from twinshore.mirror.incidents.kinds import POLICY_STOP, POLICY_TOPIC
@@ -195,8 +195,13 @@ def test_a_topic_that_is_known_to_be_over_raises_nothing_and_is_forgotten() -> N
         state.take(read, {}, ms, {} if there else {"gone": "gone was deleted on east"})
         state.ruled([Judged(Place(LINK, "orders", 0), 1, Verdict(judged=True))], ms)
         assert not wrong(state, ms), ms
+        if ms < 10_000 or ms >= 10_000 + LEAVE_MS:
+            assert {row.topic for row in state.rows()} == ({"orders", "gone"} if there else {"orders"}), ms
+        assert state.left == ({"gone"} if ms >= 10_000 + LEAVE_MS else set()), ms
     assert {place.topic for place in state.views} == {"orders"}
     assert set(state.seen_ms) == {"", "orders"}
+    state.take([reading(130_000, 1, 1, topic="gone")], {}, 130_000)
+    assert not state.left and "gone" in {row.topic for row in state.rows()}, "it was made again"
 
 
 def test_a_topic_that_nobody_names_is_missed_with_its_last_figures_for_as_long_as_it_takes() -> None:

@@ -215,8 +215,8 @@ def _sentences(
             read_ms[key] = min(place.at_ms, read_ms.get(key, place.at_ms))
     said = {}
     for row in standing:
-        age_s = (now_ms - read_ms.get((row.link, row.topic), now_ms)) / 1000
-        read = f", read {age_s:.0f} s ago" if row.topic else ""
+        at_ms = read_ms.get((row.link, row.topic))
+        read = f", read {(now_ms - at_ms) / 1000:.0f} s ago" if at_ms is not None else ""
         said[row] = f"{row.sentence} [for {(now_ms - row.raised_ms) / 1000:.0f} s{read}]"
     found = []
     for row in [row for row in standing if heads[row] == row or heads[row] not in said]:

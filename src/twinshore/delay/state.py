@@ -23,6 +23,8 @@ from twinshore.delay.signs import (
 from twinshore.store.values import DelayPlace
 
 FORGET_MS = 60_000
+# A broker that has just started may not know a topic for a moment.
+LEAVE_MS = 5_000
 # Groups are read once a period, which may be an hour.
 FORGET_GROUPS_MS = 7_200_000
 # The windows need four readings for a first verdict, and Spark a moment.
@@ -45,6 +47,8 @@ class LinkState:
     read: frozenset[Place] = frozenset()
     # Since when a topic is known to be over, and why.
     over: dict[str, tuple[int, str]] = field(default_factory=dict)
+    # Those that are over for good: no figure of them is shown any more.
+    left: frozenset[str] = frozenset()
     # Clusters that do not answer, and topics of which a partition is stopped, each with a sentence; which ones are.
     away: Mapping[str, str] = field(default_factory=dict)
     stopped: Mapping[str, str] = field(default_factory=dict)
@@ -119,6 +123,7 @@ class LinkState:
         if "" not in failures:
             self.seen_ms[""], self.ever_read = now_ms, True
             self.over = {topic: (self.over.get(topic, (now_ms, ""))[0], why) for topic, why in over.items()}
+            self.left = frozenset(topic for topic, (since, _) in self.over.items() if now_ms - since >= LEAVE_MS)
         self._forget(now_ms)
 
     @property
@@ -222,6 +227,7 @@ class LinkState:
                 *(view.axis.value, view.state, json.dumps(self._waiting(view.place), separators=(",", ":"))),
             )
             for view in self.views.values()
+            if view.place.topic not in self.left
         ]
 
     def _waiting(self, place: Place) -> list[list[int]]:

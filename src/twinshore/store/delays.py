@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -76,6 +76,18 @@ class DelayStore:
         """Drops places that nobody has seen since; how many."""
         old = delay_places.delete().where(delay_places.c.link == link, delay_places.c.at_ms < before_ms)
         return self._database.write(lambda connection: connection.execute(old).rowcount)
+
+    def forget_topics(self, link: str, topics: Collection[str]) -> None:
+        """Drops all places of topics that the link does not carry any more."""
+        c, names = delay_places.c, sorted(topics)
+
+        def forget(connection: Connection) -> None:
+            for begin in range(0, len(names), PER_STATEMENT):
+                some = c.topic.in_(names[begin : begin + PER_STATEMENT])
+                connection.execute(delay_places.delete().where(c.link == link, some))
+
+        if names:
+            self._database.write(forget)
 
     def beat_watch(self, row: WatchRow) -> None:
         """Says that a monitor, or whoever watches monitors, is at work."""
