@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
-from tests.scenarios.incident_stage import CALM, IncidentStage
-from tests.scenarios.mirror_rig import read_all
-from twinshore.fleet import NamedPartition
-from twinshore.lab.clients import delete_records, delete_topic
+from tests.scenarios.incident_stage import CALM, LINK, IncidentStage
+from tests.scenarios.mirror_rig import read_all, spans_of
+from tests.scenarios.rights_stage import guarded
+from twinshore.fleet import Link, NamedPartition
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.lab.clients import allow, client_settings, delete_records, delete_topic, topic_id
 from twinshore.mirror.link_driver import SETTLE_LOG_START_S
+from twinshore.mirror.log_starts import LogStarts
+from twinshore.store import TwinRow, open_store
 
 CUT_S = 3.0  # what a pump cuts it has cut by then, right behind its look
 LOOKS_S = 10.0  # a survey, a look of the follower and a tide's end, and more
@@ -74,3 +80,33 @@ def test_where_nothing_may_be_deleted_no_pump_cuts_a_record_either(stage: Incide
     assert stage.spans(stage.west, "orders", 0) == (0, 101)
     assert stage.spans(stage.west, "late", 0) == (60, 101)
     assert [seen[2] for seen in read_all(stage.west.cluster, "orders", 0)] == [*HUNDRED[0], b"one more"]
+
+
+def test_a_refused_cut_is_told_where_filler_is_left_and_not_where_nothing_is_seen(tmp_path: Path) -> None:
+    """Both forbid it: the settings, and the target. What lies below a twin's anchor is filler, if it is a record."""
+    bare, filled = NamedPartition("bare", 0), NamedPartition("filled", 0)
+    said: list[str] = []
+    doubted: list[str] = []
+    with guarded("west") as west, open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        for named in (bare, filled):
+            west.create_topic(named.topic)
+            for operation in ("describe", "read"):
+                allow(west.cluster, "mirror", operation, "topic", named.topic)
+            row = TwinRow(LINK, named.topic, 0, "aa" * 16, topic_id(west.cluster, named.topic).hex(), 3, 3, 1)
+            store.save_twins([row])
+        producer = Producer(client_settings(west.cluster))
+        for number in range(4):
+            producer.produce("filled", b"%d" % number, partition=0)
+        assert producer.flush(30) == 0
+        with closing(KafkaCluster(west.cluster_as("mirror"))) as target:
+            link, done = Link("east", "west"), dict[NamedPartition, int]()
+            starts = LogStarts(link, target, store, never=True, doubt=doubted.extend, log=said.append)
+            starts.cut({bare: 9, filled: 9}, done)
+            starts.cut({bare: 9, filled: 9}, done)
+            (told,) = store.incidents(LINK, open_only=True)
+            assert (told.incident.topic, told.incident.kind, told.incident.to_offset) == ("filled", "rights lost", 3)
+            assert (done, doubted, len(said)) == ({bare: 3}, [], 1), said
+            allow(west.cluster, "mirror", "delete", "topic", "filled")
+            starts.cut({bare: 9, filled: 9}, done)
+        assert not store.incidents(LINK, open_only=True), said
+        assert spans_of(west.cluster, "filled", 0) == [(3, 4)], "its one record stays"
