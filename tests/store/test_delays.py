@@ -80,6 +80,15 @@ def test_a_place_stands_as_it_was_said_last(store: Store) -> None:
     assert store.delay.places(LINK) == (place("orders", 0, 7),)
 
 
+def test_places_of_topics_that_left_a_link_go_with_their_groups(store: Store) -> None:
+    kept, others = place("orders", 0, 7), [place(f"gone{n}", 0, 7) for n in range(1_203)]
+    store.delay.save_places([kept, *others, replace(others[0], group="billing")])
+    store.delay.forget_topics("west->east", ["orders"])
+    store.delay.forget_topics(LINK, [row.topic for row in others])
+    store.delay.forget_topics(LINK, [])
+    assert store.delay.places(LINK) == (kept,)
+
+
 def test_more_places_than_a_statement_holds_are_saved(store: Store) -> None:
     many = [place("orders", number, 1) for number in range(1_203)]
     store.delay.save_places(many)
