@@ -213,6 +213,20 @@ def test_a_key_that_the_source_wrote_anew_beyond_the_twins_end_holds_no_proof_up
     assert (found.to, found.records) == (100, 97)
 
 
+@pytest.mark.parametrize("gone", [[95], list(range(5, 100, 10)), list(range(1, 99))])
+def test_what_the_twin_lacks_is_not_excused_by_what_it_has_not_got_yet(gone: list[int]) -> None:
+    whole = keyed(110)  # each key is written anew at 100 and beyond, which the twin's cleaner cannot know
+    with cleaned(whole, [record for record in whole[:100] if record.offset not in gone], (110, 100)) as stretch:
+        found = prove(stretch)
+    assert found.difference is not None
+    assert found.difference.kind is DifferenceKind.MISSING
+    whole = keyed(120)
+    cut = [record for record in whole[:110] if record.offset not in gone]
+    with cleaned(whole, cut, (120, 110)) as stretch:
+        found = prove(replace(stretch, end=100))
+    assert (found.difference, found.trouble) == (None, ""), "it holds each key's later record by now"
+
+
 def test_a_key_whose_latest_value_one_side_lacks_for_good_is_a_difference() -> None:
     whole = keyed(100)
     without = [record for record in whole if record.offset != 95]

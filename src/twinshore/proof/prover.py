@@ -289,14 +289,18 @@ class Prover:
             self._compare_compacted(to, Latest())
 
     def _settle(self, latest: Latest) -> int:
-        """Takes out what one side lacks rightly, however much is written meanwhile. That is what the source has written
-        anew since: a cleaner takes no record before a later one of its key is there, and what is on the target was on
-        the source before. It is also what both are about to lose to the source's log start. Of keys that the source has
-        deleted it returns how many live on in the twin: nothing further on settles those, so a key look tells of them.
+        """Takes out what one side lacks rightly, however much is written meanwhile. That is what has been written anew
+        since: a cleaner takes no record before a later one of its key is there. The twin's cleaner knows of those below
+        the twin's end alone, the source's of all; and what is on the target was on the source before. It is also what
+        both are about to lose to the source's log start. Of keys that the source has deleted it returns how many live
+        on in the twin: nothing further on settles those, so a key look tells of them.
         """
-        named, at = self.stretch.named, self.tally.at
+        named, twin, at = self.stretch.named, self.stretch.twin_named, self.tally.at
         end = self.source.list_offsets([named], OffsetKind.LAST_STABLE)[named]
-        latest.superseded(self._written(at, end, latest.values()))
+        twin_end = self.target.list_offsets([twin], OffsetKind.LAST_STABLE)[twin]
+        for on_source, known_to in ((True, min(end, twin_end)), (False, end)):
+            keys = {key for key, lone in latest.values().items() if lone.on_source is on_source}
+            latest.superseded(self._written(at, known_to, keys))
         start = self.source.list_offsets([named], OffsetKind.EARLIEST)[named]
         latest.superseded([key for key, lone in latest.lone.items() if lone.offset < start])
         only_on_target = {key for key, lone in latest.values().items() if not lone.on_source}
