@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -10,11 +11,16 @@ from hypothesis import strategies as st
 
 from tests.groups.model_sides import ModelSide
 from tests.groups.test_direction import PARTS, SCOPE, TWINS
-from twinshore.fleet import KafkaError
+from twinshore.fleet import KafkaError, Link, NamedPartition
 from twinshore.groups.book import Book
+from twinshore.groups.crossing import LinkCrossing
 from twinshore.groups.direction import Direction
 from twinshore.groups.kept_together import ASKED_ANEW_S, KeptTogether
 from twinshore.groups.outputs import outputs_of, waits_for
+from twinshore.groups.rounds import Round
+from twinshore.groups.scope import Scope
+from twinshore.groups.translation import AS_IS
+from twinshore.groups.word import compared_among, last_said, word_of
 from twinshore.wire.group_places import Place, Where
 
 INVOICES: list[Where] = [("invoices", 0), ("invoices", 1)]
@@ -222,3 +228,91 @@ def test_whatever_crosses_first_the_place_never_passes_what_was_made(steps: list
     for _ in range(2):
         stage.turn()
     assert stage.there() == stage.read
+
+
+def test_a_group_that_is_set_back_climbs_only_with_what_it_writes_then() -> None:
+    stage = Stage()
+    stage.process(100)
+    for where in INVOICES:
+        stage.cross(where, 999)
+    stage.turn()
+    stage.turn()
+    assert stage.there() == 100
+    stage.process(1)  # from here on nothing crosses
+    stage.turn()
+    stage.read = 0
+    stage.east.groups["billing"] = {PARTS[0]: Place(0)}
+    for _ in range(3):
+        stage.turn()
+    for _ in range(8):
+        stage.turn()
+        assert stage.there() == 0, "of what it makes anew nothing has crossed"
+        stage.process(10)
+    for where in INVOICES:
+        stage.cross(where, 999)
+    stage.turn()
+    stage.turn()
+    assert stage.there() == 80
+
+
+def test_the_word_of_a_group_that_waits_is_not_that_it_stands_the_same() -> None:
+    stage = Stage()
+    stage.process(100)
+    for where in INVOICES:
+        stage.cross(where, 999)
+    stage.turn()
+    stage.turn()
+    stage.process(900)
+    stage.turn()
+    entries = stage.direction.book.entries
+    waiting = {name: one.since_s for name, one in stage.kept.waiting.items()}
+    word = word_of(entries, Round(groups=1), now_s=stage.now_s, now_ms=1, waiting=waiting)
+    assert word["states"] == {"waits": 1}
+    assert last_said(word, compared_among(entries), "billing")[0] == "waits"
+
+
+class Hiding:
+    """A cluster that lists no topic that this user may not see, and says so of one that is named."""
+
+    def __init__(self, ends: dict[Where, int]) -> None:
+        self.ends, self.hidden = ends, set[str]()
+
+    def metadata(self, topics: Sequence[str] | None, **_: object) -> SimpleNamespace:
+        every = {name: 29 if name in self.hidden else 0 for name in ("orders", "invoices")}
+        said = {name: error for name, error in every.items() if (name in topics if topics else not error)}
+        return SimpleNamespace(
+            topics={
+                name: SimpleNamespace(error=error, topic_id=name.encode(), partitions=[] if error else [0, 1])
+                for name, error in said.items()
+            }
+        )
+
+    def offsets_of_each(
+        self, named: Sequence[NamedPartition], _which: object
+    ) -> tuple[dict[NamedPartition, int], None]:
+        asked = {one: (one.topic, one.partition) for one in named if one.topic not in self.hidden}
+        return {one: self.ends[where] for one, where in asked.items()}, None
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_topic_that_is_hidden_is_waited_for_as_one_that_is_seen(first: bool) -> None:
+    stage, west = Stage(), Hiding(dict.fromkeys(INVOICES, 0))
+    east = Hiding(stage.logs.source)
+    scope = Scope({where: (where, AS_IS) for where in INVOICES}, (("invoices", "invoices", b"invoices".hex(), "x"),))
+    seen = LinkCrossing(east, west, lambda: Link("east", "west"), lambda: scope, dict)  # type: ignore[arg-type]
+    stage.kept = KeptTogether(stage.east, RULES, seen, clock=lambda: stage.now_s)
+    stage.direction = Direction(stage.kept, stage.west, stage.west, Book(1000.0, 1e9), clock=lambda: stage.now_s)
+    stage.process(10)
+    if not first:
+        stage.turn()
+    east.hidden.add("invoices")
+    stage.now_s += ASKED_ANEW_S
+    stage.turn()
+    stage.turn()
+    assert stage.there() == 0
+    assert "invoices" in stage.kept.waiting["billing"].words
+    east.hidden.clear()
+    west.ends = dict.fromkeys(INVOICES, 999)
+    stage.turn()
+    stage.turn()
+    assert stage.there() == 10

@@ -113,7 +113,7 @@ class GroupsCompanion:
         self._word_at_s = now_s
         now_ms = int(time.time() * 1000)
         entries = rounds.entries()
-        value = json.dumps(word_of(entries, done, now_s=now_s, now_ms=now_ms))
+        value = json.dumps(word_of(entries, done, now_s=now_s, now_ms=now_ms, waiting=rounds.waiting()))
         rows = [Followed(self._link.name, GROUPS_KIND, "", value, GROUPS_KIND, now_ms)]
         names = compared_among(entries)
         if names != self._compared:

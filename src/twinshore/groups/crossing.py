@@ -8,6 +8,7 @@ from twinshore.fleet import Link, NamedPartition
 from twinshore.groups.scope import Scope
 from twinshore.groups.translation import AS_IS
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
+from twinshore.kafka.errors import Code
 from twinshore.mirror.plan import admits
 from twinshore.wire.group_places import Where
 
@@ -26,12 +27,27 @@ class LinkCrossing:
         self._source, self._target = source, target
         self._link, self._scope, self._receipted = link, scope, receipted
         self._ids: dict[str, str] = {}
+        self._counts: dict[str, int] = {}
 
     def topics(self) -> Mapping[str, int]:
+        """Also those that are hidden from this user, or that nobody answers for, as far as they are known."""
         seen = self._source.metadata(None, refresh=True).topics
         found = {name: one for name, one in seen.items() if not one.error and admits(self._link(), name)}
-        self._ids = {name: one.topic_id.hex() for name, one in found.items()}
-        return {name: len(one.partitions) for name, one in found.items()}
+        counts = {name: len(one.partitions) for name, one in found.items()}
+        for topic, number in self._scope().parts:
+            self._counts[topic] = max(self._counts.get(topic, 0), number + 1)
+        unseen = sorted(name for name in self._counts.keys() - counts.keys() if admits(self._link(), name))
+        # A list leaves out what one may not see; of a name it is said.
+        asked = self._source.metadata(unseen, refresh=True).topics if unseen else {}
+        for name in unseen:
+            if name in asked and asked[name].error == Code.UNKNOWN_TOPIC_OR_PARTITION:
+                del self._counts[name]
+            else:
+                counts[name] = self._counts[name]
+        self._counts |= counts
+        self._ids |= {name: one.topic_id.hex() for name, one in found.items()}
+        self._ids = {name: one for name, one in self._ids.items() if name in counts}
+        return counts
 
     def ends(self, parts: Sequence[Where]) -> dict[Where, int]:
         # The end of the log, not the high watermark: what is written is to be waited for, replicated or not.

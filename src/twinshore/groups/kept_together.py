@@ -159,6 +159,9 @@ class KeptTogether:
         if released is None:
             return GroupPlaces(said.group, Code.COORDINATOR_LOAD_IN_PROGRESS, {}, {}, b"")
         places = within(released, said)
+        if places != released.places:
+            # Set back, a group writes anew what it then reads: it climbs again only with what it writes now.
+            self._released[said.group] = released._replace(places=places)
         given = self._given.get(said.group)
         if given is None or given.places != places:
             given = self._given[said.group] = GroupPlaces(said.group, 0, places, said.failed, said.raw)

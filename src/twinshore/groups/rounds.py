@@ -148,6 +148,10 @@ class Rounds:
         shared = self._shares.book.entries if self._shares else {}
         return {**shared, **self._forward.book.entries} if self._forward else {}
 
+    def waiting(self) -> dict[str, float]:
+        """Groups that wait for what their readers wrote, and since when."""
+        return {name: one.since_s for name, one in self._together.waiting.items()}
+
     def refusals(self, now_s: float) -> str:
         """Which groups a cluster refuses again and again, in words for the ledger."""
         ways = [one for one in (self._shares, self._back, self._forward) if one is not None]

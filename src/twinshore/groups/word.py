@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from twinshore.groups.book import Entry
@@ -19,18 +20,24 @@ COMPARED_KIND = "groups compared"
 NAMED_MAX = 500
 PLACES_MAX = 100
 WORD_FRESH_MS = 15_000
+NOBODY: Mapping[str, float] = MappingProxyType({})
 NEVER_SAID = "never compared"
 NOT_NAMED = "not named"
 
 
-def word_of(entries: Mapping[str, Entry], done: Round, *, now_s: float, now_ms: int) -> dict[str, Any]:
+def word_of(
+    entries: Mapping[str, Entry], done: Round, *, now_s: float, now_ms: int, waiting: Mapping[str, float] = NOBODY
+) -> dict[str, Any]:
     """The last round in figures, and each group that differs: how, by how many records, since when, and which of its
-    places are somebody's own, and which are refused."""
+    places are somebody's own, and which are refused. `waiting`: groups of which the rounds know earlier places only,
+    and since when."""
     differ: dict[str, list[Any]] = {}
     counts: dict[str, int] = {}
     behind = 0
     for name, entry in entries.items():
         state, records, since_s = standing(entry)
+        if state is State.SAME and name in waiting:
+            state, since_s = State.WAITS, waiting[name]
         counts[state] = counts.get(state, 0) + 1
         behind += records
         if state is not State.SAME and len(differ) < NAMED_MAX:
