@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,7 @@ class Place:
         self.east: set[Acl] | KafkaError | None = set()
         self.west: set[Acl] = set()
         self.refuses: set[Acl] = set()
+        self.times_out = False  # it does what it is asked, and the answer says that nobody knows
         self.asked: list[Acl] = []
         self.us, self.open = US, False
         self.store: Store = open_store(f"sqlite:///{folder}/store.db")
@@ -102,6 +104,8 @@ class Place:
                 refused[one] = KafkaError("west refuses", hint="give it", code=Code.CLUSTER_AUTHORIZATION_FAILED)
             else:
                 act(one)  # type: ignore[operator]
+                if self.times_out:
+                    refused[one] = KafkaError("west was slow", code=Code.REQUEST_TIMED_OUT, retriable=True)
         return refused
 
 
@@ -173,6 +177,20 @@ def test_a_refused_rule_holds_up_its_own_topic_alone(place: Place) -> None:
     place.look()
     place.look()
     assert place.admitted(ORDERS) == ["orders"]
+
+
+def test_a_rule_whose_making_timed_out_is_ours_and_is_taken_back_with_its_like(place: Place) -> None:
+    other = replace(acl("orders"), principal="User:bert")
+    place.has_twin("orders")
+    place.east, place.times_out = {acl("orders"), other}, True
+    place.look()
+    place.times_out = False
+    place.look()
+    assert place.west == {acl("orders"), other}
+    place.east = {other}
+    place.look()
+    place.look()
+    assert place.west == {other}
 
 
 def test_a_ruled_topic_waits_for_whom_the_target_takes_us(place: Place) -> None:

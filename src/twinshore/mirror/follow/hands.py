@@ -62,7 +62,9 @@ class Hands:
                 self.account([acls.as_change(acl, given=given)], f"{REFUSED}{error}")
             refused |= failed
             done.update(passed)
-        gone = [acl for acl in plan.create if acl not in done]
+        # What timed out may have happened all the same: it is ours, should it be there.
+        perhaps = done | {acl for acl, error in refused.items() if error.retriable}
+        gone = [acl for acl in plan.create if acl not in perhaps]
         gone += [*(acl for acl in plan.remove if acl in done), *plan.forget]
         self.store.forget([self._acl(acl, acls.WRITTEN) for acl in gone])
         self.hold(want, known)
