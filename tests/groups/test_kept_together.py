@@ -297,9 +297,10 @@ class Hiding:
 @pytest.mark.parametrize("first", [True, False])
 def test_a_topic_that_is_hidden_is_waited_for_as_one_that_is_seen(first: bool) -> None:
     stage, west = Stage(), Hiding(dict.fromkeys(INVOICES, 0))
+    receipts: dict[Where, int] = {}
     east = Hiding(stage.logs.source)
     scope = Scope({where: (where, AS_IS) for where in INVOICES}, (("invoices", "invoices", b"invoices".hex(), "x"),))
-    seen = LinkCrossing(east, west, lambda: Link("east", "west"), lambda: scope, dict)  # type: ignore[arg-type]
+    seen = LinkCrossing(east, west, lambda: Link("east", "west"), lambda: scope, lambda: receipts)  # type: ignore[arg-type]
     stage.kept = KeptTogether(stage.east, RULES, seen, clock=lambda: stage.now_s)
     stage.direction = Direction(stage.kept, stage.west, stage.west, Book(1000.0, 1e9), clock=lambda: stage.now_s)
     stage.process(10)
@@ -313,6 +314,10 @@ def test_a_topic_that_is_hidden_is_waited_for_as_one_that_is_seen(first: bool) -
     assert "invoices" in stage.kept.waiting["billing"].words
     east.hidden.clear()
     west.ends = dict.fromkeys(INVOICES, 999)
+    stage.turn()
+    stage.turn()
+    assert stage.there() == 0, "what lies there is somebody else's: the link has no receipt of it"
+    receipts.update(dict.fromkeys(INVOICES, 5))
     stage.turn()
     stage.turn()
     assert stage.there() == 10

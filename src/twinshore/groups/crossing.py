@@ -58,10 +58,12 @@ class LinkCrossing:
         same = {topic for topic, _, source_id, _ in scope.names if self._ids.get(topic) == source_id}
         kept = [where for where in parts if where in scope.parts and where[0] in same]
         exact = {where: scope.parts[where][0] for where in kept if scope.parts[where][1] is AS_IS}
-        receipted = self._receipted() if len(exact) < len(kept) else {}
+        receipted = self._receipted()
         found = {where: receipted.get(where, 0) for where in kept if where not in exact}
-        # Nothing below the last stable offset waits for the end of a transaction.
-        return found | _ends(self._target, exact, OffsetKind.LAST_STABLE)
+        # Nothing below the last stable offset waits for the end of a transaction. What lies beyond our receipts is
+        # somebody else's.
+        ends = _ends(self._target, exact, OffsetKind.LAST_STABLE)
+        return found | {where: min(end, receipted.get(where, 0)) for where, end in ends.items()}
 
 
 def _ends(cluster: KafkaCluster, parts: Mapping[Where, Where], which: OffsetKind) -> dict[Where, int]:
