@@ -232,7 +232,7 @@ def _ask(store: Store, settings: Settings, link: Link, now_ms: int, *, before: b
     from twinshore.fleet import TwinshoreError
     from twinshore.kafka.cluster import KafkaCluster
     from twinshore.mirror.metrics.lag_word import lag_word, reached_of
-    from twinshore.mirror.metrics.source_ends import source_ends, still_there
+    from twinshore.mirror.metrics.source_ends import made_again, source_ends, still_there
 
     reached = reached_of(store.twins(link.name), store.positions(link.name))
     if not reached:
@@ -243,7 +243,7 @@ def _ask(store: Store, settings: Settings, link: Link, now_ms: int, *, before: b
         )
         try:
             there = still_there(source, tuple(reached))
-            ends = source_ends(source, there)
+            ends = source_ends(source, there).without(made_again(store, link.name))
         finally:
             source.close()
     except TwinshoreError as error:

@@ -11,7 +11,7 @@ from twinshore.fleet import Link
 from twinshore.lab import LabCluster
 from twinshore.mirror.metrics.looks import TWINS_S, Looks
 from twinshore.mirror.metrics.meters import Meters
-from twinshore.store import TwinRow, open_store
+from twinshore.store import Incident, IncidentKind, TwinRow, open_store
 
 LINK = Link("east", "west")
 EVERY_S = 0.2
@@ -34,6 +34,28 @@ def test_a_twin_made_between_two_readings_has_its_lag_at_once(
         made_s = time.monotonic()
         _until(meters, 5)
         assert time.monotonic() - made_s < TWINS_S / 2
+
+
+def test_the_end_of_a_topic_that_was_made_again_is_not_its_twins(
+    east: LabCluster, unique_topic: str, tmp_path: Path
+) -> None:
+    """Its lag was 0 once the new topic was shorter than the old one, while nothing of it crossed."""
+    again, other = f"{unique_topic[-40:]}.a", f"{unique_topic[-40:]}.o"
+    for topic in (again, other):
+        east.create_topic(topic)
+        fill(east, topic, 5)
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        store.save_twins([TwinRow(LINK.name, topic, 0, "aa", "bb", 0, 0, 5) for topic in (again, other)])
+        row = Incident(LINK.name, again, -1, IncidentKind.RECREATED_TOPIC, -1, -1, "stop the topic", "another one")
+        found = store.add_incident(row, now_ms=1)
+        meters = Meters(EVERY_S)
+        with closing(Looks(LINK, east.cluster, store, meters, EVERY_S, lambda: True)):
+            _until(meters, 5)
+            word = meters.word(LINK.name)
+            assert word is not None
+            assert (word.topics[other].lag, word.topics[again].unseen) == (5, 1)
+            store.close_incident(found.id, now_ms=2)
+            _until(meters, 10)
 
 
 def _until(meters: Meters, lag: int) -> None:

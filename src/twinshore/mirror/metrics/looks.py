@@ -13,7 +13,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror.link_state import STANDBY
 from twinshore.mirror.metrics.lag_word import LOOK_S_MAX, as_row, reached_of
 from twinshore.mirror.metrics.meters import Meters
-from twinshore.mirror.metrics.source_ends import source_ends, still_there
+from twinshore.mirror.metrics.source_ends import made_again, source_ends, still_there
 from twinshore.mirror.workers import keep_on
 from twinshore.store import Store
 
@@ -74,7 +74,7 @@ class Looks:
         if time.monotonic() - self._read_at_s >= TWINS_S or self._store.twin_count(self._link) != self._count:
             self._read_twins(source, seen_s)
         asked_s = time.monotonic()
-        ends = source_ends(source, self._twins)
+        ends = source_ends(source, self._twins).without(made_again(self._store, self._link))
         if ends.gone or ends.mute:
             # Deleted, or not to be read now: the others are looked at without them until the twins are read anew.
             kept = tuple(named for named in self._twins if named.topic not in ends.gone)

@@ -10,6 +10,7 @@ from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.questions import OffsetKind
+from twinshore.store import IncidentKind, Store
 
 # So long topics are asked for one by one after all together could not be answered for; the others stay unseen.
 ONE_BY_ONE_S = 6.0
@@ -22,6 +23,17 @@ class Ends:
     of: dict[NamedPartition, int]
     gone: frozenset[str] = frozenset()
     mute: frozenset[str] = frozenset()
+
+    def without(self, topics: Collection[str]) -> Ends:
+        """These topics count as mute: what they end at says nothing of their twins."""
+        found = {named: end for named, end in self.of.items() if named.topic not in topics}
+        return Ends(found, self.gone, self.mute | {named.topic for named in self.of if named.topic in topics})
+
+
+def made_again(store: Store, link: str) -> frozenset[str]:
+    """Topics of which the ledger says that they are others now than their twins were made of."""
+    rows = store.incidents(link, open_only=True)
+    return frozenset(row.incident.topic for row in rows if row.incident.kind is IncidentKind.RECREATED_TOPIC)
 
 
 def still_there(source: KafkaCluster, parts: Collection[NamedPartition]) -> tuple[NamedPartition, ...]:
