@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from twinshore.fleet import ConfigError, KafkaError, Link, NamedPartition
+from twinshore.fleet.listing import counted
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings_edge import did_you_mean
 from twinshore.groups.look import GroupView, PartView, look
@@ -136,20 +137,20 @@ def whys_left(
     whys = []
     ahead = [has - to.offset for has, to in wishes.values() if has is not None and not _is_onwards(has, to)]
     if ahead and not lower:
-        by = f"{sum(ahead)} offsets ({_places(len(ahead))})"
+        by = f"{sum(ahead)} offsets ({counted(len(ahead), 'place')})"
         whys.append(f"is further on on {writes} than on {reads}, by {by}, and is left alone: `--backwards` moves it")
     unknown = [part for part in view.parts if _is_unknown(part, scope, back=back)]
     if unknown:
-        many = f"{_places(len(unknown))}, as in {unknown[0].topic}-{unknown[0].partition}"
+        many = f"{counted(len(unknown), 'place')}, as in {unknown[0].topic}-{unknown[0].partition}"
         whys.append(f"stands where the link carried nothing ({many}): set it by hand")
     endless = [part for part in view.parts if part.end is None]
     if endless and not back:
-        many = f"{_places(len(endless))}, as in {endless[0].twin}-{endless[0].partition}"
+        many = f"{counted(len(endless), 'place')}, as in {endless[0].twin}-{endless[0].partition}"
         whys.append(f"is not moved where {writes} does not say how far its log reaches ({many}): try again later")
     lone = [part for part in view.parts if (part.target if back else part.source) is None]
     if named and lone and not wishes:
         way = "without `--back` it moves" if back else "`--back` moves it"
-        whys.append(f"stands on {writes} alone ({_places(len(lone))}): {way} to {reads}")
+        whys.append(f"stands on {writes} alone ({counted(len(lone), 'place')}): {way} to {reads}")
     return tuple(whys)
 
 
@@ -207,10 +208,6 @@ def _is_unknown(part: PartView, scope: Scope, *, back: bool) -> bool:
         return False
     translation = scope.parts[where][1]
     return (translation.back if back else translation.forward)(has) is None
-
-
-def _places(count: int) -> str:
-    return "1 place" if count == 1 else f"{count} places"
 
 
 def _ends(source: KafkaCluster, view: GroupView) -> dict[Where, int]:
