@@ -40,6 +40,12 @@ SCENARIOS = (
         "tests/cli/test_status.py",
     ),
     (
+        "word-of-groups",
+        "a group whose commit nobody answered, or that was not sent, is not called the same, also once the source is"
+        " lost",
+        "tests/groups/test_direction.py::test_a_commit_that_nobody_answered_does_not_count_as_the_same",
+    ),
+    (
         "compacted-while-written",
         "each round of a proof finds a compacted topic's lost latest record while other keys are written, until its "
         "key is written anew",

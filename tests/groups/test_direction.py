@@ -9,11 +9,12 @@ import pytest
 from tests.groups.model_sides import ModelSide
 from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.groups.book import Book
-from twinshore.groups.direction import Direction, Turn
+from twinshore.groups.direction import FRESH_S, Direction, Turn
 from twinshore.groups.place import MARK, State, decide_back
-from twinshore.groups.rounds import standing
+from twinshore.groups.rounds import Round, standing
 from twinshore.groups.scope import Scope
 from twinshore.groups.translation import AS_IS
+from twinshore.groups.word import compared_among, last_said, word_of
 from twinshore.kafka.questions import OffsetKind
 from twinshore.wire.group_places import Place, Where
 
@@ -355,3 +356,32 @@ def test_a_twins_partition_without_a_leader_holds_up_no_other_topic() -> None:
         turn()
     assert stage.west.groups["g"][("lost", 0)] == Place(10, MARK)
     assert not stage.direction.book.entries["g"].check
+
+
+@pytest.mark.parametrize("what", ["no answer", "asked somebody else", "lease lost", "read too slowly"])
+def test_a_commit_that_nobody_answered_does_not_count_as_the_same(what: str) -> None:
+    stage = Stage()
+    stage.commit("g", 10)
+    stage.commit("other", 10)
+    stage.turn()
+    assert stage.state("g") == (State.SAME, 0)
+    stage.commit("g", 40)
+    commit = stage.west.commit
+    if what == "no answer":
+        stage.west.commit = lambda *_: {}  # type: ignore[method-assign]
+    elif what == "asked somebody else":
+        stage.west.refuses[TWINS[PARTS[0]]] = 16  # NOT_COORDINATOR
+    elif what == "lease lost":
+        stage.ours = False
+    else:
+        stage.west.meanwhile = lambda _: setattr(stage, "clock_s", stage.clock_s + FRESH_S)
+    stage.turn()
+    assert (stage.there("g"), stage.state("g")) == (10, (State.AWAY, 0))
+    entries = stage.direction.book.entries
+    word = word_of(entries, Round(groups=2), now_s=stage.now_s, now_ms=1)
+    assert last_said(word, compared_among(entries), "g")[0] == "away"
+    assert last_said(word, compared_among(entries), "other")[0] == "same"
+    stage.west.commit, stage.ours, stage.west.meanwhile = commit, True, None  # type: ignore[method-assign]
+    stage.west.refuses.clear()
+    stage.turn()
+    assert (stage.there("g"), stage.state("g")) == (40, (State.SAME, 0))

@@ -255,20 +255,23 @@ def test_a_group_that_is_set_back_climbs_only_with_what_it_writes_then() -> None
     assert stage.there() == 80
 
 
-def test_the_word_of_a_group_that_waits_is_not_that_it_stands_the_same() -> None:
+@pytest.mark.parametrize("carried", [100, 0])
+def test_the_word_of_a_group_that_waits_is_not_that_it_stands_the_same(carried: int) -> None:
     stage = Stage()
     stage.process(100)
     for where in INVOICES:
-        stage.cross(where, 999)
+        stage.cross(where, carried)
     stage.turn()
     stage.turn()
     stage.process(900)
     stage.turn()
     entries = stage.direction.book.entries
-    waiting = {name: one.since_s for name, one in stage.kept.waiting.items()}
+    waiting = {name: (one.since_s, stage.kept.lag_of(name)) for name, one in stage.kept.waiting.items()}
     word = word_of(entries, Round(groups=1), now_s=stage.now_s, now_ms=1, waiting=waiting)
-    assert word["states"] == {"waits": 1}
-    assert last_said(word, compared_among(entries), "billing")[0] == "waits"
+    # Of a group that never had a place on the target nobody can say by how much it is behind.
+    behind = 900 if carried else 0
+    assert (word["states"], word["behind"]) == ({"waits": 1}, behind)
+    assert last_said(word, compared_among(entries), "billing") == ("waits", behind)
 
 
 class Hiding:

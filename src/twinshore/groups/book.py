@@ -195,6 +195,14 @@ class Book:
             self.stands(entry, where, State.AWAY, 0, now_s)
         entry.check = True
 
+    def unanswered(self, entries: Iterable[Entry], now_s: float) -> None:
+        """After a round: nobody has said of a place that is still open, and of which nothing is known, where it stands.
+        Its commit may have gone unanswered, or was not sent."""
+        for entry in entries:
+            left = entry.open - entry.standing.keys()
+            if left and not entry.live:
+                self.silent(entry, left, now_s)
+
     def memory_of(self, entry: Entry, where: Where) -> Memory:
         known = entry.memory.get(where)
         if known is not None:

@@ -128,6 +128,7 @@ class Direction:
                     self._commit(node, wishes, now_s, turn, may)
             # What was read and not committed by is looked at anew.
             self._over([(name, due[name]) for name in theirs if done or name not in wishes], now_s, wishes)
+        book.unanswered(due.values(), now_s)
         turn.groups = len(book.entries)
         return turn
 

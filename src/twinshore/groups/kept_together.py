@@ -100,6 +100,15 @@ class KeptTogether:
                 self.waiting[name] = Wait(since_s, f"its places wait: {error.message}", in_vain=False)
         return found | {name: self._known(said) for name, said in bound.items()}, away
 
+    def lag_of(self, group: str) -> int:
+        """By how many records the places that were given out are behind those that the group has. Of a place that was
+        never given out nobody knows where the target's would begin."""
+        raw, given = self._raw.get(group), self._given.get(group)
+        if raw is None or given is None:
+            return 0
+        both = raw.places.keys() & given.places.keys()
+        return sum(max(0, raw.places[where].offset - given.places[where].offset) for where in both)
+
     def _forget(self, names: set[str]) -> None:
         self._bound = {name: bound for name, bound in self._bound.items() if name in names}
         for kept in (self._raw, self._taken, self._moments, self._released, self._given, self.waiting):

@@ -148,9 +148,10 @@ class Rounds:
         shared = self._shares.book.entries if self._shares else {}
         return {**shared, **self._forward.book.entries} if self._forward else {}
 
-    def waiting(self) -> dict[str, float]:
-        """Groups that wait for what their readers wrote, and since when."""
-        return {name: one.since_s for name, one in self._together.waiting.items()}
+    def waiting(self) -> dict[str, tuple[float, int]]:
+        """Groups that wait for what their readers wrote: since when, and how many records they have read meanwhile."""
+        together = self._together
+        return {name: (one.since_s, together.lag_of(name)) for name, one in together.waiting.items()}
 
     def refusals(self, now_s: float) -> str:
         """Which groups a cluster refuses again and again, in words for the ledger."""

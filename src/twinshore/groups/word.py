@@ -13,31 +13,42 @@ from twinshore.groups.place import State
 from twinshore.groups.rounds import Round, standing
 from twinshore.mirror.metrics.group_word import GROUPS_KIND
 from twinshore.store import Store
-from twinshore.wire.group_places import Where
+from twinshore.wire.group_places import GroupPlaces, Where
 
 # Which groups the last round compared, written only when these are others than before.
 COMPARED_KIND = "groups compared"
 NAMED_MAX = 500
 PLACES_MAX = 100
 WORD_FRESH_MS = 15_000
-NOBODY: Mapping[str, float] = MappingProxyType({})
+NOBODY: Mapping[str, tuple[float, int]] = MappingProxyType({})
+# Of a group that has waited since the rounds began nothing else is known.
+UNKNOWN = Entry(GroupPlaces("", 0, {}, {}, b""))
 NEVER_SAID = "never compared"
 NOT_NAMED = "not named"
 
 
 def word_of(
-    entries: Mapping[str, Entry], done: Round, *, now_s: float, now_ms: int, waiting: Mapping[str, float] = NOBODY
+    entries: Mapping[str, Entry],
+    done: Round,
+    *,
+    now_s: float,
+    now_ms: int,
+    waiting: Mapping[str, tuple[float, int]] = NOBODY,
 ) -> dict[str, Any]:
     """The last round in figures, and each group that differs: how, by how many records, since when, and which of its
-    places are somebody's own, and which are refused. `waiting`: groups of which the rounds know earlier places only,
-    and since when."""
+    places are somebody's own, and which are refused. `waiting`: groups of which the rounds know earlier places only, or
+    none; since when, and how many records later their places are."""
     differ: dict[str, list[Any]] = {}
     counts: dict[str, int] = {}
     behind = 0
-    for name, entry in entries.items():
+    for name in (*entries, *(waiting.keys() - entries.keys())):
+        entry = entries.get(name, UNKNOWN)
         state, records, since_s = standing(entry)
-        if state is State.SAME and name in waiting:
-            state, since_s = State.WAITS, waiting[name]
+        if name in waiting and state is not State.LIVE:
+            waits_s, later = waiting[name]
+            records += later
+            if state is State.SAME:
+                state, since_s = State.WAITS, waits_s
         counts[state] = counts.get(state, 0) + 1
         behind += records
         if state is not State.SAME and len(differ) < NAMED_MAX:
