@@ -17,7 +17,7 @@ from bench.figures import BenchError
 from tests.scenarios.log_kinds import COMPACTED, SOURCE_SETTINGS, compacted, transactional
 from twinshore.fleet import Cluster
 from twinshore.lab import LabCluster
-from twinshore.lab.clients import client_settings
+from twinshore.lab.clients import client_settings, committed
 from twinshore.lab.processes import Child
 
 Record = tuple[bytes | str | None, bytes | str | None, int]
@@ -241,12 +241,8 @@ def _commit(cluster: Cluster, group: str, topic: str, offset: int) -> None:
 
 
 def _place(cluster: Cluster, group: str, topic: str) -> int | None:
-    consumer = Consumer({**client_settings(cluster), "group.id": group})
-    try:
-        (place,) = consumer.committed([TopicPartition(topic, 0)], timeout=20)
-        return place.offset if place.offset >= 0 else None
-    finally:
-        consumer.close()
+    (offset,) = committed(cluster, group, topic, [0])
+    return offset if offset >= 0 else None
 
 
 def _read(cluster: Cluster, topic: str, start: int | None) -> Log:

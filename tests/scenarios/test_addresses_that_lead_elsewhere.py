@@ -20,7 +20,7 @@ from twinshore.cli.entry import app, gather
 from twinshore.fleet import Cluster, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
-from twinshore.lab.clients import add_partitions, alter_topic, client_settings, delete_records
+from twinshore.lab.clients import add_partitions, alter_topic, client_settings, committed, delete_records
 
 LINK = "east->west"
 ORDERS, GROUP = "orders", "billing"
@@ -96,8 +96,8 @@ def commit(side: LabCluster, offset: int) -> None:
 
 
 def place(side: LabCluster) -> int:
-    with consumer(side) as one:
-        return int(one.committed([TopicPartition(ORDERS, 0)], timeout=60)[0].offset)
+    (offset,) = committed(side.cluster, GROUP, ORDERS, [0])
+    return offset
 
 
 def shape(side: LabCluster) -> dict[str, object]:

@@ -7,18 +7,18 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from tests.scenarios.log_kinds import COMPACTED, SOURCE_SETTINGS, Seen, compacted, seen, transactional
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.fleet import ConfigError
 from twinshore.kafka import KafkaCluster
-from twinshore.kafka.errors import Code
 from twinshore.kafka.groups import Groups
 from twinshore.kafka.share_groups import ShareGroups
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
+from twinshore.lab.clients import committed as places_of_group
 from twinshore.wire.group_places import Place
 
 TOPICS = {"grp-plain": 2, "grp-tx": 2, "grp-compact": 1}
@@ -26,7 +26,6 @@ MAPPED = "grp-mapped"
 PARTITIONS = {**TOPICS, MAPPED: 2}
 PARTS = {"at the end": 1.0, "10 % behind": 0.9, "90 % behind": 0.1, "at the start": 0.0}
 FOLLOWS_S = 15.0
-COORDINATOR_MOVES = (Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR)
 
 
 @pytest.fixture(scope="module")
@@ -91,21 +90,8 @@ def commit(cluster: LabCluster, group: str, offsets: dict[tuple[str, int], int],
 
 
 def committed(cluster: LabCluster, group: str, topic: str, partition: int = 0) -> int:
-    consumer = Consumer({**client_settings(cluster.cluster), "group.id": group})
-    deadline_s = time.monotonic() + 20
-    try:
-        while True:
-            try:
-                (place,) = consumer.committed([TopicPartition(topic, partition)], timeout=20)
-            except KafkaException as error:
-                # A coordinator that is new, or is being chosen: the client leaves it to us to ask again.
-                if error.args[0].code() not in COORDINATOR_MOVES or time.monotonic() > deadline_s:
-                    raise
-                time.sleep(0.1)
-            else:
-                return place.offset
-    finally:
-        consumer.close()
+    (offset,) = places_of_group(cluster.cluster, group, topic, [partition])
+    return offset
 
 
 def follows(west: LabCluster, rig: Rig, group: str, topic: str, offset: int, partition: int = 0) -> float:

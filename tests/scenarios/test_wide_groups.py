@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from tests.conftest import ClusterFactory
 from tests.scenarios.test_groups import commit, committed
@@ -21,7 +20,7 @@ from twinshore.kafka.apis import OFFSET_COMMIT
 from twinshore.kafka.errors import Code
 from twinshore.kafka.groups import Groups
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
-from twinshore.lab.clients import client_settings
+from twinshore.lab.clients import committed as places_of_group
 from twinshore.mirror.companions import Beside
 from twinshore.store import IncidentKind, Store
 from twinshore.wire.group_places import PLACES_VERSION, Place, Where, encode_offset_commit, parse_offset_commit
@@ -92,12 +91,7 @@ def beside(tmp_path: Path, east: LabCluster, cluster_factory: ClusterFactory, un
 
 
 def places_of(lab: LabCluster, group: str, topic: str) -> list[int]:
-    consumer = Consumer({**client_settings(lab.cluster), "group.id": group})
-    try:
-        found = consumer.committed([TopicPartition(topic, number) for number in range(PARTITIONS)], timeout=30)
-    finally:
-        consumer.close()
-    return [place.offset for place in found if place.offset >= 0]
+    return [offset for offset in places_of_group(lab.cluster, group, topic, range(PARTITIONS)) if offset >= 0]
 
 
 def commit_in_parts(lab: LabCluster, group: str, topic: str, note: str) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from typing import Any
 
+from confluent_kafka import Consumer, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
@@ -19,12 +20,14 @@ from kio.schema.metadata.v11 import MetadataRequest, MetadataResponse
 from twinshore.fleet import Cluster, KafkaError, NamedPartition, SaslMechanism
 from twinshore.kafka.client_settings import client_settings as kafka_client_settings
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.errors import Code
 from twinshore.kafka.nodes import parse_address
 from twinshore.kafka.opening import open_connection
 from twinshore.lab.errors import LabError
 from twinshore.mirror.plan import TWINS_TOPIC
 
 _ANSWER_S = 2.0
+_COORDINATOR_MOVES = (Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR)
 # In a version that the oldest Kafka of the lab knows too.
 _NO_TOPICS = MetadataRequest(topics=(), allow_auto_topic_creation=False, include_topic_authorized_operations=False)
 
@@ -38,6 +41,24 @@ def client_settings(cluster: Cluster) -> dict[str, Any]:
 def admin_of(cluster: Cluster) -> AdminClient:
     """An admin client. Keep it until its answers are there: they end with it."""
     return AdminClient({**client_settings(cluster), "socket.timeout.ms": 10_000})
+
+
+def committed(cluster: Cluster, group: str, topic: str, partitions: Iterable[int]) -> list[int]:
+    """Where the group stands in each partition, below 0 where it has no place."""
+    asked = [TopicPartition(topic, number) for number in partitions]
+    consumer = Consumer({**client_settings(cluster), "group.id": group})
+    deadline = time.monotonic() + 60
+    try:
+        while True:
+            try:
+                return [place.offset for place in consumer.committed(asked, timeout=20)]
+            except KafkaException as error:
+                # A coordinator that is new, or is being chosen: the client leaves it to its user to ask again.
+                if error.args[0].code() not in _COORDINATOR_MOVES or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+    finally:
+        consumer.close()
 
 
 def wait_for_brokers(asked: Cluster, node_ids: set[int], *, within_s: float = 60.0) -> None:
