@@ -135,7 +135,7 @@ SCENARIOS = (
     (
         "never-cut",
         "with `never_delete` no record is cut off a twin, neither by the driver nor by a pump that begins; what a link "
-        "filled a new twin with goes all the same",
+        "filled a new twin with goes all the same, and what it had filled a gap with is told with its offsets",
         "tests/scenarios/test_what_is_never_cut.py",
     ),
     (

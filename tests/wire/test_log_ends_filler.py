@@ -7,11 +7,11 @@ import struct
 import pytest
 
 from twinshore.fleet import WireError
-from twinshore.wire.batch import check_crc, split_batches
-from twinshore.wire.filler import FILLER_RECORDS_MAX, filler
+from twinshore.wire.batch import CONTROL, check_crc, split_batches
+from twinshore.wire.filler import FILLER_RECORDS_MAX, filler, is_filler
 from twinshore.wire.log_ends import LogEnd, encode_log_ends, parse_log_ends
 from twinshore.wire.primitives import compact_string
-from twinshore.wire.records import Record, decode_batch
+from twinshore.wire.records import Record, decode_batch, encode_batch
 
 
 def answer(entries: dict[str, list[tuple[int, int, int]]]) -> bytes:
@@ -51,6 +51,18 @@ def test_a_filler_is_a_sound_batch_of_empty_records(count: int) -> None:
     assert read[0] == Record(0, 0, b"", None)
     assert read[-1] == Record(count - 1, 0, b"", None)
     assert len(data) < 1_000 + count
+    assert is_filler(bytes(view), header)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [Record(0, 5, b"", None), Record(0, 0, b"", b""), Record(0, 0, b"k", None), Record(0, 0, None, None)],
+)
+def test_what_somebody_wrote_is_no_filler(record: Record) -> None:
+    data = encode_batch([record])
+    ((view, header),) = split_batches(memoryview(data))
+    assert not is_filler(bytes(view), header)
+    assert not is_filler(bytes(view), header._replace(attributes=CONTROL))
 
 
 @pytest.mark.parametrize("count", [0, FILLER_RECORDS_MAX + 1])

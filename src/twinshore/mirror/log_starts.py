@@ -10,6 +10,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
 from twinshore.mirror.answers import RIGHTS
 from twinshore.mirror.incidents.kinds import POLICY_UNCUT
+from twinshore.mirror.left_filler import LeftFiller
 from twinshore.mirror.once import Once
 from twinshore.mirror.passage.probing import KEPT
 from twinshore.store import Incident, IncidentKind, LedgerRow, Store
@@ -48,6 +49,7 @@ class LogStarts:
     ) -> None:
         self._link, self._target, self._store, self._doubt, self._log = link, target, store, doubt, log
         self._never = never
+        self._left = LeftFiller(link, target, store, log)
         self._refused: dict[str, Once] = {}
 
     def cut(self, before: Mapping[NamedPartition, int], done: MutableMapping[NamedPartition, int]) -> None:
@@ -55,12 +57,8 @@ class LogStarts:
         cannot be cut hinders no other."""
         rows = self._store.twins(self._link.name)
         ids = {row.topic: row.target_topic_id for row in rows}
-        wanted = due(
-            before,
-            {NamedPartition(row.topic, row.partition): row.anchor_offset for row in rows},
-            done,
-            never=self._never,
-        )
+        anchors = {NamedPartition(row.topic, row.partition): row.anchor_offset for row in rows}
+        wanted = due(before, anchors, done, never=self._never)
         told = self._told()
         for topic in told.keys() - {named.topic for named in wanted}:
             if self._never or topic not in ids:
@@ -71,6 +69,7 @@ class LogStarts:
             count += self._cut(topic, ids[topic], ours, done, told.get(topic))
         if count:
             self._log(f"{self._link.name}: cut {count} twins to their sources' log starts")
+        self._left.look({named: at for named, at in anchors.items() if named in before}, never=self._never)
 
     def _cut(
         self,

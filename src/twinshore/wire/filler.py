@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from twinshore.wire.batch import BODY_IN_LENGTH, BatchHeader, restamp, seal
-from twinshore.wire.codecs import Codec, compress
-from twinshore.wire.primitives import varint
+from twinshore.wire.batch import BODY_IN_LENGTH, CONTROL, HEADER_BYTES, BatchHeader, restamp, seal
+from twinshore.wire.codecs import Codec, codec_of, compress, decompress
+from twinshore.wire.primitives import Buffer, varint
 
 # Brokers unpack a batch to check each record; a few MB of that is a few milliseconds.
 FILLER_RECORDS_MAX = 200_000
@@ -27,12 +27,16 @@ class Filler(NamedTuple):
         return restamp(self.header, producer_id, producer_epoch, sequence)
 
 
+def _record(delta: int) -> bytes:
+    deltas = b"\0" + varint(delta)
+    return varint(1 + len(deltas) + 3) + b"\0" + deltas + b"\0\1\0"
+
+
 @cache
 def _body(count: int) -> bytes:
     out = bytearray()
     for delta in range(count):
-        deltas = b"\0" + varint(delta)
-        out += varint(1 + len(deltas) + 3) + b"\0" + deltas + b"\0\1\0"
+        out += _record(delta)
     return compress(Codec.ZSTD, bytes(out))
 
 
@@ -57,3 +61,11 @@ def filler(count: int) -> Filler:
         count=count,
     )
     return Filler(seal(plain, body), body)
+
+
+def is_filler(data: Buffer, header: BatchHeader) -> bool:
+    """Whether a batch is filler that readers see: by its time and by its first record."""
+    if header.attributes & CONTROL or not header.count or header.base_timestamp or header.max_timestamp:
+        return False
+    body = decompress(codec_of(header.attributes), memoryview(data)[HEADER_BYTES:])
+    return body.startswith(_record(0))

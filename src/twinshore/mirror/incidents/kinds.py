@@ -34,6 +34,7 @@ POLICY_STOP = "stop the partition, go on with its neighbours"
 POLICY_RETRY = "rest the partition, try again every few seconds, go on with its neighbours"
 POLICY_TOPIC = "stop the topic"
 POLICY_UNCUT = "carry it all the same, try to cut its twin every 30 s"
+POLICY_LEFT_FILLER = "carry it all the same, leave what never_delete keeps"
 BEGIN_AGAIN = "[Begin the twin anew](#begin-a-twin-anew)"
 
 _ROWS = (
@@ -215,7 +216,9 @@ _ROWS = (
         After.RESUMED,
         POLICY_STOP,
         "A cluster refuses something for a reason that is none of the others.",
-        "Mend what the sentence names, then `twinshore mirror resume`.",
+        "Mend what the sentence names, then `twinshore mirror resume`. A row that says *leave what never_delete keeps* "
+        "stops nothing: records without a value filled a gap, `never_delete` was set before they were cut off, and "
+        "readers see them at the offsets named. The row closes when the twin's log begins behind them.",
     ),
     Known(
         IncidentKind.CONTENT_DIFFERS,
