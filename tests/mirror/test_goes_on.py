@@ -157,7 +157,7 @@ def test_a_trouble_that_is_over_is_said_to_be_over_once(store: Store, monkeypatc
     said: list[str] = []
     settings = parse_settings(SETTINGS + '[links."east->west".follow]\nacls = false\n', name="test", env={})
     (link,) = settings.links
-    follower = Follower(link, settings, store, active=lambda: True, log=said.append)
+    follower = Follower(lambda: link, settings, store, active=lambda: True, log=said.append)
     try:
         failing(monkeypatch, store, "twins", 1)
         for _ in range(3):

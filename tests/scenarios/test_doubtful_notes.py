@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,14 @@ from confluent_kafka import Producer
 
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, until
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.fleet import Cluster
+from twinshore.fleet import Cluster, Link, Naming
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import admin_of, client_settings
 from twinshore.mirror.target_notes import Told
+from twinshore.mirror.topology.descents import Descents
 from twinshore.mirror.topology.provenance import Descent, Hop
-from twinshore.store import TwinRow
+from twinshore.store import TwinRow, open_store
 
 LINK = "east->west"
 NOWHERE = Hop("x", "nowhere")
@@ -83,3 +85,22 @@ def test_forged_lines_stop_no_topic_and_no_process(
         # The cluster is shared: these lines were of this test.
         write(east.cluster, *((topic.encode(), None) for topic in (orders, other, fresh, stem, f"{stem}.x")))
         write(east.cluster, *((key, None) for key, _ in forged))
+
+
+def test_a_topic_of_heartbeats_is_judged_by_the_filters_that_hold_now(
+    tmp_path: Path, east: LabCluster, west: LabCluster
+) -> None:
+    beats, link = "far.twinshore.heartbeats", Link("east", "west", topics=("orders",), naming=Naming.PREFIX, chain=True)
+    said: list[str] = []
+    with (
+        open_store(f"sqlite:///{tmp_path}/store.db") as store,
+        closing(KafkaCluster(east.cluster)) as source,
+        closing(KafkaCluster(west.cluster)) as target,
+    ):
+        descents = Descents(lambda: link, [link], store, source, target, said.append)
+        assert descents.admitted({beats: ("aa", 1)}) == {}
+        link = replace(link, topics=("orders", "far[.].*"))
+        assert descents.admitted({beats: ("aa", 1)}) == {beats: ("aa", 1)}
+        link = replace(link, exclude=("far[.].*",))
+        assert descents.admitted({beats: ("aa", 1)}) == {}
+    assert all("nobody's twin" in sentence for sentence in said), said

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from tests.scenarios.rights_stage import acl, client, guarded, may_read, may_wri
 from twinshore.cli.entry import app, gather
 from twinshore.fleet import Cluster
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.rights import Operation, Pattern, Permission, QuotaEntity
+from twinshore.kafka.rights import Operation, Pattern, Permission, QuotaEntity, Resource
 from twinshore.kafka.rights_requests import (
     alter_quotas,
     create_acls,
@@ -36,6 +37,7 @@ READ_ALL = acl("*", Operation.READ)
 NOT_SECRET = acl("secret", Operation.ALL, permission=Permission.DENY)
 EVERYTHING = acl("orders", Operation.ALL, "User:bert", pattern=Pattern.PREFIXED)
 THEIRS = acl("orders", Operation.READ, "User:zoe")
+OURS, OTHERS = (replace(acl(name, Operation.READ), resource=int(Resource.GROUP)) for name in ("ours", "others"))
 GIVEN = {acl(topic, Operation.READ) for topic in TOPICS}
 
 
@@ -59,7 +61,7 @@ def rig(tmp_path: Path, source: LabCluster, target: LabCluster) -> Iterator[Rig]
         {LINK: "orders.*|secret"},
         mirror={"lanes": 1},
     )
-    follow = [f'[links."{LINK}".follow]', "every_s = 0.5", "quotas = true"]
+    follow = [f'[links."{LINK}".follow]', "every_s = 0.5", "quotas = true", "group_acls = true"]
     for name in ("anna", "bert"):
         file = source.cluster_as(name).security.password.file
         follow += [f'[links."{LINK}".follow.users.{name}]', f"password_file = '{file}'"]
@@ -87,7 +89,7 @@ def test_who_may_do_what_is_the_same_but_nobody_changes_a_twin(
         source.create_topic(topic)
         assert may_write(source.cluster, topic)
     with client(source) as east, client(target) as west:
-        create_acls(east, [READ_ALL, NOT_SECRET, EVERYTHING])
+        create_acls(east, [READ_ALL, NOT_SECRET, EVERYTHING, OURS, OTHERS])
         create_acls(west, [THEIRS])
         alter_quotas(east, QUOTA, {"producer_byte_rate": 1e6})
         anna, bert = (Cluster("west", target.bootstrap, source.cluster_as(name).security) for name in ("anna", "bert"))
@@ -113,6 +115,7 @@ def test_who_may_do_what_is_the_same_but_nobody_changes_a_twin(
 
         nothing_else_is_opened(west, target, anna)
         new_twins_are_ruled_first(rig, source, target, anna)
+        groups_as_operators_say(rig, west)
         taken_back_on_both(rig, east, west, anna)
         stays_revoked(rig, target, west)
     gather()
@@ -148,6 +151,17 @@ def taken_back_on_both(rig: Rig, east: KafkaCluster, west: KafkaCluster, anna: C
     assert THEIRS in (read_acls(west) or ())
     alter_quotas(east, QUOTA, {"producer_byte_rate": None})
     until(lambda: read_quotas(west) == {}, 10, "a quota is taken back", rig)
+
+
+def groups_as_operators_say(rig: Rig, west: KafkaCluster) -> None:
+    """Rules of groups follow the filters that hold now, and `mirror plan` says the same."""
+    until(lambda: (read_acls(west) or frozenset()) >= {OURS, OTHERS}, 60, "rules of groups cross", rig)
+    rig.verb("link", "filter", LINK, "--exclude-groups", "others")
+    until(lambda: OTHERS not in (read_acls(west) or {OTHERS}), 60, "the rule of an excluded group goes", rig)
+    assert OURS in (read_acls(west) or ())
+    assert not [line for line in plan(rig) if line["step"] == "change"], "nothing is left to do"
+    rig.verb("link", "reset", LINK)
+    until(lambda: OTHERS in (read_acls(west) or ()), 60, "the rule of an admitted group comes", rig)
 
 
 def nothing_else_is_opened(west: KafkaCluster, target: LabCluster, anna: Cluster) -> None:

@@ -262,9 +262,7 @@ class Sampler:
         wanted = {
             one.group: one.coordinator
             for one in listed.values()
-            if one.reads_by_offsets
-            and any(re.fullmatch(pattern, one.group) for pattern in control.groups)
-            and not any(re.fullmatch(pattern, one.group) for pattern in control.exclude_groups)
+            if one.reads_by_offsets and control.admits_group(one.group)
         }
         if silent:
             failures[GROUPS] = next(iter(silent.values())).message

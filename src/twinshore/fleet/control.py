@@ -26,6 +26,12 @@ class Control:
         """Whether the topic is paused, alone or with its link."""
         return self.paused or any(re.fullmatch(pattern, topic) for pattern in self.paused_topics)
 
+    def admits_group(self, group: str) -> bool:
+        """Whether the consumer group belongs to the link. Exclusions win."""
+        if any(re.fullmatch(pattern, group) for pattern in self.exclude_groups):
+            return False
+        return any(re.fullmatch(pattern, group) for pattern in self.groups)
+
     def throttle_of(self, topic: str) -> int:
         """Bytes per second for this topic alone; 0: none."""
         return first_match(self.topic_throttles, topic, 0)

@@ -16,7 +16,7 @@ from twinshore.groups.kept_names import names_in, names_row
 from twinshore.groups.kept_together import KeptTogether
 from twinshore.groups.place import Rules, State, decide, decide_back, has_note
 from twinshore.groups.refusals import TOLD_AFTER_S, refusals_in_words
-from twinshore.groups.scope import NOWHERE, Scope, admits_group, scope_of
+from twinshore.groups.scope import NOWHERE, Scope, scope_of
 from twinshore.groups.translation import ByExtents, Stretch, Translation
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
@@ -229,7 +229,7 @@ class Rounds:
         """Whether the group follows, by the link's filters."""
         known = self._admitted.get(group)
         if known is None:
-            known = self._admitted[group] = admits_group(self.link.control, group)
+            known = self._admitted[group] = self.link.control.admits_group(group)
         return known
 
     def _look(self, *, source_gone: bool) -> Scope:

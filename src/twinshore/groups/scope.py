@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from twinshore.fleet import Control, Link
+from twinshore.fleet import Link
 from twinshore.groups.translation import AS_IS, Reversed, Translation
 from twinshore.store.values import TwinRow
 from twinshore.wire.group_places import Where
@@ -46,10 +45,3 @@ def scope_of(
             parts[where] = ((twin, row.partition), mapped.get(where, AS_IS))
             names.add((row.topic, twin, row.source_topic_id, row.target_topic_id))
     return Scope(parts, tuple(sorted(names)))
-
-
-def admits_group(control: Control, group: str) -> bool:
-    """Whether the group's places follow the link."""
-    if any(re.fullmatch(pattern, group) for pattern in control.exclude_groups):
-        return False
-    return any(re.fullmatch(pattern, group) for pattern in control.groups)

@@ -82,7 +82,8 @@ class LinkDriver:
         self._target = KafkaCluster(settings.cluster(link.target), patience_s=10.0)
         self._surveyor = Surveyor(link, self._source, self._target)
         doubts = DoubtfulNotes(link, store, log)
-        self._descents = Descents(link, settings.links, store, self._source, self._target, log, doubts.tell)
+        ends = (store, self._source, self._target)
+        self._descents = Descents(lambda: self.link, settings.links, *ends, log, doubts.tell)
         self._adopter = Adopter(link, self._source, self._target, store, log)
         self._ruling = Ruling(link, settings.links, store, log)
         self._throttle = Throttle(link.name, desk)
@@ -104,7 +105,7 @@ class LinkDriver:
         self._followed_at_s = 0.0
         self._balance = Balance(link.name, desk, recorder, lanes, log)
         self._leaving: set[str] = set()
-        self._follower = Follower(link, settings, store, active=self.is_ours, log=log)
+        self._follower = Follower(lambda: self.link, settings, store, active=self.is_ours, log=log)
         self._refusals = Refusals(link.name, store, recorder, log, doubt=self._follower.doubt)
         self._held = HeldTwins(
             link.name, self._source, store, self._mirror.hanging_transaction_s, stopped=recorder.stopped, log=log
@@ -233,6 +234,7 @@ class LinkDriver:
             self.link = self._ruling.link
             self._surveyor = Surveyor(self.link, self._source, self._target)
             self._surveyed_at_s = 0.0
+            self._follower.heed()
             self._log(f"{name}: now holds: {in_words(self.link)}")
         placed = {named.topic for named in self._desk.placed(name)}
         for topic in self._ruling.partings(placed, lambda topic: self._desk.withdraw(name, topic)):

@@ -39,7 +39,7 @@ def preview(link: Link, settings: Settings, store: Store, rate_bytes_s: float = 
         LinkNotes(link, store, target).refuse_another(source.cluster_id())
         surveyor = Surveyor(link, source, target)
         known = known_twins(store, link)
-        descents = Descents(link, settings.links, store, source, target, log=lambda _: None)
+        descents = Descents(lambda: link, settings.links, store, source, target, log=lambda _: None)
         names = [name for name in descents.admitted(surveyor.names()) if not is_heartbeats(name)]
         chunks = [names[at : at + TOPICS_AT_ONCE] for at in range(0, len(names), TOPICS_AT_ONCE)]
         steps = [step for chunk in chunks for step in surveyor.plan(chunk, known)]

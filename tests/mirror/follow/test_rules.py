@@ -60,8 +60,8 @@ class Place:
         monkeypatch.setattr(hands_module, "delete_acls", lambda _, rules: self._change(rules, self.west.discard))
         self.hands = Hands(LINK, self.target, self.store, self.said.append)
         self.woken = 0
-        ends = (self.link, self.source, self.target, self.store, self.hands)
-        self.rules = Rules(*ends, active=lambda: True, wake=self._wake, survey_s=1.0)
+        ends = (self.source, self.target, self.store, self.hands)
+        self.rules = Rules(lambda: self.link, *ends, active=lambda: True, wake=self._wake, survey_s=1.0)
 
     def has_twin(self, topic: str) -> None:
         self.store.save_twins([TwinRow(LINK, topic, 0, "aa", "bb", 0, 0, 1)])
@@ -263,3 +263,20 @@ def test_what_is_refused_again_and_again_is_told_once(place: Place, monkeypatch:
     monkeypatch.setattr(hands_module, "REFUSED_AGAIN_S", 0.0)
     place.look()
     assert len(place.said) == 4, "a day later"
+
+
+def test_rules_of_groups_follow_what_operators_say_of_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place(tmp_path, monkeypatch, '[links."east->west".follow]\ngroup_acls = true\n')
+    place.has_twin("orders")
+    ours, other = (replace(acl(name), resource=int(Resource.GROUP)) for name in ("ours", "other"))
+    place.east = {ours, other}
+    place.look()
+    assert place.west == {ours, other}
+    # As the driver learns it from the store, while the mirror runs.
+    place.link = replace(place.link, control=replace(place.link.control, exclude_groups=("other",)))
+    place.look()
+    assert place.west == {ours}
+    place.link = replace(place.link, control=replace(place.link.control, groups=("o.*",), exclude_groups=()))
+    place.look()
+    assert place.west == {ours, other}
+    place.close()

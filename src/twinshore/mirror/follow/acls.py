@@ -8,7 +8,6 @@ many topics is written once for each twin that it speaks of, so it says nothing 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, field, replace
 
@@ -223,7 +222,7 @@ def _of_groups(groups: list[Acl], ground: Ground, link: Link) -> Wanted:
     write: set[Acl] = set()
     held: dict[Acl, str] = {}
     for acl in groups:
-        if _ours(acl, ground) or (acl.names_one() and not _admits(link, acl.name)):
+        if _ours(acl, ground) or (acl.names_one() and not link.control.admits_group(acl.name)):
             continue
         if acl.permission == Permission.DENY and acl.principal == EVERYBODY and acl.host == WILDCARD:
             held[acl] = SHUTS_OUT
@@ -243,10 +242,3 @@ def _meets(denial: Acl, allow: Acl) -> bool:
     same = denial.principal == allow.principal or EVERYBODY in (denial.principal, allow.principal) or not plain
     places = denial.covers(allow.name) or allow.covers(denial.name) or not allow.names_one()
     return same and places
-
-
-def _admits(link: Link, group: str) -> bool:
-    control = link.control
-    if any(re.fullmatch(pattern, group) for pattern in control.exclude_groups):
-        return False
-    return any(re.fullmatch(pattern, group) for pattern in control.groups)

@@ -54,7 +54,8 @@ class Order:
 
 class Endings:
     """`orders` and `doubt` may be called by any thread, the rest by the follower's alone. `active`: whether the link is
-    ours to act for, asked again before each deletion. `links`: all of the settings, whose filters may clash."""
+    ours to act for, asked again before each deletion. `links`: all of the settings. `link` gives names and policies,
+    which no operator's word changes; what operators said is asked of the store at each look and each deletion."""
 
     def __init__(
         self,

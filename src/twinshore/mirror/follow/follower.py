@@ -31,32 +31,48 @@ REST_S = 0.2
 
 
 class Follower:
-    """`active`: whether the link is ours to act for. `log` gets a sentence for whatever changes, once."""
+    """`link` gives the link as it holds now, whatever operators have said since. `active`: whether it is ours to act
+    for. `log` gets a sentence for whatever changes, once."""
 
     def __init__(
-        self, link: Link, settings: Settings, store: Store, *, active: Callable[[], bool], log: Callable[[str], None]
+        self,
+        link: Callable[[], Link],
+        settings: Settings,
+        store: Store,
+        *,
+        active: Callable[[], bool],
+        log: Callable[[str], None],
     ) -> None:
-        self._link = link
-        self._source = KafkaCluster(settings.cluster(link.source), client_id="twinshore-follow", patience_s=10.0)
-        self._target = KafkaCluster(settings.cluster(link.target), client_id="twinshore-follow", patience_s=10.0)
+        self._now, begins = link, link()
+        self._source = KafkaCluster(settings.cluster(begins.source), client_id="twinshore-follow", patience_s=10.0)
+        self._target = KafkaCluster(settings.cluster(begins.target), client_id="twinshore-follow", patience_s=10.0)
         self._store = store
         self._active = active
         self._log = log
-        self._hands = Hands(link.name, self._target, store, log)
-        ends = (link, self._source, self._target, store, self._hands)
-        self.endings = Endings(*ends, links=settings.links, safety=settings.safety, active=active)
+        self._hands = Hands(begins.name, self._target, store, log)
+        ends = (self._source, self._target, store, self._hands)
+        self.endings = Endings(begins, *ends, links=settings.links, safety=settings.safety, active=active)
         self._troubles: dict[str, Once] = {}
         self._held = False
         self._next_topic = ""
         self._closed = threading.Event()
         self._wake = threading.Event()
-        self.rules = Rules(*ends, active=active, wake=self._wake.set, survey_s=settings.mirror.refresh_s)
-        self._thread = keep_on(self._work, f"follow {link.name}")
+        self.rules = Rules(link, *ends, active=active, wake=self._wake.set, survey_s=settings.mirror.refresh_s)
+        self._thread = keep_on(self._work, f"follow {begins.name}")
+
+    @property
+    def _link(self) -> Link:
+        """The link as it holds now."""
+        return self._now()
 
     def doubt(self, topics: Iterable[str]) -> None:
         """Pumps stopped at these: look at once."""
         if self.endings.doubt(topics):
             self._wake.set()
+
+    def heed(self) -> None:
+        """Operators said something: look at once."""
+        self._wake.set()
 
     def close(self) -> None:
         self._closed.set()

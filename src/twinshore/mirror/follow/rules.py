@@ -37,11 +37,12 @@ class _Why:
 
 
 class Rules:
-    """One link's. `admit` and `news` are the driver's, `look` the follower's. `wake`: have a look soon."""
+    """One link's; `link` gives it as it holds now. `admit` and `news` are the driver's, `look` the follower's. `wake`:
+    have a look soon."""
 
     def __init__(
         self,
-        link: Link,
+        link: Callable[[], Link],
         source: KafkaCluster,
         target: KafkaCluster,
         store: Store,
@@ -51,15 +52,20 @@ class Rules:
         wake: Callable[[], None],
         survey_s: float,
     ) -> None:
-        self._link, self._source, self._target, self._store, self._hands = link, source, target, store, hands
+        self._now, self._source, self._target, self._store, self._hands = link, source, target, store, hands
         self._active, self._wake = active, wake
         self._asked_s_max = max(ASKED_S_MIN, 3 * survey_s)
         self._guard = threading.Lock()
         self._asked_s: dict[str, float] = {}
         self._standing: set[str] = set()
         self._why: dict[str, _Why] = {}
-        self._none_follow = not link.follow.acls
+        self._none_follow = not link().follow.acls
         self._news = False
+
+    @property
+    def _link(self) -> Link:
+        """The link as it holds now."""
+        return self._now()
 
     # -- the driver's
 

@@ -28,12 +28,12 @@ DOUBTED_AGAIN_S = 60.0
 
 
 class Descents:
-    """`log` hears once of each topic that stays, and of rights that are missing; `tell` gets the topics of which lines
-    say what nothing bears out, whenever these are others."""
+    """`link` gives the link as it holds now. `log` hears once of each topic that stays, and of rights that are missing;
+    `tell` gets the topics of which lines say what nothing bears out, whenever these are others."""
 
     def __init__(
         self,
-        link: Link,
+        link: Callable[[], Link],
         links: Sequence[Link],
         store: Store,
         source: KafkaCluster,
@@ -41,7 +41,7 @@ class Descents:
         log: Callable[[str], None],
         tell: Callable[[Collection[str]], None] = lambda _: None,
     ) -> None:
-        self._link, self._links, self._store = link, links, store
+        self._now, self._links, self._store = link, links, store
         self._source, self._target = source, target
         self._log, self._tell_doubts = log, tell
         self._journals = {side: Notebook(cluster, TWINS_TOPIC) for side, cluster in self._sides()}
@@ -51,15 +51,24 @@ class Descents:
         self._doubted: dict[str, str] | None = None
         self._doubted_at_s = 0.0
         self._judged: dict[tuple[str, str], str] = {}
+        self._judged_by = _filters(link())
         self._descents: dict[str, Descent] = {}
         self._blind: set[str] = set()
         self.staying: dict[str, str] = {}
+
+    @property
+    def _link(self) -> Link:
+        """The link as it holds now."""
+        return self._now()
 
     def _sides(self) -> tuple[tuple[str, KafkaCluster], ...]:
         return ("source", self._source), ("target", self._target)
 
     def admitted(self, names: Seen) -> Seen:
         """Those of the source's topics that the link may carry on."""
+        if self._judged_by != _filters(self._link):
+            self._judged.clear()
+            self._judged_by = _filters(self._link)
         fresh = {name: seen for name, seen in names.items() if (name, seen[0]) not in self._judged}
         if self._doubted and time.monotonic() - self._doubted_at_s >= DOUBTED_AGAIN_S:
             fresh |= {name: names[name] for name in self._doubted if name in names}
@@ -185,6 +194,11 @@ class Descents:
         if what not in self._blind:
             self._blind.add(what)
             self._log(f"{self._link.name}: {what}: {error.message} (try: {error.hint})")
+
+
+def _filters(link: Link) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What a heartbeats topic is judged by, besides what is told of it."""
+    return link.topics, link.exclude
 
 
 def _last_hop(descent: Descent) -> str:
