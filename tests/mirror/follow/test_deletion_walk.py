@@ -6,9 +6,9 @@ import random
 from dataclasses import dataclass, field, replace
 
 from twinshore.fleet import Deleted, Follow, Recreated
-from twinshore.mirror.follow.acts import DeleteTwin, Forget, Remember, TakeBack, Tell
+from twinshore.mirror.follow.acts import AskSpans, DeleteTwin, Forget, Remember, TakeBack, Tell
 from twinshore.mirror.follow.last_resort import Span, Word
-from twinshore.mirror.follow.lifecycle import LOOKS_MIN, Memory, Presence, Rules, Side, TopicLook, asks, decide
+from twinshore.mirror.follow.lifecycle import LOOKS_MIN, Memory, Presence, Rules, Side, TopicLook, decide
 
 SEEDS = 3_000
 STEPS = 120
@@ -55,7 +55,8 @@ class History:
         elif what == "policy":
             before = self._policy()
             deleted, recreated = self.chance.choice(list(Deleted)), self.chance.choice(list(Recreated))
-            self.follow = replace(self.follow, deleted=deleted, recreated=recreated)
+            after_s = self.chance.choice([DELAY_S, 2 * DELAY_S])
+            self.follow = replace(self.follow, deleted=deleted, recreated=recreated, delete_after_s=after_s)
             if self._policy() == before:
                 return
         elif what == "word" and self.source:
@@ -66,9 +67,9 @@ class History:
             return
         self.calm_ms = self.now_ms
 
-    def _policy(self) -> str:
-        """Whichever speaks of the topic as it is."""
-        return self.follow.recreated if self.source else self.follow.deleted
+    def _policy(self) -> tuple[str, float]:
+        """Whichever speaks of the topic as it is, and its delay."""
+        return self.follow.recreated if self.source else self.follow.deleted, self.follow.delete_after_s
 
     def look(self) -> None:
         there = Side(Presence.THERE, self.source, 1) if self.source else Side(Presence.GONE)
@@ -77,8 +78,12 @@ class History:
         seen = TopicLook(TOPIC, TOPIC, "s1", "t1", there, twin, self.missed)
         against = "paused" if self.paused else "kept" if self.kept else ""
         rules = Rules(self.follow, against)
-        spans = [Span(0, 0, 10 + self.written, 10, 10)] if asks(seen, self.memory, rules, self.now_ms) else []
-        for act in decide(seen, self.memory, rules, spans, self.now_ms):
+        spans: list[Span] = []
+        acts = decide(seen, self.memory, rules, None, self.now_ms)
+        if acts == [AskSpans(TOPIC)]:
+            spans = [Span(0, 0, 10 + self.written, 10, 10)]
+            acts = decide(seen, self.memory, rules, spans, self.now_ms)
+        for act in acts:
             match act:
                 case Remember(_, None):
                     self.memory = Memory(begin=self.memory.begin)
@@ -89,6 +94,7 @@ class History:
                     self.memory = replace(self.memory, begin=None)
                 case Tell(_, _, sentence):
                     self.told.append(sentence)
+                    assert not self.twin or spans, "a row names what was asked"
                 case DeleteTwin():
                     self._delete(spans)
                 case Forget():
@@ -103,7 +109,7 @@ class History:
             assert dict(word.ends)[0] >= 10 + self.written, "nobody agreed to what was written since"
         else:
             assert self.written == 0, "the link did not carry it"
-            assert self._policy() in (Recreated.BEGIN_AGAIN, Deleted.DELETE)
+            assert self._policy()[0] in (Recreated.BEGIN_AGAIN, Deleted.DELETE)
             assert self.now_ms - self.calm_ms >= DELAY_S * 1000, "its delay begins anew with each thing that happens"
             assert self.source or self.missed >= LOOKS_MIN
             assert "unless `twinshore mirror keep orders` forbids it" in self.told[-1]

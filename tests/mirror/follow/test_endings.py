@@ -14,6 +14,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror.follow import endings
 from twinshore.mirror.follow.endings import Endings
 from twinshore.mirror.follow.hands import Hands
+from twinshore.mirror.follow.last_resort import Span
 from twinshore.mirror.follow.lifecycle import Presence, Side
 from twinshore.store import Incident, IncidentKind, Store, TwinRow, open_store
 
@@ -84,7 +85,7 @@ def test_what_an_earlier_process_told_is_over_when_all_is_as_it_was(place: Place
 
 
 def test_a_twin_that_was_kept_is_forgotten_once_nobody_has_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endings, "spans", lambda *_: [])
+    monkeypatch.setattr(endings, "spans", lambda *_: [Span(0, 0, 0, 0, 0)])
     place.ids["east"] = ""
     place.endings.look()
     place.endings.look()

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from twinshore.fleet import Deleted, Follow, Recreated
 from twinshore.mirror.follow.acts import (
     Act,
     Archive,
+    AskSpans,
     DeleteTwin,
     Forget,
     LookAgain,
@@ -26,7 +29,6 @@ from twinshore.mirror.follow.lifecycle import (
     Rules,
     Side,
     TopicLook,
-    asks,
     decide,
     for_mapped,
     is_lost,
@@ -277,11 +279,61 @@ def test_an_operators_word_needs_no_delay_and_does_not_hold_for_ever() -> None:
 
 def test_a_word_that_comes_before_an_announced_time_is_asked_about_too() -> None:
     agreed = replace(beginning(5), begin=Word(NOW, "s2"))
-    assert asks(look(ANEW), agreed, AGAIN, NOW)
-    assert not asks(look(ANEW), beginning(5), AGAIN, NOW)
+    assert decide(look(ANEW), agreed, AGAIN, None, NOW) == [AskSpans("orders")]
+    assert decide(look(ANEW), beginning(5), AGAIN, None, NOW) == []
     assert kinds(acts(look(ANEW), agreed, AGAIN, FOREIGN)) == [Tell, Tell, Remember, TakeBack]
-    assert acts(look(ANEW), agreed, AGAIN, []) == [], "nothing goes unseen"
-    assert acts(look(GONE), since(State.ANNOUNCED, 99), DELETE, WHOLE[:1]) == []
+    assert acts(look(ANEW), agreed, AGAIN, []) == [AskSpans("orders")], "nothing goes unseen"
+    assert acts(look(GONE), since(State.ANNOUNCED, 99), DELETE, WHOLE[:1]) == [AskSpans("orders")]
+
+
+def test_another_delay_is_announced_with_what_the_twin_holds() -> None:
+    """The settings changed over a restart, while both deletions were announced."""
+    sooner = {one: replace(one, follow=replace(one.follow, delete_after_s=30)) for one in (DELETE, AGAIN)}
+    for seen, memory, rules in (
+        (look(GONE), since(State.ANNOUNCED, 5), sooner[DELETE]),
+        (look(ANEW), beginning(5), sooner[AGAIN]),
+    ):
+        assert decide(seen, memory, rules, None, NOW) == [AskSpans("orders")]
+        (tell,) = [one for one in acts(seen, memory, rules) if isinstance(one, Tell)]
+        assert "; its twin holds orders-0 0 to 9; the twin is deleted on 2027-01-15 08:00:30 UTC" in tell.sentence
+
+
+SIDES_SEEN = st.sampled_from([THERE, GONE, HIDDEN, ANEW, ONCE_MORE])
+TWINS_SEEN = st.sampled_from([TWIN, GONE, HIDDEN, SOMEONES])
+TIMES = st.integers(NOW - 100_000, NOW + 100_000)
+WORDS = st.none() | st.builds(Word, TIMES, st.sampled_from(["", "s2", "s3"]))
+MEMORIES = st.builds(
+    Memory, st.none() | st.sampled_from(State), TIMES, TIMES, st.sampled_from(["", "s2", "s3"]), WORDS, WORDS
+)
+FOLLOWS = st.builds(
+    Follow,
+    deleted=st.sampled_from(Deleted),
+    recreated=st.sampled_from(Recreated),
+    delete_after_s=st.sampled_from([0.0, 60.0]),
+)
+RULES = st.builds(Rules, FOLLOWS, st.sampled_from(["", "the link is paused"]), st.sampled_from(["", "many"]))
+
+
+@settings(max_examples=2_000)
+@given(SIDES_SEEN, TWINS_SEEN, st.integers(0, 3), st.booleans(), MEMORIES, RULES, st.booleans())
+def test_nothing_is_said_or_done_by_what_nobody_asked(
+    source: Side, target: Side, missed: int, doubted: bool, memory: Memory, rules: Rules, mapped: bool
+) -> None:
+    seen = look(source, target, missed=missed, doubted=doubted), memory, rules
+    seen = for_mapped(*seen) if mapped else seen
+    unasked, asked = decide(*seen, None, NOW), decide(*seen, WHOLE, NOW)
+    assert AskSpans("orders") not in asked, "it is asked once"
+    if unasked != [AskSpans("orders")]:
+        assert unasked == asked, "what was not asked changes nothing"
+        gone = target.presence is Presence.GONE
+        assert gone or "its twin holds" not in sentences(unasked)
+    if DeleteTwin in kinds(asked):
+        agreed = (memory.begin if is_there(seen[0]) else memory.let) is not None
+        assert agreed or would_delete(*seen, NOW), "who goes counts among those that go"
+
+
+def is_there(seen: TopicLook) -> bool:
+    return seen.source.presence is Presence.THERE
 
 
 def test_an_operators_word_is_for_what_was_shown() -> None:

@@ -54,6 +54,13 @@ class Tell:
 
 
 @dataclass(frozen=True, slots=True)
+class AskSpans:
+    """What the twin holds is to be asked, and the decision made again with the answer: alone it says nothing yet."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
 class Archive:
     """Its partitions are marked; nothing watches them any more."""
 
@@ -81,4 +88,4 @@ class TakeBack:
     topic: str
 
 
-Act = Remember | Withdraw | LookAgain | Tell | Archive | DeleteTwin | Forget | TakeBack
+Act = AskSpans | Remember | Withdraw | LookAgain | Tell | Archive | DeleteTwin | Forget | TakeBack

@@ -19,6 +19,7 @@ from twinshore.mirror.follow import lifecycle
 from twinshore.mirror.follow.acts import (
     Act,
     Archive,
+    AskSpans,
     DeleteTwin,
     Forget,
     LookAgain,
@@ -175,16 +176,19 @@ class Endings:
 
     def _act(self, look: TopicLook, memory: Memory, rules: Rules) -> None:
         at_ms = now_ms()
-        held = []
-        if lifecycle.asks(look, memory, rules, at_ms):
+        acts = lifecycle.decide(look, memory, rules, None, at_ms)
+        if AskSpans(look.topic) in acts:
             held = spans(self._target, look.topic, look.twin, look.target, self._store.positions(self._link.name))
-        for act in lifecycle.decide(look, memory, rules, held, at_ms):
+            acts = lifecycle.decide(look, memory, rules, held, at_ms)
+        for act in acts:
             if not self._do(act, look, at_ms):
                 return
 
     def _do(self, act: Act, look: TopicLook, at_ms: int) -> bool:
         """Whether the next act may follow at once: a twin is not touched before its pumps have let go of it."""
         match act:
+            case AskSpans(topic):
+                raise KafkaError(f"{self._target.name} did not say of each partition what the twin {look.twin} holds")
             case Remember():
                 self._remember(act, at_ms)
             case Withdraw(topic):

@@ -16,6 +16,7 @@ from twinshore.fleet import Deleted, Follow, Recreated
 from twinshore.mirror.follow.acts import (
     Act,
     Archive,
+    AskSpans,
     DeleteTwin,
     Forget,
     LookAgain,
@@ -120,8 +121,9 @@ def for_mapped(look: TopicLook, memory: Memory, rules: Rules) -> tuple[TopicLook
     return look, replace(memory, begin=None, let=None), replace(rules, against="a mapped twin holds data of others")
 
 
-def decide(look: TopicLook, memory: Memory, rules: Rules, spans: Sequence[Span], now_ms: int) -> list[Act]:
-    """What to do now; the same look decides the same, so that a killed mirror goes on where it was."""
+def decide(look: TopicLook, memory: Memory, rules: Rules, spans: Sequence[Span] | None, now_ms: int) -> list[Act]:
+    """What to do now; the same look decides the same, so that a killed mirror goes on where it was. `spans`: what the
+    twin holds, None while nobody has asked. Where the decision needs it and has it not whole, it is AskSpans alone."""
     if look.source.presence is Presence.HIDDEN or look.target.presence is Presence.HIDDEN:
         return _hidden(look)
     if look.source.presence is Presence.GONE:
@@ -129,21 +131,6 @@ def decide(look: TopicLook, memory: Memory, rules: Rules, spans: Sequence[Span],
     if is_lost(look):
         return _made_again(look, memory, rules, spans, now_ms)
     return _source_there(look, memory, now_ms)
-
-
-def asks(look: TopicLook, memory: Memory, rules: Rules, now_ms: int) -> bool:
-    """Whether the next step depends on what the twin holds."""
-    if look.target.presence is not Presence.THERE or not is_lost(look):
-        return False
-    waits = memory.state in (State.ANNOUNCED, State.BEGINNING) and now_ms < memory.due_ms
-    if look.source.presence is Presence.THERE:
-        agreed = not rules.against and _begin(look, memory, now_ms)
-        return bool(agreed) or not (waits and rules.begins and memory.source_id == look.source.topic_id)
-    if memory.state is State.GONE:
-        return rules.deletes
-    if memory.state is State.ANNOUNCED:
-        return not (waits and rules.deletes and rules.as_announced(memory))
-    return memory.state in (None, State.BEGINNING) or (memory.state is State.ASKED and memory.let is not None)
 
 
 def would_delete(look: TopicLook, memory: Memory, rules: Rules, now_ms: int) -> bool:
@@ -182,27 +169,38 @@ def _hidden(look: TopicLook) -> list[Act]:
     return [Tell(look.topic, "rights lost", sentence, "stop the topic"), Withdraw(look.topic), LookAgain(look.topic)]
 
 
-def _source_gone(look: TopicLook, memory: Memory, rules: Rules, spans: Sequence[Span], now_ms: int) -> list[Act]:
-    topic = look.topic
-    if memory.state in (None, State.BEGINNING):
-        return [Withdraw(topic), *_gone(look, rules, spans, now_ms)]
-    if look.target.presence is Presence.GONE:
+def _source_gone(look: TopicLook, memory: Memory, rules: Rules, spans: Sequence[Span] | None, now_ms: int) -> list[Act]:
+    topic, state = look.topic, memory.state
+    fresh = state in (None, State.BEGINNING)
+    if not fresh and look.target.presence is Presence.GONE:
         # Whoever deleted the twin: there is nothing left to say of the topic.
         return [Forget(topic)]
-    if memory.state in (State.GONE, State.ANNOUNCED) and rules.follow.deleted is Deleted.ARCHIVE:
+    if state in (State.GONE, State.ANNOUNCED) and rules.follow.deleted is Deleted.ARCHIVE:
         return [Archive(topic), Remember(topic, State.ARCHIVED)]
-    if memory.state is State.GONE:
-        return _gone(look, rules, spans, now_ms, anew=True) if rules.deletes else []
-    if memory.state is State.ANNOUNCED:
-        if not rules.deletes or not rules.as_announced(memory):
-            return _gone(look, rules, spans, now_ms, anew=True)
-        if now_ms < memory.due_ms:
-            return []
-        return _delete_if_safe(look, rules, spans, f"its source topic was deleted; {ranges(topic, spans)}")
-    if memory.state is State.ASKED and rules.deletes and _let(memory, now_ms):
-        reason = f"its source topic was deleted, and an operator agreed; {ranges(topic, spans)}"
-        return _delete_if_safe(look, replace(rules, many=""), spans, reason)
-    return []
+    as_told = state is State.ANNOUNCED and rules.deletes and rules.as_announced(memory)
+    agreed = state is State.ASKED and rules.deletes and _let(memory, now_ms)
+    told_anew = (state is State.GONE and rules.deletes) or (state is State.ANNOUNCED and not as_told)
+    due = as_told and now_ms >= memory.due_ms
+    if not (fresh or told_anew or due or agreed):
+        return []
+    held = _whole(look, spans)
+    if held is None:
+        return [AskSpans(topic)]
+    if fresh:
+        return [Withdraw(topic), *_gone(look, rules, held, now_ms)]
+    if told_anew:
+        return _gone(look, rules, held, now_ms, anew=True)
+    if agreed:
+        reason = f"its source topic was deleted, and an operator agreed; {ranges(topic, held)}"
+        return _delete_if_safe(look, replace(rules, many=""), held, reason)
+    return _delete_if_safe(look, rules, held, f"its source topic was deleted; {ranges(topic, held)}")
+
+
+def _whole(look: TopicLook, spans: Sequence[Span] | None) -> Sequence[Span] | None:
+    """What the twin holds, None where a partition of it is not known: of it nothing is told, nothing goes unseen."""
+    if look.target.presence is Presence.GONE:
+        return ()
+    return None if spans is None or len(spans) < look.target.partitions else spans
 
 
 def _gone(look: TopicLook, rules: Rules, spans: Sequence[Span], now_ms: int, *, anew: bool = False) -> list[Act]:
@@ -222,34 +220,36 @@ def _announced(topic: str, due_ms: int) -> str:
     return f"the twin is deleted on {moment(due_ms)} unless `twinshore mirror keep {topic}` forbids it"
 
 
-def _made_again(look: TopicLook, memory: Memory, rules: Rules, spans: Sequence[Span], now_ms: int) -> list[Act]:
+def _made_again(look: TopicLook, memory: Memory, rules: Rules, spans: Sequence[Span] | None, now_ms: int) -> list[Act]:
     topic = look.topic
     word = None if rules.against else _begin(look, memory, now_ms)
     same = memory.source_id == look.source.topic_id
     # Whatever was said of another topic on the source is past: should this one go, its twin has the whole delay again.
     seen: list[Act] = [] if memory.state is None else [Remember(topic, None)]
-    if word is None and not rules.begins:
-        return [*seen, Withdraw(topic), LookAgain(topic), _recreated(look, rules, spans, anew=bool(seen))]
-    if word is None and same and memory.state in (State.KEPT, State.ASKED):
+    goes = word is not None or rules.begins
+    if word is None and goes and same and memory.state in (State.KEPT, State.ASKED):
         return []
-    as_told = memory.state is State.BEGINNING and same and (word is not None or rules.as_announced(memory))
+    as_told = goes and memory.state is State.BEGINNING and same and (word is not None or rules.as_announced(memory))
+    if as_told and word is None and now_ms < memory.due_ms:
+        return []
+    if as_told and look.target.presence is Presence.GONE:
+        return [Forget(topic), LookAgain(topic)]
+    held = _whole(look, spans)
+    if held is None:
+        return [AskSpans(topic)]
+    if not goes:
+        return [*seen, Withdraw(topic), LookAgain(topic), _recreated(look, rules, held, anew=bool(seen))]
     if not as_told:
         due_ms = now_ms if word else rules.due_ms(now_ms)
-        told = _recreated(look, rules, spans, due_ms=0 if word else due_ms, anew=word is None)
+        told = _recreated(look, rules, held, due_ms=0 if word else due_ms, anew=word is None)
         begins = Remember(topic, State.BEGINNING, due_ms, look.source.topic_id)
         return [*seen, Withdraw(topic), LookAgain(topic), told, begins]
-    if word is None and now_ms < memory.due_ms:
-        return []
-    if look.target.presence is Presence.GONE:
-        return [Forget(topic), LookAgain(topic)]
-    reason = f"its source topic was deleted and made again; {ranges(topic, spans)}"
+    reason = f"its source topic was deleted and made again; {ranges(topic, held)}"
     if word is None:
-        return _delete_if_safe(look, rules, spans, reason)
-    if len(spans) < look.target.partitions:
-        return []  # nothing goes unseen
-    for partition, first, last in uncarried(spans, dict(word.ends)):
+        return _delete_if_safe(look, rules, held, reason)
+    for partition, first, last in uncarried(held, dict(word.ends)):
         why = f"{topic}-{partition} holds offsets {first} to {last} that this link did not carry and nobody agreed to"
-        return [*_held(look, why, spans), TakeBack(topic)]
+        return [*_held(look, why, held), TakeBack(topic)]
     return _delete(look, reason)
 
 
@@ -266,8 +266,6 @@ def _recreated(look: TopicLook, rules: Rules, spans: Sequence[Span], *, due_ms: 
 
 def _delete_if_safe(look: TopicLook, rules: Rules, spans: Sequence[Span], reason: str) -> list[Act]:
     """By policy: only a twin that is a copy, and only a few at once."""
-    if len(spans) < look.target.partitions:
-        return []  # nothing goes unseen
     why_not = unsafe(look.topic, spans)
     if why_not:
         return _held(look, why_not, spans)
