@@ -73,6 +73,11 @@ TESTS = (
         "tests/scenarios/test_delay_sight.py",
     ),
     (
+        "delay-deleted",
+        "what never crossed of a topic that was deleted is an alarm, until there is such a topic again",
+        "tests/scenarios/test_delay_sight.py::test_what_never_crossed_of_a_deleted_topic_is_an_alarm",
+    ),
+    (
         "delay-pause",
         "a pause ends no alarm: what stands stays open as paused, nobody is told again, and it is well when it crossed",
         "tests/delay/test_pauses.py::test_an_alarm_that_stands_is_not_well_again_by_a_pause",

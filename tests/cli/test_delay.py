@@ -144,7 +144,22 @@ def test_a_link_that_no_living_monitor_watches_is_critical(settings: Path, tmp_p
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
         both = WatchRow(name_of([LINK, "west->east"]), "links", "b", 1, 1_000, now_ms, now_ms, "watches")
         store.delay.beat_watch(both)
+    empty = run(settings, "check")
+    assert (empty.exit_code, empty.output.split(": nothing")[0]) == (1, "WARNING: west->east: no place is watched")
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        store.delay.save_places([DelayPlace("west->east", "bills", 0, "", now_ms, 9, 9, 0, 0, "exact", "watched")])
     assert run(settings, "check").exit_code == 0
+
+
+def test_where_no_place_is_watched_nothing_is_said_to_be_well(settings: Path, tmp_path: Path) -> None:
+    """All topics of the source have gone, as where another cluster answers at its address."""
+    fill(tmp_path)
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        store.delay.forget_topics(LINK, ["orders", "theirs"])
+    found = run(settings, "check")
+    assert found.exit_code == 1
+    assert found.output.startswith(f"WARNING: {LINK}: no place is watched: nothing was read yet, or no topic")
+    assert run(settings, "check", "--item", "lag").exit_code == 2
 
 
 def test_a_check_of_one_topic_looks_at_it_alone(settings: Path, tmp_path: Path) -> None:

@@ -174,3 +174,46 @@ def test_what_a_twin_lost_while_no_monitor_ran_is_an_alarm_soon(
             assert time.monotonic() < deadline, (state.views, state.failures)
             time.sleep(0.2)
         assert late in alarms(80_000), state.views
+
+
+def test_what_never_crossed_of_a_deleted_topic_is_an_alarm(east: LabCluster, west: LabCluster, tmp_path: Path) -> None:
+    link = Link("east", "west", topics=("doomed-.*",))
+    with contextlib.ExitStack() as stack:
+        store = stack.enter_context(open_store(f"sqlite:///{tmp_path / 'store.db'}"))
+        sides = [KafkaCluster(side.cluster, patience_s=10.0) for side in (east, west)]
+        for topic, crossed in (("doomed-late", 40), ("doomed-well", 100)):
+            ids = []
+            for side, lab, count in zip(sides, (east, west), (100, crossed), strict=True):
+                lab.create_topic(topic)
+                assert RawWriter(side, topic).send([RawWriter.batch(count)]).error == 0
+                ids.append(topic_id(lab.cluster, topic).hex())
+            store.save_twins([TwinRow(link.name, topic, 0, ids[0], ids[1], 0, 0, 1)])
+        state = LinkState(link.name, 0)
+        sampler = Sampler(link, sides[0], sides[1], store, groups=False, expected=lambda: Expected(state.topics))
+        stack.callback(sampler.close)
+
+        def until(holds: Callable[[Sample], bool], at_ms: int) -> None:
+            deadline = time.monotonic() + 60
+            while not holds(sample := sampler.sample(lambda: at_ms, -1)):
+                assert time.monotonic() < deadline, sample
+                time.sleep(0.2)
+            state.take(sample.readings, sample.failures, at_ms, sample.over, sample.deleted)
+
+        def alarms(at_ms: int) -> dict[str, str]:
+            signs = state.signs(at_ms, lambda _: 1e9, heartbeat_s=0.0, blind_s=1e9, period_s=1e6)
+            return {f"{sign.key.kind} {sign.key.topic}": sign.sentence for sign in signs if sign.wrong}
+
+        until(lambda sample: sorted(one.target_end for one in sample.readings) == [40, 100], 1_000)
+        assert alarms(1_000) == {}
+        for topic in ("doomed-late", "doomed-well"):
+            delete(east.cluster, topic)
+        until(lambda sample: len(sample.deleted) == 2, 2_000)
+        until(lambda sample: len(sample.deleted) == 2, 9_000)
+        (said,) = alarms(9_000).items()
+        assert said[0] == "recovery point doomed-late"
+        assert "doomed-late was deleted on east before all of it had crossed: 60 records" in said[1]
+        east.create_topic("doomed-late")
+        until(lambda sample: len(sample.readings) == 1 and len(sample.deleted) == 1, 60_000)
+        assert "recovery point doomed-late" not in alarms(60_000)
+    for lab, topic in ((east, "doomed-late"), (west, "doomed-late"), (west, "doomed-well")):
+        delete(lab.cluster, topic)

@@ -134,13 +134,13 @@ def check(
         False, "--discovery", help="Print Zabbix's low-level discovery of links and topics."
     ),
 ) -> None:
-    """One look for scripts, Nagios and Zabbix: exit code 0 is well, 1 means alarms stand or figures are old, 2 that
-    nobody watches a link.
+    """One look for scripts, Nagios and Zabbix: exit code 0 is well, 1 means alarms stand, or figures are old or
+    missing, 2 that nobody watches a link.
 
     With --topic it looks at that topic's alarms, and at those of whole links. --item prints no number, and ends with 2,
     where the figure is too old to be today's, or where nobody would raise an alarm.
     """
-    from twinshore.delay.ages import aged, fresh_s, paused
+    from twinshore.delay.ages import aged, bare, fresh_s, paused
     from twinshore.delay.zabbix import ITEMS, figure, unknown
     from twinshore.delay.zabbix import discovery as discover
 
@@ -179,12 +179,16 @@ def check(
         typer.echo(f"CRITICAL: {'; '.join([*told, *_sentences(standing, heads, places, now_ms)])}")
         raise typer.Exit(CRITICAL)
     warnings = [*_sentences(standing, heads, places, now_ms), *aged(places, now_ms, fresh_s(loaded.delay.section))]
+    warnings += bare(names if not topic else (), places)
     if warnings:
         typer.echo(f"WARNING: {'; '.join(warnings)}")
         raise typer.Exit(WARNING)
+    typer.echo(f"OK: {'; '.join([_in_figures(places), *paused(places, topic)])}")
+
+
+def _in_figures(places: Sequence[DelayPlace]) -> str:
     worst_ms = max((row.recovery_point_ms for row in places if not row.group), default=0)
-    watched = f"{len(places)} places watched, recovery point {worst_ms / 1000:.1f} s"
-    typer.echo(f"OK: {'; '.join([watched, *paused(places, topic)])}")
+    return f"{len(places)} places watched, recovery point {worst_ms / 1000:.1f} s"
 
 
 def _standing(store: Store, links: Sequence[Link]) -> list[AlarmRow]:

@@ -33,6 +33,16 @@ def aged(places: Iterable[DelayPlace], now_ms: int, bound_s: float) -> list[str]
     return found
 
 
+def bare(links: Iterable[str], places: Iterable[DelayPlace]) -> list[str]:
+    """A sentence for each of these links of which there are no figures at all."""
+    seen = _by_link(places)
+    return [
+        f"{link}: no place is watched: nothing was read yet, or no topic of the link is on both sides"
+        for link in links
+        if link not in seen
+    ]
+
+
 def paused(places: Iterable[DelayPlace], topic: str = "") -> list[str]:
     """What an operator has paused of these places, by link: all of it, or so many. `topic`: they are of this one."""
     whole = f"{topic} of " if topic else ""

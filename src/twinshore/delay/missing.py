@@ -14,10 +14,12 @@ from twinshore.mirror.plan import admits
 
 
 class Sought(NamedTuple):
-    """`over`: nobody expects it to be carried any more, so that nothing is late. `why` is a sentence's end."""
+    """`over`: nobody expects it to be carried any more, so that nothing is late. `why` is a sentence's end. `deleted`:
+    the source has it no more."""
 
     over: bool
     why: str
+    deleted: bool = False
 
 
 def sought(link: Link, name: str, source: int | None, target: int | None) -> Sought:
@@ -28,7 +30,7 @@ def sought(link: Link, name: str, source: int | None, target: int | None) -> Sou
     if not admits(link, name):
         return Sought(True, f"the link does not carry {name} any more")
     if source == Code.UNKNOWN_TOPIC_OR_PARTITION:
-        return Sought(True, f"{name} was deleted on {link.source}")
+        return Sought(True, f"{name} was deleted on {link.source}", deleted=True)
     twin = link.twin_of(name)
     for cluster, topic, code in ((link.source, name, source), (link.target, twin, target)):
         if code is None:

@@ -197,7 +197,7 @@ class Monitor:
 
     def _take(self, sample: Sample, engine: Engine) -> None:
         state = self.states[sample.link]
-        state.take(sample.readings, sample.failures, sample.at_ms, sample.over)
+        state.take(sample.readings, sample.failures, sample.at_ms, sample.over, sample.deleted)
         state.away, state.stopped, state.resting = sample.away, sample.stopped, sample.resting
         if sample.paused:
             state.unheard(sample.at_ms)

@@ -48,7 +48,8 @@ class Heartbeat:
 @dataclass(frozen=True, slots=True)
 class Sample:
     """A link at one moment. `tick` is -1 between the windows' periods. `failures`: topics and parts that could not be
-    read, the whole link as "". `over`: topics that nobody expects to be carried any more, and why. `away`: clusters
+    read, the whole link as "". `over`: topics that nobody expects to be carried any more, and why; `deleted`: those of
+    them that the source has no more, and how far each of their partitions is known to have crossed. `away`: clusters
     that do not answer, and why. `stopped`: topics of which the mirror has stopped a partition, by its ledger;
     `resting`: those partitions, -1 for all."""
 
@@ -59,6 +60,7 @@ class Sample:
     heartbeat: Heartbeat | None = None
     failures: Mapping[str, str] = field(default_factory=dict)
     over: Mapping[str, str] = field(default_factory=dict)
+    deleted: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     away: Mapping[str, str] = field(default_factory=dict)
     stopped: Mapping[str, str] = field(default_factory=dict)
     resting: Mapping[str, frozenset[int]] = field(default_factory=dict)
@@ -106,6 +108,7 @@ class Sampler:
         self._expected = expected
         self._unseen: dict[str, str] = {}
         self._over: dict[str, str] = {}
+        self._deleted: frozenset[str] = frozenset()
         self._away: dict[str, str] = {}
         self._topics: dict[str, tuple[str, str, str, int, bool]] = {}  # twin, both ids, partitions, all of them
         self._look_again_s = self._ask_again_s = 0.0
@@ -146,6 +149,7 @@ class Sampler:
             heartbeat,
             failures,
             dict(self._over),
+            {topic: self._crossed(topic) for topic in self._deleted},
             dict(self._away),
             self._told.stopped,
             self._told.resting,
@@ -198,11 +202,17 @@ class Sampler:
         asked = [name for name in names if admits(link, name)]
         ours = self._source.metadata(asked).topics if asked else {}
         theirs = self._target.metadata([link.twin_of(name) for name in asked]).topics if asked else {}
-        self._unseen, self._over = {}, {}
+        found = {}
         for name in names:
             mine, twin = ours.get(name), theirs.get(link.twin_of(name))
-            found = sought(link, name, mine.error if mine else None, twin.error if twin else None)
-            (self._over if found.over else self._unseen)[name] = found.why
+            found[name] = sought(link, name, mine.error if mine else None, twin.error if twin else None)
+        self._unseen = {name: one.why for name, one in found.items() if not one.over}
+        self._over = {name: one.why for name, one in found.items() if one.over}
+        self._deleted = frozenset(name for name, one in found.items() if one.deleted)
+
+    def _crossed(self, topic: str) -> dict[int, int]:
+        """By partition, on the source's axis: as far as there are receipts."""
+        return {partition: to for (name, partition), to in self._told.receipted.items() if name == topic}
 
     def _ask_store(self) -> None:
         """Its last word will do while it is away; what was never heard will not."""

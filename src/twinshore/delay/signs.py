@@ -105,6 +105,27 @@ def _recovery_sign(link: str, topic: str, seen: Sequence[View], bound_s: float, 
     return Sign(key, True, sentence, beyond([view.place.partition for view in late], resting))
 
 
+class Lost(NamedTuple):
+    """What a topic's twin lacked when the topic was read last; `why` says that the source has it no more."""
+
+    why: str
+    lag_records: int
+    oldest_ms: int
+
+
+def lost_signs(link: str, lost: Mapping[str, Lost]) -> list[Sign]:
+    """One sign for each topic that was deleted before all of it had crossed. It is well again once the topic is."""
+    signs = []
+    for topic, one in sorted(lost.items()):
+        sentence = (
+            f"{link}: {one.why} before all of it had crossed: {one.lag_records:,} records of {topic} were on"
+            f" {link.partition('->')[0]} alone, the oldest for {one.oldest_ms / 1000:.1f} s, and are lost if nothing"
+            f" else holds them. `twinshore status` says what the twin holds."
+        )
+        signs.append(Sign(AlarmKey(link, AlarmKind.RECOVERY_POINT, topic), True, sentence))
+    return signs
+
+
 def stopped_signs(link: str, topics: Iterable[str], stopped: Mapping[str, str]) -> list[Sign]:
     """One sign for each topic: whether the mirror has stopped a partition of it, by its ledger's open rows."""
     signs = []

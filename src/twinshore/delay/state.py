@@ -7,14 +7,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from twinshore.delay.alarms import AlarmKey, Sign
+from twinshore.delay.alarms import AlarmKey, AlarmKind, Sign
 from twinshore.delay.arrival import Arrivals, Sighting, look
 from twinshore.delay.guard import NO_PLACE, PAUSED
 from twinshore.delay.readings import BEATS, GROUPS, PARTS, Axis, Place, Reading, View
 from twinshore.delay.signs import (
     Judged,
+    Lost,
     blind_signs,
     heartbeat_signs,
+    lost_signs,
     part_signs,
     recovery_signs,
     stopped_signs,
@@ -23,6 +25,8 @@ from twinshore.delay.signs import (
 from twinshore.store.values import DelayPlace
 
 FORGET_MS = 60_000
+# For so long an alarm says what never crossed of a topic that was deleted: checks may be an hour apart.
+LOST_MS = 2 * 3_600_000
 # A broker that has just started may not know a topic for a moment.
 LEAVE_MS = 5_000
 # Groups are read once a period, which may be an hour.
@@ -49,6 +53,8 @@ class LinkState:
     over: dict[str, tuple[int, str]] = field(default_factory=dict)
     # Those that are over for good: no figure of them is shown any more.
     left: frozenset[str] = frozenset()
+    # Those of them that the source has no more, and how far each partition is known to have crossed.
+    deleted: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     # Clusters that do not answer, and topics of which a partition is stopped, each with a sentence; which ones are.
     away: Mapping[str, str] = field(default_factory=dict)
     stopped: Mapping[str, str] = field(default_factory=dict)
@@ -101,8 +107,10 @@ class LinkState:
         failures: Mapping[str, str],
         now_ms: int,
         over: Mapping[str, str] = MappingProxyType({}),
+        deleted: Mapping[str, Mapping[int, int]] = MappingProxyType({}),
     ) -> None:
-        """After a sample. Only what `over` names is gone: all else that it leaves out could not be seen."""
+        """After a sample. Only what `over` names is gone: all else that it leaves out could not be seen. `deleted`:
+        topics that the source has no more, and how far their partitions have crossed."""
         self.samples += 1
         self.failures = {topic: why for topic, why in failures.items() if topic not in PARTS}
         self.beat_hushed = False
@@ -123,6 +131,7 @@ class LinkState:
         if "" not in failures:
             self.seen_ms[""], self.ever_read = now_ms, True
             self.over = {topic: (self.over.get(topic, (now_ms, ""))[0], why) for topic, why in over.items()}
+            self.deleted = deleted
             self.left = frozenset(topic for topic, (since, _) in self.over.items() if now_ms - since >= LEAVE_MS)
         self._forget(now_ms)
 
@@ -133,7 +142,7 @@ class LinkState:
 
     def unseen(self, now_ms: int, bound_ms: float) -> frozenset[str]:
         """Those of which the last figures are older."""
-        return frozenset(topic for topic in self.topics if now_ms - self.seen_ms[topic] > bound_ms)
+        return frozenset(topic for topic in self.topics - self.left if now_ms - self.seen_ms[topic] > bound_ms)
 
     def asked_parts(self, failures: Mapping[str, str], now_ms: int) -> None:
         """After a sample at a tick, which asks for groups and heartbeats too, unless the link could not be read."""
@@ -193,6 +202,7 @@ class LinkState:
             *(sign for sign in recovery_signs(self.link, fresh, bound_s, self.resting) if self.vouches(sign)),
             *stopped,
             *beats,
+            *lost_signs(self.link, self._lost(now_ms)),
             *part_signs(self.link, self.parts, now_ms, max(blind_s, PERIODS_UNREAD * period_s)),
             *blind_signs(self.link, expected, self.failures, now_ms, blind_s, ever=self.ever_read, lasts=lasts),
             *unjudged_signs(self.link, now_ms - self.judged_ms, unjudged_s, self.why, left, well=well),
@@ -209,6 +219,8 @@ class LinkState:
         if key.link != self.link or not key.topic:
             return ""
         since_ms, why = self.over.get(key.topic, (now_ms, ""))
+        if key.kind is AlarmKind.RECOVERY_POINT and key.topic in self._lost(now_ms):
+            return ""
         if now_ms - since_ms > FORGET_MS:
             return why
         if not key.group or self.parts.get(GROUPS) or self.failures or now_ms - self.began_ms < FORGET_GROUPS_MS:
@@ -243,11 +255,28 @@ class LinkState:
         oldest_s = max(view.recovery_point_ms for view in known) / 1000
         return f"{(now_ms - at_ms) / 1000:.0f} s ago it lacked {lag:,} records, the oldest for {oldest_s:.1f} s"
 
+    def _lost(self, now_ms: int) -> dict[str, Lost]:
+        """What never crossed of topics that the source has no more, as far as anybody has seen it; for a while."""
+        found = {}
+        for topic in self.left & self.deleted.keys():
+            since_ms, why = self.over[topic]
+            ours = [view for place, view in self.views.items() if place.topic == topic and not place.group]
+            # Of somebody else's copy nobody knows what it lacks.
+            known, crossed = [view for view in ours if view.axis is not Axis.FOREIGN], self.deleted[topic]
+            left = {view: view.source_end - crossed.get(view.place.partition, 0) for view in known}
+            behind = {view: min(view.lag_records, lacks) for view, lacks in left.items() if lacks > 0}
+            lag = sum(behind.values())
+            if lag > 0 and now_ms - since_ms <= LOST_MS:
+                oldest_ms = max(view.recovery_point_ms for view, lacks in behind.items() if lacks)
+                found[topic] = Lost(why, lag, oldest_ms)
+        return found
+
     def _forget(self, now_ms: int) -> None:
         """Topics that are known to be over, and partitions and groups that a topic which is read has no more."""
         if now_ms - self.seen_ms[""] > FORGET_MS:
             return
         gone = {topic for topic, (since_ms, _) in self.over.items() if now_ms - since_ms > FORGET_MS}
+        gone -= self._lost(now_ms).keys()
         for topic in gone:
             self.seen_ms.pop(topic, None)
         for place in [place for place in self.views if place.topic in gone or self._is_past(place, now_ms)]:
