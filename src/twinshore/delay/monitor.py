@@ -35,7 +35,7 @@ from twinshore.delay.webhook import Webhook
 from twinshore.fleet import ConfigError, Link, StoreError
 from twinshore.fleet.quiet import parse_quiet
 from twinshore.fleet.settings import Settings
-from twinshore.kafka.cluster import KafkaCluster
+from twinshore.mirror.ends import Ends
 from twinshore.mirror.metrics.server import MetricsServer
 from twinshore.mirror.plan import admits
 from twinshore.store import Store, WatchRow, open_store
@@ -284,14 +284,9 @@ class Monitor:
 
     def _sample(self, link: Link, store: Store) -> None:
         """A link's thread: a cluster that does not answer delays no other link."""
-        sides = [
-            KafkaCluster(
-                self._settings.cluster(name), client_id="twinshore-delay", patience_s=PATIENCE_S, call_s=PATIENCE_S
-            )
-            for name in (link.source, link.target)
-        ]
+        ends = Ends(link, self._settings, client_id="twinshore-delay", patience_s=PATIENCE_S, call_s=PATIENCE_S)
         expected = partial(self._expected, link.name)
-        sampler = Sampler(link, sides[0], sides[1], store, groups=self._section.groups, expected=expected)
+        sampler = Sampler(link, ends.source, ends.target, store, groups=self._section.groups, expected=expected)
         period_ms = max(1, int(self._section.period_s * 1000))
         last, due_s = -1, time.monotonic()
         try:

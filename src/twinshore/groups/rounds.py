@@ -23,6 +23,7 @@ from twinshore.kafka.errors import Code
 from twinshore.kafka.groups import SHARE, GroupListing, Groups, Listed, always
 from twinshore.kafka.share_groups import ShareGroups
 from twinshore.mirror.control.in_force import in_force
+from twinshore.mirror.ends import Ends
 from twinshore.mirror.identity import hold_to
 from twinshore.mirror.metrics.group_word import GROUPS_KIND
 from twinshore.store import Store
@@ -68,8 +69,8 @@ class Rounds:
 
     def __init__(self, link: Link, settings: Settings, store: Store, *, retention_s: float | None = None) -> None:
         self.link, self._begins, self._store = link, link, store
-        self.source = KafkaCluster(settings.cluster(link.source), client_id="twinshore-groups", patience_s=5.0)
-        self.target = KafkaCluster(settings.cluster(link.target), client_id="twinshore-groups", patience_s=5.0)
+        self._ends = Ends(link, settings, client_id="twinshore-groups", patience_s=5.0)
+        self.source, self.target = self._ends.source, self._ends.target
         self.at_source, self.at_target = Groups(self.source), Groups(self.target)
         crossing = LinkCrossing(self.source, self.target, lambda: self.link, lambda: self.scope, self._crossed)
         self._together = KeptTogether(self.at_source, link.groups.outputs, crossing)
@@ -87,7 +88,7 @@ class Rounds:
         self._kept: dict[str, frozenset[str]] = {}
 
     def close(self) -> None:
-        for one in (self.at_source, self.at_target, self.source, self.target):
+        for one in (self.at_source, self.at_target, self._ends):
             one.close()
 
     def run(self, now_s: float, *, act: bool = True, may: Callable[[], bool] = always) -> Round:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.mirror.ends import Ends
 from twinshore.mirror.incidents.standing import stopping
 from twinshore.mirror.preview import holding
 from twinshore.mirror.survey import Surveyor
@@ -24,17 +25,10 @@ def first_words(link: Link, settings: Settings, store: Store) -> Callable[[], st
     resting = f"; open incidents stop {rests} partitions, see `twinshore status`" if rests else ""
 
     def ask() -> str:
-        source, target = (
-            KafkaCluster(settings.cluster(name), client_id="twinshore-first", patience_s=PATIENCE_S, call_s=PATIENCE_S)
-            for name in (now.source, now.target)
-        )
-        try:
-            surveyor = Surveyor(now, source, target)
-            topics = _answer(source, lambda: f"{len(surveyor.names()):,} of its topics are admitted")
-            there = _answer(target, lambda: f"brokers: {len(target.metadata([]).brokers):,}")
-        finally:
-            source.close()
-            target.close()
+        with Ends(now, settings, client_id="twinshore-first", patience_s=PATIENCE_S, call_s=PATIENCE_S) as ends:
+            surveyor = Surveyor(now, ends.source, ends.target)
+            topics = _answer(ends.source, lambda: f"{len(surveyor.names()):,} of its topics are admitted")
+            there = _answer(ends.target, lambda: f"brokers: {len(ends.target.metadata([]).brokers):,}")
         return f"{now.name}: {topics}; {there}{paused}{resting}"
 
     return ask

@@ -13,12 +13,12 @@ from functools import partial
 
 from twinshore.fleet import ConfigError, KafkaError, Link, RefusedError, TwinshoreError, WireError
 from twinshore.fleet.settings import MirrorSettings, Settings
-from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror import twins
 from twinshore.mirror.balance import Balance
 from twinshore.mirror.control.ruling import Ruling, in_words
 from twinshore.mirror.control.throttle import Throttle
 from twinshore.mirror.desk import Desk
+from twinshore.mirror.ends import Ends
 from twinshore.mirror.follow.follower import Follower
 from twinshore.mirror.forgetting import SETTING, state_expiry_ms
 from twinshore.mirror.identity import establish
@@ -78,8 +78,8 @@ class LinkDriver:
     ) -> None:
         self.link = link
         self._mirror: MirrorSettings = settings.mirror
-        self._source = KafkaCluster(settings.cluster(link.source), patience_s=10.0)
-        self._target = KafkaCluster(settings.cluster(link.target), patience_s=10.0)
+        self._ends = Ends(link, settings, patience_s=10.0)
+        self._source, self._target = self._ends.source, self._ends.target
         self._surveyor = Surveyor(link, self._source, self._target)
         doubts = DoubtfulNotes(link, store, log)
         ends = (store, self._source, self._target)
@@ -392,5 +392,4 @@ class LinkDriver:
         self._slow_looks.close()
         self._adopter.close()
         self.lease.close(release=clean)
-        self._source.close()
-        self._target.close()
+        self._ends.close()

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from twinshore.fleet import Link, NamedPartition, is_heartbeats
 from twinshore.fleet.settings import Settings
-from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror.control.ruling import Ruling
+from twinshore.mirror.ends import Ends
 from twinshore.mirror.identity import recognise
 from twinshore.mirror.incidents.standing import retries, stopping
 from twinshore.mirror.link_notes import LinkNotes
@@ -32,9 +32,8 @@ def holding(link: Link, settings: Settings, store: Store, log: Callable[[str], N
 
 def preview(link: Link, settings: Settings, store: Store, rate_bytes_s: float = 0.0) -> list[Step | Cost]:
     """Every step of the link, topic by topic, and what it will take; raises where the link must not run at all."""
-    source = KafkaCluster(settings.cluster(link.source), patience_s=10.0)
-    target = KafkaCluster(settings.cluster(link.target), patience_s=10.0)
-    try:
+    with Ends(link, settings, patience_s=10.0) as ends:
+        source, target = ends.source, ends.target
         recognise(link, store, source, target)
         LinkNotes(link, store, target).refuse_another(source.cluster_id())
         surveyor = Surveyor(link, source, target)
@@ -55,9 +54,6 @@ def preview(link: Link, settings: Settings, store: Store, rate_bytes_s: float = 
         steps, rests = _without_resting(link, steps, store)
         costs = forecast(link, steps, adopted, source, store, rate_bytes_s, closed_units=closed_units)
         return [*steps, *rests, *paused, *stay, *costs]
-    finally:
-        source.close()
-        target.close()
 
 
 def _without_paused(link: Link, steps: list[Step]) -> tuple[list[Step], list[Step]]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from twinshore.fleet import ConfigError, KafkaError, Link, NamedPartition, RefusedError
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror.cutting import Stamp
+from twinshore.mirror.ends import Ends
 from twinshore.mirror.identity import recognise
 from twinshore.mirror.link_notes import LinkNotes
 from twinshore.mirror.observe import Go, Observation, Stop, judge
@@ -179,11 +180,8 @@ class Recoverer:
 @contextmanager
 def open_recoverer(settings: Settings, link: Link, store: Store) -> Iterator[Recoverer]:
     """With clients of its own on both clusters."""
-    with (
-        closing(KafkaCluster(settings.cluster(link.source), patience_s=PATIENCE_S)) as source,
-        closing(KafkaCluster(settings.cluster(link.target), patience_s=PATIENCE_S)) as target,
-    ):
-        yield Recoverer(link, store, source, target)
+    with Ends(link, settings, patience_s=PATIENCE_S) as ends:
+        yield Recoverer(link, store, ends.source, ends.target)
 
 
 def _judged(identity: LinkIdentity, row: TwinRow, seen: Observation, *, last: bool) -> Found | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from twinshore.fleet import KafkaError, Link, NamedPartition
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
+from twinshore.mirror.ends import Ends
 from twinshore.mirror.passage.marking import is_marker_id
 from twinshore.proof.borders import Side, difference_of
 from twinshore.proof.job import Run, run_bundles
@@ -75,9 +76,9 @@ class Examination:
         )
 
     def _look(self, link: Link, topics: Sequence[str], findings: list[Finding], lacks: list[Lack]) -> list[_Part]:
-        source, target = (KafkaCluster(self.settings.cluster(name)) for name in (link.source, link.target))
         seen_ms = int(time.time() * 1000)
-        try:
+        with Ends(link, self.settings) as ends:
+            source, target = ends.source, ends.target
             # Before the target's ends, so that a twin which holds all that was carried reaches them.
             receipted = {(one.topic, one.partition): one.to_offset for one in self.store.positions(link.name)}
             survey = Surveyor(link, self.store, source, target).look(topics)
@@ -93,9 +94,6 @@ class Examination:
                 findings += _findings(part, keys.get(part.side.named), ours, source, target)
                 lacks += _troubles(part, keys.get(part.side.named), stopped=self.stopped())
             lacks += self._not_there(parts, target)
-        finally:
-            source.close()
-            target.close()
         return parts
 
     def _not_there(self, parts: Sequence[_Part], target: KafkaCluster) -> list[Lack]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.settings import Settings
-from twinshore.kafka.cluster import KafkaCluster
+from twinshore.mirror.ends import Ends
 from twinshore.proof.borders import PARTED, Side, difference_of
 from twinshore.proof.incidents import GONE, gone, incident_of, mended
 from twinshore.proof.job import Run, run_bundles
@@ -167,15 +167,9 @@ class Proving:
         """Proves one link, and adds to both lists: what can be compared, and what cannot."""
         if self._stopped():
             raise KafkaError(STOPPED, hint=GO_ON)
-        source, target = (
-            KafkaCluster(self._settings.cluster(name), sleep=self._wait) for name in (link.source, link.target)
-        )
         seen_ms = _now_ms()
-        try:
-            survey = self._survey(Surveyor(link, self._store, source, target, self._way), asked)
-        finally:
-            source.close()
-            target.close()
+        with Ends(link, self._settings, sleep=self._wait) as ends:
+            survey = self._survey(Surveyor(link, self._store, ends.source, ends.target, self._way), asked)
         self._seen[link.name] = link, survey.sides
         if self._store is not None:
             self._store.remember(survey.cleaned)

@@ -14,8 +14,8 @@ from contextlib import suppress
 from twinshore.fleet import Link, StoreError
 from twinshore.fleet.listing import listed
 from twinshore.fleet.settings import Settings
-from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.rights_requests import read_quotas, read_scram_users
+from twinshore.mirror.ends import Ends
 from twinshore.mirror.follow import cleaned, quotas, topic_settings
 from twinshore.mirror.follow.endings import Endings
 from twinshore.mirror.follow.hands import Hands, now_ms
@@ -44,20 +44,20 @@ class Follower:
         log: Callable[[str], None],
     ) -> None:
         self._now, begins = link, link()
-        self._source = KafkaCluster(settings.cluster(begins.source), client_id="twinshore-follow", patience_s=10.0)
-        self._target = KafkaCluster(settings.cluster(begins.target), client_id="twinshore-follow", patience_s=10.0)
+        self._ends = Ends(begins, settings, client_id="twinshore-follow", patience_s=10.0)
+        self._source, self._target = self._ends.source, self._ends.target
         self._store = store
         self._active = active
         self._log = log
         self._hands = Hands(begins.name, self._target, store, log)
-        ends = (self._source, self._target, store, self._hands)
-        self.endings = Endings(begins, *ends, links=settings.links, safety=settings.safety, active=active)
+        given = (self._source, self._target, store, self._hands)
+        self.endings = Endings(begins, *given, links=settings.links, safety=settings.safety, active=active)
         self._troubles: dict[str, Once] = {}
         self._held = False
         self._next_topic = ""
         self._closed = threading.Event()
         self._wake = threading.Event()
-        self.rules = Rules(link, *ends, active=active, wake=self._wake.set, survey_s=settings.mirror.refresh_s)
+        self.rules = Rules(link, *given, active=active, wake=self._wake.set, survey_s=settings.mirror.refresh_s)
         self._thread = keep_on(self._work, f"follow {begins.name}")
 
     @property
@@ -78,8 +78,7 @@ class Follower:
         self._closed.set()
         self._wake.set()
         self._thread.join(timeout=15)
-        self._source.close()
-        self._target.close()
+        self._ends.close()
 
     def _work(self) -> None:
         while not self._closed.is_set():

@@ -8,6 +8,7 @@ from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.rights_requests import read_acls, read_quotas, read_scram_users
+from twinshore.mirror.ends import Ends
 from twinshore.mirror.follow import acls, quotas, topic_settings
 from twinshore.mirror.follow.change import Change, Remark
 from twinshore.mirror.follow.lifecycle import DELETED, KIND, Presence, policy_words
@@ -20,8 +21,11 @@ TOPICS_AT_ONCE = 500
 
 def preview(link: Link, settings: Settings, store: Store, soon: Iterable[str]) -> list[Line]:
     """Every change and every remark; `soon` are topics whose twins would be made first."""
-    source = KafkaCluster(settings.cluster(link.source), patience_s=10.0)
-    target = KafkaCluster(settings.cluster(link.target), patience_s=10.0)
+    with Ends(link, settings, patience_s=10.0) as ends:
+        return _lines(link, ends.source, ends.target, store, soon)
+
+
+def _lines(link: Link, source: KafkaCluster, target: KafkaCluster, store: Store, soon: Iterable[str]) -> list[Line]:
     known = {row.topic for row in store.twins(link.name)}
     twins = {topic: link.twin_of(topic) for topic in sorted(known | set(soon))}
     parts: list[tuple[str, Callable[[], list[Line]]]] = [
@@ -32,15 +36,11 @@ def preview(link: Link, settings: Settings, store: Store, soon: Iterable[str]) -
         (quotas.USER, lambda: _users(link, source, target, store)),
     ]
     found: list[Line] = []
-    try:
-        for kind, part in parts:
-            try:
-                found += part()
-            except KafkaError as error:
-                found.append(Remark(kind, link.name, f"does not follow: {error}"))
-    finally:
-        source.close()
-        target.close()
+    for kind, part in parts:
+        try:
+            found += part()
+        except KafkaError as error:
+            found.append(Remark(kind, link.name, f"does not follow: {error}"))
     return found
 
 

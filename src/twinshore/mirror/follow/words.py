@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from twinshore.fleet import Link
 from twinshore.fleet.settings import Settings
-from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror.control.ruling import standing
+from twinshore.mirror.ends import Ends
 from twinshore.mirror.follow.last_resort import Span, Word, objection, ranges, uncarried
 from twinshore.mirror.follow.lifecycle import KEEP, Presence, Side
 from twinshore.mirror.follow.reading import sides, spans
@@ -49,16 +49,9 @@ def show(link: Link, settings: Settings, store: Store, topic: str) -> Shown:
     kept = {row.subject for row in store.followed(link.name, KEEP)}
     never = settings.safety.never_delete
     against = objection(now.link, topic, never=never, kept=kept, troubles=now.troubles)
-    source, target = (
-        KafkaCluster(settings.cluster(name), client_id="twinshore-word", patience_s=PATIENCE_S)
-        for name in (link.source, link.target)
-    )
     twin = link.twin_of(topic)
-    try:
-        hold_to(link, store, source, target)
-        there, here = sides(source, [topic])[topic], sides(target, [twin])[twin]
-        held = spans(target, topic, twin, here, store.positions(link.name)) if here.partitions else []
+    with Ends(link, settings, client_id="twinshore-word", patience_s=PATIENCE_S) as ends:
+        hold_to(link, store, ends.source, ends.target)
+        there, here = sides(ends.source, [topic])[topic], sides(ends.target, [twin])[twin]
+        held = spans(ends.target, topic, twin, here, store.positions(link.name)) if here.partitions else []
         return Shown(topic, there, here, tuple(held), against)
-    finally:
-        source.close()
-        target.close()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from twinshore.fleet import Link
 from twinshore.fleet.settings import Settings
-from twinshore.kafka.cluster import KafkaCluster
+from twinshore.mirror.ends import Ends
 from twinshore.mirror.forgetting import STATE_EXPIRY_MS_DEFAULT, state_expiry_ms
 from twinshore.mirror.incidents.beginning_watch import BeginningWatch
 from twinshore.mirror.once import Once, in_words
@@ -38,11 +38,8 @@ class SlowLooks:
         log: Callable[[str], None],
     ) -> None:
         self._link, self._active, self._once = link, active, Once(log)
-        self._source, self._target = (
-            KafkaCluster(settings.cluster(name), client_id="twinshore-slow", patience_s=PATIENCE_S, call_s=PATIENCE_S)
-            for name in (link.source, link.target)
-        )
-        self._beginnings = BeginningWatch(link, self._source, self._target, store, recorder, log)
+        self._ends = Ends(link, settings, client_id="twinshore-slow", patience_s=PATIENCE_S, call_s=PATIENCE_S)
+        self._beginnings = BeginningWatch(link, self._ends.source, self._ends.target, store, recorder, log)
         self.state_expiry_ms = STATE_EXPIRY_MS_DEFAULT
         self._closed = threading.Event()
         self._thread = keep_on(self._work, f"slow looks {link.name}")
@@ -50,8 +47,7 @@ class SlowLooks:
     def close(self) -> None:
         self._closed.set()
         self._thread.join(timeout=15)
-        self._source.close()
-        self._target.close()
+        self._ends.close()
 
     def _work(self) -> None:
         while not self._closed.wait(EVERY_S):
@@ -59,7 +55,7 @@ class SlowLooks:
                 continue
             try:
                 self._beginnings.look()
-                self.state_expiry_ms = state_expiry_ms(self._target)
+                self.state_expiry_ms = state_expiry_ms(self._ends.target)
                 self._once.well(f"{self._link.name}: twins' beginnings are looked at again")
             except Exception as error:
                 self._once.say(f"{self._link.name}: twins' beginnings are not looked at: {in_words(error)}")
