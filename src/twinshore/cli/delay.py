@@ -13,19 +13,20 @@ from typing import TYPE_CHECKING
 import typer
 
 from twinshore.cli.log_lines import LogLines
-from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_if_there
+from twinshore.cli.looking import JSON, LINKS, SETTINGS, load
 from twinshore.fleet import ConfigError
 from twinshore.fleet.settings_edge import did_you_mean
 
 if TYPE_CHECKING:
     from twinshore.fleet import Link
-    from twinshore.fleet.settings import Settings
     from twinshore.store import AlarmRow, DelayPlace, Store, WatchRow
 
 OK, WARNING, CRITICAL = 0, 1, 2
 TOPIC = typer.Option("", "--topic", help="Only this topic.")
 TRIED = typer.Option(None, "--settings", help="Try this file's [delay]; without it the defaults.")
 PIPE_COLUMNS = 1000
+NOT_WATCHED = "nothing has been watched with these settings here"
+WATCH_IT = "start `twinshore delay watch`, or name its settings with --settings"
 
 
 def register(app: typer.Typer) -> None:
@@ -49,14 +50,16 @@ def show(
     json_output: bool = JSON,
 ) -> None:
     """Shows how far behind each topic is, as a monitor saw it last, and what alarms stand. Asks no cluster."""
+    from twinshore.store.opening import open_found
+
     if context.invoked_subcommand:
         return
     loaded = load(settings)
-    with _store(loaded) as store:
-        names = [one.name for one in chosen(loaded, link)]
+    with open_found(loaded, NOT_WATCHED, WATCH_IT) as store:
+        names = [one.name for one in loaded.chosen(link)]
         watched = [row for name in names for row in store.delay.places(name)]
         places = [row for row in watched if topic in ("", row.topic)]
-        standing = _standing(store, chosen(loaded, link))
+        standing = _standing(store, loaded.chosen(link))
         watchers = store.delay.watches()
     if topic and not places:
         near = did_you_mean(topic, sorted({row.topic for row in watched}))
@@ -90,7 +93,7 @@ def watch(settings: Path = SETTINGS, link: list[str] = LINKS) -> None:
     loaded = load(settings)
     log = LogLines()
     try:
-        Monitor(loaded, chosen(loaded, link), log).run()
+        Monitor(loaded, loaded.chosen(link), log).run()
     finally:
         log.close()
 
@@ -111,8 +114,9 @@ def forget(
 ) -> None:
     """Expects no more of a monitor, or of whoever watched them, that was killed and will not come again."""
     from twinshore.delay.watchers import key_of
+    from twinshore.store.opening import open_found
 
-    with _store(load(settings)) as store:
+    with open_found(load(settings), NOT_WATCHED, WATCH_IT) as store:
         names = [row.name for row in store.delay.watches()]
         key = key_of(name)
         missed = [row for row in store.delay.alarms(key.link, open_only=True) if row.kind == key.kind]
@@ -140,38 +144,38 @@ def check(
     With --topic it looks at that topic's alarms, and at those of whole links. --item prints no number, and ends with 2,
     where the figure is too old to be today's, or where nobody would raise an alarm.
     """
+    from twinshore.delay import zabbix
     from twinshore.delay.ages import aged, bare, fresh_s, paused
-    from twinshore.delay.zabbix import ITEMS, figure, unknown
-    from twinshore.delay.zabbix import discovery as discover
+    from twinshore.store.opening import open_found
 
-    if item not in ("", *ITEMS):
-        raise ConfigError(f"no item {item!r}; known: {', '.join(ITEMS)}")
+    if item not in ("", *zabbix.ITEMS):
+        raise ConfigError(f"no item {item!r}; known: {', '.join(zabbix.ITEMS)}")
     loaded = load(settings)
-    with _store(loaded) as store:
-        names = [one.name for one in chosen(loaded, link)]
+    with open_found(loaded, NOT_WATCHED, WATCH_IT) as store:
+        names = [one.name for one in loaded.chosen(link)]
         places = [row for name in names for row in store.delay.places(name)]
-        standing = _standing(store, chosen(loaded, link))
+        standing = _standing(store, loaded.chosen(link))
         standing += [row for row in store.delay.alarms(open_only=True, limit=None) if row.kind == "monitor silent"]
         watchers = store.delay.watches()
     if discovery:
-        typer.echo(discover(places))
+        typer.echo(zabbix.discovery(places))
         return
     now_ms = time.time_ns() // 1_000_000
+    told = _unseen(names, watchers, now_ms)
     if item:
         # No number at all is what makes Zabbix say that it knows nothing; 0 would say that all is well.
-        why = unknown(item, places, topic, now_ms, fresh_s(loaded.delay.section), _unseen(names, watchers, now_ms))
+        why = zabbix.unknown(item, places, topic, now_ms, fresh_s(loaded.delay.section), told)
         if why:
             typer.echo(f"no {item}: {why}", err=True)
             raise typer.Exit(CRITICAL)
         # One cause counts once; of a topic all that is wrong with it counts.
         counted = standing if topic else [row for row, head in _heads(standing).items() if row == head]
-        typer.echo(f"{figure(item, places, counted, topic):g}")
+        typer.echo(f"{zabbix.figure(item, places, counted, topic):g}")
         return
     heads, known = _heads(standing), {row.topic for row in places}
     if topic:
         places = [row for row in places if row.topic == topic]
         standing = [row for row in standing if row.topic in ("", topic)]
-    told = _unseen(names, watchers, now_ms)
     if topic and not places:
         told.append(f"no place of topic {topic} is watched{did_you_mean(topic, sorted(known))}")
     if told:
@@ -248,10 +252,12 @@ def alarms(
     json_output: bool = JSON,
 ) -> None:
     """The history of alarms, newest first."""
+    from twinshore.store.opening import open_found
+
     loaded = load(settings)
     # Without --link also those of monitors that fell silent, which are no link's.
-    names = [one.name for one in chosen(loaded, link)] if link else []
-    with _store(loaded) as store:
+    names = [one.name for one in loaded.chosen(link)] if link else []
+    with open_found(loaded, NOT_WATCHED, WATCH_IT) as store:
         rows = store.delay.alarms(*names, limit=limit)
     if json_output:
         typer.echo(json.dumps([asdict(row) for row in rows]))
@@ -287,16 +293,6 @@ def _moment(at_ms: int) -> str:
 
 def _values(row: DelayPlace) -> dict[str, object]:
     return {name: value for name, value in asdict(row).items() if name != "waiting"}
-
-
-def _store(settings: Settings) -> Store:
-    store = open_if_there(settings)
-    if store is None:
-        raise ConfigError(
-            f"there is no store at {settings.store.url}: nothing has been watched with these settings here",
-            hint="start `twinshore delay watch`, or name its settings with --settings",
-        )
-    return store
 
 
 def _table(places: Sequence[DelayPlace], now_ms: int) -> None:

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.looking import LINKS, SETTINGS, chosen, load, open_known, who
+from twinshore.cli.looking import LINKS, SETTINGS, load, who
 from twinshore.fleet import ConfigError, RefusedError
 from twinshore.fleet.settings_edge import did_you_mean
 
 if TYPE_CHECKING:
-    from twinshore.fleet import Link
-    from twinshore.fleet.settings import Settings
     from twinshore.store import Store
 
 TOPIC = typer.Argument("", help="The topic, as the source names it.")
@@ -33,14 +31,15 @@ def keep(
     from twinshore.mirror.follow.last_resort import EVERY_TOPIC, kept_in_words
     from twinshore.mirror.follow.lifecycle import KEEP
     from twinshore.store import AuditRow, Followed
+    from twinshore.store.opening import open_known
 
     if bool(topic) is every:
         raise ConfigError("name a topic, or give --all", hint="one or the other")
     loaded = load(settings)
     if undo:
-        one_link(loaded, link)
+        loaded.only(link)
     with open_known(loaded) as store:
-        names = [one.name for one in chosen(loaded, link)]
+        names = [one.name for one in loaded.chosen(link)]
         ours = names if every else [name for name in names if topic in _known(store, name)]
         if not ours:
             near = did_you_mean(topic, sorted(set().union(*(_known(store, name) for name in names))))
@@ -72,9 +71,10 @@ def delete(
     from twinshore.mirror.follow.memories import memories_of
     from twinshore.mirror.follow.words import show
     from twinshore.store import AuditRow, Followed
+    from twinshore.store.opening import open_known
 
     loaded = load(settings)
-    one = one_link(loaded, link)
+    one = loaded.only(link)
     with open_known(loaded) as store:
         memories = memories_of(store.followed(one.name))
         waiting = sorted(
@@ -98,15 +98,6 @@ def delete(
             store.remember([Followed(one.name, ALLOWED, topic, Word(now_ms).to_json(), "agreed", now_ms)], [told])
         word = "would delete" if dry_run else "deletes"
         typer.echo(f"{one.name}: the running mirror {word} the twin of {topic} within seconds")
-
-
-def one_link(loaded: Settings, names: list[str]) -> Link:
-    """The one link that is meant: what a word lets go on one link must not go on another unasked."""
-    found = chosen(loaded, names)
-    if len(found) != 1:
-        known = ", ".join(repr(one.name) for one in found)
-        raise ConfigError(f"there are {len(found)} links: {known}", hint="say with --link which one is meant")
-    return found[0]
 
 
 def _known(store: Store, link: str) -> set[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from twinshore.cli.early import heard
-from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_known
+from twinshore.cli.looking import JSON, LINKS, SETTINGS, load
 from twinshore.cli.prove import HERE, THROTTLE, TOPICS, runner, throttled
 
 
@@ -27,6 +27,8 @@ def examine(
     code 0: nothing found; 1: found; 2: nothing found, and not all could be read or is on the twin, or there was
     nothing; 130 or 143: stopped by Ctrl-C or SIGTERM.
     """
+    from twinshore.store.opening import open_known
+
     with heard() as asked:
         from dataclasses import replace
 
@@ -39,7 +41,7 @@ def examine(
         wishes = replace(wishes_of(throttled(loaded.proof, throttle)), digest=False).per_task(tasks)
         with open_known(loaded) as store, runner(loaded, here=here, asked=asked) as run:
             examination = Examination(loaded, store, run, wishes, tasks, asked.stop.is_set)
-            examined = examination.look(chosen(loaded, link), topic)
+            examined = examination.look(loaded.chosen(link), topic)
         if json_output:
             typer.echo(json.dumps(as_values(examined)))
         else:

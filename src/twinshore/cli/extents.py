@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_if_there
+from twinshore.cli.looking import JSON, LINKS, SETTINGS, load
 from twinshore.fleet import ConfigError, SourceOffset, TargetOffset
 
 if TYPE_CHECKING:
@@ -35,17 +35,17 @@ def extents(
 
     An offset that nobody sees, or that others wrote, has no counterpart: then the next one that has is named.
     """
+    from twinshore.store.opening import open_to_look
+
     if source_offset is not None and target_offset is not None:
         raise ConfigError("--source-offset and --target-offset: one or the other")
     loaded = load(settings)
     rows: list[dict[str, Any]] = []
-    store = open_if_there(loaded)
-    if store is not None:
-        with store:
-            for one in chosen(loaded, link):
-                key = (one.name, topic, partition)
-                if store.extents(*key, limit=1):
-                    rows += _found(store, key, source_offset, target_offset, most)
+    with open_to_look(loaded) as store:
+        for one in loaded.chosen(link):
+            key = (one.name, topic, partition)
+            if store.extents(*key, limit=1):
+                rows += _found(store, key, source_offset, target_offset, most)
     if not rows:
         raise ConfigError(
             f"no map of {topic}-{partition}: no link carries it as mapped",

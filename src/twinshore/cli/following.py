@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.deleting import one_link
-from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_known, who
+from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, who
 from twinshore.fleet import ConfigError, RefusedError
 from twinshore.fleet.lines import one_line
 from twinshore.fleet.settings_edge import did_you_mean
@@ -40,8 +39,10 @@ def begin_again(
     twin holds and what of it the link did not carry; the agreement is to that and to no more. Refused for a mapped
     topic, whose twin holds data of others and is never deleted. With several links in the settings, --link is needed.
     """
+    from twinshore.store.opening import open_known
+
     loaded = load(settings)
-    one = one_link(loaded, link)
+    one = loaded.only(link)
     with open_known(loaded) as store:
         _refuse_unstopped(store, one, topic)
         from twinshore.mirror.follow.last_resort import uncarried
@@ -94,9 +95,11 @@ def _is_mapped(store: Store, link: str, topic: str) -> bool:
 
 def audit(settings: Path = SETTINGS, link: list[str] = LINKS, last: int = LAST, json_output: bool = JSON) -> None:
     """Prints what links changed on their targets besides records: settings, ACLs, quotas, users, twins."""
+    from twinshore.store.opening import open_known
+
     loaded = load(settings)
     with open_known(loaded) as store:
-        rows = store.audit(*(one.name for one in chosen(loaded, link)), limit=last)
+        rows = store.audit(*(one.name for one in loaded.chosen(link)), limit=last)
     if json_output:
         typer.echo(json.dumps([asdict(row) for row in rows], indent=2))
         return

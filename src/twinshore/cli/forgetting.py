@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.looking import LINKS, SETTINGS, chosen, load, open_known, who
+from twinshore.cli.looking import LINKS, SETTINGS, load, who
 from twinshore.cli.resuming import close_forgotten
 from twinshore.fleet import ConfigError, RefusedError
 from twinshore.fleet.settings_edge import did_you_mean
@@ -34,10 +34,11 @@ def forget(
     """
     from twinshore.mirror.follow.memories import spent
     from twinshore.store import AuditRow
+    from twinshore.store.opening import open_known
 
     loaded, now_ms = load(settings), time.time_ns() // 1_000_000
     with open_known(loaded) as store:
-        names = [one.name for one in chosen(loaded, link)]
+        names = [one.name for one in loaded.chosen(link)]
         known = {name: _topics(store, name) for name in names}
         ours = [name for name in names if topic in known[name]]
         if not ours:

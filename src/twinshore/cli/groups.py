@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_if_there
+from twinshore.cli.looking import JSON, LINKS, SETTINGS, load
 from twinshore.fleet import ConfigError, Link
 from twinshore.fleet.settings import Settings
 
@@ -49,6 +49,8 @@ def show(
     json_output: bool = JSON,
 ) -> None:
     """Shows each group on both sides: the difference in records, and for how many seconds. Asks both clusters."""
+    from twinshore.store.opening import open_found
+
     if context.invoked_subcommand is not None:
         return
     from twinshore.fleet.settings_control import why_not_pattern
@@ -59,8 +61,8 @@ def show(
     from twinshore.groups.look import look
 
     loaded = load(settings)
-    with _store(loaded) as store:
-        views = [view for one in chosen(loaded, link) for view in look(one, loaded, store, group)]
+    with open_found(loaded) as store:
+        views = [view for one in loaded.chosen(link) for view in look(one, loaded, store, group)]
     if json_output:
         typer.echo(json.dumps({"groups": [_values(view, partitions=partitions) for view in views]}))
         return
@@ -77,10 +79,12 @@ def translate(
     json_output: bool = JSON,
 ) -> None:
     """Says where a group, or an offset, is on the other side. With --topic it asks the store alone, no cluster."""
+    from twinshore.store.opening import open_found
+
     loaded = load(settings)
-    with _store(loaded) as store:
+    with open_found(loaded) as store:
         lines = []
-        for one in chosen(loaded, link):
+        for one in loaded.chosen(link):
             if topic:
                 lines.append(_translated(loaded, one, store, what, (topic, partition), back=back))
             else:
@@ -112,13 +116,14 @@ def move(
     from twinshore.fleet.settings_control import why_not_pattern
     from twinshore.groups.moving import move as moved
     from twinshore.groups.moving import nothing_moved
+    from twinshore.store.opening import open_found
 
     reason = why_not_pattern(group)
     if reason:
         raise ConfigError(f"GROUP: {reason}")
     loaded = load(settings)
-    with _store(loaded) as store:
-        links = chosen(loaded, link)
+    with open_found(loaded) as store:
+        links = loaded.chosen(link)
         steps = []
         for one in links:
             for step in moved(one, loaded, store, group, back=back, lower=lower, act=not dry_run):
@@ -195,16 +200,6 @@ def _beyond(line: Mapping[str, object], *, back: bool) -> str:
         if back
         else f"; when last seen, the log of {log} ended at {end}"
     )
-
-
-def _store(loaded: Settings) -> Store:
-    store = open_if_there(loaded)
-    if store is None:
-        raise ConfigError(
-            f"there is no store at {loaded.store.url}: no mirror has run with these settings here",
-            hint="start one with `twinshore mirror run`, or name its settings with --settings",
-        )
-    return store
 
 
 def _values(view: GroupView, *, partitions: bool) -> dict[str, object]:

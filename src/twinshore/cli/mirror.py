@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,17 +16,15 @@ from twinshore.cli.extents import extents
 from twinshore.cli.following import begin_again
 from twinshore.cli.forgetting import forget
 from twinshore.cli.log_lines import LogLines
-from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_if_there
+from twinshore.cli.looking import JSON, LINKS, SETTINGS, load
 from twinshore.cli.resuming import resume
 from twinshore.fleet import KafkaError
 from twinshore.fleet.lines import one_line
-from twinshore.fleet.settings import Settings
 
 if TYPE_CHECKING:
     from twinshore.mirror.follow.preview import Line
     from twinshore.mirror.mapping.cost import Cost
     from twinshore.mirror.plan import Step
-    from twinshore.store import Store
 
 DRY_RUN = typer.Option(False, "--dry-run", help="Only print the steps, as `plan` does.")
 
@@ -65,7 +61,7 @@ def run(settings: Path = SETTINGS, link: list[str] = LINKS, dry_run: bool = DRY_
     loaded = load(settings)
     log = LogLines()
     try:
-        Mirror(loaded, chosen(loaded, link), log, beside=[begin, begin_proof]).run()
+        Mirror(loaded, loaded.chosen(link), log, beside=[begin, begin_proof]).run()
     finally:
         log.close()
 
@@ -81,14 +77,16 @@ def plan(
     from twinshore.mirror.plan import Refuse, Stay
     from twinshore.mirror.preview import holding, preview
     from twinshore.mirror.ready import check_chosen
+    from twinshore.store.opening import open_to_look
 
     loaded = load(settings)
-    check_chosen(loaded, chosen(loaded, link))
+    check_chosen(loaded, loaded.chosen(link))
     steps: list[tuple[str, Step | Cost]] = []
     besides: list[tuple[str, Line]] = []
     away: list[tuple[str, str]] = []
-    with _store_or_none_yet(loaded) as store:
-        for one in [holding(one, loaded, store, _warn) for one in chosen(loaded, link)]:
+    with open_to_look(loaded) as store:
+        store.check_writable()
+        for one in [holding(one, loaded, store, _warn) for one in loaded.chosen(link)]:
             try:
                 found = list(preview(one, loaded, store, rate_mb_s * 1e6))
                 carried = {step.topic for step in found if not isinstance(step, Refuse | Stay)}
@@ -129,21 +127,6 @@ def _values(link: str, step: Step | Cost) -> dict[str, Any]:
     if "settings" in values:
         values["settings"] = dict(values["settings"])
     return {"link": link, "step": type(step).__name__.lower(), **values}
-
-
-@contextlib.contextmanager
-def _store_or_none_yet(settings: Settings) -> Iterator[Store]:
-    """The store; where there is none yet, one that knows nothing and is gone afterwards."""
-    from twinshore.store import empty_store
-
-    store = open_if_there(settings)
-    if store is None:
-        with empty_store(settings.store.url) as empty:
-            yield empty
-        return
-    with store:
-        store.check_writable()
-        yield store
 
 
 def _warn(sentence: str) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from twinshore.cli.early import Asked, heard
-from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load
+from twinshore.cli.looking import JSON, LINKS, SETTINGS, load
 from twinshore.fleet import ConfigError, Link
 from twinshore.fleet.lines import one_line
 from twinshore.fleet.settings_edge import did_you_mean
@@ -70,6 +70,8 @@ def prove(
     something could not be compared; 130 or 143: stopped by Ctrl-C or SIGTERM. Goes on from the last proof, of what both
     sides still hold.
     """
+    from twinshore.store.opening import open_or_make
+
     with heard() as asked:
         loaded, how = load(settings), _way(way)
         drawn = seed or random.SystemRandom().randrange(1, 1_000_000)
@@ -81,7 +83,7 @@ def prove(
             _tell(report, loaded, as_json=json_output, everything=whole, drawn=drawn if sample else 0)
 
         with (
-            _store(loaded) as store,
+            open_or_make(loaded) as store,
             _served(metrics_port, store) as beat,
             runner(loaded, here=here, asked=asked) as run,
         ):
@@ -158,7 +160,7 @@ def _again(proving: Proving, loaded: Settings, store: Store, run: Run, wishes: W
 
 
 def _links(loaded: Settings, names: list[str]) -> list[Link]:
-    links = chosen(loaded, names)
+    links = loaded.chosen(names)
     if not links:
         raise ConfigError("no link to prove", hint='name one in the settings: [links."east->west"]')
     return links
@@ -190,14 +192,6 @@ def _tell(report: Report, loaded: Settings, *, as_json: bool, everything: bool, 
         typer.echo(line)
     if drawn:
         typer.echo(f"the same sample again: --seed {drawn}")
-
-
-@contextlib.contextmanager
-def _store(loaded: Settings) -> Iterator[Store]:
-    from twinshore.store import open_store
-
-    with open_store(loaded.store.url, loaded.store.password) as store:
-        yield store
 
 
 @contextlib.contextmanager

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from twinshore.cli.forgetting import refuse_under_a_mirror
-from twinshore.cli.looking import SETTINGS, chosen, load, open_if_there, who
-from twinshore.fleet.settings import Settings
+from twinshore.cli.looking import SETTINGS, load, who
 
 if TYPE_CHECKING:
     from twinshore.mirror.recovery import Recovery
@@ -33,10 +30,11 @@ def recover(link: str = LINK, settings: Path = SETTINGS, dry_run: bool = DRY_RUN
     copied again. Stop the other store's mirror first, if it still runs. Refused while a mirror runs the link here.
     """
     from twinshore.mirror.recovery import open_recoverer
+    from twinshore.store.opening import open_or_make, open_to_look
 
     loaded = load(settings)
-    (one,) = chosen(loaded, [link])
-    with _store(loaded, dry_run=dry_run) as store:
+    (one,) = loaded.chosen([link])
+    with (open_to_look if dry_run else open_or_make)(loaded) as store:
         refuse_under_a_mirror(store, one.name, loaded.mirror.lease_s)
         with open_recoverer(loaded, one, store) as recoverer:
             seen = recoverer.look()
@@ -72,17 +70,3 @@ def _say(link: str, seen: Recovery, store: Store, *, dry_run: bool) -> None:
         typer.echo(f"{link}: {'would not be' if dry_run else 'not'} put back: {topic} {why}")
     if seen.identity:
         typer.echo(f"{link}: {LOST}")
-
-
-@contextlib.contextmanager
-def _store(settings: Settings, *, dry_run: bool) -> Iterator[Store]:
-    """The store, made where there is none; for a dry run one that is gone afterwards."""
-    from twinshore.store import empty_store, open_store
-
-    store = open_if_there(settings)
-    if store is None and dry_run:
-        with empty_store(settings.store.url) as empty:
-            yield empty
-        return
-    with store or open_store(settings.store.url, settings.store.password) as found:
-        yield found

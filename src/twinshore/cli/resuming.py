@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.looking import LINKS, SETTINGS, chosen, load, open_known, who
+from twinshore.cli.looking import LINKS, SETTINGS, load, who
 from twinshore.fleet import ConfigError, Link, NamedPartition, RefusedError
 from twinshore.fleet.settings_edge import did_you_mean
 
@@ -35,12 +35,14 @@ def resume(
 
     Refused while the cause still stands, where that can be looked at.
     """
+    from twinshore.store.opening import open_known
+
     loaded = load(settings)
     refused: list[str] = []
     asked = 0
     with open_known(loaded) as store:
         stopped: set[str] = set()
-        for one in chosen(loaded, link):
+        for one in loaded.chosen(link):
             rows = _stopping(store, one.name)
             stopped |= {row.incident.topic for row in rows}
             ours = [r for r in rows if r.incident.topic == topic and partition in (None, r.incident.partition)]

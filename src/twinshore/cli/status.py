@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.looking import JSON, LINKS, SETTINGS, chosen, load, open_if_there
+from twinshore.cli.looking import JSON, LINKS, SETTINGS, load
 from twinshore.cli.status_view import LinkView, as_values, look
-from twinshore.fleet import ConfigError
 from twinshore.fleet.lines import one_line
 
 if TYPE_CHECKING:
@@ -42,15 +41,11 @@ def status(
 ) -> None:
     """Shows how each link stands: rate, lag, latency, incidents. Reads the store; where no mirror looks at a source any
     more, its ends are asked for from here, for two seconds at most."""
+    from twinshore.store.opening import open_found
+
     loaded = load(settings)
-    store = open_if_there(loaded)
-    if store is None:
-        raise ConfigError(
-            f"there is no store at {loaded.store.url}: no mirror has run with these settings here",
-            hint="start one with `twinshore mirror run`, or name its settings with --settings",
-        )
-    names = [one.name for one in chosen(loaded, link)]
-    with store:
+    with open_found(loaded) as store:
+        names = [one.name for one in loaded.chosen(link)]
         if watch:
             _watch(store, loaded, names, as_json=json_output, topics=topics)
         else:

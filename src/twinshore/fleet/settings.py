@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,20 @@ class Settings:
             if link.name == name:
                 return link
         raise ConfigError(f"no link {name!r} in the settings{did_you_mean(name, [link.name for link in self.links])}")
+
+    def chosen(self, names: Sequence[str]) -> list[Link]:
+        """The links of these names; all of them when none is named. `east..west` is east->west, for whoever may not
+        pass a ">" on."""
+        arrows = [name if "->" in name else name.replace("..", "->", 1) for name in names]
+        return [self.link(name) for name in arrows] if names else list(self.links)
+
+    def only(self, names: Sequence[str]) -> Link:
+        """The one link that is meant: what a word lets go on one link must not go on another unasked."""
+        found = self.chosen(names)
+        if len(found) != 1:
+            known = ", ".join(repr(one.name) for one in found)
+            raise ConfigError(f"there are {len(found)} links: {known}", hint="say with --link which one is meant")
+        return found[0]
 
     def cluster(self, name: str) -> Cluster:
         """The cluster of that name; a ConfigError with the nearest one otherwise."""

@@ -1,0 +1,50 @@
+"""What holds for each link, and whether from the settings or from the store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from twinshore.fleet.settings import Settings
+from twinshore.mirror.control.in_force import InForce, as_json, in_force
+from twinshore.mirror.control.ruling import standing
+from twinshore.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class HeldValue:
+    """`text` is the value as JSON; `origin` says where it comes from."""
+
+    name: str
+    text: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeldLink:
+    """A link as it holds now. `troubles`: what operators said that does not count."""
+
+    link: str
+    naming: str
+    chain: bool
+    values: tuple[HeldValue, ...]
+    troubles: tuple[str, ...]
+
+    def as_values(self) -> dict[str, Any]:
+        """For programs."""
+        about = {"link": self.link, "naming": self.naming, "chain": self.chain}
+        values = {one.name: {"value": json.loads(one.text), "from": one.origin} for one in self.values}
+        return {**about, **values, "troubles": list(self.troubles)}
+
+
+def held_links(names: Sequence[str], settings: Settings, store: Store | None) -> list[HeldLink]:
+    """These links, or all; by the settings alone where there is no store yet."""
+    holds = standing(settings.links, store) if store else {one.name: in_force(one, ()) for one in settings.links}
+    return [_held(holds[one.name]) for one in settings.chosen(names)]
+
+
+def _held(now: InForce) -> HeldLink:
+    values = tuple(HeldValue(name, as_json(now.value(name)), origin) for name, origin in now.origins)
+    return HeldLink(now.link.name, now.link.naming.value, now.link.chain, values, now.troubles)

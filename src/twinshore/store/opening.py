@@ -1,0 +1,57 @@
+"""The store that the settings name: opened to look, which makes no database, or to change something."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from sqlalchemy import make_url
+
+from twinshore.fleet import ConfigError
+from twinshore.fleet.settings import Settings
+from twinshore.store.store import Store, empty_store, open_store
+
+NO_MIRROR = "no mirror has run with these settings here"
+RUN_ONE = "start one with `twinshore mirror run`, or name its settings with --settings"
+
+
+def open_or_make(settings: Settings) -> Store:
+    """The store, made where there is none."""
+    return open_store(settings.store.url, settings.store.password)
+
+
+def open_if_there(settings: Settings) -> Store | None:
+    """The store, or None where it is a file that is not there yet."""
+    url = make_url(settings.store.url)
+    if url.get_backend_name() == "sqlite" and url.database and not Path(url.database).exists():
+        return None
+    return open_or_make(settings)
+
+
+def open_known(settings: Settings) -> Store:
+    """The store, for operations that have nothing to say or to do before a mirror has made one."""
+    store = open_if_there(settings)
+    if store is None:
+        raise ConfigError("there is no store yet: no mirror has run with these settings here")
+    return store
+
+
+def open_found(settings: Settings, none: str = NO_MIRROR, hint: str = RUN_ONE) -> Store:
+    """The store, for operations that tell what is in it. `none`: what it means that there is no store."""
+    store = open_if_there(settings)
+    if store is None:
+        raise ConfigError(f"there is no store at {settings.store.url}: {none}", hint=hint)
+    return store
+
+
+@contextlib.contextmanager
+def open_to_look(settings: Settings) -> Iterator[Store]:
+    """The store; where there is none yet, one that knows nothing and is gone afterwards."""
+    store = open_if_there(settings)
+    if store is None:
+        with empty_store(settings.store.url) as empty:
+            yield empty
+        return
+    with store:
+        yield store
