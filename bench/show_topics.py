@@ -163,6 +163,12 @@ SCENARIOS = (
         "tests/scenarios/test_topics_apart.py",
     ),
     (
+        "bounded-rights",
+        "no ACL of a group allows anything on the target that a denial bounds which the target refused, whether of one "
+        "group or of many",
+        "tests/mirror/follow/test_rules.py::test_nothing_is_allowed_that_a_refused_rule_for_many_groups_would_have_bounded",
+    ),
+    (
         "rights-follow",
         "ACLs are the same after sync, as the users themselves find; quotas and SCRAM users follow",
         "tests/scenarios/test_rights_follow.py",

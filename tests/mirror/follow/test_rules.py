@@ -231,6 +231,42 @@ def test_what_forbids_is_written_before_what_allows_and_instead_of_it_where_it_i
     assert place.west == {allow, deny}, "what forbids stays for as long as what it takes from"
 
 
+def of_group(name: str, who: str = "User:anna", *, deny: bool = False, prefixed: bool = False) -> Acl:
+    pattern = Pattern.PREFIXED if prefixed else Pattern.LITERAL
+    return replace(acl(name, deny=deny), principal=who, pattern=pattern, resource=Resource.GROUP)
+
+
+@pytest.mark.parametrize(
+    ("denial", "bound"),
+    [
+        (of_group("app-", deny=True, prefixed=True), of_group("app-billing")),
+        (replace(of_group("app-", "User:*", deny=True, prefixed=True), host="10.0.0.7"), of_group("app-billing")),
+        (of_group("*", deny=True), of_group("app-billing")),
+        (of_group("app-billing", deny=True), of_group("app-", prefixed=True)),
+        (of_group("app-billing", deny=True), of_group("*")),
+        (of_group("app-", deny=True, prefixed=True), of_group("app-billing", "User:*")),
+    ],
+)
+def test_nothing_is_allowed_that_a_refused_rule_for_many_groups_would_have_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, denial: Acl, bound: Acl
+) -> None:
+    wide = Place(tmp_path, monkeypatch, '[links."east->west".follow]\ngroup_acls = true\nwide_group_acls = true\n')
+    wide.has_twin("orders")
+    others = {of_group("ops-1"), of_group("app-billing", "User:bob"), acl("orders")}
+    wide.east, wide.refuses = {denial, bound, *others}, {denial}
+    wide.look()
+    assert denial not in wide.west
+    assert bound not in wide.west
+    assert acl("orders") in wide.west, "a topic is no group"
+    wide.refuses = set()
+    wide.look()
+    assert wide.west == {denial, bound, *others}
+    wide.east, wide.refuses = set(), {bound}
+    wide.look()
+    assert wide.west >= {denial, bound}, "what forbids stays for as long as what it takes from"
+    wide.close()
+
+
 def test_no_rule_is_taken_off_where_ours_cannot_stand_instead(place: Place) -> None:
     place.has_twin("orders")
     place.east = {acl("orders")}

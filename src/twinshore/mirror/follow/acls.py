@@ -81,6 +81,21 @@ class AclPlan:
         return [[acl for acl in self.remove if acl.permission == kind] for kind in (Permission.ALLOW, Permission.DENY)]
 
 
+def kept_back(acl: Acl, refused: Iterable[Acl], *, given: bool) -> bool:
+    """Whether the rule must wait for one that the target refused: of the same place, whatever it is; or, where it would
+    allow what the other forbids, or forbids what the other still allows, of any place that both speak of."""
+    for one in refused:
+        if (one.resource, one.name) == (acl.resource, acl.name):
+            return True
+        opposed = {one.permission, acl.permission} == {Permission.DENY, Permission.ALLOW}
+        allows = acl.permission == Permission.ALLOW
+        if opposed and allows == given and one.resource == acl.resource:
+            denial, allow = (one, acl) if allows else (acl, one)
+            if _meets(denial, allow):
+                return True
+    return False
+
+
 def as_change(acl: Acl, *, given: bool) -> Change:
     """A rule that is given or taken back, for people."""
     return Change(KIND, str(acl), *(("", GIVEN) if given else (GIVEN, "")))

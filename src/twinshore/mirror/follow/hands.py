@@ -45,7 +45,8 @@ class Hands:
 
     def apply_acls(self, plan: AclPlan, want: Wanted, known: Iterable[Followed]) -> Refused:
         """Adds before it takes away: nobody who may read is shut out meanwhile, and nobody forbidden is let in. What
-        the target refuses keeps back all that comes after it for the same topic; returned with its error."""
+        the target refuses keeps back all that comes after it for the same place, and what it would have bounded;
+        returned with its error."""
         # Remembered first: a rule that we made and did not know for ours would stay for ever.
         self.store.remember([self._acl(acl, acls.WRITTEN) for acl in plan.create])
         refused: Refused = {}
@@ -53,8 +54,7 @@ class Hands:
         turns = [(create_acls, True, turn) for turn in plan.creating()]
         turns += [(delete_acls, False, turn) for turn in plan.removing()]
         for act, given, turn in turns:
-            blocked = {(acl.resource, acl.name) for acl in refused}
-            free = [acl for acl in turn if (acl.resource, acl.name) not in blocked]
+            free = [acl for acl in turn if not acls.kept_back(acl, refused, given=given)]
             failed = act(self.target, free) if free else {}
             passed = [acl for acl in free if acl not in failed]
             self.account([acls.as_change(acl, given=given) for acl in passed], DONE)
