@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -95,3 +96,24 @@ def test_what_python_keeps_in_memory_is_written_there(capsys: pytest.CaptureFixt
     log("a line")
     log.close()
     until(lambda: "a line" in capsys.readouterr().out, "it was never written")
+
+
+def test_a_log_whose_thread_could_not_start_writes_with_the_next_line(
+    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, tries = threading.Thread.start, list[str]()
+
+    def no_thread_left(self: threading.Thread) -> None:
+        tries.append(self.name)
+        if len(tries) < 3:
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", no_thread_left)
+    log = LogLines(pipe[1])
+    for number in range(4):
+        log(f"line {number}")
+    log.close()
+    said = os.read(pipe[0], SIZE).decode().splitlines()
+    assert [line[9:] for line in said] == [f"line {number}" for number in range(4)]
+    assert tries == ["log"] * 3

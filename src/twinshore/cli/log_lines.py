@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 
 from twinshore.fleet.lines import one_line
 
@@ -38,9 +39,12 @@ class LogLines:
             if len(self._lines) > LINES_MAX:
                 del self._lines[1]  # The first one is being written.
                 self._dropped += 1
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="log", daemon=True)
-                self._thread.start()
+            if self._thread is None or not self._thread.is_alive():
+                thread = threading.Thread(target=self._work, name="log", daemon=True)
+                # Where the machine has no thread left, the lines wait and the next one tries again.
+                with suppress(RuntimeError, MemoryError):
+                    thread.start()
+                    self._thread = thread
             self._news.notify_all()
 
     def close(self) -> None:
