@@ -160,11 +160,11 @@ class Desk:
             post = self._posts[key]
             return post.relay.holder, steady_s() - post.holder_since_s, post.relay.heir is not None
 
-    def unmanned(self, link: str) -> int:
-        """How many partitions are on lanes that no pump carries now."""
+    def unmanned(self, link: str) -> frozenset[NamedPartition]:
+        """The partitions that are on lanes that no pump carries now."""
         with self._lock:
             posts, now_s = [post for (name, _), post in self._posts.items() if name == link], steady_s()
-            return sum(len(post.tracks) for post in posts if not post.relay.manned(now_s))
+            return frozenset(named for post in posts if not post.relay.manned(now_s) for named in post.tracks)
 
     def waits_s(self, key: LaneKey) -> float:
         """For how long no pump may begin on the lane because what the last one sent may still land."""

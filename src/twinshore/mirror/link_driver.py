@@ -29,7 +29,7 @@ from twinshore.mirror.incidents.standing import Standing, grown
 from twinshore.mirror.incidents.watch import Watch
 from twinshore.mirror.lease_keeper import LeaseKeeper
 from twinshore.mirror.link_notes import Holding, LinkNotes
-from twinshore.mirror.link_state import STANDBY, STOPPED, Carrying, link_state
+from twinshore.mirror.link_state import STANDBY, STOPPED, carrying, link_state
 from twinshore.mirror.log_starts import LogStarts
 from twinshore.mirror.mapping.adopting import Adopter
 from twinshore.mirror.orders import TideOrder, fence_of, limits_of
@@ -155,14 +155,14 @@ class LinkDriver:
             hindered = self._term is None or not isinstance(error, KafkaError) or error.retriable
             return self._say("waiting" if hindered else "flowing", str(error))
         name, desk = self.link.name, self._desk
-        now = Carrying(
-            len(desk.placed(name)),
-            self._lanes,
+        now = carrying(
+            desk.placed(name).keys(),
             desk.unmanned(name),
             self._recorder.leaderless(name),
-            len(self._standing),
-            len(self._refusals),
-            self._recorder.live[name].aligning.sentence(),
+            lanes=self._lanes,
+            resting=len(self._standing),
+            refused=len(self._refusals),
+            aligning=self._recorder.live[name].aligning.sentence(),
         )
         return self._say(*link_state(now, paused=self.link.control.paused))
 

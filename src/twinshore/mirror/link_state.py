@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 
+from twinshore.fleet import NamedPartition
 from twinshore.fleet.listing import counted
 
 FLOWING, WAITING, PAUSED, STANDBY, STOPPED = "flowing", "waiting", "paused", "standby", "stopped"
@@ -12,7 +14,8 @@ FLOWING, WAITING, PAUSED, STANDBY, STOPPED = "flowing", "waiting", "paused", "st
 @dataclass(frozen=True, slots=True)
 class Carrying:
     """What a link carries now. `placed`: partitions on lanes; of these, `unmanned` are on lanes that no pump carries
-    now, and `away` have a leader that is. `resting`: partitions that incidents stopped. `refused`: topics."""
+    now, and `away` are carried and have a leader that is. `resting`: partitions that incidents stopped. `refused`:
+    topics."""
 
     placed: int
     lanes: int
@@ -26,7 +29,23 @@ class Carrying:
     def stands(self) -> bool:
         """Whether nothing at all crosses, though there is something that should."""
         wanted = self.placed + self.resting + self.refused
-        return wanted > 0 and self.placed <= max(self.unmanned, self.away)
+        return wanted > 0 and self.placed <= self.unmanned + self.away
+
+
+def carrying(
+    placed: Set[NamedPartition],
+    unmanned: Set[NamedPartition],
+    away: Set[NamedPartition],
+    *,
+    lanes: int,
+    resting: int,
+    refused: int,
+    aligning: str,
+) -> Carrying:
+    """In numbers, each partition once: what was told of one that is on no lane by now says nothing of the link."""
+    alone = unmanned & placed
+    without = (away & placed) - alone
+    return Carrying(len(placed), lanes, len(alone), len(without), resting, refused, aligning)
 
 
 def link_state(now: Carrying, *, paused: bool) -> tuple[str, str]:

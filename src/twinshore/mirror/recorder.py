@@ -192,8 +192,8 @@ class Recorder:
         """Such an incident, which stops nothing, is over once its twin has been told of up to `until`."""
         self._passing.opened(link, named, kind, until)
 
-    def leaderless(self, link: str) -> int:
-        """How many partitions of the link stand because a leader of theirs is away."""
+    def leaderless(self, link: str) -> frozenset[NamedPartition]:
+        """The partitions of the link that stand because a leader of theirs is away."""
         return self._passing.away(link)
 
     def passing(self, link: str, named: NamedPartition) -> frozenset[str]:

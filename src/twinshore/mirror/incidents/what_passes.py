@@ -26,10 +26,10 @@ class WhatPasses:
         """Those that are not over."""
         return frozenset(self._until.get((link, named), {}))
 
-    def away(self, link: str) -> int:
-        """How many partitions of the link stand because a leader of theirs is away."""
-        here = [kinds for (name, _), kinds in list(self._until.items()) if name == link]
-        return sum(not AWAY.keys().isdisjoint(kinds) for kinds in here)
+    def away(self, link: str) -> frozenset[NamedPartition]:
+        """The partitions of the link that stand because a leader of theirs is away."""
+        here = [(named, kinds) for (name, named), kinds in list(self._until.items()) if name == link]
+        return frozenset(named for named, kinds in here if not AWAY.keys().isdisjoint(kinds))
 
     def forget(self, link: str, topic: str | None = None) -> None:
         """The topic begins anew; or, with None, what the ledger holds open of the link is to be said again: another
