@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import threading
 import time
 from collections.abc import Sequence
@@ -18,13 +17,12 @@ from twinshore.kafka.opening import open_connection
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import admin_of, client_settings
 from twinshore.wire.batch import HEADER_BYTES
-from twinshore.wire.frames import frame, read_response_header
+from twinshore.wire.primitives import Buffer
 from twinshore.wire.produce import PRODUCE_KEY, encode_produce, parse_produce
 
 _IN_FLIGHT = 32
 WARM_PART = 5
 _BY_NAME = 12
-_LENGTH = struct.Struct(">i")
 _PATIENCE_S = 120.0
 
 
@@ -97,11 +95,10 @@ def _fill(
     try:
         version = connection.api_version(PRODUCE_KEY, _BY_NAME, 9)
         requests = [_request(version, topic, partitions, batch) for batch in batches]
-        connection.transport.setblocking(True)
         waiting = 0
         for _ in range(rounds):
             for request in requests:
-                _send(connection, request)
+                connection.begin(PRODUCE_KEY, version, request, timeout_s=_PATIENCE_S)
                 waiting += 1
                 if waiting == _IN_FLIGHT:
                     _take_answer(connection, version)
@@ -112,34 +109,16 @@ def _fill(
         connection.close()
 
 
-def _request(version: int, topic: str, partitions: Sequence[int], batch: Batch) -> bytes:
+def _request(version: int, topic: str, partitions: Sequence[int], batch: Batch) -> list[Buffer]:
     head, body = batch.data[:HEADER_BYTES], batch.data[HEADER_BYTES:]
     parts = encode_produce(version, [(topic, bytes(16), [(partition, head, body) for partition in partitions])])
-    return b"".join(frame(PRODUCE_KEY, version, 1, "bench-loader", parts))
-
-
-def _send(connection: Connection, request: bytes) -> None:
-    rest = memoryview(request)
-    while rest:
-        rest = rest[connection.transport.sendv([rest]) :]
+    return [b"".join(parts)]
 
 
 def _take_answer(connection: Connection, version: int) -> None:
-    (size,) = _LENGTH.unpack(_take(connection, 4))
-    answer = memoryview(_take(connection, size))
-    for produced in parse_produce(answer, read_response_header(answer)[1], version):
+    answer = connection.finish(_PATIENCE_S)
+    for produced in parse_produce(answer.view, answer.position, version):
         if produced.error:
             raise KafkaError(
                 f"{connection.place}: loading answered {produced.message or produced.error}", code=produced.error
             )
-
-
-def _take(connection: Connection, size: int) -> bytearray:
-    taken = bytearray(size)
-    rest = memoryview(taken)
-    while rest:
-        got = connection.transport.recv_into(rest)
-        if got <= 0:
-            raise KafkaError(f"{connection.place}: the broker closed the connection while it was filled")
-        rest = rest[got:]
-    return taken

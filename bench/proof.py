@@ -35,8 +35,6 @@ from twinshore.wire.batch import HEADER_BYTES, split_batches
 from twinshore.wire.codecs import codec_of
 from twinshore.wire.produce import (
     PRODUCE_KEY,
-    PRODUCE_VERSION_BY_ID,
-    PRODUCE_VERSION_MIN,
     encode_produce,
     parse_produce,
 )
@@ -239,7 +237,7 @@ def produce(cluster: Cluster, named: NamedPartition, data: bytes) -> None:
     try:
         topic_id = kafka.metadata([named.topic]).topics[named.topic].topic_id
         leader = kafka.connection_to(kafka.leader_of(named))
-        version = leader.api_version(PRODUCE_KEY, PRODUCE_VERSION_BY_ID, PRODUCE_VERSION_MIN)
+        version = leader.spoken(PRODUCE_KEY)
         parts = [(named.topic, topic_id, [(named.partition, data[:HEADER_BYTES], data[HEADER_BYTES:])])]
         (answer,) = parse_produce(
             leader.call_raw(PRODUCE_KEY, version, b"".join(encode_produce(version, parts))), 0, version

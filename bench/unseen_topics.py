@@ -17,8 +17,6 @@ from twinshore.wire.filler import FILLER_RECORDS_MAX, filler
 from twinshore.wire.markers import MARKERS_KEY, MARKERS_VERSION, Marker, encode_markers, parse_markers
 from twinshore.wire.produce import (
     PRODUCE_KEY,
-    PRODUCE_VERSION_BY_ID,
-    PRODUCE_VERSION_MIN,
     encode_produce,
     parse_produce,
 )
@@ -47,7 +45,7 @@ def begin_late(kafka: KafkaCluster, topic: str, start: int) -> None:
     named = NamedPartition(topic, 0)
     leader = kafka.connection_to(kafka.leader_of(named))
     producer_id, epoch = kafka.init_producer_id()
-    version = leader.api_version(PRODUCE_KEY, PRODUCE_VERSION_BY_ID, PRODUCE_VERSION_MIN)
+    version = leader.spoken(PRODUCE_KEY)
     topic_id = kafka.metadata([topic]).topics[topic].topic_id
     at = 0
     while at < start:

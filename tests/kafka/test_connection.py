@@ -14,10 +14,10 @@ from kio.static.primitive import i32Timedelta
 
 from tests.kafka.peers import answer, greet, peer, read_request, silent
 from twinshore.fleet import KafkaError, Security
-from twinshore.kafka import apis
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.opening import open_connection
 from twinshore.lab import LabCluster
+from twinshore.wire import apis
 
 PRODUCER_ID = (apis.INIT_PRODUCER_ID, 0, 5)
 

@@ -12,12 +12,12 @@ import pytest
 
 from tests.kafka.peers import answer, greet, peer, read_request
 from twinshore.fleet import Cluster, KafkaError, NamedPartition, Security
-from twinshore.kafka import apis
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.metadata import BrokerAddress
 from twinshore.kafka.nodes import Nodes
 from twinshore.kafka.opening import open_connection
 from twinshore.kafka.questions import Wanted, ask_batch, ask_records
+from twinshore.wire import apis
 from twinshore.wire.group_places import parse_offset_commit, parse_offset_fetch
 from twinshore.wire.produce import parse_produce
 from twinshore.wire.transactions import parse_transactions

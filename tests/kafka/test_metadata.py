@@ -9,9 +9,9 @@ import pytest
 
 from tests.kafka.peers import answer, greet, peer, read_request
 from twinshore.fleet import KafkaError, Security
-from twinshore.kafka import apis
 from twinshore.kafka.metadata import PARTITIONS_MAX, ClusterMetadata, ask_metadata
 from twinshore.kafka.opening import open_connection
+from twinshore.wire import apis
 
 NEW_TAG = b"\1\x63\2ab"
 

@@ -11,10 +11,10 @@ import pytest
 
 from tests.kafka.peers import answer, greet, peer, read_request
 from twinshore.fleet import Cluster, KafkaError
-from twinshore.kafka import apis
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.notes import Notebook
+from twinshore.wire import apis
 
 TOPIC_ID = bytes(15) + b"\7"
 

@@ -12,9 +12,9 @@ import pytest
 
 from tests.kafka.peers import answer, greet, peer, read_request, silent
 from twinshore.fleet import Cluster, KafkaError, NamedPartition
-from twinshore.kafka import apis
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
+from twinshore.wire import apis
 
 Errand = Callable[[KafkaCluster], object]
 ERRANDS: dict[str, Errand] = {

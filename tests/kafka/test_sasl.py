@@ -13,8 +13,8 @@ import pytest
 
 from tests.kafka.peers import Talk, answer, greet, peer, read_message
 from twinshore.fleet import KafkaError, SaslMechanism, Secret, Security
-from twinshore.kafka import apis
 from twinshore.kafka.opening import open_connection
+from twinshore.wire import apis
 
 SALT, ROUNDS = b"salt of the sea", 4096
 

@@ -10,9 +10,9 @@ import pytest
 
 from tests.kafka.peers import answer, greet, peer, read_request
 from twinshore.fleet import Cluster, KafkaError
-from twinshore.kafka import apis
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.transactions import Transactions
+from twinshore.wire import apis
 
 FIND_COORDINATOR = 10
 

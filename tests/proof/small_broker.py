@@ -46,8 +46,9 @@ _ZERO = i32Timedelta.parse(datetime.timedelta())
 
 
 class SmallBroker:
-    """`faults` are taken one for each fetch: an error code to answer, "cut" half way through an answer, or "close".
-    `on_fetch` is told each position that is asked for."""
+    """`faults` are taken one for each fetch: an error code to answer, "cut" half way through an answer, "close",
+    "other" for the end of the log as the answer to another request, or "huge" for an answer that claims to be of two
+    gigabytes. `on_fetch` is told each position that is asked for."""
 
     def __init__(self, name: str, data: bytes, *, start: int = 0) -> None:
         self.name = name
@@ -155,6 +156,12 @@ class SmallBroker:
         said = _fetched(error, self.end, self.start, records)
         if fault == "close":
             return False
+        if fault == "huge":
+            connection.sendall(struct.pack(">ii", 0x7FFFFFFF, correlation_id) + said[:100])
+            return False
+        if fault == "other":
+            _answer(connection, correlation_id + 1, _fetched(0, self.end, self.start, self.log[-1][0]))
+            return True
         if fault == "cut":
             connection.sendall(struct.pack(">ii", len(said) + 4, correlation_id) + said[: len(said) // 2])
             return False

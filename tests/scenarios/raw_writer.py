@@ -20,8 +20,6 @@ from twinshore.wire.fetch import (
 from twinshore.wire.markers import MARKERS_KEY, MARKERS_VERSION, Marker, encode_markers, parse_markers
 from twinshore.wire.produce import (
     PRODUCE_KEY,
-    PRODUCE_VERSION_BY_ID,
-    PRODUCE_VERSION_MIN,
     ProducedPartition,
     encode_produce,
     parse_produce,
@@ -81,7 +79,7 @@ class RawWriter:
     def send(self, batches: list[bytes], *, acks: int = -1, topic_id: bytes | None = None) -> ProducedPartition:
         """The answer to one produce request with these batches for partition 0."""
         leader = self.leader
-        version = leader.api_version(PRODUCE_KEY, PRODUCE_VERSION_BY_ID, PRODUCE_VERSION_MIN)
+        version = leader.spoken(PRODUCE_KEY)
         topic = (self.named.topic, topic_id or self.topic_id, [(0, b"", b"".join(batches))])
         body = b"".join(encode_produce(version, [topic], acks=acks))
         (answer,) = parse_produce(leader.call_raw(PRODUCE_KEY, version, body), 0, version)

@@ -20,8 +20,6 @@ from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
 from twinshore.wire.frames import frame
 from twinshore.wire.produce import (
     PRODUCE_KEY,
-    PRODUCE_VERSION_BY_ID,
-    PRODUCE_VERSION_MIN,
     encode_produce,
     parse_produced,
 )
@@ -49,7 +47,7 @@ class Sender:
         self._topic_id, self._client_id = topic_id, f"sender-{number}"
         host, _, port = lab.cluster.bootstrap[0].rpartition(":")
         self.connection: Connection = open_connection((host, int(port)), Security(), client_id=self._client_id)
-        self.version = self.connection.api_version(PRODUCE_KEY, PRODUCE_VERSION_BY_ID, PRODUCE_VERSION_MIN)
+        self.version = self.connection.spoken(PRODUCE_KEY)
         view = self.connection.call_raw(PRODUCE_KEY, self.version, self._body(size))
         (answer,), throttle_ms = parse_produced(view, 0, self.version)
         assert answer.error == 0

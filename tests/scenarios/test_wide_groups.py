@@ -16,13 +16,13 @@ from tests.scenarios.test_groups_kept import link_between
 from twinshore.groups.companion import begin
 from twinshore.groups.refusals import TOLD_AFTER_S
 from twinshore.kafka import KafkaCluster
-from twinshore.kafka.apis import OFFSET_COMMIT
 from twinshore.kafka.errors import Code
 from twinshore.kafka.groups import Groups
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
 from twinshore.lab.clients import committed as places_of_group
 from twinshore.mirror.companions import Beside
 from twinshore.store import IncidentKind, Store
+from twinshore.wire.apis import OFFSET_COMMIT
 from twinshore.wire.group_places import PLACES_VERSION, Place, Where, encode_offset_commit, parse_offset_commit
 
 PARTITIONS = 300

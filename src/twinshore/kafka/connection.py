@@ -7,7 +7,7 @@ import math
 import struct
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from kio.schema.api_versions.v0 import ApiVersionsRequest as ApiVersionsRequestV0
@@ -19,18 +19,17 @@ from kio.static.protocol import RequestPayload, ResponsePayload
 
 from twinshore import __version__
 from twinshore.fleet import KafkaError, WireError
-from twinshore.kafka.apis import API_VERSIONS, api_name, is_flexible
 from twinshore.kafka.errors import Code
 from twinshore.kafka.shapes import checked
 from twinshore.kafka.transport import Transport
-from twinshore.wire.frames import frame, read_response_header
+from twinshore.wire.apis import API_VERSIONS, SPOKEN, api_name
+from twinshore.wire.exchange import Answer, AnswerOrderError, Exchange
+from twinshore.wire.framing import forget_sent
 from twinshore.wire.primitives import PAST_END, Buffer
 
 TIMEOUT_S = 10.0
-MAX_RESPONSE_BYTES = 100 << 20
-Answer = TypeVar("Answer", bound=ResponsePayload)
+Payload = TypeVar("Payload", bound=ResponsePayload)
 Value = TypeVar("Value")
-_LENGTH = struct.Struct(">i")
 
 
 class Connection:
@@ -46,9 +45,8 @@ class Connection:
         self.closed = False
         # Whether its broker was seen to belong to the right cluster: as long as it is open it leads to no other.
         self.vouched = False
-        self._client_id = client_id
         self.timeout_s = timeout_s
-        self._correlation_id = 0
+        self._exchange = Exchange(client_id)
         self._versions: Mapping[int, tuple[int, int]] = {}
         self._turn = threading.Lock()
         self._retired = False
@@ -70,6 +68,11 @@ class Connection:
             finally:
                 self._turn.release()
 
+    def spoken(self, api_key: int) -> int:
+        """The version in which to send what is written here by hand."""
+        lowest_ours, highest_ours = SPOKEN[api_key]
+        return self.api_version(api_key, highest_ours, lowest_ours)
+
     def api_version(self, api_key: int, highest_ours: int, lowest_ours: int = 0) -> int:
         """The version both sides know; KafkaError names API and broker when there is none."""
         offered = self._versions.get(api_key)
@@ -89,17 +92,21 @@ class Connection:
             )
         return version
 
-    def call(self, request: RequestPayload, answer: type[Answer], *, timeout_s: float | None = None) -> Answer:
+    def call(self, request: RequestPayload, answer: type[Payload], *, timeout_s: float | None = None) -> Payload:
         """Sends a kio request and reads the kio response type that belongs to it."""
         api_key, version = int(request.__api_key__), int(request.__version__)
         if self._versions:
             self.api_version(api_key, version, version)
-        return self._decode(self._exchange(request, timeout_s), answer, api_key)
+        return self._decode(self.call_raw(api_key, version, _encode(request), timeout_s=timeout_s), answer, api_key)
 
     def call_raw(self, api_key: int, version: int, body: bytes, *, timeout_s: float | None = None) -> memoryview:
         """Sends an encoded body; returns the response's body, after its header."""
-        flexible = is_flexible(api_key, version)
-        return self._body(self._round_trip(api_key, version, body, flexible, timeout_s), flexible)
+        try:
+            answer = self._take_turn(api_key, version, body, timeout_s)
+        finally:
+            if self._retired:
+                self.retire()
+        return answer.view[answer.position :]
 
     def ask(
         self,
@@ -117,23 +124,62 @@ class Connection:
         except (WireError, LookupError, struct.error, ValueError, OverflowError) as error:
             raise self._unreadable(api_key, error) from error
 
-    def next_correlation_id(self) -> int:
-        """For callers that drive the transport themselves after the handshake."""
-        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        return self._correlation_id
+    def hand_over(self, client_id: str) -> Exchange:
+        """For callers that drive the transport themselves after the handshake: what was agreed, asked and received."""
+        self._exchange.client_id = client_id
+        return self._exchange
+
+    def begin(self, api_key: int, version: int, parts: Sequence[Buffer], *, timeout_s: float) -> None:
+        """Sends a request whose answer is to be had by `finish`."""
+        deadline_s = time.monotonic() + timeout_s
+        waiting = self._exchange.ask(api_key, version, parts, deadline_s)
+        while waiting:
+            taken = self.transport.sendv(waiting)
+            if taken > 0:
+                forget_sent(waiting, taken)
+            elif not self.transport.wait(writable=True, deadline=deadline_s):
+                raise self._late(api_key)
+
+    def finish(self, timeout_s: float | None = None) -> Answer:
+        """The answer to the oldest request that was begun, within the time that this had, or so much from now: who
+        asked ahead may have been busy meanwhile. Any error is the end of the connection."""
+        exchange = self._exchange
+        if timeout_s is not None:
+            exchange.put_off(time.monotonic() + timeout_s)
+        framer, asked = exchange.framer, exchange.oldest
+        try:
+            while (answer := exchange.answer()) is None:
+                got = self.transport.recv_into(framer.room())
+                if got > 0:
+                    framer.took(got)
+                    continue
+                if got == 0:
+                    raise KafkaError(
+                        f"{self.place}: the broker closed the connection during {api_name(asked.api.key)}",
+                        retriable=True,
+                        hint="if this repeats: does the listener want TLS or SASL?",
+                    )
+                if framer.lacks:
+                    self.transport.owes(framer.lacks)
+                if not self.transport.wait(deadline=asked.deadline_s):
+                    raise self._late(asked.api.key)
+        except WireError as error:
+            raise explain_wire_error(error, self.place) from error
+        self.transport.owes(1)
+        return answer
 
     def handshake(self, *, timeout_s: float | None = None) -> None:
         """Learns which API versions the broker offers."""
         deadline = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
         body = _encode(ApiVersionsRequest(client_software_name="twinshore", client_software_version=__version__))
-        response = self._round_trip(API_VERSIONS, 3, body, True, timeout_s)
-        # Its response header never carries tags. A broker that does not know our version answers in version 0.
-        if len(response) >= 6 and int.from_bytes(response[4:6], "big") == Code.UNSUPPORTED_VERSION:
+        answer = self.call_raw(API_VERSIONS, 3, body, timeout_s=timeout_s)
+        # A broker that does not know our version answers in version 0.
+        if int.from_bytes(answer[:2], "big") == Code.UNSUPPORTED_VERSION:
             left_s = deadline - time.monotonic()
-            response = self._round_trip(API_VERSIONS, 0, _encode(ApiVersionsRequestV0()), False, left_s)
-            self._take_versions(self._decode(response[4:], ApiVersionsResponseV0, API_VERSIONS))
+            answer = self.call_raw(API_VERSIONS, 0, _encode(ApiVersionsRequestV0()), timeout_s=left_s)
+            self._take_versions(self._decode(answer, ApiVersionsResponseV0, API_VERSIONS))
         else:
-            self._take_versions(self._decode(response[4:], ApiVersionsResponse, API_VERSIONS))
+            self._take_versions(self._decode(answer, ApiVersionsResponse, API_VERSIONS))
 
     def _take_versions(self, answer: ApiVersionsResponse | ApiVersionsResponseV0) -> None:
         if answer.error_code:
@@ -142,19 +188,7 @@ class Connection:
             )
         self._versions = {int(api.api_key): (int(api.min_version), int(api.max_version)) for api in answer.api_keys}
 
-    def _exchange(self, request: RequestPayload, timeout_s: float | None) -> memoryview:
-        api_key, version = int(request.__api_key__), int(request.__version__)
-        response = self._round_trip(api_key, version, _encode(request), request.__flexible__, timeout_s)
-        return self._body(response, request.__flexible__)
-
-    def _body(self, response: memoryview, flexible: bool) -> memoryview:
-        try:
-            return response[read_response_header(response, flexible)[1] :]
-        except WireError as error:
-            self.retire()
-            raise KafkaError(f"{self.place}: the answer's header cannot be read: {error.message}") from error
-
-    def _decode(self, body: memoryview, answer: type[Answer], api_key: int) -> Answer:
+    def _decode(self, body: memoryview, answer: type[Payload], api_key: int) -> Payload:
         try:
             entity, _ = entity_reader(answer)(checked(body.toreadonly(), answer), 0)
         except (SerialError, WireError, LookupError, struct.error, ValueError, OverflowError) as error:
@@ -169,78 +203,28 @@ class Connection:
             hint="is this a Kafka broker, and not newer than this version of Twinshore?",
         )
 
-    def _round_trip(
-        self, api_key: int, version: int, body: bytes, flexible: bool, timeout_s: float | None
-    ) -> memoryview:
-        try:
-            return self._take_turn(api_key, version, body, flexible, timeout_s)
-        finally:
-            if self._retired:
-                self.retire()
-
-    def _take_turn(
-        self, api_key: int, version: int, body: bytes, flexible: bool, timeout_s: float | None
-    ) -> memoryview:
+    def _take_turn(self, api_key: int, version: int, body: bytes, timeout_s: float | None) -> Answer:
         with self._turn:
             if self.closed:
                 raise KafkaError(f"{self.place}: the connection is closed", retriable=True)
-            correlation_id = self.next_correlation_id()
-            deadline = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
+            limit_s = self.timeout_s if timeout_s is None else timeout_s
             try:
-                self._send(
-                    frame(api_key, version, correlation_id, self._client_id, [body], flexible), deadline, api_key
-                )
-                response = self._receive(deadline, api_key)
+                # Each answer has a buffer of its own: whoever asked may keep it.
+                self._exchange.framer.lend(bytearray())
+                self.begin(api_key, version, [body], timeout_s=limit_s)
+                return self.finish()
             except BaseException:
                 # Half a request or half a response leaves the stream out of step.
                 self.close()
                 raise
-            answered = _LENGTH.unpack_from(response)[0]
-            if answered != correlation_id:
-                self.close()
-                raise KafkaError(
-                    f"{self.place}: {api_name(api_key)} {correlation_id} got the answer to {answered}", retriable=True
-                )
-            return response
-
-    def _send(self, buffers: list[Buffer], deadline: float, api_key: int) -> None:
-        rest = memoryview(b"".join(buffers))
-        while rest:
-            taken = self.transport.sendv([rest])
-            if taken > 0:
-                rest = rest[taken:]
-            elif not self.transport.wait(writable=True, deadline=deadline):
-                raise self._late(api_key)
-
-    def _receive(self, deadline: float, api_key: int) -> memoryview:
-        head = bytearray(4)
-        self._fill(memoryview(head), deadline, api_key)
-        size = _LENGTH.unpack(head)[0]
-        if not 4 <= size <= MAX_RESPONSE_BYTES:
-            raise KafkaError(
-                f"{self.place}: the answer to {api_name(api_key)} claims {size} bytes",
-                hint="this listener may speak TLS, or something else than Kafka",
-            )
-        body = memoryview(bytearray(size))
-        self._fill(body, deadline, api_key)
-        return body
-
-    def _fill(self, view: memoryview, deadline: float, api_key: int) -> None:
-        while view:
-            got = self.transport.recv_into(view)
-            if got > 0:
-                view = view[got:]
-            elif got == 0:
-                raise KafkaError(
-                    f"{self.place}: the broker closed the connection during {api_name(api_key)}",
-                    retriable=True,
-                    hint="if this repeats: does the listener want TLS or SASL?",
-                )
-            elif not self.transport.wait(deadline=deadline):
-                raise self._late(api_key)
 
     def _late(self, api_key: int) -> KafkaError:
         return KafkaError(f"{self.place}: no answer to {api_name(api_key)} in time", retriable=True)
+
+
+def explain_wire_error(error: WireError, place: str) -> KafkaError:
+    """What an operator is told of a peer that does not keep to the protocol."""
+    return KafkaError(f"{place}: {error.message}", retriable=isinstance(error, AnswerOrderError), hint=error.hint)
 
 
 def _encode(request: RequestPayload) -> bytes:

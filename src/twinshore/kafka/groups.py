@@ -19,10 +19,10 @@ from kio.schema.list_groups.v5 import ListGroupsRequest, ListGroupsResponse
 from kio.static.primitive import i8
 
 from twinshore.fleet import KafkaError
-from twinshore.kafka.apis import OFFSET_COMMIT, OFFSET_FETCH
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.errors import Code, kafka_error
+from twinshore.wire.apis import OFFSET_COMMIT, OFFSET_FETCH
 from twinshore.wire.group_places import (
     PLACES_VERSION,
     GroupPlaces,
@@ -174,7 +174,7 @@ class Groups:
         answers: dict[str, dict[Where, int]] = {}
         requests = 0
         try:
-            line.api_version(OFFSET_COMMIT, PLACES_VERSION, PLACES_VERSION)
+            line.spoken(OFFSET_COMMIT)
             for group, places in groups.items():
                 left = [dict(places)] if places else []
                 while left and still():
@@ -209,7 +209,7 @@ class Groups:
             some = {name: groups[name] for name in names[start : start + GROUPS_PER_FETCH]}
             self.asked["OffsetFetch"] += 1
             line = self.cluster.connection_to(node)
-            line.api_version(OFFSET_FETCH, PLACES_VERSION, PLACES_VERSION)
+            line.spoken(OFFSET_FETCH)
             body = encode_offset_fetch(some)
             yield from line.ask(OFFSET_FETCH, PLACES_VERSION, body, lambda said: parse_offset_fetch(bytes(said), known))
 

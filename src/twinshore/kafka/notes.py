@@ -20,8 +20,6 @@ from twinshore.wire.batch import split_batches
 from twinshore.wire.fetch import FETCH_KEY, FETCH_VERSION, FetchPartition, encode_fetch, parse_fetch
 from twinshore.wire.produce import (
     PRODUCE_KEY,
-    PRODUCE_VERSION_BY_ID,
-    PRODUCE_VERSION_MIN,
     encode_produce,
     parse_produce,
 )
@@ -90,7 +88,7 @@ class Notebook:
         head, body = batch[:BATCH_HEAD_BYTES], batch[BATCH_HEAD_BYTES:]
 
         def ask(connection: Connection, *, topic_id: bytes) -> None:
-            version = connection.api_version(PRODUCE_KEY, PRODUCE_VERSION_BY_ID, PRODUCE_VERSION_MIN)
+            version = connection.spoken(PRODUCE_KEY)
             request = encode_produce(version, [(self._named.topic, topic_id, [(0, head, body)])], timeout_ms=5000)
             error = connection.ask(
                 PRODUCE_KEY, version, b"".join(request), partial(_appended, version), timeout_s=self._call_s

@@ -189,7 +189,7 @@ def ask_batch(
         isolation=0,
         partitions=[FetchPartition(wanted.topic_id, wanted.named.partition, offset, wanted.leader_epoch, -1, 1)],
     )
-    connection.api_version(FETCH_KEY, FETCH_VERSION, FETCH_VERSION)
+    connection.spoken(FETCH_KEY)
     answer = connection.ask(FETCH_KEY, FETCH_VERSION, body, parse_fetch, timeout_s=timeout_s)
     if answer.error or not answer.partitions:
         return answer.error or Code.UNKNOWN_TOPIC_ID, None
@@ -216,7 +216,7 @@ def ask_records(
         isolation=int(committed),
         partitions=[FetchPartition(*place)],
     )
-    connection.api_version(FETCH_KEY, FETCH_VERSION, FETCH_VERSION)
+    connection.spoken(FETCH_KEY)
     answer = connection.ask(FETCH_KEY, FETCH_VERSION, body, parse_fetch, timeout_s=timeout_s)
     if answer.error or not answer.partitions:
         return answer.error or Code.UNKNOWN_TOPIC_ID, None

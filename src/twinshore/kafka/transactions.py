@@ -28,7 +28,6 @@ from twinshore.kafka.connection import Connection
 from twinshore.kafka.errors import Code, kafka_error
 from twinshore.wire.transactions import (
     TRANSACTIONS_KEY,
-    TRANSACTIONS_VERSION,
     Transaction,
     encode_transactions,
     parse_transactions,
@@ -124,7 +123,7 @@ class Transactions:
 
     def _look(self, name: str) -> Transaction:
         def ask(line: Connection) -> Transaction:
-            version = line.api_version(TRANSACTIONS_KEY, TRANSACTIONS_VERSION)
+            version = line.spoken(TRANSACTIONS_KEY)
             body = encode_transactions([name])
             return line.ask(TRANSACTIONS_KEY, version, body, lambda view: parse_transactions(view, 0)[0])
 

@@ -31,9 +31,7 @@ class InFlight(NamedTuple):
     """A produce request; or markers with the question behind them; or, `asking`, the question before them, and where
     other twins end."""
 
-    correlation: int
     sent: list[Sent]
-    deadline_s: float
     sent_s: float
     marks: list[Marks]
     asking: bool = False

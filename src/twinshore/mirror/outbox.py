@@ -8,11 +8,11 @@ from typing import Protocol
 
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.transport import WOULD_BLOCK
+from twinshore.wire.framing import forget_sent
 from twinshore.wire.primitives import Buffer
 
 CLIENT_ID = "twinshore-pump"
 BUFFER_BYTES_MIN = 256 << 10
-ANSWER_BYTES_MAX = 1 << 30
 ANSWER_SLACK_S = 10.0
 EXPIRY_S = 5.0
 
@@ -49,13 +49,7 @@ class Outbox:
             taken = self.transport.sendv(waiting)
             if taken == WOULD_BLOCK:
                 break
-            index = 0
-            while index < len(waiting) and taken >= len(waiting[index]):
-                taken -= len(waiting[index])
-                index += 1
-            del waiting[:index]
-            if taken and waiting:
-                waiting[0] = memoryview(waiting[0])[taken:]
+            forget_sent(waiting, taken)
         return not waiting
 
 

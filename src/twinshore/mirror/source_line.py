@@ -5,20 +5,19 @@ A parcel points into the buffer it came in, which stays busy until a target's ke
 
 from __future__ import annotations
 
-from twinshore.fleet import KafkaError
-from twinshore.kafka.connection import Connection
+from twinshore.fleet import KafkaError, WireError
+from twinshore.kafka.connection import Connection, explain_wire_error
 from twinshore.kafka.transport import WOULD_BLOCK
 from twinshore.mirror.distance import Distance
 from twinshore.mirror.fetch_book import FetchOrder, Line
 from twinshore.mirror.joining import Hold
 from twinshore.mirror.orders import LaneLimits
-from twinshore.mirror.outbox import ANSWER_BYTES_MAX, ANSWER_SLACK_S, BUFFER_BYTES_MIN, CLIENT_ID, Outbox
+from twinshore.mirror.outbox import ANSWER_SLACK_S, BUFFER_BYTES_MIN, CLIENT_ID, Outbox
 from twinshore.mirror.quota import FIRST_BYTES, FetchQuota
 from twinshore.wire.batch import PREFIX_BYTES
-from twinshore.wire.fetch import FetchAnswer, FetchedPartition, encode_fetch, parse_fetch
-from twinshore.wire.frames import frame, read_response_header
+from twinshore.wire.exchange import Answer
+from twinshore.wire.fetch import FETCH_KEY, FetchAnswer, FetchedPartition, encode_fetch, parse_fetch
 
-FETCH, FETCH_VERSION = 1, 13
 READ_COMMITTED = 1
 # A turn of the loop costs about what receiving 100 KB costs, and nothing is cut from an answer before it is whole.
 WAKE_BYTES = 1 << 20
@@ -31,15 +30,14 @@ class SourceLine:
         self.key = key
         self.outbox = Outbox(connection)
         self.limits = limits
-        self.version = connection.api_version(FETCH, FETCH_VERSION, FETCH_VERSION)
-        self.deadline_s = 0.0
+        self.version = connection.spoken(FETCH_KEY)
+        self._exchange = connection.hand_over(CLIENT_ID)
         self._distance = Distance(limits.fetch_bytes_max)
         self.quota = FetchQuota(limits.fetch_bytes_max, min(FIRST_BYTES, limits.fetch_bytes_max))
         self._asked_s = self._first_s = 0.0
         self._holds = [Hold(bytearray(BUFFER_BYTES_MIN)) for _ in range(limits.buffers_per_line)]
-        self._correlation = self._asked_bytes = 0
+        self._asked_bytes = self._answer_bytes = 0
         self._current: Hold | None = None
-        self._filled = 0
 
     def fileno(self) -> int:
         return self.outbox.transport.fileno()
@@ -51,6 +49,11 @@ class SourceLine:
     @property
     def asking(self) -> bool:
         return self._current is not None
+
+    @property
+    def deadline_s(self) -> float:
+        """When the answer is late; any byte of it puts that off."""
+        return self._exchange.due_s
 
     def ask(self, order: FetchOrder, now_s: float, *, wait_ms: int) -> bool:
         """Sends a fetch; True when the kernel took it whole."""
@@ -68,12 +71,10 @@ class SourceLine:
             partitions=order.partitions,
             forgotten=order.forgotten,
         )
-        self._correlation = self.outbox.connection.next_correlation_id()
         self._current = next(hold for hold in self._holds if hold.uses == 0)
-        self._filled = 0
         self._asked_s, self._first_s = now_s, 0.0
-        self.deadline_s = now_s + wait_ms / 1000 + ANSWER_SLACK_S
-        self.outbox.put(frame(FETCH, self.version, self._correlation, CLIENT_ID, [body]))
+        self._exchange.framer.lend(self._current.buffer)
+        self.outbox.put(self._exchange.ask(FETCH_KEY, self.version, [body], now_s + wait_ms / 1000 + ANSWER_SLACK_S))
         return self.outbox.push()
 
     def receive(self, now_s: float) -> tuple[FetchAnswer, Hold] | None:
@@ -82,52 +83,41 @@ class SourceLine:
         hold = self._current
         if hold is None:
             raise KafkaError(f"{self.outbox.connection.place}: the broker spoke unasked or hung up", retriable=True)
+        exchange, framer, transport = self._exchange, self._exchange.framer, self.outbox.transport
         while True:
-            size = self._size(hold)
-            wanted = len(hold.buffer) if size is None else size + 4
-            if self._filled >= wanted and size is not None:
-                return self._complete(hold, size, now_s)
-            with memoryview(hold.buffer) as whole, whole[self._filled : wanted] as room:
-                got = self.outbox.transport.recv_into(room)
+            try:
+                answer = exchange.answer()
+            except WireError as error:
+                raise explain_wire_error(error, self.outbox.connection.place) from error
+            if answer is not None:
+                return self._complete(hold, answer, now_s)
+            got = transport.recv_into(framer.room())
             if got == WOULD_BLOCK:
-                if size is not None:
-                    self.outbox.transport.owes(wanted - self._filled, WAKE_BYTES)
+                if framer.lacks:
+                    transport.owes(framer.lacks, WAKE_BYTES)
                 return None
             if got == 0:
                 raise KafkaError(f"{self.outbox.connection.place}: the source hung up", retriable=True)
-            self._filled += got
+            framer.took(got)
             self._first_s = self._first_s or now_s
-            self.deadline_s = now_s + ANSWER_SLACK_S
+            exchange.put_off(now_s + ANSWER_SLACK_S)
 
     def far(self, now_s: float) -> bool:
         """To be asked once for each answer: whether its source is so far away that its partitions should bring more."""
-        return self._distance.answered(self._filled, self._first_s - self._asked_s, now_s - self._asked_s)
+        return self._distance.answered(self._answer_bytes, self._first_s - self._asked_s, now_s - self._asked_s)
 
-    def _size(self, hold: Hold) -> int | None:
-        if self._filled < 4:
-            return None
-        size = int.from_bytes(hold.buffer[:4], "big")
-        if not 4 <= size <= ANSWER_BYTES_MAX:
-            raise KafkaError(f"{self.outbox.connection.place}: a fetch answer claims {size} bytes")
-        if size + 4 > len(hold.buffer):
-            larger = bytearray(max(size + 4, min(2 * len(hold.buffer), self.limits.fetch_bytes_max)))
-            larger[: self._filled] = memoryview(hold.buffer)[: self._filled]
-            hold.buffer = larger
-        return size
-
-    def _complete(self, hold: Hold, size: int, now_s: float) -> tuple[FetchAnswer, Hold]:
-        view = memoryview(hold.buffer).toreadonly()[4 : 4 + size]
-        correlation, position = read_response_header(view)
-        if correlation != self._correlation:
-            raise KafkaError(f"{self.outbox.connection.place}: answer {correlation} to fetch {self._correlation}")
-        self._current = None
+    def _complete(self, hold: Hold, answer: Answer, now_s: float) -> tuple[FetchAnswer, Hold]:
+        hold.buffer = self._exchange.framer.buffer  # a larger one, if need was
+        self._current, self._answer_bytes = None, len(answer.view)
         self.outbox.transport.owes(1)
-        answer = parse_fetch(view, position)
+        fetched = parse_fetch(answer.view, answer.position)
         # A fetch that is throttled brings nothing, and a broker counts nothing of it.
-        self.quota.answered(self._asked_bytes, size if answer.partitions else 0, answer.throttle_ms, now_s)
+        self.quota.answered(
+            self._asked_bytes, self._answer_bytes if fetched.partitions else 0, fetched.throttle_ms, now_s
+        )
         if self.quota.held:
-            self.quota.batch = max(map(batch_bytes, answer.partitions), default=0) or self.quota.batch
-        return answer, hold
+            self.quota.batch = max(map(batch_bytes, fetched.partitions), default=0) or self.quota.batch
+        return fetched, hold
 
     def close(self) -> None:
         self.outbox.connection.close()

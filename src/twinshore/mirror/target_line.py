@@ -14,32 +14,30 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import islice
 
-from twinshore.fleet import KafkaError
-from twinshore.kafka.connection import Connection
+from twinshore.fleet import KafkaError, WireError
+from twinshore.kafka.connection import Connection, explain_wire_error
 from twinshore.kafka.transport import WOULD_BLOCK
 from twinshore.mirror.certainty import SURE_S
 from twinshore.mirror.flights import Answered, InFlight, joined
 from twinshore.mirror.lane import Lane
 from twinshore.mirror.orders import LaneLimits
-from twinshore.mirror.outbox import ANSWER_BYTES_MAX, ANSWER_SLACK_S, BUFFER_BYTES_MIN, CLIENT_ID, Outbox
+from twinshore.mirror.outbox import ANSWER_SLACK_S, BUFFER_BYTES_MIN, CLIENT_ID, Outbox
 from twinshore.mirror.passage.marking import asked, layers
 from twinshore.mirror.passage.runs import Marks, running, standing
 from twinshore.mirror.passage.units import UNIT_MARKERS_MAX, Units
 from twinshore.mirror.quota import Quota
 from twinshore.mirror.resting import REST_S, Rest
 from twinshore.mirror.track import Sent
-from twinshore.wire.frames import frame, read_response_header
+from twinshore.wire.exchange import Answer
 from twinshore.wire.log_ends import LOG_ENDS_KEY, LOG_ENDS_VERSION, encode_log_ends, parse_log_ends
-from twinshore.wire.markers import MARKERS_KEY, MARKERS_VERSION, MarkedPartition, encode_markers, parse_markers
+from twinshore.wire.markers import MARKERS_KEY, MarkedPartition, encode_markers, parse_markers
 from twinshore.wire.primitives import Buffer
-from twinshore.wire.produce import answer_bytes_least, encode_produce, parse_produced
+from twinshore.wire.produce import PRODUCE_KEY, answer_bytes_least, encode_produce, parse_produced
 
-PRODUCE, PRODUCE_VERSION_MIN, PRODUCE_VERSION_MAX = 0, 9, 13
 # A new line sends little at first: what it sends before it hears of a quota, the broker lets lie for long.
 FIRST_BYTES = 1 << 20
 # What is guarded waits so long for the answer that others wait for, so that all go in one request.
 WORD_S = 2.0
-CORRELATION_MAX = 0x7FFFFFFF
 
 
 class TargetLine:
@@ -51,7 +49,9 @@ class TargetLine:
         self.units = units
         self.outbox = Outbox(connection)
         self.limits = limits
-        self.version = connection.api_version(PRODUCE, PRODUCE_VERSION_MAX, PRODUCE_VERSION_MIN)
+        self.version = connection.spoken(PRODUCE_KEY)
+        self._exchange = connection.hand_over(CLIENT_ID)
+        self._exchange.framer.lend(bytearray(BUFFER_BYTES_MIN))
         self.outbox.transport.drop_unsent_at_close()
         self.outbox.transport.give_up_after(limits.undelivered_s)
         self.in_flight: deque[InFlight] = deque()
@@ -68,8 +68,6 @@ class TargetLine:
         self.asks_apart = False
         self.asker: TargetLine | None = None
         self.told = self._marks_turn = False  # `told`: where logs end, and nothing went since
-        self._buffer = bytearray(BUFFER_BYTES_MIN)
-        self._filled = 0
 
     def fileno(self) -> int:
         return self.outbox.transport.fileno()
@@ -82,7 +80,7 @@ class TargetLine:
         """Whether the answer that is due next will not come any more. What the broker lets lie, it answers later."""
         if not self.in_flight:
             return False
-        return now_s > max(self.in_flight[0].deadline_s, self._deadline_s(self.quota.still_until_s))
+        return now_s > max(self._exchange.due_s, self._deadline_s(self.quota.still_until_s))
 
     def silent_s(self, now_s: float) -> float:
         """For how long an answer has been waited for, the broker's own delay left out."""
@@ -196,7 +194,7 @@ class TargetLine:
                 break
             due += answer_bytes_least(self.version, len(flight.sent))
         self.dozing = due > 0
-        self.outbox.transport.owes(max(1, due - self._filled))
+        self.outbox.transport.owes(max(1, due - self._exchange.framer.waiting))
 
     def send(self, sent: list[Sent], now_s: float) -> None:
         """Puts one produce request on its way; `push` goes on with it when the kernel has room again."""
@@ -210,17 +208,15 @@ class TargetLine:
             entry[2].append((order.partition, parcel.head, parcel.body))
         timeout_s, size = self.limits.produce_timeout_s, sum(parcel.size for _, parcel, _ in sent)
         body = encode_produce(self.version, list(topics.values()), timeout_ms=int(timeout_s * 1000))
-        correlation = self.outbox.connection.next_correlation_id()
-        self.in_flight.append(InFlight(correlation, sent, self._deadline_s(now_s), now_s, [], size=size))
-        self._put(sent, frame(PRODUCE, self.version, correlation, CLIENT_ID, body))
+        self.in_flight.append(InFlight(sent, now_s, [], size=size))
+        self._put(sent, self._exchange.ask(PRODUCE_KEY, self.version, body, self._deadline_s(now_s)))
 
     def _ask_ends(self, marks: list[Marks], rests: Sequence[Rest], now_s: float) -> None:
         """Asks where the logs end that these markers are for, which go as soon as the answer allows it; or those of
         twins at rest."""
-        correlation = self.outbox.connection.next_correlation_id()
         body = encode_log_ends(asked([*(entry.run for entry in marks), *(entry.run for entry in rests)]))
-        self.in_flight.append(InFlight(correlation, [], self._deadline_s(now_s), now_s, marks, True, rests))
-        self._put([], frame(LOG_ENDS_KEY, LOG_ENDS_VERSION, correlation, CLIENT_ID, [body]))
+        self.in_flight.append(InFlight([], now_s, marks, True, rests))
+        self._put([], self._exchange.ask(LOG_ENDS_KEY, LOG_ENDS_VERSION, [body], self._deadline_s(now_s)))
 
     def _take_due(self, lane: Lane, now_s: float) -> list[Marks]:
         """The markers that may go now. Had they to wait for room, what befell their partitions meanwhile counts."""
@@ -235,15 +231,13 @@ class TargetLine:
     def mark(self, marks: list[Marks], now_s: float, producer_id: int, producer_epoch: int) -> None:
         """Puts a marker request on its way, and right behind it the question where the logs end then: a broker takes
         the requests of a connection one after another."""
-        connection = self.outbox.connection
-        first, second = connection.next_correlation_id(), connection.next_correlation_id()
-        self.in_flight.append(InFlight(first, [], self._deadline_s(now_s), now_s, marks))
-        connection.api_version(MARKERS_KEY, MARKERS_VERSION, MARKERS_VERSION)
-        runs = [entry.run for entry in marks]
+        self.in_flight.append(InFlight([], now_s, marks))
+        version = self.outbox.connection.spoken(MARKERS_KEY)
+        runs, deadline_s = [entry.run for entry in marks], self._deadline_s(now_s)
         body = encode_markers(layers(runs, producer_id, producer_epoch))
         question = encode_log_ends(asked(runs))
-        buffers = frame(MARKERS_KEY, MARKERS_VERSION, first, CLIENT_ID, [body])
-        self._put([], buffers + frame(LOG_ENDS_KEY, LOG_ENDS_VERSION, second, CLIENT_ID, [question]))
+        buffers = self._exchange.ask(MARKERS_KEY, version, [body], deadline_s)
+        self._put([], buffers + self._exchange.ask(LOG_ENDS_KEY, LOG_ENDS_VERSION, [question], deadline_s))
 
     def _deadline_s(self, now_s: float) -> float:
         return now_s + self.limits.produce_timeout_s + ANSWER_SLACK_S
@@ -267,41 +261,25 @@ class TargetLine:
     def receive(self, now_s: float) -> list[Answered]:
         """Every answer that is complete."""
         found: list[Answered] = []
+        exchange, framer, transport = self._exchange, self._exchange.framer, self.outbox.transport
         while True:
-            with memoryview(self._buffer) as whole, whole[self._filled :] as room:
-                got = self.outbox.transport.recv_into(room)
+            got = transport.recv_into(framer.room())
             if got == WOULD_BLOCK:
                 return found
             if got == 0:
                 raise KafkaError(f"{self.outbox.connection.place}: the target hung up", retriable=True)
-            self._filled += got
-            start = 0
-            while self._filled - start >= 4:
-                size = int.from_bytes(self._buffer[start : start + 4], "big")
-                if not 4 <= size <= ANSWER_BYTES_MAX:
-                    raise KafkaError(f"{self.outbox.connection.place}: a produce answer claims {size} bytes")
-                if self._filled - start < size + 4:
-                    if size + 4 > len(self._buffer):
-                        self._buffer.extend(bytes(size + 4 - len(self._buffer)))
-                    break
-                answered = self._match(bytes(self._buffer[start + 4 : start + 4 + size]), now_s)
-                if answered:
-                    found.append(answered)
-                start += size + 4
-            if start:
-                self._buffer[: self._filled - start] = self._buffer[start : self._filled]
-                self._filled -= start
-            if self._filled == len(self._buffer):
-                self._buffer.extend(bytes(len(self._buffer)))
+            framer.took(got)
+            try:
+                while (answer := exchange.answer()) is not None:
+                    if answered := self._match(answer, now_s):
+                        found.append(answered)
+            except WireError as error:
+                raise explain_wire_error(error, self.outbox.connection.place) from error
 
-    def _match(self, answer: bytes, now_s: float) -> Answered | None:
+    def _match(self, answer: Answer, now_s: float) -> Answered | None:
         """The request that is answered by now; None when the other half of its answer is still to come."""
-        view = memoryview(answer)
-        correlation, position = read_response_header(view)
-        flight = self.in_flight[0] if self.in_flight else None
-        behind = self._marked is not None  # the log ends were asked under the next number
-        if flight is None or correlation != (flight.correlation + behind) & CORRELATION_MAX:
-            raise KafkaError(f"{self.outbox.connection.place}: an answer out of order")
+        view, position = answer.view, answer.position
+        flight = self.in_flight[0]
         if flight.asking:
             self.in_flight.popleft()
             found = [joined({}, end, 0) for end in parse_log_ends(view, position)]
@@ -311,7 +289,7 @@ class TargetLine:
             self._due += go
             self.told = True
             return Answered(flight._replace(marks=rest), [], found)
-        if flight.marks and self._marked is None:
+        if answer.asked.api.key == MARKERS_KEY:
             self._marked = parse_markers(view, position)
             return None
         self.in_flight.popleft()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Iterator
 from random import Random
@@ -16,16 +15,16 @@ from twinshore.kafka.patience import may_pass
 from twinshore.proof.chunks import Chunk, Chunker, nothing
 from twinshore.proof.pace import Pace
 from twinshore.proof.rows import offset_behind
-from twinshore.wire.fetch import FETCH_KEY, FETCH_VERSION, FetchedPartition, FetchPartition, encode_fetch, parse_fetch
-from twinshore.wire.frames import frame, read_response_header
+from twinshore.wire.fetch import FETCH_KEY, FetchedPartition, FetchPartition, encode_fetch, parse_fetch
+from twinshore.wire.framing import Framer
 
 FETCH_BYTES = 4 << 20
 PATIENCE_S = 45.0
 EMPTY_S = 10.0  # A new leader may show less than was there, until its followers have told it how far they are.
 ANSWER_S = 30.0
 WAIT_MS = 500
+CLIENT_ID = "twinshore-proof"
 COMMITTED = 1
-_LENGTH = struct.Struct(">i")
 _MOVED = frozenset({Code.FENCED_LEADER_EPOCH, Code.UNKNOWN_LEADER_EPOCH, Code.UNKNOWN_TOPIC_ID})
 
 
@@ -42,8 +41,9 @@ class LogReader:
         self._kafka, self._named, self._end = kafka, named, end
         self._pace = pace or Pace(0)
         self._line: Connection | None = None
+        self._framer = Framer()
         self._asked_at = -1
-        self._buffers = (bytearray(1 << 16), bytearray(1 << 16))
+        self._buffers = [bytearray(1 << 16), bytearray(1 << 16)]
         self._turn = 0
         self._rng = Random()
 
@@ -108,15 +108,18 @@ class LogReader:
         self._kafka.partition_of(self._named, refresh=True)
 
     def _fetched(self) -> FetchedPartition:
-        """The answer to the fetch at `position`; the buffer of the one before it may be in use still."""
+        """The answer to the fetch at `position`."""
         if self._asked_at != self.position:
             self._ask(self.position)
-        self._turn ^= 1
-        view = self._receive()
-        self._asked_at = -1
-        self.read_bytes += len(view)
-        self._pace.taken(len(view))
-        answer = parse_fetch(view, read_response_header(view)[1])
+        assert self._line is not None
+        try:
+            got = self._line.finish(ANSWER_S)
+        finally:
+            self._asked_at = -1
+        self._buffers[self._turn] = self._framer.buffer
+        self.read_bytes += len(got.view)
+        self._pace.taken(len(got.view))
+        answer = parse_fetch(got.view, got.position)
         if answer.error or not answer.partitions:
             raise kafka_error(answer.error or Code.UNKNOWN_TOPIC_ID, f"{self._kafka.name}: {self._named}")
         return answer.partitions[0]
@@ -128,7 +131,8 @@ class LogReader:
         found = self._kafka.partition_of(self._named)
         if self._line is None:
             self._line = self._kafka.dial(self._kafka.leader_of(self._named))
-            self._line.api_version(FETCH_KEY, FETCH_VERSION, FETCH_VERSION)
+            self._framer = self._line.hand_over(CLIENT_ID).framer
+        version = self._line.spoken(FETCH_KEY)
         topic_id = self._kafka.metadata([self._named.topic], refresh=False).topics[self._named.topic].topic_id
         most = self._pace.most(FETCH_BYTES)
         body = encode_fetch(
@@ -140,44 +144,8 @@ class LogReader:
             isolation=COMMITTED,
             partitions=[FetchPartition(topic_id, self._named.partition, position, found.leader_epoch, -1, most)],
         )
-        parts = frame(FETCH_KEY, FETCH_VERSION, self._line.next_correlation_id(), "twinshore-proof", [body])
-        rest = memoryview(b"".join(parts))
-        deadline = time.monotonic() + ANSWER_S
-        while rest:
-            taken = self._line.transport.sendv([rest])
-            if taken > 0:
-                rest = rest[taken:]
-            elif not self._line.transport.wait(writable=True, deadline=deadline):
-                raise KafkaError(f"{self._line.place}: a fetch cannot be sent", retriable=True)
+        # What the fetch before it brought may be in use still.
+        self._turn ^= 1
+        self._framer.lend(self._buffers[self._turn])
+        self._line.begin(FETCH_KEY, version, [body], timeout_s=ANSWER_S)
         self._asked_at = position
-
-    def _receive(self) -> memoryview:
-        deadline = time.monotonic() + ANSWER_S
-        (size,) = _LENGTH.unpack(self._fill(4, deadline))
-        return self._fill(size, deadline)
-
-    def _fill(self, size: int, deadline: float) -> memoryview:
-        assert self._line is not None
-        transport = self._line.transport
-        if len(self._buffers[self._turn]) < size:
-            self._grow(size)
-        view = memoryview(self._buffers[self._turn])[:size]
-        filled = 0
-        while filled < size:
-            got = transport.recv_into(view[filled:])
-            if got > 0:
-                filled += got
-                continue
-            if got == 0:
-                raise KafkaError(f"{self._line.place}: the broker closed the connection", retriable=True)
-            transport.owes(size - filled)
-            if not transport.wait(deadline=deadline):
-                raise KafkaError(f"{self._line.place}: no answer to a fetch in time", retriable=True)
-        transport.owes(1)
-        return view
-
-    def _grow(self, size: int) -> None:
-        # A new buffer, since views of the old one may be in use; some room to spare, for fetches vary.
-        buffers = list(self._buffers)
-        buffers[self._turn] = bytearray(size + size // 8)
-        self._buffers = (buffers[0], buffers[1])

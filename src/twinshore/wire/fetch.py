@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from twinshore.fleet.errors import WireError
+from twinshore.wire.apis import FETCH, SPOKEN
 from twinshore.wire.primitives import (
     I32,
     NO_TAGS,
@@ -22,8 +23,8 @@ from twinshore.wire.primitives import (
     uvarint,
 )
 
-FETCH_KEY = 1
-FETCH_VERSION = 13
+FETCH_KEY = FETCH
+FETCH_VERSION = SPOKEN[FETCH][1]
 
 _REQUEST = struct.Struct(">iiiibii")
 _PARTITION = struct.Struct(">iiqiqiB")

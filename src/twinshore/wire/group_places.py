@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from twinshore.fleet.errors import WireError
+from twinshore.wire.apis import OFFSET_FETCH, SPOKEN
 from twinshore.wire.primitives import (
     I16,
     I32,
@@ -24,9 +25,7 @@ from twinshore.wire.primitives import (
     uvarint,
 )
 
-OFFSET_COMMIT_KEY = 8
-OFFSET_FETCH_KEY = 9
-PLACES_VERSION = 8
+PLACES_VERSION = SPOKEN[OFFSET_FETCH][1]
 
 Where = tuple[str, int]
 

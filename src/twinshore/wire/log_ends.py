@@ -9,6 +9,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from twinshore.wire.apis import LIST_OFFSETS, SPOKEN
 from twinshore.wire.primitives import (
     NO_TAGS,
     PAST_END,
@@ -20,8 +21,8 @@ from twinshore.wire.primitives import (
     uvarint,
 )
 
-LOG_ENDS_KEY = 2
-LOG_ENDS_VERSION = 7
+LOG_ENDS_KEY = LIST_OFFSETS
+LOG_ENDS_VERSION = SPOKEN[LIST_OFFSETS][1]
 
 _DEBUGGER = -2
 _LATEST = -1

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from twinshore.wire.apis import SPOKEN, WRITE_TXN_MARKERS
 from twinshore.wire.primitives import (
     I32,
     I64,
@@ -19,8 +20,8 @@ from twinshore.wire.primitives import (
     uvarint,
 )
 
-MARKERS_KEY = 27
-MARKERS_VERSION = 1
+MARKERS_KEY = WRITE_TXN_MARKERS
+MARKERS_VERSION = SPOKEN[WRITE_TXN_MARKERS][1]
 
 _OPENING = struct.Struct(">qhb")
 _RESULT = struct.Struct(">ih")

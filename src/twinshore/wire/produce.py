@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from twinshore.fleet.errors import WireError
+from twinshore.wire.apis import PRODUCE, SPOKEN
 from twinshore.wire.primitives import (
     I32,
     NO_TAGS,
@@ -23,8 +24,7 @@ from twinshore.wire.primitives import (
     uvarint,
 )
 
-PRODUCE_KEY = 0
-PRODUCE_VERSION_MIN = 9
+PRODUCE_KEY = PRODUCE
 PRODUCE_VERSION_BY_ID = 13
 
 _OPENING = struct.Struct(">hi")
@@ -134,5 +134,6 @@ def _partition(view: memoryview, position: int, topic: str | bytes) -> tuple[Pro
 
 
 def _check_version(version: int) -> None:
-    if not PRODUCE_VERSION_MIN <= version <= PRODUCE_VERSION_BY_ID:
-        raise WireError(f"Produce v{version} is not spoken here, only v{PRODUCE_VERSION_MIN}-{PRODUCE_VERSION_BY_ID}")
+    lowest, highest = SPOKEN[PRODUCE]
+    if not lowest <= version <= highest:
+        raise WireError(f"Produce v{version} is not spoken here, only v{lowest}-{highest}")

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from twinshore.wire.apis import DESCRIBE_TRANSACTIONS
 from twinshore.wire.primitives import (
     I16,
     I32,
@@ -19,8 +20,7 @@ from twinshore.wire.primitives import (
     uvarint,
 )
 
-TRANSACTIONS_KEY = 65
-TRANSACTIONS_VERSION = 0
+TRANSACTIONS_KEY = DESCRIBE_TRANSACTIONS
 
 _DATES_AND_PRODUCER = struct.Struct(">iqqh")
 

@@ -22,7 +22,7 @@ def may_write_markers(target: KafkaCluster) -> bool:
     """A broker checks the right before it looks for the partition, and each knows the right."""
 
     def ask(connection: Connection, timeout_s: float) -> bool:
-        connection.api_version(MARKERS_KEY, MARKERS_VERSION, MARKERS_VERSION)
+        connection.spoken(MARKERS_KEY)
         body = encode_markers([(Marker(marker_id(0), 0, False, 0, [NOWHERE]), 1)])
         answered = connection.ask(MARKERS_KEY, MARKERS_VERSION, body, parse_markers, timeout_s=timeout_s)
         return all(one.error != Code.CLUSTER_AUTHORIZATION_FAILED for one in answered)

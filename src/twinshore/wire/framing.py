@@ -1,0 +1,121 @@
+"""Frames in a stream of bytes: four bytes of size, then so many bytes. Bytes come in, whole frames go out.
+
+Whoever drives it asks for `room`, receives into it by whatever means (a blocking socket, a selector's, a buffered
+protocol of asyncio), says how much it `took`, and asks for the `next` frame until there is none.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from twinshore.fleet.errors import WireError
+from twinshore.wire.primitives import I32, Buffer
+
+SIZE_BYTES: Final = 4
+BUFFER_BYTES: Final = 4 << 10
+# Room for so much is made at a frame's word; for more only as its bytes come.
+TRUSTED_BYTES: Final = 4 << 20
+
+
+class FrameSizeError(WireError):
+    """A frame claims to be of a size that is not taken."""
+
+    def __init__(self, what: str, size: int, bytes_max: int) -> None:
+        super().__init__(
+            f"{what} claims {size} bytes", hint="this peer may speak TLS, or something else than Kafka's protocol"
+        )
+        self.size, self.bytes_max = size, bytes_max
+
+
+class Framer:
+    """Never resizes a buffer: frames that were given out stay readable until room is asked for again, or for good where
+    another buffer was lent before that."""
+
+    __slots__ = ("_buffer", "_filled", "_start", "_wanted")
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._start = self._filled = 0
+        self._wanted = 0  # of the frame that begins at `start`, with its size; 0 while that is not known
+
+    @property
+    def waiting(self) -> int:
+        """How many bytes are here of frames that were not given out."""
+        return self._filled - self._start
+
+    @property
+    def lacks(self) -> int:
+        """How many bytes a frame lacks whose size is known; 0 where none is."""
+        return max(0, self._start + self._wanted - self._filled)
+
+    @property
+    def buffer(self) -> bytearray:
+        """Where the frame lies that was given out last: the lent one, or a larger one instead of it."""
+        return self._buffer
+
+    def lend(self, buffer: bytearray) -> None:
+        """Receives into this buffer from now on. Not in the middle of a frame."""
+        if self.waiting:
+            raise ValueError("another buffer is lent in the middle of a frame")
+        self._buffer, self._start, self._filled = buffer, 0, 0
+
+    def room(self) -> memoryview:
+        """Where the next bytes belong: at least one."""
+        if self._start == self._filled:
+            self._start = self._filled = 0
+        needed = self._wanted or SIZE_BYTES
+        if self._start + needed > len(self._buffer):
+            self._make_room(needed)
+        return memoryview(self._buffer)[self._filled :]
+
+    def _make_room(self, needed: int) -> None:
+        """Moves the frame that has begun to a buffer's beginning. A large one is believed as its bytes come: whoever
+        claims much and sends little costs little."""
+        have, full = len(self._buffer), self._filled == len(self._buffer)
+        if needed > have and not full and have >= TRUSTED_BYTES:
+            return
+        size = _grown(max(have, BUFFER_BYTES), needed)
+        rest = memoryview(self._buffer)[self._start : self._filled]
+        if size > have:
+            self._buffer = bytearray(size)
+        memoryview(self._buffer)[: len(rest)] = rest
+        self._start, self._filled = 0, len(rest)
+
+    def took(self, got: int) -> None:
+        """So many bytes were received into the room."""
+        self._filled += got
+
+    def next(self, bytes_max: int) -> memoryview | None:
+        """The next whole frame, without its size; FrameSizeError where it claims more than `bytes_max`."""
+        start, wanted = self._start, self._wanted
+        if not wanted:
+            if self._filled - start < SIZE_BYTES:
+                return None
+            (size,) = I32.unpack_from(self._buffer, start)
+            if not SIZE_BYTES <= size <= bytes_max:
+                raise FrameSizeError("a frame", size, bytes_max)
+            self._wanted = wanted = SIZE_BYTES + size
+        end = start + wanted
+        if end > self._filled:
+            return None
+        self._start, self._wanted = end, 0
+        return memoryview(self._buffer).toreadonly()[start + SIZE_BYTES : end]
+
+
+def _grown(have: int, needed: int) -> int:
+    if needed <= have:
+        return have
+    if needed <= TRUSTED_BYTES:
+        return max(needed, min(2 * have, TRUSTED_BYTES))
+    return min(needed, max(2 * have, TRUSTED_BYTES))
+
+
+def forget_sent(buffers: list[Buffer], sent: int) -> None:
+    """Takes from the front of what is to be sent what was."""
+    index = 0
+    while index < len(buffers) and sent >= len(buffers[index]):
+        sent -= len(buffers[index])
+        index += 1
+    del buffers[:index]
+    if sent:
+        buffers[0] = memoryview(buffers[0])[sent:]
