@@ -1,25 +1,33 @@
-"""Authentication against peers: one that knows the password, and one that pretends to."""
+"""Authentication: against peers, one that knows the password and one that pretends to; and as a talk without any."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
 import re
 import socket
 import struct
+from collections.abc import Awaitable
 
 import pytest
 
-from tests.kafka.peers import Talk, answer, greet, peer, read_message
-from twinshore.fleet import KafkaError, SaslMechanism, Secret, Security
+from tests.kafka.peers import Talk as PeerTalk
+from tests.kafka.peers import answer, greet, peer, read_message
+from twinshore.fleet import KafkaError, SaslMechanism, Secret, Security, WireError
 from twinshore.kafka.opening import open_connection
+from twinshore.kafka.sasl import Credentials, choose, log_in
 from twinshore.wire import apis
+from twinshore.wire.api_versions import Software
+from twinshore.wire.exchange import Exchange
+from twinshore.wire.sasl import parse_authenticate, parse_handshake
+from twinshore.wire.talk import Learnt, Talk, offered
 
 SALT, ROUNDS = b"salt of the sea", 4096
 
 
-def scram_broker(password: str, final: bytes = b"") -> Talk:
+def scram_broker(password: str, final: bytes = b"") -> PeerTalk:
     """Says `final` at the end, whoever asks; without it, what one that knows the password says."""
 
     def serve(connection: socket.socket) -> None:
@@ -63,8 +71,129 @@ def test_a_broker_that_knows_the_password_is_trusted(security: Security) -> None
 
 
 @pytest.mark.parametrize("talk", [scram_broker("pencil", b"v=AAAA"), scram_broker("rubber")], ids=["junk", "other"])
-def test_a_broker_that_does_not_know_the_password_gets_no_connection(security: Security, talk: Talk) -> None:
+def test_a_broker_that_does_not_know_the_password_gets_no_connection(security: Security, talk: PeerTalk) -> None:
     with peer(talk) as address, pytest.raises(KafkaError, match="does not know the password") as caught:
         open_connection(address, security)
     assert "impostor" in caught.value.hint
     assert f":{address[1]}: " in str(caught.value)
+
+
+# -- the talks by themselves
+
+
+def refused(code: int, reason: bytes | None = None) -> bytes:
+    text = struct.pack(">h", -1) if reason is None else struct.pack(">h", len(reason)) + reason
+    return struct.pack(">h", code) + text + struct.pack(">iq", 0, 0)
+
+
+def agreed(message: bytes = b"", lifetime_ms: int = 0) -> bytes:
+    return struct.pack(">hhi", 0, -1, len(message)) + message + struct.pack(">q", lifetime_ms)
+
+
+def transcript(talk: Talk[float], *answers: bytes) -> tuple[list[bytes], float | None]:
+    """Our messages, and what the talk returned where it came to its end."""
+    ours: list[bytes] = []
+    question = next(talk)
+    for said in answers:
+        assert (question.key, question.version) == (apis.SASL_AUTHENTICATE, 1)
+        ours.append(question.body[4:])
+        assert question.body[:4] == struct.pack(">i", len(ours[-1]))
+        try:
+            question = talk.send(memoryview(said))
+        except StopIteration as end:
+            return ours, end.value
+    return [*ours, question.body[4:]], None
+
+
+def test_plain_is_one_message_and_a_session_may_end() -> None:
+    talk = log_in(Credentials(SaslMechanism.PLAIN, "user", "pencil"), "here")
+    assert transcript(talk, agreed(lifetime_ms=90_500)) == ([b"\0user\0pencil"], 90.5)
+
+
+def test_scram_is_the_conversation_of_the_rfc() -> None:
+    """RFC 7677, with its nonce and salt."""
+    credentials = Credentials(SaslMechanism.SCRAM_SHA_256, "user", "pencil", "rOprNGfwEbeRWgbNEkqO")
+    server = (
+        b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",
+        b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=",
+    )
+    ours, lifetime_s = transcript(log_in(credentials, "here"), *map(agreed, server))
+    assert ours == [
+        b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO",
+        b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=",
+    ]
+    assert lifetime_s == 0
+
+
+def test_a_token_that_is_refused_is_acknowledged_before_it_is_told() -> None:
+    talk = log_in(Credentials(SaslMechanism.OAUTHBEARER, "", "token"), "here")
+    refusal = agreed(b'{"status":"invalid_token"}')
+    assert transcript(talk, refusal) == ([b"n,,\x01auth=Bearer token\x01\x01", b"\x01"], None)
+    with pytest.raises(KafkaError, match=r"^here: the SASL OAUTHBEARER credentials are refused: invalid_token"):
+        talk.send(memoryview(refused(58, b"something else")))
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        (refused(58, b"wrong password"), "here: the SASL PLAIN credentials of user user are refused: wrong password"),
+        (refused(58), "are refused: "),
+    ],
+)
+def test_a_refusal_names_the_place_and_the_user(answer: bytes, complaint: str) -> None:
+    talk = log_in(Credentials(SaslMechanism.PLAIN, "user", "pencil"), "here")
+    with pytest.raises(KafkaError, match=complaint) as caught:
+        transcript(talk, answer)
+    assert caught.value.code == 58
+    assert "pencil" not in repr(Credentials(SaslMechanism.PLAIN, "user", "pencil"))
+
+
+def test_no_answer_about_sasl_is_read_beyond_its_end() -> None:
+    whole = agreed(b"message", 7)
+    for end in range(len(whole)):
+        with pytest.raises(WireError):
+            parse_authenticate(whole[:end])
+    offer = struct.pack(">hi", 33, 2) + b"\0\5PLAIN\0\3ABC"
+    assert parse_handshake(offer) == (33, ["PLAIN", "ABC"])
+    for end in range(len(offer)):
+        with pytest.raises(WireError):
+            parse_handshake(offer[:end])
+
+
+async def within(work: Awaitable[float]) -> float:
+    return await asyncio.wait_for(work, 20)
+
+
+def test_an_event_loop_holds_the_same_talks() -> None:
+    async def log_in_at(host: str, port: int) -> float:
+        reader, writer = await asyncio.open_connection(host, port)
+        exchange = Exchange("loop")
+
+        async def hold(talk: Talk[Learnt]) -> Learnt:
+            try:
+                question = next(talk)
+                while True:
+                    writer.writelines(exchange.ask(question.key, question.version, [question.body], 0.0))
+                    while (found := exchange.answer()) is None:
+                        came = await reader.read(len(exchange.framer.room()))
+                        exchange.framer.room()[: len(came)] = came
+                        exchange.framer.took(len(came))
+                    question = talk.send(found.view[found.position :])
+            except StopIteration as end:
+                learnt: Learnt = end.value
+                return learnt
+
+        mechanism = SaslMechanism.SCRAM_SHA_256
+        try:
+            offers = (await hold(offered(Software("test", "1")))).offers
+            assert [offer.key for offer in offers] == [apis.SASL_HANDSHAKE, apis.SASL_AUTHENTICATE]
+            await hold(choose(mechanism, "here"))
+            return await hold(log_in(Credentials(mechanism, "user", "pencil", "nonce"), "here"))
+        finally:
+            writer.close()
+            await writer.wait_closed()
+
+    with peer(scram_broker("pencil")) as (host, port):
+        assert asyncio.run(within(log_in_at(host, port))) == 0
+    with peer(scram_broker("rubber")) as (host, port), pytest.raises(KafkaError, match="does not know the password"):
+        asyncio.run(within(log_in_at(host, port)))

@@ -10,24 +10,24 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from kio.schema.api_versions.v0 import ApiVersionsRequest as ApiVersionsRequestV0
-from kio.schema.api_versions.v0 import ApiVersionsResponse as ApiVersionsResponseV0
-from kio.schema.api_versions.v3 import ApiVersionsRequest, ApiVersionsResponse
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 from kio.static.protocol import RequestPayload, ResponsePayload
 
 from twinshore import __version__
 from twinshore.fleet import KafkaError, WireError
-from twinshore.kafka.errors import Code
+from twinshore.kafka.errors import Code, describe
 from twinshore.kafka.shapes import checked
 from twinshore.kafka.transport import Transport
+from twinshore.wire.api_versions import Software
 from twinshore.wire.apis import API_VERSIONS, SPOKEN, api_name
 from twinshore.wire.exchange import Answer, AnswerOrderError, Exchange
 from twinshore.wire.framing import forget_sent
 from twinshore.wire.primitives import PAST_END, Buffer
+from twinshore.wire.talk import Learnt, Talk, offered
 
 TIMEOUT_S = 10.0
+LEFT_S_MIN = 0.1
 Payload = TypeVar("Payload", bound=ResponsePayload)
 Value = TypeVar("Value")
 
@@ -168,25 +168,31 @@ class Connection:
         self.transport.owes(1)
         return answer
 
-    def handshake(self, *, timeout_s: float | None = None) -> None:
-        """Learns which API versions the broker offers."""
-        deadline = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
-        body = _encode(ApiVersionsRequest(client_software_name="twinshore", client_software_version=__version__))
-        answer = self.call_raw(API_VERSIONS, 3, body, timeout_s=timeout_s)
-        # A broker that does not know our version answers in version 0.
-        if int.from_bytes(answer[:2], "big") == Code.UNSUPPORTED_VERSION:
-            left_s = deadline - time.monotonic()
-            answer = self.call_raw(API_VERSIONS, 0, _encode(ApiVersionsRequestV0()), timeout_s=left_s)
-            self._take_versions(self._decode(answer, ApiVersionsResponseV0, API_VERSIONS))
-        else:
-            self._take_versions(self._decode(answer, ApiVersionsResponse, API_VERSIONS))
+    def hold(self, talk: Talk[Learnt], *, timeout_s: float) -> Learnt:
+        """Asks what the talk wants to know, all within this time; what it learnt."""
+        deadline = time.monotonic() + timeout_s
+        key = API_VERSIONS
+        try:
+            question = next(talk)
+            while True:
+                key = question.key
+                if self._versions and key != API_VERSIONS:
+                    self.api_version(key, question.version, question.version)
+                left_s = max(LEFT_S_MIN, deadline - time.monotonic())
+                question = talk.send(self.call_raw(*question, timeout_s=left_s))
+        except StopIteration as end:
+            learnt: Learnt = end.value
+            return learnt
+        except WireError as error:
+            raise self._unreadable(key, error) from error
 
-    def _take_versions(self, answer: ApiVersionsResponse | ApiVersionsResponseV0) -> None:
-        if answer.error_code:
-            raise KafkaError(
-                f"{self.place}: ApiVersions answered {answer.error_code.name}", code=int(answer.error_code)
-            )
-        self._versions = {int(api.api_key): (int(api.min_version), int(api.max_version)) for api in answer.api_keys}
+    def handshake(self, *, timeout_s: float) -> None:
+        """Learns which API versions the broker offers."""
+        answer = self.hold(offered(Software("twinshore", __version__)), timeout_s=timeout_s)
+        if answer.error:
+            name = describe(answer.error).name
+            raise KafkaError(f"{self.place}: ApiVersions answered {name}", code=answer.error)
+        self._versions = {offer.key: (offer.lowest, offer.highest) for offer in answer.offers}
 
     def _decode(self, body: memoryview, answer: type[Payload], api_key: int) -> Payload:
         try:
