@@ -9,9 +9,9 @@ import pytest
 
 from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
-from twinshore.cli import forgetting
 from twinshore.fleet import ConfigError, RefusedError
 from twinshore.mirror.follow import lifecycle
+from twinshore.mirror.operations import no_mirror
 from twinshore.store import Followed, Incident, IncidentKind, TwinRow
 
 BACK = "west->east"
@@ -87,7 +87,7 @@ def test_a_link_that_a_mirror_carries_is_left_alone(file: Path) -> None:
 
 
 def test_a_lease_that_runs_out_is_waited_for(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forgetting, "GRACE_S", 0.0)
+    monkeypatch.setattr(no_mirror, "GRACE_S", 0.0)
     with opened(file) as store:
         store.take_lease(LEASE, "a mirror that was killed", 500, seen=None)
     said = forget(file, "bills")

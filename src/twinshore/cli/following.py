@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING
 import typer
 
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, who
-from twinshore.fleet import ConfigError, RefusedError
+from twinshore.cli.steps import carry_out
 from twinshore.fleet.lines import one_line
-from twinshore.fleet.settings_edge import did_you_mean
 
 if TYPE_CHECKING:
-    from twinshore.fleet import Link
-    from twinshore.store import Store
+    pass
 
 DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would be agreed to.")
 UNCARRIED = typer.Option(
@@ -39,58 +37,14 @@ def begin_again(
     twin holds and what of it the link did not carry; the agreement is to that and to no more. Refused for a mapped
     topic, whose twin holds data of others and is never deleted. With several links in the settings, --link is needed.
     """
+    from twinshore.mirror.operations.begin_again import BeginAgain, act, plan
     from twinshore.store.opening import open_known
 
     loaded = load(settings)
-    one = loaded.only(link)
+    name = loaded.only(link).name
     with open_known(loaded) as store:
-        _refuse_unstopped(store, one, topic)
-        from twinshore.mirror.follow.last_resort import uncarried
-        from twinshore.mirror.follow.lifecycle import CONFIRMED, Presence
-        from twinshore.mirror.follow.words import show
-        from twinshore.store import AuditRow, Followed
-
-        shown = show(one, loaded, store, topic)
-        for line in shown.lines():
-            typer.echo(f"{one.name}: {line}")
-        if shown.source.presence is not Presence.THERE:
-            raise RefusedError(f"{one.source} does not have topic {topic} now: there is nothing to begin with")
-        if shown.target.presence is Presence.THERE and shown.against:
-            hint = "docs/deletes.md says what forbids it"
-            raise RefusedError(f"the twin of {topic} is not deleted: {shown.against}", hint=hint)
-        if uncarried(shown.spans) and not even_uncarried:
-            sentence = f"the twin of {topic} holds what this link did not carry: it may be the last copy"
-            raise RefusedError(sentence, hint="save it first; --even-uncarried agrees that it is deleted too")
-        if not dry_run:
-            now_ms = int(time.time() * 1000)
-            told = AuditRow(now_ms, one.name, "topic", topic, "", "begins again", f"agreed by {who()}")
-            store.remember(
-                [Followed(one.name, CONFIRMED, topic, shown.word(now_ms).to_json(), "agreed", now_ms)], [told]
-            )
-        word = "would begin" if dry_run else "begins"
-        typer.echo(f"{one.name}: {topic} {word} again; the running mirror does it within seconds")
-
-
-def _refuse_unstopped(store: Store, link: Link, topic: str) -> None:
-    """Only a topic that both sides do not agree about begins again, and no mapped one."""
-    from twinshore.mirror.follow.lifecycle import RECREATED
-
-    rows = [row for row in store.incidents(link.name, open_only=True) if row.incident.kind == RECREATED]
-    stopped = {row.incident.topic for row in rows}
-    if topic not in stopped:
-        hint = did_you_mean(topic, sorted(stopped)).removeprefix("; ") or "no topic is"
-        raise ConfigError(f"topic {topic} is not stopped for being made again", hint=hint)
-    if _is_mapped(store, link.name, topic):
-        sentence = f"topic {topic} of {link.name} is mapped: its twin holds data of others, never deleted here"
-        hint = (
-            f'stop the mirror, `twinshore mirror forget {topic}`, set mapped_from = "start" for what the source '
-            "has now, start the mirror again"
-        )
-        raise RefusedError(sentence, hint=hint)
-
-
-def _is_mapped(store: Store, link: str, topic: str) -> bool:
-    return any(name == topic for name, _ in store.reached(link))
+        planned = plan(BeginAgain(topic, [name], even_uncarried), loaded, store)
+        carry_out(planned, act(planned, store, by=who()), dry_run=dry_run)
 
 
 def audit(settings: Path = SETTINGS, link: list[str] = LINKS, last: int = LAST, json_output: bool = JSON) -> None:

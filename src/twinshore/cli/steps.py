@@ -18,5 +18,7 @@ def carry_out(plan: Plan[Step], doing: Iterable[Step], *, dry_run: bool) -> None
         typer.echo(line)
     for step in plan.steps if dry_run else doing:
         typer.echo(step.sentence(done=not dry_run))
+    for line in plan.remarks:
+        typer.echo(line)
     if plan.refused:
         raise plan.refused

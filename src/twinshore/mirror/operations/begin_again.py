@@ -1,0 +1,88 @@
+"""Agreeing that a topic begins again: its old twin goes, with what it holds, and a new one is made."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from twinshore.fleet import ConfigError, Link, RefusedError
+from twinshore.fleet.operations import Plan
+from twinshore.fleet.settings import Settings
+from twinshore.fleet.settings_edge import did_you_mean
+from twinshore.mirror.follow.last_resort import uncarried
+from twinshore.mirror.follow.lifecycle import CONFIRMED, RECREATED, Presence
+from twinshore.mirror.follow.words import Shown, show
+from twinshore.store import AuditRow, Followed, Store
+
+
+@dataclass(frozen=True, slots=True)
+class BeginAgain:
+    """`even_uncarried` agrees that what the link did not carry is deleted too."""
+
+    topic: str
+    links: Sequence[str] = ()
+    even_uncarried: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BeginStep:
+    """The agreement to just what was `seen`."""
+
+    link: str
+    topic: str
+    seen: Shown
+
+    def sentence(self, *, done: bool) -> str:
+        word = "begins" if done else "would begin"
+        return f"{self.link}: {self.topic} {word} again; the running mirror does it within seconds"
+
+
+def plan(asked: BeginAgain, settings: Settings, store: Store) -> Plan[BeginStep]:
+    """Only a topic that is stopped for it begins again. Both clusters are asked what goes with the old twin."""
+    link, topic = settings.only(asked.links), asked.topic
+    _refuse_unstopped(store, link, topic)
+    seen = show(link, settings, store, topic)
+    shown = tuple(f"{link.name}: {line}" for line in seen.lines())
+    refused = _refusal(link, topic, seen, even_uncarried=asked.even_uncarried)
+    if refused:
+        return Plan(shown=shown, refused=refused)
+    return Plan((BeginStep(link.name, topic, seen),), shown)
+
+
+def act(planned: Plan[BeginStep], store: Store, *, by: str) -> Iterator[BeginStep]:
+    """The running mirror does it, as far as what it finds then is what was agreed to."""
+    for step in planned.steps:
+        now_ms = int(time.time() * 1000)
+        told = AuditRow(now_ms, step.link, "topic", step.topic, "", "begins again", f"agreed by {by}")
+        word = step.seen.word(now_ms).to_json()
+        store.remember([Followed(step.link, CONFIRMED, step.topic, word, "agreed", now_ms)], [told])
+        yield step
+
+
+def _refusal(link: Link, topic: str, seen: Shown, *, even_uncarried: bool) -> RefusedError | None:
+    if seen.source.presence is not Presence.THERE:
+        return RefusedError(f"{link.source} does not have topic {topic} now: there is nothing to begin with")
+    if seen.target.presence is Presence.THERE and seen.against:
+        hint = "docs/deletes.md says what forbids it"
+        return RefusedError(f"the twin of {topic} is not deleted: {seen.against}", hint=hint)
+    if uncarried(seen.spans) and not even_uncarried:
+        sentence = f"the twin of {topic} holds what this link did not carry: it may be the last copy"
+        return RefusedError(sentence, hint="save it first; --even-uncarried agrees that it is deleted too")
+    return None
+
+
+def _refuse_unstopped(store: Store, link: Link, topic: str) -> None:
+    """Only a topic that both sides do not agree about begins again, and no mapped one."""
+    rows = [row for row in store.incidents(link.name, open_only=True) if row.incident.kind == RECREATED]
+    stopped = {row.incident.topic for row in rows}
+    if topic not in stopped:
+        hint = did_you_mean(topic, sorted(stopped)).removeprefix("; ") or "no topic is"
+        raise ConfigError(f"topic {topic} is not stopped for being made again", hint=hint)
+    if any(name == topic for name, _ in store.reached(link.name)):
+        sentence = f"topic {topic} of {link.name} is mapped: its twin holds data of others, never deleted here"
+        hint = (
+            f'stop the mirror, `twinshore mirror forget {topic}`, set mapped_from = "start" for what the source '
+            "has now, start the mirror again"
+        )
+        raise RefusedError(sentence, hint=hint)

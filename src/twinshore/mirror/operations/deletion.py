@@ -1,0 +1,116 @@
+"""An operator's no to deletions of twins, and an operator's yes to one that waits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from twinshore.fleet import ConfigError, Deleted, RefusedError
+from twinshore.fleet.operations import Plan
+from twinshore.fleet.settings import Settings
+from twinshore.fleet.settings_edge import did_you_mean
+from twinshore.mirror.follow.acts import State
+from twinshore.mirror.follow.last_resort import EVERY_TOPIC, Word, kept_in_words, unsafe
+from twinshore.mirror.follow.lifecycle import ALLOWED, KEEP
+from twinshore.mirror.follow.memories import memories_of
+from twinshore.mirror.follow.words import show
+from twinshore.store import AuditRow, Followed, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Nothing deletes the topic's twin, or with `every` any twin of the links; `undo` takes that back."""
+
+    topic: str = ""
+    links: Sequence[str] = ()
+    every: bool = False
+    undo: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KeepStep:
+    """`topic` is EVERY_TOPIC for all; `kept` is what operators keep then."""
+
+    link: str
+    topic: str
+    undo: bool
+    kept: frozenset[str]
+
+    def sentence(self, *, done: bool) -> str:
+        words = kept_in_words(self.topic, self.kept)
+        return f"{self.link}: {words}" if done else f"{self.link}: it would be so: {words}"
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Agrees to a deletion that a policy would do, and that waits for a word."""
+
+    topic: str
+    links: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteStep:
+    """The word to the running mirror."""
+
+    link: str
+    topic: str
+
+    def sentence(self, *, done: bool) -> str:
+        word = "deletes" if done else "would delete"
+        return f"{self.link}: the running mirror {word} the twin of {self.topic} within seconds"
+
+
+def plan_keep(asked: Keep, settings: Settings, store: Store) -> Plan[KeepStep]:
+    """A word that keeps may be about all links that have the topic; one that lets go is about one link alone."""
+    topic = asked.topic or EVERY_TOPIC
+    if bool(asked.topic) is asked.every:
+        raise ConfigError("name a topic, or give --all", hint="one or the other")
+    links = [settings.only(asked.links)] if asked.undo else settings.chosen(asked.links)
+    known = {link.name: {row.topic for row in store.twins(link.name)} for link in links}
+    ours = [name for name in known if asked.every or topic in known[name]]
+    if not ours:
+        near = did_you_mean(topic, sorted(set().union(*known.values())))
+        raise ConfigError(f"no link has a twin of topic {topic}", hint=near.removeprefix("; ") or "no link has any")
+    kept = {name: frozenset(row.subject for row in store.followed(name, KEEP)) for name in ours}
+    then = {name: held - {topic} if asked.undo else held | {topic} for name, held in kept.items()}
+    return Plan(tuple(KeepStep(name, topic, asked.undo, then[name]) for name in ours))
+
+
+def act_keep(planned: Plan[KeepStep], store: Store, *, by: str) -> Iterator[KeepStep]:
+    """A running mirror obeys at once: it asks right before each deletion."""
+    for step in planned.steps:
+        now_ms = int(time.time() * 1000)
+        row = Followed(step.link, KEEP, step.topic, "", "kept", now_ms)
+        said = "a word that keeps was taken back" if step.undo else "kept: nothing deletes it, or them"
+        told = AuditRow(now_ms, step.link, "topic", step.topic or "all topics", "", said, f"by {by}")
+        (store.forget if step.undo else store.remember)([row], [told])
+        yield step
+
+
+def plan_delete(asked: Delete, settings: Settings, store: Store) -> Plan[DeleteStep]:
+    """Asks both clusters what goes with the twin; refused where anything speaks against it."""
+    link, topic = settings.only(asked.links), asked.topic
+    memories = memories_of(store.followed(link.name))
+    waiting = sorted(name for name, memory in memories.items() if memory.state is State.ASKED and not memory.source_id)
+    if topic not in waiting:
+        hint = did_you_mean(topic, waiting).removeprefix("; ") or "`twinshore status` shows what is open"
+        raise ConfigError(f"no deletion of the twin of {topic} waits for a word", hint=hint)
+    seen = show(link, settings, store, topic)
+    shown = tuple(f"{link.name}: {line}" for line in seen.lines())
+    not_by_policy = "" if link.follow.deleted is Deleted.DELETE else f"deleted = {link.follow.deleted.value!r} now"
+    why = seen.against or not_by_policy or unsafe(topic, seen.spans)
+    if why:
+        sentence = f"the twin of {topic} is not deleted: {why}"
+        return Plan(shown=shown, refused=RefusedError(sentence, hint="docs/deletes.md says what forbids it"))
+    return Plan((DeleteStep(link.name, topic),), shown)
+
+
+def act_delete(planned: Plan[DeleteStep], store: Store, *, by: str) -> Iterator[DeleteStep]:
+    """The running mirror looks at everything again before it deletes."""
+    for step in planned.steps:
+        now_ms = int(time.time() * 1000)
+        told = AuditRow(now_ms, step.link, "topic", step.topic, "", "its twin may be deleted", f"by {by}")
+        store.remember([Followed(step.link, ALLOWED, step.topic, Word(now_ms).to_json(), "agreed", now_ms)], [told])
+        yield step

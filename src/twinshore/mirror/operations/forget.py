@@ -1,0 +1,89 @@
+"""A topic's twin is forgotten, so that a new one may begin; under no mirror that is at work."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from twinshore.fleet import ConfigError
+from twinshore.fleet.operations import Plan
+from twinshore.fleet.settings import Settings
+from twinshore.fleet.settings_edge import did_you_mean
+from twinshore.mirror.follow.memories import spent
+from twinshore.mirror.incidents.kinds import OF_KNOWN_TOPICS
+from twinshore.mirror.incidents.standing import stopping
+from twinshore.mirror.operations.no_mirror import refuse_under_a_mirror
+from twinshore.store import AuditRow, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """The topic's twin, on the one link that knows it, or on these."""
+
+    topic: str
+    links: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetStep:
+    """`partitions`: how many the link knows; 0 of a topic of which only the ledger speaks."""
+
+    link: str
+    topic: str
+    partitions: int
+
+    def sentence(self, *, done: bool) -> str:
+        return (
+            f"{self.link}: {self.partitions} partitions of {self.topic} {'forgotten' if done else 'would be forgotten'}"
+        )
+
+
+def plan(asked: Forget, settings: Settings, store: Store) -> Plan[ForgetStep]:
+    """ConfigError where no link knows the topic, or several do and none is named."""
+    topic = asked.topic
+    known = {one.name: _topics(store, one.name) for one in settings.chosen(asked.links)}
+    ours = [name for name in known if topic in known[name]]
+    if not ours:
+        hint = did_you_mean(topic, sorted(set().union(*known.values()))).removeprefix("; ")
+        raise ConfigError(f"no link knows topic {topic}", hint=hint or "no link knows any topic")
+    if len(ours) > 1 and not asked.links:
+        raise ConfigError(f"{', '.join(ours)} know topic {topic}", hint="say with --link whose twin is forgotten")
+    return Plan(tuple(ForgetStep(name, topic, known[name][topic]) for name in ours))
+
+
+def act(
+    planned: Plan[ForgetStep], settings: Settings, store: Store, *, by: str, tell: Callable[[str], None]
+) -> Iterator[ForgetStep]:
+    """RefusedError, before anything is forgotten, while a mirror runs one of the links. `tell` hears what is waited
+    for."""
+    for step in planned.steps:
+        refuse_under_a_mirror(store, step.link, settings.mirror.lease_s, tell)
+    for step in planned.steps:
+        link, topic, now_ms = step.link, step.topic, int(time.time() * 1000)
+        told = AuditRow(now_ms, link, "topic", topic, "", "forgotten: a new twin may begin", f"by {by}")
+        store.forget_topic(link, topic, spent(link, topic), [told])
+        # What stopped the old twin's partitions does not stop the new one's.
+        _close_forgotten(store, link, topic, now_ms)
+        yield step
+
+
+def _topics(store: Store, link: str) -> dict[str, int]:
+    """How many partitions the link knows of each topic; 0 of one of which only the ledger speaks, as a whole."""
+    told = [row.incident for row in store.incidents(link, open_only=True)]
+    known = {incident.topic: 0 for incident in told if incident.partition < 0 and incident.topic}
+    for row in store.twins(link):
+        known[row.topic] = known.get(row.topic, 0) + 1
+    return known
+
+
+def _close_forgotten(store: Store, link: str, topic: str, now_ms: int) -> None:
+    """Closes what stops any partition of the topic, and what was said of it as a whole: nobody knows it any more."""
+    stops = [row for named, rows in stopping(store, link).items() if named.topic == topic for row in rows]
+    of_all = [
+        row
+        for row in store.incidents(link, open_only=True)
+        if row.incident.topic == topic and row.incident.partition < 0 and row.incident.kind in OF_KNOWN_TOPICS
+    ]
+    for row in [*stops, *of_all]:
+        store.close_incident(row.id, now_ms=now_ms)

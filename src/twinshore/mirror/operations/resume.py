@@ -1,0 +1,102 @@
+"""Partitions that an incident stopped may go on: its cause is mended, or cannot be looked at."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from twinshore.fleet import ConfigError, Link, NamedPartition, RefusedError
+from twinshore.fleet.operations import Plan
+from twinshore.fleet.settings import Settings
+from twinshore.fleet.settings_edge import did_you_mean
+from twinshore.mirror.ends import Ends
+from twinshore.mirror.history import NOWHERE, Stand
+from twinshore.mirror.incidents.causes import Sides, still_stands
+from twinshore.mirror.incidents.standing import stopping
+from twinshore.store import AuditRow, LedgerRow, Store
+
+PATIENCE_S = 5.0
+Stopped = dict[NamedPartition, list[LedgerRow]]
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeStopped:
+    """The topic's partitions that are stopped, or one of them, on all links that know it or on these."""
+
+    topic: str
+    partition: int | None = None
+    links: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeStep:
+    """`rows` of the ledger stop the partition, and are closed."""
+
+    link: str
+    named: NamedPartition
+    rows: tuple[LedgerRow, ...]
+
+    def sentence(self, *, done: bool) -> str:
+        return f"{self.link}: {self.named} {'is' if done else 'would be'} resumed"
+
+
+def plan(asked: ResumeStopped, settings: Settings, store: Store) -> Plan[ResumeStep]:
+    """Which partitions go on; those are refused whose cause still stands, as far as it can be looked at."""
+    steps: list[ResumeStep] = []
+    refused: list[str] = []
+    stopped: set[str] = set()
+    for link in settings.chosen(asked.links):
+        found = stopping(store, link.name)
+        stopped |= {named.topic for named in found}
+        ours = {
+            named: rows
+            for named, rows in sorted(found.items())
+            if named.topic == asked.topic and asked.partition in (None, named.partition)
+        }
+        if ours:
+            reasons = _reasons(link, settings, store, ours)
+            refused += [f"{named}: {why}" for named, why in reasons.items() if why]
+            steps += [ResumeStep(link.name, named, tuple(ours[named])) for named, why in reasons.items() if not why]
+    if not steps and not refused:
+        place = asked.topic if asked.partition is None else f"{asked.topic}-{asked.partition}"
+        known = "" if asked.topic in stopped else did_you_mean(asked.topic, sorted(stopped)).removeprefix("; ")
+        raise ConfigError(f"no incident stops {place}", hint=known or "`twinshore status` shows what is open")
+    hint = "docs/incidents.md says what to do about each"
+    return Plan(
+        tuple(steps), refused=RefusedError("not resumed: " + "; ".join(refused), hint=hint) if refused else None
+    )
+
+
+def act(planned: Plan[ResumeStep], store: Store, *, by: str) -> Iterator[ResumeStep]:
+    """The running mirror takes the partitions up within seconds."""
+    for step in planned.steps:
+        now_ms = int(time.time() * 1000)
+        for row in step.rows:
+            store.close_incident(row.id, now_ms=now_ms)
+            change = f"{row.incident.kind} at offset {row.incident.from_offset}"
+            store.add_audit([AuditRow(now_ms, step.link, "resume", str(step.named), change, "resumed", f"by {by}")])
+        yield step
+
+
+def _reasons(link: Link, settings: Settings, store: Store, stopped: Stopped) -> dict[NamedPartition, str]:
+    """Why each partition would only stop again; empty where nothing is known against it."""
+    identity = store.link_identity(link.name)
+    if identity is None:
+        return dict.fromkeys(stopped, "")  # A link that never wrote has nothing to look at.
+    twins = {NamedPartition(row.topic, row.partition): row for row in store.twins(link.name)}
+    mapped = {NamedPartition(*where) for where in store.reached(link.name)}
+    told = {
+        NamedPartition(at.topic, at.partition): Stand(at.source_epoch, at.to_offset)
+        for at in store.positions(link.name)
+    }
+    # At offsets of its own a mapped twin cannot be looked at so; its pump does it.
+    known = {named: twins[named] for named in stopped if named in twins and named not in mapped}
+    reasons = dict.fromkeys(stopped, "")
+    with Ends(link, settings, patience_s=PATIENCE_S) as ends:
+        sides = Sides(ends.source, ends.target, identity)
+        for named, row in known.items():
+            twin, at = NamedPartition(link.twin_of(named.topic), named.partition), told.get(named, NOWHERE)
+            whys = (still_stands(one.incident, row, twin, sides, at) for one in stopped[named])
+            reasons[named] = next(filter(None, whys), "")
+    return reasons

@@ -1,0 +1,96 @@
+"""An operator's words about deletions and stopped partitions, asked as a program asks; no cluster answers here."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.mirror.operations.asked import LINK, settings_of
+from twinshore.fleet import ConfigError, NamedPartition, RefusedError
+from twinshore.mirror.follow import words
+from twinshore.mirror.follow.acts import Remember, State
+from twinshore.mirror.follow.last_resort import Span
+from twinshore.mirror.follow.lifecycle import ALLOWED, CONFIRMED, KEEP, Presence, Side
+from twinshore.mirror.follow.memories import row_of
+from twinshore.mirror.incidents.kinds import POLICY_STOP
+from twinshore.mirror.operations import begin_again, deletion, resume
+from twinshore.mirror.operations.begin_again import BeginAgain
+from twinshore.mirror.operations.deletion import Delete, Keep
+from twinshore.mirror.operations.resume import ResumeStopped
+from twinshore.store import Incident, IncidentKind, LinkIdentity, Store, TwinRow
+
+SETTINGS = settings_of(f'[links."{LINK}"]\n[links."{LINK}".follow]\ndeleted = "delete"\n')
+
+
+@pytest.fixture(autouse=True)
+def held(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[Span]:
+    """What the twin of orders holds; both clusters have the topic, made again on the source."""
+    store.save_twins([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
+    found = [Span(0, 0, 1_000, 1_000, 1_000)]
+    there = {"east": Side(Presence.THERE, "zz", 1), "west": Side(Presence.THERE, "bb", 1)}
+    monkeypatch.setattr(words, "sides", lambda cluster, names: dict.fromkeys(names, there[cluster.name]))
+    monkeypatch.setattr(words, "spans", lambda *_: found)
+    return found
+
+
+def incident(store: Store, kind: IncidentKind, partition: int, policy: str) -> None:
+    store.add_incident(Incident(LINK, "orders", partition, kind, 5, 7, policy, "a sentence."), now_ms=1)
+
+
+def test_what_is_kept_then_is_in_the_plan_already(store: Store) -> None:
+    (step,) = deletion.plan_keep(Keep("orders"), SETTINGS, store).steps
+    assert step.sentence(done=False) == "east->west: it would be so: the twin of orders is kept"
+    assert store.followed(LINK, KEEP) == ()
+    planned = deletion.plan_keep(Keep(every=True), SETTINGS, store)
+    (step,) = deletion.act_keep(planned, store, by="anna")
+    assert step.sentence(done=True) == "east->west: all its twins are kept"
+    (step,) = deletion.act_keep(deletion.plan_keep(Keep("orders"), SETTINGS, store), store, by="anna")
+    (step,) = deletion.plan_keep(Keep("orders", undo=True), SETTINGS, store).steps
+    assert "is kept still, as all of the link" in step.sentence(done=True)
+    with pytest.raises(ConfigError, match="name a topic, or give --all"):
+        deletion.plan_keep(Keep("orders", every=True), SETTINGS, store)
+
+
+def test_a_deletion_is_agreed_to_only_where_nothing_speaks_against_it(store: Store, held: list[Span]) -> None:
+    store.remember([row_of(LINK, Remember("orders", State.ASKED), 1)])
+    planned = deletion.plan_delete(Delete("orders"), SETTINGS, store)
+    assert planned.shown == ("east->west: its twin holds orders-0 0 to 999",)
+    list(deletion.act_delete(planned, store, by="anna"))
+    assert [row.subject for row in store.followed(LINK, ALLOWED)] == ["orders"]
+    held[0] = Span(0, 0, 1_001, 1_000, 1_000)
+    planned = deletion.plan_delete(Delete("orders"), SETTINGS, store)
+    assert planned.steps == ()
+    assert isinstance(planned.refused, RefusedError)
+    assert "orders-0 holds offsets 1000 to 1000" in planned.refused.message
+
+
+def test_a_beginning_is_agreed_to_with_what_was_seen(store: Store, held: list[Span]) -> None:
+    with pytest.raises(ConfigError, match="is not stopped for being made again"):
+        begin_again.plan(BeginAgain("orders"), SETTINGS, store)
+    incident(store, IncidentKind.RECREATED_TOPIC, -1, "stop the topic")
+    held[0] = Span(0, 0, 1_200, 1_000, 1_000)
+    planned = begin_again.plan(BeginAgain("orders"), SETTINGS, store)
+    assert planned.refused is not None and "it may be the last copy" in planned.refused.message
+    assert any("orders-0 1000 to 1199 was not carried" in line for line in planned.shown), (
+        "and it is shown all the same"
+    )
+    planned = begin_again.plan(BeginAgain("orders", even_uncarried=True), SETTINGS, store)
+    assert store.followed(LINK, CONFIRMED) == ()
+    held[0] = Span(0, 0, 9_999, 1_000, 1_000)
+    list(begin_again.act(planned, store, by="anna"))
+    (row,) = store.followed(LINK, CONFIRMED)
+    assert "1200" in row.value and "9999" not in row.value, "the agreement is to what the plan saw"
+
+
+def test_a_stopped_partition_goes_on_and_the_audit_knows_who_said_so(store: Store) -> None:
+    incident(store, IncidentKind.REFUSED, 0, POLICY_STOP)
+    incident(store, IncidentKind.REFUSED, 1, POLICY_STOP)
+    store.save_link_identity(LinkIdentity(LINK, 1, 0, "e", "w"))
+    planned = resume.plan(ResumeStopped("orders", 0), SETTINGS, store)
+    assert [(step.named, len(step.rows)) for step in planned.steps] == [(NamedPartition("orders", 0), 1)]
+    assert len(store.incidents(LINK, open_only=True)) == 2
+    (step,) = resume.act(planned, store, by="anna")
+    assert step.sentence(done=True) == "east->west: orders-0 is resumed"
+    assert [row.incident.partition for row in store.incidents(LINK, open_only=True)] == [1]
+    assert [(row.subject, row.outcome) for row in store.audit()] == [("orders-0", "by anna")]
+    with pytest.raises(ConfigError, match="no incident stops orders-7"):
+        resume.plan(ResumeStopped("orders", 7), SETTINGS, store)
