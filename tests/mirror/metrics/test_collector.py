@@ -29,6 +29,7 @@ from twinshore.store import ControlRow, Incident, IncidentKind, LinkStatus, Stor
 
 LINK = Link("east", "west", (".*",))
 NAME = LINK.name
+RATES = (table.LINK_LANES, table.LINK_RECORDS_S, table.LINK_BYTES_S, table.LINK_ACKNOWLEDGED)
 
 
 @pytest.fixture
@@ -115,6 +116,27 @@ def test_a_word_of_a_clock_that_is_far_ahead_is_not_believed(meters: Meters, sto
         found = scrape(meters, store)
         assert found['twinshore_link_state{link="east->west",state="flowing"}'] == believed
         assert found['twinshore_link_state{link="east->west",state="unknown"}'] == 1.0 - believed
+
+
+@pytest.mark.parametrize("state", ["flowing", "stopped"])
+def test_a_mirror_that_has_just_begun_shows_no_rates_of_the_one_before(
+    meters: Meters, store: Store, state: str
+) -> None:
+    began_ms = int(time.time() * 1000)
+    figures = {"lanes": 4, "records_per_s": 900.0, "bytes_per_s": 9e6, "p50_ms": 7.0, "p99_ms": 9.0}
+
+    def shown(updated_ms: int, state: str) -> tuple[str, bool]:
+        store.save_link_status(LinkStatus(NAME, "x", state, "carries", updated_ms, **figures))  # type: ignore[arg-type]
+        registry = CollectorRegistry()
+        registry.register(MirrorCollector([LINK], meters, store, Bounds(), since_ms=began_ms))
+        found = generate_latest(registry).decode()
+        (said,) = re.findall(r'link_state\{link="east->west",state="(\w+)"\} 1.0', found)
+        rates = [f'{one.name}{{link="east->west"' in found for one in RATES]
+        assert len(set(rates)) == 1, found
+        return said, rates[0]
+
+    assert shown(began_ms - 500, state) == ("stopped" if state == "stopped" else "unknown", False)
+    assert shown(began_ms + 1, "flowing") == ("flowing", True)
 
 
 def test_what_is_mirrored_no_more_is_dropped(meters: Meters) -> None:

@@ -85,11 +85,14 @@ class MirrorCollector(Collector):
         bounds: Bounds,
         word_s: float = WORD_S_MIN,
         quotas: Callable[[str], Mapping[str, float]] = lambda _: {},
+        *,
+        since_ms: int = 0,
     ) -> None:
         """`word_s`: what a mirror said of a link longer ago is not known to be so still. `quotas`: a link's, bytes a
-        second by the side whose quota holds it back."""
+        second by the side whose quota holds it back. `since_ms`: when this process began; of a word from before that
+        nobody knows whether its mirror still lives."""
         self._links, self._meters, self._store, self._bounds = list(links), meters, store, bounds
-        self._word_s, self._quotas = word_s, quotas
+        self._word_s, self._quotas, self._since_ms = word_s, quotas, since_ms
 
     def describe(self) -> list[Family]:
         """The registry asks at the start; the store need not answer then."""
@@ -144,14 +147,15 @@ class MirrorCollector(Collector):
         word = known.words.get(name)
         word_age_s = now_s - word.updated_ms / 1000 if word else 0.0
         # Who stopped in good order said so once, and it stays true.
-        holds = word is not None and (is_fresh(word_age_s, self._word_s) or word.state == STOPPED)
+        said_now = word is not None and word.updated_ms >= self._since_ms and is_fresh(word_age_s, self._word_s)
+        holds = word is not None and (said_now or word.state == STOPPED)
         state = word.state if word and holds and word.state in table.STATES else "unknown"
         for one in table.STATES if known.up else ():
             sheet.put(table.LINK_STATE, (name, one), float(one == state))
         if word is None:
             return
         sheet.put(table.LINK_WORD_AGE, (name,), max(0.0, word_age_s))
-        if not holds:
+        if not said_now or word.state == STOPPED:
             return
         sheet.put(table.LINK_LANES, (name,), word.lanes)
         sheet.put(table.LINK_RECORDS_S, (name,), word.records_per_s)

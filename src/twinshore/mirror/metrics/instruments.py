@@ -40,7 +40,8 @@ class Instruments:
         self._tried_at_s: float | None = None
         bounds = Bounds(settings.metrics_topics_max, settings.metrics_partitions_max)
         holds_s = word_holds_s(settings.receipts_s)
-        self._collector = MirrorCollector(links, self._meters, store, bounds, holds_s, recorder.quotas)
+        now_ms = int(time.time() * 1000)
+        self._collector = MirrorCollector(links, self._meters, store, bounds, holds_s, recorder.quotas, since_ms=now_ms)
         self._serve()
 
     def take(self, account: Account) -> None:

@@ -148,7 +148,8 @@ looks. While the source cannot be reached its lag has no series: `twinshore_link
 `twinshore_link_unseen_partitions` of how many partitions. A recovery point stays as long as something is known to be
 missing, and grows; it is absent where nothing was known to be missing when the source was last seen. A process that
 does not carry a link serves neither of them for it, so `max by (link)` is the carrying one's. Rates and latencies are
-absent while no mirror speaks, and the link's state is then `unknown`. So an alert on lag or recovery point does not
+absent while no mirror speaks, and the link's state is then `unknown`; what was said before a process began counts for
+nothing there. So an alert on lag or recovery point does not
 fire while the source is away: `TwinshoreSourceUnseen` and `TwinshoreLinkWaits` do.
 
 **How many series.** Topics and partitions have series of their own up to `metrics_topics_max` and
