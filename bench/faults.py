@@ -287,7 +287,7 @@ class Stage:
         for a while, or a disk of this machine, is told as it should be."""
         with_store = open_store(f"sqlite:///{self._folder / 'store.db'}", Secret())
         try:
-            rows = [row for row in with_store.incidents("east->west") if row.incident.topic]
+            rows = [row for row in with_store.ledger.rows("east->west") if row.incident.topic]
         finally:
             with_store.close()
         for row in rows:

@@ -116,7 +116,7 @@ class _Stage:
         here, there = (
             one.metadata([TOPIC]).topics[TOPIC].topic_id.hex() for one in (self._rounds.source, self._rounds.target)
         )
-        store.save_twins([TwinRow(link.name, TOPIC, part, here, there, 0, 0, 1) for part in range(partitions)])
+        store.twins.save([TwinRow(link.name, TOPIC, part, here, there, 0, 0, 1) for part in range(partitions)])
 
     def close(self) -> None:
         self._readers.close()

@@ -19,9 +19,9 @@ def file(tmp_path: Path) -> Path:
     """One change of a link, and sixty of another after it."""
     found = write_settings(tmp_path, f'[links."{LINK}"]\n[links."{OTHER}"]\n')
     with opened(found) as store:
-        store.add_audit([AuditRow(1, LINK, "topic setting", "orders segment.ms", "", "60000", "done")])
-        store.add_audit([AuditRow(2, OTHER, "acl", f"rule {number}", "", "written", "done") for number in range(60)])
-        store.add_audit(
+        store.audit.add([AuditRow(1, LINK, "topic setting", "orders segment.ms", "", "60000", "done")])
+        store.audit.add([AuditRow(2, OTHER, "acl", f"rule {number}", "", "written", "done") for number in range(60)])
+        store.audit.add(
             [AuditRow(3, "old->gone", "acl", f"rule {number}", "", "written", "done") for number in range(9)]
         )
     return found

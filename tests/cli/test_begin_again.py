@@ -24,18 +24,18 @@ def file(tmp_path: Path) -> Path:
     """The exact topic orders and the mapped topic bills, both made again."""
     found = write_settings(tmp_path, f'[links."{LINK}"]\nmode = "mapped"\n')
     with opened(found) as store:
-        store.save_twins([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
+        store.twins.save([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
         extent = Extent(SourceOffset(10), TargetOffset(70), 0, 0)
-        store.adopt([(TwinRow(LINK, "bills", 0, "cc", "dd", 10, 0, 1), extent)])
+        store.extents.adopt([(TwinRow(LINK, "bills", 0, "cc", "dd", 10, 0, 1), extent)])
         for topic in ("orders", "bills"):
             row = Incident(LINK, topic, -1, IncidentKind.RECREATED_TOPIC, -1, -1, "stop the topic", f"{topic} again.")
-            store.add_incident(row, now_ms=1)
+            store.ledger.add(row, now_ms=1)
     return found
 
 
 def agreed(file: Path) -> list[str]:
     with opened(file) as store:
-        return [row.subject for row in store.followed(LINK, "begin again")]
+        return [row.subject for row in store.memories.of(LINK, "begin again")]
 
 
 def begin_again(file: Path, *words: str) -> str:
@@ -54,7 +54,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[Span]:
 
 def word_of(file: Path) -> Word | None:
     with opened(file) as store:
-        (row,) = store.followed(LINK, "begin again")
+        (row,) = store.memories.of(LINK, "begin again")
         return word_from_json(row.value, row.since_ms)
 
 
@@ -110,7 +110,7 @@ def test_a_word_that_keeps_is_shown_and_what_still_holds_is_said(file: Path) -> 
     assert "its twins may be deleted again" in asking.run(file, "mirror", "keep", "--all", "--undo")
     assert "kept by operators" not in asking.run(file, "status")
     with opened(file) as store:
-        assert len(store.audit(LINK)) == 7, "each with its word"
+        assert len(store.audit.rows(LINK)) == 7, "each with its word"
 
 
 def test_with_several_links_the_link_must_be_said(tmp_path: Path) -> None:
@@ -140,11 +140,11 @@ def test_a_deletion_that_waits_is_agreed_to_and_no_other(file: Path, monkeypatch
     with pytest.raises(ConfigError, match="no deletion of the twin of orders waits for a word"):
         asking.run(file, "mirror", "delete", "orders")
     with opened(file) as store:
-        store.remember([row_of(LINK, Remember("orders", State.ASKED), 1)])
+        store.memories.remember([row_of(LINK, Remember("orders", State.ASKED), 1)])
     assert "would delete" in asking.run(file, "mirror", "delete", "orders", "--dry-run")
     assert "deletes the twin of orders within seconds" in asking.run(file, "mirror", "delete", "orders")
     with opened(file) as store:
-        assert [row.subject for row in store.followed(LINK, ALLOWED)] == ["orders"]
+        assert [row.subject for row in store.memories.of(LINK, ALLOWED)] == ["orders"]
     held[0] = Span(0, 0, 1_001, 1_000, 1_000)
     with pytest.raises(RefusedError, match="orders-0 holds offsets 1000 to 1000"):
         asking.run(file, "mirror", "delete", "orders")
@@ -171,8 +171,8 @@ def test_a_mapped_topic_is_refused_with_the_way_that_there_is(file: Path, words:
 def test_a_forgotten_topic_waits_for_no_word_any_more(file: Path) -> None:
     with opened(file) as store:
         for kind in (IncidentKind.DELETED_TOPIC, IncidentKind.FOREIGN_WRITE):
-            store.add_incident(Incident(LINK, "bills", -1, kind, -1, -1, "keep the twin", "it is kept"), now_ms=2)
+            store.ledger.add(Incident(LINK, "bills", -1, kind, -1, -1, "keep the twin", "it is kept"), now_ms=2)
     asking.run(file, "mirror", "forget", "bills")
     with opened(file) as store:
-        assert [row.incident.topic for row in store.incidents(LINK, open_only=True)] == ["orders"]
-        assert store.reached(LINK) == {}
+        assert [row.incident.topic for row in store.ledger.rows(LINK, open_only=True)] == ["orders"]
+        assert store.extents.reached(LINK) == {}

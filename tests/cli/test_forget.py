@@ -12,7 +12,7 @@ from tests.cli.asking import LINK, opened, write_settings
 from twinshore.fleet import ConfigError, RefusedError
 from twinshore.mirror.follow import lifecycle
 from twinshore.mirror.operations import no_mirror
-from twinshore.store import Followed, Incident, IncidentKind, TwinRow
+from twinshore.store import Incident, IncidentKind, Remembered, TwinRow
 
 BACK = "west->east"
 LEASE = f"link {LINK}"
@@ -24,7 +24,7 @@ def file(tmp_path: Path) -> Path:
     found = write_settings(tmp_path, f'[links."{LINK}"]\n[links."{BACK}"]\n[mirror]\nlease_s = 2.0\nreceipts_s = 0.5\n')
     with opened(found) as store:
         places = ((LINK, "orders"), (BACK, "orders"), (LINK, "bills"))
-        store.save_twins([TwinRow(link, topic, 0, "aa", "bb", 0, 0, 1) for link, topic in places])
+        store.twins.save([TwinRow(link, topic, 0, "aa", "bb", 0, 0, 1) for link, topic in places])
     return found
 
 
@@ -34,7 +34,7 @@ def forget(file: Path, *words: str) -> str:
 
 def known(file: Path) -> list[tuple[str, str]]:
     with opened(file) as store:
-        return [(row.link, row.topic) for link in (LINK, BACK) for row in store.twins(link)]
+        return [(row.link, row.topic) for link in (LINK, BACK) for row in store.twins.of(link)]
 
 
 def test_a_topic_of_several_links_needs_the_links_name(file: Path) -> None:
@@ -55,21 +55,21 @@ def test_a_topic_that_nobody_knows_is_an_error_with_the_nearest(file: Path) -> N
 def test_what_the_ledger_alone_still_says_of_a_topic_is_closed(file: Path) -> None:
     with opened(file) as store:
         row = Incident(LINK, "gone", -1, IncidentKind.RECREATED_TOPIC, -1, -1, "stop the topic", "gone again.")
-        store.add_incident(row, now_ms=1)
+        store.ledger.add(row, now_ms=1)
     forget(file, "gone")
     with opened(file) as store:
-        assert store.incidents(LINK, open_only=True) == ()
+        assert store.ledger.rows(LINK, open_only=True) == ()
 
 
 def test_a_link_that_a_mirror_carries_is_left_alone(file: Path) -> None:
     done = threading.Event()
     with opened(file) as store:
-        held = store.take_lease(LEASE, "a mirror", 2_000, seen=None)
+        held = store.leases.take(LEASE, "a mirror", 2_000, seen=None)
 
         def beat() -> None:
             row = held
             while row is not None and not done.wait(0.2):
-                row = store.beat_lease(row)
+                row = store.leases.beat(row)
 
         mirror = threading.Thread(target=beat)
         mirror.start()
@@ -80,16 +80,16 @@ def test_a_link_that_a_mirror_carries_is_left_alone(file: Path) -> None:
             done.set()
             mirror.join()
         assert (LINK, "bills") in known(file)
-        row = store.read_lease(LEASE)
+        row = store.leases.read(LEASE)
         assert row is not None
-        assert store.release_lease(row)
+        assert store.leases.release(row)
     assert "1 partitions of bills forgotten" in forget(file, "bills")
 
 
 def test_a_lease_that_runs_out_is_waited_for(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(no_mirror, "GRACE_S", 0.0)
     with opened(file) as store:
-        store.take_lease(LEASE, "a mirror that was killed", 500, seen=None)
+        store.leases.take(LEASE, "a mirror that was killed", 500, seen=None)
     said = forget(file, "bills")
     assert "looking whether it is alive" in said
     assert known(file) == [(LINK, "orders"), (BACK, "orders")]
@@ -98,12 +98,14 @@ def test_a_lease_that_runs_out_is_waited_for(file: Path, monkeypatch: pytest.Mon
 def test_what_was_announced_and_agreed_to_ends_with_the_topic_and_the_audit_has_it(file: Path) -> None:
     with opened(file) as store:
         kinds = (lifecycle.KIND, lifecycle.CONFIRMED, lifecycle.ALLOWED, lifecycle.KEEP)
-        store.remember([Followed(LINK, kind, "bills", "{}", "gone", 1) for kind in kinds])
+        store.memories.remember([Remembered(LINK, kind, "bills", "{}", "gone", 1) for kind in kinds])
     forget(file, "bills", "--dry-run")
     with opened(file) as store:
-        assert len(store.followed(LINK)) == 4
-        assert store.audit(LINK) == ()
+        assert len(store.memories.of(LINK)) == 4
+        assert store.audit.rows(LINK) == ()
     forget(file, "bills")
     with opened(file) as store:
-        assert [row.kind for row in store.followed(LINK)] == [lifecycle.KEEP], "an operator's no stays"
-        assert [(row.subject, row.after) for row in store.audit(LINK)] == [("bills", "forgotten: a new twin may begin")]
+        assert [row.kind for row in store.memories.of(LINK)] == [lifecycle.KEEP], "an operator's no stays"
+        assert [(row.subject, row.after) for row in store.audit.rows(LINK)] == [
+            ("bills", "forgotten: a new twin may begin")
+        ]

@@ -25,7 +25,7 @@ def file(tmp_path: Path) -> Path:
 def known(file: Path) -> Path:
     """A link that has carried orders."""
     with opened(file) as store:
-        store.save_twins([TwinRow(LINK, "orders", part, "a", "b", 0, 0, 1) for part in range(2)])
+        store.twins.save([TwinRow(LINK, "orders", part, "a", "b", 0, 0, 1) for part in range(2)])
     return file
 
 
@@ -52,7 +52,7 @@ def test_an_offset_is_translated_both_ways_without_a_cluster(known: Path) -> Non
 
 def test_an_offset_behind_the_logs_end_is_said_to_be_there(known: Path) -> None:
     with opened(known) as store:
-        store.record_receipts([Receipt(LINK, "orders", 0, 0, 6500, 6500, 100, 1, 6560, 0, 1)])
+        store.receipts.record([Receipt(LINK, "orders", 0, 0, 6500, 6500, 100, 1, 6560, 0, 1)])
     for offset, told in ((6560, ""), (6561, "; when last seen, the log of orders-0 ended at 6560")):
         said = run(known, "translate", str(offset), "--topic", "orders")
         assert said == f"{LINK}: orders-0 offset {offset} is east.orders-0 offset {offset}{told}\n"
@@ -65,7 +65,7 @@ def test_an_offset_behind_the_logs_end_is_said_to_be_there(known: Path) -> None:
 def test_behind_all_that_was_carried_to_a_mapped_twin_its_end_is_said(known: Path) -> None:
     carried = Extent(SourceOffset(0), TargetOffset(40), 100, 0)
     with opened(known) as store:
-        store.record_receipts([Receipt(LINK, "orders", 0, 0, 100, 100, 100, 1, 100, 0, 1, 0, extents=(carried,))])
+        store.receipts.record([Receipt(LINK, "orders", 0, 0, 100, 100, 100, 1, 100, 0, 1, 0, extents=(carried,))])
     assert "carried" not in run(known, "translate", "140", "--topic", "east.orders", "--back")
     assert "carried east.orders-0 up to 140 only" in run(known, "translate", "141", "--topic", "east.orders", "--back")
 

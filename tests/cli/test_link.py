@@ -84,7 +84,7 @@ def test_a_word_that_meets_no_topic_holds_and_says_so(file: Path) -> None:
     assert unknown in run(file, "pause", LINK, "--topic", "orders-eu")
     assert held(file)["paused_topics"]["value"] == ["orders-eu"]
     with opened(file) as store:
-        store.save_twins([TwinRow(LINK, "orders-eu", 0, "a", "b", 0, 0, 1)])
+        store.twins.save([TwinRow(LINK, "orders-eu", 0, "a", "b", 0, 0, 1)])
     assert "not known" not in run(file, "throttle", LINK, "100", "--topic", "orders-eu")
     assert "not known" not in run(file, "throttle", LINK, "0", "--topic", "orders-else")
 
@@ -103,14 +103,14 @@ def test_each_change_is_told_to_the_audit_with_who_made_it(file: Path) -> None:
     run(file, "priority", LINK, "orders-now", "100")
     run(file, "filter", LINK, "--topics", "orders.*", "--topics", "lists", "--exclude", "x")
     with opened(file) as store:
-        told = [(row.kind, row.subject, row.before, row.after) for row in store.audit(LINK)]
+        told = [(row.kind, row.subject, row.before, row.after) for row in store.audit.rows(LINK)]
         assert told == [
             ("control", "exclude", '["__.*"]', '["x"]'),
             ("control", "topics", '["orders.*"]', '["orders.*", "lists"]'),
             ("control", "priorities", "[]", '[["orders-now", 100]]'),
         ]
-        assert all(row.outcome.startswith("by ") for row in store.audit(LINK))
-        assert store.control_version(LINK) == 2
+        assert all(row.outcome.startswith("by ") for row in store.audit.rows(LINK))
+        assert store.controls.version(LINK) == 2
 
 
 def test_a_filter_that_could_loop_is_refused_before_anything_changes(file: Path) -> None:

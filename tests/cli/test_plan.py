@@ -89,7 +89,7 @@ def test_what_is_paused_or_stopped_is_not_planned_as_carried(
             (f"{topic}.stopped", 0, IncidentKind.RIGHTS_LOST),
         ):
             incident = Incident(LINK, name, partition, kind, 5, 9, POLICY_STOP, "the reason why")
-            rows.append(store.add_incident(incident, now_ms=1))
+            rows.append(store.ledger.add(incident, now_ms=1))
         _run("link", "pause", LINK, "--topic", f"{topic}.held", "--settings", str(file))
         _run("link", "filter", LINK, "--topics", f"{topic}.*", "--exclude", ".*out", "--settings", str(file))
         said = [line for line in _run("mirror", "plan", "--settings", str(file)).splitlines() if "settle" not in line]

@@ -26,13 +26,13 @@ def file(tmp_path: Path) -> Path:
             ("orders", -1, IncidentKind.DELETED_TOPIC, "keep the twin"),
             ("bills", 0, IncidentKind.REFUSED, POLICY_STOP),
         ):
-            store.add_incident(Incident(LINK, topic, number, kind, 5, 7, policy, "a sentence."), now_ms=1)
+            store.ledger.add(Incident(LINK, topic, number, kind, 5, 7, policy, "a sentence."), now_ms=1)
     return found
 
 
 def still_open(file: Path) -> set[tuple[str, int]]:
     with opened(file) as store:
-        return {(row.incident.topic, row.incident.partition) for row in store.incidents(LINK, open_only=True)}
+        return {(row.incident.topic, row.incident.partition) for row in store.ledger.rows(LINK, open_only=True)}
 
 
 def run(file: Path, *words: str) -> str:
@@ -46,7 +46,7 @@ def test_all_stopped_partitions_of_a_topic_and_nothing_else(file: Path) -> None:
     assert "orders-2" not in said, "a gap stops nothing"
     assert still_open(file) == {("orders", 2), ("orders", -1), ("bills", 0)}
     with opened(file) as store:
-        told = store.audit(LINK)
+        told = store.audit.rows(LINK)
     assert [(row.kind, row.subject, row.after) for row in told] == [
         ("resume", "orders-1", "resumed"),
         ("resume", "orders-0", "resumed"),
@@ -67,7 +67,7 @@ def test_a_dry_run_changes_nothing(file: Path) -> None:
 
 def test_a_forgotten_twin_stops_no_new_one(file: Path) -> None:
     with opened(file) as store:
-        store.save_twins([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
+        store.twins.save([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
     asking.run(file, "mirror", "forget", "orders")
     assert still_open(file) == {("orders", 2), ("bills", 0)}, "and nothing waits for a topic that nobody knows"
 

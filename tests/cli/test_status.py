@@ -59,7 +59,7 @@ def settings_file(tmp_path: Path) -> Path:
 def store(settings_file: Path) -> Iterator[Store]:
     """The store of these settings, with two partitions of `orders`."""
     with open_store(f"sqlite:///{settings_file.parent / 'store.db'}") as opened:
-        opened.record_receipts([_receipt(0, 60, 100), _receipt(1, 40, 40)])
+        opened.receipts.record([_receipt(0, 60, 100), _receipt(1, 40, 40)])
         yield opened
 
 
@@ -79,7 +79,7 @@ def _looked(store: Store, ago_s: float, unseen: int = 0) -> None:
     """The mirror looked at the source's ends so long ago."""
     topics = {"orders": TopicLag(2, 100, 140, 40, unseen)}
     word = LagWord(int((time.time() - ago_s) * 1000), 40, 2, unseen, topics)
-    store.remember([as_row(LINK, word)])
+    store.memories.remember([as_row(LINK, word)])
 
 
 def _status(settings_file: Path, *words: str) -> str:
@@ -95,7 +95,7 @@ def _json(settings_file: Path, *words: str) -> dict[str, Any]:
 
 
 def test_a_link_that_flows_shows_its_figures(store: Store, settings_file: Path) -> None:
-    store.save_link_status(_word(0))
+    store.links.save_status(_word(0))
     _looked(store, 0)
     lines = _status(settings_file).splitlines()
     assert re.match(r"east->west +flowing +1 +12,346 +7.89 +40 +1.2 +9.5 +[01]$", lines[1].rstrip())
@@ -105,7 +105,7 @@ def test_a_link_that_flows_shows_its_figures(store: Store, settings_file: Path) 
 def test_how_a_link_with_a_silent_mirror_stands_is_unknown_and_what_was_known_has_its_age(
     store: Store, settings_file: Path
 ) -> None:
-    store.save_link_status(_word(100))
+    store.links.save_status(_word(100))
     _looked(store, 100)
     lines = [line.rstrip() for line in _status(settings_file).splitlines()]
     assert re.match(r"east->west +unknown +- +- +- +40 \(10\d s old\) +- +- +10\d$", lines[1])
@@ -126,7 +126,7 @@ def test_how_a_link_with_a_silent_mirror_stands_is_unknown_and_what_was_known_ha
 
 
 def test_a_mirror_that_only_stood_by_is_not_said_to_be_killed(store: Store, settings_file: Path) -> None:
-    store.save_link_status(_word(100, "carried by b-host process 3; standing by", "standby"))
+    store.links.save_status(_word(100, "carried by b-host process 3; standing by", "standby"))
     text = _status(settings_file)
     assert re.search(r"east->west: no word for 10\d s, .* carried nothing \(a-host process 7\): start `twinshore", text)
     assert "killed" not in text
@@ -134,7 +134,7 @@ def test_a_mirror_that_only_stood_by_is_not_said_to_be_killed(store: Store, sett
 
 def test_what_a_clock_wrote_that_is_ahead_is_not_new(store: Store, settings_file: Path) -> None:
     for ago_s in (-2, -600):
-        store.save_link_status(_word(ago_s))
+        store.links.save_status(_word(ago_s))
         _looked(store, ago_s)
         found = _json(settings_file)[LINK]
         if ago_s == -2:
@@ -155,7 +155,7 @@ def test_what_a_clock_wrote_that_is_ahead_is_not_new(store: Store, settings_file
 def test_a_mirror_that_was_stopped_in_good_order_is_called_stopped_however_long_ago(
     store: Store, settings_file: Path
 ) -> None:
-    store.save_link_status(_word(700, "the mirror was stopped in good order", "stopped"))
+    store.links.save_status(_word(700, "the mirror was stopped in good order", "stopped"))
     _looked(store, 700)
     text = _status(settings_file)
     assert re.search(r"east->west +stopped +- +- +- +40 \(12 min old\)", text)
@@ -169,7 +169,7 @@ def test_a_mirror_that_was_stopped_in_good_order_is_called_stopped_however_long_
 def test_a_lag_whose_source_is_not_seen_any_more_is_old_though_the_mirror_speaks(
     store: Store, settings_file: Path
 ) -> None:
-    store.save_link_status(_word(0, "east does not answer", "waiting"))
+    store.links.save_status(_word(0, "east does not answer", "waiting"))
     _looked(store, 60)
     assert re.search(r"east->west +waiting +1 +12,346 +7.89 +40 \(6\d s old\)", _status(settings_file))
     assert _json(settings_file)[LINK]["lag_records"] is None
@@ -180,21 +180,21 @@ def test_a_lag_whose_source_is_not_seen_any_more_is_old_though_the_mirror_speaks
 
 
 def test_staleness_allows_for_rarer_receipts(store: Store, settings_file: Path) -> None:
-    store.save_link_status(_word(10))
+    store.links.save_status(_word(10))
     assert _json(settings_file)[LINK]["stale"] is True
     settings_file.write_text(settings_file.read_text() + "[mirror]\nlease_s = 12\nreceipts_s = 3.9\n")
     assert _json(settings_file)[LINK]["stale"] is False
 
 
 def test_a_link_that_never_ran_says_so(store: Store, settings_file: Path) -> None:
-    assert store.link_statuses() == ()
+    assert store.links.statuses() == ()
     text = _status(settings_file, "--link", "west->east")
     assert "no mirror has run it with this store yet: start `twinshore mirror run`" in text
     assert LINK not in text
 
 
 def test_topics_sum_their_partitions(store: Store, settings_file: Path) -> None:
-    store.save_link_status(_word(0))
+    store.links.save_status(_word(0))
     assert "topics" not in _json(settings_file)[LINK]
     _looked(store, 0)
     (topic,) = _json(settings_file, "--topics")[LINK]["topics"]
@@ -214,8 +214,8 @@ def test_topics_sum_their_partitions(store: Store, settings_file: Path) -> None:
 
 
 def test_what_is_paused_of_a_link_that_flows_is_named(store: Store, settings_file: Path) -> None:
-    store.save_twins([TwinRow(LINK, topic, 0, "aa", "bb", 0, 0, 1) for topic in ("orders", "bills")])
-    store.save_link_status(_word(0))
+    store.twins.save([TwinRow(LINK, topic, 0, "aa", "bb", 0, 0, 1) for topic in ("orders", "bills")])
+    store.links.save_status(_word(0))
     _looked(store, 0)
     assert "paused" not in _status(settings_file)
     settings_file.write_text(settings_file.read_text().replace('[links."west->east"]', ""))
@@ -233,9 +233,9 @@ def test_what_is_paused_of_a_link_that_flows_is_named(store: Store, settings_fil
 
 
 def test_a_lag_of_twins_that_no_look_has_seen_yet_is_not_zero(store: Store, settings_file: Path) -> None:
-    store.save_twins([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
-    store.save_link_status(_word(0))
-    store.remember([as_row(LINK, LagWord(int(time.time() * 1000), 0, 0, 0))])
+    store.twins.save([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
+    store.links.save_status(_word(0))
+    store.memories.remember([as_row(LINK, LagWord(int(time.time() * 1000), 0, 0, 0))])
     found = _json(settings_file)[LINK]
     assert (found["state"], found["lag_records"]) == ("flowing", None), "the mirror looked before there was a twin"
     assert "east->west: lag unknown: east cannot be asked from here: " in _status(settings_file)
@@ -243,8 +243,8 @@ def test_a_lag_of_twins_that_no_look_has_seen_yet_is_not_zero(store: Store, sett
 
 def test_a_link_without_a_twin_lacks_nothing_and_asks_nobody(store: Store, settings_file: Path) -> None:
     other = "west->east"
-    store.save_link_status(replace(_word(700, "the mirror was stopped in good order", "stopped"), link=other))
-    store.remember([as_row(other, LagWord(int((time.time() - 700) * 1000), 0, 0, 0))])
+    store.links.save_status(replace(_word(700, "the mirror was stopped in good order", "stopped"), link=other))
+    store.memories.remember([as_row(other, LagWord(int((time.time() - 700) * 1000), 0, 0, 0))])
     text = _status(settings_file, "--link", other)
     assert "lag unknown" not in text
     assert _json(settings_file, "--link", other)[other]["lag_records"] == 0
@@ -280,24 +280,24 @@ def test_topics_are_gathered_only_where_they_are_asked_for(store: Store, setting
 def test_open_incidents_are_shown_whole_and_closed_ones_are_not(store: Store, settings_file: Path) -> None:
     sentence = "[bold]offsets 5 to 9 of orders-1 are gone " + "and this is a long sentence " * 20
     gap = Incident(LINK, "orders", 1, IncidentKind.RETENTION_GAP, 5, 9, "stop", sentence)
-    row = store.add_incident(gap, now_ms=1)
+    row = store.ledger.add(gap, now_ms=1)
     expected = f"east->west: open incident {row.id}, retention gap, orders-1: {sentence}".rstrip()
     assert expected in [line.rstrip() for line in _status(settings_file).splitlines()]
     assert [one["sentence"] for one in _json(settings_file)[LINK]["incidents"]] == [sentence]
-    store.close_incident(row.id, now_ms=2)
+    store.ledger.close(row.id, now_ms=2)
     assert "open incident" not in _status(settings_file)
 
 
 def test_an_incident_of_the_whole_link_names_no_topic(store: Store, settings_file: Path) -> None:
     away = Incident(LINK, "", -1, IncidentKind.TARGET_AWAY, -1, -1, "wait", "the target west does not answer")
-    row = store.add_incident(away, now_ms=1)
+    row = store.ledger.add(away, now_ms=1)
     expected = f"east->west: open incident {row.id}, target away: the target west does not answer"
     assert expected in [line.rstrip() for line in _status(settings_file).splitlines()]
 
 
 def test_a_name_in_an_incident_begins_no_line(store: Store, settings_file: Path) -> None:
     forged = "east->west: 2 partitions on 1 lane"
-    store.add_incident(Incident(LINK, "", -1, IncidentKind.RIGHTS_LOST, -1, -1, "wait", f"user a\n{forged}"), now_ms=5)
+    store.ledger.add(Incident(LINK, "", -1, IncidentKind.RIGHTS_LOST, -1, -1, "wait", f"user a\n{forged}"), now_ms=5)
     said = CliRunner().invoke(app, ["status", "--settings", str(settings_file)], catch_exceptions=False).output
     assert f"user a\\n{forged}" in said.replace("\n", "")
     assert not [line for line in said.splitlines() if line.startswith(forged)]
@@ -318,7 +318,7 @@ def test_an_age_is_told_in_the_unit_that_says_it_best() -> None:
 
 
 def test_a_clock_that_is_a_little_behind_makes_no_negative_age(store: Store, settings_file: Path) -> None:
-    store.save_link_status(_word(-3))
+    store.links.save_status(_word(-3))
     settings: Settings = load_settings(settings_file, os.environ)
     (view, _) = look(store, settings, [LINK, "west->east"], now_ms=int(time.time() * 1000))
     assert view.age_s == 0.0
@@ -329,7 +329,7 @@ def test_it_says_how_long_ago_all_that_is_proven_was_read(settings_file: Path, s
     three_h_ago = int(time.time() * 1000) - 3 * 3_600_000
     piece = ProofPiece(0, 60, 60, "", 36_000_000, three_h_ago)
     row = ProofRow(LINK, "orders", 0, "exact", ProofState.IDENTICAL, 0, 60, -1, 60, 60, "", "", "aa", "bb", three_h_ago)
-    store.save_proofs([replace(row, pieces=(piece,))])
+    store.proofs.save([replace(row, pieces=(piece,))])
     (line,) = [line for line in _status(settings_file, "--link", LINK).splitlines() if "proven" in line]
     assert line == (
         f"{LINK}: of all that is proven orders-0 was last read whole 3.0 h ago; "

@@ -101,7 +101,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def adopt(store: Store, extent: Extent) -> None:
-    store.adopt([(TwinRow(LINK.name, "orders", 0, "aa", "bb", extent.source, extent.sequence, 5), extent)])
+    store.extents.adopt([(TwinRow(LINK.name, "orders", 0, "aa", "bb", extent.source, extent.sequence, 5), extent)])
 
 
 def test_a_mapped_twin_that_ends_with_a_transaction_is_not_behind(store: Store) -> None:
@@ -109,7 +109,7 @@ def test_a_mapped_twin_that_ends_with_a_transaction_is_not_behind(store: Store) 
     begun = Extent(SourceOffset(40), TargetOffset(1_000), 0, 0)
     carried = begun._replace(length=10)
     adopt(store, begun)
-    store.record_receipts([Receipt(LINK.name, "orders", 0, 40, 51, 10, 10, 1, 51, 0, 1, 0, extents=(carried,))])
+    store.receipts.record([Receipt(LINK.name, "orders", 0, 40, 51, 10, 10, 1, 51, 0, 1, 0, extents=(carried,))])
     east, west = Side("east", {"orders": 51}), Side("west", {"orders": 1_010})
     (reading,) = Sampler(LINK, east, west, store, groups=False).sample(lambda: 5_000, -1).readings
     assert (reading.axis, reading.carried) == (Axis.MAPPED, 51)
@@ -176,9 +176,9 @@ def test_a_topic_that_the_store_knows_a_twin_of_is_expected_and_an_excluded_one_
 ) -> None:
     monkeypatch.setattr("twinshore.delay.sampler.REFRESH_S", 0.0)
     east, west = Side("east", {"orders": 51}), Side("west", {})
-    store.save_twins([TwinRow(LINK.name, "orders", 0, "aa", "bb", 0, 0, 5)])
+    store.twins.save([TwinRow(LINK.name, "orders", 0, "aa", "bb", 0, 0, 5)])
     # A mirror's heartbeats have a twin too, and are no topic that can be late.
-    store.save_twins([TwinRow(LINK.name, HEARTBEATS, 0, "aa", "bb", 0, 0, 5)])
+    store.twins.save([TwinRow(LINK.name, HEARTBEATS, 0, "aa", "bb", 0, 0, 5)])
     sampler = Sampler(LINK, east, west, store, groups=False)
     sample = sampler.sample(lambda: 5_000, -1)
     assert sample.failures.keys() == {"orders"}
@@ -274,7 +274,7 @@ def test_a_store_that_is_away_leaves_its_last_word(
     monkeypatch.setattr("twinshore.delay.sampler.REFRESH_S", 0.0)
     east, west = Side("east", {"orders": 51, "exact": 9}), Side("west", {"orders": 1_010, "exact": 7})
     twin_id = west.metadata().topics["exact"].topic_id.hex()
-    store.save_twins([TwinRow(LINK.name, "exact", 0, "aa", twin_id, 0, 0, 5)])
+    store.twins.save([TwinRow(LINK.name, "exact", 0, "aa", twin_id, 0, 0, 5)])
     adopt(store, Extent(SourceOffset(40), TargetOffset(1_000), 0, 0))
     sampler = Sampler(LINK, east, west, store, groups=False)
 

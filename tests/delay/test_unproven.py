@@ -86,7 +86,7 @@ def test_the_monitor_judges_what_the_link_carries(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
         stage = Stage(tmp_path, store, more="[proof]\nread_again_h = 24")
         stage.monitor._saved_ms = 0
-        store.save_twins([twin(1)])
+        store.twins.save([twin(1)])
         stage.monitor._beaten_s = 0.0
         stage.turn()
         assert "orders-3 was never proven" in stage.alarms.book[KEY].sentence

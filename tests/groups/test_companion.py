@@ -66,7 +66,7 @@ def test_clusters_that_are_away_are_told_once_and_hinder_nobody(tmp_path: Path, 
     while running():
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    assert store.followed("east->west") == ()
+    assert store.memories.of("east->west") == ()
     store.close()
 
 

@@ -44,7 +44,7 @@ def test_what_is_refused_is_told_and_written_down(store: Store) -> None:
     steps = [step for name in ("a", "live", "forbidden") for step in moved(store, west, "east->west", name, WISHES)]
     assert [step.refused for step in steps] == [False, True, True]
     assert west.groups == {"a": {TWIN: Place(40)}}
-    told = [(row.subject, row.after, row.outcome) for row in store.audit("east->west")]
+    told = [(row.subject, row.after, row.outcome) for row in store.audit.rows("east->west")]
     assert sorted(told) == sorted((f"{step.group} east.orders-0 on west", "40", step.outcome) for step in steps)
 
 
@@ -63,7 +63,7 @@ def test_a_failure_at_one_group_leaves_no_other_unaudited(store: Store) -> None:
     west = Breaking("west")
     for name in ("a", "b", "c"):
         moved(store, west, "east->west", name, WISHES)
-    outcomes = {row.subject.split()[0]: row.outcome for row in store.audit("east->west")}
+    outcomes = {row.subject.split()[0]: row.outcome for row in store.audit.rows("east->west")}
     assert outcomes == {"a": "done", "b": "refused: west turns us away", "c": "done"}
 
 

@@ -17,7 +17,7 @@ from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.groups.place import MARK, State
 from twinshore.groups.rounds import Rounds
 from twinshore.mirror.metrics.group_word import GROUPS_KIND
-from twinshore.store import Followed, Store
+from twinshore.store import Remembered, Store
 from twinshore.wire.group_places import Place
 
 
@@ -74,7 +74,7 @@ def owing(tmp_path: Path) -> Iterator[Owing]:
 
 
 def an_older_version_was_here(owing: Owing) -> None:
-    owing.store.remember([Followed(LINK, GROUPS_KIND, "", "{}", GROUPS_KIND, 5)])
+    owing.store.memories.remember([Remembered(LINK, GROUPS_KIND, "", "{}", GROUPS_KIND, 5)])
 
 
 def test_places_without_a_mark_are_the_links_own_only_after_a_version_that_left_none(owing: Owing) -> None:

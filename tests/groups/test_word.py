@@ -60,8 +60,8 @@ def test_so_many_groups_that_they_are_not_written_down_were_never_compared() -> 
 def test_the_names_come_back_from_the_store_as_they_were(tmp_path: Path) -> None:
     store = open_store(f"sqlite:///{tmp_path / 'store.db'}")
     names = {"plain", "grüße", 'a "quoted"\nname', ""}
-    store.remember([names_row("east->west", COMPARED_KIND, names, 1)])
-    assert names_in(store.followed("east->west", COMPARED_KIND)) == names
+    store.memories.remember([names_row("east->west", COMPARED_KIND, names, 1)])
+    assert names_in(store.memories.of("east->west", COMPARED_KIND)) == names
     store.close()
 
 

@@ -48,9 +48,9 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def failing(monkeypatch: pytest.MonkeyPatch, store: Store, name: str, times: int) -> list[int]:
-    """The store raises what nobody expects, so many times; what is returned counts down."""
-    asked, left = getattr(store, name), [times]
+def failing(monkeypatch: pytest.MonkeyPatch, part: object, name: str, times: int) -> list[int]:
+    """This part of the store raises what nobody expects, so many times; what is returned counts down."""
+    asked, left = getattr(part, name), [times]
 
     def first_fails(*args: Any, **more: Any) -> Any:
         if left[0]:
@@ -58,7 +58,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, store: Store, name: str, times: int
             raise IndexError("bytes that nobody understands")
         return asked(*args, **more)
 
-    monkeypatch.setattr(store, name, first_fails)
+    monkeypatch.setattr(part, name, first_fails)
     return left
 
 
@@ -83,21 +83,21 @@ def test_the_same_trouble_is_told_once_until_all_was_well() -> None:
 
 def test_the_recorder_writes_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    failing(monkeypatch, store, "record_receipts", 3)
+    failing(monkeypatch, store.receipts, "record", 3)
     recorder = Recorder(store, "first", 0.01, said.append)
     recorder.take(Account(LINK, 0, (Carried("orders", 0, 0, 5, 5, 50, 1, 9, 2, 1, 2),), (), {}))
-    until(lambda: bool(store.positions(LINK)))
+    until(lambda: bool(store.receipts.positions(LINK)))
     recorder.close()
     assert said == ["IndexError: bytes that nobody understands"]
 
 
 def test_the_lease_is_kept_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    left = failing(monkeypatch, store, "read_lease", 3)
+    left = failing(monkeypatch, store.leases, "read", 3)
     keeper = LeaseKeeper(store, f"link {LINK}", "first", 0.5, 0.1)
     until(lambda: left[0] < 3)
     until(lambda: keeper.sentence() == "IndexError: bytes that nobody understands" or keeper.generation() > 0)
     until(lambda: keeper.generation() > 0)
-    beats = failing(monkeypatch, store, "beat_lease", 1)
+    beats = failing(monkeypatch, store.leases, "beat", 1)
     until(lambda: beats[0] == 0)
     until(lambda: keeper.generation() > 0)
     keeper.close(release=True)
@@ -107,7 +107,7 @@ def test_others_wait_while_what_was_sent_may_still_land(store: Store) -> None:
     lands_s = 40.0
     keeper = LeaseKeeper(store, f"link {LINK}", "first", 0.5, 0.1, lambda: lands_s)
     until(lambda: keeper.generation() > 0)
-    until(lambda: (row := store.read_lease(keeper.name)) is not None and row.ttl_ms == 40_000)
+    until(lambda: (row := store.leases.read(keeper.name)) is not None and row.ttl_ms == 40_000)
     second = LeaseKeeper(store, keeper.name, "second", 0.5, 0.1)
     until(lambda: "to take over 40.1 s after its last sign of life" in second.sentence())
     lands_s = 0.0
@@ -119,16 +119,16 @@ def test_others_wait_while_what_was_sent_may_still_land(store: Store) -> None:
 def test_the_watch_looks_on_and_names_a_side_that_it_cannot_ask(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.setattr(watching, "EVERY_S", 0.02)
-    failing(monkeypatch, store, "twins", 3)
+    failing(monkeypatch, store.twins, "of", 3)
     settings = parse_settings(SETTINGS, name="settings.toml", env={})
     settings = replace(settings, mirror=replace(settings.mirror, away_after_s=0.05))
     recorder = Recorder(store, "first", 60, said.append)
     watch = Watch(settings.links[0], settings, store, recorder, active=lambda: True, log=said.append)
-    until(lambda: len(store.incidents(LINK, open_only=True)) == 2)
+    until(lambda: len(store.ledger.rows(LINK, open_only=True)) == 2)
     watch.close()
     recorder.close()
     assert said[0] == f"{LINK}: IndexError: bytes that nobody understands"
-    rows = {row.incident.kind.value: row.incident.sentence for row in store.incidents(LINK)}
+    rows = {row.incident.kind.value: row.incident.sentence for row in store.ledger.rows(LINK)}
     assert rows["source away"].startswith("the source east cannot be asked: ca_file /nowhere/ca.pem is not a file")
     assert rows["target away"].startswith("the target west does not answer: ")
     assert len(said) == 3
@@ -159,7 +159,7 @@ def test_a_trouble_that_is_over_is_said_to_be_over_once(store: Store, monkeypatc
     (link,) = settings.links
     follower = Follower(lambda: link, settings, store, active=lambda: True, log=said.append)
     try:
-        failing(monkeypatch, store, "twins", 1)
+        failing(monkeypatch, store.twins, "of", 1)
         for _ in range(3):
             follower.look()
     finally:

@@ -109,8 +109,8 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LinkDriver, "_survey", lambda _: None)
 
 
-def failing_once(monkeypatch: pytest.MonkeyPatch, store: Store, name: str) -> None:
-    asked, failed = getattr(store, name), list[str]()
+def failing_once(monkeypatch: pytest.MonkeyPatch, part: object, name: str) -> None:
+    asked, failed = getattr(part, name), list[str]()
 
     def first_fails(*args: Any, **more: Any) -> Any:
         if not failed:
@@ -118,7 +118,7 @@ def failing_once(monkeypatch: pytest.MonkeyPatch, store: Store, name: str) -> No
             raise StoreError("the store does not answer")
         return asked(*args, **more)
 
-    monkeypatch.setattr(store, name, first_fails)
+    monkeypatch.setattr(part, name, first_fails)
 
 
 @pytest.mark.usefixtures("answering")
@@ -127,7 +127,7 @@ def test_a_store_that_fails_while_a_term_begins_costs_a_turn_and_nothing_else(
 ) -> None:
     place = places()
     place.recorder.stopped(LINK, Stoppage("orders", 1, "corrupt batch", 5, 7, "its CRC is wrong"))
-    failing_once(monkeypatch, place.store, "incidents")
+    failing_once(monkeypatch, place.store.ledger, "rows")
     place.turned(lambda sentence: "the store does not answer" in sentence)
     place.turned(lambda sentence: "1 partition stopped by incidents" in sentence)
     place.desk.assign((LINK, 0), [TrackOrder("orders", 0, "00", "00")])

@@ -139,7 +139,7 @@ def begin(tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch) -> Iterator
             if store not in stores:
                 stores[store] = stack.enter_context(open_store(f"sqlite:///{tmp_path}/{store}.db"))
                 rows = [TwinRow(LINK.name, topic, 0, "a" * 32, "b" * 32, 0, 0, 1) for topic in ("orders", "bills")]
-                stores[store].save_twins(rows)
+                stores[store].twins.save(rows)
             process = Process(log, stores[store], name or f"process of {store}", generation)
             if begun:
                 process.begin()

@@ -28,7 +28,7 @@ def test_who_stands_by_does_not_write_over_the_word_of_who_carries(tmp_path: Pat
         standing.say(LINK, "standby", "carried by first; standing by", 0)
         carrying.close()
         standing.close()
-        (word,) = store.link_statuses()
+        (word,) = store.links.statuses()
         assert (word.owner, word.state, word.sentence) == ("first", "flowing", "2 partitions on 1 lane")
     assert troubles == []
 
@@ -38,7 +38,7 @@ def test_who_stands_by_alone_says_so(tmp_path: Path) -> None:
         standing = Recorder(store, "second", 60, lambda _: None)
         standing.say(LINK, "standby", "taking the lease", 0)
         standing.close()
-        (word,) = store.link_statuses()
+        (word,) = store.links.statuses()
         assert (word.owner, word.state) == ("second", "standby")
 
 
@@ -71,11 +71,11 @@ def test_that_a_mirror_stopped_is_its_last_word_until_another_one_speaks(tmp_pat
         ends.say(LINK, "stopped", "the mirror was stopped in good order", 0)
         ends.say(LINK, "flowing", "a thread that was late", 1)
         ends.close()
-        assert [word.state for word in store.link_statuses()] == ["stopped"]
+        assert [word.state for word in store.links.statuses()] == ["stopped"]
         stands_by = Recorder(store, "second", 60, lambda _: None)
         stands_by.say(LINK, "standby", "taking the lease", 0)
         stands_by.close()
-        assert [word.state for word in store.link_statuses()] == ["standby"]
+        assert [word.state for word in store.links.statuses()] == ["standby"]
 
 
 def test_a_status_holds_the_lag_of_fresh_ends_and_else_what_pumps_told(tmp_path: Path) -> None:
@@ -85,10 +85,10 @@ def test_a_status_holds_the_lag_of_fresh_ends_and_else_what_pumps_told(tmp_path:
         recorder.take(account())
         recorder.say(LINK, "flowing", "1 partition on 1 lane", 1)
         recorder._flush()
-        assert [word.lag_records for word in store.link_statuses()] == [4]
+        assert [word.lag_records for word in store.links.statuses()] == [4]
         seen[LINK] = 700
         recorder.close()
-        assert [word.lag_records for word in store.link_statuses()] == [700]
+        assert [word.lag_records for word in store.links.statuses()] == [700]
 
 
 def account(*incidents: Stoppage, topic: str = "orders") -> Account:
@@ -103,7 +103,7 @@ def test_what_a_pump_took_for_gone_is_for_the_driver_to_name(tmp_path: Path) -> 
         gone = [Stoppage("orders", number, "recreated topic", 5, 5, "is there no more") for number in range(3)]
         recorder.take(account(*gone, Stoppage("orders", 4, "corrupt batch", 5, 6, "crc")))
         recorder.close()
-        assert [row.incident.kind.value for row in store.incidents()] == ["corrupt batch"]
+        assert [row.incident.kind.value for row in store.ledger.rows()] == ["corrupt batch"]
         assert len(troubles) == 1
         assert recorder.doubted("north->west") == set()
         assert recorder.doubted(LINK) == {"orders"}
@@ -117,7 +117,7 @@ def test_a_topic_that_begins_anew_leaves_no_old_receipt_behind(tmp_path: Path) -
         recorder.take(account(topic="bills"))
         recorder.forget(LINK, "orders")
         recorder.close()
-        assert [at.topic for at in store.positions(LINK)] == ["bills"]
+        assert [at.topic for at in store.receipts.positions(LINK)] == ["bills"]
         live = recorder.live[LINK]
         assert set(live.lag) == set(live.starts) == {NamedPartition("bills", 0)}
 
@@ -135,7 +135,7 @@ class Away:
 
     def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
         self.times = times
-        record = store.record_receipts
+        record = store.receipts.record
 
         def refusing(given: Sequence[Receipt]) -> None:
             if self.times:
@@ -143,7 +143,7 @@ class Away:
                 raise StoreError("the store does not answer")
             record(given)
 
-        monkeypatch.setattr(store, "record_receipts", refusing)
+        monkeypatch.setattr(store.receipts, "record", refusing)
 
 
 def test_what_a_new_term_tells_over_what_the_last_one_left_is_neither_refused_nor_lost(tmp_path: Path) -> None:
@@ -159,9 +159,9 @@ def test_what_a_new_term_tells_over_what_the_last_one_left_is_neither_refused_no
         for begin, end in ((100, 2_000), (2_000, 5_600), (5_600, 7_000)):
             again.take(told(begin, end))
         again.close()
-        (position,) = store.positions(LINK)
+        (position,) = store.receipts.positions(LINK)
         assert (position.to_offset, position.records) == (7_000, 7_000)
-        assert store.extents(LINK, "orders", 0) == (Extent(SourceOffset(0), TargetOffset(1_000), 7_000, 0),)
+        assert store.extents.of(LINK, "orders", 0) == (Extent(SourceOffset(0), TargetOffset(1_000), 7_000, 0),)
     assert troubles == []
 
 
@@ -172,8 +172,8 @@ def test_where_records_lie_is_kept_of_a_receipt_that_is_refused(tmp_path: Path) 
         for begin, end in ((0, 100), (150, 200), (200, 300)):
             recorder.take(told(begin, end))
         recorder.close()
-        assert [(at.to_offset, at.source_end) for at in store.positions(LINK)] == [(100, 9_000)]
-        assert [(one.source, one.length) for one in store.extents(LINK, "orders", 0)] == [(0, 100), (150, 150)]
+        assert [(at.to_offset, at.source_end) for at in store.receipts.positions(LINK)] == [(100, 9_000)]
+        assert [(one.source, one.length) for one in store.extents.of(LINK, "orders", 0)] == [(0, 100), (150, 150)]
     assert len(troubles) == 1
     assert "[150, 200) leaves a gap from 100" in troubles[0]
 
@@ -186,7 +186,7 @@ def test_a_new_term_reads_the_store_when_the_last_one_is_written(
         recorder = Recorder(store, "first", 0.01, lambda _: None)
         recorder.take(told(0, 100))
         recorder.settle(LINK)
-        assert [at.to_offset for at in store.positions(LINK)] == [100]
+        assert [at.to_offset for at in store.receipts.positions(LINK)] == [100]
         recorder.close()
 
 
@@ -195,7 +195,7 @@ def test_a_new_term_knows_nothing_that_a_pump_of_the_last_one_told(tmp_path: Pat
         recorder = Recorder(store, "first", 60, lambda _: None)
         recorder.take(account())
         recorder.settle(LINK)
-        assert [at.to_offset for at in store.positions(LINK)] == [5]
+        assert [at.to_offset for at in store.receipts.positions(LINK)] == [5]
         live = recorder.live[LINK]
         assert (live.lag, live.starts, live.heard_s, live.cuts()) == ({}, {}, {}, {})
         assert live.records_total == 5, "what was counted stays counted"
@@ -213,7 +213,7 @@ def test_what_cannot_be_written_holds_up_no_term_for_long(tmp_path: Path, monkey
         away.times = 0
         recorder.take(told(0, 60))
         recorder.close()
-        assert [at.to_offset for at in store.positions(LINK)] == [60], "the new term's word alone"
+        assert [at.to_offset for at in store.receipts.positions(LINK)] == [60], "the new term's word alone"
     assert troubles == [
         "the store does not answer",
         f"{LINK}: 1 receipts of the last term could not be written; pumps tell them again",
@@ -230,10 +230,10 @@ def test_an_incident_that_is_refused_keeps_no_other_and_no_status_from_the_store
         recorder.take(Account(LINK, 0, (), (refused, good), {}))
         recorder.take(Account(LINK, 0, (), (refused,), {}))
         deadline_s = time.monotonic() + 20
-        while not (store.incidents(LINK) and store.link_statuses()) and time.monotonic() < deadline_s:
+        while not (store.ledger.rows(LINK) and store.links.statuses()) and time.monotonic() < deadline_s:
             time.sleep(0.05)
-        assert [row.incident.partition for row in store.incidents(LINK)] == [1]
-        assert [word.state for word in store.link_statuses()] == ["flowing"]
+        assert [row.incident.partition for row in store.ledger.rows(LINK)] == [1]
+        assert [word.state for word in store.links.statuses()] == ["flowing"]
         recorder.close()
     assert [said for said in troubles if "such kind" in said] == [
         "ValueError: 'no such kind' is not a valid IncidentKind"

@@ -143,7 +143,7 @@ def test_a_mirror_that_is_stopped_while_spark_starts_leaves_nothing(
     assert "Traceback" not in run.said
     assert run.said.splitlines()[-1].endswith(("stopped before anything had begun", "stopped in good order"))
     with open_store(f"sqlite:///{run.folder / 'store.db'}") as store:
-        (word,) = store.link_statuses()
+        (word,) = store.links.statuses()
     assert word.state == "stopped" or after_s, "what was stopped while it started is not missed"
 
 
@@ -151,8 +151,8 @@ def test_a_mirror_that_is_stopped_while_spark_starts_leaves_nothing(
 def test_a_mirror_that_runs_says_nothing_of_sparks_start_and_shows_no_secret(run: Run) -> None:
     run.until(lambda: "east->west: starting Spark on local" in run.said)
     with open_store(f"sqlite:///{run.folder / 'store.db'}") as store:
-        run.until(store.link_statuses)
-        (word,) = store.link_statuses()
+        run.until(store.links.statuses)
+        (word,) = store.links.statuses()
     assert word.state == "standby", "a mirror that starts is none that never ran"
     run.until(lambda: "east->west: east does not answer yet: east: no answer about metadata" in run.said)
     run.until(lambda: "east->west: waiting: " in run.said)

@@ -58,8 +58,8 @@ def rig(folder: Path, source: list[Record], *, policy: str = "delete") -> Iterat
     url = f"sqlite:///{folder}/store.db"
     with east.serving() as one, west.serving() as other, open_store(url) as store:
         topic_id = (7).to_bytes(16, "big").hex()
-        store.save_twins([TwinRow(LINK, TOPIC, 0, topic_id, topic_id, 0, 0, 1)])
-        store.save_link_identity(LinkIdentity(LINK, OURS, 0, "east", "west"))
+        store.twins.save([TwinRow(LINK, TOPIC, 0, topic_id, topic_id, 0, 0, 1)])
+        store.links.save_identity(LinkIdentity(LINK, OURS, 0, "east", "west"))
         text = ["[store]", f'url = "{url}"', f'[links."{LINK}"]', f"topics = ['{TOPIC}']"]
         for cluster in (one, other):
             text += [f"[clusters.{cluster.name}]", f"bootstrap = {list(cluster.bootstrap)}"]
@@ -94,9 +94,9 @@ def test_whose_doing_a_difference_is_follows_from_who_wrote_it(tmp_path: Path, w
         two.rewrite(writer, spoilt())
         found = two.look()
         # What is proven, or open in the ledger, is looked at all the same, and what is found is told to nobody.
-        assert two.store.proofs() == () and two.store.incidents() == () and two.store.key_looks() == ()
+        assert two.store.proofs.of() == () and two.store.ledger.rows() == () and two.store.key_looks.of() == ()
         told = Incident(LINK, TOPIC, 0, IncidentKind.TRUNCATION, AT - 5, -1, "", "known")
-        number = two.store.add_incident(told, now_ms=1).id
+        number = two.store.ledger.add(told, now_ms=1).id
         again = two.look()
     (one,) = found.findings
     assert (one.trace, one.from_offset, found.exit_code, one.rows) == (trace, AT, 1, ())
@@ -149,7 +149,7 @@ def test_bytes_that_fail_their_checksum_are_nobodys_writing(tmp_path: Path) -> N
 
 
 def carried(two: Rig, upto: int) -> None:
-    two.store.record_receipts([Receipt(LINK, TOPIC, 0, 0, upto, upto, 10, 1, COUNT, 0, 1, 0)])
+    two.store.receipts.record([Receipt(LINK, TOPIC, 0, 0, upto, upto, 10, 1, COUNT, 0, 1, 0)])
 
 
 def test_an_emptied_twin_is_not_well(tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ def test_it_is_one_row_until_a_proof_goes_past_it(tmp_path: Path) -> None:
     told = incident_of(BAD_ROW)
     assert told is not None
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        first = store.add_incident(told, now_ms=1)
-        assert store.add_incident(told, now_ms=2) == first
-        opened = store.incidents(open_only=True)
+        first = store.ledger.add(told, now_ms=1)
+        assert store.ledger.add(told, now_ms=2) == first
+        opened = store.ledger.rows(open_only=True)
     assert mended(opened, [BAD_ROW]) == []
     assert mended(opened, [replace(ROW, partition=2)]) == [], "another partition's proof mends nothing"
     assert mended(opened, [replace(ROW, from_offset=500)]) == [], "a proof that begins behind it says nothing of it"

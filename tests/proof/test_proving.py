@@ -83,11 +83,11 @@ def spoilt() -> list[Record]:
 def test_what_retention_took_is_neither_proven_nor_mended(tmp_path: Path) -> None:
     with rig(tmp_path, log(), spoilt()) as two:
         assert two.round().differs
-        (opened,) = two.store.incidents(open_only=True)
+        (opened,) = two.store.ledger.rows(open_only=True)
         assert opened.incident.from_offset == AT
         two.keep_from(AT + 20)
         report = two.round()
-        (row,) = two.store.proofs()
+        (row,) = two.store.proofs.of()
         assert (row.state, row.from_offset, row.to_offset, row.records) == (
             "identical",
             AT + 20,
@@ -95,7 +95,7 @@ def test_what_retention_took_is_neither_proven_nor_mended(tmp_path: Path) -> Non
             COUNT - AT - 20,
         )
         assert not report.differs and not report.incomplete
-        (closed,) = two.store.incidents()
+        (closed,) = two.store.ledger.rows()
         assert closed.closed_ms is not None and closed.incident.sentence.endswith(GONE)
 
 
@@ -105,9 +105,9 @@ def test_a_difference_ends_when_retention_has_taken_all_there_was(tmp_path: Path
         two.keep_from(COUNT)
         report = two.round()
         assert not report.differs and not report.incomplete
-        (row,) = two.store.proofs()
+        (row,) = two.store.proofs.of()
         assert (row.state, row.from_offset, row.to_offset, row.digest) == ("identical", COUNT, COUNT, "")
-        assert two.store.incidents(open_only=True) == ()
+        assert two.store.ledger.rows(open_only=True) == ()
 
 
 def test_a_difference_that_was_mended_is_closed_as_such(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_difference_that_was_mended_is_closed_as_such(tmp_path: Path) -> None:
         assert two.round().differs
         two.target.log = two.source.log
         assert not two.round().differs
-        (closed,) = two.store.incidents()
+        (closed,) = two.store.ledger.rows()
         assert closed.closed_ms is not None and GONE not in closed.incident.sentence
 
 
@@ -185,10 +185,10 @@ def test_a_sample_of_a_target_that_holds_nothing_is_not_said_to_be_identical(tmp
 def test_a_round_that_finds_nothing_new_keeps_the_proof_young(tmp_path: Path, way: Way) -> None:
     with rig(tmp_path, log(), log()) as two:
         two.round(way)
-        (row,) = two.store.proofs()
-        two.store.save_proofs([replace(row, proven_ms=row.proven_ms - RENEWED_MS)])
+        (row,) = two.store.proofs.of()
+        two.store.proofs.save([replace(row, proven_ms=row.proven_ms - RENEWED_MS)])
         report = two.round(way)
-        (renewed,) = two.store.proofs()
+        (renewed,) = two.store.proofs.of()
         assert renewed.proven_ms >= row.proven_ms
         assert replace(renewed, proven_ms=0) == replace(row, proven_ms=0)
         assert not report.incomplete and report.partitions[0].compared == 0
@@ -214,35 +214,35 @@ def test_a_twin_that_lost_its_beginning_lacks_it_until_the_source_has_lost_it_to
         two.target.start = AT
         for _ in range(2):
             assert exit_code(two.round()) == 1
-            (row,) = two.store.proofs()
+            (row,) = two.store.proofs.of()
             assert (row.state, row.from_offset, row.to_offset) == ("differs", AT, COUNT)
-            (opened,) = two.store.incidents(open_only=True)
+            (opened,) = two.store.ledger.rows(open_only=True)
             assert f"it lacks offsets 0 to {AT - 1}" in opened.incident.sentence
         two.source.start = AT
         assert exit_code(two.round()) == 0
-        (row,) = two.store.proofs()
+        (row,) = two.store.proofs.of()
         assert (row.state, row.from_offset, row.to_offset, row.records) == ("identical", AT, COUNT, COUNT - AT)
-        assert two.store.incidents(open_only=True) == ()
+        assert two.store.ledger.rows(open_only=True) == ()
 
 
 def test_a_twin_that_lost_its_end_differs_until_it_has_it_again(tmp_path: Path) -> None:
     with rig(tmp_path, log(), log()) as two:
         two.round()
-        whole, (before,) = two.target.log, two.store.proofs()
+        whole, (before,) = two.target.log, two.store.proofs.of()
         two.target.log = [one for one in whole if one[1].last_offset < AT]
         end = two.target.end
         for _ in range(2):
             assert exit_code(two.round()) == 1
-            (row,) = two.store.proofs()
+            (row,) = two.store.proofs.of()
             assert (row.state, row.to_offset, row.records) == ("differs", end, end)
             assert row.proven_ms == before.proven_ms, "nothing was proven since"
-        (opened,) = two.store.incidents(open_only=True)
+        (opened,) = two.store.ledger.rows(open_only=True)
         assert opened.incident.from_offset == end and "the target ends there" in opened.incident.sentence
         two.target.log = whole
         assert exit_code(two.round()) == 0
-        (row,) = two.store.proofs()
+        (row,) = two.store.proofs.of()
         assert (row.state, row.to_offset, row.records) == ("identical", COUNT, COUNT)
-        assert two.store.incidents(open_only=True) == ()
+        assert two.store.ledger.rows(open_only=True) == ()
 
 
 def test_what_the_source_lost_of_its_end_is_foreign_on_the_target(tmp_path: Path) -> None:
@@ -250,9 +250,9 @@ def test_what_the_source_lost_of_its_end_is_foreign_on_the_target(tmp_path: Path
         two.round()
         two.source.log = [one for one in two.source.log if one[1].last_offset < AT]
         assert exit_code(two.round()) == 1
-        (row,) = two.store.proofs()
+        (row,) = two.store.proofs.of()
         assert row.to_offset == two.source.end
-        (opened,) = two.store.incidents(open_only=True)
+        (opened,) = two.store.ledger.rows(open_only=True)
         assert "foreign record" in opened.incident.sentence
 
 
@@ -261,7 +261,7 @@ def test_what_both_sides_lost_leaves_the_books(tmp_path: Path) -> None:
         two.round()
         two.keep_from(AT)
         assert exit_code(two.round()) == 0
-        (row,) = two.store.proofs()
+        (row,) = two.store.proofs.of()
         assert (row.from_offset, row.to_offset, row.records) == (AT, COUNT, COUNT - AT)
 
 
@@ -270,16 +270,16 @@ def test_what_is_open_in_the_ledger_is_never_called_identical(tmp_path: Path, ki
     with rig(tmp_path, log(), log()) as two:
         assert exit_code(two.round()) == 0
         told = Incident("east->west", TOPIC, 0, kind, AT, AT + 10, "", "what the ledger says")
-        number = two.store.add_incident(told, now_ms=1).id
+        number = two.store.ledger.add(told, now_ms=1).id
         for _ in range(2):
             report = two.round()
             assert exit_code(report) == code
             text = "\n".join(in_words(report))
             assert f"NOT called identical from offset {AT} on, by open row {number} of the ledger" in text
             assert "what the ledger says" in text
-            (row,) = two.store.proofs()
+            (row,) = two.store.proofs.of()
             assert row.to_offset == AT, "from there on it is to be proven anew"
-        two.store.close_incident(number, now_ms=2)
+        two.store.ledger.close(number, now_ms=2)
         report = two.round()
         assert (exit_code(report), report.partitions[0].compared) == (0, COUNT - AT)
 
@@ -289,15 +289,15 @@ def test_a_row_of_the_ledger_elsewhere_changes_nothing(tmp_path: Path) -> None:
         two.round()
         for topic, partition, offset in ((TOPIC, 1, AT), ("other", 0, AT), (TOPIC, -1, -1), (TOPIC, 0, COUNT)):
             told = Incident("east->west", topic, partition, IncidentKind.REFUSED, offset, offset, "", "elsewhere")
-            two.store.add_incident(told, now_ms=1)
+            two.store.ledger.add(told, now_ms=1)
         assert exit_code(two.round()) == 0
 
 
 def test_an_emptied_target_does_not_keep_its_proof_young(tmp_path: Path) -> None:
     with rig(tmp_path, log(), log()) as two:
         two.round()
-        (row,) = two.store.proofs()
-        two.store.save_proofs([replace(row, proven_ms=row.proven_ms - RENEWED_MS)])
+        (row,) = two.store.proofs.of()
+        two.store.proofs.save([replace(row, proven_ms=row.proven_ms - RENEWED_MS)])
         two.target.start = COUNT
         assert exit_code(two.round()) == 1
         two.target.log, two.target.start = [], 0
@@ -320,11 +320,11 @@ def test_a_compacted_twin_that_owes_deletions_is_never_said_to_be_identical(tmp_
             assert words[1].startswith("east->west: small-0: the same but for deletions from 0 through offset 99")
             assert "DELETIONS OWED: the twin still shows values of a key that was deleted" in words[2]
             assert ("offset 3, key k3" in words[3]) is (turn == 0), "its keys are looked at once"
-        (opened,) = two.store.incidents(open_only=True)
+        (opened,) = two.store.ledger.rows(open_only=True)
         told = opened.incident
         assert (told.kind, told.from_offset, told.to_offset) == (IncidentKind.DELETIONS_OWED, 3, 4)
         assert "k3" not in told.sentence
-        (row,) = two.store.proofs()
+        (row,) = two.store.proofs.of()
         assert (row.state, row.to_offset) == ("identical", COUNT), "the proof itself is not held up"
 
 
@@ -336,29 +336,29 @@ def test_deletions_that_were_paid_close_their_row(tmp_path: Path) -> None:
         loaded = load_settings(two.settings, {})
         proving = Proving(loaded, two.store, in_this_process, wishes=Wishes(), tasks=1, way=Way.COMPACTED)
         assert exit_code(proving.round(loaded.links, [TOPIC], again=True)) == 0
-        (closed,) = two.store.incidents()
+        (closed,) = two.store.ledger.rows()
         assert closed.closed_ms is not None and "no deletion is owed any more" in closed.incident.sentence
 
 
 def test_keys_that_could_not_be_compared_are_told(tmp_path: Path) -> None:
     with rig(tmp_path, log(), log()) as two:
         assert exit_code(two.round(Way.COMPACTED)) == 0
-        (row,) = two.store.key_looks()
-        two.store.save_key_looks([replace(row, missed=1, looked_end=0)])
+        (row,) = two.store.key_looks.of()
+        two.store.key_looks.save([replace(row, missed=1, looked_end=0)])
         two.source.faults.extend([int(Code.TOPIC_AUTHORIZATION_FAILED)] * 3)
         report = two.round(Way.COMPACTED)
         assert report.incomplete
         assert any("its keys were not compared" in line for line in in_words(report))
-        assert two.store.key_looks()[0].missed == 1
+        assert two.store.key_looks.of()[0].missed == 1
 
 
 def test_what_was_carried_again_after_a_loss_is_proven_anew(tmp_path: Path) -> None:
     with rig(tmp_path, log(), log()) as two:
         two.round()
         told = Incident("east->west", TOPIC, 0, IncidentKind.LOST_BY_TARGET, AT, AT + 10, "", "lost and carried again")
-        two.store.close_incident(two.store.add_incident(told, now_ms=1).id, now_ms=2)
+        two.store.ledger.close(two.store.ledger.add(told, now_ms=1).id, now_ms=2)
         report = two.round()
         assert (exit_code(report), report.partitions[0].compared) == (0, COUNT - AT), "the row came and went between"
         assert two.round().partitions[0].compared == 0, "once is enough"
-        (row,) = two.store.proofs()
+        (row,) = two.store.proofs.of()
         assert (row.from_offset, row.to_offset, row.records) == (0, COUNT, COUNT)

@@ -66,13 +66,13 @@ class Again:
 
     @property
     def row(self) -> ProofRow:
-        (row,) = self.two.store.proofs()
+        (row,) = self.two.store.proofs.of()
         return row
 
     def aged(self) -> None:
         """All that was read was read long ago, one part after the other."""
         pieces = tuple(piece._replace(read_ms=piece.read_ms - HOUR_MS) for piece in self.row.pieces)
-        self.two.store.save_proofs([replace(self.row, pieces=pieces)])
+        self.two.store.proofs.save([replace(self.row, pieces=pieces)])
 
 
 def fresh(folder: Path) -> Path:
@@ -90,15 +90,15 @@ def test_what_changes_below_a_proof_is_found_by_the_next_pass(tmp_path: Path, wa
         with rig(fresh(tmp_path), log(), spoilt()) as other:
             two.target.log = other.target.log
         assert again.round() == 0, "no border tells it"
-        again.until(lambda: bool(two.store.incidents(open_only=True)))
-        (opened,) = two.store.incidents(open_only=True)
+        again.until(lambda: bool(two.store.ledger.rows(open_only=True)))
+        (opened,) = two.store.ledger.rows(open_only=True)
         assert (opened.incident.kind, opened.incident.from_offset) == ("content differs", AT)
         assert (again.row.state, again.row.to_offset) == ("differs", AT)
         assert any("read again" in line and f"offset {AT}" in line for line in again.said)
         assert again.round() == 1
         two.target.log = clean
         assert again.round() == 0
-        assert two.store.incidents(open_only=True) == ()
+        assert two.store.ledger.rows(open_only=True) == ()
         assert (again.row.to_offset, again.row.records) == (COUNT, COUNT)
         again.hands.close()
 

@@ -60,7 +60,7 @@ def test_a_compacted_topic_that_others_mirror_is_told_as_not_compared(policy: st
 
 
 def carried(store: Store, topic: str, partitions: int = 1) -> None:
-    store.save_twins([TwinRow("east->west", topic, number, "aa", "bb", 0, 0, 1) for number in range(partitions)])
+    store.twins.save([TwinRow("east->west", topic, number, "aa", "bb", 0, 0, 1) for number in range(partitions)])
 
 
 @pytest.mark.parametrize("unseen", ["east", "west"])
@@ -105,8 +105,8 @@ def test_what_the_filters_or_the_archive_have_let_go_is_not_missed(tmp_path: Pat
     with broker.serving() as one, open_store(f"sqlite:///{tmp_path}/store.db") as store:
         for topic in ("excluded", "archived"):
             carried(store, topic)
-        store.record_receipts([Receipt("east->west", "archived", 0, 0, 1, 1, 1, 1, 1, 1, 1)])
-        store.set_partition_state("east->west", "archived", 0, PartitionState.ARCHIVED)
+        store.receipts.record([Receipt("east->west", "archived", 0, 0, 1, 1, 1, 1, 1, 1, 1)])
+        store.receipts.set_state("east->west", "archived", 0, PartitionState.ARCHIVED)
         kafka = KafkaCluster(one)
         try:
             link = Link("east", "west", (".*",), exclude=("excluded",))
@@ -132,13 +132,13 @@ def test_a_topic_that_is_compacted_no_more_is_compared_so_until_its_cleaned_part
             east.start = west.start = start
             found = Surveyor(Link("east", "west", (TOPIC,)), store, source, target).look()
             if not forgets:
-                store.remember(found.cleaned)
+                store.memories.remember(found.cleaned)
             assert found.lacks == ()
             (side,) = found.sides
             return side.way
 
         try:
-            assert way("delete", "delete") is Way.EXACT and store.followed("east->west", KIND) == ()
+            assert way("delete", "delete") is Way.EXACT and store.memories.of("east->west", KIND) == ()
             assert way("compact", "compact,delete") is Way.COMPACTED
             assert way("delete", "compact,delete", 20) is Way.COMPACTED, "the twin is cleaned still"
             assert way("delete", "delete", forgets=True) is Way.COMPACTED, "an examination only looks"
@@ -151,7 +151,7 @@ def test_a_topic_that_is_compacted_no_more_is_compared_so_until_its_cleaned_part
             assert way("delete", "delete", ended) is Way.EXACT, "what the cleaner was at is gone"
             assert way("compact", "compact,delete", ended) is Way.COMPACTED, "and compacted once more"
             assert way("delete", "delete", ended) is Way.COMPACTED
-            store.remember([row_of("east->west", TOPIC, Cleaned("another"), 1)])
+            store.memories.remember([row_of("east->west", TOPIC, Cleaned("another"), 1)])
             assert way("delete", "delete") is Way.EXACT, "that was another topic"
         finally:
             source.close()

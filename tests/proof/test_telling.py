@@ -110,8 +110,8 @@ def test_programs_get_the_same() -> None:
 
 def test_the_metrics_on_the_page_are_the_ones_served(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        store.save_proofs([replace(BAD_ROW, pieces=(ProofPiece(0, 450, 450, "", 9_000, 3_000),))])
-        store.save_key_looks([KeyLookRow("east->west", "orders", 3, "aa", "bb", 9, 1, 1, 5, 0, 2, 9, 7, 1, 8)])
+        store.proofs.save([replace(BAD_ROW, pieces=(ProofPiece(0, 450, 450, "", 9_000, 3_000),))])
+        store.key_looks.save([KeyLookRow("east->west", "orders", 3, "aa", "bb", 9, 1, 1, 5, 0, 2, 9, 7, 1, 8)])
         registry = CollectorRegistry()
         registry.register(ProofCollector(store, lambda: 65.0))
         text = generate_latest(registry).decode()

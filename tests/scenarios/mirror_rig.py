@@ -104,7 +104,7 @@ class Rig:
     def ledger(self, link: str) -> tuple[LedgerRow, ...]:
         store = open_store(self._store, Secret())
         try:
-            return tuple(store.incidents(link))
+            return tuple(store.ledger.rows(link))
         finally:
             store.close()
 
@@ -112,7 +112,7 @@ class Rig:
         """How far each partition is receipted."""
         store = open_store(self._store, Secret())
         try:
-            return {(at.topic, at.partition): at.to_offset for at in store.positions(link)}
+            return {(at.topic, at.partition): at.to_offset for at in store.receipts.positions(link)}
         finally:
             store.close()
 

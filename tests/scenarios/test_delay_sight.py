@@ -142,7 +142,7 @@ def test_what_a_twin_lost_while_no_monitor_ran_is_an_alarm_soon(
             lab.create_topic(topic)
             assert RawWriter(side, topic).send([RawWriter.batch(100)]).error == 0
         ids = [topic_id(side.cluster, topic).hex() for side in (east, west)]
-        store.save_twins([TwinRow(link.name, topic, 0, ids[0], ids[1], 0, 0, 1)])
+        store.twins.save([TwinRow(link.name, topic, 0, ids[0], ids[1], 0, 0, 1)])
         sampler = Sampler(link, sides[0], sides[1], store, groups=False)
         stack.callback(sampler.close)
         state = LinkState(link.name, 0)
@@ -187,7 +187,7 @@ def test_what_never_crossed_of_a_deleted_topic_is_an_alarm(east: LabCluster, wes
                 lab.create_topic(topic)
                 assert RawWriter(side, topic).send([RawWriter.batch(count)]).error == 0
                 ids.append(topic_id(lab.cluster, topic).hex())
-            store.save_twins([TwinRow(link.name, topic, 0, ids[0], ids[1], 0, 0, 1)])
+            store.twins.save([TwinRow(link.name, topic, 0, ids[0], ids[1], 0, 0, 1)])
         state = LinkState(link.name, 0)
         sampler = Sampler(link, sides[0], sides[1], store, groups=False, expected=lambda: Expected(state.topics))
         stack.callback(sampler.close)

@@ -37,7 +37,7 @@ def link_between(
     with open_store(settings.store.url) as store:
         here, there = (_id_of(lab, topic) for lab in (east, west))
         rows = [TwinRow("east->west", topic, number, here, there, 0, 0, 1) for number in range(partitions)]
-        store.save_twins(rows)
+        store.twins.save(rows)
         yield settings, store
 
 

@@ -122,7 +122,7 @@ def test_a_cut_that_is_refused_has_its_row_until_it_is_done_and_nothing_leaves_i
 def test_who_writes_in_the_links_own_name_is_found_out(stage: IncidentStage) -> None:
     stage.crossed("riddle", 0)
     with open_store(f"sqlite:///{stage.rig.folder / 'store.db'}") as store:
-        identity = store.link_identity(LINK)
+        identity = store.links.identity(LINK)
     assert identity is not None
     with closing(KafkaCluster(stage.west.cluster)) as west:
         named = NamedPartition("riddle", 0)

@@ -49,7 +49,7 @@ def asked(rig: Rig, *words: str) -> tuple[int, str]:
 
 def positions(rig: Rig) -> dict[tuple[str, int], Position]:
     with open_store(f"sqlite:///{rig.folder / 'store.db'}", Secret()) as store:
-        return {(at.topic, at.partition): at for at in store.positions(LINK)}
+        return {(at.topic, at.partition): at for at in store.receipts.positions(LINK)}
 
 
 def level(east: LabCluster, west: LabCluster) -> bool:
@@ -162,18 +162,18 @@ def test_a_link_is_taken_from_a_store_that_never_began_and_back(
         recoverer = Recoverer(link, second, source, target)
         seen = recoverer.look()
         assert seen.holder
-        assert seen.holder.store == first.own_id("")
+        assert seen.holder.store == first.links.own_id("")
         assert seen.identity is None
         recoverer.recover(seen, "a test")
         LinkNotes(link, second, target).hold(source.cluster_id())
-        with pytest.raises(RefusedError, match=f"is written by store {second.own_id('')[:8]} "):
+        with pytest.raises(RefusedError, match=f"is written by store {second.links.own_id('')[:8]} "):
             LinkNotes(link, first, target).hold(source.cluster_id())
-        assert second.link_identity(link.name) is None
-        assert [row.kind for row in second.audit(link.name)] == ["recover"]
+        assert second.links.identity(link.name) is None
+        assert [row.kind for row in second.audit.rows(link.name)] == ["recover"]
         # One that has twins of its own takes the link back as it was, whoever began it meanwhile.
         ids = source.cluster_id(), target.cluster_id()
-        mine = first.save_link_identity(LinkIdentity(link.name, 4_711, 0, *ids))
-        first.save_twins([TwinRow(link.name, "orders", 0, "a" * 32, "b" * 32, 0, 0, 1)])
+        mine = first.links.save_identity(LinkIdentity(link.name, 4_711, 0, *ids))
+        first.twins.save([TwinRow(link.name, "orders", 0, "a" * 32, "b" * 32, 0, 0, 1)])
         begun = LinkNotes(link, second, target)
         begun.hold(ids[0])
         begun.introduce(LinkIdentity(link.name, 4_712, 0, *ids))
@@ -182,4 +182,4 @@ def test_a_link_is_taken_from_a_store_that_never_began_and_back(
         assert (seen.kept, seen.identity, seen.found) == (mine, None, ())
         recoverer.recover(seen, "a test")
         LinkNotes(link, first, target).hold(ids[0])
-        assert first.link_identity(link.name) == mine
+        assert first.links.identity(link.name) == mine

@@ -255,13 +255,13 @@ def test_what_is_carried_and_cannot_be_seen_is_named_and_no_proof_of_it_is_renew
     seen, unseen = (made(pair, log(9), log(9), f"carried-{next(names)}") for _ in range(2))
     topics = f"{seen}|{unseen}"
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
-        store.save_twins([TwinRow("east->west", topic, 0, "aa", "bb", 0, 0, 1) for topic in (seen, unseen)])
+        store.twins.save([TwinRow("east->west", topic, 0, "aa", "bb", 0, 0, 1) for topic in (seen, unseen)])
         assert said(tmp_path, east, west, topics, "--here")[0] == 0
-        old = [replace(row, proven_ms=row.proven_ms - RENEWED_MS) for row in store.proofs()]
-        store.save_proofs(old)
+        old = [replace(row, proven_ms=row.proven_ms - RENEWED_MS) for row in store.proofs.of()]
+        store.proofs.save(old)
         delete_topic(pair[1].cluster, unseen)
         code, text = said(tmp_path, east, west, topics, "--here")
-        ages = {row.topic: row.proven_ms for row in store.proofs()}
+        ages = {row.topic: row.proven_ms for row in store.proofs.of()}
     assert code == 2 and text.startswith("cannot tell: 1 of 1 partitions identical, 1 topics or partitions")
     assert f"{unseen}: not compared: there is no topic {unseen} on {west.cluster.name}" in text
     before = {row.topic: row.proven_ms for row in old}

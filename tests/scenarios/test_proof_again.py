@@ -57,9 +57,9 @@ def test_a_history_that_parted_below_a_proof_is_told_by_the_next_pass(
     assert said(tmp_path, source, west, topic, *how, "--here")[0] == 0, "no border tells it"
 
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
-        (row,) = store.proofs()
+        (row,) = store.proofs.of()
         aged = tuple(piece._replace(read_ms=piece.read_ms - HOUR_MS) for piece in row.pieces)
-        store.save_proofs([replace(row, pieces=aged)])  # As if it had been proven an hour ago.
+        store.proofs.save([replace(row, pieces=aged)])  # As if it had been proven an hour ago.
         told = found_by_a_pass(tmp_path, how)
     assert (told.incident.kind, told.incident.from_offset) == (IncidentKind.CONTENT_DIFFERS, parted)
     code, text = said(tmp_path, source, west, topic, *how, "--here")
@@ -89,7 +89,7 @@ def found_by_a_pass(folder: Path, how: tuple[str, ...]) -> LedgerRow:
             deadline = time.monotonic() + 120
             while True:
                 with open_store(f"sqlite:///{folder / 'store.db'}") as store:
-                    rows = store.incidents(open_only=True)
+                    rows = store.ledger.rows(open_only=True)
                 if rows:
                     break
                 assert child.poll() is None and time.monotonic() < deadline, (folder / "prove.log").read_text()

@@ -33,7 +33,7 @@ PLAIN, TRANSACTIONS = "beside-plain", "beside-transactions"
 def kept(folder: Path) -> dict[tuple[str, int], ProofRow]:
     """What the store says is proven."""
     with open_store(f"sqlite:///{folder / 'store.db'}") as store:
-        return {(row.topic, row.partition): row for row in store.proofs(LINK) if row.topic.startswith("beside-")}
+        return {(row.topic, row.partition): row for row in store.proofs.of(LINK) if row.topic.startswith("beside-")}
 
 
 def ends(cluster: LabCluster) -> dict[tuple[str, int], int]:

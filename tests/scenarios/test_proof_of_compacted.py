@@ -84,7 +84,7 @@ def test_what_a_cleaner_took_is_no_difference_once_the_topic_is_compacted_no_mor
     topic = made(pair, whole, kept, f"turned-{next(names)}")
     how = ("--topic", topic, "--here", "--json")
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
-        store.save_twins([TwinRow("east->west", topic, 0, "aa", "bb", 0, 0, 1)])
+        store.twins.save([TwinRow("east->west", topic, 0, "aa", "bb", 0, 0, 1)])
     for kafka, policy in ((pair[0], "compact"), (pair[1], "compact,delete")):
         alter_topic(kafka.cluster, topic, {"cleanup.policy": policy})
     for policy in ("compact", "delete"):

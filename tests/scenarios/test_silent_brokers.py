@@ -57,10 +57,10 @@ class Carrying:
             side.close()
 
     def crossed(self) -> int:
-        return max((at.to_offset for at in self.store.positions(LINK)), default=0)
+        return max((at.to_offset for at in self.store.receipts.positions(LINK)), default=0)
 
     def rows(self) -> list[LedgerRow]:
-        return list(self.store.incidents(LINK))
+        return list(self.store.ledger.rows(LINK))
 
     def until(self, holds: Callable[[], object], what: str) -> None:
         until_s = time.monotonic() + 120

@@ -18,7 +18,7 @@ from twinshore.fleet import Cluster
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import add_partitions, admin_of, alter_topic, client_settings, create_topic, delete_topic
-from twinshore.store import AuditRow, Followed, LedgerRow, open_store
+from twinshore.store import AuditRow, LedgerRow, Remembered, open_store
 
 LINK = "east->west"
 FOLLOW = f'[links."{LINK}".follow]\nevery_s = 0.5\n'
@@ -59,9 +59,9 @@ class FollowRig(Rig):
     def rows(self, topic: str) -> list[LedgerRow]:
         return [row for row in self.ledger(LINK) if row.incident.topic == topic]
 
-    def kept(self) -> tuple[tuple[AuditRow, ...], tuple[Followed, ...]]:
+    def kept(self) -> tuple[tuple[AuditRow, ...], tuple[Remembered, ...]]:
         with open_store(f"sqlite:///{self.folder / 'store.db'}") as store:
-            return store.audit(LINK), store.followed(LINK)
+            return store.audit.rows(LINK), store.memories.of(LINK)
 
     def run(self, *words: str) -> str:
         gather()

@@ -115,7 +115,7 @@ def test_of_stores_that_begin_at_once_one_writes_the_link(tmp_path: Path, west: 
             said = list(pool.map(begin, range(STORES)))
             winner = said.index("")
             assert said.count("") == 1, said
-            ours = stores[winner].own_id("")
+            ours = stores[winner].links.own_id("")
             assert all(f"is written by store {ours[:8]} " in one for one in said if one), said
             told = LinkNotes(link, stores[winner], kafkas[winner]).look("a source")
             assert list(told.claims) == [ours], "who came too late left no claim"
@@ -180,7 +180,7 @@ def test_a_link_without_its_lines_claims_itself_again_and_sees_a_copy_of_its_sto
             again.tell()
 
         begin(notes)
-        store.save_twins([TwinRow(link.name, "orders", n, "a" * 32, "b" * 32, 5, 5, 1) for n in range(3)])
+        store.twins.save([TwinRow(link.name, "orders", n, "a" * 32, "b" * 32, 5, 5, 1) for n in range(3)])
         notes.tell()
         forget_links(west.cluster)
         notes.check()
@@ -194,7 +194,7 @@ def test_a_link_without_its_lines_claims_itself_again_and_sees_a_copy_of_its_sto
         late = told.claim_line(Claim("9" * 32, "a host", 5))
         Notebook(kafka, TWINS_TOPIC).append([late], 5)
         notes.check()
-        assert list(LinkNotes(link, other, kafka).look("a source").claims) == [store.own_id("")]
+        assert list(LinkNotes(link, other, kafka).look("a source").claims) == [store.links.own_id("")]
         begin(LinkNotes(link, store, kafka, Holding("the second process")))
         with pytest.raises(RefusedError, match="is written by the second process too, with a copy of this store"):
             notes.check()
@@ -211,7 +211,7 @@ def test_notes_that_are_cut_away_or_would_expire_are_missed_and_written_anew(tmp
         store, other = (stack.enter_context(open_store(f"sqlite:///{tmp_path}/{name}.db")) for name in "ab")
         kafka = stack.enter_context(closing(KafkaCluster(west.cluster, patience_s=20)))
         notes = LinkNotes(link, store, kafka, Holding("the first process"), said.append)
-        store.save_twins([TwinRow(link.name, "orders", n, "a" * 32, "b" * 32, 5, 5, 1) for n in range(3)])
+        store.twins.save([TwinRow(link.name, "orders", n, "a" * 32, "b" * 32, 5, 5, 1) for n in range(3)])
         notes.hold("a source")
         notes.introduce(ids)
         notes.tell()
@@ -223,7 +223,7 @@ def test_notes_that_are_cut_away_or_would_expire_are_missed_and_written_anew(tmp
         notes.check()
         assert "its notes in twinshore.twins on west are gone: they are made anew" in said[0]
         assert "was compact,delete, so that its lines would expire" in said[1]
-        with pytest.raises(RefusedError, match=f"is written by store {store.own_id('')[:8]} "):
+        with pytest.raises(RefusedError, match=f"is written by store {store.links.own_id('')[:8]} "):
             LinkNotes(link, other, kafka).hold("a source")
         told = LinkNotes(link, other, kafka).look("a source")
         assert told.writer

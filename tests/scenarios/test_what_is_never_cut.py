@@ -98,7 +98,7 @@ def test_a_refused_cut_is_told_where_filler_is_left_and_not_where_nothing_is_see
             for operation in ("describe", "read"):
                 allow(west.cluster, "mirror", operation, "topic", named.topic)
             row = TwinRow(LINK, named.topic, 0, "aa" * 16, topic_id(west.cluster, named.topic).hex(), 3, 3, 1)
-            store.save_twins([row])
+            store.twins.save([row])
         producer = Producer(client_settings(west.cluster))
         for number in range(4):
             producer.produce("filled", b"%d" % number, partition=0)
@@ -108,12 +108,12 @@ def test_a_refused_cut_is_told_where_filler_is_left_and_not_where_nothing_is_see
             starts = LogStarts(link, target, store, never=True, doubt=doubted.extend, log=said.append)
             starts.cut({bare: 9, filled: 9}, done)
             starts.cut({bare: 9, filled: 9}, done)
-            (told,) = store.incidents(LINK, open_only=True)
+            (told,) = store.ledger.rows(LINK, open_only=True)
             assert (told.incident.topic, told.incident.kind, told.incident.to_offset) == ("filled", "rights lost", 3)
             assert (done, doubted, len(said)) == ({bare: 3}, [], 1), said
             allow(west.cluster, "mirror", "delete", "topic", "filled")
             starts.cut({bare: 9, filled: 9}, done)
-        assert not store.incidents(LINK, open_only=True), said
+        assert not store.ledger.rows(LINK, open_only=True), said
         assert spans_of(west.cluster, "filled", 0) == [(3, 4)], "its one record stays"
 
 
@@ -123,7 +123,7 @@ def test_filler_that_was_left_when_deleting_was_forbidden_is_told_with_its_offse
     said: list[str] = []
     with LabCluster("west", jvm_flags=QUICK) as west, open_store(f"sqlite:///{tmp_path}/store.db") as store:
         west.create_topic("orders")
-        store.save_twins([TwinRow(LINK, "orders", 0, "aa" * 16, topic_id(west.cluster, "orders").hex(), 0, 0, 1)])
+        store.twins.save([TwinRow(LINK, "orders", 0, "aa" * 16, topic_id(west.cluster, "orders").hex(), 0, 0, 1)])
         with closing(KafkaCluster(west.cluster)) as target:
             writer = RawWriter(target, "orders")
             assert writer.write(500, 0).error == 0
@@ -138,21 +138,23 @@ def test_filler_that_was_left_when_deleting_was_forbidden_is_told_with_its_offse
                 return LogStarts(link, target, store, never=never, doubt=lambda _: None, log=said.append)
 
             def rows() -> list[tuple[str, int, int]]:
-                found = [one.incident for one in store.incidents(LINK, open_only=True)]
+                found = [one.incident for one in store.ledger.rows(LINK, open_only=True)]
                 return [
                     (one.kind.value, one.from_offset, one.to_offset) for one in found if one.kind != "retention gap"
                 ]
 
             for begin in (500, end_of(writer) - 3):
                 gap = Incident(LINK, "orders", 0, IncidentKind.RETENTION_GAP, begin, source_start, GAP_POLICY, "a gap")
-                row = store.add_incident(gap, now_ms=1)
-            store.close_incident(row.id, now_ms=2)
+                row = store.ledger.add(gap, now_ms=1)
+            store.ledger.close(row.id, now_ms=2)
             forbidden = starts(never=True)
             for _ in range(2):
                 forbidden.cut({named: source_start}, {})
                 assert rows() == [("refused", 500, 300_500)], said
             assert spans_of(west.cluster, "orders", 0) == [(0, 300_503)], "nothing is cut"
-            (told,) = [one.incident for one in store.incidents(LINK, open_only=True) if one.incident.kind == "refused"]
+            (told,) = [
+                one.incident for one in store.ledger.rows(LINK, open_only=True) if one.incident.kind == "refused"
+            ]
             assert "offsets 500 to 300499 of twin orders-0 hold records without a value" in told.sentence
             assert "never_delete" in told.sentence
             assert not stops(told.policy), "the partition is carried all the same"

@@ -14,24 +14,24 @@ def row(name: str, value: str, link: str = LINK) -> ControlRow:
 
 
 def test_a_change_counts_and_stands_until_it_is_dropped(store: Store) -> None:
-    assert (store.control_version(LINK), store.controls(LINK)) == (0, ())
+    assert (store.controls.version(LINK), store.controls.of(LINK)) == (0, ())
     told = [AuditRow(5, LINK, "control", "paused", "false", "true", "by an operator")]
     paused, rate = row("paused", "true"), row("throttle_bytes_s", "9")
-    assert store.change_controls(LINK, {"paused": paused, "throttle_bytes_s": rate}, seen=0, told=told)
-    assert (store.control_version(LINK), store.controls(LINK)) == (1, (paused, rate))
-    assert store.audit(LINK) == (told[0],)
-    assert store.change_controls(
+    assert store.controls.change(LINK, {"paused": paused, "throttle_bytes_s": rate}, seen=0, told=told)
+    assert (store.controls.version(LINK), store.controls.of(LINK)) == (1, (paused, rate))
+    assert store.audit.rows(LINK) == (told[0],)
+    assert store.controls.change(
         LINK, {"paused": None, "throttle_bytes_s": row("throttle_bytes_s", "10")}, seen=1, told=()
     )
-    assert store.controls(LINK) == (row("throttle_bytes_s", "10"),)
-    assert store.control_version("west->east") == 0, "links do not share a version"
+    assert store.controls.of(LINK) == (row("throttle_bytes_s", "10"),)
+    assert store.controls.version("west->east") == 0, "links do not share a version"
 
 
 def test_of_two_who_change_at_once_one_is_told_to_look_again(store: Store, open_another: Callable[[], Store]) -> None:
     other = open_another()
     told = [AuditRow(5, LINK, "control", "paused", "", "true", "by another")]
-    assert other.change_controls(LINK, {"paused": row("paused", "true")}, seen=0, told=told)
-    assert not store.change_controls(LINK, {"paused": row("paused", "false")}, seen=0, told=told)
-    assert store.controls(LINK) == (row("paused", "true"),)
-    assert len(store.audit(LINK)) == 1, "what was not done is not told"
-    assert not store.change_controls(LINK, {"paused": None}, seen=7, told=())
+    assert other.controls.change(LINK, {"paused": row("paused", "true")}, seen=0, told=told)
+    assert not store.controls.change(LINK, {"paused": row("paused", "false")}, seen=0, told=told)
+    assert store.controls.of(LINK) == (row("paused", "true"),)
+    assert len(store.audit.rows(LINK)) == 1, "what was not done is not told"
+    assert not store.controls.change(LINK, {"paused": None}, seen=7, told=())

@@ -18,12 +18,12 @@ RECORD = """
 import sys
 from twinshore.store import Receipt, SourceBatch, SourceProducer, open_store
 store = open_store(sys.argv[1])
-ends = {(p.topic, p.partition): p.to_offset for p in store.positions('l')}
+ends = {(p.topic, p.partition): p.to_offset for p in store.receipts.positions('l')}
 turn = ends.get(('t', 0), 0) // 10
 while True:
     low, now = turn * 10, turn * 7000
     producers = tuple(SourceProducer(n, 0, (SourceBatch(low, low + 9, low, now),)) for n in (turn % 3, 10))
-    store.record_receipts(
+    store.receipts.record(
         [Receipt('l', 't', part, low, low + 10, 10, 100, 1, low + 10, now, now, 0, producers) for part in range(30)])
     turn += 1
     print(turn, flush=True)
@@ -48,16 +48,16 @@ def test_killed_again_and_again_the_store_stays_whole(tmp_path: Path, seed: int)
     for _ in range(4):
         told = record_until_killed(url, chance.uniform(0, 0.25))
         with open_store(url) as store:
-            positions = store.positions("l")
+            positions = store.receipts.positions("l")
             assert len(positions) == 30
             assert len({one.to_offset for one in positions}) == 1, "a call was recorded in part"
             assert positions[0].to_offset in (told * 10, told * 10 + 10)
             for one in positions:
                 assert one.records == one.to_offset
-                rows = store.receipts("l", "t", one.partition, limit=100_000)
+                rows = store.receipts.of("l", "t", one.partition, limit=100_000)
                 assert sum(row.records for row in rows) == one.records
                 assert [row.from_offset for row in rows] == [*[row.to_offset for row in rows[1:]], 0]
-                assert newest(store.source_producers("l", "t", one.partition)) == one.to_offset - 1
+                assert newest(store.receipts.source_producers("l", "t", one.partition)) == one.to_offset - 1
 
 
 def newest(producers: tuple[SourceProducer, ...]) -> int:

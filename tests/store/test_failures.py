@@ -87,9 +87,9 @@ def test_a_file_another_process_holds(tmp_path: Path, monkeypatch: pytest.Monkey
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         with pytest.raises(StoreError, match="is held by another process"):
-            store.record_receipts(crowd(0))
+            store.receipts.record(crowd(0))
         holder.communicate()
-        store.record_receipts(crowd(0))
+        store.receipts.record(crowd(0))
 
 
 def test_a_server_that_is_not_there() -> None:
@@ -121,7 +121,7 @@ def test_the_password_comes_from_its_file_at_each_connection(
 ) -> None:
     bare, secret = _parted(request.getfixturevalue(kind), tmp_path)
     with open_store(bare, Secret(file=str(secret))) as store:
-        assert store.positions("nowhere") == ()
+        assert store.receipts.positions("nowhere") == ()
 
 
 @pytest.mark.parametrize("kind", ["own_postgres", "own_mariadb"])
@@ -133,9 +133,9 @@ def test_a_password_that_went_away_is_a_failure_of_the_store(
         store.close()
         away = secret.rename(tmp_path / "away")
         with pytest.raises(StoreError, match=r"secret file .* cannot be read"):
-            store.positions("nowhere")
+            store.receipts.positions("nowhere")
         away.rename(secret)
-        assert store.positions("nowhere") == ()
+        assert store.receipts.positions("nowhere") == ()
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mysql"])
@@ -192,9 +192,9 @@ def test_connections_that_were_cut_are_made_anew(kind: str, request: pytest.Fixt
     url: str = request.getfixturevalue(kind)
     other = Database(url, Secret())
     with open_store(url) as store:
-        assert store.link_identity("nowhere") is None
+        assert store.links.identity("nowhere") is None
         cut(other)
-        assert store.link_identity("nowhere") is None
+        assert store.links.identity("nowhere") is None
     other.close()
 
 
@@ -227,7 +227,7 @@ def full_disk() -> Iterator[None]:
 def fill(store: Store) -> tuple[int, StoreError]:
     for turn in range(100):
         try:
-            store.record_receipts(crowd(turn))
+            store.receipts.record(crowd(turn))
         except StoreError as error:
             return turn, error
     raise AssertionError("the disk was never full")
@@ -239,23 +239,23 @@ def test_a_full_disk_names_place_and_remedy_and_leaves_nothing_half_done(tmp_pat
         turns, error = fill(store)
         assert f"the store {tmp_path}/store.db has no space left (" in error.message
         assert f"free space under {tmp_path}" in error.hint
-        assert len(store.positions(LINK)) == turns * 200
+        assert len(store.receipts.positions(LINK)) == turns * 200
     with open_store(url) as store:
-        assert len(store.positions(LINK)) == turns * 200
-        store.record_receipts(crowd(turns))
-        assert len(store.positions(LINK)) == turns * 200 + 200
+        assert len(store.receipts.positions(LINK)) == turns * 200
+        store.receipts.record(crowd(turns))
+        assert len(store.receipts.positions(LINK)) == turns * 200 + 200
 
 
 FILL_UNDER_QUOTA = """
 import resource, sys
 from twinshore.store import Receipt, open_store
 store = open_store(sys.argv[1])
-store.record_receipts([Receipt('l', 't', 0, 0, 10, 10, 100, 1, 10, 0, 1)])
+store.receipts.record([Receipt('l', 't', 0, 0, 10, 10, 100, 1, 10, 0, 1)])
 resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
 turn = 0
 while turn < 1000:
     try:
-        store.record_receipts([Receipt('l', f't{part}', turn, 0, 9, 9, 9, 1, 9, 0, 1) for part in range(100)])
+        store.receipts.record([Receipt('l', f't{part}', turn, 0, 9, 9, 9, 1, 9, 0, 1) for part in range(100)])
     except Exception as error:
         print(type(error).__name__, turn, error)
         break
@@ -273,6 +273,6 @@ def test_a_quota_is_told_as_well_and_what_was_recorded_stays(tmp_path: Path) -> 
     assert f"the store {tmp_path}/store.db cannot be written" in sentence
     assert "space, quota, health" in sentence
     with open_store(url) as store:
-        assert len(store.positions("l")) == 1 + int(turn) * 100
-        store.record_receipts(crowd(0))
-        assert len(store.positions(LINK)) == 200
+        assert len(store.receipts.positions("l")) == 1 + int(turn) * 100
+        store.receipts.record(crowd(0))
+        assert len(store.receipts.positions(LINK)) == 200

@@ -27,16 +27,16 @@ ROW = KeyLookRow(
 
 
 def test_the_last_word_on_a_partitions_keys_stands(store: Store) -> None:
-    assert store.key_looks(LINK) == ()
+    assert store.key_looks.of(LINK) == ()
     rows = [ROW, replace(ROW, partition=1), replace(ROW, topic="Customers"), replace(ROW, link="west->east")]
-    store.save_key_looks(rows)
-    store.save_key_looks([replace(ROW, missed=0, owed=0, from_offset=-1, to_offset=-1)])
-    assert set(store.key_looks()) == {replace(ROW, missed=0, owed=0, from_offset=-1, to_offset=-1), *rows[1:]}
-    assert store.key_looks("west->east") == (rows[3],)
+    store.key_looks.save(rows)
+    store.key_looks.save([replace(ROW, missed=0, owed=0, from_offset=-1, to_offset=-1)])
+    assert set(store.key_looks.of()) == {replace(ROW, missed=0, owed=0, from_offset=-1, to_offset=-1), *rows[1:]}
+    assert store.key_looks.of("west->east") == (rows[3],)
 
 
 def test_a_topic_that_begins_again_has_no_keys_compared(store: Store) -> None:
     rows = [ROW, replace(ROW, topic="orders")]
-    store.save_key_looks(rows)
+    store.key_looks.save(rows)
     store.forget_topic(LINK, "customers")
-    assert store.key_looks() == (rows[1],)
+    assert store.key_looks.of() == (rows[1],)

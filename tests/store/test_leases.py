@@ -11,50 +11,50 @@ from twinshore.store import LeaseRow, Store
 
 
 def test_the_life_of_a_lease(store: Store) -> None:
-    assert store.read_lease("lane 1") is None
-    taken = store.take_lease("lane 1", "a", 4000, seen=None)
+    assert store.leases.read("lane 1") is None
+    taken = store.leases.take("lane 1", "a", 4000, seen=None)
     assert taken == LeaseRow("lane 1", "a", 1, 0, 4000)
-    assert store.read_lease("lane 1") == taken
-    beaten = store.beat_lease(taken)
-    assert beaten == replace(taken, beat=1) == store.read_lease("lane 1")
-    assert store.release_lease(beaten)
-    free = store.read_lease("lane 1")
+    assert store.leases.read("lane 1") == taken
+    beaten = store.leases.beat(taken)
+    assert beaten == replace(taken, beat=1) == store.leases.read("lane 1")
+    assert store.leases.release(beaten)
+    free = store.leases.read("lane 1")
     assert free == replace(beaten, released=True)
-    assert store.take_lease("lane 1", "b", 5000, seen=free) == LeaseRow("lane 1", "b", 2, 0, 5000)
+    assert store.leases.take("lane 1", "b", 5000, seen=free) == LeaseRow("lane 1", "b", 2, 0, 5000)
 
 
 def test_it_is_taken_only_as_it_was_seen(store: Store) -> None:
-    first = store.take_lease("lane", "a", 1000, seen=None)
+    first = store.leases.take("lane", "a", 1000, seen=None)
     assert first is not None
-    assert store.take_lease("lane", "b", 1000, seen=None) is None
-    assert store.beat_lease(first) is not None
-    assert store.take_lease("lane", "b", 1000, seen=first) is None
-    second = store.take_lease("lane", "b", 1000, seen=replace(first, beat=1))
+    assert store.leases.take("lane", "b", 1000, seen=None) is None
+    assert store.leases.beat(first) is not None
+    assert store.leases.take("lane", "b", 1000, seen=first) is None
+    second = store.leases.take("lane", "b", 1000, seen=replace(first, beat=1))
     assert second == LeaseRow("lane", "b", 2, 0, 1000)
 
 
 def test_who_has_lost_it_is_told_so(store: Store) -> None:
-    first = store.take_lease("lane", "a", 1000, seen=None)
+    first = store.leases.take("lane", "a", 1000, seen=None)
     assert first is not None
-    second = store.take_lease("lane", "b", 1000, seen=first)
-    assert store.beat_lease(first) is None
-    assert not store.release_lease(first)
-    assert store.read_lease("lane") == second
+    second = store.leases.take("lane", "b", 1000, seen=first)
+    assert store.leases.beat(first) is None
+    assert not store.leases.release(first)
+    assert store.leases.read("lane") == second
 
 
 def test_a_released_lease_beats_no_more(store: Store) -> None:
-    taken = store.take_lease("lane", "a", 1000, seen=None)
+    taken = store.leases.take("lane", "a", 1000, seen=None)
     assert taken is not None
-    assert store.release_lease(taken)
-    assert store.beat_lease(taken) is None
-    assert not store.release_lease(taken)
+    assert store.leases.release(taken)
+    assert store.leases.beat(taken) is None
+    assert not store.leases.release(taken)
 
 
 def test_a_beat_whose_answer_was_lost_may_be_sent_again_and_changes_what_others_see(store: Store) -> None:
-    taken = store.take_lease("lane", "a", 1000, seen=None)
+    taken = store.leases.take("lane", "a", 1000, seen=None)
     assert taken is not None
-    assert store.beat_lease(taken) == replace(taken, beat=1)
-    assert store.beat_lease(taken) == replace(taken, beat=2)
+    assert store.leases.beat(taken) == replace(taken, beat=1)
+    assert store.leases.beat(taken) == replace(taken, beat=2)
 
 
 def test_of_many_who_take_at_once_one_gets_it(open_another: Callable[[], Store]) -> None:
@@ -64,16 +64,16 @@ def test_of_many_who_take_at_once_one_gets_it(open_another: Callable[[], Store])
 
     def grab(index: int) -> LeaseRow | None:
         start.wait()
-        return stores[index % 4].take_lease("lane", f"owner {index}", 1000, seen=seen)
+        return stores[index % 4].leases.take("lane", f"owner {index}", 1000, seen=seen)
 
     with ThreadPoolExecutor(8) as pool:
         for round_ in range(1, 6):
             winners = [row for row in pool.map(grab, range(8)) if row is not None]
             assert [row.generation for row in winners] == [round_]
-            assert stores[0].read_lease("lane") == winners[0]
+            assert stores[0].leases.read("lane") == winners[0]
             seen = winners[0]
 
 
 def test_names_differ_by_case(store: Store) -> None:
-    assert store.take_lease("Lane", "a", 1000, seen=None) is not None
-    assert store.take_lease("lane", "b", 1000, seen=None) is not None
+    assert store.leases.take("Lane", "a", 1000, seen=None) is not None
+    assert store.leases.take("lane", "b", 1000, seen=None) is not None

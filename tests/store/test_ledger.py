@@ -21,10 +21,10 @@ GAP = Incident(
 
 
 def test_an_incident_is_open_once(store: Store) -> None:
-    row = store.add_incident(GAP, now_ms=5)
+    row = store.ledger.add(GAP, now_ms=5)
     assert row == LedgerRow(row.id, GAP, 5, None)
-    assert store.add_incident(replace(GAP, sentence="said otherwise"), now_ms=9) == row
-    assert store.incidents("east->west") == (row,)
+    assert store.ledger.add(replace(GAP, sentence="said otherwise"), now_ms=9) == row
+    assert store.ledger.rows("east->west") == (row,)
 
 
 def test_each_kind_has_room_for_what_was_done_about_it(store: Store) -> None:
@@ -32,8 +32,8 @@ def test_each_kind_has_room_for_what_was_done_about_it(store: Store) -> None:
     told = [replace(GAP, kind=kind, policy=known(kind).policy) for kind in KINDS]
     told += [replace(GAP, from_offset=at, policy=policy) for at, policy in enumerate((POLICY_RETRY, "why " * 100))]
     for incident in told:
-        store.add_incident(incident, now_ms=1)
-    assert [row.incident for row in store.incidents()] == told
+        store.ledger.add(incident, now_ms=1)
+    assert [row.incident for row in store.ledger.rows()] == told
 
 
 def test_another_place_or_kind_is_another_incident(store: Store) -> None:
@@ -46,31 +46,31 @@ def test_another_place_or_kind_is_another_incident(store: Store) -> None:
         replace(GAP, link="north->west"),
     ]
     for incident in different:
-        store.add_incident(incident, now_ms=1)
-    assert [row.incident for row in store.incidents()] == different
+        store.ledger.add(incident, now_ms=1)
+    assert [row.incident for row in store.ledger.rows()] == different
 
 
 def test_after_it_was_closed_it_may_come_again(store: Store) -> None:
-    first = store.add_incident(GAP, now_ms=5)
-    assert store.close_incident(first.id, now_ms=7)
-    assert not store.close_incident(first.id, now_ms=8)
-    second = store.add_incident(GAP, now_ms=9)
+    first = store.ledger.add(GAP, now_ms=5)
+    assert store.ledger.close(first.id, now_ms=7)
+    assert not store.ledger.close(first.id, now_ms=8)
+    second = store.ledger.add(GAP, now_ms=9)
     assert second.id != first.id
-    assert store.incidents("east->west") == (replace(first, closed_ms=7), second)
-    assert store.incidents("east->west", open_only=True) == (second,)
-    assert store.incidents("west->east") == ()
+    assert store.ledger.rows("east->west") == (replace(first, closed_ms=7), second)
+    assert store.ledger.rows("east->west", open_only=True) == (second,)
+    assert store.ledger.rows("west->east") == ()
 
 
 def test_every_kind_is_kept(store: Store) -> None:
-    rows = [store.add_incident(replace(GAP, kind=kind), now_ms=1) for kind in IncidentKind]
-    assert store.incidents() == tuple(rows)
+    rows = [store.ledger.add(replace(GAP, kind=kind), now_ms=1) for kind in IncidentKind]
+    assert store.ledger.rows() == tuple(rows)
     assert [row.incident.kind for row in rows] == list(IncidentKind)
 
 
 def test_a_sentence_with_broken_text_is_kept_all_the_same(store: Store) -> None:
-    row = store.add_incident(replace(GAP, sentence="name \0 and \udcff"), now_ms=1)
+    row = store.ledger.add(replace(GAP, sentence="name \0 and \udcff"), now_ms=1)
     assert row.incident.sentence == "name \ufffd and ?"
-    assert store.incidents() == (row,)
+    assert store.ledger.rows() == (row,)
 
 
 def test_many_who_see_it_at_once_open_one_row(open_another: Callable[[], Store]) -> None:
@@ -79,32 +79,32 @@ def test_many_who_see_it_at_once_open_one_row(open_another: Callable[[], Store])
 
     def add(index: int) -> int:
         start.wait()
-        return stores[index].add_incident(GAP, now_ms=index).id
+        return stores[index].ledger.add(GAP, now_ms=index).id
 
     with ThreadPoolExecutor(4) as pool:
         assert len(set(pool.map(add, range(4)))) == 1
-    assert len(stores[0].incidents()) == 1
+    assert len(stores[0].ledger.rows()) == 1
 
 
 def test_a_row_somebody_else_wrote_is_named(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/store.db"
     with open_store(url) as store:
-        row = store.add_incident(GAP, now_ms=1)
+        row = store.ledger.add(GAP, now_ms=1)
         engine = create_engine(url)
         with engine.begin() as connection:
             connection.execute(text("UPDATE incidents SET kind = 'fire'"))
         engine.dispose()
         with pytest.raises(StoreError, match=f"table incidents, row {row.id}: no such kind 'fire'"):
-            store.incidents()
+            store.ledger.rows()
 
 
 def test_the_ledger_in_numbers_by_link_and_kind(store: Store) -> None:
-    assert store.incident_counts() == ()
-    first = store.add_incident(GAP, now_ms=5)
-    store.add_incident(replace(GAP, partition=7), now_ms=5)
-    store.add_incident(replace(GAP, link="west->east", kind=IncidentKind.RIGHTS_LOST), now_ms=5)
-    store.close_incident(first.id, now_ms=7)
-    assert store.incident_counts() == (
+    assert store.ledger.counts() == ()
+    first = store.ledger.add(GAP, now_ms=5)
+    store.ledger.add(replace(GAP, partition=7), now_ms=5)
+    store.ledger.add(replace(GAP, link="west->east", kind=IncidentKind.RIGHTS_LOST), now_ms=5)
+    store.ledger.close(first.id, now_ms=7)
+    assert store.ledger.counts() == (
         IncidentCount("east->west", GAP.kind.value, 2, 1),
         IncidentCount("west->east", "rights lost", 1, 1),
     )

@@ -17,11 +17,11 @@ def twin(topic: str, partition: int, anchor_offset: int = 0) -> TwinRow:
 
 
 def test_a_link_keeps_whom_it_writes_as(store: Store) -> None:
-    assert store.link_identity("east->west") is None
-    assert store.save_link_identity(IDENTITY) == IDENTITY
-    assert store.link_identity("east->west") == IDENTITY
-    assert store.save_link_identity(replace(IDENTITY, producer_id=7)) == IDENTITY
-    assert store.link_identity("east->West") is None
+    assert store.links.identity("east->west") is None
+    assert store.links.save_identity(IDENTITY) == IDENTITY
+    assert store.links.identity("east->west") == IDENTITY
+    assert store.links.save_identity(replace(IDENTITY, producer_id=7)) == IDENTITY
+    assert store.links.identity("east->West") is None
 
 
 def test_two_mirrors_that_start_at_once_write_as_one(open_another: Callable[[], Store]) -> None:
@@ -30,7 +30,7 @@ def test_two_mirrors_that_start_at_once_write_as_one(open_another: Callable[[], 
 
     def save(index: int) -> LinkIdentity:
         start.wait()
-        return stores[index].save_link_identity(replace(IDENTITY, producer_id=index))
+        return stores[index].links.save_identity(replace(IDENTITY, producer_id=index))
 
     with ThreadPoolExecutor(4) as pool:
         assert len(set(pool.map(save, range(4)))) == 1
@@ -42,37 +42,37 @@ def test_a_store_is_the_same_store_whoever_asks_first(open_another: Callable[[],
 
     def ask(index: int) -> str:
         start.wait()
-        return stores[index].own_id(f"{index}" * 32)
+        return stores[index].links.own_id(f"{index}" * 32)
 
     with ThreadPoolExecutor(4) as pool:
         (own,) = set(pool.map(ask, range(4)))
     assert own in {f"{index}" * 32 for index in range(4)}
-    assert open_another().own_id("f" * 32) == own
+    assert open_another().links.own_id("f" * 32) == own
 
 
 def test_an_identity_is_replaced_only_as_it_was_seen(store: Store) -> None:
-    store.save_link_identity(IDENTITY)
+    store.links.save_identity(IDENTITY)
     newer = replace(IDENTITY, producer_epoch=4)
-    assert store.replace_link_identity(IDENTITY, newer)
-    assert not store.replace_link_identity(IDENTITY, replace(IDENTITY, producer_epoch=5))
-    assert store.link_identity("east->west") == newer
+    assert store.links.replace_identity(IDENTITY, newer)
+    assert not store.links.replace_identity(IDENTITY, replace(IDENTITY, producer_epoch=5))
+    assert store.links.identity("east->west") == newer
 
 
 def test_twins_are_kept_as_first_saved(store: Store) -> None:
     first = [twin("orders", 1), twin("orders", 0), twin("Orders", 0)]
-    assert store.save_twins(first) == tuple(first)
-    again = store.save_twins([twin("orders", 0, 99), twin("bills", 0)])
+    assert store.twins.save(first) == tuple(first)
+    again = store.twins.save([twin("orders", 0, 99), twin("bills", 0)])
     assert again == (twin("orders", 0), twin("bills", 0))
-    assert set(store.twins("east->west")) == {*first, twin("bills", 0)}
-    assert store.twins("west->east") == ()
-    assert store.save_twins([]) == ()
+    assert set(store.twins.of("east->west")) == {*first, twin("bills", 0)}
+    assert store.twins.of("west->east") == ()
+    assert store.twins.save([]) == ()
 
 
 def test_a_twin_is_replaced_only_as_it_was_seen(store: Store) -> None:
-    store.save_twins([twin("orders", 0), twin("orders", 1)])
-    assert store.replace_twin(twin("orders", 0), twin("orders", 0, 5))
-    assert not store.replace_twin(twin("orders", 0), twin("orders", 0, 6))
-    assert store.twins("east->west") == (twin("orders", 0, 5), twin("orders", 1))
+    store.twins.save([twin("orders", 0), twin("orders", 1)])
+    assert store.twins.replace(twin("orders", 0), twin("orders", 0, 5))
+    assert not store.twins.replace(twin("orders", 0), twin("orders", 0, 6))
+    assert store.twins.of("east->west") == (twin("orders", 0, 5), twin("orders", 1))
 
 
 def test_two_mirrors_that_save_twins_at_once_agree(open_another: Callable[[], Store]) -> None:
@@ -81,11 +81,11 @@ def test_two_mirrors_that_save_twins_at_once_agree(open_another: Callable[[], St
 
     def save(index: int) -> tuple[TwinRow, ...]:
         start.wait()
-        return stores[index].save_twins([twin("orders", partition, index) for partition in range(40)])
+        return stores[index].twins.save([twin("orders", partition, index) for partition in range(40)])
 
     with ThreadPoolExecutor(2) as pool:
         one, other = pool.map(save, range(2))
-    assert one == other == stores[0].twins("east->west")
+    assert one == other == stores[0].twins.of("east->west")
 
 
 def test_the_last_word_on_each_link_stands(store: Store) -> None:
@@ -93,5 +93,5 @@ def test_the_last_word_on_each_link_stands(store: Store) -> None:
     last = replace(first, updated_ms=6, lanes=2, partitions=3, records_per_s=1.5, lag_records=9, p50_ms=1.25)
     other = replace(first, link="west->east")
     for status in (first, other, last):
-        store.save_link_status(status)
-    assert store.link_statuses() == (last, other)
+        store.links.save_status(status)
+    assert store.links.statuses() == (last, other)

@@ -64,21 +64,21 @@ def twin(topic_id: str, partition: int = 0) -> TwinRow:
 
 
 def adopt(store: Store, target: int = 200, topic_id: str = "bb") -> None:
-    store.adopt([(twin(topic_id), extent(100, target, 0, 0))])
+    store.extents.adopt([(twin(topic_id), extent(100, target, 0, 0))])
 
 
 def carried(store: Store) -> None:
     adopt(store)
-    store.record_receipts([told(100, 150, extent(100, 200, 30, 0), extent(135, 240, 10, 30))])
+    store.receipts.record([told(100, 150, extent(100, 200, 30, 0), extent(135, 240, 10, 30))])
 
 
 def record(*receipts: Receipt) -> Act:
-    return lambda store: store.record_receipts(list(receipts))
+    return lambda store: store.receipts.record(list(receipts))
 
 
 def trim(below: int, *, all_told: bool = False) -> Act:
     place = ("orders", 0)
-    return lambda store: store.trim_extents(LINK, {place: below}, told=[place] if all_told else ())
+    return lambda store: store.extents.trim(LINK, {place: below}, told=[place] if all_told else ())
 
 
 def forget(store: Store) -> int:
@@ -93,19 +93,19 @@ HELD = LeaseRow("lane", "a", 1, 0, 1000)
 
 
 def leased(store: Store) -> None:
-    assert store.take_lease("lane", "a", 1000, seen=None) == HELD
+    assert store.leases.take("lane", "a", 1000, seen=None) == HELD
 
 
 def take(owner: str, seen: LeaseRow | None = HELD) -> Act:
-    return lambda store: store.take_lease("lane", owner, 1000, seen=seen)
+    return lambda store: store.leases.take("lane", owner, 1000, seen=seen)
 
 
 def beat(store: Store) -> object:
-    return store.beat_lease(HELD)
+    return store.leases.beat(HELD)
 
 
 def release(store: Store) -> object:
-    return store.release_lease(HELD)
+    return store.leases.release(HELD)
 
 
 def incident(sentence: str, partition: int = 0) -> Incident:
@@ -113,11 +113,11 @@ def incident(sentence: str, partition: int = 0) -> Incident:
 
 
 def tell(sentence: str) -> Act:
-    return lambda store: store.add_incident(incident(sentence), now_ms=7)
+    return lambda store: store.ledger.add(incident(sentence), now_ms=7)
 
 
 def close(came_to: str) -> Act:
-    return lambda store: store.close_incident(store.incidents(LINK)[0].id, now_ms=9, came_to=came_to)
+    return lambda store: store.ledger.close(store.ledger.rows(LINK)[0].id, now_ms=9, came_to=came_to)
 
 
 def alarm(sentence: str) -> Act:
@@ -131,7 +131,7 @@ def clear(store: Store) -> bool:
 
 def change(value: str, *, seen: int = 0) -> Act:
     rows = {"paused": ControlRow(LINK, "paused", value, 5, value)}
-    return lambda store: store.change_controls(LINK, rows, seen=seen, told=[])
+    return lambda store: store.controls.change(LINK, rows, seen=seen, told=[])
 
 
 def identity(number: int) -> LinkIdentity:
@@ -155,25 +155,25 @@ PAIRS = [
         "a receipt, a state",
         carried,
         record(GROUND),
-        lambda store: store.set_partition_state(LINK, "orders", 0, PartitionState.STOPPED),
+        lambda store: store.receipts.set_state(LINK, "orders", 0, PartitionState.STOPPED),
     ),
     Pair(
         "twins are saved, the topic forgotten",
-        lambda store: store.save_twins([twin("bb")]),
-        lambda store: store.save_twins([twin("cc"), twin("cc", 1)]),
+        lambda store: store.twins.save([twin("bb")]),
+        lambda store: store.twins.save([twin("cc"), twin("cc", 1)]),
         forget,
     ),
     Pair(
         "two save a twin",
         nothing,
-        lambda store: store.save_twins([twin("bb")]),
-        lambda store: store.save_twins([twin("cc")]),
+        lambda store: store.twins.save([twin("bb")]),
+        lambda store: store.twins.save([twin("cc")]),
     ),
     Pair(
         "two replace a twin",
-        lambda store: store.save_twins([twin("bb")]),
-        lambda store: store.replace_twin(twin("bb"), twin("cc")),
-        lambda store: store.replace_twin(twin("bb"), twin("dd")),
+        lambda store: store.twins.save([twin("bb")]),
+        lambda store: store.twins.replace(twin("bb"), twin("cc")),
+        lambda store: store.twins.replace(twin("bb"), twin("dd")),
     ),
     Pair("two take a new lease", nothing, take("a", None), take("b", None)),
     Pair("two take a lease", leased, take("b"), take("c")),
@@ -190,16 +190,18 @@ PAIRS = [
     Pair(
         "two save an identity",
         nothing,
-        lambda store: store.save_link_identity(identity(1)),
-        lambda store: store.save_link_identity(identity(2)),
+        lambda store: store.links.save_identity(identity(1)),
+        lambda store: store.links.save_identity(identity(2)),
     ),
     Pair(
         "two replace an identity",
-        lambda store: store.save_link_identity(identity(1)),
-        lambda store: store.replace_link_identity(identity(1), identity(2)),
-        lambda store: store.replace_link_identity(identity(1), identity(3)),
+        lambda store: store.links.save_identity(identity(1)),
+        lambda store: store.links.replace_identity(identity(1), identity(2)),
+        lambda store: store.links.replace_identity(identity(1), identity(3)),
     ),
-    Pair("two name the store", nothing, lambda store: store.own_id("one"), lambda store: store.own_id("two")),
+    Pair(
+        "two name the store", nothing, lambda store: store.links.own_id("one"), lambda store: store.links.own_id("two")
+    ),
 ]
 
 

@@ -33,30 +33,30 @@ ROW = ProofRow(
 
 
 def test_the_last_word_on_a_partition_stands(store: Store) -> None:
-    assert store.proofs(LINK) == ()
+    assert store.proofs.of(LINK) == ()
     other = replace(ROW, partition=1)
-    store.save_proofs([ROW, other])
-    assert store.proofs(LINK) == (other, ROW)
+    store.proofs.save([ROW, other])
+    assert store.proofs.of(LINK) == (other, ROW)
     told = replace(ROW, state=ProofState.DIFFERS, sentence='{"kind": "changed value", "shown": "\x00é"}', to_offset=9)
-    store.save_proofs([told])
-    (_, found) = store.proofs(LINK)
+    store.proofs.save([told])
+    (_, found) = store.proofs.of(LINK)
     assert found == replace(told, sentence=told.sentence.replace("\x00", "\ufffd"))
 
 
 def test_links_and_names_are_kept_apart(store: Store) -> None:
     rows = [ROW, replace(ROW, topic="Orders"), replace(ROW, link="west->east")]
-    store.save_proofs(rows)
-    assert store.proofs("west->east") == (rows[2],)
-    assert set(store.proofs()) == set(rows)
-    store.save_proofs([])
+    store.proofs.save(rows)
+    assert store.proofs.of("west->east") == (rows[2],)
+    assert set(store.proofs.of()) == set(rows)
+    store.proofs.save([])
     store.forget_topic(LINK, "orders")
-    assert store.proofs(LINK) == (rows[1],), "a topic that begins again has nothing proven"
+    assert store.proofs.of(LINK) == (rows[1],), "a topic that begins again has nothing proven"
 
 
 def test_a_proof_of_an_older_version_has_no_parts(store: Store) -> None:
-    store.save_proofs([ROW])
+    store.proofs.save([ROW])
     store._database.write(lambda connection: connection.execute(proof_books.delete()))
-    (found,) = store.proofs()
+    (found,) = store.proofs.of()
     assert found == replace(ROW, pieces=(), ledger_id=0)
     assert (found.read_ms, ROW.read_ms) == (0, 0)
     young = replace(ROW, pieces=ROW.pieces[:1], to_offset=2**39)

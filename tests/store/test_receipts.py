@@ -43,144 +43,152 @@ def by(producer_id: int, *offsets: int, epoch: int = 0) -> SourceProducer:
 
 
 def test_receipts_add_up_to_a_position(store: Store) -> None:
-    assert store.positions(LINK) == ()
-    store.record_receipts([carried(0, 10, at_ms=100)])
-    store.record_receipts([carried(10, 25, at_ms=200), carried(0, 3, partition=1), carried(0, 4, topic="Orders")])
+    assert store.receipts.positions(LINK) == ()
+    store.receipts.record([carried(0, 10, at_ms=100)])
+    store.receipts.record([carried(10, 25, at_ms=200), carried(0, 3, partition=1), carried(0, 4, topic="Orders")])
     first = Position(LINK, "orders", 0, 0, 25, 25, 250, 2, 30, 5, PartitionState.FLOWING, 100, 201)
-    assert store.positions(LINK)[-2] == first
-    assert [(one.topic, one.partition, one.to_offset) for one in store.positions(LINK)] == [
+    assert store.receipts.positions(LINK)[-2] == first
+    assert [(one.topic, one.partition, one.to_offset) for one in store.receipts.positions(LINK)] == [
         ("Orders", 0, 4),
         ("orders", 0, 25),
         ("orders", 1, 3),
     ]
-    assert store.receipts(LINK, "orders", 0) == (Receipt(LINK, "orders", 0, 0, 25, 25, 250, 2, 30, 100, 201, 5),)
-    assert store.positions("west->east") == ()
-    assert store.receipts(LINK, "bills", 0) == ()
+    assert store.receipts.of(LINK, "orders", 0) == (Receipt(LINK, "orders", 0, 0, 25, 25, 250, 2, 30, 100, 201, 5),)
+    assert store.receipts.positions("west->east") == ()
+    assert store.receipts.of(LINK, "bills", 0) == ()
 
 
 def test_nothing_to_record_is_nothing(store: Store) -> None:
-    store.record_receipts([])
-    assert store.positions(LINK) == ()
+    store.receipts.record([])
+    assert store.receipts.positions(LINK) == ()
 
 
 def test_a_twin_may_begin_anywhere_and_offsets_pass_every_32_bit_border(store: Store) -> None:
-    store.record_receipts([carried(2**31 - 5, 2**31 + 5), carried(2**31 + 5, 2**40)])
-    position = store.positions(LINK)[0]
+    store.receipts.record([carried(2**31 - 5, 2**31 + 5), carried(2**31 + 5, 2**40)])
+    position = store.receipts.positions(LINK)[0]
     assert (position.start_offset, position.to_offset, position.records) == (2**31 - 5, 2**40, 2**40 - 2**31 + 5)
 
 
 def test_several_receipts_of_one_partition_in_one_call_in_any_order(store: Store) -> None:
-    store.record_receipts([carried(10, 20), carried(20, 20), carried(0, 10)])
-    assert store.positions(LINK)[0].to_offset == 20
+    store.receipts.record([carried(10, 20), carried(20, 20), carried(0, 10)])
+    assert store.receipts.positions(LINK)[0].to_offset == 20
 
 
 def test_a_receipt_that_comes_again_changes_nothing(store: Store) -> None:
     once = [replace(carried(0, 10), source_producers=(by(7, 0, 5),))]
-    store.record_receipts(once)
-    store.record_receipts([replace(carried(10, 20), source_producers=(by(7, 10, epoch=1),))])
-    before = (store.positions(LINK), store.receipts(LINK, "orders", 0), store.source_producers(LINK, "orders", 0))
-    store.record_receipts(once)
-    store.record_receipts([carried(3, 20, at_ms=999), carried(5, 5)])
-    after = (store.positions(LINK), store.receipts(LINK, "orders", 0), store.source_producers(LINK, "orders", 0))
+    store.receipts.record(once)
+    store.receipts.record([replace(carried(10, 20), source_producers=(by(7, 10, epoch=1),))])
+    before = (
+        store.receipts.positions(LINK),
+        store.receipts.of(LINK, "orders", 0),
+        store.receipts.source_producers(LINK, "orders", 0),
+    )
+    store.receipts.record(once)
+    store.receipts.record([carried(3, 20, at_ms=999), carried(5, 5)])
+    after = (
+        store.receipts.positions(LINK),
+        store.receipts.of(LINK, "orders", 0),
+        store.receipts.source_producers(LINK, "orders", 0),
+    )
     assert after == before
 
 
 def test_what_does_not_follow_is_refused_and_nothing_recorded(store: Store) -> None:
-    store.record_receipts([carried(5, 10)])
-    before = store.positions(LINK)
+    store.receipts.record([carried(5, 10)])
+    before = store.receipts.positions(LINK)
     for wrong, reason in (
         (carried(11, 20), "orders-0 [11, 20) leaves a gap from 10"),
         (carried(2, 9), "orders-0 [2, 9) begins before 5, where this twin's receipts begin"),
         (carried(10, 9), "orders-0 [10, 9) is not a range"),
     ):
         with pytest.raises(ReceiptsRefusedError) as caught:
-            store.record_receipts([carried(0, 7, topic="bills"), replace(wrong, source_producers=(by(1, 9),))])
+            store.receipts.record([carried(0, 7, topic="bills"), replace(wrong, source_producers=(by(1, 9),))])
         assert caught.value.message == f"receipts refused: {LINK} {reason}"
         refused = caught.value.refused
         assert [(one.receipt.from_offset, one.position_offset) for one in refused] == [(wrong.from_offset, 10)]
         assert pickle.loads(pickle.dumps(caught.value)).refused == refused
-        assert store.positions(LINK) == before
-        assert store.source_producers(LINK, "orders", 0) == ()
+        assert store.receipts.positions(LINK) == before
+        assert store.receipts.source_producers(LINK, "orders", 0) == ()
 
 
 def test_of_a_receipt_that_overlaps_only_what_is_new_is_recorded(store: Store) -> None:
-    store.record_receipts([replace(carried(0, 50), source_producers=(by(7, 0, 10), by(8, 40)))])
-    store.record_receipts([replace(carried(20, 56), source_producers=(by(7, 20, epoch=9), by(8, 40, 50)))])
-    position = store.positions(LINK)[0]
+    store.receipts.record([replace(carried(0, 50), source_producers=(by(7, 0, 10), by(8, 40)))])
+    store.receipts.record([replace(carried(20, 56), source_producers=(by(7, 20, epoch=9), by(8, 40, 50)))])
+    position = store.receipts.positions(LINK)[0]
     assert (position.to_offset, position.records, position.bytes) == (56, 56, 560)
-    assert store.source_producers(LINK, "orders", 0) == (by(8, 40, 50), by(7, 0, 10))
-    store.record_receipts([carried(56, 60)])
-    assert sum(one.records for one in store.receipts(LINK, "orders", 0)) == 60
+    assert store.receipts.source_producers(LINK, "orders", 0) == (by(8, 40, 50), by(7, 0, 10))
+    store.receipts.record([carried(56, 60)])
+    assert sum(one.records for one in store.receipts.of(LINK, "orders", 0)) == 60
 
 
 def test_an_idle_partition_still_learns_how_far_the_source_is(store: Store) -> None:
-    store.record_receipts([carried(0, 10)])
-    store.record_receipts([replace(carried(10, 10, at_ms=500), source_end=77, lag_records=67, batches=0)])
-    position = store.positions(LINK)[0]
+    store.receipts.record([carried(0, 10)])
+    store.receipts.record([replace(carried(10, 10, at_ms=500), source_end=77, lag_records=67, batches=0)])
+    position = store.receipts.positions(LINK)[0]
     assert (position.to_offset, position.source_end, position.lag_records, position.last_ms) == (10, 77, 67, 501)
-    assert store.receipts(LINK, "orders", 0)[0].last_ms == 1
+    assert store.receipts.of(LINK, "orders", 0)[0].last_ms == 1
 
 
 def test_an_epoch_goes_with_its_own_offset(store: Store) -> None:
     def kept() -> tuple[int, int]:
-        (position,) = store.positions(LINK)
+        (position,) = store.receipts.positions(LINK)
         return position.to_offset, position.source_epoch
 
-    store.record_receipts([carried(0, 10)])
+    store.receipts.record([carried(0, 10)])
     assert kept() == (10, -1)
-    store.record_receipts([replace(carried(10, 10), source_epoch=2)])
+    store.receipts.record([replace(carried(10, 10), source_epoch=2)])
     assert kept() == (10, 2), "who looked knows it now"
-    store.record_receipts([carried(10, 10), carried(3, 7), replace(carried(0, 10), source_epoch=1)])
+    store.receipts.record([carried(10, 10), carried(3, 7), replace(carried(0, 10), source_epoch=1)])
     assert kept() == (10, 2)
-    store.record_receipts([replace(carried(8, 20), source_epoch=3)])
+    store.receipts.record([replace(carried(8, 20), source_epoch=3)])
     assert kept() == (20, 3)
-    store.record_receipts([carried(20, 30)])
+    store.receipts.record([carried(20, 30)])
     assert kept() == (30, -1), "an older one would tell of a truncation that is none"
-    store.record_receipts([carried(40, 50), replace(carried(30, 40), source_epoch=4)])
+    store.receipts.record([carried(40, 50), replace(carried(30, 40), source_epoch=4)])
     assert kept() == (50, -1)
-    store.record_receipts([replace(carried(50, 60, at_ms=2 * ROLL_MS), source_epoch=5)])
+    store.receipts.record([replace(carried(50, 60, at_ms=2 * ROLL_MS), source_epoch=5)])
     assert kept() == (60, 5)
-    assert [one.source_epoch for one in store.receipts(LINK, "orders", 0)] == [-1, -1]
+    assert [one.source_epoch for one in store.receipts.of(LINK, "orders", 0)] == [-1, -1]
 
 
 def test_a_partition_is_marked_stopped_and_stays_so(store: Store) -> None:
-    assert not store.set_partition_state(LINK, "orders", 0, PartitionState.STOPPED)
-    store.record_receipts([carried(0, 10)])
-    assert store.set_partition_state(LINK, "orders", 0, PartitionState.STOPPED)
-    store.record_receipts([carried(10, 20)])
-    assert store.positions(LINK)[0].state is PartitionState.STOPPED
+    assert not store.receipts.set_state(LINK, "orders", 0, PartitionState.STOPPED)
+    store.receipts.record([carried(0, 10)])
+    assert store.receipts.set_state(LINK, "orders", 0, PartitionState.STOPPED)
+    store.receipts.record([carried(10, 20)])
+    assert store.receipts.positions(LINK)[0].state is PartitionState.STOPPED
 
 
 def test_receipts_are_rolled_up_and_bounded(store: Store) -> None:
     rounds = CLOSED_ROWS_MAX + 60
     for index in range(rounds):
-        store.record_receipts([carried(index * 10, index * 10 + 10, at_ms=index * (ROLL_MS + 1))])
-    rows = store.receipts(LINK, "orders", 0, limit=10_000)
+        store.receipts.record([carried(index * 10, index * 10 + 10, at_ms=index * (ROLL_MS + 1))])
+    rows = store.receipts.of(LINK, "orders", 0, limit=10_000)
     assert len(rows) < CLOSED_ROWS_MAX + 32
     assert rows[0].to_offset == rounds * 10
     assert rows[-1].from_offset == 0
     assert all(newer.from_offset == older.to_offset for newer, older in pairwise(rows))
-    assert sum(row.records for row in rows) == store.positions(LINK)[0].records == rounds * 10
-    assert store.receipts(LINK, "orders", 0, limit=3) == rows[:3]
+    assert sum(row.records for row in rows) == store.receipts.positions(LINK)[0].records == rounds * 10
+    assert store.receipts.of(LINK, "orders", 0, limit=3) == rows[:3]
 
 
 def test_the_last_five_batches_of_each_producer(store: Store) -> None:
-    store.record_receipts([replace(carried(0, 20), source_producers=(by(7, 0, 5, 10), by(8, 15)))])
-    store.record_receipts([replace(carried(20, 40), source_producers=(by(7, 20, 25, 30), by(9, 35)))])
-    assert store.source_producers(LINK, "orders", 0) == (by(9, 35), by(7, 5, 10, 20, 25, 30), by(8, 15))
-    store.record_receipts([replace(carried(40, 45), source_producers=(by(7, 40, epoch=1),))])
-    assert store.source_producers(LINK, "orders", 0)[0] == by(7, 40, epoch=1)
-    assert store.source_producers(LINK, "orders", 1) == ()
+    store.receipts.record([replace(carried(0, 20), source_producers=(by(7, 0, 5, 10), by(8, 15)))])
+    store.receipts.record([replace(carried(20, 40), source_producers=(by(7, 20, 25, 30), by(9, 35)))])
+    assert store.receipts.source_producers(LINK, "orders", 0) == (by(9, 35), by(7, 5, 10, 20, 25, 30), by(8, 15))
+    store.receipts.record([replace(carried(40, 45), source_producers=(by(7, 40, epoch=1),))])
+    assert store.receipts.source_producers(LINK, "orders", 0)[0] == by(7, 40, epoch=1)
+    assert store.receipts.source_producers(LINK, "orders", 1) == ()
 
 
 def test_the_producers_of_two_receipts_in_one_call(store: Store) -> None:
-    store.record_receipts(
+    store.receipts.record(
         [
             replace(carried(20, 40), source_producers=(by(7, 20, 25, 30, 35),)),
             replace(carried(0, 20), source_producers=(by(7, 0, 5), by(8, 10))),
         ]
     )
-    assert store.source_producers(LINK, "orders", 0) == (by(7, 5, 20, 25, 30, 35), by(8, 10))
+    assert store.receipts.source_producers(LINK, "orders", 0) == (by(7, 5, 20, 25, 30, 35), by(8, 10))
 
 
 def test_producers_are_bounded_by_number(store: Store) -> None:
@@ -188,49 +196,53 @@ def test_producers_are_bounded_by_number(store: Store) -> None:
     for index in range(5):
         low = index * step
         crowd = tuple(by(producer, producer * 10) for producer in range(low, low + step))
-        store.record_receipts([replace(carried(low * 10, (low + step) * 10), source_producers=crowd)])
-        kept = store.source_producers(LINK, "orders", 0)
+        store.receipts.record([replace(carried(low * 10, (low + step) * 10), source_producers=crowd)])
+        kept = store.receipts.source_producers(LINK, "orders", 0)
         assert len(kept) <= PRODUCERS_MAX + PRODUCERS_SLACK
         newest = [one.producer_id for one in kept[:PRODUCERS_MAX]]
         assert newest == list(range(low + step - 1, max(-1, low + step - 1 - PRODUCERS_MAX), -1))
 
 
 def test_producers_are_bounded_by_age(store: Store) -> None:
-    store.record_receipts([replace(carried(0, 10), source_producers=(by(7, 0), by(8, 5)))])
+    store.receipts.record([replace(carried(0, 10), source_producers=(by(7, 0), by(8, 5)))])
     pace_ms = PRODUCER_AGE_MS // 60
     for index in range(1, CLOSED_ROWS_MAX + 60):
         receipt = carried(index * 10, index * 10 + 10, at_ms=index * pace_ms)
-        store.record_receipts([replace(receipt, source_producers=(by(8, index * 10),))])
-    assert [one.producer_id for one in store.source_producers(LINK, "orders", 0)] == [8]
+        store.receipts.record([replace(receipt, source_producers=(by(8, index * 10),))])
+    assert [one.producer_id for one in store.receipts.source_producers(LINK, "orders", 0)] == [8]
 
 
 def test_a_topic_is_forgotten_with_all_that_hangs_on_it_and_may_begin_again(store: Store) -> None:
     for at_ms in (0, ROLL_MS * 2):
         low = 10 if at_ms else 0
         given = [replace(carried(low, low + 10, at_ms=at_ms), source_producers=(by(7, low),))]
-        store.record_receipts([*given, carried(low, low + 10, topic="bills", at_ms=at_ms)])
-    store.save_twins([TwinRow(LINK, name, 0, "aa", "bb", 0, 0, 1) for name in ("orders", "bills")])
+        store.receipts.record([*given, carried(low, low + 10, topic="bills", at_ms=at_ms)])
+    store.twins.save([TwinRow(LINK, name, 0, "aa", "bb", 0, 0, 1) for name in ("orders", "bills")])
     assert store.forget_topic(LINK, "orders") == 1
     assert store.forget_topic(LINK, "orders") == 0
-    assert [one.topic for one in store.twins(LINK)] == [one.topic for one in store.positions(LINK)] == ["bills"]
-    store.record_receipts([carried(500, 510)])
-    assert [one.from_offset for one in store.receipts(LINK, "orders", 0)] == [500]
-    assert store.source_producers(LINK, "orders", 0) == ()
-    assert len(store.receipts(LINK, "bills", 0)) == 2
+    assert (
+        [one.topic for one in store.twins.of(LINK)]
+        == [one.topic for one in store.receipts.positions(LINK)]
+        == ["bills"]
+    )
+    store.receipts.record([carried(500, 510)])
+    assert [one.from_offset for one in store.receipts.of(LINK, "orders", 0)] == [500]
+    assert store.receipts.source_producers(LINK, "orders", 0) == ()
+    assert len(store.receipts.of(LINK, "bills", 0)) == 2
 
 
 def test_producers_somebody_else_wrote_are_named(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/store.db"
     with open_store(url) as store:
-        store.record_receipts([replace(carried(0, 10), source_producers=(by(7, 0),))])
+        store.receipts.record([replace(carried(0, 10), source_producers=(by(7, 0),))])
         with closing(sqlite3.connect(tmp_path / "store.db")) as connection, connection:
             connection.execute("UPDATE source_producers SET batches = '[[1]]'")
         with pytest.raises(StoreError, match="source_producers, position 1, producer 7: batches are not"):
-            store.source_producers(LINK, "orders", 0)
+            store.receipts.source_producers(LINK, "orders", 0)
         with closing(sqlite3.connect(tmp_path / "store.db")) as connection, connection:
             connection.execute("UPDATE positions SET state = 'lost'")
         with pytest.raises(StoreError, match="table positions, row 1: no such state 'lost'"):
-            store.positions(LINK)
+            store.receipts.positions(LINK)
 
 
 def test_writers_of_different_partitions_do_not_hinder_each_other(open_another: Callable[[], Store]) -> None:
@@ -240,13 +252,13 @@ def test_writers_of_different_partitions_do_not_hinder_each_other(open_another: 
     def write(index: int) -> None:
         start.wait()
         for turn in range(5):
-            stores[index].record_receipts(
+            stores[index].receipts.record(
                 [carried(turn * 10, turn * 10 + 10, partition=index + 4 * part) for part in range(25)]
             )
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(write, range(4)))
-    assert [one.to_offset for one in stores[0].positions(LINK)] == [50] * 100
+    assert [one.to_offset for one in stores[0].receipts.positions(LINK)] == [50] * 100
 
 
 def test_two_who_write_the_same_partition_never_count_a_record_twice(open_another: Callable[[], Store]) -> None:
@@ -257,11 +269,11 @@ def test_two_who_write_the_same_partition_never_count_a_record_twice(open_anothe
         start.wait()
         for turn in range(20):
             size = 10 + index
-            stores[index].record_receipts([carried(turn * size, turn * size + size)])
+            stores[index].receipts.record([carried(turn * size, turn * size + size)])
 
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(write, range(3)))
-    position = stores[0].positions(LINK)[0]
+    position = stores[0].receipts.positions(LINK)[0]
     assert position.records == position.to_offset
     assert position.to_offset == 240
 
@@ -278,7 +290,7 @@ def test_a_thousand_partitions_take_a_fifth_of_a_second_of_work(tmp_path: Path) 
                 for index in range(1000)
             ]
             began_s = time.process_time()
-            store.record_receipts(given)
+            store.receipts.record(given)
             best_s = min(best_s, time.process_time() - began_s)
-        assert len(store.positions(LINK)) == 1000
+        assert len(store.receipts.positions(LINK)) == 1000
     assert best_s < 0.2

@@ -30,7 +30,7 @@ OPEN = """
 import sys
 from twinshore.store import open_store
 with open_store(sys.argv[1]) as store:
-    print(store.positions('x'))
+    print(store.receipts.positions('x'))
 """
 
 
@@ -76,8 +76,8 @@ def test_a_migration_that_was_killed_half_way_is_ended_by_the_next(
     drop_all(database)
     database.write(begin)
     with open_store(store_url) as store:
-        assert store.twins("x") == ()
-        assert store.incidents() == ()
+        assert store.twins.of("x") == ()
+        assert store.ledger.rows() == ()
     assert database.read(differences) == []
     assert database.read(schema_of) == SCHEMA
     database.close()

@@ -44,7 +44,7 @@ def extents(
     with open_to_look(loaded) as store:
         for one in loaded.chosen(link):
             key = (one.name, topic, partition)
-            if store.extents(*key, limit=1):
+            if store.extents.of(*key, limit=1):
                 rows += _found(store, key, source_offset, target_offset, most)
     if not rows:
         raise ConfigError(
@@ -65,14 +65,14 @@ def _found(
 
     place = {"link": key[0], "topic": key[1], "partition": key[2]}
     if source_offset is not None:
-        found = on_target(SourceOffset(source_offset), *store.extents_around(*key, source_offset))
+        found = on_target(SourceOffset(source_offset), *store.extents.around(*key, source_offset))
         there = {"target": found.offset, "exact": found.exact} if found else {"target": None, "exact": False}
         return [{**place, "source": source_offset, **there}]
     if target_offset is not None:
-        found = on_source(TargetOffset(target_offset), *store.extents_around(*key, target_offset, on_target=True))
+        found = on_source(TargetOffset(target_offset), *store.extents.around(*key, target_offset, on_target=True))
         there = {"source": found.offset, "exact": found.exact} if found else {"source": None, "exact": False}
         return [{**place, "target": target_offset, **there}]
-    return [{**place, **one._asdict()} for one in store.extents(*key, limit=most)]
+    return [{**place, **one._asdict()} for one in store.extents.of(*key, limit=most)]
 
 
 def _in_words(row: dict[str, Any]) -> str:

@@ -53,7 +53,7 @@ def audit(settings: Path = SETTINGS, link: list[str] = LINKS, last: int = LAST, 
 
     loaded = load(settings)
     with open_known(loaded) as store:
-        rows = store.audit(*(one.name for one in loaded.chosen(link)), limit=last)
+        rows = store.audit.rows(*(one.name for one in loaded.chosen(link)), limit=last)
     if json_output:
         typer.echo(json.dumps([asdict(row) for row in rows], indent=2))
         return

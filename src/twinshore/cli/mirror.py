@@ -85,7 +85,7 @@ def plan(
     besides: list[tuple[str, Line]] = []
     away: list[tuple[str, str]] = []
     with open_to_look(loaded) as store:
-        store.check_writable()
+        store.leases.check_writable()
         for one in [holding(one, loaded, store, _warn) for one in loaded.chosen(link)]:
             try:
                 found = list(preview(one, loaded, store, rate_mb_s * 1e6))

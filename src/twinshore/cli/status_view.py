@@ -145,7 +145,7 @@ def look(store: Store, settings: Settings, names: list[str], *, now_ms: int, top
     from twinshore.mirror.metrics.lag_word import word_holds_s
 
     holds_s = word_holds_s(settings.mirror.receipts_s)
-    words = {word.link: word for word in store.link_statuses()}
+    words = {word.link: word for word in store.links.statuses()}
     views = []
     for name in names:
         word = words.get(name)
@@ -153,19 +153,19 @@ def look(store: Store, settings: Settings, names: list[str], *, now_ms: int, top
         state = _state(word, age_s, holds_s)
         link = settings.link(name)
         seen = _lag(store, settings, link, now_ms, asks=state in (UNKNOWN, "stopped"), topics=topics)
-        control = in_force(link, store.controls(name)).link.control
-        found = tuple(_by_topic(store.positions(name), seen.word, seen.lag, control)) if topics else ()
-        incidents = store.incidents(name, open_only=True)
+        control = in_force(link, store.controls.of(name)).link.control
+        found = tuple(_by_topic(store.receipts.positions(name), seen.word, seen.lag, control)) if topics else ()
+        incidents = store.ledger.rows(name, open_only=True)
         proven = _proven(store, settings, name, now_ms)
         paused = _paused(store, name, control)
-        kept = tuple(row.subject for row in store.followed(name, KEEP))
+        kept = tuple(row.subject for row in store.memories.of(name, KEEP))
         views.append(LinkView(name, state, word, age_s, seen.lag, found, incidents, seen.why, paused, kept, *proven))
     return views
 
 
 def _paused(store: Store, link: str, control: Control) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """The expressions that operators paused, each with the topics that it meets now."""
-    topics = sorted({row.topic for row in store.twins(link)}) if control.paused_topics else []
+    topics = sorted({row.topic for row in store.twins.of(link)}) if control.paused_topics else []
     return tuple(
         (pattern, tuple(topic for topic in topics if re.fullmatch(pattern, topic))) for pattern in control.paused_topics
     )
@@ -179,7 +179,7 @@ def _who(owner: str) -> str:
 def _proven(store: Store, settings: Settings, link: str, now_ms: int) -> tuple[tuple[str, ...], Pass | None]:
     from twinshore.proof.again import in_words, whole_pass
 
-    rows, bytes_s = store.proofs(link), settings.proof.reread_mb_s * 1e6
+    rows, bytes_s = store.proofs.of(link), settings.proof.reread_mb_s * 1e6
     return tuple(in_words(rows, bytes_s, settings.proof.read_again_h, now_ms)), whole_pass(rows, bytes_s)
 
 
@@ -212,7 +212,7 @@ def _lag(store: Store, settings: Settings, link: Link, now_ms: int, *, asks: boo
     """The mirror's own, if it is fresh; else as the source says now; else as it was when it was last seen."""
     from twinshore.mirror.metrics.lag_word import LAG_KIND, fresh_s, from_rows, is_fresh
 
-    told = from_rows(store.followed(link.name, LAG_KIND))
+    told = from_rows(store.memories.of(link.name, LAG_KIND))
     age_s = _age_s(told.seen_ms, now_ms) if told else 0.0
     # Of very many topics the mirror leaves the sum alone in the store; twins that were just made it has not seen yet.
     asks = asks or (told is not None and (not told.partitions or (topics and not told.topics)))
@@ -234,7 +234,7 @@ def _ask(store: Store, settings: Settings, link: Link, now_ms: int, *, before: b
     from twinshore.mirror.metrics.lag_word import lag_word, reached_of
     from twinshore.mirror.metrics.source_ends import made_again, source_ends, still_there
 
-    reached = reached_of(store.twins(link.name), store.positions(link.name))
+    reached = reached_of(store.twins.of(link.name), store.receipts.positions(link.name))
     if not reached:
         return "none of its twins is in this store any more" if before else lag_word((), now_ms)
     try:

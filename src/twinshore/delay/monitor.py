@@ -245,7 +245,7 @@ class Monitor:
                 self._saved_ms = now_ms
             alarms.save()
             watchers = [row for row in store.delay.watches() if row.kind == WATCHES_WATCHERS]
-            words = [word for word in store.link_statuses() if word.link in self.states]
+            words = [word for word in store.links.statuses() if word.link in self.states]
             if self._beats == TAKEN_OVER_BEATS:
                 # Whoever watched the mirrors until it heard of this monitor may have missed one meanwhile.
                 self._load(alarms)
@@ -263,9 +263,9 @@ class Monitor:
 
     def _unproven(self, store: Store, link: Link, now_ms: int) -> list[Sign]:
         """Of what the link carries, and what it proves without carrying it."""
-        carried = [one for one in store.carried(link.name) if admits(link, one.topic)]
-        left = {one.topic for one in store.twins(link.name)} - {one.topic for one in carried}
-        rows = [row for row in store.proofs(link.name) if row.topic not in left and admits(link, row.topic)]
+        carried = [one for one in store.twins.carried(link.name) if admits(link, one.topic)]
+        left = {one.topic for one in store.twins.of(link.name)} - {one.topic for one in carried}
+        rows = [row for row in store.proofs.of(link.name) if row.topic not in left and admits(link, row.topic)]
         return unproven_signs(link.name, rows, carried, now_ms, self._settings.proof.read_again_h)
 
     def _leave(self, store: Store) -> None:

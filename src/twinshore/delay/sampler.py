@@ -220,11 +220,11 @@ class Sampler:
             return
         name = self._link.name
         try:
-            link = in_force(self._link, self._store.controls(name)).link
-            twins = {(row.topic, row.partition): row.target_topic_id for row in self._store.twins(name)}
-            receipted = {(at.topic, at.partition): at.to_offset for at in self._store.positions(name)}
-            stopped, resting = resting_of(link, self._store.incidents(name, open_only=True))
-            self._told = _Told(link, twins, self._store.reached(name), receipted, stopped, resting)
+            link = in_force(self._link, self._store.controls.of(name)).link
+            twins = {(row.topic, row.partition): row.target_topic_id for row in self._store.twins.of(name)}
+            receipted = {(at.topic, at.partition): at.to_offset for at in self._store.receipts.positions(name)}
+            stopped, resting = resting_of(link, self._store.ledger.rows(name, open_only=True))
+            self._told = _Told(link, twins, self._store.extents.reached(name), receipted, stopped, resting)
         except StoreError:
             if not self._heard_store:
                 raise

@@ -219,7 +219,7 @@ class Watcher:
                 )
                 store.delay.beat_watch(own)
                 watches = store.delay.watches()
-                words = [one for one in store.link_statuses() if one.link in links]
+                words = [one for one in store.links.statuses() if one.link in links]
             except StoreError as error:
                 trouble.say(f"the store cannot be read, so nobody is watched: {error.message}")
                 # It can be told all the same; the history has it once the store is back.

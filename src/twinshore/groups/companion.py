@@ -17,7 +17,7 @@ from twinshore.mirror.companions import Beside, Companion
 from twinshore.mirror.incidents import link_row
 from twinshore.mirror.metrics.group_word import GROUPS_KIND
 from twinshore.mirror.workers import keep_on
-from twinshore.store import Followed, IncidentKind, Store
+from twinshore.store import IncidentKind, Remembered, Store
 
 ROUND = "round"
 WORD_S = 2.0
@@ -114,13 +114,13 @@ class GroupsCompanion:
         now_ms = int(time.time() * 1000)
         entries = rounds.entries()
         value = json.dumps(word_of(entries, done, now_s=now_s, now_ms=now_ms, waiting=rounds.waiting()))
-        rows = [Followed(self._link.name, GROUPS_KIND, "", value, GROUPS_KIND, now_ms)]
+        rows = [Remembered(self._link.name, GROUPS_KIND, "", value, GROUPS_KIND, now_ms)]
         names = compared_among(entries)
         if names != self._compared:
             rows.append(names_row(self._link.name, COMPARED_KIND, names, now_ms))
         refused = rounds.refusals(now_s)
         try:
-            self._store.remember(rows)
+            self._store.memories.remember(rows)
             self._compared = names
             if refused or now_s - self._began_s > self._settles_s:
                 link_row.tell(self._store, self._link.name, IncidentKind.GROUP_REFUSED, refused, self._log)

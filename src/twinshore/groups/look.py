@@ -99,7 +99,7 @@ def look(link: Link, settings: Settings, store: Store, pattern: str = ".*") -> l
         found, _ = rounds.target.offsets_of_each(named, OffsetKind.HIGH_WATERMARK)
         ends = {named[one]: end for one, end in found.items()}
         word = word_in(store, link.name, fresh=not gone)
-        compared = names_in(store.followed(link.name, COMPARED_KIND)) if gone else frozenset()
+        compared = names_in(store.memories.of(link.name, COMPARED_KIND)) if gone else frozenset()
         views = []
         for name in sorted(here.places.keys() | there.places.keys()):
             rules = rounds.rules_for(name, *(side.places.get(name, {}) for side in (here, there)))

@@ -180,7 +180,7 @@ def moved(store: Store, writer: Side, link: str, group: str, wishes: Wishes) -> 
         outcomes = dict.fromkeys(wishes, f"{REFUSED}: {error.message}")
     steps = _steps(link, writer.name, group, wishes, outcomes)
     now_ms = int(time.time() * 1000)
-    store.add_audit(
+    store.audit.add(
         [
             AuditRow(
                 now_ms,

@@ -165,10 +165,10 @@ class Rounds:
         """Learns what holds now: the operators' filters, and every few seconds which twins there are. Where the source
         is gone, its topics are believed to be those of which the twins are."""
         self._held = self._held or hold_to(self.link, self._store, self.source, self.target)
-        version = self._store.control_version(self.link.name)
+        version = self._store.controls.version(self.link.name)
         if version != self._control_version:
             self._control_version = version
-            self.link = in_force(self._begins, self._store.controls(self.link.name)).link
+            self.link = in_force(self._begins, self._store.controls.of(self.link.name)).link
             self._admitted.clear()
         if self._forward is None:
             rules = self.link.groups
@@ -201,9 +201,9 @@ class Rounds:
         """What the processes before have learned. Where a version that left no marks has moved this link's groups, any
         place without one may be the link's."""
         name = self.link.name
-        book.noted = set(names_in(self._store.followed(name, NOTES_KIND)))
-        marked = self._store.followed(name, MARKS_KIND)
-        older = not marked and bool(self._store.followed(name, GROUPS_KIND))
+        book.noted = set(names_in(self._store.memories.of(name, NOTES_KIND)))
+        marked = self._store.memories.of(name, MARKS_KIND)
+        older = not marked and bool(self._store.memories.of(name, GROUPS_KIND))
         owed = names_in(marked)
         book.owed = None if older or EVERYBODY in owed else set(owed)
         self._kept = {NOTES_KIND: frozenset(book.noted)}
@@ -223,7 +223,7 @@ class Rounds:
         changed = {kind: some for kind, some in names.items() if self._kept.get(kind) != some}
         rows = [names_row(self.link.name, kind, some, now_ms) for kind, some in changed.items()]
         if rows:
-            self._store.remember(rows)
+            self._store.memories.remember(rows)
             self._kept |= names
 
     def admits(self, group: str) -> bool:
@@ -235,10 +235,10 @@ class Rounds:
 
     def _look(self, *, source_gone: bool) -> Scope:
         """Which twins there are now, as the store and both clusters say."""
-        rows = self._store.twins(self.link.name)
+        rows = self._store.twins.of(self.link.name)
         topics = sorted({row.topic for row in rows})
         twins = sorted({self.link.twin_of(topic) for topic in topics})
-        mapped = {where: self._by_extents(where) for where in self._store.reached(self.link.name)}
+        mapped = {where: self._by_extents(where) for where in self._store.extents.reached(self.link.name)}
         ids = {row.topic: row.source_topic_id for row in rows} if source_gone else _ids(self.source, topics)
         return scope_of(self.link, rows, mapped, ids, _ids(self.target, twins))
 
@@ -251,7 +251,7 @@ class Rounds:
     def _crossed(self) -> Mapping[Where, int]:
         """How far the source has crossed, as it was at some moment of this round."""
         if self._positions is None:
-            known = self._store.positions(self.link.name)
+            known = self._store.receipts.positions(self.link.name)
             self._positions = {(one.topic, one.partition): one.to_offset for one in known}
         return self._positions
 
@@ -277,7 +277,7 @@ def extents_of(store: Store, link: str, where: Where, crossed: Callable[[], int]
     topic, partition = where
 
     def around(offset: int, on_target: bool) -> tuple[Stretch | None, Stretch | None]:
-        return store.extents_around(link, topic, partition, offset, on_target=on_target)
+        return store.extents.around(link, topic, partition, offset, on_target=on_target)
 
     return ByExtents(around, crossed)
 

@@ -51,9 +51,9 @@ class Translator:
 def open_translator(settings: Settings, link_name: str, store: Store) -> Translator:
     """The link's, by what its mirror left in the store. Keep the store open as long as you use it."""
     link = settings.link(link_name)
-    mapped = store.reached(link.name)
+    mapped = store.extents.reached(link.name)
     parts: dict[Where, Translation] = {}
-    for row in store.twins(link.name):
+    for row in store.twins.of(link.name):
         where = (row.topic, row.partition)
         parts[where] = AS_IS
         if where in mapped:
@@ -62,16 +62,16 @@ def open_translator(settings: Settings, link_name: str, store: Store) -> Transla
 
 
 def _crossed(store: Store, link: str, where: Where) -> int:
-    known = store.positions(link)
+    known = store.receipts.positions(link)
     return next((one.to_offset for one in known if (one.topic, one.partition) == where), 0)
 
 
 def known_ends(store: Store, link: Link, *, back: bool) -> dict[Where, int]:
     """Where each log of the source ended when the mirror last said so; `back`: how far it has carried each twin."""
-    known = store.positions(link.name)
+    known = store.receipts.positions(link.name)
     if not back:
         return {(one.topic, one.partition): one.source_end for one in known}
-    mapped = store.reached(link.name)
+    mapped = store.extents.reached(link.name)
     ends: dict[Where, int] = {}
     for one in known:
         last = mapped.get((one.topic, one.partition))

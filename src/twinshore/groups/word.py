@@ -76,7 +76,7 @@ def compared_among(entries: Mapping[str, Entry]) -> frozenset[str]:
 
 def word_in(store: Store, link: str, *, fresh: bool = True) -> dict[str, Any]:
     """What the mirror last said of the link's groups; empty when `fresh` is wanted and it is old."""
-    for row in store.followed(link, GROUPS_KIND):
+    for row in store.memories.of(link, GROUPS_KIND):
         word = json.loads(row.value)
         if not fresh or time.time() * 1000 - word["at_ms"] < WORD_FRESH_MS:
             return dict(word)

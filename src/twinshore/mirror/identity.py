@@ -16,7 +16,7 @@ def recognise(link: Link, store: Store, source: KafkaCluster, target: KafkaClust
             f"link {link.name}: {link.source} and {link.target} are the same cluster ({source_id})",
             hint="check the bootstrap addresses of both clusters",
         )
-    known = store.link_identity(link.name)
+    known = store.links.identity(link.name)
     if known and (known.source_cluster_id, known.target_cluster_id) != (source_id, target_id):
         raise RefusedError(
             f"link {link.name} was between clusters {known.source_cluster_id} and {known.target_cluster_id}, "
@@ -28,7 +28,7 @@ def recognise(link: Link, store: Store, source: KafkaCluster, target: KafkaClust
 
 def hold_to(link: Link, store: Store, source: KafkaCluster, target: KafkaCluster) -> bool:
     """Has connections of somebody's own refuse any clusters but the link's. Returns whether these are known yet."""
-    known = store.link_identity(link.name)
+    known = store.links.identity(link.name)
     if known is None:
         return False
     source.must_be(known.source_cluster_id)
@@ -43,6 +43,6 @@ def establish(link: Link, store: Store, source: KafkaCluster, target: KafkaClust
     if known is None:
         producer_id, epoch = target.init_producer_id()
         made = LinkIdentity(link.name, producer_id, epoch, source.cluster_id(), target.cluster_id())
-        known = store.save_link_identity(made)
+        known = store.links.save_identity(made)
     notes.introduce(known)
     return known

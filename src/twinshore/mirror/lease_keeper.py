@@ -63,7 +63,7 @@ class LeaseKeeper:
         held, self._held = self._held, None
         if held and release:
             try:
-                self._store.release_lease(held.row)
+                self._store.leases.release(held.row)
             except StoreError as error:
                 self._trouble = error.message
 
@@ -82,15 +82,15 @@ class LeaseKeeper:
             if not held.beat_due(steady_s()):
                 return
             sent_s = steady_s()
-            row = self._store.beat_lease(held.row, self._ttl_ms(self._lands_s()))
+            row = self._store.leases.beat(held.row, self._ttl_ms(self._lands_s()))
             self._held = held.beaten(row, sent_s) if row else None
             return
-        seen = self._store.read_lease(self.name)
+        seen = self._store.leases.read(self.name)
         self._holder = seen.owner if seen and not seen.released else ""
         self._waits_s = self._watch.waits_s(seen) if seen else 0.0
         if self._watch.observe(seen, steady_s()):
             sent_s = steady_s()
-            row = self._store.take_lease(self.name, self._owner, self._ttl_ms(0.0), seen=seen)
+            row = self._store.leases.take(self.name, self._owner, self._ttl_ms(0.0), seen=seen)
             self._held = HeldLease(row, sent_s, self._ttl_s) if row else None
 
     def _ttl_ms(self, lands_s: float) -> int:

@@ -50,7 +50,7 @@ class LeftFiller:
     def _examine(self, anchors: Mapping[NamedPartition, int]) -> list[str]:
         """Why some could not be examined; those are next time."""
         gaps: dict[NamedPartition, list[Incident]] = {}
-        for told in (row.incident for row in self._store.incidents(self._link.name)):
+        for told in (row.incident for row in self._store.ledger.rows(self._link.name)):
             named = NamedPartition(told.topic, told.partition)
             if named in anchors and told.kind is IncidentKind.RETENTION_GAP and told.policy == GAP_POLICY:
                 gaps.setdefault(named, []).append(told)
@@ -87,21 +87,21 @@ class LeftFiller:
                 *(self._link.name, named.topic, named.partition, IncidentKind.REFUSED, begin, end),
                 *(POLICY_LEFT_FILLER, f"{what}: {why}; {then}"),
             )
-            self._store.add_incident(incident, now_ms=int(time.time() * 1000))
+            self._store.ledger.add(incident, now_ms=int(time.time() * 1000))
             self._log(f"{self._link.name}: {what}: {why}")
 
     def _close_past(self) -> None:
         """What is cut off since, by whomever, or stood on a twin that is none any more."""
-        rows = [row for row in self._store.incidents(self._link.name, open_only=True) if is_left_filler(row)]
+        rows = [row for row in self._store.ledger.rows(self._link.name, open_only=True) if is_left_filler(row)]
         if not rows:
             return
-        ours = {NamedPartition(row.topic, row.partition) for row in self._store.twins(self._link.name)}
+        ours = {NamedPartition(row.topic, row.partition) for row in self._store.twins.of(self._link.name)}
         there = {row: NamedPartition(row.incident.topic, row.incident.partition) for row in rows}
         twins = self._twins(there.values())
         starts, _ = self._target.offsets_of_each([twins[one] for one in ours & twins.keys()], OffsetKind.EARLIEST)
         for row, named in there.items():
             if named not in ours or starts.get(twins[named], -1) >= row.incident.to_offset:
-                self._store.close_incident(row.id, now_ms=int(time.time() * 1000))
+                self._store.ledger.close(row.id, now_ms=int(time.time() * 1000))
 
 
 def is_left_filler(row: LedgerRow) -> bool:

@@ -70,7 +70,7 @@ class LinkNotes:
     def own(self) -> str:
         """The id of the store that this process has."""
         if not self._own:
-            self._own = self._store.own_id(uuid.uuid4().hex)
+            self._own = self._store.links.own_id(uuid.uuid4().hex)
         return self._own
 
     # -- looking
@@ -272,8 +272,8 @@ class LinkNotes:
             self._met = None
 
     def _write_twins(self, topics: Collection[str] | None = None) -> None:
-        rows = [row for row in self._store.twins(self._link.name) if topics is None or row.topic in topics]
-        mapped = {topic for topic, _ in self._store.reached(self._link.name)}
+        rows = [row for row in self._store.twins.of(self._link.name) if topics is None or row.topic in topics]
+        mapped = {topic for topic, _ in self._store.extents.reached(self._link.name)}
         for lines in _portions(self.told.twin_lines(rows, mapped)):
             self._tell(lines)
 

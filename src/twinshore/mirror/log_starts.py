@@ -55,7 +55,7 @@ class LogStarts:
     def cut(self, before: Mapping[NamedPartition, int], done: MutableMapping[NamedPartition, int]) -> None:
         """Cuts the twins of these partitions below the offsets, and notes in `done` which were. A topic whose twin
         cannot be cut hinders no other."""
-        rows = self._store.twins(self._link.name)
+        rows = self._store.twins.of(self._link.name)
         ids = {row.topic: row.target_topic_id for row in rows}
         anchors = {NamedPartition(row.topic, row.partition): row.anchor_offset for row in rows}
         wanted = due(before, anchors, done, never=self._never)
@@ -119,7 +119,7 @@ class LogStarts:
         return any(found and not found[1].attributes & CONTROL for found in first)
 
     def _told(self) -> dict[str, LedgerRow]:
-        rows = self._store.incidents(self._link.name, open_only=True)
+        rows = self._store.ledger.rows(self._link.name, open_only=True)
         return {row.incident.topic: row for row in rows if row.incident.policy == POLICY_UNCUT}
 
     def _tell(self, topic: str, twin: str, at: int, error: KafkaError) -> None:
@@ -127,7 +127,7 @@ class LogStarts:
         what = f"the log of twin {twin} cannot be cut to its source's start, and may show more than the source"
         sentence = f"{what}: {error.message}. {error.hint}"
         incident = Incident(self._link.name, topic, -1, kind, 0, at, POLICY_UNCUT, sentence)
-        self._store.add_incident(incident, now_ms=int(time.time() * 1000))
+        self._store.ledger.add(incident, now_ms=int(time.time() * 1000))
 
     def _close(self, row: LedgerRow) -> None:
-        self._store.close_incident(row.id, now_ms=int(time.time() * 1000))
+        self._store.ledger.close(row.id, now_ms=int(time.time() * 1000))

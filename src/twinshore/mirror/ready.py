@@ -22,7 +22,7 @@ def open_writable(settings: Settings) -> Store:
     """The store; StoreError where it cannot be had, or only be read."""
     store = open_store(settings.store.url, settings.store.password)
     try:
-        store.check_writable()
+        store.leases.check_writable()
     except BaseException:
         store.close()
         raise

@@ -168,14 +168,14 @@ class Recorder:
 
     def passed(self, link: str, stoppage: Stoppage) -> None:
         """Into the ledger as something that is over already."""
-        self._store.close_incident(self._write_incident(link, stoppage), now_ms=int(time.time() * 1000))
+        self._store.ledger.close(self._write_incident(link, stoppage), now_ms=int(time.time() * 1000))
 
     def mended(self, link: str, topic: str, partition: int = -1) -> None:
         """What stopped it is over: its open rows are closed."""
         now_ms = int(time.time() * 1000)
-        for row in self._store.incidents(link, open_only=True):
+        for row in self._store.ledger.rows(link, open_only=True):
             if (row.incident.topic, row.incident.partition) == (topic, partition):
-                self._store.close_incident(row.id, now_ms=now_ms)
+                self._store.ledger.close(row.id, now_ms=now_ms)
 
     def doubted(self, link: str) -> set[str]:
         """Topics at which a pump stopped because a side seemed gone or made again; each is told once. It is for the
@@ -276,7 +276,7 @@ class Recorder:
         for link, (state, sentence, lanes) in states.items():
             if state == STANDBY and self._covers_another(link, now_ms):
                 continue
-            self._store.save_link_status(self._status(link, state, sentence, lanes, now_ms))
+            self._store.links.save_status(self._status(link, state, sentence, lanes, now_ms))
 
     def _queue_incident(self, link: str, stopped: Stoppage) -> None:
         if stopped.kind == IncidentKind.RECREATED_TOPIC:
@@ -298,7 +298,7 @@ class Recorder:
             and word.owner != self._owner
             and word.state not in (STANDBY, STOPPED)
             and now_ms - word.updated_ms < WORD_HOLDS_MS
-            for word in self._store.link_statuses()
+            for word in self._store.links.statuses()
         )
 
     def _say_stopped(self, link: str, stopped: Stoppage) -> None:
@@ -307,7 +307,7 @@ class Recorder:
     def _record(self) -> None:
         while self._unwritten:
             try:
-                self._store.record_receipts(self._unwritten)
+                self._store.receipts.record(self._unwritten)
             except ReceiptsRefusedError as error:
                 # They stand in another mirror's account of the same offsets, which has the link meanwhile.
                 self._trouble(error.message)
@@ -318,7 +318,7 @@ class Recorder:
 
     def _write_incident(self, link: str, stopped: Stoppage) -> int:
         incident = incident_of(link, stopped)
-        return self._store.add_incident(incident, now_ms=int(time.time() * 1000)).id
+        return self._store.ledger.add(incident, now_ms=int(time.time() * 1000)).id
 
     def _count(self, account: Account) -> None:
         live = self.live[account.link]

@@ -87,7 +87,7 @@ class Recoverer:
             raise RefusedError(sentence, hint="check the bootstrap addresses of both clusters")
         identity = LinkIdentity(link.name, writer.producer_id, writer.producer_epoch, source_id, target_id)
         known = recognise(link, self._store, self._source, self._target)
-        if known and known != identity and self._store.twins(link.name):
+        if known and known != identity and self._store.twins.of(link.name):
             return Recovery(self._notes.own, source_id, holder, None, known)
         rows, left = self._rows({topic: told.of_topic(topic) for topic, _ in sorted(told.twins)})
         found: list[Found] = []
@@ -97,7 +97,7 @@ class Recoverer:
                 found += [one for some in _chunks(ours) for one in self._looked(identity, some)]
             except KafkaError as error:
                 left[topic] = f"cannot be looked at: {error.message}"
-        mine = {(row.topic, row.partition) for row in self._store.twins(link.name)}
+        mine = {(row.topic, row.partition) for row in self._store.twins.of(link.name)}
         told_of = {(one.row.topic, one.row.partition) for one in found}
         whole = (
             holder is not None
@@ -113,18 +113,18 @@ class Recoverer:
         """Makes it so; doing it twice does no harm. The link first, so that no other store begins meanwhile."""
         self._notes.take_over(seen.source_id)
         store, link, now_ms = self._store, self._link.name, int(time.time() * 1000)
-        before = store.link_identity(link)
+        before = store.links.identity(link)
         if before is None and seen.identity:
-            store.save_link_identity(seen.identity)
+            store.links.save_identity(seen.identity)
         elif before and seen.identity and before != seen.identity:
-            store.replace_link_identity(before, seen.identity)
-        store.save_twins([replace(one.row, created_ms=now_ms) for one in seen.found])
-        known = {(at.topic, at.partition) for at in store.positions(link)}
+            store.links.replace_identity(before, seen.identity)
+        store.twins.save([replace(one.row, created_ms=now_ms) for one in seen.found])
+        known = {(at.topic, at.partition) for at in store.receipts.positions(link)}
         fresh = [one for one in seen.found if one.end >= 0 and (one.row.topic, one.row.partition) not in known]
-        store.record_receipts([_stands(one, now_ms) for one in fresh])
+        store.receipts.record([_stands(one, now_ms) for one in fresh])
         was = f"store {seen.holder.store}" if seen.holder else "no store"
         count = f"store {seen.own}, {len(seen.found)} partitions put back"
-        store.add_audit([AuditRow(now_ms, link, "recover", link, was, count, f"by {by}")])
+        store.audit.add([AuditRow(now_ms, link, "recover", link, was, count, f"by {by}")])
 
     def _rows(self, told: Mapping[str, list[TwinNote]]) -> tuple[list[TwinRow], dict[str, str]]:
         """Rows of the twins whose topics are still those, and why the others are left."""

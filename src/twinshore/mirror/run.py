@@ -123,7 +123,7 @@ class Mirror:
         """
         names = ", ".join(link.name for link in self._links)
         self._log(f"{names}: starting Spark on {self._settings.mirror.spark.master}, which takes some seconds")
-        known = {word.link for word in store.link_statuses()}
+        known = {word.link for word in store.links.statuses()}
         new = [link.name for link in self._links if link.name not in known]
         for name in new:
             recorder.say(name, STANDBY, "starting: Spark first, then it takes the link's lease", 0)

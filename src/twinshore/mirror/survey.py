@@ -90,10 +90,10 @@ class Surveyor:
 
 def known_twins(store: Store, link: Link) -> dict[str, KnownTwin]:
     """What the store remembers of each topic's twin."""
-    mapped = {topic for topic, _ in store.reached(link.name)}
+    mapped = {topic for topic, _ in store.extents.reached(link.name)}
     return {
         row.topic: KnownTwin(row.source_topic_id, row.target_topic_id, row.topic in mapped)
-        for row in store.twins(link.name)
+        for row in store.twins.of(link.name)
     }
 
 

@@ -70,11 +70,11 @@ def orders_for(store: Store, link: str, steps: Sequence[CarryTopic]) -> dict[Nam
     rows = [twin_row(link, step, partition, now_ms) for step in steps for partition in range(step.partitions)]
     if not rows:
         return {}
-    told = {(at.topic, at.partition): Stand(at.source_epoch, at.to_offset) for at in store.positions(link)}
-    reached = {place: reach_of(extent) for place, extent in store.reached(link).items()}
+    told = {(at.topic, at.partition): Stand(at.source_epoch, at.to_offset) for at in store.receipts.positions(link)}
+    reached = {place: reach_of(extent) for place, extent in store.extents.reached(link).items()}
     called = {step.topic: step.twin for step in steps}
     found = {}
-    for row in store.save_twins(rows):
+    for row in store.twins.save(rows):
         place = (row.topic, row.partition)
         begin = row.anchor_offset if place in reached else 0
         stand = told.get(place, Stand(UNKNOWN, begin))

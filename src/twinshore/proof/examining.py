@@ -80,7 +80,7 @@ class Examination:
         with Ends(link, self.settings) as ends:
             source, target = ends.source, ends.target
             # Before the target's ends, so that a twin which holds all that was carried reaches them.
-            receipted = {(one.topic, one.partition): one.to_offset for one in self.store.positions(link.name)}
+            receipted = {(one.topic, one.partition): one.to_offset for one in self.store.receipts.positions(link.name)}
             survey = Surveyor(link, self.store, source, target).look(topics)
             lacks += survey.lacks
             lacks += _not_carried(survey.sides)
@@ -88,7 +88,7 @@ class Examination:
             parts = [_part(side, receipted.get((side.named.topic, side.named.partition), -1)) for side in sides]
             self._compare(link, parts)
             keys = self._keys(link, parts, seen_ms)
-            identity = self.store.link_identity(link.name)
+            identity = self.store.links.identity(link.name)
             ours = identity.producer_id if identity else -1
             for part in parts:
                 findings += _findings(part, keys.get(part.side.named), ours, source, target)

@@ -36,7 +36,7 @@ class KeyRounds:
         if not sides:
             return {}
         retentions = self._retentions(link, {side.named.topic for side in sides})
-        before = {(row.topic, row.partition): row for row in self.store.key_looks(link.name)} if self.store else {}
+        before = {(row.topic, row.partition): row for row in self.store.key_looks.of(link.name)} if self.store else {}
         found: dict[NamedPartition, Keys] = {}
         turn: list[Side] = []
         for side in sides:
@@ -67,16 +67,16 @@ class KeyRounds:
         self._save([row])
         if self.store is None:
             return
-        opened = self.store.incidents(link.name, open_only=True)
+        opened = self.store.ledger.rows(link.name, open_only=True)
         for number, came_to in overtaken(opened, {(row.link, row.topic, row.partition): row}):
-            self.store.close_incident(number, now_ms=_now_ms(), came_to=came_to)
+            self.store.ledger.close(number, now_ms=_now_ms(), came_to=came_to)
         incident = incident_of(row)
         if incident is not None:
-            self.store.add_incident(incident, now_ms=_now_ms())
+            self.store.ledger.add(incident, now_ms=_now_ms())
 
     def _save(self, rows: Sequence[KeyLookRow]) -> None:
         if self.store is not None:
-            self.store.save_key_looks(rows)
+            self.store.key_looks.save(rows)
 
     def _retentions(self, link: Link, topics: Collection[str]) -> dict[str, int]:
         source = KafkaCluster(self.settings.cluster(link.source))

@@ -34,7 +34,7 @@ class ProofCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         families = {name: GaugeMetricFamily(name, says, labels=LABELS) for name, says in TABLE.items()}
         try:
-            rows, looks = self._store.proofs(), self._store.key_looks()
+            rows, looks = self._store.proofs.of(), self._store.key_looks.of()
         except StoreError:
             rows, looks = (), ()
         for look in looks:
@@ -61,7 +61,7 @@ class ProofCollector(Collector):
     def links(self) -> dict[str, Any]:
         """How each link stands, for whoever looks at /health."""
         found: dict[str, Any] = {}
-        for row in self._store.proofs():
+        for row in self._store.proofs.of():
             link = found.setdefault(row.link, {"partitions": 0, "differ": 0, "oldest_proof_s": 0.0})
             link["partitions"] += 1
             link["differ"] += row.state == "differs"

@@ -172,7 +172,7 @@ class Proving:
             survey = self._survey(Surveyor(link, self._store, ends.source, ends.target, self._way), asked)
         self._seen[link.name] = link, survey.sides
         if self._store is not None:
-            self._store.remember(survey.cleaned)
+            self._store.memories.remember(survey.cleaned)
         lacks += survey.lacks
         sides = list(survey.sides)
         if again:  # All of it is compared anew; what was found to differ is not forgotten before that has gone past it.
@@ -196,7 +196,7 @@ class Proving:
     def keep(self, rows: Sequence[ProofRow]) -> None:
         """These proofs stand from now on, and the ledger is told."""
         if self._store is not None:
-            self._store.save_proofs(rows)
+            self._store.proofs.save(rows)
             self._tell_ledger(self._store, rows)
 
     def _survey(self, surveyor: Surveyor, asked: Sequence[str]) -> Survey:
@@ -257,7 +257,7 @@ class Proving:
         for work, row in renewed:
             work.row = row
         if self._store is not None and renewed:
-            self._store.save_proofs([row for _, row in renewed])
+            self._store.proofs.save([row for _, row in renewed])
 
     def _keep(self, works: Iterable[_Work]) -> None:
         changed = []
@@ -274,10 +274,10 @@ class Proving:
     def _tell_ledger(self, store: Store, rows: Sequence[ProofRow]) -> None:
         """A difference is an open row until a proof goes past it."""
         for incident in filter(None, map(incident_of, rows)):
-            store.add_incident(incident, now_ms=_now_ms())
+            store.ledger.add(incident, now_ms=_now_ms())
         for link in {row.link for row in rows}:
-            for number in mended(store.incidents(link, open_only=True), rows):
-                store.close_incident(number, now_ms=_now_ms())
+            for number in mended(store.ledger.rows(link, open_only=True), rows):
+                store.ledger.close(number, now_ms=_now_ms())
 
     def _tell_gone(self, link: Link, works: Sequence[_Work]) -> None:
         """Of what is no more nobody can speak: it is not proven any longer. Where both sides have lost it, neither does
@@ -285,11 +285,11 @@ class Proving:
         if self._store is None:
             return
         voided = [work.row for work in works if work.side.voided]
-        self._store.save_proofs(voided)
+        self._store.proofs.save(voided)
         sides = [work.side for work in works]
         below = {(link.name, side.named.topic, side.named.partition): side.gone_below for side in sides}
-        for number in gone(self._store.incidents(link.name, open_only=True), below):
-            self._store.close_incident(number, now_ms=_now_ms(), came_to=GONE)
+        for number in gone(self._store.ledger.rows(link.name, open_only=True), below):
+            self._store.ledger.close(number, now_ms=_now_ms(), came_to=GONE)
         self._tell_ledger(self._store, voided)
 
     def _samples(self, work: _Work) -> bool:

@@ -70,7 +70,7 @@ class Rereading:
     def _begin(self) -> None:
         now_ms, now_s = _now_ms(), time.monotonic()
         self._failed = {place: until_s for place, until_s in self._failed.items() if until_s > now_s}
-        stored = {(row.link, row.topic, row.partition): row for row in self._store.proofs()}
+        stored = {(row.link, row.topic, row.partition): row for row in self._store.proofs.of()}
         sides: dict[Link, list[Side]] = {}
         for link, side in self._sides():
             row = stored.get((side.link, side.named.topic, side.named.partition))
@@ -102,7 +102,7 @@ class Rereading:
 
     def _take(self, done: Future[list[str]], wanted: Sequence[Errand], read_ms: int) -> None:
         changed: dict[tuple[str, str, int], ProofRow] = {}
-        stored = {(row.link, row.topic, row.partition): row for row in self._store.proofs()}
+        stored = {(row.link, row.topic, row.partition): row for row in self._store.proofs.of()}
         for result in answers_of(done, [errand.stretch for errand in wanted]):
             errand = wanted[result.number]
             self.read_bytes += result.bytes

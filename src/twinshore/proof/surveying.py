@@ -14,7 +14,7 @@ from twinshore.mirror.follow.cleaned import KIND, Cleaned, cleaned_of, compacts,
 from twinshore.mirror.plan import admits
 from twinshore.proof.borders import Side
 from twinshore.proof.values import Way
-from twinshore.store import Followed, LedgerRow, Store
+from twinshore.store import LedgerRow, Remembered, Store
 
 EXTENTS_MAX = 100_000
 UNSEEN = ", or the right to describe it is lacking"
@@ -51,7 +51,7 @@ class Survey:
 
     sides: tuple[Side, ...]
     lacks: tuple[Lack, ...]
-    cleaned: tuple[Followed, ...] = ()
+    cleaned: tuple[Remembered, ...] = ()
 
 
 class Surveyor:
@@ -97,12 +97,12 @@ class Surveyor:
         """Topics that were compacted, as far as they are the same still."""
         if self._store is None:
             return {}
-        found = cleaned_of(self._store.followed(self._link.name, KIND))
+        found = cleaned_of(self._store.memories.of(self._link.name, KIND))
         return {name: one for name, one in found.items() if name in seen and seen[name].topic_id.hex() == one.source_id}
 
     def _to_remember(
         self, sides: Iterable[Side], before: Mapping[str, Cleaned], now: Collection[str]
-    ) -> Iterator[Followed]:
+    ) -> Iterator[Remembered]:
         """`now` are the topics of which either side is compacted still. Of others the ends seen behind that count."""
         ends: dict[str, dict[int, int]] = {}
         ids: dict[str, str] = {}
@@ -123,7 +123,7 @@ class Surveyor:
         if self._store is None:
             return {}
         found: dict[str, int] = {}
-        for row in self._store.carried(self._link.name):
+        for row in self._store.twins.carried(self._link.name):
             found[row.topic] = max(found.get(row.topic, 0), row.partition + 1)
         return found
 
@@ -177,7 +177,7 @@ class Surveyor:
         target_ends = self._target.list_offsets(twin_of.values(), OffsetKind.LAST_STABLE)
         ends = self._source.list_offsets(parts, OffsetKind.LAST_STABLE)
         starts = self._source.list_offsets(parts, OffsetKind.EARLIEST)
-        rows = self._store.proofs(self._link.name) if self._store else ()
+        rows = self._store.proofs.of(self._link.name) if self._store else ()
         stored = {NamedPartition(row.topic, row.partition): row for row in rows}
         for named in parts:
             twin, way = twin_of[named], ways[named.topic]
@@ -205,7 +205,7 @@ class Surveyor:
 
     def _told(self) -> tuple[dict[NamedPartition, tuple[LedgerRow, ...]], int]:
         """What the ledger says of offsets of single partitions, and its newest row."""
-        rows = self._store.incidents(self._link.name) if self._store else ()
+        rows = self._store.ledger.rows(self._link.name) if self._store else ()
         found: dict[NamedPartition, tuple[LedgerRow, ...]] = {}
         for row in rows:
             if row.incident.partition >= 0 and row.incident.from_offset >= 0:
@@ -227,7 +227,7 @@ class Surveyor:
             theirs, closed = self._target.admin.readable_settings(sorted(twins))
             now |= {twins[twin] for twin in closed} | {twins[twin] for twin, one in theirs.items() if _compacted(one)}
         compacted = now | before
-        mapped = {topic for topic, _ in self._store.reached(self._link.name)} if self._store else set()
+        mapped = {topic for topic, _ in self._store.extents.reached(self._link.name)} if self._store else set()
         ways = {
             name: way_of(is_mapped=name in mapped, is_carried=name in carried, is_compacted=name in compacted)
             for name in settings
@@ -237,7 +237,7 @@ class Surveyor:
     def _extents(self, named: NamedPartition) -> tuple[tuple[int, int, int], ...]:
         if self._store is None:
             return ()
-        found = self._store.extents(self._link.name, named.topic, named.partition, limit=EXTENTS_MAX)
+        found = self._store.extents.of(self._link.name, named.topic, named.partition, limit=EXTENTS_MAX)
         return tuple((extent.source, extent.target, extent.length) for extent in found)
 
 

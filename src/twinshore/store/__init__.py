@@ -1,4 +1,5 @@
-"""What is remembered, in SQL: leases, whom a link writes as, twins, positions and receipts, the ledger, links' status.
+"""What is remembered, in SQL, by subject: `store.leases`, `links`, `twins`, `receipts`, `extents`, `ledger`, `audit`,
+`memories`, `controls`, `proofs`, `key_looks`, `delay`. Each is a file here, each of its methods one transaction.
 
 Values enter and leave (`values`); SQLite, PostgreSQL, MySQL and MariaDB answer alike. A position never moves back, a
 receipt never leaves a gap, and nothing grows without bound but the ledger. Nothing here knows Kafka or a wall clock:
@@ -15,7 +16,6 @@ from twinshore.store.values import (
     AuditRow,
     ControlRow,
     DelayPlace,
-    Followed,
     Incident,
     IncidentCount,
     IncidentKind,
@@ -30,6 +30,7 @@ from twinshore.store.values import (
     ProofRow,
     ProofState,
     Receipt,
+    Remembered,
     SourceBatch,
     SourceProducer,
     TwinRow,
@@ -42,7 +43,6 @@ __all__ = [
     "ControlRow",
     "DelayPlace",
     "DelayStore",
-    "Followed",
     "HeldLease",
     "Incident",
     "IncidentCount",
@@ -61,6 +61,7 @@ __all__ = [
     "Receipt",
     "ReceiptsRefusedError",
     "RefusedReceipt",
+    "Remembered",
     "SourceBatch",
     "SourceProducer",
     "Store",

@@ -1,16 +1,16 @@
-"""What a link changed on its target besides records, and what it remembers of what follows, in SQL."""
+"""What was changed besides records, by whom and how it ended, in SQL."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 
 from sqlalchemy import Connection, select
 
-from twinshore.store.dialects import put, storable
-from twinshore.store.tables import audit, followed
-from twinshore.store.values import AuditRow, Followed
+from twinshore.store.dialects import storable
+from twinshore.store.engine import Database
+from twinshore.store.tables import audit
+from twinshore.store.values import AuditRow
 
 AUDIT_KEPT = 10_000  # rows of each link, and as many of what was refused
 REFUSED = "refused: "  # how the outcome of such a row begins
@@ -41,27 +41,16 @@ def read(connection: Connection, links: Collection[str] | None, limit: int) -> t
     return tuple(AuditRow(**row) for row in connection.execute(query).mappings())
 
 
-def remember(connection: Connection, rows: Iterable[Followed]) -> None:
-    """Each row stands afterwards as given, whatever stood there."""
-    put(connection, followed, [{**asdict(row), "item": _item(row.subject)} for row in rows])
+class Audit:
+    """What was changed; the oldest rows of a link give way to the newest."""
 
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
-def forget(connection: Connection, rows: Iterable[Followed]) -> None:
-    """Drops the rows of these subjects."""
-    for row in rows:
-        here = (followed.c.link == row.link, followed.c.kind == row.kind, followed.c.item == _item(row.subject))
-        connection.execute(followed.delete().where(*here))
+    def add(self, rows: Sequence[AuditRow]) -> None:
+        """Keeps what was changed and how it ended; the oldest rows of a link give way to the newest."""
+        self._database.write(lambda connection: add(connection, rows))
 
-
-def read_followed(connection: Connection, link: str, kind: str | None) -> tuple[Followed, ...]:
-    """What is remembered of a link, by kind and subject."""
-    query = select(*(column for column in followed.c if column.name != "item")).where(followed.c.link == link)
-    if kind is not None:
-        query = query.where(followed.c.kind == kind)
-    rows = [Followed(**row) for row in connection.execute(query).mappings()]
-    return tuple(sorted(rows, key=lambda row: (row.kind, row.subject)))
-
-
-def _item(subject: str) -> str:
-    """A key of bounded length: a subject may be longer than some databases let a key be."""
-    return hashlib.sha256(subject.encode("utf-8", "replace")).hexdigest()
+    def rows(self, *links: str, limit: int = 100) -> tuple[AuditRow, ...]:
+        """The newest changes of these links together, or of all where none is named, newest first."""
+        return self._database.read(lambda connection: read(connection, links or None, limit))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from sqlalchemy import Connection, select
 
 from twinshore.store.audit import add
 from twinshore.store.dialects import insert_absent, put
+from twinshore.store.engine import Database
 from twinshore.store.tables import control_versions, controls
 from twinshore.store.values import AuditRow, ControlRow
 
@@ -39,3 +40,22 @@ def change(
     put(connection, controls, [asdict(row) for row in rows.values() if row is not None])
     add(connection, audit)
     return True
+
+
+class Controls:
+    """What operators have said of links."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def version(self, link: str) -> int:
+        """Grows with each change of the link's control; 0 before the first."""
+        return self._database.read(lambda connection: version(connection, link))
+
+    def of(self, link: str) -> tuple[ControlRow, ...]:
+        """What operators have said of the link, by name."""
+        return self._database.read(lambda connection: read(connection, link))
+
+    def change(self, link: str, rows: Mapping[str, ControlRow | None], *, seen: int, told: Sequence[AuditRow]) -> bool:
+        """Whether the version was still `seen` and the rows stand now; None drops a name. The audit is told with it."""
+        return self._database.write(lambda connection: change(connection, rows, link, seen, list(told)))

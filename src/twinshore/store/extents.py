@@ -13,8 +13,9 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, Select, and_, sele
 
 from twinshore.fleet import SourceOffset, TargetOffset
 from twinshore.fleet.extents import SEQUENCES, Extent, follow_on, source_end, target_end
+from twinshore.store import twins as twin_rows
 from twinshore.store.dialects import put
-from twinshore.store.links import lock_twins
+from twinshore.store.engine import Database
 from twinshore.store.tables import extents, twins
 from twinshore.store.values import Receipt, TwinRow
 
@@ -85,7 +86,7 @@ def trim(
 ) -> int:
     """Drops extents whose records lie wholly below these offsets of the twins, but never the last; how many. Of those
     in `told` the next extent is known to lie there or behind."""
-    lock_twins(connection, ((link, topic) for topic, _ in below))
+    twin_rows.lock(connection, ((link, topic) for topic, _ in below))
     dropped = 0
     for place, start in below.items():
         key = (link, *place)
@@ -139,3 +140,41 @@ def _row(key: Key, extent: Extent) -> dict[str, str | int]:
 
 def _extent(row: RowMapping) -> Extent:
     return Extent(SourceOffset(row["source"]), TargetOffset(row["target"]), row["length"], row["sequence"])
+
+
+class Extents:
+    """Where the records of mapped twins lie."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def adopt(self, rows: Sequence[tuple[TwinRow, Extent]]) -> None:
+        """Twins that go on behind data of others: each with the extent, still empty, that says from where on."""
+
+        def go_on(connection: Connection) -> None:
+            twin_rows.save(connection, [row for row, _ in rows])
+            begin(connection, rows)
+
+        self._database.write(go_on)
+
+    def reached(self, link: str) -> dict[tuple[str, int], Extent]:
+        """The furthest extent of each mapped partition of the link, by topic and partition."""
+        return self._database.read(lambda connection: last_of_link(connection, link))
+
+    def of(self, link: str, topic: str, partition: int, *, limit: int = 1000) -> tuple[Extent, ...]:
+        """The partition's furthest extents, in order."""
+        return self._database.read(lambda connection: read(connection, (link, topic, partition), limit))
+
+    def around(
+        self, link: str, topic: str, partition: int, offset: int, *, on_target: bool = False
+    ) -> tuple[Extent | None, Extent | None]:
+        """The extent that begins at this offset of the source (of the twin) or before it, and the next behind it: two
+        look-ups in an index, however many extents there are."""
+        find = around_target if on_target else around_source
+        return self._database.read(lambda connection: find(connection, (link, topic, partition), offset))
+
+    def trim(self, link: str, below: Mapping[tuple[str, int], int], *, told: Collection[tuple[str, int]] = ()) -> int:
+        """Drops extents wholly below these offsets of the twins, where nothing lies any more; how many. Of partitions
+        in `told` all that landed is told: their next extent is known to lie behind that."""
+
+        return self._database.write(lambda connection: trim(connection, link, below, told))

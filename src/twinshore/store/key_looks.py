@@ -8,6 +8,7 @@ from dataclasses import asdict
 from sqlalchemy import Connection, select
 
 from twinshore.store.dialects import put
+from twinshore.store.engine import Database
 from twinshore.store.tables import key_looks
 from twinshore.store.values import KeyLookRow
 
@@ -28,3 +29,18 @@ def read(connection: Connection, link: str | None) -> tuple[KeyLookRow, ...]:
 def forget(connection: Connection, link: str, topic: str) -> None:
     """Drops what is known of a topic."""
     connection.execute(key_looks.delete().where(key_looks.c.link == link, key_looks.c.topic == topic))
+
+
+class KeyLooks:
+    """When keys were compared."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def save(self, rows: Sequence[KeyLookRow]) -> None:
+        """When the keys of these partitions were compared; the last word stands."""
+        self._database.write(lambda connection: save(connection, rows))
+
+    def of(self, link: str | None = None) -> tuple[KeyLookRow, ...]:
+        """When the keys of one link's compacted twins were compared, or of all."""
+        return self._database.read(lambda connection: read(connection, link))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import ColumnElement, Connection, false, select
 
 from twinshore.store.dialects import insert_absent
+from twinshore.store.engine import Database
 from twinshore.store.tables import leases
 from twinshore.store.values import LeaseRow
 
@@ -72,3 +73,36 @@ def _values(row: LeaseRow) -> dict[str, object]:
         "ttl_ms": row.ttl_ms,
         "released": row.released,
     }
+
+
+class Leases:
+    """Who holds what; the rules for holders and watchers are in lease_watch."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def read(self, name: str) -> LeaseRow | None:
+        """The lease as it stands; None if nobody ever took it."""
+        return self._database.read(lambda connection: read(connection, name))
+
+    def take(self, name: str, owner: str, ttl_ms: int, *, seen: LeaseRow | None) -> LeaseRow | None:
+        """The lease, now `owner`'s, or None when it is no longer exactly as `seen`.
+
+        `owner` must be new with each start of a process. Whether it may be taken is LeaseWatch's to say.
+        """
+        return self._database.write(lambda connection: take(connection, name, owner, ttl_ms, seen))
+
+    def beat(self, row: LeaseRow, ttl_ms: int = 0) -> LeaseRow | None:
+        """The lease after one more beat, or None: lost. After a StoreError it may be tried again with the same row.
+
+        `ttl_ms`: for how long others are to wait from now on; 0 leaves it as it is.
+        """
+        return self._database.write(lambda connection: beat(connection, row, ttl_ms or row.ttl_ms))
+
+    def release(self, row: LeaseRow) -> bool:
+        """Gives the lease up so that another may take it at once: so only when no request is on its way any more."""
+        return self._database.write(lambda connection: release(connection, row))
+
+    def check_writable(self) -> None:
+        """StoreError where this user may only read it. Nothing is changed."""
+        self._database.write(probe)

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, RowMapping, func, select
 
 from twinshore.fleet import StoreError
 from twinshore.store.dialects import insert_absent, standing, storable
+from twinshore.store.engine import Database
 from twinshore.store.tables import incidents
 from twinshore.store.values import Incident, IncidentCount, IncidentKind, LedgerRow
 
@@ -90,3 +91,26 @@ def _ledger_row(row: RowMapping) -> LedgerRow:
         row["sentence"],
     )
     return LedgerRow(row["id"], incident, row["opened_ms"], row["closed_ms"])
+
+
+class Ledger:
+    """Every incident."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, incident: Incident, *, now_ms: int) -> LedgerRow:
+        """The incident's open row; the one that is there already if its place, kind and first offset are the same."""
+        return self._database.write(lambda connection: add(connection, incident, now_ms))
+
+    def close(self, row_id: int, *, now_ms: int, came_to: str = "") -> bool:
+        """Whether the row was open until now; `came_to` is added to its sentence."""
+        return self._database.write(lambda connection: close(connection, row_id, now_ms, came_to))
+
+    def rows(self, link: str | None = None, *, open_only: bool = False) -> tuple[LedgerRow, ...]:
+        """The ledger of one link, or of all, oldest first."""
+        return self._database.read(lambda connection: read(connection, link, open_only=open_only))
+
+    def counts(self) -> tuple[IncidentCount, ...]:
+        """The ledger in numbers, by link and kind."""
+        return self._database.read(count)

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from sqlalchemy import Connection, and_, select
 
 from twinshore.store.dialects import put, storable
+from twinshore.store.engine import Database
 from twinshore.store.tables import proof_books, proofs
 from twinshore.store.values import ProofPiece, ProofRow, ProofState
 
@@ -47,3 +48,18 @@ def forget(connection: Connection, link: str, topic: str) -> None:
     """Drops what was proven of a topic."""
     for table in (proofs, proof_books):
         connection.execute(table.delete().where(table.c.link == link, table.c.topic == topic))
+
+
+class Proofs:
+    """What was proven."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def save(self, rows: Sequence[ProofRow]) -> None:
+        """What was proven of these partitions; the last word stands."""
+        self._database.write(lambda connection: save(connection, rows))
+
+    def of(self, link: str | None = None) -> tuple[ProofRow, ...]:
+        """What was proven of one link's partitions, or of all."""
+        return self._database.read(lambda connection: read(connection, link))

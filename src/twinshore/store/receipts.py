@@ -9,8 +9,9 @@ from sqlalchemy import BindParameter, Connection, RowMapping, bindparam, delete,
 
 from twinshore.fleet import StoreError
 from twinshore.store import extents
+from twinshore.store import twins as twin_rows
 from twinshore.store.dialects import insert_absent, put
-from twinshore.store.links import lock_twins
+from twinshore.store.engine import Database
 from twinshore.store.receipt_rules import CLOSED_ROWS_MAX, Progress, advance, beyond, refusal, thinned
 from twinshore.store.refused_receipts import ReceiptsRefusedError, RefusedReceipt
 from twinshore.store.source_producers import forget_aged, read_producers, record_producers
@@ -42,7 +43,7 @@ def record(connection: Connection, given: Sequence[Receipt]) -> None:
     for receipt in sorted(given, key=lambda one: (one.link, one.topic, one.partition, one.from_offset, one.to_offset)):
         by_key.setdefault((receipt.link, receipt.topic, receipt.partition), []).append(receipt)
     # Before positions, as whoever forgets a topic does: so the one waits for the other, and neither is cut in two.
-    lock_twins(connection, {(receipt.link, receipt.topic) for receipt in given if receipt.extents})
+    twin_rows.lock(connection, {(receipt.link, receipt.topic) for receipt in given if receipt.extents})
     before = _locked(connection, by_key)
     after: list[Progress] = []
     closed: list[dict[str, Any]] = []
@@ -271,3 +272,36 @@ def _thin(connection: Connection, row_id: int) -> int:
         delete(receipts).where(receipts.c.position_id == row_id, receipts.c.from_offset.in_(sorted(gone)))
     )
     return len(kept)
+
+
+class Receipts:
+    """What crossed, and how far each partition is."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def record(self, given: Sequence[Receipt]) -> None:
+        """Records all of them, or raises ReceiptsRefusedError and records none.
+
+        A partition's first receipt says where its receipts begin; each later one begins where the last ended. One that
+        lies within what is known already is taken for a repetition and changes nothing; of one that reaches beyond it,
+        only what is new counts.
+        """
+        if given:
+            self._database.write(lambda connection: record(connection, given))
+
+    def positions(self, link: str) -> tuple[Position, ...]:
+        """How far each partition of the link is receipted."""
+        return self._database.read(lambda connection: read_positions(connection, link))
+
+    def set_state(self, link: str, topic: str, partition: int, state: PartitionState) -> bool:
+        """Marks a partition; False where it has no receipt yet."""
+        return self._database.write(lambda connection: set_state(connection, (link, topic, partition), state))
+
+    def of(self, link: str, topic: str, partition: int, limit: int = 100) -> tuple[Receipt, ...]:
+        """The partition's receipts as rolled up, newest first, without their producers."""
+        return self._database.read(lambda connection: read_receipts(connection, (link, topic, partition), limit))
+
+    def source_producers(self, link: str, topic: str, partition: int) -> tuple[SourceProducer, ...]:
+        """The source's producers of that partition with their last batches; the one that wrote last comes first."""
+        return self._database.read(lambda connection: read_source_producers(connection, (link, topic, partition)))

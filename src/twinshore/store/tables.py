@@ -213,7 +213,7 @@ audit = Table(
 )
 
 # `item` is the subject's digest: subjects are longer than keys may be.
-followed = Table(
+memories = Table(
     "followed",
     metadata,
     Column("link", _name(LINK_LENGTH), primary_key=True),

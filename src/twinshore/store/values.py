@@ -210,7 +210,7 @@ class ControlRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class Remembered:
     """Something of the source that follows to the target: what the link wrote there, or holds back, since when."""
 
     link: str

@@ -37,7 +37,7 @@ def heard(store: Store, said: list[str], monkeypatch: pytest.MonkeyPatch) -> Rul
 
 def put(store: Store, name: str, value: Any, link: str = LINK.name) -> None:
     row = ControlRow(link, name, json.dumps(value), 1, "me")
-    assert store.change_controls(link, {name: row}, seen=store.control_version(link), told=())
+    assert store.controls.change(link, {name: row}, seen=store.controls.version(link), told=())
 
 
 def test_a_change_is_told_once_and_another_links_not_at_all(store: Store, heard: Ruling) -> None:
@@ -134,13 +134,13 @@ def test_a_clash_ends_when_the_other_link_makes_room(store: Store, heard: Ruling
     put(store, "topics", ["bills-2"])
     assert not heard.changed()
     assert not heard.changed()
-    (row,) = store.incidents(LINK.name, open_only=True)
+    (row,) = store.ledger.rows(LINK.name, open_only=True)
     assert (row.incident.kind, row.incident.topic) == ("clashing filters", "")
     assert "each under the same name: it could loop" in row.incident.sentence
     put(store, "topics", ["lists"], link=BACK.name)
     assert heard.changed()
     assert heard.link.topics == ("bills-2",)
-    assert not store.incidents(open_only=True)
+    assert not store.ledger.rows(open_only=True)
 
 
 def test_a_plan_notes_nothing_and_a_reset_is_forgotten(store: Store, heard: Ruling) -> None:
@@ -150,11 +150,11 @@ def test_a_plan_notes_nothing_and_a_reset_is_forgotten(store: Store, heard: Ruli
     put(store, "topics", ["bills-2"])
     plan.changed()
     put(store, "topics", ["lists"])
-    assert not store.followed(LINK.name)
-    assert not store.incidents()
+    assert not store.memories.of(LINK.name)
+    assert not store.ledger.rows()
     heard.changed()
-    assert [row.value for row in store.followed(LINK.name)] == ['[["lists"], []]']
-    assert store.change_controls(LINK.name, {"topics": None}, seen=store.control_version(LINK.name), told=())
+    assert [row.value for row in store.memories.of(LINK.name)] == ['[["lists"], []]']
+    assert store.controls.change(LINK.name, {"topics": None}, seen=store.controls.version(LINK.name), told=())
     heard.changed()
     assert heard.link == LINK
-    assert not store.followed(LINK.name)
+    assert not store.memories.of(LINK.name)

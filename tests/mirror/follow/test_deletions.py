@@ -18,7 +18,7 @@ from twinshore.mirror.follow.endings import Endings
 from twinshore.mirror.follow.hands import Hands, now_ms
 from twinshore.mirror.follow.last_resort import EVERY_TOPIC, Span, Word
 from twinshore.mirror.follow.lifecycle import ALLOWED, KEEP, Presence, Side
-from twinshore.store import ControlRow, Followed, LedgerRow, Store, TwinRow, open_store
+from twinshore.store import ControlRow, LedgerRow, Remembered, Store, TwinRow, open_store
 
 LINK = "east->west"
 SETTINGS = """
@@ -60,7 +60,7 @@ class Stage:
         self.when_asked: Callable[[], None] = lambda: None
         self.others: list[Link] = []
         self.store: Store = open_store(f"sqlite:///{folder}/store.db")
-        self.store.save_twins([TwinRow(LINK, topic, 0, "aa", "bb", 0, 0, 1) for topic in TOPICS])
+        self.store.twins.save([TwinRow(LINK, topic, 0, "aa", "bb", 0, 0, 1) for topic in TOPICS])
         settings = parse_settings(SETTINGS, name="settings.toml", env={})
         self.link = settings.links[0]
         self.clusters = [KafkaCluster(settings.cluster(name)) for name in ("east", "west")]
@@ -88,13 +88,13 @@ class Stage:
 
     def pause(self, *, paused: bool = True) -> None:
         row = ControlRow(LINK, "paused", "true" if paused else "false", 1, "test")
-        self.store.change_controls(LINK, {"paused": row}, seen=self.store.control_version(LINK), told=[])
+        self.store.controls.change(LINK, {"paused": row}, seen=self.store.controls.version(LINK), told=[])
 
     def say(self, kind: str, topic: str, value: str = "") -> None:
-        self.store.remember([Followed(LINK, kind, topic, value, "said", now_ms())])
+        self.store.memories.remember([Remembered(LINK, kind, topic, value, "said", now_ms())])
 
     def open(self, kind: str) -> list[LedgerRow]:
-        return [row for row in self.store.incidents(LINK, open_only=True) if row.incident.kind == kind]
+        return [row for row in self.store.ledger.rows(LINK, open_only=True) if row.incident.kind == kind]
 
     def _sides(self, cluster: KafkaCluster, names: Iterable[str]) -> dict[str, Side]:
         there = Side(Presence.THERE, "aa" if cluster.name == "east" else "bb", 1)
@@ -117,7 +117,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
 def test_one_topic_that_cannot_be_looked_at_hides_no_other(stage: Stage) -> None:
     stage.gone, stage.mute = {"a", "c"}, {"a"}
     assert stage.looks() == ("c",)
-    assert [row.incident.topic for row in stage.store.incidents(LINK)] == ["c"]
+    assert [row.incident.topic for row in stage.store.ledger.rows(LINK)] == ["c"]
     assert sum("topic a is not decided now" in line for line in stage.said) == 1, "told once"
 
 
@@ -154,7 +154,7 @@ def test_an_operators_no_is_heard_at_the_last_moment(stage: Stage, word: str) ->
 def test_nothing_is_deleted_while_what_operators_said_clashes_with_another_link(stage: Stage) -> None:
     stage.link = replace(stage.link, topics=("a",))
     row = ControlRow(LINK, "topics", '["a", "b"]', 1, "test")
-    stage.store.change_controls(LINK, {"topics": row}, seen=stage.store.control_version(LINK), told=[])
+    stage.store.controls.change(LINK, {"topics": row}, seen=stage.store.controls.version(LINK), told=[])
     stage.others = [Link("west", "east", ("b",))]
     stage.endings = stage.begun()
     stage.gone = {"a"}
@@ -197,7 +197,7 @@ def test_a_deletion_that_the_target_refuses_is_told_once_and_tried_again(
     assert asked == ["a"]
     stage.hands.answer = lambda _: ""
     assert stage.looks(3) == ("a",)
-    assert stage.store.incidents(LINK, open_only=True) == ()
+    assert stage.store.ledger.rows(LINK, open_only=True) == ()
 
 
 @pytest.mark.parametrize("count", [6, len(TOPICS)], ids=["more than five", "all of them"])
@@ -219,8 +219,8 @@ def test_many_topics_that_go_at_once_wait_for_a_word_each(stage: Stage, count: i
 def test_a_few_of_many_go_as_the_settings_say(stage: Stage) -> None:
     stage.gone = set(TOPICS[:5])
     assert stage.looks() == TOPICS[:5]
-    assert stage.store.incidents(LINK, open_only=True) == ()
-    assert {row.topic for row in stage.store.twins(LINK)} == set(TOPICS[5:])
+    assert stage.store.ledger.rows(LINK, open_only=True) == ()
+    assert {row.topic for row in stage.store.twins.of(LINK)} == set(TOPICS[5:])
 
 
 def test_what_somebody_wrote_since_is_seen_at_the_moment_itself(stage: Stage) -> None:
@@ -236,7 +236,7 @@ def test_what_somebody_wrote_since_is_seen_at_the_moment_itself(stage: Stage) ->
 
 def test_what_another_version_remembered_begins_anew(stage: Stage) -> None:
     for topic, state in (("a", "deleting"), ("b", "gone")):
-        stage.store.remember([Followed(LINK, "topic", topic, "", state, 1)])
+        stage.store.memories.remember([Remembered(LINK, "topic", topic, "", state, 1)])
     stage.gone = {"a"}
     stage.looks(2)
     (row,) = stage.open("deleted topic")

@@ -37,7 +37,7 @@ class Place:
         self.said: list[str] = []
         self.ids = {"east": "aa", "west": "bb"}
         self.store: Store = open_store(f"sqlite:///{folder}/store.db")
-        self.store.save_twins([TWIN])
+        self.store.twins.save([TWIN])
         settings = parse_settings(SETTINGS, name="settings.toml", env={})
         self.link = settings.links[0]
         self.source, self.target = (KafkaCluster(settings.cluster(name)) for name in ("east", "west"))
@@ -54,7 +54,7 @@ class Place:
         return Side(presence, self.ids[cluster], 1 if self.ids[cluster] else 0)
 
     def open(self) -> list[str]:
-        return [row.incident.kind.value for row in self.store.incidents(LINK, open_only=True)]
+        return [row.incident.kind.value for row in self.store.ledger.rows(LINK, open_only=True)]
 
     def close(self) -> None:
         self.source.close()
@@ -77,7 +77,7 @@ def test_what_an_earlier_process_told_is_over_when_all_is_as_it_was(place: Place
     again.look()
     assert place.open() == ["recreated topic"]
     place.ids["west"] = "bb"
-    place.store.add_incident(
+    place.store.ledger.add(
         Incident(LINK, "orders", -1, IncidentKind.RIGHTS_LOST, -1, -1, "stop the topic", "told by the driver"), now_ms=1
     )
     place.begun().look()
@@ -91,11 +91,11 @@ def test_a_twin_that_was_kept_is_forgotten_once_nobody_has_it(place: Place, monk
     place.endings.look()
     assert place.open() == ["deleted topic"]
     kept = Incident(LINK, "orders", -1, IncidentKind.FOREIGN_WRITE, -1, -1, "keep the twin", "the twin is kept")
-    place.store.add_incident(kept, now_ms=2)
+    place.store.ledger.add(kept, now_ms=2)
     place.ids["west"] = ""
     place.endings.look()
     assert place.open() == []
-    assert not place.store.twins(LINK)
+    assert not place.store.twins.of(LINK)
 
 
 def test_a_store_that_fails_once_leaves_no_row_open(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +107,7 @@ def test_a_store_that_fails_once_leaves_no_row_open(place: Place, monkeypatch: p
         raise StoreError("the store does not answer")
 
     with monkeypatch.context() as failing:
-        failing.setattr(place.store, "close_incident", fails)
+        failing.setattr(place.store.ledger, "close", fails)
         with pytest.raises(StoreError):
             place.endings.look()
     assert place.open() == ["recreated topic"]

@@ -64,7 +64,7 @@ class Place:
         self.rules = Rules(lambda: self.link, *ends, active=lambda: True, wake=self._wake, survey_s=1.0)
 
     def has_twin(self, topic: str) -> None:
-        self.store.save_twins([TwinRow(LINK, topic, 0, "aa", "bb", 0, 0, 1)])
+        self.store.twins.save([TwinRow(LINK, topic, 0, "aa", "bb", 0, 0, 1)])
 
     def admitted(self, *steps: CarryTopic, known: Iterable[str] = ()) -> list[str]:
         return [step.topic for step in self.rules.admit(steps, set(known))[0]]
@@ -286,12 +286,12 @@ def test_what_is_refused_again_and_again_is_told_once(place: Place, monkeypatch:
     place.east, place.refuses = {acl("orders")}, {acl("orders")}
     for _ in range(5):
         place.look()
-    (row,) = place.store.audit(LINK)
+    (row,) = place.store.audit.rows(LINK)
     assert row.outcome.startswith("refused: west refuses")
     assert len(place.said) == 1
     place.refuses = set()
     place.look()
-    assert place.store.audit(LINK)[0].outcome == "done"
+    assert place.store.audit.rows(LINK)[0].outcome == "done"
     place.west.clear()
     place.refuses = {acl("orders")}
     place.look()

@@ -72,7 +72,7 @@ class Place:
     def __init__(self, folder: Path) -> None:
         self.store: Store = open_store(f"sqlite:///{folder}/store.db")
         self.twins = [TwinRow(LINK, "orders", number, "aa", "bb", 0, 0, 1) for number in (0, 1)]
-        self.store.save_twins(self.twins)
+        self.store.twins.save(self.twins)
         self.source = Log({ONE: 0, TWO: 0})
         self.target = Log({ONE: 0, TWO: 0})
         self.live = LinkLive()
@@ -86,7 +86,7 @@ class Place:
         return BeginningWatch(link, *sides, self.store, recorder, self.said.append)
 
     def open(self) -> list[LedgerRow]:
-        return list(self.store.incidents(LINK, open_only=True))
+        return list(self.store.ledger.rows(LINK, open_only=True))
 
     def ranges(self) -> list[tuple[int, int, int]]:
         return [(r.incident.partition, r.incident.from_offset, r.incident.to_offset) for r in self.open()]
@@ -118,7 +118,7 @@ def test_a_row_opens_grows_and_closes(place: Place) -> None:
     place.source.starts[TWO] = 50
     again.look()
     assert place.open() == []
-    assert len(place.store.incidents(LINK)) == 2
+    assert len(place.store.ledger.rows(LINK)) == 2
 
 
 def test_a_side_that_cannot_be_asked_changes_nothing(place: Place) -> None:
@@ -149,7 +149,7 @@ def test_a_topic_that_was_made_again_is_not_taken_for_the_one_before(place: Plac
         log.starts = {ONE: 0, TWO: 0}
     place.live.forget("orders")
     place.store.forget_topic(LINK, "orders")
-    place.store.save_twins([replace(row, source_topic_id="cc", target_topic_id="dd") for row in place.twins])
+    place.store.twins.save([replace(row, source_topic_id="cc", target_topic_id="dd") for row in place.twins])
     place.watch.look()
     place.target.starts[ONE] = 400_000
     place.watch.look()
@@ -158,7 +158,7 @@ def test_a_topic_that_was_made_again_is_not_taken_for_the_one_before(place: Plac
 
 def test_a_cluster_that_does_not_answer_is_asked_once(place: Place) -> None:
     many = [TwinRow(LINK, f"topic-{number}", 0, "aa", "bb", 0, 0, 1) for number in range(50)]
-    place.store.save_twins(many)
+    place.store.twins.save(many)
     asked: list[int] = []
 
     def silent(parts: Any, _kind: object) -> tuple[dict[NamedPartition, int], dict[NamedPartition, KafkaError]]:

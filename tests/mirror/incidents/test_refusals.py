@@ -37,7 +37,7 @@ class Place:
         return made
 
     def open(self) -> list[str]:
-        return [row.incident.topic for row in self.store.incidents(LINK, open_only=True)]
+        return [row.incident.topic for row in self.store.ledger.rows(LINK, open_only=True)]
 
     def close(self) -> None:
         self.recorder.close()
@@ -71,7 +71,7 @@ def test_what_an_earlier_process_told_closes_when_the_topic_is_carried(place: Pl
     again.over("orders")
     assert place.open() == ["bills"]
     again.add(RIGHTS)
-    assert (len(again), len(place.store.incidents(LINK))) == (1, 2)
+    assert (len(again), len(place.store.ledger.rows(LINK))) == (1, 2)
 
 
 def test_it_closes_when_the_topic_is_gone_or_no_longer_admitted(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,14 +86,14 @@ def test_it_closes_when_the_topic_is_gone_or_no_longer_admitted(place: Place, mo
     assert (place.open(), len(again)) == (["bills"], 0)
     again.keep(set())
     assert place.open() == []
-    assert all("; the topic is gone" in row.incident.sentence for row in place.store.incidents(LINK))
+    assert all("; the topic is gone" in row.incident.sentence for row in place.store.ledger.rows(LINK))
 
 
 def test_what_became_of_a_twin_is_not_over_because_its_topic_is_gone(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(refusals, "GONE_S", 0.0)
-    place.store.save_twins([TwinRow(LINK, "hidden", 0, "aa", "bb", 0, 0, 1)])
+    place.store.twins.save([TwinRow(LINK, "hidden", 0, "aa", "bb", 0, 0, 1)])
     for topic, kind, policy in (
         ("kept", "deleted topic", "keep the twin"),
         ("foreign", "foreign write", "keep the twin"),
@@ -112,16 +112,16 @@ def test_a_store_that_fails_once_hides_no_refusal_and_leaves_none_open(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     acts: dict[str, Callable[[], None]] = {
-        "add_incident": lambda: place.refusals.add(FOREIGN),
-        "close_incident": lambda: place.refusals.over("orders"),
+        "add": lambda: place.refusals.add(FOREIGN),
+        "close": lambda: place.refusals.over("orders"),
     }
     for name, act in acts.items():
         with monkeypatch.context() as failing:
-            failing.setattr(place.store, name, _fails)
+            failing.setattr(place.store.ledger, name, _fails)
             with pytest.raises(StoreError):
                 act()
         act()
-        assert place.open() == (["orders"] if name == "add_incident" else [])
+        assert place.open() == (["orders"] if name == "add" else [])
 
 
 def _fails(*_: object, **__: object) -> None:

@@ -77,17 +77,17 @@ def test_what_stopped_leaves_its_lane_alone_and_rests_until_its_row_is_closed(pl
     place.turned(lambda: ORDERS[1] not in place.desk.placed(LINK))
     assert set(place.desk.placed(LINK)) == {ORDERS[0], ORDERS[2]}
     assert ORDERS[0] not in place.standing
-    (row,) = place.store.incidents(LINK, open_only=True)
+    (row,) = place.store.ledger.rows(LINK, open_only=True)
     assert (row.incident.from_offset, row.incident.to_offset, row.closed_ms) == (5, 7, None)
     assert row.incident.policy == "stop the partition, go on with its neighbours"
-    (position,) = place.store.positions(LINK)
+    (position,) = place.store.receipts.positions(LINK)
     assert position.state is PartitionState.STOPPED
     time.sleep(0.3)
     assert place.standing.turn() == set(), "it is not tried again unasked"
-    place.store.close_incident(row.id, now_ms=1)
+    place.store.ledger.close(row.id, now_ms=1)
     found = place.turned(lambda: ORDERS[1] not in place.standing)
     assert found | place.standing.turn() == {"orders"}
-    (position,) = place.store.positions(LINK)
+    (position,) = place.store.receipts.positions(LINK)
     assert position.state is PartitionState.FLOWING
 
 
@@ -105,11 +105,11 @@ def test_rights_are_tried_again_and_the_row_closes_when_they_are_back(place: Pla
     assert place.turned(lambda: ORDERS[1] not in place.standing) == {"orders"}
     place.tell(RIGHTS)
     place.turned(lambda: ORDERS[1] in place.standing)
-    assert len(place.store.incidents(LINK)) == 1, "the same row, still open"
+    assert len(place.store.ledger.rows(LINK)) == 1, "the same row, still open"
     place.turned(lambda: ORDERS[1] not in place.standing)
-    assert place.store.incidents(LINK, open_only=True), "tried is not carried"
+    assert place.store.ledger.rows(LINK, open_only=True), "tried is not carried"
     place.tell(carried=(CARRIED,))
-    place.turned(lambda: not place.store.incidents(LINK, open_only=True))
+    place.turned(lambda: not place.store.ledger.rows(LINK, open_only=True))
     assert place.standing.turn() == set()
 
 
@@ -117,11 +117,11 @@ def test_what_the_target_lost_is_told_once_and_closes_when_it_is_there_again(pla
     (lost,) = lost_by_target(ORDERS[2], 5, 9)
     place.tell(lost)
     place.tell(replace(lost, from_offset=7))
-    place.turned(lambda: bool(place.store.incidents(LINK)))
+    place.turned(lambda: bool(place.store.ledger.rows(LINK)))
     assert ORDERS[2] in place.desk.placed(LINK), "it is carried all the while"
     place.tell(carried=(replace(CARRIED, partition=2, from_offset=9, to_offset=10),))
-    place.turned(lambda: not place.store.incidents(LINK, open_only=True))
-    (row,) = place.store.incidents(LINK)
+    place.turned(lambda: not place.store.ledger.rows(LINK, open_only=True))
+    (row,) = place.store.ledger.rows(LINK)
     assert (row.incident.from_offset, row.incident.to_offset) == (5, 9)
     assert "lost offsets 5 to 8" in row.incident.sentence
 
@@ -138,14 +138,14 @@ def test_a_topic_that_begins_anew_has_no_past(place: Place) -> None:
     place.turned(lambda: ORDERS[1] in place.standing)
     place.standing.forget("orders")
     assert ORDERS[1] not in place.standing
-    assert not place.store.incidents(LINK, open_only=True)
+    assert not place.store.ledger.rows(LINK, open_only=True)
 
 
 def test_what_passes_early_closes_no_row_of_what_lasts(place: Place) -> None:
     """The target lost much; the source is away for a moment; then the target loses more."""
 
     def open_rows() -> list[tuple[str, int]]:
-        rows = place.store.incidents(LINK, open_only=True)
+        rows = place.store.ledger.rows(LINK, open_only=True)
         return sorted((row.incident.kind.value, row.incident.to_offset) for row in rows)
 
     def carried(begin: int, end: int) -> Carried:
@@ -174,7 +174,7 @@ LOST = Stoppage("orders", 1, "lost by target", 4_000, 6_000, "the target lost 40
 
 
 def open_kinds(place: Place) -> list[tuple[str, int]]:
-    rows = place.store.incidents(LINK, open_only=True)
+    rows = place.store.ledger.rows(LINK, open_only=True)
     return sorted((row.incident.kind.value, row.incident.from_offset) for row in rows)
 
 
@@ -193,8 +193,8 @@ def test_a_twin_that_begins_anew_has_troubles_of_its_own(place: Place) -> None:
 def test_what_another_mirror_closed_meanwhile_is_told_again_when_it_is_met_again(place: Place) -> None:
     place.tell(AWAY)
     place.turned(lambda: len(open_kinds(place)) == 1)
-    for row in place.store.incidents(LINK, open_only=True):
-        place.store.close_incident(row.id, now_ms=1)
+    for row in place.store.ledger.rows(LINK, open_only=True):
+        place.store.ledger.close(row.id, now_ms=1)
     place.recorder.settle(LINK)
     place.standing = place.begun()
     place.tell(replace(AWAY, from_offset=9_000, to_offset=9_500))

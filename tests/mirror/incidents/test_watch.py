@@ -57,7 +57,7 @@ class Place:
         )
 
     def open(self) -> list[str]:
-        return [row.incident.kind.value for row in self.store.incidents(LINK, open_only=True)]
+        return [row.incident.kind.value for row in self.store.ledger.rows(LINK, open_only=True)]
 
     def until(self, holds: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 15
@@ -79,7 +79,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
 
 
 def fail_once(place: Place, monkeypatch: pytest.MonkeyPatch, name: str) -> list[str]:
-    asked, failed = getattr(place.store, name), list[str]()
+    asked, failed = getattr(place.store.ledger, name), list[str]()
 
     def first_fails(*args: Any, **more: Any) -> Any:
         if not failed:
@@ -87,22 +87,22 @@ def fail_once(place: Place, monkeypatch: pytest.MonkeyPatch, name: str) -> list[
             raise StoreError("the store does not answer")
         return asked(*args, **more)
 
-    monkeypatch.setattr(place.store, name, first_fails)
+    monkeypatch.setattr(place.store.ledger, name, first_fails)
     return failed
 
 
 def test_a_side_that_is_away_has_its_row_and_loses_it_though_the_store_fails(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failed = fail_once(place, monkeypatch, "add_incident")
+    failed = fail_once(place, monkeypatch, "add")
     place.trouble = "nobody leads orders-0"
     place.until(lambda: place.open() == ["source away"])
     assert failed
-    failed = fail_once(place, monkeypatch, "close_incident")
+    failed = fail_once(place, monkeypatch, "close")
     place.trouble = ""
     place.until(lambda: place.open() == [])
     assert failed
-    assert len(place.store.incidents(LINK)) == 1
+    assert len(place.store.ledger.rows(LINK)) == 1
 
 
 def test_a_link_waits_for_a_side_by_which_nothing_can_cross(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,11 +126,11 @@ def test_a_link_waits_for_a_side_by_which_nothing_can_cross(place: Place, monkey
 def test_a_full_disk_has_its_row_and_loses_it_though_the_store_fails(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failed = fail_once(place, monkeypatch, "add_incident")
+    failed = fail_once(place, monkeypatch, "add")
     place.free_percent = 8
     place.until(lambda: place.open() == ["disk near full"])
     assert failed
-    failed = fail_once(place, monkeypatch, "close_incident")
+    failed = fail_once(place, monkeypatch, "close")
     place.free_percent = 50
     place.until(lambda: place.open() == [])
     assert failed
@@ -141,7 +141,7 @@ def test_what_another_mirror_told_meanwhile_closes_here(place: Place) -> None:
     place.active = False
     place.until(lambda: not place.watch._adopted)
     for kind in (IncidentKind.TARGET_AWAY, IncidentKind.DISK_NEAR_FULL):
-        place.store.add_incident(Incident(LINK, "", -1, kind, -1, -1, "wait", "the target west is away"), now_ms=1)
+        place.store.ledger.add(Incident(LINK, "", -1, kind, -1, -1, "wait", "the target west is away"), now_ms=1)
     time.sleep(0.1)
     assert len(place.open()) == 2, "the link is not ours to speak of"
     place.active = True
@@ -167,14 +167,14 @@ def test_of_two_sides_that_refuse_the_mirror_each_is_told_until_its_own_is_mende
     refusing(monkeypatch, sides)
 
     def said() -> list[str]:
-        return [row.incident.sentence for row in place.store.incidents(LINK, open_only=True)]
+        return [row.incident.sentence for row in place.store.ledger.rows(LINK, open_only=True)]
 
     east, west = (
         f"the {called} turns the mirror away: {name}: the password of user mirror is refused"
         for called, name in (("source", "east"), ("target", "west"))
     )
     place.until(lambda: said() == [f"{east}; and {west}"])
-    failed = fail_once(place, monkeypatch, "add_incident")
+    failed = fail_once(place, monkeypatch, "add")
     sides.discard("source")
     place.until(lambda: said() == [west])
     assert failed
@@ -185,4 +185,4 @@ def test_of_two_sides_that_refuse_the_mirror_each_is_told_until_its_own_is_mende
     sides.clear()
     place.active = True
     place.until(lambda: said() == [])
-    assert all(row.closed_ms for row in place.store.incidents(LINK))
+    assert all(row.closed_ms for row in place.store.ledger.rows(LINK))

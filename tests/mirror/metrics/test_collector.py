@@ -112,7 +112,7 @@ def test_the_quota_that_holds_a_link_back_is_the_one_that_status_tells(meters: M
 
 def test_a_word_of_a_clock_that_is_far_ahead_is_not_believed(meters: Meters, store: Store) -> None:
     for ahead_ms, believed in ((2_000, 1.0), (60_000, 0.0)):
-        store.save_link_status(LinkStatus(NAME, "x", "flowing", "carries", int(time.time() * 1000) + ahead_ms))
+        store.links.save_status(LinkStatus(NAME, "x", "flowing", "carries", int(time.time() * 1000) + ahead_ms))
         found = scrape(meters, store)
         assert found['twinshore_link_state{link="east->west",state="flowing"}'] == believed
         assert found['twinshore_link_state{link="east->west",state="unknown"}'] == 1.0 - believed
@@ -126,7 +126,7 @@ def test_a_mirror_that_has_just_begun_shows_no_rates_of_the_one_before(
     figures = {"lanes": 4, "records_per_s": 900.0, "bytes_per_s": 9e6, "p50_ms": 7.0, "p99_ms": 9.0}
 
     def shown(updated_ms: int, state: str) -> tuple[str, bool]:
-        store.save_link_status(LinkStatus(NAME, "x", state, "carries", updated_ms, **figures))  # type: ignore[arg-type]
+        store.links.save_status(LinkStatus(NAME, "x", state, "carries", updated_ms, **figures))  # type: ignore[arg-type]
         registry = CollectorRegistry()
         registry.register(MirrorCollector([LINK], meters, store, Bounds(), since_ms=began_ms))
         found = generate_latest(registry).decode()
@@ -154,9 +154,9 @@ def test_the_ledger_is_counted_by_kind_and_says_what_stands(meters: Meters, stor
         ("orders", 1, IncidentKind.RETENTION_GAP, POLICY_STOP),
         ("bills", -1, IncidentKind.RIGHTS_LOST, POLICY_TOPIC),
     ):
-        store.add_incident(Incident(NAME, topic, partition, kind, 1, 2, policy, "why"), now_ms=1)
-    old = store.add_incident(Incident(NAME, "bills", 0, IncidentKind.RIGHTS_LOST, 3, 4, POLICY_STOP, "why"), now_ms=1)
-    store.close_incident(old.id, now_ms=2)
+        store.ledger.add(Incident(NAME, topic, partition, kind, 1, 2, policy, "why"), now_ms=1)
+    old = store.ledger.add(Incident(NAME, "bills", 0, IncidentKind.RIGHTS_LOST, 3, 4, POLICY_STOP, "why"), now_ms=1)
+    store.ledger.close(old.id, now_ms=2)
     found = scrape(meters, store)
     assert found['twinshore_incidents_total{kind="rights lost",link="east->west"}'] == 2
     assert found['twinshore_incidents_open{kind="rights lost",link="east->west"}'] == 1
@@ -168,10 +168,10 @@ def test_the_ledger_is_counted_by_kind_and_says_what_stands(meters: Meters, stor
 def test_states_pauses_and_throttles_are_told(meters: Meters, store: Store) -> None:
     told(meters, carried("orders", 0, 0, 5, 5))
     now_ms = int(time.time() * 1000)
-    store.save_link_status(LinkStatus(NAME, "me", "waiting", "why", now_ms - 4000, 2, 1, 3.0, 4.0, 5, 2.0, None))
+    store.links.save_status(LinkStatus(NAME, "me", "waiting", "why", now_ms - 4000, 2, 1, 3.0, 4.0, 5, 2.0, None))
     rows = [("paused_topics", ["orders"]), ("throttle_bytes_s", 700)]
     control = {name: ControlRow(NAME, name, json.dumps(value), 1, "me") for name, value in rows}
-    assert store.change_controls(NAME, control, seen=0, told=())
+    assert store.controls.change(NAME, control, seen=0, told=())
     found = scrape(meters, store)
     assert found['twinshore_link_state{link="east->west",state="waiting"}'] == 1
     assert found['twinshore_link_state{link="east->west",state="flowing"}'] == 0

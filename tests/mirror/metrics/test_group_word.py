@@ -7,12 +7,12 @@ import json
 from twinshore.mirror.metrics import table
 from twinshore.mirror.metrics.group_word import GROUPS_KIND, group_word, put_groups
 from twinshore.mirror.metrics.table import Metric
-from twinshore.store import Followed
+from twinshore.store import Remembered
 
 
 def test_the_last_word_is_told_with_its_age() -> None:
     said = {"at_ms": 10_000, "took_ms": 250.0, "states": {"same": 7, "behind": 1}, "behind": 42, "differ": {}}
-    word = group_word([Followed("east->west", GROUPS_KIND, "", json.dumps(said), GROUPS_KIND, 0)])
+    word = group_word([Remembered("east->west", GROUPS_KIND, "", json.dumps(said), GROUPS_KIND, 0)])
     told: dict[tuple[Metric, tuple[str, ...]], float] = {}
     put_groups(lambda metric, labels, value: told.update({(metric, tuple(labels)): value}), "l", word, now_s=13.0)
     assert told == {

@@ -30,7 +30,7 @@ def test_a_twin_made_between_two_readings_has_its_lag_at_once(
         closing(Looks(LINK, east.cluster, store, meters, EVERY_S, lambda: True)),
     ):
         _until(meters, 0)
-        store.save_twins([TwinRow(LINK.name, topic, 0, "aa", "bb", 0, 0, 5)])
+        store.twins.save([TwinRow(LINK.name, topic, 0, "aa", "bb", 0, 0, 5)])
         made_s = time.monotonic()
         _until(meters, 5)
         assert time.monotonic() - made_s < TWINS_S / 2
@@ -45,16 +45,16 @@ def test_the_end_of_a_topic_that_was_made_again_is_not_its_twins(
         east.create_topic(topic)
         fill(east, topic, 5)
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
-        store.save_twins([TwinRow(LINK.name, topic, 0, "aa", "bb", 0, 0, 5) for topic in (again, other)])
+        store.twins.save([TwinRow(LINK.name, topic, 0, "aa", "bb", 0, 0, 5) for topic in (again, other)])
         row = Incident(LINK.name, again, -1, IncidentKind.RECREATED_TOPIC, -1, -1, "stop the topic", "another one")
-        found = store.add_incident(row, now_ms=1)
+        found = store.ledger.add(row, now_ms=1)
         meters = Meters(EVERY_S)
         with closing(Looks(LINK, east.cluster, store, meters, EVERY_S, lambda: True)):
             _until(meters, 5)
             word = meters.word(LINK.name)
             assert word is not None
             assert (word.topics[other].lag, word.topics[again].unseen) == (5, 1)
-            store.close_incident(found.id, now_ms=2)
+            store.ledger.close(found.id, now_ms=2)
             _until(meters, 10)
 
 

@@ -24,10 +24,10 @@ def test_a_plan_has_every_step_and_its_act_tells_the_audit_who_asked(store: Stor
     assert [step.sentence(done=False) for step in planned.steps] == [
         "east->west: throttle_bytes_s would change from 0 to 5000"
     ]
-    assert store.control_version(LINK) == 0, "nothing is changed yet"
+    assert store.controls.version(LINK) == 0, "nothing is changed yet"
     done = list(control.act(planned, SETTINGS, store, by="anna"))
     assert [step.sentence(done=True) for step in done] == ["east->west: throttle_bytes_s changes from 0 to 5000"]
-    (told,) = store.audit(LINK)
+    (told,) = store.audit.rows(LINK)
     assert (told.subject, told.after, told.outcome) == ("throttle_bytes_s", "5000", "by anna")
     assert control.plan(Throttle(LINK, 5_000), SETTINGS, store).shown == ("east->west: nothing to change",)
 

@@ -38,7 +38,7 @@ def test_each_step_says_what_it_is_or_would_be(store: Store) -> None:
 
 def test_a_mirror_that_has_begun_since_the_plan_is_not_disturbed(store: Store) -> None:
     planned = Recovering(tuple(recover.steps_of(LINK, seen(None), store)), link=LINK, seen=seen(None))
-    store.take_lease(f"link {LINK}", "a mirror", 2_000, seen=None)
+    store.leases.take(f"link {LINK}", "a mirror", 2_000, seen=None)
     with pytest.raises(RefusedError, match="is carried by a mirror now"):
         list(act(planned, SETTINGS, store, by="anna"))
-    assert store.link_identity(LINK) is None
+    assert store.links.identity(LINK) is None

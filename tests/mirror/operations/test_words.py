@@ -24,7 +24,7 @@ SETTINGS = settings_of(f'[links."{LINK}"]\n[links."{LINK}".follow]\ndeleted = "d
 @pytest.fixture(autouse=True)
 def held(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[Span]:
     """What the twin of orders holds; both clusters have the topic, made again on the source."""
-    store.save_twins([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
+    store.twins.save([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
     found = [Span(0, 0, 1_000, 1_000, 1_000)]
     there = {"east": Side(Presence.THERE, "zz", 1), "west": Side(Presence.THERE, "bb", 1)}
     monkeypatch.setattr(words, "sides", lambda cluster, names: dict.fromkeys(names, there[cluster.name]))
@@ -33,13 +33,13 @@ def held(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[Span]:
 
 
 def incident(store: Store, kind: IncidentKind, partition: int, policy: str) -> None:
-    store.add_incident(Incident(LINK, "orders", partition, kind, 5, 7, policy, "a sentence."), now_ms=1)
+    store.ledger.add(Incident(LINK, "orders", partition, kind, 5, 7, policy, "a sentence."), now_ms=1)
 
 
 def test_what_is_kept_then_is_in_the_plan_already(store: Store) -> None:
     (step,) = deletion.plan_keep(Keep("orders"), SETTINGS, store).steps
     assert step.sentence(done=False) == "east->west: it would be so: the twin of orders is kept"
-    assert store.followed(LINK, KEEP) == ()
+    assert store.memories.of(LINK, KEEP) == ()
     planned = deletion.plan_keep(Keep(every=True), SETTINGS, store)
     (step,) = deletion.act_keep(planned, store, by="anna")
     assert step.sentence(done=True) == "east->west: all its twins are kept"
@@ -51,11 +51,11 @@ def test_what_is_kept_then_is_in_the_plan_already(store: Store) -> None:
 
 
 def test_a_deletion_is_agreed_to_only_where_nothing_speaks_against_it(store: Store, held: list[Span]) -> None:
-    store.remember([row_of(LINK, Remember("orders", State.ASKED), 1)])
+    store.memories.remember([row_of(LINK, Remember("orders", State.ASKED), 1)])
     planned = deletion.plan_delete(Delete("orders"), SETTINGS, store)
     assert planned.shown == ("east->west: its twin holds orders-0 0 to 999",)
     list(deletion.act_delete(planned, store, by="anna"))
-    assert [row.subject for row in store.followed(LINK, ALLOWED)] == ["orders"]
+    assert [row.subject for row in store.memories.of(LINK, ALLOWED)] == ["orders"]
     held[0] = Span(0, 0, 1_001, 1_000, 1_000)
     planned = deletion.plan_delete(Delete("orders"), SETTINGS, store)
     assert planned.steps == ()
@@ -74,23 +74,23 @@ def test_a_beginning_is_agreed_to_with_what_was_seen(store: Store, held: list[Sp
         "and it is shown all the same"
     )
     planned = begin_again.plan(BeginAgain("orders", even_uncarried=True), SETTINGS, store)
-    assert store.followed(LINK, CONFIRMED) == ()
+    assert store.memories.of(LINK, CONFIRMED) == ()
     held[0] = Span(0, 0, 9_999, 1_000, 1_000)
     list(begin_again.act(planned, store, by="anna"))
-    (row,) = store.followed(LINK, CONFIRMED)
+    (row,) = store.memories.of(LINK, CONFIRMED)
     assert "1200" in row.value and "9999" not in row.value, "the agreement is to what the plan saw"
 
 
 def test_a_stopped_partition_goes_on_and_the_audit_knows_who_said_so(store: Store) -> None:
     incident(store, IncidentKind.REFUSED, 0, POLICY_STOP)
     incident(store, IncidentKind.REFUSED, 1, POLICY_STOP)
-    store.save_link_identity(LinkIdentity(LINK, 1, 0, "e", "w"))
+    store.links.save_identity(LinkIdentity(LINK, 1, 0, "e", "w"))
     planned = resume.plan(ResumeStopped("orders", 0), SETTINGS, store)
     assert [(step.named, len(step.rows)) for step in planned.steps] == [(NamedPartition("orders", 0), 1)]
-    assert len(store.incidents(LINK, open_only=True)) == 2
+    assert len(store.ledger.rows(LINK, open_only=True)) == 2
     (step,) = resume.act(planned, store, by="anna")
     assert step.sentence(done=True) == "east->west: orders-0 is resumed"
-    assert [row.incident.partition for row in store.incidents(LINK, open_only=True)] == [1]
-    assert [(row.subject, row.outcome) for row in store.audit()] == [("orders-0", "by anna")]
+    assert [row.incident.partition for row in store.ledger.rows(LINK, open_only=True)] == [1]
+    assert [(row.subject, row.outcome) for row in store.audit.rows()] == [("orders-0", "by anna")]
     with pytest.raises(ConfigError, match="no incident stops orders-7"):
         resume.plan(ResumeStopped("orders", 7), SETTINGS, store)

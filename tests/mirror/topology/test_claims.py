@@ -158,7 +158,7 @@ def test_doubts_are_one_row_that_says_what_is_so_now(tmp_path: Path) -> None:
         doubtful = DoubtfulNotes(Link("east", "west"), store, said.append)
         for topics in ((), ("orders",), ("orders",), ("orders", "bills"), ()):
             doubtful.tell(topics)
-        rows = store.incidents("east->west")
+        rows = store.ledger.rows("east->west")
     assert [row.incident.topic for row in rows] == ["", ""]
     assert ["bills" in row.incident.sentence for row in rows] == [False, True]
     assert all(row.closed_ms for row in rows)

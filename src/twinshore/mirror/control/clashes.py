@@ -15,7 +15,7 @@ from twinshore.mirror.control.in_force import OF_LINK, SETTINGS, STORE, InForce
 from twinshore.mirror.topology.rules import conflicts
 
 BEFORE = "time before"
-KIND = "filters that were right"  # as `Followed` of the store
+KIND = "filters that were right"  # as `Remembered` of the store
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from twinshore.mirror.control.clashes import KIND, Filters, filters_from_json, s
 from twinshore.mirror.control.in_force import InForce, in_force
 from twinshore.mirror.incidents import link_row
 from twinshore.mirror.plan import admits
-from twinshore.store import Followed, IncidentKind, Store
+from twinshore.store import IncidentKind, Remembered, Store
 
 EVERY_S = 1.0
 Seen = tuple[str, int]
@@ -80,17 +80,17 @@ class Ruling:
 
     def _seen(self) -> tuple[int, ...]:
         links = self._links if self._clashes else [self._begins]
-        return tuple(self._store.control_version(link.name) for link in links)
+        return tuple(self._store.controls.version(link.name) for link in links)
 
     def _note(self, said: InForce) -> None:
         """Remembers filters of operators that are right, for the day they clash."""
         name, filters = self._begins.name, said_filters(said)
-        known = {row.value for row in self._store.followed(name, KIND)}
-        row = Followed(name, KIND, "", filters.to_json() if filters else "", KIND, int(time.time() * 1000))
+        known = {row.value for row in self._store.memories.of(name, KIND)}
+        row = Remembered(name, KIND, "", filters.to_json() if filters else "", KIND, int(time.time() * 1000))
         if filters is None and known:
-            self._store.forget([row])
+            self._store.memories.forget([row])
         elif filters is not None and row.value not in known:
-            self._store.remember([row])
+            self._store.memories.remember([row])
 
     def _tell(self, troubles: tuple[str, ...]) -> None:
         for sentence in troubles if troubles != self._said else ():
@@ -100,14 +100,14 @@ class Ruling:
 
 def said_of(links: Iterable[Link], store: Store) -> dict[str, InForce]:
     """Each link as its settings and its operators say, whether or not they clash."""
-    return {link.name: in_force(link, store.controls(link.name)) for link in links}
+    return {link.name: in_force(link, store.controls.of(link.name)) for link in links}
 
 
 def right_of(links: Iterable[Link], store: Store) -> dict[str, Filters]:
     """The filters of operators that held last, as far as any did."""
     found = {}
     for link in links:
-        for row in store.followed(link.name, KIND):
+        for row in store.memories.of(link.name, KIND):
             with suppress(ValueError, TypeError):
                 found[link.name] = filters_from_json(row.value)
     return found

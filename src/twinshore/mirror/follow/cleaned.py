@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from twinshore.store import Followed
+from twinshore.store import Remembered
 
 KIND = "compacted"
 
@@ -29,15 +29,15 @@ def compacts(policy: str | None) -> bool:
     return "compact" in (policy or "")
 
 
-def cleaned_of(rows: Iterable[Followed]) -> dict[str, Cleaned]:
+def cleaned_of(rows: Iterable[Remembered]) -> dict[str, Cleaned]:
     """What is remembered, by topic."""
     return {row.subject: _cleaned(row.value) for row in rows if row.kind == KIND}
 
 
-def row_of(link: str, topic: str, cleaned: Cleaned, at_ms: int) -> Followed:
+def row_of(link: str, topic: str, cleaned: Cleaned, at_ms: int) -> Remembered:
     """As it is kept."""
     value = json.dumps({"source_id": cleaned.source_id, "ends": sorted(cleaned.ends.items())})
-    return Followed(link, KIND, topic, value, "", at_ms)
+    return Remembered(link, KIND, topic, value, "", at_ms)
 
 
 def _cleaned(value: str) -> Cleaned:

@@ -36,7 +36,7 @@ from twinshore.mirror.follow.memories import memories_of, row_of, spent
 from twinshore.mirror.follow.reading import sides, spans
 from twinshore.mirror.incidents.kinds import OF_KNOWN_TOPICS
 from twinshore.mirror.once import Once
-from twinshore.store import Followed, Incident, IncidentKind, LedgerRow, PartitionState, Store, TwinRow
+from twinshore.store import Incident, IncidentKind, LedgerRow, PartitionState, Remembered, Store, TwinRow
 
 DELETION, HELD = IncidentKind.DELETED_TOPIC, IncidentKind.DELETION_HELD
 ENDED = (DELETION, IncidentKind.RECREATED_TOPIC, HELD)
@@ -108,7 +108,7 @@ class Endings:
     def look(self) -> None:
         """One look at every topic that has, or had, a twin. One that cannot be looked at hinders no other."""
         known: dict[str, TwinRow] = {}
-        for row in self._store.twins(self._link.name):
+        for row in self._store.twins.of(self._link.name):
             known.setdefault(row.topic, row)
         with self._guard:
             doubted, self._doubted = self._doubted, set()
@@ -119,7 +119,7 @@ class Endings:
             topic: self._one(row, source[topic], target[self._link.twin_of(topic)], doubted=topic in doubted)
             for topic, row in known.items()
         }
-        memories = memories_of(self._store.followed(self._link.name))
+        memories = memories_of(self._store.memories.of(self._link.name))
         opened = self._opened()
         judged = self._judged(looks, memories)
         for topic, (look, memory, rules) in judged.items():
@@ -134,7 +134,7 @@ class Endings:
         self, looks: Mapping[str, TopicLook], memories: Mapping[str, Memory]
     ) -> dict[str, tuple[TopicLook, Memory, Rules]]:
         """Each look with what is remembered of the topic and what holds for it now."""
-        mapped = {topic for topic, _ in self._store.reached(self._link.name)}
+        mapped = {topic for topic, _ in self._store.extents.reached(self._link.name)}
         against = self._objections([topic for topic, look in looks.items() if lifecycle.is_lost(look)])
         found = {}
         for topic, look in looks.items():
@@ -154,7 +154,7 @@ class Endings:
         if not topics:
             return {}
         now = standing(self._links, self._store)[self._link.name]
-        kept = {row.subject for row in self._store.followed(self._link.name, lifecycle.KEEP)}
+        kept = {row.subject for row in self._store.memories.of(self._link.name, lifecycle.KEEP)}
         never = self._safety.never_delete
         return {topic: objection(now.link, topic, never=never, kept=kept, troubles=now.troubles) for topic in topics}
 
@@ -178,7 +178,9 @@ class Endings:
         at_ms = now_ms()
         acts = lifecycle.decide(look, memory, rules, None, at_ms)
         if AskSpans(look.topic) in acts:
-            held = spans(self._target, look.topic, look.twin, look.target, self._store.positions(self._link.name))
+            held = spans(
+                self._target, look.topic, look.twin, look.target, self._store.receipts.positions(self._link.name)
+            )
             acts = lifecycle.decide(look, memory, rules, held, at_ms)
         for act in acts:
             if not self._do(act, look, at_ms):
@@ -225,14 +227,14 @@ class Endings:
         return not refused
 
     def _take_back(self, topic: str, kind: str) -> None:
-        self._store.forget([Followed(self._link.name, kind, topic, "", "", 0)])
+        self._store.memories.forget([Remembered(self._link.name, kind, topic, "", "", 0)])
 
     def _remember(self, act: Remember, at_ms: int) -> None:
         row = row_of(self._link.name, act, at_ms)
         if act.state:
-            self._store.remember([row])
+            self._store.memories.remember([row])
             return
-        self._store.forget([row])
+        self._store.memories.forget([row])
         self._take_back(act.topic, lifecycle.ALLOWED)
         self._close(act.topic, DELETION, HELD)
         self._told.get(act.topic, set()).difference_update((DELETION, HELD))
@@ -243,11 +245,11 @@ class Endings:
         if act.anew:
             stale = [row for row in self._rows(act.topic, incident.kind) if row.incident.sentence != act.sentence]
             for row in stale:
-                self._store.close_incident(row.id, now_ms=now_ms())
+                self._store.ledger.close(row.id, now_ms=now_ms())
         elif act.kind in self._told.get(act.topic, ()):
             return
         at_ms = now_ms()
-        row = self._store.add_incident(incident, now_ms=at_ms)
+        row = self._store.ledger.add(incident, now_ms=at_ms)
         self._told.setdefault(act.topic, set()).add(act.kind)
         change = Change(lifecycle.KIND, act.topic, "", act.sentence)
         if row.opened_ms == at_ms:
@@ -257,14 +259,14 @@ class Endings:
 
     def _rows(self, topic: str, *kinds: IncidentKind) -> list[LedgerRow]:
         """Open rows of the whole topic."""
-        rows = self._store.incidents(self._link.name, open_only=True)
+        rows = self._store.ledger.rows(self._link.name, open_only=True)
         here = [row for row in rows if (row.incident.topic, row.incident.partition) == (topic, -1)]
         return [row for row in here if row.incident.kind in kinds]
 
     def _opened(self) -> dict[str, set[str]]:
         """What the ledger says became of topics, whoever told it: an earlier process, or another mirror meanwhile."""
         found: dict[str, set[str]] = {}
-        for row in self._store.incidents(self._link.name, open_only=True):
+        for row in self._store.ledger.rows(self._link.name, open_only=True):
             if row.incident.partition < 0 and row.incident.kind in ENDED:
                 found.setdefault(row.incident.topic, set()).add(row.incident.kind)
         return found
@@ -278,7 +280,7 @@ class Endings:
 
     def _archive(self, topic: str, twin: Side) -> None:
         for partition in range(twin.partitions):
-            self._store.set_partition_state(self._link.name, topic, partition, PartitionState.ARCHIVED)
+            self._store.receipts.set_state(self._link.name, topic, partition, PartitionState.ARCHIVED)
         self._close(topic, DELETION)
         self._hands.account(
             [Change(lifecycle.KIND, topic, "", "archived: its twin stays and is watched no more")], DONE
@@ -294,7 +296,7 @@ class Endings:
 
     def _close(self, topic: str, *kinds: IncidentKind) -> None:
         for row in self._rows(topic, *kinds):
-            self._store.close_incident(row.id, now_ms=now_ms())
+            self._store.ledger.close(row.id, now_ms=now_ms())
 
 
 def _plain(look: TopicLook) -> bool:

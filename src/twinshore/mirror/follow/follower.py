@@ -24,7 +24,7 @@ from twinshore.mirror.follow.rules import Rules
 from twinshore.mirror.identity import hold_to
 from twinshore.mirror.once import Once, in_words
 from twinshore.mirror.workers import keep_on
-from twinshore.store import Followed, Store
+from twinshore.store import Remembered, Store
 
 TOPICS_AT_ONCE = 100  # whose settings are compared in one look; the others' come in the next ones
 REST_S = 0.2
@@ -123,7 +123,7 @@ class Follower:
 
     def _ids(self) -> dict[str, str]:
         """Each topic that has a twin, and the twin's topic id."""
-        return {row.topic: row.target_topic_id for row in self._store.twins(self._link.name)}
+        return {row.topic: row.target_topic_id for row in self._store.twins.of(self._link.name)}
 
     # -- topic settings
 
@@ -136,7 +136,7 @@ class Follower:
         source, hidden = settings_of(self._source, chosen)
         target, closed = settings_of(self._target, [twins[topic] for topic in chosen])
         held = copies(self._target, [twins[topic] for topic in chosen])
-        mapped = {topic for topic, _ in self._store.reached(self._link.name)}
+        mapped = {topic for topic, _ in self._store.extents.reached(self._link.name)}
         self._remark("settings left", [error.message for error in (*hidden.values(), *closed.values())])
         chosen = [topic for topic in chosen if topic in source and twins[topic] in target]
         for topic in chosen:
@@ -145,10 +145,10 @@ class Follower:
             wanted = topic_settings.changes(self._link, *sides, held.get(twin, 1), mapped=topic in mapped)
             if wanted and self._active():
                 self._hands.alter_settings(twin, ids[topic], wanted)
-        known = {row.subject: row.value for row in self._store.followed(self._link.name, topic_settings.KIND)}
+        known = {row.subject: row.value for row in self._store.memories.of(self._link.name, topic_settings.KIND)}
         now = {topic: topic_settings.remembered(source[topic]) for topic in chosen}
         rows = [
-            Followed(self._link.name, topic_settings.KIND, topic, value, "source", now_ms())
+            Remembered(self._link.name, topic_settings.KIND, topic, value, "source", now_ms())
             for topic, value in now.items()
             if known.get(topic) != value
         ]
@@ -156,16 +156,16 @@ class Follower:
             if row.subject in known and _cleanup(known[row.subject]) != _cleanup(row.value):
                 self.endings.again(row.subject)  # What kind of twin it needs is for the planner to say.
         # First, since it is known from the row before this one only.
-        self._store.remember(self._compacted(source, known, chosen))
-        self._store.remember(rows)
+        self._store.memories.remember(self._compacted(source, known, chosen))
+        self._store.memories.remember(rows)
 
     def _compacted(
         self, source: Mapping[str, topic_settings.SettingsOf], known: Mapping[str, str], chosen: Iterable[str]
-    ) -> list[Followed]:
+    ) -> list[Remembered]:
         """Topics that are compacted, or were when they were looked at last: a proof has to know for as long as the
         cleaned part is there."""
-        before = cleaned.cleaned_of(self._store.followed(self._link.name, cleaned.KIND))
-        ids = {row.topic: row.source_topic_id for row in self._store.twins(self._link.name)}
+        before = cleaned.cleaned_of(self._store.memories.of(self._link.name, cleaned.KIND))
+        ids = {row.topic: row.source_topic_id for row in self._store.twins.of(self._link.name)}
         rows = []
         for topic in chosen:
             is_compacted = cleaned.compacts(source[topic].in_force.get("cleanup.policy"))
@@ -189,7 +189,7 @@ class Follower:
     def _quotas(self) -> None:
         if not self._link.follow.quotas:
             return
-        rows = self._store.followed(self._link.name, quotas.QUOTA)
+        rows = self._store.memories.of(self._link.name, quotas.QUOTA)
         written = {quotas.quota_from_text(row.subject): float(row.value) for row in rows}
         plan = quotas.decide_quotas(read_quotas(self._source), read_quotas(self._target), written, self._us())
         self._remark("quotas left", [str(one) for one in plan.remarks])
@@ -201,7 +201,7 @@ class Follower:
             return
         secrets = dict(self._link.follow.users)
         source, target = read_scram_users(self._source), read_scram_users(self._target)
-        rows = self._store.followed(self._link.name, quotas.USER)
+        rows = self._store.memories.of(self._link.name, quotas.USER)
         seen = {quotas.user_from_text(row.subject) for row in rows}
         plan = quotas.decide_users(source, target, secrets, self._us(), seen)
         self._remark("users left", [str(one) for one in plan.remarks])

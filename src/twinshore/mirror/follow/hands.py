@@ -15,7 +15,7 @@ from twinshore.mirror.follow import acls, quotas, topic_settings
 from twinshore.mirror.follow.acls import AclPlan, Wanted
 from twinshore.mirror.follow.change import Change
 from twinshore.mirror.follow.quotas import QuotaChange, QuotaPlan, UserPlan
-from twinshore.store import AuditRow, Followed, Store
+from twinshore.store import AuditRow, Remembered, Store
 from twinshore.store.audit import REFUSED
 
 DONE = "done"
@@ -43,12 +43,12 @@ class Hands:
         outcome = self._try(lambda: self.target.admin.alter_topic_settings(twin, _after(wanted), topic_id=named))
         self.account(topic_settings.as_changes(twin, wanted), outcome)
 
-    def apply_acls(self, plan: AclPlan, want: Wanted, known: Iterable[Followed]) -> Refused:
+    def apply_acls(self, plan: AclPlan, want: Wanted, known: Iterable[Remembered]) -> Refused:
         """Adds before it takes away: nobody who may read is shut out meanwhile, and nobody forbidden is let in. What
         the target refuses keeps back all that comes after it for the same place, and what it would have bounded;
         returned with its error."""
         # Remembered first: a rule that we made and did not know for ours would stay for ever.
-        self.store.remember([self._acl(acl, acls.WRITTEN) for acl in plan.create])
+        self.store.memories.remember([self._acl(acl, acls.WRITTEN) for acl in plan.create])
         refused: Refused = {}
         done: set[Acl] = set()
         turns = [(create_acls, True, turn) for turn in plan.creating()]
@@ -66,11 +66,11 @@ class Hands:
         perhaps = done | {acl for acl, error in refused.items() if error.retriable}
         gone = [acl for acl in plan.create if acl not in perhaps]
         gone += [*(acl for acl in plan.remove if acl in done), *plan.forget]
-        self.store.forget([self._acl(acl, acls.WRITTEN) for acl in gone])
+        self.store.memories.forget([self._acl(acl, acls.WRITTEN) for acl in gone])
         self.hold(want, known)
         return refused
 
-    def hold(self, want: Wanted, known: Iterable[Followed]) -> None:
+    def hold(self, want: Wanted, known: Iterable[Remembered]) -> None:
         """Remembers which rules are held back, and drops those that are no more."""
         before = {row.subject: row for row in known if row.kind == acls.HELD}
         held = {acls.to_text(acl): reason for acl, reason in want.held.items()}
@@ -79,8 +79,8 @@ class Hands:
         for text in fresh:
             acl = acls.from_text(text)
             self.account([Change(acls.KIND, str(acl), "", "")], f"held back: {held[text]}")
-        self.store.remember([self._row(acls.HELD, text, held[text]) for text in fresh])
-        self.store.forget(over)
+        self.store.memories.remember([self._row(acls.HELD, text, held[text]) for text in fresh])
+        self.store.memories.forget(over)
 
     def apply_quotas(self, plan: QuotaPlan) -> None:
         """Sets and takes back client quotas."""
@@ -93,7 +93,7 @@ class Hands:
             self.account([change.as_change()], outcome)
             if outcome == DONE:
                 self._remember_quota(change)
-        self.store.forget([self._row(quotas.QUOTA, quotas.quota_to_text(key)) for key in plan.forget])
+        self.store.memories.forget([self._row(quotas.QUOTA, quotas.quota_to_text(key)) for key in plan.forget])
 
     def apply_users(self, plan: UserPlan, secrets: Mapping[str, Secret]) -> None:
         """Makes SCRAM users whose passwords are known, and remembers whom the target has had."""
@@ -103,8 +103,8 @@ class Hands:
             self.account([change], outcome)
             if outcome == DONE:
                 seen.append(quotas.key_of(user))
-        self.store.remember([self._row(quotas.USER, quotas.user_to_text(key)) for key in seen])
-        self.store.forget([self._row(quotas.USER, quotas.user_to_text(key)) for key in plan.forget])
+        self.store.memories.remember([self._row(quotas.USER, quotas.user_to_text(key)) for key in seen])
+        self.store.memories.forget([self._row(quotas.USER, quotas.user_to_text(key)) for key in plan.forget])
 
     def delete_twin(
         self, twin: str, topic_id: str, reason: str, *, still: Callable[[], bool], told: bool = False
@@ -155,7 +155,7 @@ class Hands:
     def write_audit(self) -> None:
         """Offers the store what it has not taken yet."""
         if self.unwritten:
-            self.store.add_audit(self.unwritten)
+            self.store.audit.add(self.unwritten)
             self.unwritten = []
 
     def _make(self, user: ScramUser, secret: Secret) -> None:
@@ -164,15 +164,15 @@ class Hands:
     def _remember_quota(self, change: QuotaChange) -> None:
         row = self._row(quotas.QUOTA, quotas.quota_to_text((change.entity, change.key)), repr(change.after))
         if change.after is None:
-            self.store.forget([row])
+            self.store.memories.forget([row])
         else:
-            self.store.remember([row])
+            self.store.memories.remember([row])
 
-    def _acl(self, acl: Acl, kind: str) -> Followed:
+    def _acl(self, acl: Acl, kind: str) -> Remembered:
         return self._row(kind, acls.to_text(acl))
 
-    def _row(self, kind: str, subject: str, value: str = "") -> Followed:
-        return Followed(self.link, kind, subject, value, kind, now_ms())
+    def _row(self, kind: str, subject: str, value: str = "") -> Remembered:
+        return Remembered(self.link, kind, subject, value, kind, now_ms())
 
     def _try(self, act: Callable[[], None]) -> str:
         try:

@@ -9,30 +9,30 @@ from twinshore.mirror.follow.acts import Remember, State
 from twinshore.mirror.follow.last_resort import Word, word_from_json
 from twinshore.mirror.follow.lifecycle import ALLOWED, CONFIRMED, KIND, Memory
 from twinshore.mirror.follow.topic_settings import KIND as SETTINGS
-from twinshore.store.values import Followed
+from twinshore.store.values import Remembered
 
 
-def memories_of(rows: Iterable[Followed]) -> dict[str, Memory]:
+def memories_of(rows: Iterable[Remembered]) -> dict[str, Memory]:
     """What is remembered of each topic; a row that another version wrote is as none, so that its delay begins anew."""
-    found: dict[str, dict[str, Followed]] = {}
+    found: dict[str, dict[str, Remembered]] = {}
     for row in rows:
         if row.kind in (KIND, CONFIRMED, ALLOWED):
             found.setdefault(row.subject, {})[row.kind] = row
     return {topic: _memory(ours) for topic, ours in found.items()}
 
 
-def spent(link: str, topic: str) -> tuple[Followed, ...]:
+def spent(link: str, topic: str) -> tuple[Remembered, ...]:
     """Rows whose subject is over when a topic is forgotten: all but an operator's word that its twin is to be kept."""
-    return tuple(Followed(link, kind, topic, "", "", 0) for kind in (KIND, CONFIRMED, ALLOWED, SETTINGS))
+    return tuple(Remembered(link, kind, topic, "", "", 0) for kind in (KIND, CONFIRMED, ALLOWED, SETTINGS))
 
 
-def row_of(link: str, act: Remember, at_ms: int) -> Followed:
+def row_of(link: str, act: Remember, at_ms: int) -> Remembered:
     """The state as it is kept."""
     value = json.dumps({"due_ms": act.due_ms, "source_id": act.source_id})
-    return Followed(link, KIND, act.topic, value, act.state or "", at_ms)
+    return Remembered(link, KIND, act.topic, value, act.state or "", at_ms)
 
 
-def _memory(rows: dict[str, Followed]) -> Memory:
+def _memory(rows: dict[str, Remembered]) -> Memory:
     begin, let = _word(rows.get(CONFIRMED)), _word(rows.get(ALLOWED))
     row = rows.get(KIND)
     if row is None or row.state not in set(State):
@@ -45,5 +45,5 @@ def _memory(rows: dict[str, Followed]) -> Memory:
     return Memory(State(row.state), row.since_ms, due_ms, source_id, begin, let)
 
 
-def _word(row: Followed | None) -> Word | None:
+def _word(row: Remembered | None) -> Word | None:
     return word_from_json(row.value, row.since_ms) if row else None

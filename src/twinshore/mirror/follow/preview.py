@@ -26,7 +26,7 @@ def preview(link: Link, settings: Settings, store: Store, soon: Iterable[str]) -
 
 
 def _lines(link: Link, source: KafkaCluster, target: KafkaCluster, store: Store, soon: Iterable[str]) -> list[Line]:
-    known = {row.topic for row in store.twins(link.name)}
+    known = {row.topic for row in store.twins.of(link.name)}
     twins = {topic: link.twin_of(topic) for topic in sorted(known | set(soon))}
     parts: list[tuple[str, Callable[[], list[Line]]]] = [
         ("topic", lambda: _topics(link, source, known)),
@@ -51,7 +51,7 @@ def _topics(link: Link, source: KafkaCluster, known: set[str]) -> list[Line]:
 
 
 def _settings(link: Link, source: KafkaCluster, target: KafkaCluster, store: Store, known: set[str]) -> list[Line]:
-    mapped = {topic for topic, _ in store.reached(link.name)}
+    mapped = {topic for topic, _ in store.extents.reached(link.name)}
     here = {topic for topic, side in sides(source, known).items() if side.presence is Presence.THERE}
     twins = {link.twin_of(topic): topic for topic in here}
     there = [twin for twin, side in sorted(sides(target, twins).items()) if side.presence is Presence.THERE]
@@ -76,7 +76,7 @@ def _acls(link: Link, source: KafkaCluster, target: KafkaCluster, store: Store, 
     ours = read_acls(target) if theirs is not None else None
     if theirs is None or ours is None:
         return []
-    written = frozenset(acls.from_text(row.subject) for row in store.followed(link.name, acls.WRITTEN))
+    written = frozenset(acls.from_text(row.subject) for row in store.memories.of(link.name, acls.WRITTEN))
     floor = ground(link, source, target, twins, written)
     reason = acls.cannot(floor)
     if reason:
@@ -90,7 +90,7 @@ def _acls(link: Link, source: KafkaCluster, target: KafkaCluster, store: Store, 
 def _quotas(link: Link, source: KafkaCluster, target: KafkaCluster, store: Store) -> list[Line]:
     if not link.follow.quotas:
         return []
-    rows = store.followed(link.name, quotas.QUOTA)
+    rows = store.memories.of(link.name, quotas.QUOTA)
     written = {quotas.quota_from_text(row.subject): float(row.value) for row in rows}
     plan = quotas.decide_quotas(read_quotas(source), read_quotas(target), written, _us(link, target))
     return [*(one.as_change() for one in plan.changes), *plan.remarks]
@@ -100,7 +100,7 @@ def _users(link: Link, source: KafkaCluster, target: KafkaCluster, store: Store)
     if not link.follow.scram_users:
         return []
     secrets = dict(link.follow.users)
-    seen = {quotas.user_from_text(row.subject) for row in store.followed(link.name, quotas.USER)}
+    seen = {quotas.user_from_text(row.subject) for row in store.memories.of(link.name, quotas.USER)}
     theirs, ours = read_scram_users(source), read_scram_users(target)
     plan = quotas.decide_users(theirs, ours, secrets, _us(link, target), seen)
     return [*plan.changes(), *plan.remarks]

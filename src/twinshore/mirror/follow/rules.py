@@ -99,7 +99,7 @@ class Rules:
         """Compares both sides' rules and makes the target's follow."""
         if not self._link.follow.acls:
             return
-        stored = {row.topic for row in self._store.twins(self._link.name)}
+        stored = {row.topic for row in self._store.twins.of(self._link.name)}
         soon = self._expected(stored)
         try:
             theirs = self._read(self._source, IncidentKind.SOURCE_AWAY, soon)
@@ -121,7 +121,7 @@ class Rules:
 
     def _follow(self, theirs: frozenset[Acl], ours: frozenset[Acl], topics: set[str], soon: set[str]) -> str:
         """Why no rule can follow; empty where they do."""
-        known = self._store.followed(self._link.name)
+        known = self._store.memories.of(self._link.name)
         written = frozenset(acls.from_text(row.subject) for row in known if row.kind == acls.WRITTEN)
         twins = {topic: self._link.twin_of(topic) for topic in topics}
         floor = ground(self._link, self._source, self._target, twins, written)

@@ -46,12 +46,12 @@ class Shown:
 def show(link: Link, settings: Settings, store: Store, topic: str) -> Shown:
     """Asks both clusters; KafkaError where one does not answer, or is not the link's."""
     now = standing(settings.links, store)[link.name]
-    kept = {row.subject for row in store.followed(link.name, KEEP)}
+    kept = {row.subject for row in store.memories.of(link.name, KEEP)}
     never = settings.safety.never_delete
     against = objection(now.link, topic, never=never, kept=kept, troubles=now.troubles)
     twin = link.twin_of(topic)
     with Ends(link, settings, client_id="twinshore-word", patience_s=PATIENCE_S) as ends:
         hold_to(link, store, ends.source, ends.target)
         there, here = sides(ends.source, [topic])[topic], sides(ends.target, [twin])[twin]
-        held = spans(ends.target, topic, twin, here, store.positions(link.name)) if here.partitions else []
+        held = spans(ends.target, topic, twin, here, store.receipts.positions(link.name)) if here.partitions else []
         return Shown(topic, there, here, tuple(held), against)

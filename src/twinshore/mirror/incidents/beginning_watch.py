@@ -37,11 +37,11 @@ class BeginningWatch:
     def look(self) -> None:
         """One look at all twins that are exact; a mapped one may begin anywhere."""
         link = self._link.name
-        mapped = self._store.reached(link)
-        open_rows = self._store.incidents(link, open_only=True)
+        mapped = self._store.extents.reached(link)
+        open_rows = self._store.ledger.rows(link, open_only=True)
         # Where a topic is another one by now, its own row says so, and the twin's start means nothing.
         other = {row.incident.topic for row in open_rows if known(row.incident.kind).after is After.TOPIC}
-        twins_rows = [row for row in self._store.twins(link) if row.topic not in other]
+        twins_rows = [row for row in self._store.twins.of(link) if row.topic not in other]
         rows = [row for row in twins_rows if (row.topic, row.partition) not in mapped]
         anchors = {NamedPartition(row.topic, row.partition): row.anchor_offset for row in rows}
         called = {NamedPartition(self._link.twin_of(one.topic), one.partition): one for one in anchors}
@@ -77,11 +77,11 @@ class BeginningWatch:
     def _open(self, named: NamedPartition, lack: Lack) -> None:
         place = (self._link.name, named.topic, named.partition)
         incident = Incident(*place, KIND, lack.begin, lack.end, known(KIND).policy, lack.sentence)
-        self._store.add_incident(incident, now_ms=int(time.time() * 1000))
+        self._store.ledger.add(incident, now_ms=int(time.time() * 1000))
         self._log(f"{self._link.name}: {named}: {KIND}: {lack.sentence}")
 
     def _close(self, named: NamedPartition, row: LedgerRow, came_to: str) -> None:
-        self._store.close_incident(row.id, now_ms=int(time.time() * 1000), came_to=came_to)
+        self._store.ledger.close(row.id, now_ms=int(time.time() * 1000), came_to=came_to)
         self._log(f"{self._link.name}: {named}: {KIND}: {came_to}")
 
 

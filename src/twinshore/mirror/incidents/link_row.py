@@ -13,9 +13,9 @@ def tell(store: Store, link: str, kind: IncidentKind, sentence: str, log: Callab
     """The open row of the whole link says this from now on; it is over where there is nothing to say. `log` gets a new
     sentence too."""
     now_ms = int(time.time() * 1000)
-    rows = [row for row in store.incidents(link, open_only=True) if row.incident.kind is kind]
+    rows = [row for row in store.ledger.rows(link, open_only=True) if row.incident.kind is kind]
     for row in [row for row in rows if row.incident.sentence != sentence]:
-        store.close_incident(row.id, now_ms=now_ms)
+        store.ledger.close(row.id, now_ms=now_ms)
     if sentence and all(row.incident.sentence != sentence for row in rows):
-        store.add_incident(Incident(link, "", -1, kind, -1, -1, known(kind).policy, sentence), now_ms=now_ms)
+        store.ledger.add(Incident(link, "", -1, kind, -1, -1, known(kind).policy, sentence), now_ms=now_ms)
         log(f"{link}: {sentence}")

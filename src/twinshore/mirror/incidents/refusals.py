@@ -74,17 +74,17 @@ class Refusals:
         gone = {topic for topic, since_s in self._missed.items() if now_s - since_s >= GONE_S}
         if not gone:
             return
-        twins = {row.topic for row in self._store.twins(self._link)}
+        twins = {row.topic for row in self._store.twins.of(self._link)}
         for row in self._rows():
             if row.incident.topic in gone and _ends(row, twins):
                 came_to = "the topic is gone from the source, or no longer admitted"
-                self._store.close_incident(row.id, now_ms=int(time.time() * 1000), came_to=came_to)
+                self._store.ledger.close(row.id, now_ms=int(time.time() * 1000), came_to=came_to)
                 self._log(f"{self._link}: {row.incident.topic}: {row.incident.kind}: {came_to}")
         for topic in gone:
             del self._steps[topic]
 
     def _rows(self) -> list[LedgerRow]:
-        rows = self._store.incidents(self._link, open_only=True)
+        rows = self._store.ledger.rows(self._link, open_only=True)
         whole = [row for row in rows if row.incident.topic and row.incident.partition < 0]
         return [row for row in whole if row.incident.policy != POLICY_UNCUT]
 

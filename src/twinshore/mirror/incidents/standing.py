@@ -172,12 +172,12 @@ class Standing:
         self._rests.pop(named, None)
 
     def _mark(self, named: NamedPartition, state: PartitionState) -> None:
-        self._store.set_partition_state(self._link, named.topic, named.partition, state)
+        self._store.receipts.set_state(self._link, named.topic, named.partition, state)
 
     def _close(self, rows: list[LedgerRow]) -> None:
         now_ms = int(time.time() * 1000)
         for row in rows:
-            self._store.close_incident(row.id, now_ms=now_ms)
+            self._store.ledger.close(row.id, now_ms=now_ms)
 
     def _open(self) -> dict[NamedPartition, list[LedgerRow]]:
         return _of_partitions(self._store, self._link)
@@ -196,7 +196,7 @@ def retries(rows: list[LedgerRow]) -> bool:
 
 def _of_partitions(store: Store, link: str) -> dict[NamedPartition, list[LedgerRow]]:
     found: dict[NamedPartition, list[LedgerRow]] = {}
-    for row in store.incidents(link, open_only=True):
+    for row in store.ledger.rows(link, open_only=True):
         if row.incident.partition >= 0:
             found.setdefault(NamedPartition(row.incident.topic, row.incident.partition), []).append(row)
     return found

@@ -130,7 +130,7 @@ class Watch:
 
     def _read_twins(self, now_s: float) -> None:
         self._twins_at_s = now_s
-        self._twins = [NamedPartition(row.topic, row.partition) for row in self._store.twins(self._link.name)]
+        self._twins = [NamedPartition(row.topic, row.partition) for row in self._store.twins.of(self._link.name)]
 
     # -- away
 
@@ -251,7 +251,7 @@ class Watch:
 
     def _adopt(self) -> None:
         """Rows that an earlier process left open, or another mirror that had the link meanwhile."""
-        rows = self._store.incidents(self._link.name, open_only=True)
+        rows = self._store.ledger.rows(self._link.name, open_only=True)
         self._disk_row = self._refused_row = None
         for side in self._sides:
             side.row, side.refuses = None, ""
@@ -277,10 +277,10 @@ class Watch:
 
     def _open(self, kind: IncidentKind, sentence: str) -> LedgerRow:
         incident = Incident(self._link.name, "", -1, kind, -1, -1, known(kind).policy, sentence)
-        row = self._store.add_incident(incident, now_ms=int(time.time() * 1000))
+        row = self._store.ledger.add(incident, now_ms=int(time.time() * 1000))
         self._log(f"{self._link.name}: {kind}: {sentence}")
         return row
 
     def _close(self, row: LedgerRow, came_to: str) -> None:
-        self._store.close_incident(row.id, now_ms=int(time.time() * 1000), came_to=came_to)
+        self._store.ledger.close(row.id, now_ms=int(time.time() * 1000), came_to=came_to)
         self._log(f"{self._link.name}: {row.incident.kind}: {came_to}")

@@ -86,12 +86,12 @@ class Adopter:
 
         Extents of what mapped twins have lost by that are dropped on the way. `told`: partitions whose pumps have told
         of them since this process began."""
-        reached = self._store.reached(self._link.name)
+        reached = self._store.extents.reached(self._link.name)
         if reached:
             called = {place: NamedPartition(self._link.twin_of(place[0]), place[1]) for place in reached}
             starts, _ = self._target.offsets_of_each(called.values(), OffsetKind.EARLIEST)
             below = {place: starts[twin] for place, twin in called.items() if twin in starts}
-            self._store.trim_extents(self._link.name, below, told={(one.topic, one.partition) for one in told})
+            self._store.extents.trim(self._link.name, below, told={(one.topic, one.partition) for one in told})
         return {named: at for named, at in cuts.items() if (named.topic, named.partition) not in reached}
 
     def close(self) -> None:
@@ -117,7 +117,7 @@ class Adopter:
         return stands
 
     def _take(self, found: Finding) -> None:
-        self._store.adopt([(row, extent) for row, extent, _ in found.rows])
+        self._store.extents.adopt([(row, extent) for row, extent, _ in found.rows])
         for row, extent, how in found.rows:
             goes_on = f"goes on with {extent.source} of the source at {extent.target} of the twin, {how}"
             self._log(f"{self._link.name}: {row.topic}-{row.partition} is mapped: {goes_on}")

@@ -33,7 +33,7 @@ def forecast(
     """An estimate for each topic of the steps. `adopted`: where mapped topics would go on, as far as that is proven.
     `closed_units`: the target takes no markers directly."""
     rate = replace(_rate(link, store, rate_bytes_s), closed_units=closed_units)
-    told = {NamedPartition(at.topic, at.partition): at.to_offset for at in store.positions(link.name)}
+    told = {NamedPartition(at.topic, at.partition): at.to_offset for at in store.receipts.positions(link.name)}
     carried = [step for step in steps if isinstance(step, CarryTopic | Create)]
     everything = [NamedPartition(step.topic, number) for step in carried for number in range(step.partitions)]
     # A partition that nobody leads now costs nothing that could be told.
@@ -59,7 +59,7 @@ def forecast(
 def _rate(link: Link, store: Store, wanted: float) -> Rate:
     if wanted:
         return Rate(wanted, measured=False)
-    measured = max((one.bytes_per_s for one in store.link_statuses() if one.link == link.name), default=0.0)
+    measured = max((one.bytes_per_s for one in store.links.statuses() if one.link == link.name), default=0.0)
     known = measured >= MEASURED_BYTES_S_MIN
     return Rate(measured if known else BYTES_S_STATED, measured=known)
 

@@ -48,7 +48,7 @@ class Positions:
 
     def to_adopt(self, steps: Sequence[CarryTopic]) -> list[tuple[CarryTopic, list[int]]]:
         """The mapped topics among these with their partitions of which nothing is known yet."""
-        reached = self._store.reached(self._link.name) if any(step.mapped for step in steps) else {}
+        reached = self._store.extents.reached(self._link.name) if any(step.mapped for step in steps) else {}
         found = [
             (step, [n for n in range(step.partitions) if step.mapped and (step.topic, n) not in reached])
             for step in steps
@@ -98,7 +98,7 @@ class Positions:
 
     def _sequence(self, twin: NamedPartition) -> int:
         """The link may have written here before its topic was forgotten: its producer goes on counting then."""
-        identity = self._store.link_identity(self._link.name)
+        identity = self._store.links.identity(self._link.name)
         states = self._target.describe_producers([twin])[twin] if identity else []
         ours = [one for one in states if identity and one.producer_id == identity.producer_id]
         return next_sequence(ours[0].last_sequence, 1) if ours else 0

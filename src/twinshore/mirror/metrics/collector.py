@@ -167,17 +167,17 @@ class MirrorCollector(Collector):
     def _known(self) -> Known:
         names = {link.name for link in self._links}
         try:
-            links = {link.name: in_force(link, self._store.controls(link.name)).link for link in self._links}
-            words = {word.link: word for word in self._store.link_statuses() if word.link in names}
-            counts = [one for one in self._store.incident_counts() if one.link in names]
+            links = {link.name: in_force(link, self._store.controls.of(link.name)).link for link in self._links}
+            words = {word.link: word for word in self._store.links.statuses() if word.link in names}
+            counts = [one for one in self._store.ledger.counts() if one.link in names]
             stopped = {name: self._stopped(name) for name in names}
-            groups = {name: group_word(self._store.followed(name, GROUPS_KIND)) for name in names}
+            groups = {name: group_word(self._store.memories.of(name, GROUPS_KIND)) for name in names}
         except StoreError:
             return Known()
         return Known(True, links, words, counts, stopped, groups)
 
     def _stopped(self, link: str) -> frozenset[NamedPartition]:
-        rows = [row.incident for row in self._store.incidents(link, open_only=True)]
+        rows = [row.incident for row in self._store.ledger.rows(link, open_only=True)]
         return frozenset(
             NamedPartition(one.topic, one.partition)
             for one in rows

@@ -8,14 +8,14 @@ from typing import Any
 
 from twinshore.mirror.metrics import table
 from twinshore.mirror.metrics.table import Metric
-from twinshore.store import Followed
+from twinshore.store import Remembered
 
 # The kind under which a link's rounds leave their word in the store.
 GROUPS_KIND = "groups"
 Put = Callable[[Metric, Sequence[str], float], None]
 
 
-def group_word(rows: Iterable[Followed]) -> Mapping[str, Any]:
+def group_word(rows: Iterable[Remembered]) -> Mapping[str, Any]:
     """The last word; empty where no round has ever spoken."""
     return next((dict(json.loads(row.value)) for row in rows), {})
 

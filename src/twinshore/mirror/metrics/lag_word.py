@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from twinshore.fleet import NamedPartition
-from twinshore.store.values import Followed, Position, TwinRow
+from twinshore.store.values import Position, Remembered, TwinRow
 
 # The kind under which the word stands in the store.
 LAG_KIND = "lag"
@@ -88,14 +88,14 @@ def reached_of(twins: Iterable[TwinRow], positions: Iterable[Position]) -> dict[
     return {named: told.get(named, anchor) for named, anchor in found.items()}
 
 
-def as_row(link: str, word: LagWord) -> Followed:
+def as_row(link: str, word: LagWord) -> Remembered:
     """As it stands in the store; beyond so many topics without theirs."""
     topics = {name: list(one) for name, one in word.topics.items()} if len(word.topics) <= TOPICS_MAX else {}
     said = {"lag": word.lag, "partitions": word.partitions, "unseen": word.unseen, "topics": topics}
-    return Followed(link, LAG_KIND, "", json.dumps(said, separators=(",", ":")), LAG_KIND, word.seen_ms)
+    return Remembered(link, LAG_KIND, "", json.dumps(said, separators=(",", ":")), LAG_KIND, word.seen_ms)
 
 
-def from_rows(rows: Iterable[Followed]) -> LagWord | None:
+def from_rows(rows: Iterable[Remembered]) -> LagWord | None:
     """The last word; None where no look has ever been told of."""
     for row in rows:
         said = json.loads(row.value)

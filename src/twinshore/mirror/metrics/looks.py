@@ -71,7 +71,7 @@ class Looks:
             self._remember(seen_s)
             self._held = True
         # One that was made a moment ago counts at once: a link that is paused right then has a lag.
-        if time.monotonic() - self._read_at_s >= TWINS_S or self._store.twin_count(self._link) != self._count:
+        if time.monotonic() - self._read_at_s >= TWINS_S or self._store.twins.count(self._link) != self._count:
             self._read_twins(source, seen_s)
         asked_s = time.monotonic()
         ends = source_ends(source, self._twins).without(made_again(self._store, self._link))
@@ -83,11 +83,11 @@ class Looks:
         self._meters.looked(self._link, ends.of, seen_s, asked_s)
         word = self._meters.word(self._link)
         if word is not None:
-            self._store.remember([as_row(self._link, word)])
+            self._store.memories.remember([as_row(self._link, word)])
 
     def _read_twins(self, source: KafkaCluster, seen_s: float) -> None:
         """Those that are new, and were never carried, stand where they begin."""
-        reached = reached_of(self._store.twins(self._link), ())
+        reached = reached_of(self._store.twins.of(self._link), ())
         self._twins = still_there(source, tuple(reached))
         self._count = len(reached)
         self._read_at_s = time.monotonic()
@@ -97,11 +97,11 @@ class Looks:
 
     def _listen(self) -> None:
         """When a mirror that carried the link last spoke of it, on this process's monotonic clock."""
-        for word in self._store.link_statuses():
+        for word in self._store.links.statuses():
             if word.link == self._link and word.state != STANDBY:
                 self._spoken_s = time.monotonic() - max(0.0, time.time() - word.updated_ms / 1000)
 
     def _remember(self, at_s: float) -> None:
         """So that a restart does not make a recovery point young."""
-        for at in self._store.positions(self._link):
+        for at in self._store.receipts.positions(self._link):
             self._meters.knew(self._link, NamedPartition(at.topic, at.partition), at.to_offset, at.source_end, at_s)

@@ -32,7 +32,7 @@ class Ends:
 
 def made_again(store: Store, link: str) -> frozenset[str]:
     """Topics of which the ledger says that they are others now than their twins were made of."""
-    rows = store.incidents(link, open_only=True)
+    rows = store.ledger.rows(link, open_only=True)
     return frozenset(row.incident.topic for row in rows if row.incident.kind is IncidentKind.RECREATED_TOPIC)
 
 

@@ -13,7 +13,7 @@ from twinshore.fleet.settings_edge import did_you_mean
 from twinshore.mirror.follow.last_resort import uncarried
 from twinshore.mirror.follow.lifecycle import CONFIRMED, RECREATED, Presence
 from twinshore.mirror.follow.words import Shown, show
-from twinshore.store import AuditRow, Followed, Store
+from twinshore.store import AuditRow, Remembered, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def act(planned: Plan[BeginStep], store: Store, *, by: str) -> Iterator[BeginSte
         now_ms = int(time.time() * 1000)
         told = AuditRow(now_ms, step.link, "topic", step.topic, "", "begins again", f"agreed by {by}")
         word = step.seen.word(now_ms).to_json()
-        store.remember([Followed(step.link, CONFIRMED, step.topic, word, "agreed", now_ms)], [told])
+        store.memories.remember([Remembered(step.link, CONFIRMED, step.topic, word, "agreed", now_ms)], [told])
         yield step
 
 
@@ -74,12 +74,12 @@ def _refusal(link: Link, topic: str, seen: Shown, *, even_uncarried: bool) -> Re
 
 def _refuse_unstopped(store: Store, link: Link, topic: str) -> None:
     """Only a topic that both sides do not agree about begins again, and no mapped one."""
-    rows = [row for row in store.incidents(link.name, open_only=True) if row.incident.kind == RECREATED]
+    rows = [row for row in store.ledger.rows(link.name, open_only=True) if row.incident.kind == RECREATED]
     stopped = {row.incident.topic for row in rows}
     if topic not in stopped:
         hint = did_you_mean(topic, sorted(stopped)).removeprefix("; ") or "no topic is"
         raise ConfigError(f"topic {topic} is not stopped for being made again", hint=hint)
-    if any(name == topic for name, _ in store.reached(link.name)):
+    if any(name == topic for name, _ in store.extents.reached(link.name)):
         sentence = f"topic {topic} of {link.name} is mapped: its twin holds data of others, never deleted here"
         hint = (
             f'stop the mirror, `twinshore mirror forget {topic}`, set mapped_from = "start" for what the source '

@@ -106,7 +106,7 @@ def plan(asked: Asked, settings: Settings, store: Store) -> Change:
     link = settings.link(asked.link)
     if isinstance(asked, Resume) and asked.every and asked.topics:
         raise ConfigError("--all and --topic: one or the other")
-    seen, standing = store.control_version(link.name), store.controls(link.name)
+    seen, standing = store.controls.version(link.name), store.controls.of(link.name)
     now = in_force(link, standing)
     wish = wishes.check(wish_of(asked, now), link.name)
     steps = tuple(ValueStep(link.name, *found) for found in wishes.steps(now, wish, in_force(link, ())))
@@ -128,7 +128,7 @@ def act(planned: Change, settings: Settings, store: Store, *, by: str) -> Iterat
         link, now_ms = planned.asked.link, int(time.time() * 1000)
         rows = _rows(link, planned.wish or {}, {step.name for step in planned.steps}, now_ms, by)
         told = [AuditRow(now_ms, link, "control", one.name, one.before, one.after, f"by {by}") for one in planned.steps]
-        if not planned.steps or store.change_controls(link, rows, seen=planned.seen, told=told):
+        if not planned.steps or store.controls.change(link, rows, seen=planned.seen, told=told):
             yield from planned.steps
             return
         planned = plan(planned.asked, settings, store)
@@ -138,7 +138,7 @@ def act(planned: Change, settings: Settings, store: Store, *, by: str) -> Iterat
 def remarks(asked: Asked, settings: Settings, store: Store, *, done: bool) -> list[str]:
     """What an operator should know behind it: expressions that meet no topic now, for which the source is asked, and
     pauses that stay once it is done."""
-    now = in_force(settings.link(asked.link), store.controls(asked.link)).link
+    now = in_force(settings.link(asked.link), store.controls.of(asked.link)).link
     return [*_unmet(asked, settings, now, store), *(_still_paused(asked, now) if done else [])]
 
 
@@ -173,7 +173,7 @@ def _named(asked: Asked) -> Sequence[str]:
 
 
 def _unmet(asked: Asked, settings: Settings, now: Link, store: Store) -> list[str]:
-    twins = {row.topic for row in store.twins(now.name)}
+    twins = {row.topic for row in store.twins.of(now.name)}
     unmet = [pattern for pattern in _named(asked) if not carries(pattern, now, twins)]
     topics = _source_topics(settings, now) if unmet else None
     said = [remark(pattern, now, topics) for pattern in unmet]

@@ -15,7 +15,7 @@ from twinshore.mirror.follow.last_resort import EVERY_TOPIC, Word, kept_in_words
 from twinshore.mirror.follow.lifecycle import ALLOWED, KEEP
 from twinshore.mirror.follow.memories import memories_of
 from twinshore.mirror.follow.words import show
-from twinshore.store import AuditRow, Followed, Store
+from twinshore.store import AuditRow, Remembered, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +68,12 @@ def plan_keep(asked: Keep, settings: Settings, store: Store) -> Plan[KeepStep]:
     if bool(asked.topic) is asked.every:
         raise ConfigError("name a topic, or give --all", hint="one or the other")
     links = [settings.only(asked.links)] if asked.undo else settings.chosen(asked.links)
-    known = {link.name: {row.topic for row in store.twins(link.name)} for link in links}
+    known = {link.name: {row.topic for row in store.twins.of(link.name)} for link in links}
     ours = [name for name in known if asked.every or topic in known[name]]
     if not ours:
         near = did_you_mean(topic, sorted(set().union(*known.values())))
         raise ConfigError(f"no link has a twin of topic {topic}", hint=near.removeprefix("; ") or "no link has any")
-    kept = {name: frozenset(row.subject for row in store.followed(name, KEEP)) for name in ours}
+    kept = {name: frozenset(row.subject for row in store.memories.of(name, KEEP)) for name in ours}
     then = {name: held - {topic} if asked.undo else held | {topic} for name, held in kept.items()}
     return Plan(tuple(KeepStep(name, topic, asked.undo, then[name]) for name in ours))
 
@@ -82,17 +82,17 @@ def act_keep(planned: Plan[KeepStep], store: Store, *, by: str) -> Iterator[Keep
     """A running mirror obeys at once: it asks right before each deletion."""
     for step in planned.steps:
         now_ms = int(time.time() * 1000)
-        row = Followed(step.link, KEEP, step.topic, "", "kept", now_ms)
+        row = Remembered(step.link, KEEP, step.topic, "", "kept", now_ms)
         said = "a word that keeps was taken back" if step.undo else "kept: nothing deletes it, or them"
         told = AuditRow(now_ms, step.link, "topic", step.topic or "all topics", "", said, f"by {by}")
-        (store.forget if step.undo else store.remember)([row], [told])
+        (store.memories.forget if step.undo else store.memories.remember)([row], [told])
         yield step
 
 
 def plan_delete(asked: Delete, settings: Settings, store: Store) -> Plan[DeleteStep]:
     """Asks both clusters what goes with the twin; refused where anything speaks against it."""
     link, topic = settings.only(asked.links), asked.topic
-    memories = memories_of(store.followed(link.name))
+    memories = memories_of(store.memories.of(link.name))
     waiting = sorted(name for name, memory in memories.items() if memory.state is State.ASKED and not memory.source_id)
     if topic not in waiting:
         hint = did_you_mean(topic, waiting).removeprefix("; ") or "`twinshore status` shows what is open"
@@ -112,5 +112,7 @@ def act_delete(planned: Plan[DeleteStep], store: Store, *, by: str) -> Iterator[
     for step in planned.steps:
         now_ms = int(time.time() * 1000)
         told = AuditRow(now_ms, step.link, "topic", step.topic, "", "its twin may be deleted", f"by {by}")
-        store.remember([Followed(step.link, ALLOWED, step.topic, Word(now_ms).to_json(), "agreed", now_ms)], [told])
+        store.memories.remember(
+            [Remembered(step.link, ALLOWED, step.topic, Word(now_ms).to_json(), "agreed", now_ms)], [told]
+        )
         yield step

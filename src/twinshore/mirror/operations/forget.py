@@ -70,9 +70,9 @@ def act(
 
 def _topics(store: Store, link: str) -> dict[str, int]:
     """How many partitions the link knows of each topic; 0 of one of which only the ledger speaks, as a whole."""
-    told = [row.incident for row in store.incidents(link, open_only=True)]
+    told = [row.incident for row in store.ledger.rows(link, open_only=True)]
     known = {incident.topic: 0 for incident in told if incident.partition < 0 and incident.topic}
-    for row in store.twins(link):
+    for row in store.twins.of(link):
         known[row.topic] = known.get(row.topic, 0) + 1
     return known
 
@@ -82,8 +82,8 @@ def _close_forgotten(store: Store, link: str, topic: str, now_ms: int) -> None:
     stops = [row for named, rows in stopping(store, link).items() if named.topic == topic for row in rows]
     of_all = [
         row
-        for row in store.incidents(link, open_only=True)
+        for row in store.ledger.rows(link, open_only=True)
         if row.incident.topic == topic and row.incident.partition < 0 and row.incident.kind in OF_KNOWN_TOPICS
     ]
     for row in [*stops, *of_all]:
-        store.close_incident(row.id, now_ms=now_ms)
+        store.ledger.close(row.id, now_ms=now_ms)

@@ -16,7 +16,7 @@ def refuse_under_a_mirror(store: Store, link: str, lease_s: float, tell: Callabl
     """The link's lease, if there is one, that is given up or has run out before our eyes: no two hosts' clocks are
     compared. RefusedError where a mirror renews it. `tell` hears why it takes so long."""
     watch = LeaseWatch(lease_s, GRACE_S)
-    first = row = store.read_lease(f"link {link}")
+    first = row = store.leases.read(f"link {link}")
     if row is None or row.released:
         return row
     tell(f"{link}: {row.owner} has not given its lease up; looking whether it is alive")
@@ -24,13 +24,13 @@ def refuse_under_a_mirror(store: Store, link: str, lease_s: float, tell: Callabl
         if row != first:
             raise _carried(link, row)
         time.sleep(LOOK_S)
-        row = store.read_lease(f"link {link}")
+        row = store.leases.read(f"link {link}")
     return row
 
 
 def refuse_since(store: Store, link: str, seen: LeaseRow | None) -> None:
     """RefusedError where a mirror has taken or renewed the lease since it was seen so."""
-    row = store.read_lease(f"link {link}")
+    row = store.leases.read(f"link {link}")
     if row != seen:
         raise _carried(link, row)
 

@@ -73,22 +73,22 @@ def act(planned: Plan[ResumeStep], store: Store, *, by: str) -> Iterator[ResumeS
     for step in planned.steps:
         now_ms = int(time.time() * 1000)
         for row in step.rows:
-            store.close_incident(row.id, now_ms=now_ms)
+            store.ledger.close(row.id, now_ms=now_ms)
             change = f"{row.incident.kind} at offset {row.incident.from_offset}"
-            store.add_audit([AuditRow(now_ms, step.link, "resume", str(step.named), change, "resumed", f"by {by}")])
+            store.audit.add([AuditRow(now_ms, step.link, "resume", str(step.named), change, "resumed", f"by {by}")])
         yield step
 
 
 def _reasons(link: Link, settings: Settings, store: Store, stopped: Stopped) -> dict[NamedPartition, str]:
     """Why each partition would only stop again; empty where nothing is known against it."""
-    identity = store.link_identity(link.name)
+    identity = store.links.identity(link.name)
     if identity is None:
         return dict.fromkeys(stopped, "")  # A link that never wrote has nothing to look at.
-    twins = {NamedPartition(row.topic, row.partition): row for row in store.twins(link.name)}
-    mapped = {NamedPartition(*where) for where in store.reached(link.name)}
+    twins = {NamedPartition(row.topic, row.partition): row for row in store.twins.of(link.name)}
+    mapped = {NamedPartition(*where) for where in store.extents.reached(link.name)}
     told = {
         NamedPartition(at.topic, at.partition): Stand(at.source_epoch, at.to_offset)
-        for at in store.positions(link.name)
+        for at in store.receipts.positions(link.name)
     }
     # At offsets of its own a mapped twin cannot be looked at so; its pump does it.
     known = {named: twins[named] for named in stopped if named in twins and named not in mapped}

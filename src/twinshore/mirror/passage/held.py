@@ -50,13 +50,13 @@ class HeldTwins:
         hanging = {one.place: one for one in self._patience.seen(holders, now_s)}
         holding = {(named.topic, named.partition, holder.first_offset) for named, holder in holders.items()}
         now_ms = int(time.time() * 1000)
-        for row in self._store.incidents(self._link, open_only=True):
+        for row in self._store.ledger.rows(self._link, open_only=True):
             place = (row.incident.topic, row.incident.partition, row.incident.from_offset)
             if row.incident.kind != KIND:
                 continue
             hanging.pop(place, None)  # It has its row.
             if place not in holding:
-                self._store.close_incident(row.id, now_ms=now_ms)
+                self._store.ledger.close(row.id, now_ms=now_ms)
                 self._log(f"{self._link}: {place[0]}-{place[1]}: the transaction of offset {place[2]} has ended")
         for found in hanging.values():
             told = found.stoppage()

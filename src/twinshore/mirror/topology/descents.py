@@ -103,7 +103,7 @@ class Descents:
         before = self._told_before()
         target_id, now_s = self._target.cluster_id(), time.monotonic()
         doubted = {name: topic_id for name, topic_id in (self._doubted or {}).items() if name not in fresh}
-        lines, carried = self._told["source"], {row.source_topic_id for row in self._store.twins(self._link.name)}
+        lines, carried = self._told["source"], {row.source_topic_id for row in self._store.twins.of(self._link.name)}
         written = lines.written()
         for name, (topic_id, _) in fresh.items():
             claim = lines.claim(name, topic_id)
@@ -139,7 +139,7 @@ class Descents:
         """Of each topic that the link carries, what it told the target of its descent when it began."""
         found = {}
         lines = self._told["target"]
-        for row in self._store.twins(self._link.name):
+        for row in self._store.twins.of(self._link.name):
             told = lines.claim(self._link.twin_of(row.topic), row.target_topic_id)
             if told.topic_id and told.path and _last_hop(told) == self._source.cluster_id():
                 found[row.topic, row.source_topic_id] = Descent(row.source_topic_id, told.path[:-1])
@@ -149,8 +149,8 @@ class Descents:
         """Twins on the source that this store knows, by topic id."""
         origins: dict[tuple[str, str], tuple[Hop, str]] = {}
         for link in self._links:
-            identity = self._store.link_identity(link.name)
-            for row in self._store.twins(link.name) if identity else ():
+            identity = self._store.links.identity(link.name)
+            for row in self._store.twins.of(link.name) if identity else ():
                 assert identity is not None
                 hop = Hop(identity.source_cluster_id, link.source)
                 origins[identity.target_cluster_id, row.target_topic_id] = (hop, row.source_topic_id)

@@ -1,0 +1,112 @@
+"""The twins of a link in SQL: a row for each partition, which is also the lock of what is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import BindParameter, Connection, RowMapping, and_, bindparam, func, select
+
+from twinshore.store.dialects import insert_absent, standing
+from twinshore.store.engine import Database
+from twinshore.store.tables import positions, twins
+from twinshore.store.values import PartitionState, TwinRow
+
+_SOME: BindParameter[Any] = bindparam("some", expanding=True)
+_LOCK = select(twins.c.partition).where(twins.c.link == bindparam("of"), twins.c.topic.in_(_SOME))
+_LOCK = _LOCK.order_by(*twins.primary_key).with_for_update()
+TOPICS_LOCKED = 500  # Values in one IN list.
+
+
+def read(connection: Connection, link: str) -> tuple[TwinRow, ...]:
+    """Every twin partition of the link, by topic and partition."""
+    query = select(twins).where(twins.c.link == link).order_by(twins.c.topic, twins.c.partition)
+    return tuple(_twin(row) for row in connection.execute(query).mappings())
+
+
+def carried(connection: Connection, link: str) -> tuple[TwinRow, ...]:
+    """Those whose topics are not archived."""
+    is_archived = (positions.c.link == link, positions.c.state == PartitionState.ARCHIVED.value)
+    archived = set(connection.scalars(select(positions.c.topic).where(*is_archived)))
+    return tuple(row for row in read(connection, link) if row.topic not in archived)
+
+
+def count(connection: Connection, link: str) -> int:
+    """How many twin partitions the link has: quick, where many are asked for often."""
+    return int(connection.execute(select(func.count()).select_from(twins).where(twins.c.link == link)).scalar_one())
+
+
+def save(connection: Connection, rows: Sequence[TwinRow]) -> tuple[TwinRow, ...]:
+    """The rows that stand afterwards, in the order given: each its own, or the one that was there first."""
+    values = [asdict(row) for row in rows]
+    return standing(
+        lambda: insert_absent(connection, twins, values), lambda: _locked(connection, rows), "the row of a twin"
+    )
+
+
+def lock(connection: Connection, topics: Iterable[tuple[str, str]]) -> None:
+    """Until this transaction ends no other one passes here for the same (link, topic): whoever reads extents to write
+    them comes this way first. A twin's row is there before its first extent."""
+    by_link: dict[str, set[str]] = {}
+    for link, topic in topics:
+        by_link.setdefault(link, set()).add(topic)
+    for link, names in sorted(by_link.items()):
+        some = sorted(names)
+        for start in range(0, len(some), TOPICS_LOCKED):
+            connection.execute(_LOCK, {"of": link, "some": some[start : start + TOPICS_LOCKED]}).all()
+
+
+def forget(connection: Connection, link: str, topic: str) -> int:
+    """Drops the topic's twin rows; returns how many there were."""
+    # A delete sees what stood when it began: behind the lock, that is all of what others have done.
+    lock(connection, [(link, topic)])
+    return connection.execute(twins.delete().where(twins.c.link == link, twins.c.topic == topic)).rowcount
+
+
+def replace(connection: Connection, seen: TwinRow, new: TwinRow) -> bool:
+    """Whether it still was as seen, and so was replaced."""
+    as_seen = and_(*(twins.c[name] == value for name, value in asdict(seen).items()))
+    return connection.execute(twins.update().where(as_seen).values(asdict(new))).rowcount == 1
+
+
+def _locked(connection: Connection, rows: Sequence[TwinRow]) -> tuple[TwinRow, ...] | None:
+    """What stands for each of the rows, and stays so until the transaction ends; None where one of them is gone."""
+    lock(connection, {(row.link, row.topic) for row in rows})
+    known: dict[tuple[str, str, int], TwinRow] = {}
+    for link in {row.link for row in rows}:
+        known |= {(row.link, row.topic, row.partition): row for row in read(connection, link)}
+    places = [(row.link, row.topic, row.partition) for row in rows]
+    return tuple(known[place] for place in places) if all(place in known for place in places) else None
+
+
+def _twin(row: RowMapping) -> TwinRow:
+    values: dict[str, Any] = dict(row)
+    return TwinRow(**values)
+
+
+class Twins:
+    """The twin partitions of each link."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def of(self, link: str) -> tuple[TwinRow, ...]:
+        """The link's twin partitions, by topic and partition."""
+        return self._database.read(lambda connection: read(connection, link))
+
+    def count(self, link: str) -> int:
+        """How many twin partitions the link has."""
+        return self._database.read(lambda connection: count(connection, link))
+
+    def carried(self, link: str) -> tuple[TwinRow, ...]:
+        """Those of them that the link still carries: an archived twin is carried no more."""
+        return self._database.read(lambda connection: carried(connection, link))
+
+    def save(self, rows: Sequence[TwinRow]) -> tuple[TwinRow, ...]:
+        """What stands now for each of the rows: itself, or the one that was there first."""
+        return self._database.write(lambda connection: save(connection, rows))
+
+    def replace(self, seen: TwinRow, new: TwinRow) -> bool:
+        """Whether the twin was still as `seen` and is `new` now."""
+        return self._database.write(lambda connection: replace(connection, seen, new))
