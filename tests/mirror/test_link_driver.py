@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from twinshore.fleet import ConfigError, Link, NamedPartition, RefusedError, StoreError, TwinshoreError, WireError
+from twinshore.fleet import (
+    ConfigError,
+    KafkaError,
+    Link,
+    NamedPartition,
+    RefusedError,
+    StoreError,
+    TwinshoreError,
+    WireError,
+)
 from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.mirror import link_driver
 from twinshore.mirror.desk import Account, Desk
@@ -162,6 +172,43 @@ def test_one_topics_bytes_or_one_secret_file_hold_up_their_own_link_alone(
     assert place.turned(lambda sentence: error.message in sentence) == f"{LINK}: waiting: {error}"
     monkeypatch.setattr(LinkDriver, "_survey", lambda _: None)
     place.turned(lambda sentence: "flowing" in sentence)
+
+
+@pytest.mark.usefixtures("answering")
+def test_what_is_on_its_lanes_flows_while_a_look_fails_and_log_and_status_say_the_same(
+    places: Callable[..., Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = places()
+    place.turned(lambda sentence: "flowing" in sentence)
+    place.desk.assign((LINK, 0), [TrackOrder("orders", 0, "00", "00")])
+    error = KafkaError("east: metadata: nobody answers in time", retriable=True)
+
+    def agrees(sentence: str) -> str:
+        word = place.recorder.words()[LINK]
+        assert sentence == f"{LINK}: {word['state']}: {word['says']}"
+        return word["state"]
+
+    def fails(_: LinkDriver) -> None:
+        raise error
+
+    monkeypatch.setattr(LinkDriver, "_survey", fails)
+    monkeypatch.setattr(place.driver, "_surveyed_at_s", 0.0)
+    everything = {NamedPartition("orders", 0)}
+    for unmanned, paused, away, state in (
+        (everything, False, "", "waiting"),
+        (set(), False, "", "flowing"),
+        (set(), False, "east does not answer", "waiting"),
+        (set(), True, "east does not answer", "paused"),
+        (everything, True, "", "paused"),
+    ):
+        monkeypatch.setattr(place.desk, "unmanned", lambda _, unmanned=unmanned: unmanned)
+        control = replace(place.link.control, paused=paused)
+        monkeypatch.setattr(place.driver, "link", replace(place.link, control=control))
+        monkeypatch.setattr(place.driver._ruling, "link", replace(place.link, control=control))
+        place.recorder.away(LINK, "source", away)
+        sentence = place.driver.turn()
+        assert error.message in sentence
+        assert agrees(sentence) == state, sentence
 
 
 def test_a_cluster_whose_authorities_are_not_there_is_waited_for(places: Callable[..., Place]) -> None:

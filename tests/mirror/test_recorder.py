@@ -12,6 +12,7 @@ from twinshore.fleet import NamedPartition, SourceOffset, StoreError, TargetOffs
 from twinshore.fleet.extents import Extent
 from twinshore.mirror import recorder as recording
 from twinshore.mirror.desk import Account
+from twinshore.mirror.link_state import Carrying, Idle
 from twinshore.mirror.orders import Carried, Stoppage
 from twinshore.mirror.recorder import Recorder
 from twinshore.store import Receipt, Store, open_store
@@ -24,8 +25,8 @@ def test_who_stands_by_does_not_write_over_the_word_of_who_carries(tmp_path: Pat
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         carrying = Recorder(store, "first", 60, troubles.append)
         standing = Recorder(store, "second", 60, troubles.append)
-        carrying.say(LINK, "flowing", "2 partitions on 1 lane", 1)
-        standing.say(LINK, "standby", "carried by first; standing by", 0)
+        carrying.say(LINK, Carrying(2, 1), 1)
+        standing.say(LINK, Idle("standby", "carried by first; standing by"), 0)
         carrying.close()
         standing.close()
         (word,) = store.links.statuses()
@@ -36,7 +37,7 @@ def test_who_stands_by_does_not_write_over_the_word_of_who_carries(tmp_path: Pat
 def test_who_stands_by_alone_says_so(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         standing = Recorder(store, "second", 60, lambda _: None)
-        standing.say(LINK, "standby", "taking the lease", 0)
+        standing.say(LINK, Idle("standby", "taking the lease"), 0)
         standing.close()
         (word,) = store.links.statuses()
         assert (word.owner, word.state) == ("second", "standby")
@@ -50,17 +51,17 @@ def said(recorder: Recorder) -> tuple[str, str]:
 def test_a_side_that_is_away_is_waited_for_whatever_the_driver_says(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         recorder = Recorder(store, "first", 60, lambda _: None)
-        recorder.say(LINK, "flowing", "2 partitions on 1 lane", 1)
+        recorder.say(LINK, Carrying(2, 1), 1)
         recorder.away(LINK, "target", "west does not answer")
         assert said(recorder) == ("waiting", "west does not answer; 2 partitions on 1 lane")
         recorder.away(LINK, "source", "nor does east")
-        recorder.say(LINK, "paused", "nothing is carried", 1)
+        recorder.say(LINK, Carrying(0, 1, paused=True), 1)
         assert said(recorder) == ("paused", "nothing is carried; besides, west does not answer; nor does east")
-        recorder.say(LINK, "waiting", "offset earliest", 1)
-        assert said(recorder) == ("waiting", "offset earliest")
+        recorder.say(LINK, Carrying(0, 1, trouble="offset earliest"), 1)
+        assert said(recorder) == ("waiting", "west does not answer; nor does east; offset earliest")
         recorder.away(LINK, "target", "")
         recorder.away(LINK, "source", "")
-        recorder.say(LINK, "flowing", "2 partitions on 1 lane", 1)
+        recorder.say(LINK, Carrying(2, 1), 1)
         assert said(recorder) == ("flowing", "2 partitions on 1 lane")
         recorder.close()
 
@@ -68,12 +69,12 @@ def test_a_side_that_is_away_is_waited_for_whatever_the_driver_says(tmp_path: Pa
 def test_that_a_mirror_stopped_is_its_last_word_until_another_one_speaks(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         ends = Recorder(store, "first", 60, lambda _: None)
-        ends.say(LINK, "stopped", "the mirror was stopped in good order", 0)
-        ends.say(LINK, "flowing", "a thread that was late", 1)
+        ends.say(LINK, Idle("stopped", "the mirror was stopped in good order"), 0)
+        ends.say(LINK, Carrying(1, 1), 1)
         ends.close()
         assert [word.state for word in store.links.statuses()] == ["stopped"]
         stands_by = Recorder(store, "second", 60, lambda _: None)
-        stands_by.say(LINK, "standby", "taking the lease", 0)
+        stands_by.say(LINK, Idle("standby", "taking the lease"), 0)
         stands_by.close()
         assert [word.state for word in store.links.statuses()] == ["standby"]
 
@@ -83,7 +84,7 @@ def test_a_status_holds_the_lag_of_fresh_ends_and_else_what_pumps_told(tmp_path:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         recorder = Recorder(store, "first", 60, lambda _: None, seen.get)
         recorder.take(account())
-        recorder.say(LINK, "flowing", "1 partition on 1 lane", 1)
+        recorder.say(LINK, Carrying(1, 1), 1)
         recorder._flush()
         assert [word.lag_records for word in store.links.statuses()] == [4]
         seen[LINK] = 700
@@ -224,7 +225,7 @@ def test_an_incident_that_is_refused_keeps_no_other_and_no_status_from_the_store
     troubles: list[str] = []
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         recorder = Recorder(store, "first", 0.05, troubles.append)
-        recorder.say(LINK, "flowing", "2 partitions on 1 lane", 1)
+        recorder.say(LINK, Carrying(2, 1), 1)
         refused = Stoppage("orders", 0, "no such kind", 1, 2, "nobody knows what this is")
         good = Stoppage("orders", 1, "corrupt batch", 5, 6, "its checksum is wrong")
         recorder.take(Account(LINK, 0, (), (refused, good), {}))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from twinshore.fleet.control import UNCONTROLLED, Control
 from twinshore.fleet.listing import listed
+from twinshore.mirror.link_state import STANDBY, STOPPED, UNKNOWN
 
 if TYPE_CHECKING:
     from twinshore.fleet import Link
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from twinshore.proof.again import Pass
     from twinshore.store import LedgerRow, LinkStatus, Position, Store
 
-UNKNOWN = "unknown"
 ASK_S = 2.0
 FROM_MIRROR, FROM_SOURCE, FROM_STORE = "mirror", "source", "store"
 AHEAD = "the mirror's clock is ahead of this one by {}"
@@ -92,7 +92,7 @@ class LinkView:
     @property
     def runs(self) -> bool:
         """Whether a mirror says now how it stands."""
-        return self.state not in (UNKNOWN, "stopped")
+        return self.state not in (UNKNOWN, STOPPED)
 
     @property
     def says(self) -> str:
@@ -103,7 +103,7 @@ class LinkView:
             last = f"last said: {self.word.state}: {self.word.sentence}"
             if self.age_s < 0:
                 return f"{AHEAD.format(ago(-self.age_s))}, so nobody knows how old its word is; {last}"
-            if self.word.state == "standby":
+            if self.word.state == STANDBY:
                 return (
                     f"no word for {ago(self.age_s)}, and the last one is of a mirror that carried nothing"
                     f" ({_who(self.word.owner)}): start `twinshore mirror run`; {last}"
@@ -112,7 +112,7 @@ class LinkView:
                 f"no word for {ago(self.age_s)} from its mirror ({_who(self.word.owner)}), which was not stopped in"
                 f" good order: it was killed, or cannot write the store. Unless it runs: `twinshore mirror run`; {last}"
             )
-        if self.state == "stopped":
+        if self.state == STOPPED:
             since = ago(max(0.0, self.age_s))
             return f"{self.word.sentence}, {since} ago; nothing is carried until `twinshore mirror run` is started"
         return self.word.sentence
@@ -152,7 +152,7 @@ def look(store: Store, settings: Settings, names: list[str], *, now_ms: int, top
         age_s = _age_s(word.updated_ms, now_ms) if word else 0.0
         state = _state(word, age_s, holds_s)
         link = settings.link(name)
-        seen = _lag(store, settings, link, now_ms, asks=state in (UNKNOWN, "stopped"), topics=topics)
+        seen = _lag(store, settings, link, now_ms, asks=state in (UNKNOWN, STOPPED), topics=topics)
         control = in_force(link, store.controls.of(name)).link.control
         found = tuple(_by_topic(store.receipts.positions(name), seen.word, seen.lag, control)) if topics else ()
         incidents = store.ledger.rows(name, open_only=True)
@@ -195,7 +195,7 @@ def _state(word: LinkStatus | None, age_s: float, holds_s: float) -> str:
     """The last word's, while it holds. Who stopped in good order said so once, and it stays true."""
     from twinshore.mirror.metrics.lag_word import is_fresh
 
-    if word is None or not (is_fresh(age_s, holds_s) or word.state == "stopped"):
+    if word is None or not (is_fresh(age_s, holds_s) or word.state == STOPPED):
         return UNKNOWN
     return word.state
 

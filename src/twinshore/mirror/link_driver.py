@@ -29,7 +29,7 @@ from twinshore.mirror.incidents.standing import Standing, grown
 from twinshore.mirror.incidents.watch import Watch
 from twinshore.mirror.lease_keeper import LeaseKeeper
 from twinshore.mirror.link_notes import Holding, LinkNotes
-from twinshore.mirror.link_state import STANDBY, STOPPED, carrying, link_state
+from twinshore.mirror.link_state import STANDBY, STOPPED, Carrying, Facts, Idle, carrying
 from twinshore.mirror.log_starts import LogStarts
 from twinshore.mirror.mapping.adopting import Adopter
 from twinshore.mirror.orders import TideOrder, fence_of, limits_of
@@ -123,7 +123,7 @@ class LinkDriver:
             self._end_term()
             self._log(f"{self.link.name}: the lease is lost; its pumps have stopped")
         if not generation:
-            return self._say(STANDBY, self.lease.sentence())
+            return self._say(Idle(STANDBY, self.lease.sentence()))
         if self._term and self._slow_looks.state_expiry_ms < self._term.state_expiry_ms:
             # What pumps believe to be remembered may be forgotten: they begin anew, and know better.
             self._end_term()
@@ -145,29 +145,34 @@ class LinkDriver:
         except RefusedError as error:
             if self._term:
                 self._end_term()
-            self._say("waiting", str(error))
+            self._say(self._carrying(str(error)))
             raise
         except (KafkaError, WireError, ConfigError) as error:
-            # What is refused for good, a right perhaps, does not hinder the partitions that are on their lanes. Bytes
-            # that nobody understands and a secret that cannot be read are this link's trouble alone, and may pass.
+            # Bytes that nobody understands and unreadable secrets are this link's trouble alone, and may pass.
             if self._term is None:
                 self._begin_at_s = time.monotonic() + BEGIN_AGAIN_S
-            hindered = self._term is None or not isinstance(error, KafkaError) or error.retriable
-            return self._say("waiting" if hindered else "flowing", str(error))
-        name, desk = self.link.name, self._desk
-        now = carrying(
-            desk.placed(name).keys(),
-            desk.unmanned(name),
+            return self._say(self._carrying(str(error)))
+        return self._say(self._carrying())
+
+    def _carrying(self, trouble: str = "") -> Carrying:
+        """What is carried at this moment, and what failed."""
+        name, paused = self.link.name, self.link.control.paused
+        if self._term is None:
+            return Carrying(0, self._lanes, paused=paused, trouble=trouble)
+        return carrying(
+            self._desk.placed(name).keys(),
+            self._desk.unmanned(name),
             self._recorder.leaderless(name),
             lanes=self._lanes,
             resting=len(self._standing),
             refused=len(self._refusals),
             aligning=self._recorder.live[name].aligning.sentence(),
+            paused=paused,
+            trouble=trouble,
         )
-        return self._say(*link_state(now, paused=self.link.control.paused))
 
-    def _say(self, state: str, sentence: str) -> str:
-        self._recorder.say(self.link.name, state, sentence, self._lanes if self._term else 0)
+    def _say(self, now: Facts) -> str:
+        state, sentence = self._recorder.say(self.link.name, now, self._lanes if self._term else 0)
         self._said = f"{self.link.name}: {state}: {sentence}"
         return self._said
 
@@ -385,7 +390,7 @@ class LinkDriver:
         """`why` the process ends, where nobody asked it to."""
         if self.lease.left_s() > 0:
             how = "the mirror was stopped in good order" if clean else "the mirror was stopped, not all pumps said so"
-            self._say(STOPPED, f"the mirror ended: {why}" if why else how)
+            self._say(Idle(STOPPED, f"the mirror ended: {why}" if why else how))
         self._heart.close()
         self._follower.close()
         self._watch.close()

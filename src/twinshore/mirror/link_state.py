@@ -1,21 +1,32 @@
-"""How a link that this process carries stands: a word for it, and its sentence. Pure."""
+"""How a link stands: its word and its sentence, decided here alone from facts that others hand in. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from twinshore.fleet import NamedPartition
 from twinshore.fleet.listing import counted
 
 FLOWING, WAITING, PAUSED, STANDBY, STOPPED = "flowing", "waiting", "paused", "standby", "stopped"
+# What a reader says where no mirror's word holds.
+UNKNOWN = "unknown"
+STATES = (FLOWING, WAITING, STANDBY, PAUSED, STOPPED, UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """This process does not carry the link: it stands by, or it has stopped. The sentence says why."""
+
+    word: str
+    sentence: str
 
 
 @dataclass(frozen=True, slots=True)
 class Carrying:
     """What a link carries now. `placed`: partitions on lanes; of these, `unmanned` are on lanes that no pump carries
     now, and `away` are carried and have a leader that is. `resting`: partitions that incidents stopped. `refused`:
-    topics."""
+    topics. `paused`: the whole link, by an operator. `trouble`: what failed at the last look, or as the link began."""
 
     placed: int
     lanes: int
@@ -24,11 +35,13 @@ class Carrying:
     resting: int = 0
     refused: int = 0
     aligning: str = ""
+    paused: bool = False
+    trouble: str = ""
 
     @property
     def stands(self) -> bool:
         """Whether nothing at all crosses, though there is something that should."""
-        wanted = self.placed + self.resting + self.refused
+        wanted = self.placed + self.resting + self.refused + bool(self.trouble)
         return wanted > 0 and self.placed <= self.unmanned + self.away
 
 
@@ -41,20 +54,33 @@ def carrying(
     resting: int,
     refused: int,
     aligning: str,
+    paused: bool = False,
+    trouble: str = "",
 ) -> Carrying:
     """In numbers, each partition once: what was told of one that is on no lane by now says nothing of the link."""
     alone = unmanned & placed
     without = (away & placed) - alone
-    return Carrying(len(placed), lanes, len(alone), len(without), resting, refused, aligning)
+    return Carrying(len(placed), lanes, len(alone), len(without), resting, refused, aligning, paused, trouble)
 
 
-def link_state(now: Carrying, *, paused: bool) -> tuple[str, str]:
-    """The word and its sentence."""
-    if paused:
-        return (
-            PAUSED,
-            f"{counted(now.placed, 'partition')} still on their lanes" if now.placed else "nothing is carried",
-        )
+Facts = Idle | Carrying
+
+
+def link_state(now: Facts, away: Sequence[str] = (), held_back: str = "") -> tuple[str, str]:
+    """The word and its sentence. `away`: why nothing can cross by a side now. `held_back`: what quotas let through."""
+    if isinstance(now, Idle):
+        return now.word, now.sentence
+    besides = [*away, *([now.trouble] if now.trouble else [])]
+    if now.paused:
+        said = f"{counted(now.placed, 'partition')} still on their lanes" if now.placed else "nothing is carried"
+        return PAUSED, f"{said}; besides, {'; '.join(besides)}" if besides else said
+    parts = _parts(now) if now.placed or now.resting or now.refused or not now.trouble else []
+    sentence = "; ".join([*besides, *parts])
+    return (WAITING, sentence) if now.stands or away else (FLOWING, sentence + held_back)
+
+
+def _parts(now: Carrying) -> list[str]:
+    """What is carried, and what is not."""
     parts = [f"{counted(now.placed, 'partition')} on {counted(now.lanes, 'lane')}"]
     if now.refused:
         parts[0] += f", {counted(now.refused, 'topic')} refused"
@@ -66,4 +92,4 @@ def link_state(now: Carrying, *, paused: bool) -> tuple[str, str]:
         parts.append(f"{counted(now.unmanned, 'partition')} without a pump, until one has started")
     if now.aligning:
         parts.append(now.aligning)
-    return WAITING if now.stands else FLOWING, "; ".join(parts)
+    return parts

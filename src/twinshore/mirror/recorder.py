@@ -13,7 +13,7 @@ from twinshore.fleet import NamedPartition
 from twinshore.mirror.accounts import incident_of, kept_of, place_of, receipt_of
 from twinshore.mirror.desk import Account
 from twinshore.mirror.incidents.what_passes import WhatPasses
-from twinshore.mirror.link_state import FLOWING, PAUSED, STANDBY, STOPPED, WAITING
+from twinshore.mirror.link_state import STANDBY, STOPPED, Facts, Idle, link_state
 from twinshore.mirror.once import Once, each, in_words
 from twinshore.mirror.orders import Stoppage
 from twinshore.mirror.passage.aligning import Alignments
@@ -111,7 +111,7 @@ class Recorder:
         self._passing = WhatPasses()
         self._forgotten: list[tuple[str, str]] = []
         self.live: dict[str, LinkLive] = defaultdict(LinkLive)
-        self._states: dict[str, tuple[str, str, int]] = {}
+        self._facts: dict[str, tuple[Facts, int]] = {}
         self._away: dict[str, dict[str, str]] = defaultdict(dict)
         self._closed = threading.Event()
         self._thread = keep_on(self._work, "recorder")
@@ -120,14 +120,17 @@ class Recorder:
         with self._lock:
             self._queue.append(account)
 
-    def say(self, link: str, state: str, sentence: str, lanes: int) -> None:
-        """What the driver says of a link; shown by `twinshore status`. That it is stopped is the last word."""
+    def say(self, link: str, now: Facts, lanes: int) -> tuple[str, str]:
+        """Takes the driver's facts; the word and the sentence that `twinshore status` shows by them, but for figures
+        that change all the time. That it is stopped is the last word."""
         with self._lock:
-            if self._states.get(link, ("",))[0] != STOPPED:
-                self._states[link] = (state, sentence, lanes)
+            before = self._facts.get(link, (None, 0))[0]
+            if not (isinstance(before, Idle) and before.word == STOPPED):
+                self._facts[link] = (now, lanes)
+            return link_state(self._facts[link][0], tuple(self._away[link].values()))
 
     def away(self, link: str, side: str, sentence: str) -> None:
-        """Why nothing can cross by that side now, whatever the driver says; empty where all is well."""
+        """Why nothing can cross by that side now, whatever the driver knows; empty where all is well."""
         with self._lock:
             self._away[link].pop(side, None)
             if sentence:
@@ -144,22 +147,14 @@ class Recorder:
         return live.quotas() if live else {}
 
     def _word(self, link: str) -> tuple[str, str, int]:
-        """State, sentence and lanes, under the lock. Who has not been asked for a while may not know that a side is
-        away; what operators paused is paused all the same."""
-        state, sentence, lanes = self._states[link]
-        away = "; ".join(self._away[link].values())
-        if state == FLOWING:
-            sentence += self.live[link].held_back()
-        if away and state == FLOWING:
-            return WAITING, f"{away}; {sentence}", lanes
-        if away and state == PAUSED:
-            return state, f"{sentence}; besides, {away}", lanes
-        return state, sentence, lanes
+        """State, sentence and lanes, under the lock."""
+        now, lanes = self._facts[link]
+        return *link_state(now, tuple(self._away[link].values()), self.live[link].held_back()), lanes
 
     def words(self) -> dict[str, dict[str, str]]:
         """State and sentence of each link as last said here."""
         with self._lock:
-            words = {link: self._word(link) for link in self._states}
+            words = {link: self._word(link) for link in self._facts}
         return {link: {"state": state, "says": says} for link, (state, says, _) in words.items()}
 
     def stopped(self, link: str, stoppage: Stoppage) -> None:
@@ -272,7 +267,7 @@ class Recorder:
     def _write_words(self) -> None:
         now_ms = int(time.time() * 1000)
         with self._lock:
-            states = {link: self._word(link) for link in self._states}
+            states = {link: self._word(link) for link in self._facts}
         for link, (state, sentence, lanes) in states.items():
             if state == STANDBY and self._covers_another(link, now_ms):
                 continue

@@ -18,7 +18,7 @@ from twinshore.mirror.desk import Desk
 from twinshore.mirror.engine import Engine
 from twinshore.mirror.first_words import first_words
 from twinshore.mirror.link_driver import LinkDriver
-from twinshore.mirror.link_state import STANDBY, STOPPED
+from twinshore.mirror.link_state import STANDBY, STOPPED, Idle
 from twinshore.mirror.metrics import Instruments, Meters
 from twinshore.mirror.plan import lanes_for
 from twinshore.mirror.ready import check_chosen, open_writable
@@ -126,7 +126,7 @@ class Mirror:
         known = {word.link for word in store.links.statuses()}
         new = [link.name for link in self._links if link.name not in known]
         for name in new:
-            recorder.say(name, STANDBY, "starting: Spark first, then it takes the link's lease", 0)
+            recorder.say(name, Idle(STANDBY, "starting: Spark first, then it takes the link's lease"), 0)
         looks = [first_words(link, self._settings, store) for link in self._links]
 
         def say() -> None:
@@ -141,7 +141,7 @@ class Mirror:
     def _never_begun(self, new: list[str], instruments: Instruments, recorder: Recorder, store: Store) -> None:
         """It was stopped while Spark started, and nobody is to miss it."""
         for name in new:
-            recorder.say(name, STOPPED, "the mirror was stopped before it had begun", 0)
+            recorder.say(name, Idle(STOPPED, "the mirror was stopped before it had begun"), 0)
         for close in (instruments.close, recorder.close, store.close):
             close()
         self._log("stopped before anything had begun")

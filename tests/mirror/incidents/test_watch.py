@@ -19,6 +19,7 @@ from twinshore.kafka.errors import Code
 from twinshore.mirror.incidents import watch as watching
 from twinshore.mirror.incidents import watch_rules
 from twinshore.mirror.incidents.watch import Watch
+from twinshore.mirror.link_state import Carrying
 from twinshore.mirror.recorder import Recorder
 from twinshore.store import Incident, IncidentKind, Store, open_store
 
@@ -107,7 +108,7 @@ def test_a_side_that_is_away_has_its_row_and_loses_it_though_the_store_fails(
 
 def test_a_link_waits_for_a_side_by_which_nothing_can_cross(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "WAITS_AFTER_S", 0.2)
-    place.recorder.say(LINK, "flowing", "2 partitions on 1 lane", 1)
+    place.recorder.say(LINK, Carrying(2, 1), 1)
 
     def state() -> str:
         return place.recorder.words()[LINK]["state"]

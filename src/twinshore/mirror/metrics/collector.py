@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from twinshore.fleet import Link, NamedPartition, StoreError
 from twinshore.mirror.control.in_force import in_force
 from twinshore.mirror.incidents.kinds import POLICY_TOPIC, stops
-from twinshore.mirror.link_state import STOPPED
+from twinshore.mirror.link_state import STATES, STOPPED, UNKNOWN
 from twinshore.mirror.metrics import table
 from twinshore.mirror.metrics.group_word import GROUPS_KIND, group_word, put_groups
 from twinshore.mirror.metrics.lag_word import WORD_S_MIN, is_fresh
@@ -149,8 +149,8 @@ class MirrorCollector(Collector):
         # Who stopped in good order said so once, and it stays true.
         said_now = word is not None and word.updated_ms >= self._since_ms and is_fresh(word_age_s, self._word_s)
         holds = word is not None and (said_now or word.state == STOPPED)
-        state = word.state if word and holds and word.state in table.STATES else "unknown"
-        for one in table.STATES if known.up else ():
+        state = word.state if word and holds and word.state in STATES else UNKNOWN
+        for one in STATES if known.up else ():
             sheet.put(table.LINK_STATE, (name, one), float(one == state))
         if word is None:
             return

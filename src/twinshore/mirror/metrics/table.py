@@ -32,7 +32,6 @@ LINK = ("link",)
 TOPIC = ("link", "topic")
 PARTITION = ("link", "topic", "partition")
 LEVELS = {"link": LINK, "topic": TOPIC, "partition": PARTITION}
-STATES = ("flowing", "waiting", "standby", "paused", "stopped", "unknown")
 
 # Of each level alike: link, topic, partition.
 CARRIED = (
