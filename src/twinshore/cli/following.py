@@ -49,11 +49,12 @@ def begin_again(
 
 def audit(settings: Path = SETTINGS, link: list[str] = LINKS, last: int = LAST, json_output: bool = JSON) -> None:
     """Prints what links changed on their targets besides records: settings, ACLs, quotas, users, twins."""
+    from twinshore.mirror.operations.audit import changes
     from twinshore.store.opening import open_known
 
     loaded = load(settings)
     with open_known(loaded) as store:
-        rows = store.audit.rows(*(one.name for one in loaded.chosen(link)), limit=last)
+        rows = changes(link, loaded, store, last=last)
     if json_output:
         typer.echo(json.dumps([asdict(row) for row in rows], indent=2))
         return

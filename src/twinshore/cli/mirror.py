@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -18,13 +16,7 @@ from twinshore.cli.forgetting import forget
 from twinshore.cli.log_lines import LogLines
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, load
 from twinshore.cli.resuming import resume
-from twinshore.fleet import KafkaError
 from twinshore.fleet.lines import one_line
-
-if TYPE_CHECKING:
-    from twinshore.mirror.follow.preview import Line
-    from twinshore.mirror.mapping.cost import Cost
-    from twinshore.mirror.plan import Step
 
 DRY_RUN = typer.Option(False, "--dry-run", help="Only print the steps, as `plan` does.")
 
@@ -73,60 +65,19 @@ def plan(
 
     Exit code 2: a cluster does not answer, so that nobody can tell what its link would do.
     """
-    from twinshore.mirror.follow.preview import preview as follows
-    from twinshore.mirror.plan import Refuse, Stay
-    from twinshore.mirror.preview import holding, preview
-    from twinshore.mirror.ready import check_chosen
+    from twinshore.mirror.operations.running import plan_of_running
     from twinshore.store.opening import open_to_look
 
     loaded = load(settings)
-    check_chosen(loaded, loaded.chosen(link))
-    steps: list[tuple[str, Step | Cost]] = []
-    besides: list[tuple[str, Line]] = []
-    away: list[tuple[str, str]] = []
     with open_to_look(loaded) as store:
-        store.leases.check_writable()
-        for one in [holding(one, loaded, store, _warn) for one in loaded.chosen(link)]:
-            try:
-                found = list(preview(one, loaded, store, rate_mb_s * 1e6))
-                carried = {step.topic for step in found if not isinstance(step, Refuse | Stay)}
-                lines = list(follows(one, loaded, store, carried))
-            except KafkaError as error:
-                # A cluster that is away is the word on its link; the others are planned.
-                away.append((one.name, str(error)))
-                continue
-            steps += [(one.name, step) for step in found]
-            besides += [(one.name, line) for line in lines]
+        found = plan_of_running(link, loaded, store, rate_bytes_s=rate_mb_s * 1e6, log=_warn)
     if json_output:
-        values = [{"link": name, "step": "unknown", "sentence": why} for name, why in away]
-        values += [_values(name, step) for name, step in steps]
-        values += [{"link": name, "step": type(line).__name__.lower(), **asdict(line)} for name, line in besides]
-        typer.echo(json.dumps(values, indent=2))
+        typer.echo(json.dumps(found.as_values(), indent=2))
     else:
-        _say(steps, besides, away)
-    if away:
+        for sentence in found.sentences():
+            typer.echo(one_line(sentence))
+    if found.away:
         raise typer.Exit(2)
-
-
-def _say(steps: list[tuple[str, Step | Cost]], besides: list[tuple[str, Line]], away: list[tuple[str, str]]) -> None:
-    """The plan for people: first what is not known."""
-    from twinshore.mirror.preview import in_words
-
-    for name, why in away:
-        typer.echo(one_line(f"{name}: cannot tell what it would do: {why}"))
-    for name, step in steps:
-        typer.echo(one_line(f"{name}: {in_words(step)}"))
-    for name, line in besides:
-        typer.echo(one_line(f"{name}: {line}"))
-    if not steps and not away:
-        typer.echo("nothing to do: the links' filters admit no topic of their sources")
-
-
-def _values(link: str, step: Step | Cost) -> dict[str, Any]:
-    values = asdict(step)
-    if "settings" in values:
-        values["settings"] = dict(values["settings"])
-    return {"link": link, "step": type(step).__name__.lower(), **values}
 
 
 def _warn(sentence: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 import typer
@@ -23,10 +22,7 @@ def topology(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
 
     seen = listen(load(settings))
     if json_output:
-        links = [asdict(link) for link in seen.links]
-        paths = [{"path": list(beat.path), "age_s": round(beat.age_s, 3)} for beat in seen.paths]
-        away = [{"cluster": name, "error": why} for name, why in seen.away]
-        typer.echo(json.dumps({"links": links, "paths": paths, "away": away}))
+        typer.echo(json.dumps(seen.as_values()))
         return
     for link in seen.links:
         age = "" if link.age_s is None else f", last heartbeat {link.age_s:.0f} s ago"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from twinshore.fleet import HEARTBEATS, Link
 
@@ -32,9 +32,17 @@ class LinkSeen:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
+    """`away`: clusters that could not be asked, and why."""
+
     links: tuple[LinkSeen, ...]
     paths: tuple[Beat, ...]
     away: tuple[tuple[str, str], ...]
+
+    def as_values(self) -> dict[str, object]:
+        """For programs."""
+        paths = [{"path": list(beat.path), "age_s": round(beat.age_s, 3)} for beat in self.paths]
+        away = [{"cluster": name, "error": why} for name, why in self.away]
+        return {"links": [asdict(link) for link in self.links], "paths": paths, "away": away}
 
 
 def path_of(topic: str, seen_on: str, clusters: Iterable[str]) -> tuple[str, ...]:
