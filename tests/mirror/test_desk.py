@@ -353,14 +353,14 @@ def test_nobody_without_the_token_is_let_in(office: Office) -> None:
     "line", [b"\n", b"{}\n", b"[]\n", b'{"token": 1}\n', b"\xff\n", b'{"token": null, "link": 1}\n']
 )
 def test_damaged_words_at_the_door_end_that_connection_only(office: Office, line: bytes) -> None:
-    with socket.create_connection((office.desk.host, office.desk.port), timeout=3) as stranger:
+    with socket.create_connection((office.desk.host, office.desk.port), timeout=30) as stranger:
         stranger.sendall(line)
         assert stranger.recv(10) == b""
     going(office)
 
 
 def test_strangers_who_say_nothing_keep_no_pump_out(office: Office) -> None:
-    strangers = [socket.create_connection((office.desk.host, office.desk.port), timeout=3) for _ in range(200)]
+    strangers = [socket.create_connection((office.desk.host, office.desk.port), timeout=30) for _ in range(200)]
     for number, stranger in enumerate(strangers):
         with contextlib.suppress(OSError):
             stranger.sendall(b"{" if number % 2 else b"")
@@ -375,7 +375,7 @@ def test_strangers_who_say_nothing_keep_no_pump_out(office: Office) -> None:
 
 def test_a_stranger_who_speaks_byte_by_byte_is_sent_away(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(desk_module, "HELLO_S", 0.5)
-    with socket.create_connection((office.desk.host, office.desk.port), timeout=3) as stranger:
+    with socket.create_connection((office.desk.host, office.desk.port), timeout=30) as stranger:
         began_s = steady_s()
         with pytest.raises(OSError):
             while steady_s() - began_s < 5.0:
