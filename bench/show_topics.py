@@ -129,7 +129,7 @@ SCENARIOS = (
     (
         "deletions",
         "a twin is deleted only at an announced time, and never while paused, left out, kept by a word, written to "
-        "by others, or with all the others at once",
+        "by others, or with all the others at once; never_delete that is set while the mirror runs is heard at once",
         "tests/scenarios/test_deletions.py",
     ),
     (

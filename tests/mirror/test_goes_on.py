@@ -22,6 +22,7 @@ from twinshore.mirror.lease_keeper import LeaseKeeper
 from twinshore.mirror.once import Once, in_words
 from twinshore.mirror.orders import Carried
 from twinshore.mirror.recorder import Recorder
+from twinshore.mirror.safety_now import SafetyNow
 from twinshore.mirror.topology import heart as hearts
 from twinshore.mirror.topology.heart import Heart
 from twinshore.store import Store, open_store
@@ -157,7 +158,9 @@ def test_a_trouble_that_is_over_is_said_to_be_over_once(store: Store, monkeypatc
     said: list[str] = []
     settings = parse_settings(SETTINGS + '[links."east->west".follow]\nacls = false\n', name="test", env={})
     (link,) = settings.links
-    follower = Follower(lambda: link, settings, store, active=lambda: True, log=said.append)
+    follower = Follower(
+        lambda: link, settings, store, SafetyNow(settings, said.append), active=lambda: True, log=said.append
+    )
     try:
         failing(monkeypatch, store.twins, "of", 1)
         for _ in range(3):

@@ -158,6 +158,21 @@ def test_brokers_that_forget_sooner_than_was_believed_have_the_lanes_begin_anew(
     assert sum("producer.id.expiration.ms of west is shorter now" in sentence for sentence in place.said) == 1
 
 
+@pytest.mark.usefixtures("answering")
+def test_a_cut_that_is_forbidden_while_the_mirror_runs_has_the_lanes_begin_anew(
+    places: Callable[..., Place], tmp_path: Path
+) -> None:
+    place = places()
+    place.turned(lambda sentence: "flowing" in sentence)
+    assert not place.driver._order(0, 1).never_cut
+    (tmp_path / "now.toml").write_text(f"{SETTINGS.format(security='')}[safety]\nnever_delete = true\n")
+    place.driver._safety._file = tmp_path / "now.toml"
+    assert place.driver._safety.against()
+    place.turned(lambda sentence: "flowing" in sentence)
+    assert place.driver._order(0, 1).never_cut
+    assert sum("its lanes begin anew" in sentence for sentence in place.said) == 1
+
+
 @pytest.mark.parametrize("error", [WireError("not a batch", offset=12), ConfigError("secret file gone cannot be read")])
 @pytest.mark.usefixtures("answering")
 def test_one_topics_bytes_or_one_secret_file_hold_up_their_own_link_alone(

@@ -27,7 +27,7 @@ def test_where_nothing_may_be_deleted_the_target_is_not_even_asked(tmp_path: Pat
     nowhere = KafkaCluster(Cluster("west", ("127.0.0.1:1",)), patience_s=0.1, call_s=0.1)
     with open_store(f"sqlite:///{tmp_path}/store.db") as store, closing(nowhere):
         store.twins.save([TwinRow("east->west", "orders", 0, "aa", "bb", 0, 0, 1)])
-        starts = LogStarts(Link("east", "west"), nowhere, store, never=never, doubt=doubt, log=said.append)
+        starts = LogStarts(Link("east", "west"), nowhere, store, never=lambda: never, doubt=doubt, log=said.append)
         starts.cut({ORDERS: 5}, {})
     assert doubted == ([] if never else ["orders"])
     assert len(said) == (0 if never else 1)

@@ -120,6 +120,24 @@ def test_a_twin_is_deleted_last_of_all(rig: DeletionRig, stem: str) -> None:
     until(lambda: not rig.there(pay), 60, "it was agreed to", rig)
     time.sleep(3)
     assert all(rig.there(topic) for topic in (left_out, *rest)), "nobody agreed to these"
+    what_the_settings_forbid_is_heard_at_once(rig, left_out, f"{stem}.fresh")
+
+
+def what_the_settings_forbid_is_heard_at_once(rig: DeletionRig, announced: str, fresh: str) -> None:
+    """`never_delete` written while the mirror runs; what is carried goes on by lanes that may cut nothing."""
+    rig.east.create_topic(fresh)
+    until(lambda: rig.there(fresh), 120, f"{fresh} has a twin", rig)
+    rig.verb("link", "reset", LINK, "--name", "exclude")
+    rig.until_told(announced, "the twin is deleted on ")
+    assert "never_delete" not in rig.verb("status")
+    with rig.process.settings.open("a") as file:
+        file.write("\n[safety]\nnever_delete = true\n")
+    rig.until_told(announced, "the twin is kept: [safety] never_delete is set")
+    assert "[safety] never_delete is set: no twin is deleted, no record cut off" in rig.verb("status")
+    rig.until_said("no record may be cut off from now on; its lanes begin anew")
+    produce(rig.east.cluster, fresh, 10, "since")
+    until(lambda: same_ends(rig.east.cluster, rig.west.cluster, fresh, 1), 120, f"{fresh} goes on", rig)
+    assert rig.there(announced)
 
 
 def what_others_wrote_needs_a_word_of_its_own(rig: DeletionRig, pay: str) -> None:

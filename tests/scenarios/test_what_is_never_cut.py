@@ -105,7 +105,7 @@ def test_a_refused_cut_is_told_where_filler_is_left_and_not_where_nothing_is_see
         assert producer.flush(30) == 0
         with closing(KafkaCluster(west.cluster_as("mirror"))) as target:
             link, done = Link("east", "west"), dict[NamedPartition, int]()
-            starts = LogStarts(link, target, store, never=True, doubt=doubted.extend, log=said.append)
+            starts = LogStarts(link, target, store, never=lambda: True, doubt=doubted.extend, log=said.append)
             starts.cut({bare: 9, filled: 9}, done)
             starts.cut({bare: 9, filled: 9}, done)
             (told,) = store.ledger.rows(LINK, open_only=True)
@@ -135,7 +135,7 @@ def test_filler_that_was_left_when_deleting_was_forbidden_is_told_with_its_offse
 
             def starts(*, never: bool) -> LogStarts:
                 link = Link("east", "west")
-                return LogStarts(link, target, store, never=never, doubt=lambda _: None, log=said.append)
+                return LogStarts(link, target, store, never=lambda: never, doubt=lambda _: None, log=said.append)
 
             def rows() -> list[tuple[str, int, int]]:
                 found = [one.incident for one in store.ledger.rows(LINK, open_only=True)]

@@ -83,6 +83,8 @@ class LinkView:
     # How long ago all that is proven was read, and how long a pass over it takes; empty where nothing is proven.
     says_of_proof: tuple[str, ...] = ()
     proof_pass: Pass | None = None
+    # Whether the settings forbid every deletion and cut.
+    never_delete: bool = False
 
     @property
     def stale(self) -> bool:
@@ -135,7 +137,8 @@ class LinkView:
         ]
         some = listed([topic for topic in self.kept if topic], PAUSED_NAMED)
         keeps = "all its twins" if "" in self.kept else f"the twins of {some}"
-        return (*pauses, *([f"kept by operators: nothing deletes {keeps}"] if self.kept else []))
+        never = ["[safety] never_delete is set: no twin is deleted, no record cut off"] if self.never_delete else []
+        return (*pauses, *never, *([f"kept by operators: nothing deletes {keeps}"] if self.kept else []))
 
 
 def look(store: Store, settings: Settings, names: list[str], *, now_ms: int, topics: bool = False) -> list[LinkView]:
@@ -159,7 +162,8 @@ def look(store: Store, settings: Settings, names: list[str], *, now_ms: int, top
         proven = _proven(store, settings, name, now_ms)
         paused = _paused(store, name, control)
         kept = tuple(row.subject for row in store.memories.of(name, KEEP))
-        views.append(LinkView(name, state, word, age_s, seen.lag, found, incidents, seen.why, paused, kept, *proven))
+        given = (name, state, word, age_s, seen.lag, found, incidents, seen.why, paused, kept, *proven)
+        views.append(LinkView(*given, never_delete=settings.safety.never_delete))
     return views
 
 
@@ -297,6 +301,7 @@ def as_values(view: LinkView, *, topics: bool) -> dict[str, Any]:
         "lag_seen_by": lag.seen_by if lag else None,
         "unseen_partitions": lag.unseen if lag else None,
         "paused_topics": {pattern: list(topics) for pattern, topics in view.paused},
+        "never_delete": view.never_delete,
         "keeps_all": "" in view.kept,
         "kept_topics": [topic for topic in view.kept if topic],
     }

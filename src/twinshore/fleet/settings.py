@@ -32,7 +32,7 @@ class StoreSettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All that one Twinshore process is told."""
+    """All that one Twinshore process is told. `file` is where it was read, if it was."""
 
     store: StoreSettings
     clusters: Mapping[str, Cluster]
@@ -41,6 +41,7 @@ class Settings:
     delay: DelaySettings = field(default_factory=DelaySettings)
     proof: ProofSettings = field(default_factory=ProofSettings)
     safety: SafetySettings = field(default_factory=SafetySettings)
+    file: Path | None = None
 
     def link(self, name: str) -> Link:
         """The link of that name; a ConfigError with the nearest one otherwise."""
@@ -81,7 +82,7 @@ def load_settings(path: Path, env: Mapping[str, str]) -> Settings:
     except UnicodeDecodeError as error:
         raise ConfigError(f"settings file {path} is not UTF-8 text, at byte {error.start}") from error
     found = parse_settings(text, name=str(path), env=env)
-    return replace(found, store=replace(found.store, url=beside(found.store.url, path)))
+    return replace(found, store=replace(found.store, url=beside(found.store.url, path)), file=path.absolute())
 
 
 def parse_settings(text: str, *, name: str, env: Mapping[str, str]) -> Settings:

@@ -90,6 +90,13 @@ def render_settings_page() -> str:
         f"**The environment** overrides five sections: {variables}.",
         f"So `{variable('store', 'url')}` stands for `[store] url`. Parts of a list are parted by commas.",
         "",
+        "**What needs a restart**: everything here, of each process that reads it, but for two things. Secrets in",
+        "files are one. The other is `[safety]`: a running mirror reads its settings file again before it deletes",
+        "anything, and the stricter of both counts: `never_delete` that is set, and a lower `deletions_at_once_max`,",
+        "hold at once. What is taken back there counts after a restart. While the file cannot be understood nothing is",
+        "deleted. What operators say by a verb, as `twinshore link pause`, needs no restart either: see",
+        "[live control](live-control.md).",
+        "",
         "**Paths** that are relative start where the process was started; only the file of a store in SQLite is",
         "relative to the folder of the settings file, so that it is one store wherever a process is started.",
     ]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 
 from twinshore.fleet import ConfigError, KafkaError, Link, RefusedError, TwinshoreError, WireError
@@ -20,7 +19,7 @@ from twinshore.mirror.control.throttle import Throttle
 from twinshore.mirror.desk import Desk
 from twinshore.mirror.ends import Ends
 from twinshore.mirror.follow.follower import Follower
-from twinshore.mirror.forgetting import SETTING, state_expiry_ms
+from twinshore.mirror.forgetting import state_expiry_ms
 from twinshore.mirror.identity import establish
 from twinshore.mirror.incidents.doubtful_notes import DoubtfulNotes
 from twinshore.mirror.incidents.refusals import Refusals
@@ -38,26 +37,16 @@ from twinshore.mirror.passage.probing import may_write_markers
 from twinshore.mirror.passage.units import id_prefix
 from twinshore.mirror.plan import CarryTopic, Create, Grow, KnownTwin, Refuse, Step, admits, spread
 from twinshore.mirror.recorder import Recorder
+from twinshore.mirror.safety_now import SafetyNow
 from twinshore.mirror.survey import Surveyor, known_twins
+from twinshore.mirror.term import Term
 from twinshore.mirror.tides import Tides
 from twinshore.mirror.topology.descents import Descents
 from twinshore.mirror.topology.heart import Heart
-from twinshore.store import LinkIdentity, Store
+from twinshore.store import Store
 
 SETTLE_LOG_START_S = 30.0
 BEGIN_AGAIN_S = 1.0
-
-
-@dataclass(slots=True)
-class Term:
-    """What holds for as long as one holding of the lease: who we write as, what flows, on which lane. `units`: what our
-    transactional ids begin with, empty where markers are written directly."""
-
-    generation: int
-    identity: LinkIdentity
-    state_expiry_ms: int
-    units: str
-    flowing: dict[str, tuple[str, int]] = field(default_factory=dict)
 
 
 class LinkDriver:
@@ -105,14 +94,15 @@ class LinkDriver:
         self._followed_at_s = 0.0
         self._balance = Balance(link.name, desk, recorder, lanes, log)
         self._leaving: set[str] = set()
-        self._follower = Follower(lambda: self.link, settings, store, active=self.is_ours, log=log)
+        self._safety = SafetyNow(settings, lambda sentence: log(f"{link.name}: {sentence}"))
+        self._follower = Follower(lambda: self.link, settings, store, self._safety, active=self.is_ours, log=log)
         self._refusals = Refusals(link.name, store, recorder, log, doubt=self._follower.doubt)
         self._held = HeldTwins(
             link.name, self._source, store, self._mirror.hanging_transaction_s, stopped=recorder.stopped, log=log
         )
         self._heart = Heart(link, self._source, self._mirror.heartbeat_s, self.is_ours, log)
-        never = self._never_cut = settings.safety.never_delete
-        self._log_starts = LogStarts(link, self._target, store, never=never, doubt=self._follower.doubt, log=log)
+        never, doubt = (lambda: self._safety.known.never_delete), self._follower.doubt
+        self._log_starts = LogStarts(link, self._target, store, never=never, doubt=doubt, log=log)
 
     # -- the turn
 
@@ -124,10 +114,10 @@ class LinkDriver:
             self._log(f"{self.link.name}: the lease is lost; its pumps have stopped")
         if not generation:
             return self._say(Idle(STANDBY, self.lease.sentence()))
-        if self._term and self._slow_looks.state_expiry_ms < self._term.state_expiry_ms:
-            # What pumps believe to be remembered may be forgotten: they begin anew, and know better.
+        expiry_ms, never_cut = self._slow_looks.state_expiry_ms, self._safety.known.never_delete
+        if self._term and (why := self._term.outdated(self.link.target, expiry_ms, never_cut=never_cut)):
             self._end_term()
-            self._log(f"{self.link.name}: {SETTING} of {self.link.target} is shorter now; its lanes begin anew")
+            self._log(f"{self.link.name}: {why}; its lanes begin anew")
         if self._term is None and time.monotonic() < self._begin_at_s:
             return self._said
         try:
@@ -186,7 +176,7 @@ class LinkDriver:
         self._standing.begin()
         self._refusals.begin()
         # Only now: where anything before this fails, the next turn begins the term again.
-        self._term = Term(generation, identity, expiry, units)
+        self._term = Term(generation, identity, expiry, units, self._safety.known.never_delete)
         self._throttle.forget()
         for lane in range(self._lanes):
             self._desk.open_lane((self.link.name, lane), self._mirror.lease_s)
@@ -252,6 +242,7 @@ class LinkDriver:
         term = self._term
         assert term is not None
         self._notes.check()
+        self._safety.against()
         admitted = self._descents.admitted(self._surveyor.names())
         self._refusals.keep(admitted)
         names = self._ruling.flowing(admitted)
@@ -341,6 +332,8 @@ class LinkDriver:
         if time.monotonic() - self._followed_at_s < SETTLE_LOG_START_S:
             return
         self._followed_at_s = time.monotonic()
+        if self._safety.against() and not self._safety.known.never_delete:
+            return  # nobody knows what may be cut
         live = self._recorder.live[self.link.name]
         # What is on no lane is not ours to cut: a topic that stopped may be somebody else's by now.
         placed = self._desk.placed(self.link.name)
@@ -373,7 +366,7 @@ class LinkDriver:
             report_s=self._mirror.receipts_s,
             fence=fence_of(term.generation, tide),
             units=term.units,
-            never_cut=self._never_cut,
+            never_cut=term.never_cut,
         )
 
     def stop(self, deadline_s: float) -> bool:

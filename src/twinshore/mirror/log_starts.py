@@ -35,7 +35,7 @@ def due(
 
 class LogStarts:
     """`doubt` hears of topics whose twins may be others by now; `log` gets a sentence for what was done or refused.
-    `never`: no record is cut off, ever. What a cluster refuses has a row of the ledger until it is done."""
+    `never`: whether no record may be cut off now. What a cluster refuses has a row of the ledger until it is done."""
 
     def __init__(
         self,
@@ -43,18 +43,19 @@ class LogStarts:
         target: KafkaCluster,
         store: Store,
         *,
-        never: bool,
+        never: Callable[[], bool],
         doubt: Callable[[Iterable[str]], object],
         log: Callable[[str], None],
     ) -> None:
         self._link, self._target, self._store, self._doubt, self._log = link, target, store, doubt, log
-        self._never = never
+        self._never_now, self._never = never, False
         self._left = LeftFiller(link, target, store, log)
         self._refused: dict[str, Once] = {}
 
     def cut(self, before: Mapping[NamedPartition, int], done: MutableMapping[NamedPartition, int]) -> None:
         """Cuts the twins of these partitions below the offsets, and notes in `done` which were. A topic whose twin
         cannot be cut hinders no other."""
+        self._never = self._never_now()
         rows = self._store.twins.of(self._link.name)
         ids = {row.topic: row.target_topic_id for row in rows}
         anchors = {NamedPartition(row.topic, row.partition): row.anchor_offset for row in rows}

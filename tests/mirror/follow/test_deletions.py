@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from twinshore.fleet import KafkaError, Link
-from twinshore.fleet.settings import parse_settings
-from twinshore.fleet.settings_safety import SafetySettings
+from twinshore.fleet.settings import load_settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror.follow import endings
 from twinshore.mirror.follow.endings import Endings
 from twinshore.mirror.follow.hands import Hands, now_ms
 from twinshore.mirror.follow.last_resort import EVERY_TOPIC, Span, Word
 from twinshore.mirror.follow.lifecycle import ALLOWED, KEEP, Presence, Side
+from twinshore.mirror.safety_now import SafetyNow
 from twinshore.store import ControlRow, LedgerRow, Remembered, Store, TwinRow, open_store
 
 LINK = "east->west"
@@ -61,7 +61,9 @@ class Stage:
         self.others: list[Link] = []
         self.store: Store = open_store(f"sqlite:///{folder}/store.db")
         self.store.twins.save([TwinRow(LINK, topic, 0, "aa", "bb", 0, 0, 1) for topic in TOPICS])
-        settings = parse_settings(SETTINGS, name="settings.toml", env={})
+        self.file = folder / "twinshore.toml"
+        self.file.write_text(SETTINGS)
+        settings = load_settings(self.file, {})
         self.link = settings.links[0]
         self.clusters = [KafkaCluster(settings.cluster(name)) for name in ("east", "west")]
         self.hands = Deleting(LINK, self.clusters[1], self.store, self.said.append)
@@ -69,9 +71,9 @@ class Stage:
         monkeypatch.setattr(endings, "spans", self._spans)
         self.endings = self.begun()
 
-    def begun(self, *, never: bool = False) -> Endings:
+    def begun(self) -> Endings:
         source, target = self.clusters
-        safety = SafetySettings(never_delete=never)
+        safety = SafetyNow(load_settings(self.file, {}), self.said.append)
         ends = (self.link, source, target, self.store, self.hands)
         return Endings(*ends, links=[self.link, *self.others], safety=safety, active=lambda: self.ours)
 
@@ -89,6 +91,10 @@ class Stage:
     def pause(self, *, paused: bool = True) -> None:
         row = ControlRow(LINK, "paused", "true" if paused else "false", 1, "test")
         self.store.controls.change(LINK, {"paused": row}, seen=self.store.controls.version(LINK), told=[])
+
+    def set_safety(self, line: str) -> None:
+        """While the mirror runs."""
+        self.file.write_text(f"{SETTINGS}[safety]\n{line}\n")
 
     def say(self, kind: str, topic: str, value: str = "") -> None:
         self.store.memories.remember([Remembered(LINK, kind, topic, value, "said", now_ms())])
@@ -130,7 +136,7 @@ def test_nothing_is_deleted_once_the_lease_is_lost_in_the_middle_of_a_look(stage
     assert stage.looks() == ("a",)
 
 
-@pytest.mark.parametrize("word", ["paused", "kept", "all kept", "never"])
+@pytest.mark.parametrize("word", ["paused", "kept", "all kept", "never", "half written"])
 def test_an_operators_no_is_heard_at_the_last_moment(stage: Stage, word: str) -> None:
     """It is said after the look has begun, when all is decided but the request itself."""
     stage.gone = {"a"}
@@ -138,10 +144,9 @@ def test_an_operators_no_is_heard_at_the_last_moment(stage: Stage, word: str) ->
         "paused": stage.pause,
         "kept": lambda: stage.say(KEEP, "a"),
         "all kept": lambda: stage.say(KEEP, EVERY_TOPIC),
-        "never": lambda: None,
+        "never": lambda: stage.set_safety("never_delete = true"),
+        "half written": lambda: stage.set_safety("never_del"),
     }[word]
-    if word == "never":
-        stage.endings = stage.begun(never=True)
     assert stage.looks(2) == ()
     stage.when_asked = say
     assert stage.looks() == ()
@@ -149,6 +154,34 @@ def test_an_operators_no_is_heard_at_the_last_moment(stage: Stage, word: str) ->
     (row,) = stage.open("deleted topic")
     assert "the twin is kept: " in row.incident.sentence
     assert row.incident.policy == "keep the twin"
+
+
+def test_a_settings_file_forbids_at_once_and_allows_nothing_before_a_restart(stage: Stage) -> None:
+    stage.gone = {"a"}
+    stage.set_safety("never_delete = true")
+    assert stage.looks() == ()
+    stage.set_safety("")
+    assert stage.looks() == (), "what was heard holds until the mirror ends"
+    assert stage.said.count("[safety] never_delete is set from now on: no twin is deleted, no record cut off") == 1
+    stage.endings = stage.begun()
+    assert stage.looks() == ("a",)
+
+
+def test_nothing_is_deleted_while_nobody_understands_the_settings_file(stage: Stage) -> None:
+    stage.gone = {"a"}
+    stage.file.write_text("[saf")
+    assert stage.looks() == ()
+    assert sum("nothing is deleted or cut off now: " in line for line in stage.said) == 1, stage.said
+    stage.file.unlink()
+    assert stage.looks() == ("a",), "what holds is what was known last"
+
+
+def test_fewer_deletions_at_once_are_heard_too(stage: Stage) -> None:
+    stage.gone = {"a", "b", "c"}
+    stage.set_safety("deletions_at_once_max = 2")
+    assert stage.looks() == ()
+    waiting = [row.incident.topic for row in stage.open("deletion held") if "_max is 2" in row.incident.sentence]
+    assert sorted(waiting) == ["a", "b", "c"]
 
 
 def test_nothing_is_deleted_while_what_operators_said_clashes_with_another_link(stage: Stage) -> None:

@@ -9,13 +9,13 @@ import pytest
 
 from twinshore.fleet import StoreError
 from twinshore.fleet.settings import parse_settings
-from twinshore.fleet.settings_safety import SafetySettings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror.follow import endings
 from twinshore.mirror.follow.endings import Endings
 from twinshore.mirror.follow.hands import Hands
 from twinshore.mirror.follow.last_resort import Span
 from twinshore.mirror.follow.lifecycle import Presence, Side
+from twinshore.mirror.safety_now import SafetyNow
 from twinshore.store import Incident, IncidentKind, Store, TwinRow, open_store
 
 LINK = "east->west"
@@ -38,7 +38,7 @@ class Place:
         self.ids = {"east": "aa", "west": "bb"}
         self.store: Store = open_store(f"sqlite:///{folder}/store.db")
         self.store.twins.save([TWIN])
-        settings = parse_settings(SETTINGS, name="settings.toml", env={})
+        settings = self.settings = parse_settings(SETTINGS, name="settings.toml", env={})
         self.link = settings.links[0]
         self.source, self.target = (KafkaCluster(settings.cluster(name)) for name in ("east", "west"))
         monkeypatch.setattr(endings, "sides", lambda cluster, topics: {one: self._side(cluster.name) for one in topics})
@@ -47,7 +47,7 @@ class Place:
     def begun(self) -> Endings:
         hands = Hands(LINK, self.target, self.store, self.said.append)
         ends = (self.link, self.source, self.target, self.store, hands)
-        return Endings(*ends, links=[self.link], safety=SafetySettings(), active=lambda: True)
+        return Endings(*ends, links=[self.link], safety=SafetyNow(self.settings, self.said.append), active=lambda: True)
 
     def _side(self, cluster: str) -> Side:
         presence = Presence.THERE if self.ids[cluster] else Presence.GONE

@@ -25,19 +25,19 @@ LINK = Link("east", "west", exclude=("tmp.*",))
 @pytest.mark.parametrize(
     ("link", "never", "kept", "troubles", "why"),
     [
-        (LINK, True, (), (), "[safety] never_delete is set"),
-        (LINK, False, ("orders",), (), "an operator said `twinshore mirror keep`"),
-        (LINK, False, (EVERY_TOPIC,), (), "an operator said `twinshore mirror keep`"),
-        (LINK, False, (), ("?",), "what operators said of the link is not understood, or clashes with another link"),
-        (replace(LINK, control=Control(paused=True)), False, (), (), "the link is paused"),
-        (replace(LINK, control=Control(paused_topics=("ord.*",))), False, (), (), "the topic is paused"),
-        (replace(LINK, exclude=("orders",)), False, (), (), "the link's filters do not admit the topic"),
-        (replace(LINK, topics=("bills",)), False, (), (), "the link's filters do not admit the topic"),
-        (replace(LINK, control=Control(paused_topics=("bills",))), False, ("bills",), (), ""),
+        (LINK, "[safety] never_delete is set", (), (), "[safety] never_delete is set"),
+        (LINK, "", ("orders",), (), "an operator said `twinshore mirror keep`"),
+        (LINK, "", (EVERY_TOPIC,), (), "an operator said `twinshore mirror keep`"),
+        (LINK, "", (), ("?",), "what operators said of the link is not understood, or clashes with another link"),
+        (replace(LINK, control=Control(paused=True)), "", (), (), "the link is paused"),
+        (replace(LINK, control=Control(paused_topics=("ord.*",))), "", (), (), "the topic is paused"),
+        (replace(LINK, exclude=("orders",)), "", (), (), "the link's filters do not admit the topic"),
+        (replace(LINK, topics=("bills",)), "", (), (), "the link's filters do not admit the topic"),
+        (replace(LINK, control=Control(paused_topics=("bills",))), "", ("bills",), (), ""),
     ],
 )
 def test_who_is_asked_before_a_twin_goes(
-    link: Link, never: bool, kept: tuple[str, ...], troubles: tuple[str, ...], why: str
+    link: Link, never: str, kept: tuple[str, ...], troubles: tuple[str, ...], why: str
 ) -> None:
     assert objection(link, "orders", never=never, kept=kept, troubles=troubles) == why
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from twinshore.fleet import KafkaError, Link, is_heartbeats
-from twinshore.fleet.settings_safety import SafetySettings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror.control.ruling import standing
 from twinshore.mirror.follow import lifecycle
@@ -36,6 +35,7 @@ from twinshore.mirror.follow.memories import memories_of, row_of, spent
 from twinshore.mirror.follow.reading import sides, spans
 from twinshore.mirror.incidents.kinds import OF_KNOWN_TOPICS
 from twinshore.mirror.once import Once
+from twinshore.mirror.safety_now import SafetyNow
 from twinshore.store import Incident, IncidentKind, LedgerRow, PartitionState, Remembered, Store, TwinRow
 
 DELETION, HELD = IncidentKind.DELETED_TOPIC, IncidentKind.DELETION_HELD
@@ -67,7 +67,7 @@ class Endings:
         hands: Hands,
         *,
         links: Sequence[Link],
-        safety: SafetySettings,
+        safety: SafetyNow,
         active: Callable[[], bool],
     ) -> None:
         self._link, self._source, self._target, self._store, self._hands = link, source, target, store, hands
@@ -144,7 +144,7 @@ class Endings:
         ours = [one for topic, one in found.items() if not is_heartbeats(topic)]
         waiting = sum(lifecycle.would_delete(*one, now_ms()) for one in ours)
         lost = sum(lifecycle.is_lost(look) for look, _, _ in ours)
-        many = too_many(waiting, lost, len(ours), self._safety.deletions_at_once_max)
+        many = too_many(waiting, lost, len(ours), self._safety.known.deletions_at_once_max)
         if not many:
             return found
         return {topic: (look, memory, replace(rules, many=many)) for topic, (look, memory, rules) in found.items()}
@@ -155,7 +155,7 @@ class Endings:
             return {}
         now = standing(self._links, self._store)[self._link.name]
         kept = {row.subject for row in self._store.memories.of(self._link.name, lifecycle.KEEP)}
-        never = self._safety.never_delete
+        never = self._safety.against()
         return {topic: objection(now.link, topic, never=never, kept=kept, troubles=now.troubles) for topic in topics}
 
     def _one(self, row: TwinRow, source: Side, target: Side, *, doubted: bool) -> TopicLook:

@@ -23,6 +23,7 @@ from twinshore.mirror.follow.reading import copies, principal, settings_of
 from twinshore.mirror.follow.rules import Rules
 from twinshore.mirror.identity import hold_to
 from twinshore.mirror.once import Once, in_words
+from twinshore.mirror.safety_now import SafetyNow
 from twinshore.mirror.workers import keep_on
 from twinshore.store import Remembered, Store
 
@@ -39,6 +40,7 @@ class Follower:
         link: Callable[[], Link],
         settings: Settings,
         store: Store,
+        safety: SafetyNow,
         *,
         active: Callable[[], bool],
         log: Callable[[str], None],
@@ -51,7 +53,7 @@ class Follower:
         self._log = log
         self._hands = Hands(begins.name, self._target, store, log)
         given = (self._source, self._target, store, self._hands)
-        self.endings = Endings(begins, *given, links=settings.links, safety=settings.safety, active=active)
+        self.endings = Endings(begins, *given, links=settings.links, safety=safety, active=active)
         self._troubles: dict[str, Once] = {}
         self._held = False
         self._next_topic = ""

@@ -57,11 +57,12 @@ def word_from_json(text: str, at_ms: int) -> Word | None:
         return None
 
 
-def objection(link: Link, topic: str, *, never: bool, kept: Collection[str], troubles: Collection[str] = ()) -> str:
+def objection(link: Link, topic: str, *, never: str, kept: Collection[str], troubles: Collection[str] = ()) -> str:
     """Why no policy and no word may delete the topic's twin now; empty where they may. `link` is as it holds now;
-    `kept`: topics that operators said must stay; `troubles`: words of operators that make no sense, or that clash."""
+    `never`: what [safety] says against it; `kept`: topics that operators said must stay; `troubles`: words of operators
+    that make no sense, or that clash."""
     if never:
-        return "[safety] never_delete is set"
+        return never
     if EVERY_TOPIC in kept or topic in kept:
         return "an operator said `twinshore mirror keep`"
     if troubles:

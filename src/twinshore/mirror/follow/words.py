@@ -12,6 +12,7 @@ from twinshore.mirror.follow.last_resort import Span, Word, objection, ranges, u
 from twinshore.mirror.follow.lifecycle import KEEP, Presence, Side
 from twinshore.mirror.follow.reading import sides, spans
 from twinshore.mirror.identity import hold_to
+from twinshore.mirror.safety_now import NEVER
 from twinshore.store import Store
 
 PATIENCE_S = 5.0
@@ -47,7 +48,7 @@ def show(link: Link, settings: Settings, store: Store, topic: str) -> Shown:
     """Asks both clusters; KafkaError where one does not answer, or is not the link's."""
     now = standing(settings.links, store)[link.name]
     kept = {row.subject for row in store.memories.of(link.name, KEEP)}
-    never = settings.safety.never_delete
+    never = NEVER if settings.safety.never_delete else ""
     against = objection(now.link, topic, never=never, kept=kept, troubles=now.troubles)
     twin = link.twin_of(topic)
     with Ends(link, settings, client_id="twinshore-word", patience_s=PATIENCE_S) as ends:
