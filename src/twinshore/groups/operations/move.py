@@ -1,15 +1,18 @@
-"""Groups moved at an operator's word: one round at once, with or without steps backwards."""
+"""Groups moved at an operator's word, whatever a running mirror waits for; with or without steps backwards."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from twinshore.fleet import ConfigError, KafkaError, Link, NamedPartition
 from twinshore.fleet.listing import counted
+from twinshore.fleet.operations import Plan
 from twinshore.fleet.settings import Settings
+from twinshore.fleet.settings_control import why_not_pattern
 from twinshore.fleet.settings_edge import did_you_mean
 from twinshore.groups.look import GroupView, PartView, look
 from twinshore.groups.place import MARK, State
@@ -26,6 +29,10 @@ AGAIN_S = 0.5
 UNANSWERED = -1  # as brokers call an error without a name
 DONE, NOT_DONE, REFUSED = "done", "not done", "refused"
 MEMBERLESS = ("Empty", "Dead", "none")
+
+
+# Each place to commit, with the one that is there now.
+Wishes = dict[Where, tuple[int | None, Place]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +53,11 @@ class Step:
         """Asked for, and not done as far as is known."""
         return self.outcome.startswith(REFUSED)
 
-    def __str__(self) -> str:
+    def sentence(self, *, done: bool) -> str:
         was = "no place" if self.before is None else str(self.before)
         place = f"{self.topic}-{self.partition} on {self.cluster}"
-        return f"{self.link}: group {self.group}: {place}: {was} -> {self.after} ({self.outcome})"
+        outcome = self.outcome if done else NOT_DONE
+        return f"{self.link}: group {self.group}: {place}: {was} -> {self.after} ({outcome})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,38 +73,98 @@ class Left:
         """Asked for, and not done."""
         return True
 
-    def __str__(self) -> str:
+    def sentence(self, *, done: bool) -> str:
+        del done  # It is left alone either way.
         return f"{self.link}: group {self.group}: {self.why}"
 
 
-def move(
-    link: Link, settings: Settings, store: Store, pattern: str, *, back: bool, lower: bool, act: bool
-) -> Iterator[Step | Left]:
-    """The steps, done when `act`; each is in the audit by the time it is given out. And what was left alone."""
-    rounds = Rounds(link, settings, store, retention_s=1.0)
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Groups whose whole name matches: from the source's side to the target's, or `back`. `lower`: also where the place
+    there is further on."""
+
+    group: str
+    links: Sequence[str] = ()
+    back: bool = False
+    lower: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMove:
+    """What would become of one group on `cluster`: places to commit, and why it is left alone with others."""
+
+    link: str
+    cluster: str
+    group: str
+    left: tuple[Left, ...]
+    wishes: Wishes
+
+    def steps(self) -> tuple[Step | Left, ...]:
+        """With nothing done yet."""
+        if not self.wishes:
+            return self.left
+        outcomes = dict.fromkeys(self.wishes, NOT_DONE)
+        return (*self.left, *_steps(self.link, self.cluster, self.group, self.wishes, outcomes))
+
+
+@dataclass(frozen=True, slots=True)
+class Moving(Plan[Step | Left]):
+    """The steps by group."""
+
+    asked: Move | None = None
+    groups: tuple[GroupMove, ...] = ()
+
+
+def plan(asked: Move, settings: Settings, store: Store) -> Moving:
+    """Asks both clusters of each link; ConfigError where no group is meant."""
+    reason = why_not_pattern(asked.group)
+    if reason:
+        raise ConfigError(f"GROUP: {reason}")
+    links = settings.chosen(asked.links)
+    groups = tuple(one for link in links for one in _of_link(asked, link, settings, store))
+    steps = tuple(step for one in groups for step in one.steps())
+    if steps:
+        return Moving(steps, asked=asked, groups=groups)
+    known = {view.group for link in links for view in look(link, settings, store)}
+    return Moving(shown=(nothing_moved(asked.group, known),), asked=asked)
+
+
+def act(planned: Moving, settings: Settings, store: Store) -> Iterator[Step | Left]:
+    """Each step is in the audit by the time it is given out. A group that has gone on meanwhile is not set back."""
+    asked = planned.asked
+    if asked is None:
+        return
+    for name, groups in groupby(planned.groups, lambda one: one.link):
+        rounds = Rounds(settings.link(name), settings, store, retention_s=1.0)
+        try:
+            rounds.begin(time.monotonic())
+            writer = rounds.at_source if asked.back else rounds.at_target
+            for one in groups:
+                yield from one.left
+                if one.wishes:
+                    yield from moved(store, writer, name, one.group, one.wishes, lower=asked.lower)
+        finally:
+            rounds.close()
+
+
+def _of_link(asked: Move, link: Link, settings: Settings, store: Store) -> Iterator[GroupMove]:
+    rounds, back, lower = Rounds(link, settings, store, retention_s=1.0), asked.back, asked.lower
     try:
-        writer = rounds.at_source if back else rounds.at_target
+        cluster = (rounds.at_source if back else rounds.at_target).name
         rounds.begin(time.monotonic())
-        for view in look(link, settings, store, pattern):
+        for view in look(link, settings, store, asked.group):
             if view.why:
-                yield Left(link.name, view.group, view.why)
+                yield GroupMove(link.name, cluster, view.group, (Left(link.name, view.group, view.why),), {})
                 continue
             forward = wishes_forward(view, MARK if link.groups.marks else "")
             wishes = wishes_back(view, rounds.scope, _ends(rounds.source, view)) if back else forward
-            whys = whys_left(link, view, wishes, rounds.scope, back=back, lower=lower, named=is_name(pattern))
-            yield from (Left(link.name, view.group, why) for why in whys)
+            whys = whys_left(link, view, wishes, rounds.scope, back=back, lower=lower, named=is_name(asked.group))
+            left = tuple(Left(link.name, view.group, why) for why in whys)
             state = view.source_state if back else view.target_state
             wishes = {w: wish for w, wish in wishes.items() if state in MEMBERLESS and (lower or _is_onwards(*wish))}
-            if wishes and act:
-                yield from moved(store, writer, link.name, view.group, wishes)
-            else:
-                yield from _steps(link.name, writer.name, view.group, wishes, dict.fromkeys(wishes, NOT_DONE))
+            yield GroupMove(link.name, cluster, view.group, left, wishes)
     finally:
         rounds.close()
-
-
-# Each place to commit, with the one that is there now.
-Wishes = dict[Where, tuple[int | None, Place]]
 
 
 def wishes_forward(view: GroupView, note: str) -> Wishes:
@@ -171,11 +239,11 @@ def nothing_moved(pattern: str, known: Collection[str]) -> str:
     raise ConfigError(f"no group called {pattern} has a place in a topic that these links carry", hint=hint)
 
 
-def moved(store: Store, writer: Side, link: str, group: str, wishes: Wishes) -> list[Step]:
+def moved(store: Store, writer: Side, link: str, group: str, wishes: Wishes, *, lower: bool = False) -> list[Step]:
     """Commits one group's places and writes to the audit what came of each, before anything else is begun."""
     try:
-        codes = _commit(writer, group, wishes)
-        outcomes = {where: _outcome(codes.get(where, UNANSWERED)) for where in wishes}
+        codes, gone_on = _commit(writer, group, wishes, lower=lower)
+        outcomes = {where: gone_on.get(where) or _outcome(codes.get(where, UNANSWERED)) for where in wishes}
     except KafkaError as error:
         outcomes = dict.fromkeys(wishes, f"{REFUSED}: {error.message}")
     steps = _steps(link, writer.name, group, wishes, outcomes)
@@ -216,18 +284,36 @@ def _ends(source: KafkaCluster, view: GroupView) -> dict[Where, int]:
     return {(one.topic, one.partition): end for one, end in found.items()}
 
 
-def _commit(writer: Side, group: str, wishes: Wishes) -> dict[Where, int]:
+def _commit(writer: Side, group: str, wishes: Wishes, *, lower: bool) -> tuple[dict[Where, int], dict[Where, str]]:
+    """Kafka's code of each place that was committed, and why others were not any more."""
     for number in range(TRIES_MAX):
         if number:
             time.sleep(AGAIN_S)
         nodes, refused = writer.located([group])
         if group in refused:
             raise refused[group]
-        if group in nodes:
-            answer = writer.commit({nodes[group]: {group: {where: place for where, (_, place) in wishes.items()}}})
-            if group in answer:
-                return answer[group]
+        if group not in nodes:
+            continue
+        said = writer.places({nodes[group]: {group: list(wishes)}}, {})[0].get(group)
+        if said is None or said.error:
+            continue
+        gone_on = gone_on_since(wishes, said.places, lower=lower)
+        rest = {where: place for where, (_, place) in wishes.items() if where not in gone_on}
+        answer = writer.commit({nodes[group]: {group: rest}}) if rest else {group: {}}
+        if group in answer:
+            return answer[group], gone_on
     raise KafkaError(f"{writer.name}: group {group} has no coordinator that answers", retriable=True)
+
+
+def gone_on_since(wishes: Wishes, places: Mapping[Where, Place], *, lower: bool) -> dict[Where, str]:
+    """The outcome of each place that is not committed, as the group does not stand any more where it was seen, and
+    would be set back by it."""
+    found: dict[Where, str] = {}
+    for where, (before, goal) in wishes.items():
+        now = places[where].offset if where in places else None
+        if now != before and now is not None and not _is_onwards(now, goal):
+            found[where] = f"{REFUSED if lower else NOT_DONE}: it stands at {now} by now"
+    return found
 
 
 def _steps(link: str, cluster: str, group: str, wishes: Wishes, outcomes: Mapping[Where, str]) -> list[Step]:

@@ -11,7 +11,7 @@ import pytest
 from tests.groups.model_sides import ModelSide
 from twinshore.fleet import ConfigError, KafkaError, Link
 from twinshore.groups.look import GroupView, PartView
-from twinshore.groups.moving import Wishes, moved, nothing_moved, whys_left, wishes_back, wishes_forward
+from twinshore.groups.operations.move import Wishes, moved, nothing_moved, whys_left, wishes_back, wishes_forward
 from twinshore.groups.place import MARK
 from twinshore.groups.scope import Scope
 from twinshore.groups.translation import AS_IS, ByExtents
@@ -65,6 +65,22 @@ def test_a_failure_at_one_group_leaves_no_other_unaudited(store: Store) -> None:
         moved(store, west, "east->west", name, WISHES)
     outcomes = {row.subject.split()[0]: row.outcome for row in store.audit.rows("east->west")}
     assert outcomes == {"a": "done", "b": "refused: west turns us away", "c": "done"}
+
+
+def test_a_group_that_has_gone_on_since_it_was_seen_is_not_set_back(store: Store) -> None:
+    west = ModelSide("west")
+    west.groups["a"] = {TWIN: Place(50)}
+    (step,) = moved(store, west, "east->west", "a", WISHES)
+    assert (step.outcome, step.refused) == ("not done: it stands at 50 by now", False)
+    (step,) = moved(store, west, "east->west", "a", {TWIN: (70, Place(40))}, lower=True)
+    assert (step.outcome, step.refused) == ("refused: it stands at 50 by now", True)
+    assert west.groups == {"a": {TWIN: Place(50)}}
+    (step,) = moved(store, west, "east->west", "a", {TWIN: (50, Place(40))}, lower=True)
+    assert step.sentence(done=True) == "east->west: group a: east.orders-0 on west: 50 -> 40 (done)"
+    assert step.sentence(done=False).endswith("50 -> 40 (not done)")
+    west.groups["b"] = {TWIN: Place(30)}
+    (step,) = moved(store, west, "east->west", "b", WISHES)
+    assert (step.outcome, west.groups["b"]) == ("done", {TWIN: Place(40)}), "it is still onwards"
 
 
 def test_no_place_lies_beyond_the_end_of_the_log_that_it_is_for() -> None:

@@ -1,0 +1,62 @@
+"""What is asked of groups as a program asks: values come back, and their sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from twinshore.fleet import ConfigError
+from twinshore.fleet.settings import parse_settings
+from twinshore.groups.look import GroupView, PartView
+from twinshore.groups.operations.move import Move, plan
+from twinshore.groups.operations.show import as_values, group_views, remarks
+from twinshore.groups.operations.translate import Translate, translate
+from twinshore.groups.place import State
+from twinshore.store import Receipt, Store, TwinRow, open_store
+
+LINK = "east->west"
+CLUSTERS = '[clusters.east]\nbootstrap = ["127.0.0.1:1"]\n[clusters.west]\nbootstrap = ["127.0.0.1:2"]\n'
+SETTINGS = parse_settings(f'{CLUSTERS}[links."{LINK}"]\nnaming = "prefix"\n', name="settings", env={})
+PART = PartView("orders", 0, 70, "east.orders", 70, 10, State.OWN.value, 100)
+VIEW = GroupView(LINK, "g", "classic", "Empty", "Empty", State.OWN.value, 60, 0, 3.0, (PART,))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as found:
+        found.twins.save([TwinRow(LINK, "orders", 0, "a", "b", 0, 0, 1)])
+        yield found
+
+
+def test_an_offset_is_a_value_with_its_sentence(store: Store) -> None:
+    store.receipts.record([Receipt(LINK, "orders", 0, 0, 6500, 6500, 100, 1, 6560, 0, 1)])
+    (found,) = translate(Translate("6561", topic="orders"), SETTINGS, store)
+    assert (found.to_topic, found.to, found.end) == ("east.orders", 6561, 6560)
+    assert found.sentence().endswith("offset 6561; when last seen, the log of orders-0 ended at 6560")
+    (found,) = translate(Translate("9000", topic="east.orders", back=True), SETTINGS, store)
+    assert found.sentence().endswith("the link has carried east.orders-0 up to 6500 only")
+    assert "back" not in found.as_values()
+    with pytest.raises(ConfigError, match="is not an offset"):
+        translate(Translate("seven", topic="orders"), SETTINGS, store)
+
+
+def test_a_group_is_a_value_with_what_is_worth_knowing() -> None:
+    (said,) = remarks([VIEW])
+    assert said == (
+        f"{LINK}: g reads on west on its own, and is left alone there (1 of 1 partitions, for 3 s by now); "
+        "`twinshore groups move g` makes it follow again"
+    )
+    silent = [replace(VIEW, group=name, why="its coordinator does not answer", parts=()) for name in ("a", "b")]
+    assert remarks(silent) == [f"{LINK}: a, b: its coordinator does not answer"]
+    values = as_values(VIEW, partitions=True)
+    assert (values["partitions"], values["places"][0]["behind"]) == (1, 60)
+
+
+def test_what_is_no_expression_is_refused_before_any_cluster_is_asked(store: Store) -> None:
+    with pytest.raises(ConfigError, match=r"--group: .*not a regular expression"):
+        group_views("[", (), SETTINGS, store)
+    with pytest.raises(ConfigError, match=r"GROUP: .*not a regular expression"):
+        plan(Move("("), SETTINGS, store)
