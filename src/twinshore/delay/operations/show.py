@@ -1,0 +1,103 @@
+"""How far behind each topic is, what alarms stand, and who watches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from twinshore.delay.operations.open_alarms import heads_of, standing_of
+from twinshore.fleet import ConfigError
+from twinshore.fleet.settings import Settings
+from twinshore.fleet.settings_edge import did_you_mean
+from twinshore.store import AlarmRow, DelayPlace, Store, WatchRow
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDelay:
+    """A topic's partitions, or a group's places in them, together. `about`: nobody knows it exactly, as others write
+    the copy. `seen_s`: how old the oldest figure is."""
+
+    link: str
+    topic: str
+    group: str
+    about: bool
+    partitions: int
+    source_end: int
+    target_end: int
+    lag_records: int
+    recovery_point_ms: int
+    seen_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """As a monitor saw it last; `now_ms` is when it was asked."""
+
+    places: tuple[DelayPlace, ...]
+    standing: tuple[AlarmRow, ...]
+    watchers: tuple[WatchRow, ...]
+    now_ms: int
+
+    def topics(self) -> list[TopicDelay]:
+        """By link, topic and group."""
+        found: dict[tuple[str, str, str], list[DelayPlace]] = {}
+        for row in self.places:
+            found.setdefault((row.link, row.topic, row.group), []).append(row)
+        return [self._topic(key, ours) for key, ours in sorted(found.items())]
+
+    def sentences(self) -> list[str]:
+        """Alarms, each cause with what follows from it, and who watches."""
+        heads, found = heads_of(self.standing), []
+        for alarm in [row for row in self.standing if heads[row] == row]:
+            parts = [row for row in self.standing if heads[row] == alarm and row != alarm]
+            found.append(f"alarm for {self._age_s(alarm.raised_ms):.0f} s: {alarm.sentence}")
+            found += [f"  with it, for {self._age_s(one.raised_ms):.0f} s: {one.sentence}" for one in parts]
+        found += [f"{row.name}: {row.sentence}, {self._age_s(row.beaten_ms):.0f} s ago" for row in self.watchers]
+        return [*found, *([] if self.watchers else ["nobody watches: start `twinshore delay watch`"])]
+
+    def as_values(self) -> dict[str, Any]:
+        """For programs."""
+        heads = heads_of(self.standing)
+        parts = {row: heads[row].id if heads[row] != row else None for row in self.standing}
+        return {
+            "places": [_values(row) | {"age_s": round(self._age_s(row.at_ms), 3)} for row in self.places],
+            "alarms": [asdict(row) | {"part_of": parts[row]} for row in self.standing],
+            "watchers": [asdict(row) | {"age_s": round(self._age_s(row.beaten_ms), 3)} for row in self.watchers],
+        }
+
+    def _age_s(self, at_ms: int) -> float:
+        return (self.now_ms - at_ms) / 1000
+
+    def _topic(self, key: tuple[str, str, str], ours: Sequence[DelayPlace]) -> TopicDelay:
+        return TopicDelay(
+            *key,
+            any(row.axis == "foreign" for row in ours),
+            len(ours),
+            sum(row.source_end for row in ours),
+            sum(row.target_end for row in ours),
+            sum(row.lag_records for row in ours),
+            max(row.recovery_point_ms for row in ours),
+            max(self._age_s(row.at_ms) for row in ours),
+        )
+
+
+def delays(links: Sequence[str], topic: str, settings: Settings, store: Store, *, now_ms: int) -> Delays:
+    """Of these links, or all; of one topic where it is named. ConfigError where nobody watches such a topic."""
+    chosen = settings.chosen(links)
+    watched = [row for link in chosen for row in store.delay.places(link.name)]
+    places = tuple(row for row in watched if topic in ("", row.topic))
+    if topic and not places:
+        near = did_you_mean(topic, sorted({row.topic for row in watched}))
+        raise ConfigError(f"no place of topic {topic} is watched{near}")
+    return Delays(places, tuple(standing_of(chosen, store)), tuple(store.delay.watches()), now_ms)
+
+
+def history(links: Sequence[str], settings: Settings, store: Store, *, limit: int) -> list[AlarmRow]:
+    """Alarms that stand or stood, newest first; without a name also those of monitors, which are no link's."""
+    names = [one.name for one in settings.chosen(links)] if links else []
+    return list(store.delay.alarms(*names, limit=limit))
+
+
+def _values(row: DelayPlace) -> dict[str, Any]:
+    return {name: value for name, value in asdict(row).items() if name != "waiting"}

@@ -1,0 +1,75 @@
+"""What is asked about delays as a program asks: values come back, and the store alone is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from twinshore.delay.operations import check
+from twinshore.delay.operations.check import Level
+from twinshore.delay.operations.forget import ForgetWatcher, act, plan
+from twinshore.delay.operations.show import delays, history
+from twinshore.delay.watchers import name_of
+from twinshore.fleet import ConfigError
+from twinshore.fleet.settings import parse_settings
+from twinshore.store import AlarmRow, DelayPlace, Store, WatchRow, open_store
+
+LINK, NOW_MS = "east->west", 1_000_000
+MONITOR = name_of([LINK])
+CLUSTERS = '[clusters.east]\nbootstrap = ["127.0.0.1:1"]\n[clusters.west]\nbootstrap = ["127.0.0.1:2"]\n'
+SETTINGS = parse_settings(f'{CLUSTERS}[links."{LINK}"]\n', name="settings", env={})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as found:
+        rows = [
+            DelayPlace(LINK, "orders", 0, "", NOW_MS - 1_000, 100, 90, 10, 2_500, "exact", "watched"),
+            DelayPlace(LINK, "orders", 1, "", NOW_MS, 50, 50, 0, 0, "exact", "watched"),
+            DelayPlace(LINK, "theirs", 0, "", NOW_MS, 900, 100, 7, 1_000, "foreign", "watched"),
+        ]
+        found.delay.save_places(rows)
+        found.delay.beat_watch(WatchRow(MONITOR, "links", "a", 1, 1_000, NOW_MS, NOW_MS, "watches"))
+        yield found
+
+
+def test_a_topic_is_the_sum_of_its_partitions_and_as_old_as_the_oldest(store: Store) -> None:
+    found = delays((), "", SETTINGS, store, now_ms=NOW_MS)
+    orders, theirs = found.topics()
+    assert (orders.partitions, orders.source_end, orders.lag_records, orders.seen_s) == (2, 150, 10, 1.0)
+    assert (orders.recovery_point_ms, orders.about, theirs.about) == (2_500, False, True)
+    assert found.sentences() == [f"{MONITOR}: watches, 0 s ago"]
+    assert "waiting" not in found.as_values()["places"][0]
+    with pytest.raises(ConfigError, match="no place of topic order is watched; did you mean orders"):
+        delays((), "order", SETTINGS, store, now_ms=NOW_MS)
+
+
+def test_a_verdict_has_its_level_and_why(store: Store) -> None:
+    well = check.verdict((), "", SETTINGS, store, now_ms=NOW_MS)
+    assert str(well) == "OK: 3 places watched, recovery point 2.5 s"
+    assert check.figure("lag", (), "orders", SETTINGS, store, now_ms=NOW_MS).value == 10
+    store.delay.raise_alarm(AlarmRow(LINK, "recovery point", "orders", "", "orders are late", NOW_MS - 9_000))
+    late = check.verdict((), "", SETTINGS, store, now_ms=NOW_MS)
+    assert (late.level, late.sentences) == (Level.WARNING, ("orders are late [for 9 s, read 1 s ago]",))
+    assert check.figure("alarms", (), "", SETTINGS, store, now_ms=NOW_MS).value == 1
+    later_ms = NOW_MS + 600_000
+    assert check.verdict((), "", SETTINGS, store, now_ms=later_ms).level is Level.CRITICAL
+    assert "has said nothing for 600 s" in check.figure("alarms", (), "", SETTINGS, store, now_ms=later_ms).why
+    with pytest.raises(ConfigError, match="no item 'speed'"):
+        check.figure("speed", (), "", SETTINGS, store, now_ms=NOW_MS)
+
+
+def test_a_watcher_that_will_not_come_again_is_forgotten_with_its_alarm(store: Store) -> None:
+    store.delay.raise_alarm(AlarmRow(MONITOR[:130], "monitor silent", "", "", "it is silent", 1))
+    planned = plan(ForgetWatcher(MONITOR), store)
+    (step,) = planned.steps
+    assert len(step.missed) == 1 and step.sentence(done=False).startswith(f"{MONITOR} would not be missed any more")
+    assert [row.name for row in store.delay.watches()] == [MONITOR]
+    assert list(act(planned, store)) == [step]
+    assert list(store.delay.watches()) == []
+    (row,) = history((), SETTINGS, store, limit=9)
+    assert row.cleared_ms is not None
+    with pytest.raises(ConfigError, match="watches or is missed"):
+        plan(ForgetWatcher(MONITOR), store)
