@@ -47,6 +47,10 @@ class DeletionRig(Rig):
             time.sleep(0.1)
         return row
 
+    def planned(self, topic: str) -> str:
+        """What a plan says that becomes of the topic."""
+        return "\n".join(line for line in self.verb("mirror", "plan").splitlines() if f": topic {topic}: " in line)
+
     def there(self, topic: str) -> bool:
         return topic in admin_of(self.west.cluster).list_topics(timeout=10).topics
 
@@ -88,8 +92,10 @@ def test_a_twin_is_deleted_last_of_all(rig: DeletionRig, stem: str) -> None:
     delete_topic(rig.east.cluster, left_out)
     delete_topic(rig.east.cluster, orders)
     announced = rig.until_told(orders, "the twin is deleted on ")
+    assert "the twin is deleted on " in rig.planned(orders)
     rig.verb("link", "pause", LINK)
     rig.until_told(orders, "the twin is kept: the link is paused")
+    assert "the twin is kept: the link is paused" in rig.planned(orders)
     time.sleep(DELAY_S + 3)
     assert rig.there(orders), "paused"
     assert rig.there(left_out), "its filters do not admit it"
@@ -100,6 +106,7 @@ def test_a_twin_is_deleted_last_of_all(rig: DeletionRig, stem: str) -> None:
     # A verb says no, for as long as it stands.
     rig.verb("mirror", "keep", orders)
     rig.until_told(orders, "the twin is kept: an operator said")
+    assert "the twin is kept: an operator said" in rig.planned(orders)
     began_s = time.monotonic()
     what_others_wrote_needs_a_word_of_its_own(rig, pay)
     time.sleep(max(0.0, DELAY_S + 3 - (time.monotonic() - began_s)))

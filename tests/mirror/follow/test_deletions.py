@@ -12,7 +12,7 @@ import pytest
 from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.settings import load_settings
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.mirror.follow import endings
+from twinshore.mirror.follow import endings, judging
 from twinshore.mirror.follow.endings import Endings
 from twinshore.mirror.follow.hands import Hands, now_ms
 from twinshore.mirror.follow.last_resort import EVERY_TOPIC, Span, Word
@@ -67,8 +67,8 @@ class Stage:
         self.link = settings.links[0]
         self.clusters = [KafkaCluster(settings.cluster(name)) for name in ("east", "west")]
         self.hands = Deleting(LINK, self.clusters[1], self.store, self.said.append)
-        monkeypatch.setattr(endings, "sides", self._sides)
-        monkeypatch.setattr(endings, "spans", self._spans)
+        monkeypatch.setattr(judging, "sides", self._sides)
+        monkeypatch.setattr(judging, "spans", self._spans)
         self.endings = self.begun()
 
     def begun(self) -> Endings:
@@ -198,7 +198,7 @@ def test_nothing_is_deleted_while_what_operators_said_clashes_with_another_link(
 
 
 def test_what_was_paused_has_its_whole_delay_again(stage: Stage) -> None:
-    stage.endings._link = replace(stage.link, follow=replace(stage.link.follow, delete_after_s=3600))
+    stage.endings.judging._link = replace(stage.link, follow=replace(stage.link.follow, delete_after_s=3600))
     stage.gone = {"a"}
     stage.looks(3)
     (first,) = stage.open("deleted topic")

@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+# What is done, in words.
+ARCHIVED = "archived: its twin stays and is watched no more"
+FORGOTTEN = "forgotten: a new twin may begin"
+THERE_AGAIN = "there again on the source"
+
 
 class State(StrEnum):
     """What the store remembers of a topic that is no longer as it was. ANNOUNCED and BEGINNING: the ledger says when

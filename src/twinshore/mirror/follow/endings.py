@@ -1,4 +1,4 @@
-"""Deletion and re-creation, with hands: looks at every known topic, decides by `lifecycle`, and does it.
+"""Deletion and re-creation, with hands: does what is decided of each known topic (`judging`).
 
 What concerns lanes and the planner is left as orders for the driver's thread, which takes them at its next turn.
 """
@@ -8,14 +8,16 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
-from twinshore.fleet import KafkaError, Link, is_heartbeats
+from twinshore.fleet import KafkaError, Link
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.mirror.control.ruling import standing
 from twinshore.mirror.follow import lifecycle
 from twinshore.mirror.follow.acts import (
+    ARCHIVED,
+    FORGOTTEN,
+    THERE_AGAIN,
     Act,
     Archive,
     AskSpans,
@@ -29,14 +31,13 @@ from twinshore.mirror.follow.acts import (
 )
 from twinshore.mirror.follow.change import Change
 from twinshore.mirror.follow.hands import DONE, Hands, now_ms
-from twinshore.mirror.follow.last_resort import objection, too_many
-from twinshore.mirror.follow.lifecycle import Memory, Presence, Rules, Side, TopicLook
-from twinshore.mirror.follow.memories import memories_of, row_of, spent
-from twinshore.mirror.follow.reading import sides, spans
+from twinshore.mirror.follow.judging import Judged, Judging
+from twinshore.mirror.follow.lifecycle import Side, TopicLook
+from twinshore.mirror.follow.memories import row_of, spent
 from twinshore.mirror.incidents.kinds import OF_KNOWN_TOPICS
 from twinshore.mirror.once import Once
 from twinshore.mirror.safety_now import SafetyNow
-from twinshore.store import Incident, IncidentKind, LedgerRow, PartitionState, Remembered, Store, TwinRow
+from twinshore.store import Incident, IncidentKind, LedgerRow, PartitionState, Remembered, Store
 
 DELETION, HELD = IncidentKind.DELETED_TOPIC, IncidentKind.DELETION_HELD
 ENDED = (DELETION, IncidentKind.RECREATED_TOPIC, HELD)
@@ -55,8 +56,7 @@ class Order:
 
 class Endings:
     """`orders` and `doubt` may be called by any thread, the rest by the follower's alone. `active`: whether the link is
-    ours to act for, asked again before each deletion. `links`: all of the settings. `link` gives names and policies,
-    which no operator's word changes; what operators said is asked of the store at each look and each deletion."""
+    ours to act for, asked again before each deletion."""
 
     def __init__(
         self,
@@ -71,11 +71,11 @@ class Endings:
         active: Callable[[], bool],
     ) -> None:
         self._link, self._source, self._target, self._store, self._hands = link, source, target, store, hands
-        self._links, self._safety, self._active = links, safety, active
+        self.judging = Judging(link, source, target, store, links=links, safety=safety)
+        self._active = active
         self._orders: deque[Order] = deque()
         self._guard = threading.Lock()
         self._doubted: set[str] = set()
-        self._missed: dict[str, int] = {}
         self._unusual: set[str] = set()
         self._told: dict[str, set[str]] = {}
         self._troubles: dict[str, Once] = {}
@@ -107,83 +107,31 @@ class Endings:
 
     def look(self) -> None:
         """One look at every topic that has, or had, a twin. One that cannot be looked at hinders no other."""
-        known: dict[str, TwinRow] = {}
-        for row in self._store.twins.of(self._link.name):
-            known.setdefault(row.topic, row)
         with self._guard:
             doubted, self._doubted = self._doubted, set()
-        # The target first: a topic that grows in between must not look as if its twin had grown.
-        target = sides(self._target, [self._link.twin_of(topic) for topic in known])
-        source = sides(self._source, known)
-        looks = {
-            topic: self._one(row, source[topic], target[self._link.twin_of(topic)], doubted=topic in doubted)
-            for topic, row in known.items()
-        }
-        memories = memories_of(self._store.memories.of(self._link.name))
+        judged = self.judging.look(doubted)
         opened = self._opened()
-        judged = self._judged(looks, memories)
-        for topic, (look, memory, rules) in judged.items():
-            plain = _plain(look) and memory == Memory()
-            (self._unusual.discard if plain else self._unusual.add)(topic)
-            if plain:
+        for topic, one in judged.items():
+            (self._unusual.discard if one.is_plain else self._unusual.add)(topic)
+            if one.is_plain:
                 self._over(topic, opened.get(topic, set()))
-            if (not plain or look.doubted) and self._active():
-                self._try(look, memory, rules)
+            if (not one.is_plain or one.look.doubted) and self._active():
+                self._try(one)
 
-    def _judged(
-        self, looks: Mapping[str, TopicLook], memories: Mapping[str, Memory]
-    ) -> dict[str, tuple[TopicLook, Memory, Rules]]:
-        """Each look with what is remembered of the topic and what holds for it now."""
-        mapped = {topic for topic, _ in self._store.extents.reached(self._link.name)}
-        against = self._objections([topic for topic, look in looks.items() if lifecycle.is_lost(look)])
-        found = {}
-        for topic, look in looks.items():
-            rules = Rules(self._link.follow, against.get(topic, ""))
-            one = look, memories.get(topic, Memory()), rules
-            found[topic] = lifecycle.for_mapped(*one) if topic in mapped else one
-        ours = [one for topic, one in found.items() if not is_heartbeats(topic)]
-        waiting = sum(lifecycle.would_delete(*one, now_ms()) for one in ours)
-        lost = sum(lifecycle.is_lost(look) for look, _, _ in ours)
-        many = too_many(waiting, lost, len(ours), self._safety.known.deletions_at_once_max)
-        if not many:
-            return found
-        return {topic: (look, memory, replace(rules, many=many)) for topic, (look, memory, rules) in found.items()}
-
-    def _objections(self, topics: Sequence[str]) -> dict[str, str]:
-        """Why nothing may delete the twins of these topics, as settings and operators say at this moment."""
-        if not topics:
-            return {}
-        now = standing(self._links, self._store)[self._link.name]
-        kept = {row.subject for row in self._store.memories.of(self._link.name, lifecycle.KEEP)}
-        never = self._safety.against()
-        return {topic: objection(now.link, topic, never=never, kept=kept, troubles=now.troubles) for topic in topics}
-
-    def _one(self, row: TwinRow, source: Side, target: Side, *, doubted: bool) -> TopicLook:
-        topic = row.topic
-        missed = self._missed.get(topic, 0) + 1 if source.presence is Presence.GONE else 0
-        self._missed[topic] = missed
-        twin = self._link.twin_of(topic)
-        return TopicLook(topic, twin, row.source_topic_id, row.target_topic_id, source, target, missed, doubted)
-
-    def _try(self, look: TopicLook, memory: Memory, rules: Rules) -> None:
-        once = self._troubles.setdefault(look.topic, Once(self._hands.log))
+    def _try(self, one: Judged) -> None:
+        topic = one.look.topic
+        once = self._troubles.setdefault(topic, Once(self._hands.log))
         try:
-            self._act(look, memory, rules)
+            self._act(one)
         except KafkaError as error:
-            once.say(f"{self._link.name}: what becomes of topic {look.topic} is not decided now: {error}")
+            once.say(f"{self._link.name}: what becomes of topic {topic} is not decided now: {error}")
         else:
-            once.well(f"{self._link.name}: what becomes of topic {look.topic} is decided again")
+            once.well(f"{self._link.name}: what becomes of topic {topic} is decided again")
 
-    def _act(self, look: TopicLook, memory: Memory, rules: Rules) -> None:
+    def _act(self, one: Judged) -> None:
         at_ms = now_ms()
-        acts = lifecycle.decide(look, memory, rules, None, at_ms)
-        if AskSpans(look.topic) in acts:
-            held = spans(
-                self._target, look.topic, look.twin, look.target, self._store.receipts.positions(self._link.name)
-            )
-            acts = lifecycle.decide(look, memory, rules, held, at_ms)
-        for act in acts:
-            if not self._do(act, look, at_ms):
+        for act in self.judging.decide(one, at_ms):
+            if not self._do(act, one.look, at_ms):
                 return
 
     def _do(self, act: Act, look: TopicLook, at_ms: int) -> bool:
@@ -215,7 +163,7 @@ class Endings:
     def _delete(self, act: DeleteTwin, topic_id: str) -> bool:
         """Nothing that is not so at this moment counts: what was asked a while ago may have changed."""
         topic, tried_s = act.topic, self._refused_s.get(act.topic)
-        if topic in self._carried or not self._active() or self._objections([topic])[topic]:
+        if topic in self._carried or not self._active() or self.judging.objections([topic])[topic]:
             return False
         if tried_s is not None and time.monotonic() - tried_s < REFUSED_AGAIN_S:
             return False
@@ -238,7 +186,7 @@ class Endings:
         self._take_back(act.topic, lifecycle.ALLOWED)
         self._close(act.topic, DELETION, HELD)
         self._told.get(act.topic, set()).difference_update((DELETION, HELD))
-        self._hands.account([Change(lifecycle.KIND, act.topic, "", "there again on the source")], DONE)
+        self._hands.account([Change(lifecycle.KIND, act.topic, "", THERE_AGAIN)], DONE)
 
     def _tell(self, act: Tell) -> None:
         incident = Incident(self._link.name, act.topic, -1, IncidentKind(act.kind), -1, -1, act.policy, act.sentence)
@@ -282,9 +230,7 @@ class Endings:
         for partition in range(twin.partitions):
             self._store.receipts.set_state(self._link.name, topic, partition, PartitionState.ARCHIVED)
         self._close(topic, DELETION)
-        self._hands.account(
-            [Change(lifecycle.KIND, topic, "", "archived: its twin stays and is watched no more")], DONE
-        )
+        self._hands.account([Change(lifecycle.KIND, topic, "", ARCHIVED)], DONE)
 
     def _forget(self, topic: str) -> None:
         self._close(topic, *OF_KNOWN_TOPICS)
@@ -292,14 +238,8 @@ class Endings:
         self._store.forget_topic(self._link.name, topic, spent(self._link.name, topic))
         self._refused_s.pop(topic, None)
         self._orders.append(Order(topic, forget=True))
-        self._hands.account([Change(lifecycle.KIND, topic, "", "forgotten: a new twin may begin")], DONE)
+        self._hands.account([Change(lifecycle.KIND, topic, "", FORGOTTEN)], DONE)
 
     def _close(self, topic: str, *kinds: IncidentKind) -> None:
         for row in self._rows(topic, *kinds):
             self._store.ledger.close(row.id, now_ms=now_ms())
-
-
-def _plain(look: TopicLook) -> bool:
-    """Both sides are what the store knows, and of one shape."""
-    ids = (look.source.topic_id, look.target.topic_id)
-    return ids == (look.known_source_id, look.known_target_id) and look.target.partitions <= look.source.partitions

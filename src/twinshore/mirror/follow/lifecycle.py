@@ -14,6 +14,7 @@ from enum import Enum
 
 from twinshore.fleet import Deleted, Follow, Recreated
 from twinshore.mirror.follow.acts import (
+    ARCHIVED,
     Act,
     Archive,
     AskSpans,
@@ -147,6 +148,24 @@ def is_lost(look: TopicLook) -> bool:
     if look.source.presence is Presence.THERE:
         return look.source.topic_id != look.known_source_id
     return look.source.presence is Presence.GONE
+
+
+def stands(look: TopicLook, memory: Memory, rules: Rules) -> str:
+    """How it stands for a topic of which nothing is to be done now, in words; empty where both sides are as known."""
+    if look.source.presence is Presence.HIDDEN or look.target.presence is Presence.HIDDEN:
+        return f"the {'source' if look.source.presence is Presence.HIDDEN else 'target'} does not show it to the mirror"
+    if not is_lost(look):
+        return ""
+    again = look.source.presence is Presence.THERE
+    became = "was deleted and made again on the source" if again else "was deleted on the source"
+    if memory.state is State.ARCHIVED:
+        return f"{became}; {ARCHIVED}"
+    if memory.state not in (State.ANNOUNCED, State.BEGINNING):
+        why = rules.against or ("an operator must decide" if memory.state in (State.KEPT, State.ASKED) else "")
+        return f"{became}; the twin is kept" + (f": {why}" if why else "")
+    if look.target.presence is Presence.THERE and look.target.topic_id != look.known_target_id:
+        return f"{became}; the topic that stands in its twin's place is somebody else's, and stays"
+    return f"{became}; {_announced(look.topic, memory.due_ms)}"
 
 
 def policy_words(follow: Follow) -> Mapping[str, str]:

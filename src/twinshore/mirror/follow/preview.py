@@ -1,8 +1,13 @@
-"""What would follow, without any of it being done: the same decisions as the follower's."""
+"""What would follow, without any of it being done.
+
+What becomes of topics is decided where the follower has it decided (`judging`); all else is compared by the same pure
+functions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.settings import Settings
@@ -10,9 +15,22 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.rights_requests import read_acls, read_quotas, read_scram_users
 from twinshore.mirror.ends import Ends
 from twinshore.mirror.follow import acls, quotas, topic_settings
+from twinshore.mirror.follow.acts import (
+    ARCHIVED,
+    FORGOTTEN,
+    THERE_AGAIN,
+    Archive,
+    DeleteTwin,
+    Forget,
+    Remember,
+    Tell,
+)
 from twinshore.mirror.follow.change import Change, Remark
-from twinshore.mirror.follow.lifecycle import DELETED, KIND, Presence, policy_words
-from twinshore.mirror.follow.reading import copies, ground, principal, settings_of, sides
+from twinshore.mirror.follow.hands import now_ms
+from twinshore.mirror.follow.judging import Judged, Judging
+from twinshore.mirror.follow.lifecycle import KIND, LOOKS_MIN, Presence, stands
+from twinshore.mirror.follow.reading import copies, ground, principal, settings_of
+from twinshore.mirror.safety_now import SafetyNow
 from twinshore.store import Store
 
 Line = Change | Remark
@@ -22,15 +40,21 @@ TOPICS_AT_ONCE = 500
 def preview(link: Link, settings: Settings, store: Store, soon: Iterable[str]) -> list[Line]:
     """Every change and every remark; `soon` are topics whose twins would be made first."""
     with Ends(link, settings, patience_s=10.0) as ends:
-        return _lines(link, ends.source, ends.target, store, soon)
+        safety = SafetyNow(settings, lambda _: None)
+        judging = Judging(link, ends.source, ends.target, store, links=settings.links, safety=safety)
+        return _lines(link, ends.source, ends.target, store, soon, judging)
 
 
-def _lines(link: Link, source: KafkaCluster, target: KafkaCluster, store: Store, soon: Iterable[str]) -> list[Line]:
+def _lines(
+    link: Link, source: KafkaCluster, target: KafkaCluster, store: Store, soon: Iterable[str], judging: Judging
+) -> list[Line]:
     known = {row.topic for row in store.twins.of(link.name)}
+    judged = looked(judging)
+    plain = {topic for topic, one in judged.items() if one.is_plain}
     twins = {topic: link.twin_of(topic) for topic in sorted(known | set(soon))}
     parts: list[tuple[str, Callable[[], list[Line]]]] = [
-        ("topic", lambda: _topics(link, source, known)),
-        (topic_settings.KIND, lambda: _settings(link, source, target, store, known)),
+        *((KIND, partial(becoming, judging, one)) for one in judged.values() if not one.is_plain),
+        (topic_settings.KIND, lambda: _settings(link, source, target, store, plain)),
         (acls.KIND, lambda: _acls(link, source, target, store, twins)),
         (quotas.QUOTA, lambda: _quotas(link, source, target, store)),
         (quotas.USER, lambda: _users(link, source, target, store)),
@@ -44,17 +68,40 @@ def _lines(link: Link, source: KafkaCluster, target: KafkaCluster, store: Store,
     return found
 
 
-def _topics(link: Link, source: KafkaCluster, known: set[str]) -> list[Line]:
-    gone = [topic for topic, side in sides(source, known).items() if side.presence is Presence.GONE]
-    policy = policy_words(link.follow)[DELETED]
-    return [Remark(KIND, topic, f"was deleted on the source: {policy}") for topic in gone]
+def looked(judging: Judging) -> dict[str, Judged]:
+    """Every known topic, as often as the follower looks before it counts one as gone."""
+    judged: dict[str, Judged] = {}
+    for _ in range(LOOKS_MIN):
+        judged = judging.look()
+        if all(one.look.source.presence is not Presence.GONE for one in judged.values()):
+            break
+    return judged
 
 
-def _settings(link: Link, source: KafkaCluster, target: KafkaCluster, store: Store, known: set[str]) -> list[Line]:
+def becoming(judging: Judging, one: Judged) -> list[Line]:
+    """What the follower would do about a topic now, or what it waits for."""
+    topic = one.look.topic
+    found: list[Line] = []
+    for act in judging.decide(one, now_ms()):
+        match act:
+            case Tell(_, _, sentence, policy):
+                found.append(Remark(KIND, topic, f"{sentence} ({policy})"))
+            case DeleteTwin(_, twin, reason):
+                found.append(Change(KIND, topic, "", f"its twin {twin} is deleted: {reason}"))
+            case Archive():
+                found.append(Change(KIND, topic, "", ARCHIVED))
+            case Forget():
+                found.append(Change(KIND, topic, "", FORGOTTEN))
+            case Remember(_, None):
+                found.append(Change(KIND, topic, "", THERE_AGAIN))
+    says = stands(*one)
+    return found or ([Remark(KIND, topic, says)] if says else [])
+
+
+def _settings(link: Link, source: KafkaCluster, target: KafkaCluster, store: Store, plain: set[str]) -> list[Line]:
     mapped = {topic for topic, _ in store.extents.reached(link.name)}
-    here = {topic for topic, side in sides(source, known).items() if side.presence is Presence.THERE}
-    twins = {link.twin_of(topic): topic for topic in here}
-    there = [twin for twin, side in sorted(sides(target, twins).items()) if side.presence is Presence.THERE]
+    twins = {link.twin_of(topic): topic for topic in plain}
+    there = sorted(twins)
     found: list[Line] = []
     for start in range(0, len(there), TOPICS_AT_ONCE):
         part = there[start : start + TOPICS_AT_ONCE]
