@@ -19,8 +19,8 @@ class SafetySettings:
     )
     deletions_at_once_max: int = setting(
         5,
-        "where a policy would delete more twins of a link than this at once, or all topics of a link are gone from the"
-        " source, each of them waits for an operator's word",
+        "where a policy would delete more twins of a link than this at once, or all topics of a link that has several"
+        " are gone from the source, each of them waits for an operator's word",
         low=1,
         high=1_000_000,
     )

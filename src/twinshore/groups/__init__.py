@@ -2,8 +2,9 @@
 
 Nouns: place (the offset that a group committed for a partition), translation (an offset of one side in terms of the
 other), scope (the partitions that a link keeps twins of), round (one look at both sides, and the commits that follow
-from it). What brokers answer enters; commits leave, for groups without members, and never backwards unless the source's
-group was set back. It does not know how records cross, nor when a group should move: only where it would read on.
+from it). What brokers answer enters; commits leave, for groups without members, and backwards only where the source's
+group was set back or an operator asks for it (`groups move --backwards`). It does not know how records cross, nor when
+a group should move: only where it would read on.
 """
 
 from twinshore.groups.place import Memory, State, decide

@@ -1,4 +1,4 @@
-"""How far the topics of a link have crossed, asked of both clusters as they are now."""
+"""How far the topics of a link have crossed: by the ends that both clusters tell now, and by the store's receipts."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ class Direction:
         return turn
 
     def _over(self, some: Iterable[tuple[str, Entry]], now_s: float, wishes: Container[str] = ()) -> None:
-        """All that was to be compared of these groups has been."""
+        """Marks these groups as compared. Where an end is not known, the next round compares the group again."""
         for name, entry in some:
             if entry.renews and name not in wishes:
                 self.book.renewed(entry, now_s)

@@ -41,7 +41,7 @@ class Crossing(Protocol):
         """Where these logs of the source end now; those that cannot be asked for are left out."""
 
     def crossed(self, parts: Sequence[Where]) -> dict[Where, int]:
-        """How far each has crossed, as the target itself says; those without a twin are left out."""
+        """How far each has crossed, by its twin's end and by the receipts; those without a twin are left out."""
 
 
 class KeptTogether:

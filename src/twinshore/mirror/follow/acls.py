@@ -38,8 +38,9 @@ SAFE: Mapping[int, tuple[Operation, ...]] = {
 @dataclass(frozen=True, slots=True)
 class Ground:
     """`twins`: each mirrored topic's twin. `us`: the mirror's principal on the target, empty where it is not known.
-    `open_unless_ruled`: on the target, what no rule speaks of, everybody may use, or nobody says that they may not.
-    `shut_unless_ruled`: the source says that there nobody may. `gone`: topics that the target no longer has."""
+    `open_unless_ruled`: the target lets everybody use a topic without rules, or does not say that it does not.
+    `shut_unless_ruled`: so does the target, and the source says that it lets nobody use such a topic. `gone`: topics
+    that the target no longer has."""
 
     twins: Mapping[str, str]
     us: str = ""

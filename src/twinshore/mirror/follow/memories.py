@@ -22,7 +22,8 @@ def memories_of(rows: Iterable[Remembered]) -> dict[str, Memory]:
 
 
 def spent(link: str, topic: str) -> tuple[Remembered, ...]:
-    """Rows whose subject is over when a topic is forgotten: all but an operator's word that its twin is to be kept."""
+    """Rows whose subject is over when a topic is forgotten. Two kinds stay: an operator's word that its twin is to be
+    kept, and which topic of that name was compacted."""
     return tuple(Remembered(link, kind, topic, "", "", 0) for kind in (KIND, CONFIRMED, ALLOWED, SETTINGS))
 
 

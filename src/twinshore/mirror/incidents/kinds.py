@@ -84,9 +84,9 @@ _ROWS = (
         "what never crossed, too many would go at once, or the target refuses to delete it.",
         "**Do not delete it before you have looked: it may be the last copy.** Save what it holds, then decide. Of too "
         "many at once: look why so many topics are gone, then `twinshore mirror delete TOPIC`, or `begin-again` where "
-        "they were made again. What the link did not carry it never deletes unasked: delete such a twin yourself, or "
-        "`twinshore mirror begin-again TOPIC --even-uncarried` where the topic was made again. The row closes when the "
-        "topic is seen again, when the twin is deleted, or with `twinshore mirror forget TOPIC`.",
+        "they were made again. A twin that holds what the link did not carry is never deleted by a policy: delete it "
+        "yourself, or `twinshore mirror begin-again TOPIC --even-uncarried` where the topic was made again. The row "
+        "closes when the topic is seen again, when the twin is deleted, or with `twinshore mirror forget TOPIC`.",
     ),
     Known(
         IncidentKind.FOREIGN_WRITE,
