@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
 from tests.scenarios.rights_stage import acl, client, guarded, may_read, may_write
-from twinshore.fleet import Cluster
+from twinshore.fleet import Cluster, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.errors import Code
 from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
 from twinshore.kafka.rights_requests import create_acls, delete_acls, read_acls
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
@@ -20,6 +22,10 @@ from twinshore.lab.clients import allow, topic_id
 from twinshore.mirror.follow.reading import OPEN_UNLESS_RULED
 
 LINK = "east->west"
+ALL_BUT_DELETE = (
+    *(Operation.READ, Operation.WRITE, Operation.CREATE, Operation.ALTER),
+    *(Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS),
+)
 READS = acl("payroll", Operation.READ)
 NO_RULES = Acl(Resource.CLUSTER, "kafka-cluster", Pattern.LITERAL, "User:mirror", "*", Operation.ALTER, Permission.DENY)
 
@@ -39,7 +45,7 @@ def target() -> Iterator[LabCluster]:
 @pytest.fixture
 def rig(tmp_path: Path, source: LabCluster, target: LabCluster) -> Iterator[Rig]:
     ends = [source.cluster_as("mirror"), target.cluster_as("mirror")]
-    text = settings_text(tmp_path, ends, {LINK: "payroll|bare|late"}, mirror={"lanes": 1, "refresh_s": 1})
+    text = settings_text(tmp_path, ends, {LINK: "payroll|bare|late|undeleted"}, mirror={"lanes": 1, "refresh_s": 1})
     made = Rig(tmp_path, text + f'[links."{LINK}".follow]\nevery_s = 0.5\n')
     yield made
     made.process.end()
@@ -52,14 +58,20 @@ def test_nothing_is_opened_where_everybody_may_use_what_no_rule_speaks_of(
         allow(source.cluster, "mirror", "all", kind, name)
     allow(target.cluster, "mirror", "all", "broker", "kafka-cluster")
     target.create_topic("theirs")
-    for topic in ("payroll", "bare"):
+    for topic in ("payroll", "bare", "undeleted"):
         source.create_topic(topic)
         assert may_write(source.cluster, topic)
     anna, bert = (target.cluster_as(name) for name in ("anna", "bert"))
     with client(source) as east, client(target) as west:
         create_acls(east, [READS])
+        create_acls(west, [acl("undeleted", operation, "User:mirror") for operation in ALL_BUT_DELETE])
         rig.process.start()
         until(lambda: crossed(target, "payroll") and crossed(target, "bare"), 120, "they cross", rig)
+        until(lambda: crossed(target, "undeleted"), 120, "it crosses by the rights that it was given", rig)
+        assert not may_delete(target, "undeleted"), "the operator's word, and no rule of the mirror's own gives it"
+        assert not [
+            rule for rule in read_acls(west) or () if rule.name == "undeleted" and rule.operation == Operation.ALL
+        ]
         # Since rules come before records, these need not be waited for.
         assert may_read(anna, "payroll")
         assert not shut_out(bert, "theirs"), "everybody may use what no rule speaks of"
@@ -82,6 +94,15 @@ def test_brokers_name_what_they_let_everybody_do_and_hide_whether(version: str) 
     with guarded("shy", settings={OPEN_UNLESS_RULED: "false"}, version=version) as shy, client(shy) as found:
         (node,) = found.metadata([], refresh=True).brokers
         assert found.admin.broker_settings(node)[OPEN_UNLESS_RULED].value is None
+
+
+def may_delete(target: LabCluster, topic: str) -> bool:
+    """Whether the mirror's user may cut the topic's log, which takes the right to delete the topic."""
+    with closing(KafkaCluster(target.cluster_as("mirror"), patience_s=30.0)) as found:
+        named = {topic: topic_id(target.cluster, topic)}
+        _, failed = found.cut_each({NamedPartition(topic, 0): 0}, named)
+    assert all(error.code == Code.TOPIC_AUTHORIZATION_FAILED for error in failed.values()), failed
+    return not failed
 
 
 def crossed(target: LabCluster, topic: str) -> bool:

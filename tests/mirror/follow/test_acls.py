@@ -153,6 +153,31 @@ def test_where_the_source_is_shut_unless_ruled_every_twin_is() -> None:
     assert want(ground=OPEN).write == frozenset(), "open on both sides"
 
 
+@pytest.mark.parametrize(
+    ("theirs", "given"),
+    [
+        (acl("orders", Op.WRITE, who="User:mirror"), True),
+        (acl("ord", Op.WRITE, who="User:mirror", pattern=Prefixed), True),
+        (acl("*", Op.ALL, who="User:*"), True),
+        (acl("orders", Op.READ, who="User:mirror"), False),
+        (acl("orders", Op.WRITE), False),
+        (acl("orders", Op.WRITE, who="User:mirror", deny=True), False),
+        (acl("bills", Op.WRITE, who="User:mirror"), False),
+    ],
+)
+def test_where_the_targets_own_rules_let_the_mirror_write_they_alone_say_what_it_may(theirs: Acl, given: bool) -> None:
+    """An operator who withholds Delete there forbids it: a rule of the mirror's own must not give it."""
+    ruled = OPEN.ruled({theirs, mine("order-log")}, frozenset({mine("order-log")}))
+    rules = want(acl("ord", pattern=Prefixed), ground=ruled).write
+    assert mine("order-log") in rules or theirs.covers("order-log"), (
+        "what we wrote ourselves is no word of the target's"
+    )
+    assert (mine("orders") not in rules) is given
+    before = frozenset({mine("orders")})
+    plan = acls.decide(want(acl("orders"), ground=ruled), before | {theirs, acl("orders")}, before, ruled)
+    assert plan.remove == ((mine("orders"),) if given else ()), "one of a former version goes"
+
+
 def test_no_rule_follows_before_it_is_known_who_the_mirror_is() -> None:
     assert acls.cannot(OPEN) == ""
     assert "allow.everyone.if.no.acl.found" in acls.cannot(replace(OPEN, us=""))

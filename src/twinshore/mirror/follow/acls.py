@@ -40,13 +40,28 @@ class Ground:
     """`twins`: each mirrored topic's twin. `us`: the mirror's principal on the target, empty where it is not known.
     `open_unless_ruled`: the target lets everybody use a topic without rules, or does not say that it does not.
     `shut_unless_ruled`: so does the target, and the source says that it lets nobody use such a topic. `gone`: topics
-    that the target no longer has."""
+    that the target no longer has. `given`: rules of the target's own by which the mirror may write."""
 
     twins: Mapping[str, str]
     us: str = ""
     open_unless_ruled: bool = False
     shut_unless_ruled: bool = False
     gone: frozenset[str] = frozenset()
+    given: frozenset[Acl] = frozenset()
+
+    def ruled(self, target: Iterable[Acl], written: frozenset[Acl]) -> Ground:
+        """With what the target's own rules say of the mirror."""
+        writes, us = (Operation.WRITE, Operation.ALL), (self.us, EVERYBODY)
+        rules = [acl for acl in target if acl not in written and acl.principal in us and acl.operation in writes]
+        of_topics = [acl for acl in rules if acl.resource == Resource.TOPIC and acl.permission == Permission.ALLOW]
+        return replace(self, given=frozenset(of_topics))
+
+    def unruled(self, names: Iterable[str]) -> list[str]:
+        """Those on which the target's own rules do not let the mirror write. Elsewhere they alone say what it may: who
+        withholds the right to delete has to be obeyed."""
+        literal = {acl.name for acl in self.given if acl.names_one()}
+        wide = [acl for acl in self.given if not acl.names_one()]
+        return [name for name in names if name not in literal and not any(acl.covers(name) for acl in wide)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +129,7 @@ def wanted(source: Iterable[Acl], ground: Ground, link: Link) -> Wanted:
     if ground.open_unless_ruled and ground.us:
         # Without a rule everybody could use the twin of a topic that is shut; a first rule would shut us out.
         ruled = ground.twins.keys() if ground.shut_unless_ruled else _spoken_of(topics, ground)
-        write |= {own_rule(ground.twins[topic], ground.us) for topic in ruled}
+        write |= {own_rule(twin, ground.us) for twin in ground.unruled(ground.twins[topic] for topic in ruled)}
     return Wanted(frozenset(write), held)
 
 
@@ -155,11 +170,8 @@ def _last(leaving: Iterable[Acl], ground: Ground) -> set[Acl]:
     """What stands in place of rules that leave a topic which the target may still have."""
     if not ground.open_unless_ruled or not ground.us:
         return set()
-    return {
-        own_rule(acl.name, ground.us)
-        for acl in leaving
-        if acl.resource == Resource.TOPIC and acl.names_one() and acl.name not in ground.gone
-    }
+    names = {acl.name for acl in leaving if acl.resource == Resource.TOPIC and acl.names_one()}
+    return {own_rule(name, ground.us) for name in ground.unruled(names - ground.gone)}
 
 
 def exposing(target: Iterable[Acl], ground: Ground) -> list[Remark]:
@@ -204,7 +216,8 @@ def from_text(text: str) -> Acl:
 
 
 def own_rule(twin: str, us: str) -> Acl:
-    """The mirror's own way to a twin."""
+    """The mirror's own way to a twin that was open to everybody. All of a topic is just what the mirror needs: also
+    Delete, without which no twin can be cut to its source's start."""
     allow = int(Permission.ALLOW)
     return Acl(int(Resource.TOPIC), twin, int(Pattern.LITERAL), us, WILDCARD, int(Operation.ALL), allow)
 

@@ -124,7 +124,7 @@ def _acls(link: Link, source: KafkaCluster, target: KafkaCluster, store: Store, 
     if theirs is None or ours is None:
         return []
     written = frozenset(acls.from_text(row.subject) for row in store.memories.of(link.name, acls.WRITTEN))
-    floor = ground(link, source, target, twins, written)
+    floor = ground(link, source, target, twins, written).ruled(ours, written)
     reason = acls.cannot(floor)
     if reason:
         return [Remark(acls.KIND, link.name, f"none follows: {reason}")]

@@ -124,7 +124,7 @@ class Rules:
         known = self._store.memories.of(self._link.name)
         written = frozenset(acls.from_text(row.subject) for row in known if row.kind == acls.WRITTEN)
         twins = {topic: self._link.twin_of(topic) for topic in topics}
-        floor = ground(self._link, self._source, self._target, twins, written)
+        floor = ground(self._link, self._source, self._target, twins, written).ruled(ours, written)
         reason = acls.cannot(floor)
         if reason:
             self._judge(soon, _without_us(theirs, floor, soon, reason), set())
