@@ -163,6 +163,12 @@ SCENARIOS = (
         "tests/scenarios/test_topics_apart.py",
     ),
     (
+        "one-link-a-topic",
+        "two processes of one store that have read other settings never carry one topic to one twin: who had it first "
+        "goes on, the other is refused with that link's name",
+        "tests/scenarios/test_topologies.py::test_two_processes_that_read_other_settings_never_carry_one_topic",
+    ),
+    (
         "bounded-rights",
         "no ACL of a group allows anything on the target that a denial bounds which the target refused, whether of one "
         "group or of many",

@@ -11,12 +11,13 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from tests.conftest import ClusterFactory
-from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
+from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until, url_in
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.cli.entry import app, gather
 from twinshore.fleet import Cluster
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import admin_of
+from twinshore.store import open_store
 
 QUICK = {"lanes": 1, "refresh_s": 0.5, "heartbeat_s": 0.5}
 
@@ -100,6 +101,45 @@ def test_one_process_carries_two_sources_into_one_target(tmp_path: Path, cluster
         assert topics_of(blue.cluster, "fan-") == {"red.fan-orders", "green.fan-orders"}
     finally:
         rig.process.end()
+
+
+def test_two_processes_that_read_other_settings_never_carry_one_topic(
+    tmp_path: Path, cluster_factory: ClusterFactory
+) -> None:
+    """The settings were edited, and only one process was started with them: both links admit `same-x`, whose twin is
+    empty as yet. Who had it first goes on."""
+    red, green, blue = (cluster_factory(name) for name in ("red", "green", "blue"))
+    for source in (red, green):
+        source.create_topic("same-x")
+    green.create_topic("same-b")
+    fill(green, "same-x", 10)
+    fill(green, "same-b", 5)
+    clusters, rigs = [lab.cluster for lab in (red, green, blue)], list[Rig]()
+    for name, links in (
+        ("old", {"red->blue": "same-[ax]"}),
+        ("new", {"red->blue": "same-a", "green->blue": "same-[bx]"}),
+    ):
+        folder = tmp_path / name
+        folder.mkdir()
+        text = settings_text(folder, clusters, links, mirror=QUICK, store=url_in(tmp_path))
+        rigs.append(Rig(folder, text, store=url_in(tmp_path)))
+    old, new = rigs
+    try:
+        old.process.start()
+        with open_store(url_in(tmp_path)) as store:
+            until(lambda: "same-x" in {row.topic for row in store.twins.of("red->blue")}, 90, "its twin is made", old)
+        new.process.start()
+        until(lambda: spans(blue.cluster, "same-b", 1) == [(0, 5)], 90, "what is its own crosses", new)
+        until(lambda: [row.incident.topic for row in new.ledger("green->blue")] == ["same-x"], 60, "it is told", new)
+        (row,) = new.ledger("green->blue")
+        assert "topic same-x on blue is the twin of link red->blue" in row.incident.sentence
+        assert spans(blue.cluster, "same-x", 1) == [(0, 0)]
+        fill(red, "same-x", 7)
+        until(lambda: spans(blue.cluster, "same-x", 1) == [(0, 7)], 60, "who had it goes on", old)
+        assert not old.ledger("red->blue")
+    finally:
+        for rig in rigs:
+            rig.process.end()
 
 
 def test_both_directions_at_once_by_two_mirrors_that_share_no_store(

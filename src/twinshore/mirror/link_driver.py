@@ -32,6 +32,7 @@ from twinshore.mirror.link_state import STANDBY, STOPPED, Carrying, Facts, Idle,
 from twinshore.mirror.log_starts import LogStarts
 from twinshore.mirror.mapping.adopting import Adopter
 from twinshore.mirror.orders import TideOrder, fence_of, limits_of
+from twinshore.mirror.others import Others
 from twinshore.mirror.passage.held import HeldTwins
 from twinshore.mirror.passage.probing import may_write_markers
 from twinshore.mirror.passage.units import id_prefix
@@ -75,7 +76,7 @@ class LinkDriver:
         self._descents = Descents(lambda: self.link, settings.links, *ends, log, doubts.tell)
         self._adopter = Adopter(link, self._source, self._target, store, log)
         self._ruling = Ruling(link, settings.links, store, log)
-        self._throttle = Throttle(link.name, desk)
+        self._throttle, self._others = Throttle(link.name, desk), Others(link, store)
         self._store, self._desk, self._tides, self._recorder = store, desk, tides, recorder
         self._lanes = lanes
         self._log = log
@@ -262,7 +263,7 @@ class LinkDriver:
     def _act(self, names: list[str], known: dict[str, KnownTwin], seen: dict[str, tuple[str, int]]) -> None:
         term = self._term
         assert term is not None
-        steps = self._surveyor.plan(names, known)
+        steps = self._others.judged(self._surveyor.plan(names, known), known)
         ready: list[CarryTopic] = []
         made: list[str] = []
         self._descents.announce(step for step in steps if isinstance(step, Create))
@@ -283,7 +284,9 @@ class LinkDriver:
                 ready.append(step)
         if made:
             # Read back, for their topic ids.
-            ready.extend(step for step in self._surveyor.plan(made, known) if isinstance(step, CarryTopic))
+            again = self._others.judged(self._surveyor.plan(made, known), known)
+            ready.extend(step for step in again if isinstance(step, CarryTopic))
+            refused.extend(step for step in again if isinstance(step, Refuse))
         # Of those that are still being looked into nothing is known yet.
         open_yet = {step.topic for step in ready}
         ready, unruled = self._follower.rules.admit(ready, known)
@@ -310,6 +313,7 @@ class LinkDriver:
         return None
 
     def _supply(self, term: Term, steps: list[CarryTopic], seen: dict[str, tuple[str, int]]) -> None:
+        steps = self._others.kept(steps)
         self._descents.declare(steps)
         found = twins.orders_for(self._store, self.link.name, steps)
         orders = {named: order for named, order in found.items() if named not in self._standing}

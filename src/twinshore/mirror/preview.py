@@ -14,6 +14,7 @@ from twinshore.mirror.link_notes import LinkNotes
 from twinshore.mirror.mapping.cost import Cost
 from twinshore.mirror.mapping.forecast import forecast
 from twinshore.mirror.mapping.positions import Positions
+from twinshore.mirror.others import Others
 from twinshore.mirror.passage.probing import may_write_markers
 from twinshore.mirror.plan import CarryTopic, Create, Grow, Refuse, Rest, Settle, Stay, Step
 from twinshore.mirror.survey import Surveyor, known_twins
@@ -41,7 +42,7 @@ def preview(link: Link, settings: Settings, store: Store, rate_bytes_s: float = 
         descents = Descents(lambda: link, settings.links, store, source, target, log=lambda _: None)
         names = [name for name in descents.admitted(surveyor.names()) if not is_heartbeats(name)]
         chunks = [names[at : at + TOPICS_AT_ONCE] for at in range(0, len(names), TOPICS_AT_ONCE)]
-        steps = [step for chunk in chunks for step in surveyor.plan(chunk, known)]
+        steps = Others(link, store).judged([step for chunk in chunks for step in surveyor.plan(chunk, known)], known)
         stay = [Stay(name, why) for name, why in descents.staying.items() if not is_heartbeats(name)]
         steps, paused = _without_paused(link, steps)
         rows, unproven = Positions(link, source, target, store).propose(

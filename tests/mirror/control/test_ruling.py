@@ -11,7 +11,8 @@ import pytest
 
 from twinshore.fleet import Link
 from twinshore.mirror.control import ruling
-from twinshore.mirror.control.ruling import Ruling
+from twinshore.mirror.control.clashes import KIND
+from twinshore.mirror.control.ruling import IN_FORCE, Ruling
 from twinshore.store import ControlRow, Store, open_store
 
 LINK = Link("east", "west", ("orders.*",))
@@ -153,8 +154,8 @@ def test_a_plan_notes_nothing_and_a_reset_is_forgotten(store: Store, heard: Ruli
     assert not store.memories.of(LINK.name)
     assert not store.ledger.rows()
     heard.changed()
-    assert [row.value for row in store.memories.of(LINK.name)] == ['[["lists"], []]']
+    assert [row.value for row in store.memories.of(LINK.name, KIND)] == ['[["lists"], []]']
     assert store.controls.change(LINK.name, {"topics": None}, seen=store.controls.version(LINK.name), told=())
     heard.changed()
     assert heard.link == LINK
-    assert not store.memories.of(LINK.name)
+    assert [(row.kind, row.value) for row in store.memories.of(LINK.name)] == [(IN_FORCE, '[["orders.*"], []]')]

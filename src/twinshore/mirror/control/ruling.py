@@ -15,6 +15,9 @@ from twinshore.mirror.plan import admits
 from twinshore.store import IncidentKind, Remembered, Store
 
 EVERY_S = 1.0
+IN_FORCE = (
+    "filters in force"  # as `Remembered` of the store: for processes whose settings say something else of the link
+)
 Seen = tuple[str, int]
 
 
@@ -57,6 +60,11 @@ class Ruling:
             self._tell(now.troubles)
         if self._notes and not self._clashes:
             self._note(said[name])
+        if self._notes:
+            held = Filters(now.link.topics, now.link.exclude, IN_FORCE)
+            self._store.memories.remember(
+                [Remembered(name, IN_FORCE, "", held.to_json(), IN_FORCE, int(time.time() * 1000))]
+            )
         if now.link == self.link:
             return False
         self.link = now.link
