@@ -27,7 +27,7 @@ def test_what_does_not_print_is_escaped(said: str, line: str) -> None:
 
 def test_no_log_takes_two_lines_for_one(capsys: pytest.CaptureFixture[str]) -> None:
     lines = LogLines()
-    for log in (lines, prove._log):
+    for log in (lines, prove.log):
         log("quota of user a\n09:00:00 east->west: all is well")
     lines.close()
     said = capsys.readouterr()

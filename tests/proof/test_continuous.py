@@ -7,11 +7,11 @@ import threading
 import pytest
 
 from tests.proof.test_telling import BAD, GOOD, report
-from twinshore.cli.prove import _wishes
 from twinshore.fleet import ConfigError, KafkaError
 from twinshore.fleet.settings import parse_settings
 from twinshore.fleet.settings_proof import ProofSettings
 from twinshore.proof.continuous import keep_proving, wishes_of
+from twinshore.proof.operations.prove import Prove, wishes_asked
 from twinshore.proof.planning import Wishes
 from twinshore.proof.proving import Report
 
@@ -48,12 +48,12 @@ def test_the_settings_are_what_is_wished_for() -> None:
 
 
 def test_what_is_read_again_is_a_part_of_the_flags_throttle_too() -> None:
-    settings = parse_settings("[proof]\nthrottle_mb_s = 9\nreread_mb_s = 2", name="t", env={})
-    beside = _wishes(settings, 0.0, 1, 5.0, digest=True, beside=True)
+    settings = parse_settings("[proof]\nthrottle_mb_s = 9\nreread_mb_s = 2", name="t", env={}).proof
+    beside = wishes_asked(Prove(throttle_mb_s=5.0, continuous=True), settings)
     assert beside.bytes_s == 3_000_000, "both together read 5 MB/s"
-    assert _wishes(settings, 0.0, 1, 5.0, digest=True, beside=False).bytes_s == 5_000_000
-    assert _wishes(settings, 0.0, 1, -1.0, digest=True, beside=True).bytes_s == 7_000_000
-    assert _wishes(settings, 0.0, 1, 0.0, digest=True, beside=True).bytes_s == 0, "no bound"
+    assert wishes_asked(Prove(throttle_mb_s=5.0), settings).bytes_s == 5_000_000
+    assert wishes_asked(Prove(continuous=True), settings).bytes_s == 7_000_000
+    assert wishes_asked(Prove(throttle_mb_s=0.0, continuous=True), settings).bytes_s == 0, "no bound"
     with pytest.raises(ConfigError, match="reread_mb_s = 2 is a part of throttle_mb_s = 1, and would leave"):
-        _wishes(settings, 0.0, 1, 1.0, digest=True, beside=True)
+        wishes_asked(Prove(throttle_mb_s=1.0, continuous=True), settings)
     assert beside.per_task(4).bytes_s == 750_000

@@ -9,7 +9,7 @@ import typer
 
 from twinshore.cli.early import heard
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, load
-from twinshore.cli.prove import HERE, THROTTLE, TOPICS, runner, throttled
+from twinshore.cli.prove import HERE, THROTTLE, TOPICS, log
 
 
 def examine(
@@ -27,21 +27,19 @@ def examine(
     code 0: nothing found; 1: found; 2: nothing found, and not all could be read or is on the twin, or there was
     nothing; 130 or 143: stopped by Ctrl-C or SIGTERM.
     """
-    from twinshore.store.opening import open_known
-
     with heard() as asked:
-        from dataclasses import replace
-
-        from twinshore.proof.continuous import wishes_of
-        from twinshore.proof.examining import Examination
+        from twinshore.proof.operations.examine import Examine
+        from twinshore.proof.operations.examine import examine as examined_by
+        from twinshore.proof.operations.runner import runner
         from twinshore.proof.traces import as_values, in_words
+        from twinshore.store.opening import open_known
 
         loaded = load(settings)
-        tasks = loaded.proof.tasks
-        wishes = replace(wishes_of(throttled(loaded.proof, throttle)), digest=False).per_task(tasks)
-        with open_known(loaded) as store, runner(loaded, here=here, asked=asked) as run:
-            examination = Examination(loaded, store, run, wishes, tasks, asked.stop.is_set)
-            examined = examination.look(loaded.chosen(link), topic)
+        with open_known(loaded) as store, runner(loaded, here=here, stop=asked.stop, log=log) as run:
+            if run is None:
+                raise typer.Exit(asked.exit_code)
+            wanted = Examine(link, topic, throttle)
+            examined = examined_by(wanted, loaded, store, run, stopped=asked.stop.is_set)
         if json_output:
             typer.echo(json.dumps(as_values(examined)))
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,6 +11,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from twinshore.fleet import StoreError
+from twinshore.mirror.metrics.server import MetricsServer
 from twinshore.store import Store
 
 LABELS = ("link", "topic", "partition")
@@ -67,3 +69,18 @@ class ProofCollector(Collector):
             link["differ"] += row.state == "differs"
             link["oldest_proof_s"] = max(link["oldest_proof_s"], round(self._now_s() - row.proven_ms / 1000, 1))
         return found
+
+
+@contextlib.contextmanager
+def served(port: int, store: Store) -> Iterator[Callable[[], None]]:
+    """Serves /metrics and /health on this port, 0: on none. What is yielded is called by whatever must not stand
+    still."""
+    if not port:
+        yield lambda: None
+        return
+    collector = ProofCollector(store)
+    server = MetricsServer("127.0.0.1", port, collector, collector.links)
+    try:
+        yield server.beat
+    finally:
+        server.close()

@@ -1,0 +1,141 @@
+"""Do both sides of links hold the same records, through which offset, and where do they part."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from twinshore.fleet import ConfigError, Link
+from twinshore.fleet.settings import Settings
+from twinshore.fleet.settings_edge import did_you_mean
+from twinshore.fleet.settings_proof import ProofSettings, overdrawn
+from twinshore.proof import again
+from twinshore.proof.continuous import keep_proving, wishes_beside, wishes_of
+from twinshore.proof.job import Run
+from twinshore.proof.planning import Wishes
+from twinshore.proof.proving import Proving, Report
+from twinshore.proof.rereading import Rereading
+from twinshore.proof.telling import as_values, exit_code, in_words
+from twinshore.proof.values import Way
+from twinshore.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Prove:
+    """`topics`: only these of the source. `again`: from the beginning of the logs. `sample`: only this part of all
+    offsets, drawn by `seed`; 0: all, and another each time. `way`: empty for each topic's own. `throttle_mb_s`: below 0
+    as the settings say. `every_s`: the pause between the rounds of a `continuous` proof; 0: as the settings say."""
+
+    links: Sequence[str] = ()
+    topics: Sequence[str] = ()
+    again: bool = False
+    sample: float = 0.0
+    seed: int = 0
+    way: str = ""
+    throttle_mb_s: float = -1.0
+    digest: bool = True
+    continuous: bool = False
+    every_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What is asked, checked; nothing is opened for it. `seed` draws the same sample again."""
+
+    asked: Prove
+    links: tuple[Link, ...]
+    way: Way | None
+    wishes: Wishes
+    every_s: float
+    seed: int
+
+
+def prepare(asked: Prove, settings: Settings) -> Prepared:
+    """ConfigError where something asked for makes no sense."""
+    way = _way(asked.way)
+    wishes = wishes_asked(asked, settings.proof)
+    links = settings.chosen(asked.links)
+    if not links:
+        raise ConfigError("no link to prove", hint='name one in the settings: [links."east->west"]')
+    return Prepared(asked, tuple(links), way, wishes, asked.every_s or settings.proof.every_s, wishes.seed)
+
+
+def prove(
+    prepared: Prepared,
+    settings: Settings,
+    store: Store,
+    run: Run,
+    *,
+    tell: Callable[[Report], None],
+    stopped: Callable[[], bool],
+    log: Callable[[str], None],
+) -> int:
+    """One round, or rounds until `stopped`, which is asked often; `tell` gets each report. The exit code of the last
+    round. What was proven until somebody stopped a single round is told all the same."""
+    asked, wishes, tasks = prepared.asked, prepared.wishes, settings.proof.tasks
+    proving = Proving(settings, store, run, wishes=wishes, tasks=tasks, way=prepared.way, stopped=stopped, log=log)
+    if not asked.continuous:
+        report = proving.round(prepared.links, asked.topics, again=asked.again)
+        tell(report)
+        return exit_code(report)
+    one_round = partial(proving.round, prepared.links, asked.topics)
+    with _again(proving, settings, store, run, wishes, log) as between:
+        return keep_proving(one_round, tell, prepared.every_s, stopped, log, between)
+
+
+def values_of(report: Report, prepared: Prepared, settings: Settings) -> dict[str, Any]:
+    """For programs: the report, how long a pass over all that is proven takes, and the seed of a sample."""
+    found = again.whole_pass([one.row for one in report.partitions], settings.proof.reread_mb_s * 1e6)
+    values = as_values(report) | {"pass": found._asdict() if found else None}
+    return values | ({"seed": prepared.seed} if prepared.asked.sample else {})
+
+
+def sentences_of(
+    report: Report, prepared: Prepared, settings: Settings, *, everything: bool, now_ms: int
+) -> Iterator[str]:
+    """The verdict first, then what differs. `everything`: the identical partitions too, as for a sample."""
+    rows, sample = [one.row for one in report.partitions], bool(prepared.asked.sample)
+    yield from in_words(report, everything=everything or sample)
+    yield from again.in_words(rows, settings.proof.reread_mb_s * 1e6, settings.proof.read_again_h, now_ms)
+    if sample:
+        yield f"the same sample again: --seed {prepared.seed}"
+
+
+def wishes_asked(asked: Prove, section: ProofSettings) -> Wishes:
+    """The settings' with what is asked instead. Where something is read again at the same time, both together stay
+    within the throttle."""
+    section, beside = throttled(section, asked.throttle_mb_s), asked.continuous and not asked.sample
+    if beside and (refused := overdrawn(section)):
+        raise ConfigError(f"--throttle: {refused}")
+    wishes = (wishes_beside if beside else wishes_of)(section)
+    seed = asked.seed or random.SystemRandom().randrange(1, 1_000_000)
+    return replace(wishes, sample=asked.sample, seed=seed, digest=wishes.digest and asked.digest)
+
+
+def throttled(section: ProofSettings, throttle_mb_s: float) -> ProofSettings:
+    """The settings with this throttle instead; below 0 with their own."""
+    return replace(section, throttle_mb_s=throttle_mb_s) if throttle_mb_s >= 0 else section
+
+
+@contextlib.contextmanager
+def _again(
+    proving: Proving, settings: Settings, store: Store, run: Run, wishes: Wishes, log: Callable[[str], None]
+) -> Iterator[Callable[[], None]]:
+    """What reads again what was proven, to be called between rounds."""
+    rereading = Rereading(settings, store, run, wishes, sides=proving.seen, keep=proving.keep, log=log)
+    try:
+        yield (lambda: None) if wishes.sample else rereading.turn
+    finally:
+        rereading.close()
+
+
+def _way(name: str) -> Way | None:
+    if not name:
+        return None
+    if name not in list(Way):
+        raise ConfigError(f"--way: there is no way {name!r}{did_you_mean(name, [one.value for one in Way])}")
+    return Way(name)

@@ -1,0 +1,31 @@
+"""What runs bundles of stretches: Spark, or this process."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+
+from twinshore.fleet.settings import Settings
+from twinshore.mirror.spark import open_session
+from twinshore.proof.job import Run, in_this_process, on_spark
+
+
+@contextlib.contextmanager
+def runner(
+    settings: Settings, *, here: bool, stop: threading.Event, log: Callable[[str], None]
+) -> Iterator[Run | None]:
+    """`here`: without Spark. None where `stop` came while Spark was starting, which takes some seconds."""
+    if here:
+        yield in_this_process
+        return
+    log(f"starting Spark on {settings.mirror.spark.master}, which takes some seconds; --here goes without it")
+    session = open_session(settings.mirror, settings.proof.tasks, stop)
+    if session is None:
+        log("stopped before anything was compared")
+        yield None
+        return
+    try:
+        yield on_spark(session.sparkContext)
+    finally:
+        session.stop()

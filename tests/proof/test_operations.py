@@ -1,0 +1,67 @@
+"""Proofs and examinations asked as a program asks, over real sockets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.proof.small_broker import TOPIC
+from tests.proof.test_examining import rig as carried
+from tests.proof.test_proving import AT, COUNT, log, rig, spoilt
+from twinshore.fleet import ConfigError
+from twinshore.fleet.settings import load_settings
+from twinshore.proof.job import in_this_process
+from twinshore.proof.operations.examine import Examine, examine
+from twinshore.proof.operations.prove import Prove, prepare, prove, sentences_of, values_of
+from twinshore.proof.proving import Report
+
+
+def test_a_proof_tells_each_report_and_comes_back_with_its_exit_code(tmp_path: Path) -> None:
+    with rig(tmp_path, log(), spoilt()) as two:
+        settings, told = load_settings(two.settings, {}), list[Report]()
+        prepared = prepare(Prove(topics=[TOPIC], way="exact"), settings)
+        code = prove(
+            prepared,
+            settings,
+            two.store,
+            in_this_process,
+            tell=told.append,
+            stopped=lambda: False,
+            log=lambda _: None,
+        )
+        (report,) = told
+        assert (code, report.differs) == (1, True)
+        assert "seed" not in values_of(report, prepared, settings)
+        first = next(sentences_of(report, prepared, settings, everything=False, now_ms=1))
+        assert first.startswith("NOT identical")
+        assert [row.to_offset for row in two.store.proofs.of()] == [AT]
+
+
+def test_a_sample_can_be_drawn_again(tmp_path: Path) -> None:
+    with rig(tmp_path, log(), log()) as two:
+        settings = load_settings(two.settings, {})
+        prepared = prepare(Prove(sample=0.5, seed=7), settings)
+        again = prepare(Prove(sample=0.5, seed=prepared.seed), settings)
+        assert (again.wishes, prepared.wishes.seed) == (prepared.wishes, 7)
+        report = Report((), (), 0.0)
+        assert values_of(report, prepared, settings)["seed"] == 7
+        *_, last = sentences_of(report, prepared, settings, everything=False, now_ms=1)
+        assert last == "the same sample again: --seed 7"
+
+
+def test_what_makes_no_sense_is_refused_before_anything_is_opened(tmp_path: Path) -> None:
+    with rig(tmp_path, log(1), log(1)) as two:
+        settings = load_settings(two.settings, {})
+    with pytest.raises(ConfigError, match="did you mean content"):
+        prepare(Prove(way="contents"), settings)
+    with pytest.raises(ConfigError, match="no link 'north"):
+        prepare(Prove(links=["north->west"]), settings)
+
+
+def test_an_examination_reads_both_sides_and_changes_nothing(tmp_path: Path) -> None:
+    with carried(tmp_path, log()) as two:
+        settings = load_settings(two.settings, {})
+        examined = examine(Examine(topics=[TOPIC]), settings, two.store, in_this_process, stopped=lambda: False)
+        assert (examined.exit_code, examined.records) == (0, COUNT)
+        assert two.store.proofs.of() == ()
