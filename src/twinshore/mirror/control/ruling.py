@@ -15,9 +15,8 @@ from twinshore.mirror.plan import admits
 from twinshore.store import IncidentKind, Remembered, Store
 
 EVERY_S = 1.0
-IN_FORCE = (
-    "filters in force"  # as `Remembered` of the store: for processes whose settings say something else of the link
-)
+# As `Remembered` of the store: for processes whose settings say something else of the link.
+IN_FORCE = "filters in force"
 Seen = tuple[str, int]
 
 
