@@ -57,7 +57,9 @@ class Stage:
         self.west.ends = dict.fromkeys(TWINS.values(), 1000)
         self.now_s = 0.0
         self.kept = KeptTogether(self.east, RULES, self.logs, clock=lambda: self.now_s)
-        self.direction = Direction(self.kept, self.west, self.west, Book(1000.0, 1e9), clock=lambda: self.now_s)
+        self.direction = Direction(
+            self.kept, self.west, self.west, Book(1000.0, 1e9), held=self.kept.held, clock=lambda: self.now_s
+        )
         self.read = 0
 
     def process(self, records: int, group: str = "billing") -> None:
@@ -270,8 +272,23 @@ def test_the_word_of_a_group_that_waits_is_not_that_it_stands_the_same(carried: 
     word = word_of(entries, Round(groups=1), now_s=stage.now_s, now_ms=1, waiting=waiting)
     # Of a group that never had a place on the target nobody can say by how much it is behind.
     behind = 900 if carried else 0
-    assert (word["states"], word["behind"]) == ({"waits": 1}, behind)
+    assert (word["states"], word["behind"], word["waits"]) == ({"waits": 1}, behind, ["billing"])
     assert last_said(word, compared_among(entries), "billing") == ("waits", behind)
+
+
+def test_a_group_that_is_held_back_is_left_out_and_is_not_taken_for_one_that_was_heard() -> None:
+    stage = Stage()
+    stage.process(10)
+    wanted = {0: {"billing": None}}
+    assert stage.kept.places(wanted, {}) == ({}, {})
+    assert stage.kept.held() == {"billing"}
+    here, there = stage.east.listed(), stage.west.listed()
+    turn = stage.direction.turn(SCOPE, here, there, lambda _: True, 1.0)
+    assert (set(turn.unheard or ()), turn.told) == ({"billing"}, {})
+    for where in INVOICES:
+        stage.cross(where, 5)
+    stage.turn()
+    assert (stage.kept.held(), stage.there()) == (frozenset(), 10)
 
 
 class Hiding:
@@ -305,7 +322,9 @@ def test_a_topic_that_is_hidden_is_waited_for_as_one_that_is_seen(first: bool) -
     scope = Scope({where: (where, AS_IS) for where in INVOICES}, (("invoices", "invoices", b"invoices".hex(), "x"),))
     seen = LinkCrossing(east, west, lambda: Link("east", "west"), lambda: scope, lambda: receipts)  # type: ignore[arg-type]
     stage.kept = KeptTogether(stage.east, RULES, seen, clock=lambda: stage.now_s)
-    stage.direction = Direction(stage.kept, stage.west, stage.west, Book(1000.0, 1e9), clock=lambda: stage.now_s)
+    stage.direction = Direction(
+        stage.kept, stage.west, stage.west, Book(1000.0, 1e9), held=stage.kept.held, clock=lambda: stage.now_s
+    )
     stage.process(10)
     if not first:
         stage.turn()

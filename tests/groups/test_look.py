@@ -55,6 +55,23 @@ def test_a_group_of_which_a_partition_is_read_on_the_target_only_is_not_called_t
     assert state_of({}, both) == ONLY_THERE
 
 
+@pytest.mark.parametrize("word", [{}, {"waits": ["other"]}, {"waits": ["g"]}])
+def test_a_group_waits_only_where_the_mirror_holds_its_places_back(word: dict[str, object]) -> None:
+    """Also of those that are named in `outputs`: all may have crossed, and without a mirror nothing is held back."""
+    where = PARTS[0]
+
+    def states(at: int) -> tuple[str, str]:
+        here, there = (
+            Sight(Listed({}, {}), {"g": one}, {}) for one in ({where: Place(60)}, {TWINS[where]: Place(at, MARK)})
+        )
+        view = _view("east->west", "g", (here, there), SCOPE, dict.fromkeys(TWINS.values(), 100), word, PLAIN)
+        return view.state, view.parts[0].state
+
+    waits = word.get("waits") == ["g"]
+    assert states(50) == ((State.WAITS, State.WAITS) if waits else (State.MOVES, State.MOVES))
+    assert states(60) == (State.SAME, State.SAME)
+
+
 def sight(side: ModelSide) -> Sight:
     return sight_of(side, side.listed(), ["g"])
 

@@ -12,7 +12,7 @@ from twinshore.groups.book import Book, Entry
 from twinshore.groups.place import PLAIN, Decision, Rules, State, decide
 from twinshore.groups.refusals import words_of
 from twinshore.groups.scope import Scope
-from twinshore.groups.sides import Logs, Side
+from twinshore.groups.sides import Logs, Reader, Side
 from twinshore.groups.translation import Spot
 from twinshore.kafka.errors import describe
 from twinshore.kafka.groups import NOT_THERE, GroupListing, Listed, always
@@ -59,20 +59,21 @@ class Turn:
 
 
 class Direction:
-    """`reader` is asked where groups stand, `writer` is told. One thread's."""
+    """`reader` is asked where groups stand, `writer` is told. `held`: groups whose places the reader keeps back."""
 
     def __init__(
         self,
-        reader: Side,
+        reader: Reader,
         writer: Side,
         written: Logs,
         book: Book,
         rule: Decide = decide,
         rules: Rules = PLAIN,
         *,
+        held: Callable[[], Collection[str]] = frozenset,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._reader, self._writer, self._written = reader, writer, written
+        self._reader, self._writer, self._written, self._held = reader, writer, written, held
         self.book = book
         self._rule, self.rules = rule, rules
         self._clock = clock
@@ -99,8 +100,7 @@ class Direction:
         may: Callable[[], bool] = always,
     ) -> Turn:
         """One round. Not `act`: everything but the commits. `may`: whether the link is still ours to act for."""
-        turn = Turn()
-        book = self.book
+        turn, book = Turn(), self.book
         if scope is not book.scope or now_s >= self._ends_until_s:
             # An end is trusted to grow only, and only for a while: a twin's log can be lost as any other.
             self._ends.clear()
@@ -191,7 +191,7 @@ class Direction:
         if not reading.away:
             self._let_go(names)
         self.book.heard(found, now_s)
-        turn.unheard = None if reading.away or away else refused.keys()
+        turn.unheard = None if reading.away or away else refused.keys() | (names & set(self._held()))
 
     def _let_go(self, names: set[str]) -> None:
         """Forgets groups that are no more. A coordinator that moves lists none of its groups for a moment."""

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from twinshore.fleet import KafkaError
 from twinshore.fleet.listing import listed
 from twinshore.groups.outputs import Moment, Rules, left_of, outputs_of, shortened, waits_for, within
-from twinshore.groups.sides import ByCoordinator, Side
-from twinshore.kafka.errors import Code
-from twinshore.kafka.groups import Located, always
-from twinshore.wire.group_places import GroupPlaces, Place, Where
+from twinshore.groups.sides import ByCoordinator, Reader
+from twinshore.wire.group_places import GroupPlaces, Where
 
 # After so long the ends that are waited for are asked for anew: a source can lose what was to cross.
 ASKED_ANEW_S = 30.0
@@ -45,11 +42,11 @@ class Crossing(Protocol):
 
 
 class KeptTogether:
-    """`reader` with the places of some groups held back: a side that is only read. One thread's. `waiting`: since when
-    each group waits, and for what."""
+    """`reader` with the places of some groups held back. One thread's. `waiting`: since when each group waits, and for
+    what."""
 
     def __init__(
-        self, reader: Side, rules: Rules, crossing: Crossing, *, clock: Callable[[], float] = time.monotonic
+        self, reader: Reader, rules: Rules, crossing: Crossing, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._reader, self._rules, self._crossing, self._clock = reader, rules, crossing, clock
         self.waiting: dict[str, Wait] = {}
@@ -64,23 +61,15 @@ class KeptTogether:
     def name(self) -> str:
         return self._reader.name
 
-    @property
-    def asked(self) -> Counter[str]:
-        return self._reader.asked
-
-    def located(self, groups: Sequence[str]) -> Located:
-        return self._reader.located(groups)
-
-    def commit(
-        self, places: Mapping[int, Mapping[str, Mapping[Where, Place]]], still: Callable[[], bool] = always
-    ) -> dict[str, dict[Where, int]]:
-        return self._reader.commit(places, still)
+    def held(self) -> frozenset[str]:
+        """Groups that have places, of which none may be known yet."""
+        return frozenset(self._raw.keys() - self._released.keys())
 
     def places(
         self, wanted: ByCoordinator, known: Mapping[str, GroupPlaces]
     ) -> tuple[dict[str, GroupPlaces], dict[int, KafkaError]]:
-        """As the reader says, but for groups that wait: those say what they said at an earlier moment, or that their
-        coordinator is not ready, where there was none yet."""
+        """As the reader says, but for groups that wait: those say what they said at an earlier moment, and are left
+        out where there was none yet (`held`)."""
         if not self._rules:
             return self._reader.places(wanted, known)
         self._forget({name for groups in wanted.values() for name in groups})
@@ -98,7 +87,9 @@ class KeptTogether:
             for name in self._moments.keys() | (bound.keys() - self._taken.keys()):
                 since_s = self.waiting[name].since_s if name in self.waiting else now_s
                 self.waiting[name] = Wait(since_s, f"its places wait: {error.message}", in_vain=False)
-        return found | {name: self._known(said) for name, said in bound.items()}, away
+        free = {name: said for name, said in found.items() if name not in bound}
+        known_now = {name: self._known(said) for name, said in bound.items() if name in self._released}
+        return free | known_now, away
 
     def lag_of(self, group: str) -> int:
         """By how many records the places that were given out are behind those that the group has. Of a place that was
@@ -164,9 +155,7 @@ class KeptTogether:
                 self.waiting.pop(name, None)
 
     def _known(self, said: GroupPlaces) -> GroupPlaces:
-        released = self._released.get(said.group)
-        if released is None:
-            return GroupPlaces(said.group, Code.COORDINATOR_LOAD_IN_PROGRESS, {}, {}, b"")
+        released = self._released[said.group]
         places = within(released, said)
         if places != released.places:
             # Set back, a group writes anew what it then reads: it climbs again only with what it writes now.

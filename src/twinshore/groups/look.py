@@ -11,12 +11,11 @@ from typing import Any
 from twinshore.fleet import KafkaError, Link, NamedPartition
 from twinshore.fleet.settings import Settings
 from twinshore.groups.kept_names import names_in
-from twinshore.groups.outputs import waits_for
 from twinshore.groups.place import NOTHING, Rules, State, decide
 from twinshore.groups.rounds import WORST_FIRST, Rounds
 from twinshore.groups.scope import Scope
 from twinshore.groups.sight import Sight, Silence, sight_of
-from twinshore.groups.word import COMPARED_KIND, last_said, own_in, refused_in, word_in
+from twinshore.groups.word import COMPARED_KIND, last_said, own_in, refused_in, waits_in, word_in
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.groups import GroupListing, Listed
 from twinshore.store import Store
@@ -104,8 +103,6 @@ def look(link: Link, settings: Settings, store: Store, pattern: str = ".*") -> l
         for name in sorted(here.places.keys() | there.places.keys()):
             rules = rounds.rules_for(name, *(side.places.get(name, {}) for side in (here, there)))
             view = _view(link.name, name, (here, there), rounds.scope, ends, word, rules)
-            if waits_for(rounds.link.groups.outputs, name):
-                view = _waiting(view)
             views.append(_as_last_said(view, word, compared) if gone else view)
         return [view for view in views if view.parts]
     finally:
@@ -128,13 +125,6 @@ def _as_last_said(view: GroupView, word: Mapping[str, Any], compared: Collection
     return replace(view, source_state=AWAY, state=state, behind=behind, behind_s=None, said_s_ago=age_s)
 
 
-def _waiting(view: GroupView) -> GroupView:
-    """Of a group that follows only once its outputs have crossed."""
-    told = {State.MOVES.value: State.WAITS.value}
-    parts = tuple(replace(part, state=told.get(part.state, part.state)) for part in view.parts)
-    return replace(view, state=told.get(view.state, view.state), parts=parts)
-
-
 def _view(
     link: str,
     name: str,
@@ -151,6 +141,7 @@ def _view(
     parts = tuple(_parts(places[0], places[1], scope, ends, rules, own_in(word, name)))
     refused = refused_in(word, name)
     parts = tuple(_not_known(part, silence) if silence else _as_refused(part, refused) for part in parts)
+    parts = tuple(map(_as_waiting, parts)) if waits_in(word, name) else parts
     any_listing = here or there
     since_ms = word.get("differ", {}).get(name, [None, 0, None])[2]
     same = all(part.state == State.SAME for part in parts)
@@ -183,6 +174,11 @@ def _as_refused(part: PartView, refused: Collection[Where]) -> PartView:
     if (part.topic, part.partition) in refused and part.state in DOING:
         return replace(part, state=State.REFUSED.value)
     return part
+
+
+def _as_waiting(part: PartView) -> PartView:
+    """What the mirror holds back does not move before what the group's readers wrote has crossed."""
+    return replace(part, state=State.WAITS.value) if part.state == State.MOVES else part
 
 
 def _parts(

@@ -176,7 +176,9 @@ class Rounds:
             book = Book(rules.verify_s, renew_s)
             self._know_names(book)
             ways = Rules(rules.resets, returns=rules.back, marks=rules.marks)
-            self._forward = Direction(self._together, self.at_target, self.target, book, decide, ways)
+            self._forward = Direction(
+                self._together, self.at_target, self.target, book, decide, ways, held=self._together.held
+            )
             if rules.back:
                 # The source's brokers keep what the source's groups commit; renewing it is not this link's to do.
                 book = Book(rules.verify_s, float("inf"))

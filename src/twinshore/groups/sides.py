@@ -14,18 +14,22 @@ from twinshore.wire.group_places import GroupPlaces, Place, Where
 ByCoordinator = Mapping[int, Mapping[str, Iterable[Where] | None]]
 
 
-class Side(Protocol):
-    """A cluster's groups, as `kafka.groups.Groups` asks and commits them."""
+class Reader(Protocol):
+    """Says where groups stand."""
 
     @property
     def name(self) -> str: ...
 
-    @property
-    def asked(self) -> Counter[str]: ...
-
     def places(
         self, wanted: ByCoordinator, known: Mapping[str, GroupPlaces]
     ) -> tuple[dict[str, GroupPlaces], dict[int, KafkaError]]: ...
+
+
+class Side(Reader, Protocol):
+    """A cluster's groups, as `kafka.groups.Groups` asks and commits them."""
+
+    @property
+    def asked(self) -> Counter[str]: ...
 
     def located(self, groups: Sequence[str]) -> Located: ...
 

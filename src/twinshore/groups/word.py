@@ -66,6 +66,7 @@ def word_of(
         "states": counts,
         "behind": behind,
         "differ": differ,
+        "waits": sorted(waiting)[:NAMED_MAX],
     }
 
 
@@ -91,6 +92,11 @@ def own_in(word: Mapping[str, Any], group: str) -> frozenset[Where]:
 def refused_in(word: Mapping[str, Any], group: str) -> frozenset[Where]:
     """The group's places that the target refused in the mirror's last round."""
     return _places_in(word, group, 4)
+
+
+def waits_in(word: Mapping[str, Any], group: str) -> bool:
+    """Whether the mirror's last round held the group's places back, until what its readers wrote has crossed."""
+    return group in word.get("waits", ())
 
 
 def _places_in(word: Mapping[str, Any], group: str, at: int) -> frozenset[Where]:
