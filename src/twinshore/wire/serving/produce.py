@@ -1,0 +1,196 @@
+"""Produce v3 to v13: v3 to v12 by topic name, v13 by topic id. Older versions carry older formats of records."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from twinshore.fleet.errors import WireError
+from twinshore.wire.apis import PRODUCE
+from twinshore.wire.notation import Notation, notation_of
+from twinshore.wire.primitives import I32, PAIR32, PAST_END, Buffer, truncated
+from twinshore.wire.serving.parts import (
+    ENDPOINTS_TAG,
+    Endpoint,
+    Topic,
+    by_topic,
+    endpoints_bytes,
+    read_bytes,
+    read_endpoints,
+    read_pairs,
+    read_topic,
+    topic_bytes,
+    write_tags,
+)
+
+VERSIONS = range(3, 14)
+BY_ID = 13
+
+_OPENING = struct.Struct(">hi")
+_BEFORE_LOG_START = struct.Struct(">ihqq")
+_APPENDED = struct.Struct(">ihqqq")
+_LOG_START, _MESSAGES, _LEADERS = 5, 8, 10
+_LEADER_TAG = 0
+_TAGS = {_LEADER_TAG: PAIR32}
+
+
+class Batches(NamedTuple):
+    """What is to be appended to a partition. `topic` is a name up to v12, a topic id from v13."""
+
+    topic: Topic
+    partition: int
+    records: memoryview | bytes | None
+
+
+class ProduceRequest(NamedTuple):
+    """With `acks` 0 the client waits for no answer, and must get none."""
+
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    batches: Sequence[Batches]
+
+
+class Appended(NamedTuple):
+    """`refused` says of which records (by their place in the batch) and why, `current_leader` is (node, epoch)."""
+
+    topic: Topic
+    partition: int
+    error: int
+    base_offset: int
+    log_append_time: int = -1
+    log_start: int = -1
+    refused: Sequence[tuple[int, str | None]] = ()
+    message: str | None = None
+    current_leader: tuple[int, int] | None = None
+
+
+class ProduceAnswer(NamedTuple):
+    appended: Sequence[Appended]
+    throttle_ms: int = 0
+    endpoints: Sequence[Endpoint] = ()
+
+
+def read_request(view: memoryview, position: int, version: int) -> ProduceRequest:
+    """`position` is that after the request header."""
+    notation = _notation(version)
+    batches: list[Batches] = []
+    try:
+        transactional_id, position = notation.read_string(view, position)
+        acks, timeout_ms = _OPENING.unpack_from(view, position)
+        topics, position = notation.read_count(view, position + _OPENING.size)
+        for _ in range(topics):
+            topic, position = read_topic(notation, view, position, version >= BY_ID)
+            count, position = notation.read_count(view, position)
+            for _ in range(count):
+                (partition,) = I32.unpack_from(view, position)
+                records, position = read_bytes(notation, view, position + I32.size, "records to be produced")
+                position = notation.skip_tags(view, position)
+                batches.append(Batches(topic, partition, records))
+            position = notation.skip_tags(view, position)
+        notation.skip_tags(view, position)
+    except PAST_END as error:
+        raise truncated("a produce request", view) from error
+    return ProduceRequest(transactional_id, acks, timeout_ms, batches)
+
+
+def write_request(version: int, request: ProduceRequest) -> list[Buffer]:
+    """The body as buffers; records are among them as they are."""
+    notation = _notation(version)
+    topics = list(by_topic(request.batches))
+    pending = notation.string(request.transactional_id) + _OPENING.pack(request.acks, request.timeout_ms)
+    pending += notation.counted(len(topics))
+    out: list[Buffer] = []
+    for topic, batches in topics:
+        pending += topic_bytes(notation, topic, version >= BY_ID) + notation.counted(len(batches))
+        for _, partition, records in batches:
+            pending += I32.pack(partition) + notation.sized(-1 if records is None else len(records))
+            if records:
+                out += [pending, records]
+                pending = b""
+            pending += notation.no_tags
+        pending += notation.no_tags
+    return [*out, pending + notation.no_tags]
+
+
+def write_answer(version: int, answer: ProduceAnswer) -> bytes:
+    """The body; what a version has no place for is left out."""
+    notation = _notation(version)
+    topics = list(by_topic(answer.appended))
+    out = [notation.counted(len(topics))]
+    for topic, partitions in topics:
+        out += [topic_bytes(notation, topic, version >= BY_ID), notation.counted(len(partitions))]
+        out += [_appended(notation, version, one) for one in partitions]
+        out.append(notation.no_tags)
+    out.append(I32.pack(answer.throttle_ms))
+    tags = [(ENDPOINTS_TAG, endpoints_bytes(notation, answer.endpoints))] if answer.endpoints else []
+    out.append(write_tags(notation, tags if version >= _LEADERS else []))
+    return b"".join(out)
+
+
+def _appended(notation: Notation, version: int, one: Appended) -> bytes:
+    where = (one.partition, one.error, one.base_offset, one.log_append_time)
+    if version < _LOG_START:
+        return _BEFORE_LOG_START.pack(*where)
+    out = [_APPENDED.pack(*where, one.log_start)]
+    if version >= _MESSAGES:
+        out.append(notation.counted(len(one.refused)))
+        out += [I32.pack(at) + notation.string(why) + notation.no_tags for at, why in one.refused]
+        out.append(notation.string(one.message))
+    leader = one.current_leader if version >= _LEADERS else None
+    tags = [(_LEADER_TAG, PAIR32.pack(*leader) + notation.no_tags)] if leader else []
+    out.append(write_tags(notation, tags))
+    return b"".join(out)
+
+
+def read_answer(view: memoryview, position: int, version: int) -> ProduceAnswer:
+    """`position` is that after the response header."""
+    notation = _notation(version)
+    appended: list[Appended] = []
+    endpoints: list[Endpoint] = []
+    try:
+        topics, position = notation.read_count(view, position)
+        for _ in range(topics):
+            topic, position = read_topic(notation, view, position, version >= BY_ID)
+            count, position = notation.read_count(view, position)
+            for _ in range(count):
+                one, position = _read_appended(notation, view, position, version, topic)
+                appended.append(one)
+            position = notation.skip_tags(view, position)
+        (throttle_ms,) = I32.unpack_from(view, position)
+
+        def read_them(at: Buffer, start: int) -> None:
+            endpoints.extend(read_endpoints(notation, at, start))
+
+        notation.read_tags(view, position + I32.size, {ENDPOINTS_TAG: read_them})
+    except PAST_END as error:
+        raise truncated("a produce response", view) from error
+    return ProduceAnswer(appended, throttle_ms, endpoints)
+
+
+def _read_appended(
+    notation: Notation, view: memoryview, position: int, version: int, topic: Topic
+) -> tuple[Appended, int]:
+    fields = _BEFORE_LOG_START if version < _LOG_START else _APPENDED
+    partition, error, base_offset, append_time, *start = fields.unpack_from(view, position)
+    position += fields.size
+    refused: list[tuple[int, str | None]] = []
+    message = None
+    if version >= _MESSAGES:
+        count, position = notation.read_count(view, position)
+        for _ in range(count):
+            (at,) = I32.unpack_from(view, position)
+            why, position = notation.read_string(view, position + I32.size)
+            position = notation.skip_tags(view, position)
+            refused.append((at, why))
+        message, position = notation.read_string(view, position)
+    tags, position = read_pairs(notation, view, position, _TAGS)
+    log_start, leader = start[0] if start else -1, tags.get(_LEADER_TAG)
+    return Appended(topic, partition, error, base_offset, append_time, log_start, refused, message, leader), position
+
+
+def _notation(version: int) -> Notation:
+    if version not in VERSIONS:
+        raise WireError(f"Produce v{version} is not served here, only v{VERSIONS[0]}-{VERSIONS[-1]}")
+    return notation_of(PRODUCE, version)
