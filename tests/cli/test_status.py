@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 from collections.abc import Iterator
@@ -15,16 +14,12 @@ import pytest
 from typer.testing import CliRunner
 
 from twinshore.cli.entry import app, gather
-from twinshore.cli.status_view import FROM_MIRROR, Lag, _by_topic, ago, look
 from twinshore.fleet import ConfigError
-from twinshore.fleet.settings import Settings, load_settings
 from twinshore.mirror.metrics.lag_word import LagWord, TopicLag, as_row
 from twinshore.store import (
     Incident,
     IncidentKind,
     LinkStatus,
-    PartitionState,
-    Position,
     ProofRow,
     ProofState,
     Receipt,
@@ -250,33 +245,6 @@ def test_a_link_without_a_twin_lacks_nothing_and_asks_nobody(store: Store, setti
     assert _json(settings_file, "--link", other)[other]["lag_records"] == 0
 
 
-class CountedReads(list[Position]):
-    """Positions that count how often one is handed out."""
-
-    reads = 0
-
-    def __iter__(self) -> Iterator[Position]:
-        for position in super().__iter__():
-            self.reads += 1
-            yield position
-
-
-def test_each_position_is_looked_at_once_however_many_topics_there_are() -> None:
-    state = PartitionState.FLOWING
-    rows = [Position(LINK, f"t{n}", 0, 0, 5, 5, 50, 1, 7, 2, state, 1, 2) for n in range(20_000)]
-    counted = CountedReads(rows)
-    word = LagWord(1, 40_000, 20_000, 0, {row.topic: TopicLag(1, 5, 7, 2) for row in rows})
-    views = list(_by_topic(counted, word, Lag(40_000, 0.0, FROM_MIRROR)))
-    assert counted.reads == len(rows)
-    assert [view.topic for view in views] == sorted(row.topic for row in rows)
-    assert {(view.partitions, view.lag_records) for view in views} == {(1, 2)}
-
-
-def test_topics_are_gathered_only_where_they_are_asked_for(store: Store, settings_file: Path) -> None:
-    settings = load_settings(settings_file, os.environ)
-    assert [len(look(store, settings, [LINK], now_ms=1, topics=asked)[0].topics) for asked in (False, True)] == [0, 1]
-
-
 def test_open_incidents_are_shown_whole_and_closed_ones_are_not(store: Store, settings_file: Path) -> None:
     sentence = "[bold]offsets 5 to 9 of orders-1 are gone " + "and this is a long sentence " * 20
     gap = Incident(LINK, "orders", 1, IncidentKind.RETENTION_GAP, 5, 9, "stop", sentence)
@@ -309,20 +277,6 @@ def test_looking_makes_no_store(settings_file: Path) -> None:
         CliRunner().invoke(app, ["status", "--settings", str(settings_file)], catch_exceptions=False)
     assert "twinshore mirror run" in caught.value.hint
     assert not (settings_file.parent / "store.db").exists()
-
-
-def test_an_age_is_told_in_the_unit_that_says_it_best() -> None:
-    assert [ago(age_s) for age_s in (0.4, 119, 120, 7_199, 7_200, 172_800)] == [
-        *("0 s", "119 s", "2 min", "120 min", "2 h", "2 d")
-    ]
-
-
-def test_a_clock_that_is_a_little_behind_makes_no_negative_age(store: Store, settings_file: Path) -> None:
-    store.links.save_status(_word(-3))
-    settings: Settings = load_settings(settings_file, os.environ)
-    (view, _) = look(store, settings, [LINK, "west->east"], now_ms=int(time.time() * 1000))
-    assert view.age_s == 0.0
-    assert not view.stale
 
 
 def test_it_says_how_long_ago_all_that_is_proven_was_read(settings_file: Path, store: Store) -> None:

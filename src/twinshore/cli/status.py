@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, load
-from twinshore.cli.status_view import LinkView, as_values, look
 from twinshore.fleet.lines import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from twinshore.fleet.settings import Settings
-    from twinshore.store import LedgerRow, Store
+    from twinshore.status import LinkView
 
 WATCH = typer.Option(False, "--watch", help="Show it anew every second until Ctrl-C.")
 TOPICS = typer.Option(False, "--topics", help="Every topic's positions too.")
@@ -41,29 +40,32 @@ def status(
 ) -> None:
     """Shows how each link stands: rate, lag, latency, incidents. Reads the store; where no mirror looks at a source any
     more, its ends are asked for from here, for two seconds at most."""
+    from twinshore.status import look
     from twinshore.store.opening import open_found
 
     loaded = load(settings)
     with open_found(loaded) as store:
-        names = [one.name for one in loaded.chosen(link)]
+
+        def views() -> list[LinkView]:
+            return look(store, loaded, link, now_ms=int(time.time() * 1000), topics=topics)
+
         if watch:
-            _watch(store, loaded, names, as_json=json_output, topics=topics)
+            _watch(views, as_json=json_output, topics=topics)
         else:
-            _show(look(store, loaded, names, now_ms=_now_ms(), topics=topics), as_json=json_output, topics=topics)
+            _show(views(), as_json=json_output, topics=topics)
 
 
 def _show(views: list[LinkView], *, as_json: bool, topics: bool) -> None:
+    from twinshore.status import as_values
+
     if as_json:
         typer.echo(json.dumps({"links": [as_values(view, topics=topics) for view in views]}))
         return
     _console().print(render(views, topics=topics))
 
 
-def _watch(store: Store, settings: Settings, names: list[str], *, as_json: bool, topics: bool) -> None:
+def _watch(views: Callable[[], list[LinkView]], *, as_json: bool, topics: bool) -> None:
     from rich.live import Live
-
-    def views() -> list[LinkView]:
-        return look(store, settings, names, now_ms=_now_ms(), topics=topics)
 
     try:
         if as_json or not sys.stdout.isatty():
@@ -104,16 +106,8 @@ def render(views: list[LinkView], *, topics: bool) -> RenderableType:
     if topics:
         parts.append(_topic_table(views))
     for view in views:
-        parts += [_in_words(row) for row in view.incidents]
+        parts += view.says_of_incidents
     return Group(*(_plain(part) if isinstance(part, str) else part for part in parts))
-
-
-def _in_words(row: LedgerRow) -> str:
-    """The row in a sentence; one of the whole link has no topic to name."""
-    one = row.incident
-    topic = f", {one.topic}" if one.topic else ""
-    place = f"{topic}-{one.partition}" if topic and one.partition >= 0 else topic
-    return f"{one.link}: open incident {row.id}, {one.kind}{place}: {one.sentence}"
 
 
 def _cells(view: LinkView) -> list[str]:
@@ -150,7 +144,3 @@ def _plain(sentence: str) -> RenderableType:
     from rich.text import Text
 
     return Text(one_line(sentence))
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

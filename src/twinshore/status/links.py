@@ -6,20 +6,33 @@ What is old says so. Where no mirror looks at the source any more, the source is
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from twinshore.fleet import Link, TwinshoreError
 from twinshore.fleet.control import UNCONTROLLED, Control
 from twinshore.fleet.listing import listed
+from twinshore.fleet.settings import Settings
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.mirror.control.in_force import in_force
+from twinshore.mirror.follow.lifecycle import KEEP
 from twinshore.mirror.link_state import STANDBY, STOPPED, UNKNOWN
-
-if TYPE_CHECKING:
-    from twinshore.fleet import Link
-    from twinshore.fleet.settings import Settings
-    from twinshore.mirror.metrics.lag_word import LagWord
-    from twinshore.proof.again import Pass
-    from twinshore.store import LedgerRow, LinkStatus, Position, Store
+from twinshore.mirror.metrics.lag_word import (
+    LAG_KIND,
+    LagWord,
+    TopicLag,
+    fresh_s,
+    from_rows,
+    is_ahead,
+    is_fresh,
+    lag_word,
+    reached_of,
+    word_holds_s,
+)
+from twinshore.mirror.metrics.source_ends import made_again, source_ends, still_there
+from twinshore.proof.again import Pass, in_words, whole_pass
+from twinshore.store import LedgerRow, LinkStatus, Position, Store
 
 ASK_S = 2.0
 FROM_MIRROR, FROM_SOURCE, FROM_STORE = "mirror", "source", "store"
@@ -140,21 +153,31 @@ class LinkView:
         never = ["[safety] never_delete is set: no twin is deleted, no record cut off"] if self.never_delete else []
         return (*pauses, *never, *([f"kept by operators: nothing deletes {keeps}"] if self.kept else []))
 
+    @property
+    def says_of_incidents(self) -> tuple[str, ...]:
+        """Each open row in a sentence; one of the whole link has no topic to name."""
+        return tuple(_of_incident(row) for row in self.incidents)
 
-def look(store: Store, settings: Settings, names: list[str], *, now_ms: int, topics: bool = False) -> list[LinkView]:
-    """How these links stand now; their topics too where they are asked for."""
-    from twinshore.mirror.control.in_force import in_force
-    from twinshore.mirror.follow.lifecycle import KEEP
-    from twinshore.mirror.metrics.lag_word import word_holds_s
 
+def _of_incident(row: LedgerRow) -> str:
+    one = row.incident
+    topic = f", {one.topic}" if one.topic else ""
+    place = f"{topic}-{one.partition}" if topic and one.partition >= 0 else topic
+    return f"{one.link}: open incident {row.id}, {one.kind}{place}: {one.sentence}"
+
+
+def look(
+    store: Store, settings: Settings, names: Sequence[str], *, now_ms: int, topics: bool = False
+) -> list[LinkView]:
+    """How these links stand now, or all; their topics too where they are asked for."""
     holds_s = word_holds_s(settings.mirror.receipts_s)
     words = {word.link: word for word in store.links.statuses()}
     views = []
-    for name in names:
+    for link in settings.chosen(names):
+        name = link.name
         word = words.get(name)
         age_s = _age_s(word.updated_ms, now_ms) if word else 0.0
         state = _state(word, age_s, holds_s)
-        link = settings.link(name)
         seen = _lag(store, settings, link, now_ms, asks=state in (UNKNOWN, STOPPED), topics=topics)
         control = in_force(link, store.controls.of(name)).link.control
         found = tuple(_by_topic(store.receipts.positions(name), seen.word, seen.lag, control)) if topics else ()
@@ -181,24 +204,18 @@ def _who(owner: str) -> str:
 
 
 def _proven(store: Store, settings: Settings, link: str, now_ms: int) -> tuple[tuple[str, ...], Pass | None]:
-    from twinshore.proof.again import in_words, whole_pass
-
     rows, bytes_s = store.proofs.of(link), settings.proof.reread_mb_s * 1e6
     return tuple(in_words(rows, bytes_s, settings.proof.read_again_h, now_ms)), whole_pass(rows, bytes_s)
 
 
 def _age_s(at_ms: int, now_ms: int) -> float:
     """How old it is; below 0 where the clock that wrote it is ahead by more than clocks differ."""
-    from twinshore.mirror.metrics.lag_word import is_ahead
-
     age_s = (now_ms - at_ms) / 1000
     return age_s if is_ahead(age_s) else max(0.0, age_s)
 
 
 def _state(word: LinkStatus | None, age_s: float, holds_s: float) -> str:
     """The last word's, while it holds. Who stopped in good order said so once, and it stays true."""
-    from twinshore.mirror.metrics.lag_word import is_fresh
-
     if word is None or not (is_fresh(age_s, holds_s) or word.state == STOPPED):
         return UNKNOWN
     return word.state
@@ -214,8 +231,6 @@ class _Seen(NamedTuple):
 
 def _lag(store: Store, settings: Settings, link: Link, now_ms: int, *, asks: bool, topics: bool) -> _Seen:
     """The mirror's own, if it is fresh; else as the source says now; else as it was when it was last seen."""
-    from twinshore.mirror.metrics.lag_word import LAG_KIND, fresh_s, from_rows, is_fresh
-
     told = from_rows(store.memories.of(link.name, LAG_KIND))
     age_s = _age_s(told.seen_ms, now_ms) if told else 0.0
     # Of very many topics the mirror leaves the sum alone in the store; twins that were just made it has not seen yet.
@@ -233,11 +248,6 @@ def _lag(store: Store, settings: Settings, link: Link, now_ms: int, *, asks: boo
 def _ask(store: Store, settings: Settings, link: Link, now_ms: int, *, before: bool) -> LagWord | str:
     """By the source's own ends and the receipts, as far as there are twins; why it cannot be asked from here. `before`:
     there were twins."""
-    from twinshore.fleet import TwinshoreError
-    from twinshore.kafka.cluster import KafkaCluster
-    from twinshore.mirror.metrics.lag_word import lag_word, reached_of
-    from twinshore.mirror.metrics.source_ends import made_again, source_ends, still_there
-
     reached = reached_of(store.twins.of(link.name), store.receipts.positions(link.name))
     if not reached:
         return "none of its twins is in this store any more" if before else lag_word((), now_ms)
@@ -259,8 +269,6 @@ def _ask(store: Store, settings: Settings, link: Link, now_ms: int, *, before: b
 def _by_topic(
     positions: Iterable[Position], word: LagWord | None, lag: Lag | None, control: Control = UNCONTROLLED
 ) -> Iterator[TopicView]:
-    from twinshore.mirror.metrics.lag_word import TopicLag
-
     grouped: dict[str, list[Position]] = {}
     for position in positions:
         grouped.setdefault(position.topic, []).append(position)

@@ -1,0 +1,90 @@
+"""How links stand, asked as a program asks: views come back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from twinshore.fleet.settings import Settings, parse_settings
+from twinshore.mirror.metrics.lag_word import LagWord, TopicLag, as_row
+from twinshore.status import as_values, look
+from twinshore.status.links import FROM_MIRROR, Lag, _by_topic, ago
+from twinshore.store import Incident, IncidentKind, LinkStatus, PartitionState, Position, Receipt, Store, open_store
+
+LINK, BACK = "east->west", "west->east"
+
+
+@pytest.fixture
+def settings() -> Settings:
+    """Two links, whose clusters do not exist: nobody may ask them."""
+    clusters = '[clusters.east]\nbootstrap = ["east:9092"]\n[clusters.west]\nbootstrap = ["west:9092"]\n'
+    return parse_settings(f'{clusters}[links."{LINK}"]\n[links."{BACK}"]\n', name="settings", env={})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """With one partition of `orders`."""
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as opened:
+        opened.receipts.record([Receipt(LINK, "orders", 0, 0, 60, 60, 6_000_000, 3, 100, 5, 9, 40)])
+        yield opened
+
+
+def _word(updated_ms: int) -> LinkStatus:
+    figures = (12_345.6, 7_890_000.0, 40, 1.25, 9.5)
+    return LinkStatus(LINK, "a-host process 7 1a2b3c4d", "flowing", "1 partition", updated_ms, 1, 1, *figures)
+
+
+def test_a_view_has_the_links_word_its_lag_and_what_is_open(store: Store, settings: Settings) -> None:
+    now_ms = int(time.time() * 1000)
+    store.links.save_status(_word(now_ms))
+    store.memories.remember([as_row(LINK, LagWord(now_ms, 40, 1, 0, {"orders": TopicLag(1, 60, 100, 40, 0)}))])
+    store.ledger.add(Incident(LINK, "orders", 0, IncidentKind.RETENTION_GAP, 5, 9, "stop", "they are gone"), now_ms=1)
+    view, back = look(store, settings, (), now_ms=now_ms, topics=True)
+    assert (view.link, view.state, view.lag, back.word) == (LINK, "flowing", Lag(40, 0.0, FROM_MIRROR), None)
+    assert view.says_of_incidents == ("east->west: open incident 1, retention gap, orders-0: they are gone",)
+    values = as_values(view, topics=True)
+    assert (values["lag_records"], values["topics"][0]["twin_end"]) == (40, 60)
+    assert [one.link for one in look(store, settings, ["west..east"], now_ms=now_ms)] == [BACK]
+
+
+class CountedReads(list[Position]):
+    """Positions that count how often one is handed out."""
+
+    reads = 0
+
+    def __iter__(self) -> Iterator[Position]:
+        for position in super().__iter__():
+            self.reads += 1
+            yield position
+
+
+def test_each_position_is_looked_at_once_however_many_topics_there_are() -> None:
+    state = PartitionState.FLOWING
+    rows = [Position(LINK, f"t{n}", 0, 0, 5, 5, 50, 1, 7, 2, state, 1, 2) for n in range(20_000)]
+    counted = CountedReads(rows)
+    word = LagWord(1, 40_000, 20_000, 0, {row.topic: TopicLag(1, 5, 7, 2) for row in rows})
+    views = list(_by_topic(counted, word, Lag(40_000, 0.0, FROM_MIRROR)))
+    assert counted.reads == len(rows)
+    assert [view.topic for view in views] == sorted(row.topic for row in rows)
+    assert {(view.partitions, view.lag_records) for view in views} == {(1, 2)}
+
+
+def test_topics_are_gathered_only_where_they_are_asked_for(store: Store, settings: Settings) -> None:
+    assert [len(look(store, settings, [LINK], now_ms=1, topics=asked)[0].topics) for asked in (False, True)] == [0, 1]
+
+
+def test_an_age_is_told_in_the_unit_that_says_it_best() -> None:
+    assert [ago(age_s) for age_s in (0.4, 119, 120, 7_199, 7_200, 172_800)] == [
+        *("0 s", "119 s", "2 min", "120 min", "2 h", "2 d")
+    ]
+
+
+def test_a_clock_that_is_a_little_behind_makes_no_negative_age(store: Store, settings: Settings) -> None:
+    now_ms = int(time.time() * 1000)
+    store.links.save_status(_word(now_ms + 3_000))
+    (view, _) = look(store, settings, [LINK, BACK], now_ms=now_ms)
+    assert view.age_s == 0.0
+    assert not view.stale
