@@ -1,9 +1,10 @@
 from random import Random
 
+import pytest
 from kio.schema.errors import ErrorCode
 
 from twinshore.kafka.backoff import delay_s
-from twinshore.kafka.errors import Code, describe, kafka_error
+from twinshore.kafka.errors import Code, describe, in_brief, kafka_error
 
 
 def test_the_table_calls_codes_by_kafkas_own_names() -> None:
@@ -43,3 +44,24 @@ def test_waits_double_are_spread_and_bounded() -> None:
         waits = [delay_s(failures, rng, first_s=0.1, longest_s=3.0) for _ in range(50)]
         ceiling_s = min(3.0, 0.1 * 2 ** (failures - 1))
         assert ceiling_s / 10 <= min(waits) < max(waits) <= ceiling_s
+
+
+@pytest.mark.parametrize(
+    ("said", "brief"),
+    [
+        ("Deletion of topic(s) is off", "Deletion of topic(s) is off"),
+        ("Session@45e1b9e2 has expired", "Session has expired"),
+        (
+            "Request Request(processor=2, connectionId=10.0.0.1:9092-10.0.0.7:5432-0-3, session=Session@25291750, "
+            "listenerName=ListenerName(SASL), buffer=null, envelope=Some(Request(processor=-1, buffer="
+            "java.nio.HeapByteBuffer[pos=0 lim=7 cap=9]))) needs ALTER permission.",
+            "Request needs ALTER permission.",
+        ),
+        ("Request Request(processor=2, session=Session(User", "Request"),
+        ("x" * 1000, "x" * 240 + " ..."),
+    ],
+)
+def test_of_what_a_broker_says_the_objects_of_its_program_are_left_out(said: str, brief: str) -> None:
+    """They are others in each answer, so that no two sentences would be equal."""
+    assert in_brief(said) == brief
+    assert kafka_error(Code.CLUSTER_AUTHORIZATION_FAILED, "west", detail=said).message.endswith(f": {brief}")

@@ -135,6 +135,12 @@ def nothing_crosses_before_its_rules_stand(
 
     until(lambda: any("Alter on the cluster" in sentence for sentence in told()), 60, "its row", rig)
     assert spans(target.cluster, "late", 1) == [(0, 0)], "the twin is there, and empty"
+    time.sleep(6)  # some ten looks, each refused for the same reason
+    for words in ("topic late waits for its ACLs", "acl allow User:mirror all on topic late"):
+        lines = [line for line in rig.process.said.splitlines() if words in line]
+        assert len(lines) == 1, lines
+        assert "Request(" not in lines[0], "the objects of a broker's program say nothing to an operator"
+        assert "Session" not in lines[0]
     delete_acls(west, [NO_RULES])
     until(lambda: crossed(target, "late"), 90, "late crosses", rig)
     until(lambda: all(row.closed_ms for row in rig.ledger(LINK) if row.incident.topic == "late"), 60, "closed", rig)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -71,6 +72,12 @@ class ErrorKind:
     unknown_outcome: bool = False
     hint: str = ""
 
+
+DETAIL_MAX = 240
+_FIELDS = re.compile(r"(?<=\w)[(\[]\w+=")
+_OBJECT = re.compile(r"(?<=\w)[(\[][^()\[\]]*[)\]]")
+_IDENTITY = re.compile(r"@[0-9a-f]{4,8}\b")
+_TWICE = re.compile(r"\b(\w+) \1\b")
 
 _AGAIN = True
 _FINAL = False
@@ -203,10 +210,22 @@ def describe(code: int) -> ErrorKind:
     return ErrorKind(named.name.upper(), named.retriable, named.name.replace("_", " "))
 
 
+def in_brief(said: str) -> str:
+    """What a broker says in its own words, without the objects of its program that it shows as well, as in
+    "Request(processor=2, session=Session@45e1b9e2)": they say nothing to an operator, and are others each time."""
+    if _FIELDS.search(said):
+        while (shorter := _OBJECT.sub("", said)) != said:
+            said = shorter
+        said = _TWICE.sub(r"\1", _FIELDS.split(said)[0])
+    said = _IDENTITY.sub("", said)
+    return said if len(said) <= DETAIL_MAX else f"{said[:DETAIL_MAX]} ..."
+
+
 def kafka_error(code: int, place: str, *, detail: str = "", right: str = "") -> KafkaError:
     """The error to raise for `code` at `place` (a sentence's subject, such as "east: orders-3"). `right` is the one the
     request needs, told when it was refused for lack of it."""
     kind = describe(code)
+    detail = in_brief(detail)
     told = f": {detail}" if detail and detail.lower().rstrip(".") != kind.sentence else ""
     message = f"{place}: {kind.sentence} ({kind.name}, code {code}){told}"
     hint = f"grant {right}" if right and kind.name.endswith("AUTHORIZATION_FAILED") else kind.hint
