@@ -16,6 +16,7 @@ from twinshore.fleet.settings import (
     load_settings,
     parse_settings,
 )
+from twinshore.fleet.settings_outputs import unmet
 from twinshore.fleet.settings_page import EXAMPLE, render_settings_page
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
@@ -357,6 +358,14 @@ def test_outputs_say_which_groups_write_where() -> None:
     assert link.groups.outputs == (("billing", ("invoices",)), (".*-app", ("{group}-.*", "totals")))
 
 
+def test_outputs_that_hold_nothing_back_are_known() -> None:
+    rules = (("billing", ("invoices", "ledger.{2,3}", "invoces")), (".*-app", ("{group}-.*", "invoces")))
+    told = dict(unmet(rules, ["invoices", "ledger.eu", "orders"]))
+    assert list(told) == ["invoces", "{group}-.*"]
+    assert told["invoces"].endswith("did you mean invoices?")
+    assert "{group}-.*" not in dict(unmet(rules, ["x-app-totals"]))
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -364,6 +373,8 @@ def test_outputs_say_which_groups_write_where() -> None:
         ('outputs = { billing = "invoices" }', "outputs: 'billing': must be a list of expressions"),
         ("outputs = { billing = [] }", "outputs: 'billing': must be a list of expressions"),
         ('outputs = { billing = ["("] }', "outputs: '(' is not a regular expression"),
+        ('outputs = { billing = ["{grp}-x"] }', "outputs: '{grp}-x': {grp} stands for nothing; only {group} does"),
+        ('outputs = { "{group}" = ["a"] }', "outputs: '{group}': {group} stands for nothing"),
         ('outputs = { "*" = ["a"] }', "outputs: '*' is not a regular expression"),
     ],
 )

@@ -30,7 +30,8 @@ def test_each_rule_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"), [("evry_s = 1", "every_s"), ("every_s = 0", "every_s"), ("back = 3", "back")]
+    ("line", "told"),
+    [("evry_s = 1", "every_s"), ("every_s = 0", "every_s"), ("back = 3", "back"), ("output = 3", "outputs")],
 )
 def test_a_wrong_word_is_named_with_its_place(line: str, told: str) -> None:
     with pytest.raises(ConfigError) as caught:

@@ -343,3 +343,17 @@ def test_a_topic_that_is_hidden_is_waited_for_as_one_that_is_seen(first: bool) -
     stage.turn()
     stage.turn()
     assert stage.there() == 10
+
+
+def test_an_expression_that_meets_no_topic_is_told() -> None:
+    stage = Stage()
+    stage.process(10)
+    stage.turn()
+    assert list(stage.kept.unmet) == ["{group}-.*"], "invoices are there"
+    stage.logs.partitions["x-app-totals"] = 1
+    stage.process(10)
+    for where in INVOICES:
+        stage.cross(where, 99)
+    for _ in range(2):
+        stage.turn()
+    assert stage.kept.unmet == {}

@@ -6,7 +6,7 @@ Each complaint names the place and the nearest right thing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, TypeVar
@@ -81,10 +81,12 @@ def _pydantic_field(row: Row) -> Any:
     return Field(default, **{key: value for key, value in limits.items() if value is not None})
 
 
-def read_section(section: type[S], raw: object, place: str, complaints: Complaints) -> S | None:
+def read_section(
+    section: type[S], raw: object, place: str, complaints: Complaints, *, beside: Sequence[str] = ()
+) -> S | None:
     """The section's values; every complaint about them is added, and those that cannot be read are left at their
     defaults, so that the others are judged all the same. None where it is no section. `place` is like
-    `[clusters.east]`."""
+    `[clusters.east]`; `beside`: what else is known there, and read elsewhere."""
     if not isinstance(raw, Mapping):
         complaints.add(place, f"must be a section with keys, not {raw!r}")
         return None
@@ -95,7 +97,7 @@ def read_section(section: type[S], raw: object, place: str, complaints: Complain
         known = [row.name for row in rows(section)]
         wrong = {str(detail["loc"][0]) for detail in error.errors(include_url=False)}
         meant = {near for name in wrong - set(known) for near in get_close_matches(name, known, n=1, cutoff=NEAR)}
-        complaints.unreadable(place, list(_sentences(error, known)), (wrong | meant) & set(known))
+        complaints.unreadable(place, list(_sentences(error, [*known, *beside])), (wrong | meant) & set(known))
         return _readable(section, model, raw, wrong)
     return section(**{name: getattr(checked, name) for name in model.model_fields})
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
+from difflib import get_close_matches
 
 from twinshore.fleet.settings_control import why_not_pattern
-from twinshore.fleet.settings_edge import Complaints
+from twinshore.fleet.settings_edge import NEAR, Complaints
 
+# What stands for the group's own name in an expression for topics.
+GROUP = "{group}"
+_PLACEHOLDER = re.compile(r"\{[A-Za-z_]\w*\}")
 EXAMPLE = '{ "billing" = ["invoices"], ".*-app" = ["{group}-.*"] }'
 
 
@@ -21,12 +26,31 @@ def read_outputs(table: object, place: str, complaints: Complaints) -> tuple[tup
         if not texts:
             complaints.add(place, f"outputs: {groups!r}: must be a list of expressions like {EXAMPLE}, not {topics!r}")
             continue
-        # A group's name stands for itself there, whatever it consists of.
-        wrong = [
-            why for one in (groups, *(text.replace("{group}", "g") for text in texts)) if (why := why_not_pattern(one))
-        ]
+        wrong = [why for why in (_wrong(groups), *map(_wrong_topics, texts)) if why]
         for why in wrong:
             complaints.add(place, f"outputs: {why}")
         if not wrong:
             found.append((groups, tuple(texts)))
     return tuple(found)
+
+
+def unmet(outputs: tuple[tuple[str, tuple[str, ...]], ...], topics: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Each expression for topics that meets none of these, whatever its groups are called, with a sentence."""
+    for expression in dict.fromkeys(text for _, texts in outputs for text in texts):
+        pattern = re.compile(expression.replace(GROUP, ".*"))
+        if not any(pattern.fullmatch(topic) for topic in topics):
+            near = get_close_matches(expression, topics, n=1, cutoff=NEAR)
+            mean = f"; did you mean {near[0]}?" if near else ""
+            yield expression, f"meets no topic that the link carries now, so no group waits for what it says{mean}"
+
+
+def _wrong_topics(text: str) -> str:
+    """A group's name stands for itself there, whatever it consists of."""
+    return _wrong(text.replace(GROUP, "g"))
+
+
+def _wrong(text: str) -> str:
+    unknown = _PLACEHOLDER.search(text)
+    if unknown:
+        return f"{text!r}: {unknown.group()} stands for nothing; only {GROUP} does, in an expression for topics"
+    return why_not_pattern(text)

@@ -216,8 +216,8 @@ def _link(name: str, raw: object, clusters: Mapping[str, Cluster | None], compla
     groups_rest = dict(groups_raw) if isinstance(groups_raw, Mapping) else groups_raw
     outputs_raw = groups_rest.pop("outputs", {}) if isinstance(groups_rest, dict) else {}
     outputs = read_outputs(outputs_raw, f"{place[:-1]}.groups]", complaints)
-    groups = read_section(GroupsSection, groups_rest, f"{place[:-1]}.groups]", complaints)
-    section = read_section(LinkSection, rest, place, complaints)
+    groups = read_section(GroupsSection, groups_rest, f"{place[:-1]}.groups]", complaints, beside=["outputs"])
+    section = read_section(LinkSection, rest, place, complaints, beside=["control", "follow", "groups"])
     if section is None or groups is None:
         return None
     _check_filters(section, place, complaints)

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 from twinshore.fleet import KafkaError
 from twinshore.fleet.listing import listed
+from twinshore.fleet.settings_outputs import unmet
 from twinshore.groups.outputs import Moment, Rules, left_of, outputs_of, shortened, waits_for, within
 from twinshore.groups.sides import ByCoordinator, Reader
 from twinshore.wire.group_places import GroupPlaces, Where
@@ -42,14 +43,15 @@ class Crossing(Protocol):
 
 
 class KeptTogether:
-    """`reader` with the places of some groups held back. One thread's. `waiting`: since when each group waits, and for
-    what."""
+    """`reader` with the places of some groups held back. One thread's. `waiting`: since when
+    each group waits, and for what. `unmet`: expressions of the rules that met no topic when that was last seen."""
 
     def __init__(
         self, reader: Reader, rules: Rules, crossing: Crossing, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._reader, self._rules, self._crossing, self._clock = reader, rules, crossing, clock
         self.waiting: dict[str, Wait] = {}
+        self.unmet: dict[str, str] = {}
         self._bound: dict[str, bool] = {}
         self._raw: dict[str, GroupPlaces] = {}
         self._taken: dict[str, GroupPlaces] = {}
@@ -118,6 +120,7 @@ class KeptTogether:
         if not new:
             return
         topics = self._crossing.topics()
+        self.unmet = dict(unmet(self._rules, topics.keys()))
         written = {name: outputs_of(self._rules, name, topics) for name in new}
         every = {topic for some in written.values() for topic in some}
         parts = [(topic, number) for topic in sorted(every) for number in range(topics[topic])]

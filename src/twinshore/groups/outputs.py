@@ -10,10 +10,8 @@ import re
 from collections.abc import Container, Iterable, Mapping
 from typing import NamedTuple
 
+from twinshore.fleet.settings_outputs import GROUP
 from twinshore.wire.group_places import GroupPlaces, Place, Where
-
-# What stands for the group's own name in an expression for topics.
-GROUP = "{group}"
 
 Rules = tuple[tuple[str, tuple[str, ...]], ...]
 

@@ -107,6 +107,7 @@ class Rounds:
             for name, wait in self._together.waiting.items():
                 if now_s - wait.since_s >= TOLD_AFTER_S:
                     done.told[f"group {name}"] = wait.words
+            done.told |= {f"outputs: {expression!r}": said for expression, said in self._together.unmet.items()}
             if act:
                 self._keep_names(self._forward.book, turn)
         if self._back is not None:

@@ -6,11 +6,12 @@ functions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
 from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.settings import Settings
+from twinshore.fleet.settings_outputs import unmet
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.rights_requests import read_acls, read_quotas, read_scram_users
 from twinshore.mirror.ends import Ends
@@ -56,6 +57,7 @@ def _lines(
         *((KIND, partial(becoming, judging, one)) for one in judged.values() if not one.is_plain),
         (topic_settings.KIND, lambda: _settings(link, source, target, store, plain)),
         (acls.KIND, lambda: _acls(link, source, target, store, twins)),
+        ("outputs", lambda: _outputs(link, twins)),
         (quotas.QUOTA, lambda: _quotas(link, source, target, store)),
         (quotas.USER, lambda: _users(link, source, target, store)),
     ]
@@ -132,6 +134,11 @@ def _acls(link: Link, source: KafkaCluster, target: KafkaCluster, store: Store, 
     plan = acls.decide(want, ours, written, floor)
     held = [Remark(acls.KIND, str(acl), f"held back: {why}") for acl, why in sorted(want.held.items())]
     return [*plan.changes(), *held, *acls.exposing(ours, floor)]
+
+
+def _outputs(link: Link, topics: Collection[str]) -> list[Line]:
+    """Expressions for what groups write that hold nothing back now."""
+    return [Remark("outputs", repr(expression), said) for expression, said in unmet(link.groups.outputs, topics)]
 
 
 def _quotas(link: Link, source: KafkaCluster, target: KafkaCluster, store: Store) -> list[Line]:
