@@ -14,12 +14,11 @@ from contextlib import suppress
 from twinshore.fleet import Link, StoreError
 from twinshore.fleet.listing import listed
 from twinshore.fleet.settings import Settings
-from twinshore.kafka.rights_requests import read_quotas, read_scram_users
 from twinshore.mirror.ends import Ends
-from twinshore.mirror.follow import cleaned, quotas, topic_settings
+from twinshore.mirror.follow import cleaned, topic_settings
+from twinshore.mirror.follow.comparing import Comparing
 from twinshore.mirror.follow.endings import Endings
 from twinshore.mirror.follow.hands import Hands, now_ms
-from twinshore.mirror.follow.reading import copies, principal, settings_of
 from twinshore.mirror.follow.rules import Rules
 from twinshore.mirror.identity import hold_to
 from twinshore.mirror.once import Once, in_words
@@ -135,18 +134,12 @@ class Follower:
         chosen = self._turn(sorted(twins))
         if not chosen:
             return
-        source, hidden = settings_of(self._source, chosen)
-        target, closed = settings_of(self._target, [twins[topic] for topic in chosen])
-        held = copies(self._target, [twins[topic] for topic in chosen])
-        mapped = {topic for topic, _ in self._store.extents.reached(self._link.name)}
-        self._remark("settings left", [error.message for error in (*hidden.values(), *closed.values())])
-        chosen = [topic for topic in chosen if topic in source and twins[topic] in target]
-        for topic in chosen:
-            twin = twins[topic]
-            sides = source[topic], target[twin]
-            wanted = topic_settings.changes(self._link, *sides, held.get(twin, 1), mapped=topic in mapped)
-            if wanted and self._active():
-                self._hands.alter_settings(twin, ids[topic], wanted)
+        plan = self._comparing().settings(chosen)
+        self._remark("settings left", list(plan.silent.values()))
+        for topic, wanted in plan.wanted.items():
+            if self._active():
+                self._hands.alter_settings(twins[topic], ids[topic], wanted)
+        source, chosen = plan.source, list(plan.source)
         known = {row.subject: row.value for row in self._store.memories.of(self._link.name, topic_settings.KIND)}
         now = {topic: topic_settings.remembered(source[topic]) for topic in chosen}
         rows = [
@@ -189,29 +182,23 @@ class Follower:
     # -- quotas and users
 
     def _quotas(self) -> None:
-        if not self._link.follow.quotas:
+        plan = self._comparing().quotas()
+        if plan is None:
             return
-        rows = self._store.memories.of(self._link.name, quotas.QUOTA)
-        written = {quotas.quota_from_text(row.subject): float(row.value) for row in rows}
-        plan = quotas.decide_quotas(read_quotas(self._source), read_quotas(self._target), written, self._us())
         self._remark("quotas left", [str(one) for one in plan.remarks])
         if self._active():
             self._hands.apply_quotas(plan)
 
     def _users(self) -> None:
-        if not self._link.follow.scram_users:
+        plan = self._comparing().users()
+        if plan is None:
             return
-        secrets = dict(self._link.follow.users)
-        source, target = read_scram_users(self._source), read_scram_users(self._target)
-        rows = self._store.memories.of(self._link.name, quotas.USER)
-        seen = {quotas.user_from_text(row.subject) for row in rows}
-        plan = quotas.decide_users(source, target, secrets, self._us(), seen)
         self._remark("users left", [str(one) for one in plan.remarks])
         if self._active():
-            self._hands.apply_users(plan, secrets)
+            self._hands.apply_users(plan, dict(self._link.follow.users))
 
-    def _us(self) -> str:
-        return principal(self._link, self._target).removeprefix("User:")
+    def _comparing(self) -> Comparing:
+        return Comparing(self._link, self._source, self._target, self._store)
 
     def _remark(self, what: str, sentences: list[str]) -> None:
         if sentences:

@@ -1,8 +1,4 @@
-"""What would follow, without any of it being done.
-
-What becomes of topics is decided where the follower has it decided (`judging`); all else is compared by the same pure
-functions.
-"""
+"""What would follow, without any of it being done: what the follower has judged and compared, in lines."""
 
 from __future__ import annotations
 
@@ -12,8 +8,7 @@ from functools import partial
 from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings_outputs import unmet
-from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.rights_requests import read_acls, read_quotas, read_scram_users
+from twinshore.kafka.rights_requests import read_acls
 from twinshore.mirror.ends import Ends
 from twinshore.mirror.follow import acls, quotas, topic_settings
 from twinshore.mirror.follow.acts import (
@@ -27,10 +22,10 @@ from twinshore.mirror.follow.acts import (
     Tell,
 )
 from twinshore.mirror.follow.change import Change, Remark
+from twinshore.mirror.follow.comparing import Comparing
 from twinshore.mirror.follow.hands import now_ms
 from twinshore.mirror.follow.judging import Judged, Judging
 from twinshore.mirror.follow.lifecycle import KIND, LOOKS_MIN, Presence, stands
-from twinshore.mirror.follow.reading import copies, ground, principal, settings_of
 from twinshore.mirror.safety_now import SafetyNow
 from twinshore.store import Store
 
@@ -43,23 +38,21 @@ def preview(link: Link, settings: Settings, store: Store, soon: Iterable[str]) -
     with Ends(link, settings, patience_s=10.0) as ends:
         safety = SafetyNow(settings, lambda _: None)
         judging = Judging(link, ends.source, ends.target, store, links=settings.links, safety=safety)
-        return _lines(link, ends.source, ends.target, store, soon, judging)
+        return _lines(Comparing(link, ends.source, ends.target, store), judging, soon)
 
 
-def _lines(
-    link: Link, source: KafkaCluster, target: KafkaCluster, store: Store, soon: Iterable[str], judging: Judging
-) -> list[Line]:
-    known = {row.topic for row in store.twins.of(link.name)}
+def _lines(comparing: Comparing, judging: Judging, soon: Iterable[str]) -> list[Line]:
+    link = comparing.link
     judged = looked(judging)
-    plain = {topic for topic, one in judged.items() if one.is_plain}
-    twins = {topic: link.twin_of(topic) for topic in sorted(known | set(soon))}
+    topics = judged.keys() | set(soon)
+    plain = sorted(topic for topic, one in judged.items() if one.is_plain)
     parts: list[tuple[str, Callable[[], list[Line]]]] = [
         *((KIND, partial(becoming, judging, one)) for one in judged.values() if not one.is_plain),
-        (topic_settings.KIND, lambda: _settings(link, source, target, store, plain)),
-        (acls.KIND, lambda: _acls(link, source, target, store, twins)),
-        ("outputs", lambda: _outputs(link, twins)),
-        (quotas.QUOTA, lambda: _quotas(link, source, target, store)),
-        (quotas.USER, lambda: _users(link, source, target, store)),
+        (topic_settings.KIND, lambda: _settings(comparing, plain)),
+        (acls.KIND, lambda: _acls(comparing, topics)),
+        ("outputs", lambda: _outputs(link, topics)),
+        (quotas.QUOTA, lambda: _quotas(comparing)),
+        (quotas.USER, lambda: _users(comparing)),
     ]
     found: list[Line] = []
     for kind, part in parts:
@@ -100,40 +93,29 @@ def becoming(judging: Judging, one: Judged) -> list[Line]:
     return found or ([Remark(KIND, topic, says)] if says else [])
 
 
-def _settings(link: Link, source: KafkaCluster, target: KafkaCluster, store: Store, plain: set[str]) -> list[Line]:
-    mapped = {topic for topic, _ in store.extents.reached(link.name)}
-    twins = {link.twin_of(topic): topic for topic in plain}
-    there = sorted(twins)
+def _settings(comparing: Comparing, plain: list[str]) -> list[Line]:
     found: list[Line] = []
-    for start in range(0, len(there), TOPICS_AT_ONCE):
-        part = there[start : start + TOPICS_AT_ONCE]
-        theirs, hidden = settings_of(source, [twins[twin] for twin in part])
-        ours, closed = settings_of(target, part)
-        held = copies(target, part)
-        found += [Remark(topic_settings.KIND, name, error.message) for name, error in (hidden | closed).items()]
-        for twin in [twin for twin in part if twins[twin] in theirs and twin in ours]:
-            topic = twins[twin]
-            wanted = topic_settings.changes(link, theirs[topic], ours[twin], held.get(twin, 1), mapped=topic in mapped)
-            found += topic_settings.as_changes(twin, wanted)
+    for start in range(0, len(plain), TOPICS_AT_ONCE):
+        plan = comparing.settings(plain[start : start + TOPICS_AT_ONCE])
+        found += [Remark(topic_settings.KIND, name, why) for name, why in plan.silent.items()]
+        for topic, wanted in plan.wanted.items():
+            found += topic_settings.as_changes(comparing.link.twin_of(topic), wanted)
     return found
 
 
-def _acls(link: Link, source: KafkaCluster, target: KafkaCluster, store: Store, twins: dict[str, str]) -> list[Line]:
-    if not link.follow.acls or not twins:
+def _acls(comparing: Comparing, topics: set[str]) -> list[Line]:
+    link = comparing.link
+    if not link.follow.acls or not topics:
         return []
-    theirs = read_acls(source)
-    ours = read_acls(target) if theirs is not None else None
+    theirs = read_acls(comparing.source)
+    ours = read_acls(comparing.target) if theirs is not None else None
     if theirs is None or ours is None:
         return []
-    written = frozenset(acls.from_text(row.subject) for row in store.memories.of(link.name, acls.WRITTEN))
-    floor = ground(link, source, target, twins, written).ruled(ours, written)
-    reason = acls.cannot(floor)
-    if reason:
-        return [Remark(acls.KIND, link.name, f"none follows: {reason}")]
-    want = acls.wanted(theirs, floor, link)
-    plan = acls.decide(want, ours, written, floor)
-    held = [Remark(acls.KIND, str(acl), f"held back: {why}") for acl, why in sorted(want.held.items())]
-    return [*plan.changes(), *held, *acls.exposing(ours, floor)]
+    sight = comparing.acls(theirs, ours, topics, comparing.store.memories.of(link.name, acls.WRITTEN))
+    if sight.reason:
+        return [Remark(acls.KIND, link.name, f"none follows: {sight.reason}")]
+    held = [Remark(acls.KIND, str(acl), f"held back: {why}") for acl, why in sorted(sight.want.held.items())]
+    return [*sight.plan.changes(), *held, *acls.exposing(ours, sight.floor)]
 
 
 def _outputs(link: Link, topics: Collection[str]) -> list[Line]:
@@ -141,24 +123,11 @@ def _outputs(link: Link, topics: Collection[str]) -> list[Line]:
     return [Remark("outputs", repr(expression), said) for expression, said in unmet(link.groups.outputs, topics)]
 
 
-def _quotas(link: Link, source: KafkaCluster, target: KafkaCluster, store: Store) -> list[Line]:
-    if not link.follow.quotas:
-        return []
-    rows = store.memories.of(link.name, quotas.QUOTA)
-    written = {quotas.quota_from_text(row.subject): float(row.value) for row in rows}
-    plan = quotas.decide_quotas(read_quotas(source), read_quotas(target), written, _us(link, target))
-    return [*(one.as_change() for one in plan.changes), *plan.remarks]
+def _quotas(comparing: Comparing) -> list[Line]:
+    plan = comparing.quotas()
+    return [*(one.as_change() for one in plan.changes), *plan.remarks] if plan else []
 
 
-def _users(link: Link, source: KafkaCluster, target: KafkaCluster, store: Store) -> list[Line]:
-    if not link.follow.scram_users:
-        return []
-    secrets = dict(link.follow.users)
-    seen = {quotas.user_from_text(row.subject) for row in store.memories.of(link.name, quotas.USER)}
-    theirs, ours = read_scram_users(source), read_scram_users(target)
-    plan = quotas.decide_users(theirs, ours, secrets, _us(link, target), seen)
-    return [*plan.changes(), *plan.remarks]
-
-
-def _us(link: Link, target: KafkaCluster) -> str:
-    return principal(link, target).removeprefix("User:")
+def _users(comparing: Comparing) -> list[Line]:
+    plan = comparing.users()
+    return [*plan.changes(), *plan.remarks] if plan else []

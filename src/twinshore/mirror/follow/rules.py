@@ -18,8 +18,8 @@ from twinshore.kafka.rights_requests import read_acls
 from twinshore.mirror.answers import RIGHTS
 from twinshore.mirror.follow import acls
 from twinshore.mirror.follow.acls import Ground
+from twinshore.mirror.follow.comparing import Comparing
 from twinshore.mirror.follow.hands import Hands
-from twinshore.mirror.follow.reading import ground
 from twinshore.mirror.plan import CarryTopic, Refuse
 from twinshore.store import IncidentKind, Store
 
@@ -122,24 +122,22 @@ class Rules:
     def _follow(self, theirs: frozenset[Acl], ours: frozenset[Acl], topics: set[str], soon: set[str]) -> str:
         """Why no rule can follow; empty where they do."""
         known = self._store.memories.of(self._link.name)
-        written = frozenset(acls.from_text(row.subject) for row in known if row.kind == acls.WRITTEN)
-        twins = {topic: self._link.twin_of(topic) for topic in topics}
-        floor = ground(self._link, self._source, self._target, twins, written).ruled(ours, written)
-        reason = acls.cannot(floor)
-        if reason:
-            self._judge(soon, _without_us(theirs, floor, soon, reason), set())
-            return reason
-        want = acls.wanted(theirs, floor, self._link)
-        plan = acls.decide(want, ours, written, floor)
+        sight = Comparing(self._link, self._source, self._target, self._store).acls(theirs, ours, topics, known)
+        twins = sight.floor.twins
+        if sight.reason:
+            self._judge(soon, _without_us(theirs, sight.floor, soon, sight.reason), set())
+            return sight.reason
         if not self._active():
             return ""
-        refused = self._hands.apply_acls(plan, want, known)
+        refused = self._hands.apply_acls(sight.plan, sight.want, known)
         why = {
             acl.name: _because(IncidentKind.TARGET_AWAY, error)
             for acl, error in refused.items()
             if acl.resource == Resource.TOPIC
         }
-        self._judge(soon, {topic: why[twins[topic]] for topic in soon if twins[topic] in why}, _places(plan.create))
+        self._judge(
+            soon, {topic: why[twins[topic]] for topic in soon if twins[topic] in why}, _places(sight.plan.create)
+        )
         return ""
 
     def _judge(self, soon: set[str], why: Mapping[str, _Why], made: set[str]) -> None:
