@@ -26,6 +26,7 @@ MADE_BY_MAKE = {
 
 MODULE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 60
+VERB_LINES_MAX = 30  # without its options and its docstring
 EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
 # A test that is skipped, or that expects to fail, cannot fail.
 WAYS_TO_SKIP = {"skip", "skipif", "xfail", "importorskip", "skipTest"}
@@ -70,6 +71,22 @@ def test_a_module_can_be_read_at_one_sitting(path: Path) -> None:
     ]
     assert not long, f"functions are below {FUNCTION_LINES_MAX} lines here"
     assert len(text.splitlines()) <= MODULE_LINES_MAX
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "src" / "twinshore" / "cli").glob("*.py")), ids=name_of)
+def test_a_verb_opens_asks_and_shows(path: Path) -> None:
+    """What is read, decided and written is an operation of its room: the command line passes the store on."""
+    tree = ast.parse(path.read_text())
+    for node in functions(tree):
+        body = node.body[1:] if ast.get_docstring(node) else node.body
+        lines = (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+        assert lines <= VERB_LINES_MAX, f"{node.name} has {lines} lines"
+    asked = [
+        f"line {node.lineno}: store.{node.attr}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "store"
+    ]
+    assert asked == []
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)

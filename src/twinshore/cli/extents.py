@@ -35,7 +35,10 @@ def extents(
 
     loaded = load(settings)
     with open_to_look(loaded) as store:
-        found = look_up(LookUp(topic, partition, source_offset, target_offset, most, link), loaded, store)
+        asked = LookUp(
+            topic, partition, source_offset=source_offset, target_offset=target_offset, most=most, links=link
+        )
+        found = look_up(asked, loaded, store)
     if json_output:
         typer.echo(json.dumps([one.as_values() for one in found], indent=2))
         return

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.early import heard
+from twinshore.cli.early import Asked, heard
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, load
 from twinshore.fleet.lines import one_line
 
 if TYPE_CHECKING:
+    from twinshore.fleet.settings import Settings
+    from twinshore.proof.operations.prove import Prepared, Prove
     from twinshore.proof.proving import Report
 
 TOPICS = typer.Option([], "--topic", help="Only this topic of the source; may be given several times.")
@@ -59,37 +63,59 @@ def prove(
     sides still hold.
     """
     with heard() as asked:
-        from twinshore.proof.metrics import served
-        from twinshore.proof.operations import prove as proofs
-        from twinshore.proof.operations.runner import runner
-        from twinshore.store.opening import open_or_make
+        from twinshore.proof.operations.prove import Prove
 
-        loaded = load(settings)
-        wanted = proofs.Prove(link, topic, again, sample, seed, way, throttle, digest, continuous, every)
-        prepared = proofs.prepare(wanted, loaded)
-
-        def tell(report: Report) -> None:
-            if json_output:
-                typer.echo(json.dumps(proofs.values_of(report, prepared, loaded)))
-                return
-            now_ms = int(time.time() * 1000)
-            for line in proofs.sentences_of(report, prepared, loaded, everything=everything, now_ms=now_ms):
-                typer.echo(line)
-
-        with (
-            open_or_make(loaded) as store,
-            served(metrics_port, store) as beat,
-            runner(loaded, here=here, stop=asked.stop, log=log) as run,
-        ):
-            if run is None:
-                raise typer.Exit(asked.exit_code)
-
-            def stopped() -> bool:
-                beat()
-                return asked.stop.is_set()
-
-            code = proofs.prove(prepared, loaded, store, run, tell=tell, stopped=stopped, log=log)
+        wanted = Prove(
+            links=link,
+            topics=topic,
+            again=again,
+            sample=sample,
+            seed=seed,
+            way=way,
+            throttle_mb_s=throttle,
+            digest=digest,
+            continuous=continuous,
+            every_s=every,
+        )
+        shows = partial(_show, as_json=json_output, everything=everything)
+        code = _prove(wanted, load(settings), asked, shows, here=here, metrics_port=metrics_port)
         raise typer.Exit(asked.exit_code if asked.stop.is_set() and not continuous else code)
+
+
+def _prove(
+    wanted: Prove, settings: Settings, asked: Asked, shows: Callable[..., None], *, here: bool, metrics_port: int
+) -> int:
+    from twinshore.proof.metrics import served
+    from twinshore.proof.operations.prove import prepare
+    from twinshore.proof.operations.prove import prove as proven
+    from twinshore.proof.operations.runner import runner
+    from twinshore.store.opening import open_or_make
+
+    prepared = prepare(wanted, settings)
+    with (
+        open_or_make(settings) as store,
+        served(metrics_port, store) as beat,
+        runner(settings, here=here, stop=asked.stop, log=log) as run,
+    ):
+        if run is None:
+            return asked.exit_code
+
+        def stopped() -> bool:
+            beat()
+            return asked.stop.is_set()
+
+        tell = partial(shows, prepared, settings)
+        return proven(prepared, settings, store, run, tell=tell, stopped=stopped, log=log)
+
+
+def _show(prepared: Prepared, settings: Settings, report: Report, *, as_json: bool, everything: bool) -> None:
+    from twinshore.proof.operations.prove import sentences_of, values_of
+
+    if as_json:
+        typer.echo(json.dumps(values_of(report, prepared, settings)))
+        return
+    for line in sentences_of(report, prepared, settings, everything=everything, now_ms=int(time.time() * 1000)):
+        typer.echo(line)
 
 
 def log(sentence: str) -> None:
