@@ -50,6 +50,33 @@ def test_what_is_kept_then_is_in_the_plan_already(store: Store) -> None:
         deletion.plan_keep(Keep("orders", every=True), SETTINGS, store)
 
 
+def test_nobody_keeps_what_is_gone(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a word would stand for ever, and be shown as if there were something that it keeps."""
+    seen = {"east": Presence.GONE, "west": Presence.GONE}
+    monkeypatch.setattr(words, "sides", lambda cluster, names: dict.fromkeys(names, Side(seen[cluster.name])))
+    planned = deletion.plan_keep(Keep("orders"), SETTINGS, store)
+    assert planned.steps == ()
+    assert isinstance(planned.refused, RefusedError)
+    assert planned.refused.message == "the twin of orders is gone: there is nothing to keep"
+    seen["west"] = Presence.HIDDEN
+    planned = deletion.plan_keep(Keep("orders"), SETTINGS, store)
+    assert len(planned.steps) == 1, "a no needs no proof"
+    assert "west does not show it" in planned.shown[0]
+
+
+def test_a_word_that_was_never_said_is_not_taken_back(store: Store) -> None:
+    planned = deletion.plan_keep(Keep("orders", undo=True), SETTINGS, store)
+    assert planned.shown == ("east->west: no word keeps the twin of orders: there is nothing to take back",)
+    assert (planned.steps, store.audit.rows(LINK)) == ((), ())
+    list(deletion.act_keep(deletion.plan_keep(Keep(every=True), SETTINGS, store), store, by="anna"))
+    (line,) = deletion.plan_keep(Keep("orders", undo=True), SETTINGS, store).shown
+    assert "is kept still, as all of the link" in line
+    list(deletion.act_keep(deletion.plan_keep(Keep("orders"), SETTINGS, store), store, by="anna"))
+    store.forget_topic(LINK, "orders")
+    (step,) = deletion.plan_keep(Keep("orders", undo=True), SETTINGS, store).steps
+    assert step.kept == {""}, "also once its twin is gone"
+
+
 def test_a_deletion_is_agreed_to_only_where_nothing_speaks_against_it(store: Store, held: list[Span]) -> None:
     store.memories.remember([row_of(LINK, Remember("orders", State.ASKED), 1)])
     planned = deletion.plan_delete(Delete("orders"), SETTINGS, store)

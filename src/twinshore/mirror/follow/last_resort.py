@@ -90,6 +90,14 @@ def kept_in_words(topic: str, kept: Collection[str]) -> str:
     return f"the twin of {topic} {_FREE}"
 
 
+def not_kept_in_words(topic: str, kept: Collection[str]) -> str:
+    """What a word that lets go finds where none of just that kind keeps the twin, or all of them."""
+    if topic in kept or EVERY_TOPIC in kept:
+        return kept_in_words(topic, kept)
+    what = "all its twins" if topic == EVERY_TOPIC else f"the twin of {topic}"
+    return f"no word keeps {what}: there is nothing to take back"
+
+
 def too_many(waiting: int, lost: int, known: int, at_once_max: int) -> str:
     """Why so many deletions at once need an operator's word; empty where they do not. `lost`: how many of the `known`
     topics are not on the source as they were."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from twinshore.fleet import Link
+from twinshore.fleet import Link, TwinshoreError
 from twinshore.fleet.settings import Settings
 from twinshore.mirror.control.ruling import standing
 from twinshore.mirror.ends import Ends
@@ -16,6 +16,7 @@ from twinshore.mirror.safety_now import NEVER
 from twinshore.store import Store
 
 PATIENCE_S = 5.0
+GONE = "its twin is gone already"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,20 @@ class Shown:
         """An agreement to just what is shown."""
         ends = tuple((partition, last + 1) for partition, _, last in uncarried(self.spans))
         return Word(at_ms, self.source.topic_id, ends)
+
+
+def unseen(link: Link, settings: Settings, store: Store, topic: str) -> str:
+    """Why the topic's twin is not seen on the target now, GONE where it says that there is none; empty where it is."""
+    twin = link.twin_of(topic)
+    try:
+        with Ends(link, settings, client_id="twinshore-word", patience_s=PATIENCE_S) as ends:
+            hold_to(link, store, ends.source, ends.target)
+            here = sides(ends.target, [twin])[twin].presence
+    except TwinshoreError as error:
+        return f"whether the twin of {topic} is there is not known: {error}"
+    if here is Presence.HIDDEN:
+        return f"whether the twin of {topic} is there is not known: {link.target} does not show it"
+    return GONE if here is Presence.GONE else ""
 
 
 def show(link: Link, settings: Settings, store: Store, topic: str) -> Shown:

@@ -11,10 +11,10 @@ from twinshore.fleet.operations import Plan
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings_edge import did_you_mean
 from twinshore.mirror.follow.acts import State
-from twinshore.mirror.follow.last_resort import EVERY_TOPIC, Word, kept_in_words, unsafe
+from twinshore.mirror.follow.last_resort import EVERY_TOPIC, Word, kept_in_words, not_kept_in_words, unsafe
 from twinshore.mirror.follow.lifecycle import ALLOWED, KEEP
 from twinshore.mirror.follow.memories import memories_of
-from twinshore.mirror.follow.words import show
+from twinshore.mirror.follow.words import GONE, show, unseen
 from twinshore.store import AuditRow, Remembered, Store
 
 
@@ -63,19 +63,33 @@ class DeleteStep:
 
 
 def plan_keep(asked: Keep, settings: Settings, store: Store) -> Plan[KeepStep]:
-    """A word that keeps may be about all links that have the topic; one that lets go is about one link alone."""
+    """A word that keeps may be about all links that have the topic; one that lets go is about one link alone. It is
+    said only of a twin that is there, as far as the target can be asked."""
     topic = asked.topic or EVERY_TOPIC
     if bool(asked.topic) is asked.every:
         raise ConfigError("name a topic, or give --all", hint="one or the other")
     links = [settings.only(asked.links)] if asked.undo else settings.chosen(asked.links)
+    kept = {link.name: frozenset(row.subject for row in store.memories.of(link.name, KEEP)) for link in links}
     known = {link.name: {row.topic for row in store.twins.of(link.name)} for link in links}
+    if asked.undo:
+        known = {name: topics | kept[name] for name, topics in known.items()}
     ours = [name for name in known if asked.every or topic in known[name]]
     if not ours:
         near = did_you_mean(topic, sorted(set().union(*known.values())))
         raise ConfigError(f"no link has a twin of topic {topic}", hint=near.removeprefix("; ") or "no link has any")
-    kept = {name: frozenset(row.subject for row in store.memories.of(name, KEEP)) for name in ours}
-    then = {name: held - {topic} if asked.undo else held | {topic} for name, held in kept.items()}
-    return Plan(tuple(KeepStep(name, topic, asked.undo, then[name]) for name in ours))
+    if asked.undo:
+        shown = [f"{name}: {not_kept_in_words(topic, kept[name])}" for name in ours if topic not in kept[name]]
+        steps = [KeepStep(name, topic, undo=True, kept=kept[name] - {topic}) for name in ours if topic in kept[name]]
+        return Plan(tuple(steps), tuple(shown))
+    seen = {name: "" if asked.every else unseen(settings.link(name), settings, store, topic) for name in ours}
+    steps = [KeepStep(name, topic, undo=False, kept=kept[name] | {topic}) for name in ours if seen[name] != GONE]
+    shown = [f"{name}: {why}" for name, why in seen.items() if why]
+    if steps:
+        return Plan(tuple(steps), tuple(shown))
+    gone = RefusedError(
+        f"the twin of {topic} is gone: there is nothing to keep", hint="`twinshore audit` says when it went"
+    )
+    return Plan(refused=gone)
 
 
 def act_keep(planned: Plan[KeepStep], store: Store, *, by: str) -> Iterator[KeepStep]:
