@@ -40,6 +40,12 @@ SCENARIOS = (
         "tests/cli/test_status.py",
     ),
     (
+        "word-of-links",
+        "the log says of a link what status says; a look that fails makes no link flow that is paused or has no pump, "
+        "and none wait of which lanes carry",
+        "tests/mirror/test_link_driver.py",
+    ),
+    (
         "word-of-groups",
         "a group whose commit nobody answered, or that was not sent, is not called the same, also once the source is"
         " lost",

@@ -62,7 +62,8 @@ FILES = (
     (
         "kept-together",
         "with `outputs`, the place of a group that reads, writes and commits in transactions never passes on the target"
-        " what it wrote: not while the outputs' twin stands still, nor while it catches up",
+        " what it wrote: not while the outputs' twin stands still, nor while it catches up;"
+        " `groups` says that it waits",
         "tests/scenarios/test_kept_together.py",
     ),
     (

@@ -129,7 +129,8 @@ SCENARIOS = (
     (
         "deletions",
         "a twin is deleted only at an announced time, and never while paused, left out, kept by a word, written to "
-        "by others, or with all the others at once; never_delete that is set while the mirror runs is heard at once",
+        "by others, or with all the others at once; never_delete that is set while the mirror runs is heard at once, "
+        "and `mirror plan` says of such a topic what the mirror decides",
         "tests/scenarios/test_deletions.py",
     ),
     (
@@ -176,7 +177,8 @@ SCENARIOS = (
     ),
     (
         "rights-follow",
-        "ACLs are the same after sync, as the users themselves find; quotas and SCRAM users follow",
+        "ACLs are the same after sync, as the users themselves find, those of groups by the filters that hold now; "
+        "quotas and SCRAM users follow",
         "tests/scenarios/test_rights_follow.py",
     ),
     (
