@@ -74,6 +74,11 @@ SCENARIOS = (
         "tests/scenarios/test_proof.py::test_what_is_carried_and_cannot_be_seen_is_named_and_no_proof_of_it_is_renewed",
     ),
     (
+        "proof-names-refused",
+        "a proof names each admitted topic that the mirror refuses, with exit code 2, and calls no such link identical",
+        "tests/scenarios/test_refused_topics.py::test_a_proof_names_each_admitted_topic_that_does_not_cross",
+    ),
+    (
         "spark-stopped",
         "whatever starts Spark can be stopped at any moment of its start: no process is left, no trace is shown",
         "tests/mirror/test_start_up.py::test_whatever_starts_spark_can_be_stopped_while_it_starts_and_leaves_nothing",

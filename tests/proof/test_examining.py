@@ -186,7 +186,7 @@ def test_what_the_link_does_not_carry_is_told(tmp_path: Path) -> None:
         2,
         0,
         -1,
-    ) and "not carried by this link" in lack.sentence
+    ) and "has never carried it" in lack.sentence
 
 
 def test_nothing_that_was_looked_at_is_not_well() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,11 +12,23 @@ import pytest
 from tests.proof.logs import batched
 from tests.proof.small_broker import TOPIC, SmallBroker
 from twinshore.fleet import Link
+from twinshore.fleet.control import Control
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror.follow.cleaned import KIND, Cleaned, row_of
+from twinshore.mirror.incidents.kinds import POLICY_RETRY, POLICY_TOPIC
+from twinshore.proof.crossing import NEVER, PAUSED
 from twinshore.proof.surveying import Surveyor, way_of
 from twinshore.proof.values import Way
-from twinshore.store import PartitionState, Receipt, Store, TwinRow, open_store
+from twinshore.store import (
+    Incident,
+    IncidentKind,
+    LinkIdentity,
+    PartitionState,
+    Receipt,
+    Store,
+    TwinRow,
+    open_store,
+)
 from twinshore.wire.records import Record
 
 
@@ -109,11 +123,64 @@ def test_what_the_filters_or_the_archive_have_let_go_is_not_missed(tmp_path: Pat
         store.receipts.set_state("east->west", "archived", 0, PartitionState.ARCHIVED)
         kafka = KafkaCluster(one)
         try:
-            link = Link("east", "west", (".*",), exclude=("excluded",))
+            link = Link("east", "west", (".*",), exclude=("excluded", TOPIC))
             found = Surveyor(link, store, kafka, kafka).look()
         finally:
             kafka.close()
     assert (found.sides, found.lacks) == ((), ())
+
+
+REFUSED = "topic small holds data that this link did not write"
+
+
+@pytest.mark.parametrize("case", ["never", "refused", "gone on before", "paused", "at its end", "excluded", "a twin"])
+def test_what_is_admitted_and_does_not_cross_is_named(tmp_path: Path, case: str) -> None:
+    logs = [batched(random.Random(1), [Record(n, n, b"k", b"v") for n in range(end)], end, first=0) for end in (9, 5)]
+    east, west = (SmallBroker(name, log) for name, log in zip(("east", "west"), logs, strict=True))
+    with (
+        east.serving() as one,
+        west.serving() as other,
+        open_store(f"sqlite:///{tmp_path}/store.db") as store,
+    ):
+        store.links.save_identity(LinkIdentity("east->west", 7, 0, "east", "west"))
+        if case in ("gone on before", "at its end"):
+            carried(store, TOPIC)
+        if case in ("refused", "gone on before"):
+            kind = IncidentKind.FOREIGN_WRITE
+            store.ledger.add(Incident("east->west", TOPIC, -1, kind, -1, -1, POLICY_TOPIC, REFUSED), now_ms=1)
+        if case == "at its end":
+            kind, sentence = IncidentKind.OVERSIZE_BATCH, "too large"
+            store.ledger.add(Incident("east->west", TOPIC, 0, kind, 5, -1, POLICY_RETRY, sentence), now_ms=1)
+        if case == "a twin":  # Of a link that comes here from elsewhere.
+            store.links.save_identity(LinkIdentity("north->east", 8, 0, "north", "east"))
+            store.twins.save([TwinRow("north->east", TOPIC, 0, "aa", uuid.UUID(int=7).hex, 0, 0, 1)])
+        source, target = KafkaCluster(one), KafkaCluster(other)
+        try:
+            link = Link("east", "west", (".*",), exclude=(TOPIC,) if case == "excluded" else ())
+            if case == "paused":
+                link = replace(link, control=Control(paused_topics=("s.*",)))
+            links = (link, Link("north", "east", (".*",)))
+            found = Surveyor(link, store, source, target, links=links).look()
+        finally:
+            source.close()
+            target.close()
+    told = [(lack.topic, lack.partition, lack.sentence) for lack in found.lacks]
+    row = f"open row 1 of the ledger, foreign write: {REFUSED}"
+    assert (
+        told
+        == {
+            "never": [(TOPIC, -1, NEVER)],
+            "refused": [(TOPIC, -1, f"the mirror refuses it: {row}")],
+            "gone on before": [(TOPIC, -1, f"the mirror refuses it: {row}")],
+            "paused": [(TOPIC, -1, PAUSED)],
+            "at its end": [
+                (TOPIC, 0, "the mirror has stopped it: open row 1 of the ledger, oversize batch: too large")
+            ],
+            "excluded": [],
+            "a twin": [],
+        }[case]
+    )
+    assert len(found.sides) == (case in ("gone on before", "at its end")), "what it holds is compared all the same"
 
 
 def test_a_topic_that_is_compacted_no_more_is_compared_so_until_its_cleaned_part_is_gone(tmp_path: Path) -> None:

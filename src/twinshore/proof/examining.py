@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from twinshore.fleet import KafkaError, Link, NamedPartition
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
+from twinshore.mirror.control.ruling import standing
 from twinshore.mirror.ends import Ends
 from twinshore.mirror.passage.marking import is_marker_id
 from twinshore.proof.borders import Side, difference_of
@@ -81,7 +82,10 @@ class Examination:
             source, target = ends.source, ends.target
             # Before the target's ends, so that a twin which holds all that was carried reaches them.
             receipted = {(one.topic, one.partition): one.to_offset for one in self.store.receipts.positions(link.name)}
-            survey = Surveyor(link, self.store, source, target).look(topics)
+            links = self.settings.links
+            survey = Surveyor(
+                standing(links, self.store)[link.name].link, self.store, source, target, links=links
+            ).look(topics)
             lacks += survey.lacks
             lacks += _not_carried(survey.sides)
             sides = [side for side in survey.sides if side.way is not Way.CONTENT]

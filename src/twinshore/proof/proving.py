@@ -8,12 +8,14 @@ from dataclasses import dataclass, field, replace
 
 from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.settings import Settings
+from twinshore.mirror.control.ruling import standing
 from twinshore.mirror.ends import Ends
 from twinshore.proof.borders import PARTED, Side, difference_of
 from twinshore.proof.incidents import GONE, gone, incident_of, mended
 from twinshore.proof.job import Run, run_bundles
 from twinshore.proof.key_looks import Keys
 from twinshore.proof.key_rounds import KeyRounds
+from twinshore.proof.lacking import KIND, row_of
 from twinshore.proof.planning import OFFSETS_COUNT, Wishes, bundled, outcome, rested, sampled_outcome, stretches
 from twinshore.proof.surveying import Lack, Survey, Surveyor, away
 from twinshore.proof.values import Proven, Stretch, Way
@@ -154,14 +156,32 @@ class Proving:
         lacks: list[Lack] = []
         for link in links:
             works: list[_Work] = []
+            lacking: list[Lack] = []
             try:
-                self._link(link, asked, works, lacks, again=again)
+                self._link(self._as_it_holds(link), asked, works, lacking, again=again)
             except KafkaError as error:
                 # A cluster that is away is what is to be told of this link; the others are proven.
-                lacks.append(away(link.name, error))
+                lacking.append(away(link.name, error))
+            lacks += lacking
             stopped = self._stopped()
+            if not asked and not stopped:
+                self._tell_lacking(link.name, lacking)
             reports += [work.report(sampled=self._samples(work), stopped=stopped) for work in works]
         return Report(tuple(reports), tuple(lacks), time.monotonic() - began_s)
+
+    def _as_it_holds(self, link: Link) -> Link:
+        """With what operators have said since, as the mirror carries it."""
+        return standing(self._settings.links, self._store)[link.name].link if self._store is not None else link
+
+    def _tell_lacking(self, link: str, lacks: Sequence[Lack]) -> None:
+        """For whoever looks at the link."""
+        if self._store is None:
+            return
+        row = row_of(link, lacks, _now_ms())
+        if lacks:
+            self._store.memories.remember([row])
+        elif self._store.memories.of(link, KIND):
+            self._store.memories.forget([row])
 
     def _link(self, link: Link, asked: Sequence[str], works: list[_Work], lacks: list[Lack], *, again: bool) -> None:
         """Proves one link, and adds to both lists: what can be compared, and what cannot."""
@@ -169,7 +189,9 @@ class Proving:
             raise KafkaError(STOPPED, hint=GO_ON)
         seen_ms = _now_ms()
         with Ends(link, self._settings, sleep=self._wait) as ends:
-            survey = self._survey(Surveyor(link, self._store, ends.source, ends.target, self._way), asked)
+            links = self._settings.links
+            surveyor = Surveyor(link, self._store, ends.source, ends.target, self._way, links)
+            survey = self._survey(surveyor, asked)
         self._seen[link.name] = link, survey.sides
         if self._store is not None:
             self._store.memories.remember(survey.cleaned)

@@ -6,13 +6,15 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from twinshore.fleet import KafkaError, Link, NamedPartition
+from twinshore.fleet import KafkaError, Link, NamedPartition, is_heartbeats
 from twinshore.kafka.admin import Setting
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.metadata import NO_LEADER, TopicMetadata
 from twinshore.mirror.follow.cleaned import KIND, Cleaned, cleaned_of, compacts, row_of
 from twinshore.mirror.plan import admits
+from twinshore.mirror.topology.descents import Descents
 from twinshore.proof.borders import Side
+from twinshore.proof.crossing import uncrossed_partitions, uncrossed_topics
 from twinshore.proof.values import Way
 from twinshore.store import LedgerRow, Remembered, Store
 
@@ -55,23 +57,33 @@ class Survey:
 
 
 class Surveyor:
-    """Of one link. `way` overrules what the store and the topics' settings say."""
+    """Of one link, as it holds now. `way` overrules what the store and the topics' settings say. `links` are all of the
+    settings: what one of them writes is no topic of another's."""
 
     def __init__(
-        self, link: Link, store: Store | None, source: KafkaCluster, target: KafkaCluster, way: Way | None = None
+        self,
+        link: Link,
+        store: Store | None,
+        source: KafkaCluster,
+        target: KafkaCluster,
+        way: Way | None = None,
+        links: Sequence[Link] = (),
     ) -> None:
         self._link, self._store, self._source, self._target, self._way = link, store, source, target, way
+        self._links = links or (link,)
 
     def look(self, topics: Iterable[str] = ()) -> Survey:
         """Of these topics, or of all that the link carries; of a pair that others mirror, of all on both sides. What is
-        carried and cannot be seen is a lack, never left out."""
-        carried = self._carried()
-        names = set(topics) or {name for name in carried if admits(self._link, name)}
-        seen = self._source.metadata(sorted(names) or None, refresh=True).topics
-        if not names and not carried:
+        carried and cannot be seen is a lack, never left out; so is what should be carried and does not cross."""
+        carried, begun = self._carried(), self._begun()
+        asked = set(topics)
+        names = asked or {name for name in carried if admits(self._link, name)}
+        every = not asked and (begun or not names)
+        seen = self._source.metadata(None if every else sorted(names), refresh=True).topics
+        if not names and not begun:
             names = {name for name, topic in seen.items() if not topic.internal and admits(self._link, name)}
         twins = self._target.metadata(sorted(self._link.twin_of(name) for name in names), refresh=True).topics
-        lacks = list(self._lacks(sorted(names), seen, twins, carried, told=bool(topics or carried)))
+        lacks = list(self._lacks(sorted(names), seen, twins, carried, told=bool(asked or begun)))
         out = {(lack.topic, lack.partition) for lack in lacks}
         there = [name for name in sorted(names) if (name, -1) not in out and name in seen]
         there = [name for name in there if not _absent(seen, name) and not _absent(twins, self._link.twin_of(name))]
@@ -91,6 +103,7 @@ class Surveyor:
         ]
         over = {name: one for name, one in before.items() if name not in now and self._way is None}
         sides = tuple(self._sides(parts, ways, seen, twins, over))
+        lacks += self._uncrossed(sides, seen, asked) if begun else ()
         return Survey(sides, tuple(lacks), tuple(self._to_remember(sides, before, now)))
 
     def _remembered(self, seen: Mapping[str, TopicMetadata]) -> dict[str, Cleaned]:
@@ -126,6 +139,33 @@ class Surveyor:
         for row in self._store.twins.carried(self._link.name):
             found[row.topic] = max(found.get(row.topic, 0), row.partition + 1)
         return found
+
+    def _begun(self) -> bool:
+        """Whether a mirror has run the link: from then on all that it admits should cross."""
+        if self._store is None:
+            return False
+        return self._store.links.identity(self._link.name) is not None or self._store.twins.count(self._link.name) > 0
+
+    def _uncrossed(
+        self, sides: Sequence[Side], seen: Mapping[str, TopicMetadata], asked: Collection[str]
+    ) -> Iterator[Lack]:
+        """Topics and partitions of which the target gets nothing more, though the link admits them. Of topics that were
+        asked for by name, those that the link began with: others are compared as anybody's."""
+        assert self._store is not None
+        rows = self._store.ledger.rows(self._link.name, open_only=True)
+        known = {row.topic for row in self._store.twins.of(self._link.name)}
+        found = {
+            name: (topic.topic_id.hex(), len(topic.partitions))
+            for name, topic in seen.items()
+            if not topic.error and not topic.internal and admits(self._link, name) and not is_heartbeats(name)
+        }
+        admitted = known & found.keys()
+        fresh = {name: one for name, one in found.items() if name not in known}
+        if fresh and not asked:
+            quiet = Descents(lambda: self._link, self._links, self._store, self._source, self._target, lambda _: None)
+            admitted |= quiet.admitted(fresh).keys()
+        for one in (*uncrossed_topics(self._link, admitted, known, rows), *uncrossed_partitions(sides, rows)):
+            yield Lack(self._link.name, *one)
 
     def _lacks(
         self,

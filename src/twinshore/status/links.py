@@ -31,7 +31,9 @@ from twinshore.mirror.metrics.lag_word import (
     word_holds_s,
 )
 from twinshore.mirror.metrics.source_ends import made_again, source_ends, still_there
+from twinshore.proof import lacking
 from twinshore.proof.again import Pass, in_words, whole_pass
+from twinshore.proof.surveying import Lack
 from twinshore.store import LedgerRow, LinkStatus, Position, Store
 
 ASK_S = 2.0
@@ -93,9 +95,10 @@ class LinkView:
     paused: tuple[tuple[str, tuple[str, ...]], ...] = ()
     # Topics whose twins operators keep from deletion; "" means all of them.
     kept: tuple[str, ...] = ()
-    # How long ago all that is proven was read, and how long a pass over it takes; empty where nothing is proven.
+    # How long ago all that is proven was read, how long that takes, and what the last proof could not compare.
     says_of_proof: tuple[str, ...] = ()
     proof_pass: Pass | None = None
+    not_compared: tuple[Lack, ...] = ()
     # Whether the settings forbid every deletion and cut.
     never_delete: bool = False
 
@@ -203,9 +206,15 @@ def _who(owner: str) -> str:
     return owner.rpartition(" ")[0] or owner
 
 
-def _proven(store: Store, settings: Settings, link: str, now_ms: int) -> tuple[tuple[str, ...], Pass | None]:
+def _proven(
+    store: Store, settings: Settings, link: str, now_ms: int
+) -> tuple[tuple[str, ...], Pass | None, tuple[Lack, ...]]:
     rows, bytes_s = store.proofs.of(link), settings.proof.reread_mb_s * 1e6
-    return tuple(in_words(rows, bytes_s, settings.proof.read_again_h, now_ms)), whole_pass(rows, bytes_s)
+    lacks = lacking.lacking_of(store.memories.of(link, lacking.KIND))
+    says = [*in_words(rows, bytes_s, settings.proof.read_again_h, now_ms)]
+    if lacks is not None:
+        says.append(lacks.in_words(ago(max(0.0, (now_ms - lacks.at_ms) / 1000))))
+    return tuple(says), whole_pass(rows, bytes_s), lacks.lacks if lacks is not None else ()
 
 
 def _age_s(at_ms: int, now_ms: int) -> float:
@@ -316,6 +325,7 @@ def as_values(view: LinkView, *, topics: bool) -> dict[str, Any]:
     if topics:
         values["topics"] = [asdict(topic) for topic in view.topics]
     values["proof_pass"] = view.proof_pass._asdict() if view.proof_pass else None
+    values["not_compared"] = [asdict(lack) for lack in view.not_compared]
     values["incidents"] = [{"id": row.id, "opened_ms": row.opened_ms, **asdict(row.incident)} for row in view.incidents]
     return values
 
