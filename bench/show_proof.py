@@ -79,6 +79,11 @@ SCENARIOS = (
         "tests/scenarios/test_refused_topics.py::test_a_proof_names_each_admitted_topic_that_does_not_cross",
     ),
     (
+        "proof-of-nothing",
+        "of a mapped partition to which nothing was carried yet a proof says so, and never that it is identical",
+        "tests/proof/test_nothing_compared.py::test_a_mapped_twin_to_which_nothing_was_carried_yet_is_not_said_to_be_identical",
+    ),
+    (
         "spark-stopped",
         "whatever starts Spark can be stopped at any moment of its start: no process is left, no trace is shown",
         "tests/mirror/test_start_up.py::test_whatever_starts_spark_can_be_stopped_while_it_starts_and_leaves_nothing",

@@ -43,7 +43,7 @@ class Rig:
 
     def round(
         self,
-        way: Way = Way.EXACT,
+        way: Way | None = Way.EXACT,
         sample: float = 0.0,
         stopped: Callable[[], bool] = lambda: False,
         again: bool = False,

@@ -64,6 +64,25 @@ class Side:
         return max(self.source_start, source + max(0, self.target_start - target))
 
     @property
+    def source_holds(self) -> bool:
+        return self.source_end > self.source_start
+
+    @property
+    def target_holds(self) -> bool:
+        return self.target_end > self.target_start
+
+    @property
+    def uncarried(self) -> bool:
+        """The source holds records, and the link has carried none to its mapped twin yet: what lies before its first
+        extent was there before the link was."""
+        return self.way is Way.EXTENTS and self.source_holds and not any(length for *_, length in self.extents)
+
+    @property
+    def one_sided(self) -> bool:
+        """The target alone holds records, and by content nobody knows what they have to do with the source."""
+        return self.way is Way.CONTENT and self.target_holds and not self.source_holds
+
+    @property
     def begins_late(self) -> bool:
         """A twin's log start follows its source's, so that one above it lacks records."""
         return self.way in (Way.EXACT, Way.COMPACTED) and self.source_start < self.target_start

@@ -33,7 +33,7 @@ GO_ON = "prove again: it goes on from here"
 class PartitionReport:
     """What became of one partition in one round. `row` is what stands now; `troubles` are why it says no more. `opened`
     are open rows of the ledger over offsets that would else be called identical; `answered` is how many stretches were
-    compared through their end."""
+    compared through their end. `side` is what both clusters showed of it."""
 
     row: ProofRow
     compared: int
@@ -44,6 +44,7 @@ class PartitionReport:
     opened: tuple[LedgerRow, ...] = ()
     keys: Keys | None = None
     answered: int = 0
+    side: Side | None = None
 
     @property
     def owed(self) -> int:
@@ -62,15 +63,16 @@ class PartitionReport:
 
     @property
     def nothing(self) -> bool:
-        """The source holds records, and none of them was ever compared."""
-        row = self.row
+        """A side holds records, and none of them was ever compared."""
+        row, side = self.row, self.side
         begun = (
             (self.sampled and self.answered)
             or self.compared
             or row.to_offset > row.from_offset
             or row.state == "differs"
         )
-        return not begun and row.source_end > row.from_offset
+        vain = side is not None and (side.uncarried or side.one_sided)
+        return not begun and (row.source_end > row.from_offset or vain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,7 @@ class _Work:
             self.side.open_over,
             self.keys,
             sum(not one.trouble for one in found),
+            self.side,
         )
 
 

@@ -73,10 +73,7 @@ def _partition(one: PartitionReport) -> Iterator[str]:
     when = datetime.datetime.fromtimestamp(row.proven_ms / 1000, datetime.UTC)
     behind = f", {row.source_end - row.to_offset:,} behind the source" if row.source_end > row.to_offset else ""
     if one.nothing:
-        offsets = f"offsets {row.from_offset} to {row.source_end - 1}"
-        # Where something stood in the way, that is what to look at.
-        asks = "" if one.troubles else ": is the target filled yet?"
-        yield f"{place}: nothing was compared ({row.way}), though the source has {offsets}{asks}"
+        yield f"{place}: nothing was compared ({row.way}){_why_nothing(one)}"
     elif one.sampled:
         yield f"{place}: {one.compared:,} records in samples, {'they differ' if difference else 'all the same'}"
     else:
@@ -100,13 +97,32 @@ def _partition(one: PartitionReport) -> Iterator[str]:
             yield f"    try: {hint}"
 
 
+def _why_nothing(one: PartitionReport) -> str:
+    row, side = one.row, one.side
+    if row.source_end > row.from_offset:
+        # Where something stood in the way, that is what to look at.
+        asks = "" if one.troubles else ": is the target filled yet?"
+        return f", though the source has offsets {row.from_offset} to {row.source_end - 1}{asks}"
+    if side is not None and side.uncarried:
+        before = "what both sides hold before was there when the link began, and is compared with --way content"
+        return f": nothing is carried yet, from offset {row.from_offset} on; {before}"
+    return ": only the target holds records"
+
+
 def _stretch(one: PartitionReport) -> str:
     """What is the same; the row's end is the first offset that is not."""
     row = one.row
     if row.to_offset > row.from_offset:
         word = "the same but for deletions" if one.owed else "identical"
         return f"{word} from {row.from_offset} through offset {row.to_offset - 1}"
-    return f"identical nowhere from offset {row.from_offset} on" if one.differs else "identical: both sides are empty"
+    if one.differs:
+        return f"identical nowhere from offset {row.from_offset} on"
+    side = one.side
+    if side is None or not (side.source_holds or side.target_holds):
+        return "identical: both sides are empty"
+    if side.source_holds:
+        return f"identical: of what was carried below offset {row.from_offset} the twin holds nothing any more"
+    return "identical: the source holds nothing"
 
 
 def _keys(keys: Keys) -> Iterator[str]:

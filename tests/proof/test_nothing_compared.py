@@ -1,0 +1,61 @@
+"""What is said of partitions of which nothing could be compared, though somebody holds records."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.proof.logs import batched
+from tests.proof.small_broker import TOPIC, SmallBroker
+from tests.proof.test_proving import COUNT, log, rig, spoilt
+from twinshore.fleet.extents import Extent
+from twinshore.fleet.nouns import SourceOffset, TargetOffset
+from twinshore.proof.telling import as_values, exit_code, in_words
+from twinshore.proof.values import Way
+from twinshore.store import Receipt, TwinRow
+
+TOPIC_ID = uuid.UUID(int=7).hex
+
+
+def extent(length: int) -> Extent:
+    """Where the records behind the first hundred lie."""
+    return Extent(SourceOffset(COUNT), TargetOffset(90), length, 0)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_mapped_twin_to_which_nothing_was_carried_yet_is_not_said_to_be_identical(
+    tmp_path: Path, again: bool
+) -> None:
+    with rig(tmp_path, log(), spoilt()[:90]) as two:
+        twin = TwinRow("east->west", TOPIC, 0, TOPIC_ID, TOPIC_ID, COUNT, 0, 1)
+        two.store.extents.adopt([(twin, extent(0))])
+        for _ in range(2):
+            report = two.round(None, again=again)
+            assert exit_code(report) == 2
+            (verdict, line) = in_words(report)
+            assert verdict.startswith("cannot tell: 0 of 1 partitions identical, 1 cannot be told")
+            assert f"small-0: nothing was compared (extents): nothing is carried yet, from offset {COUNT} on" in line
+            (told,) = as_values(report)["partitions"]
+            assert told["nothing_compared"] and "empty" not in "".join(in_words(report, everything=True))
+        assert exit_code(two.round(Way.CONTENT)) == 1, "it was never the same"
+        more = log(COUNT + 5)
+        two.source.log = SmallBroker("more", batched(random.Random(1), more, len(more), first=0)).log
+        landed = [*spoilt()[:90], *(one._replace(offset=one.offset - 10) for one in more[COUNT:])]
+        two.target.log = SmallBroker("more", batched(random.Random(1), landed, 95, first=0)).log
+        given = Receipt("east->west", TOPIC, 0, COUNT, COUNT + 5, 5, 1, 1, COUNT + 5, 1, 1)
+        two.store.receipts.record([replace(given, extents=(extent(5),))])
+        assert exit_code(two.round(None, again=again)) == 0
+        two.target.start = 95
+        (_, line) = in_words(two.round(None, again=again), everything=True)
+        assert f"of what was carried below offset {COUNT + 5} the twin holds nothing any more" in line
+
+
+def test_by_content_a_side_that_holds_records_alone_is_not_the_same_as_one_that_holds_none(tmp_path: Path) -> None:
+    with rig(tmp_path, [], log()) as two:
+        report = two.round(Way.CONTENT)
+        (_, line) = in_words(report)
+        assert exit_code(report) == 2 and line.endswith("nothing was compared (content): only the target holds records")
