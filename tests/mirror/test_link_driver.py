@@ -111,6 +111,10 @@ def places(tmp_path: Path) -> Iterator[Callable[[str], Place]]:
 
 @pytest.fixture
 def answering(monkeypatch: pytest.MonkeyPatch) -> None:
+    answering_clusters(monkeypatch)
+
+
+def answering_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     """What both clusters would answer at the beginning of a term; nothing after it."""
     identity = LinkIdentity(LINK, 4_711, 0, "east's id", "west's id")
     monkeypatch.setattr(link_driver, "establish", lambda *_: identity)
@@ -171,6 +175,48 @@ def test_a_cut_that_is_forbidden_while_the_mirror_runs_has_the_lanes_begin_anew(
     place.turned(lambda sentence: "flowing" in sentence)
     assert place.driver._order(0, 1).never_cut
     assert sum("its lanes begin anew" in sentence for sentence in place.said) == 1
+
+
+@pytest.mark.usefixtures("answering")
+def test_a_term_begins_with_what_the_settings_file_forbids_at_that_moment(
+    places: Callable[..., Place], tmp_path: Path
+) -> None:
+    """A standby that was started before the operator wrote it, and has looked at nothing since."""
+    place = places()
+    (tmp_path / "now.toml").write_text(f"{SETTINGS.format(security='')}[safety]\nnever_delete = true\n")
+    place.driver._safety._file = tmp_path / "now.toml"
+    place.turned(lambda sentence: "flowing" in sentence)
+    assert place.driver._order(0, 1).never_cut
+    assert not any("its lanes begin anew" in sentence for sentence in place.said), "no pump ever had another order"
+
+
+def test_a_long_look_deals_out_nothing_by_an_order_that_holds_no_more(
+    places: Callable[..., Place], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = LinkDriver._survey
+    answering_clusters(monkeypatch)
+    place, dealt = places(), list[str]()
+    place.turned(lambda sentence: "flowing" in sentence)
+    topics = {f"topic {number:03}": ("00", 1) for number in range(250)}
+
+    def deals(names: list[str], *_: object) -> None:
+        dealt.extend(names)
+        (tmp_path / "now.toml").write_text(f"{SETTINGS.format(security='')}[safety]\nnever_delete = true\n")
+
+    (tmp_path / "now.toml").write_text(SETTINGS.format(security=""))
+    place.driver._safety._file = tmp_path / "now.toml"
+    for part, name, answer in (
+        (place.driver._notes, "check", None),
+        (place.driver._surveyor, "names", topics),
+        (place.driver._descents, "admitted", topics),
+        (place.driver._ruling, "flowing", topics),
+    ):
+        monkeypatch.setattr(part, name, lambda *_, answer=answer: answer)
+    monkeypatch.setattr(place.driver, "_act", deals)
+    looks(place.driver)
+    assert dealt == sorted(topics)[:100]
+    place.turned(lambda sentence: "flowing" in sentence)
+    assert place.driver._order(0, 1).never_cut
 
 
 @pytest.mark.parametrize("error", [WireError("not a batch", offset=12), ConfigError("secret file gone cannot be read")])

@@ -90,9 +90,8 @@ class LinkDriver:
         self._slow_looks = SlowLooks(link, settings, store, recorder, active=self.is_ours, log=log)
         self._standing = Standing(link.name, store, desk, recorder, log, held=lambda: self._watch.held)
         self._term: Term | None = None
-        self._surveyed_at_s = self._begin_at_s = 0.0
+        self._surveyed_at_s = self._begin_at_s = self._followed_at_s = 0.0
         self._said = ""
-        self._followed_at_s = 0.0
         self._balance = Balance(link.name, desk, recorder, lanes, log)
         self._leaving: set[str] = set()
         self._safety = SafetyNow(settings, lambda sentence: log(f"{link.name}: {sentence}"))
@@ -176,6 +175,7 @@ class LinkDriver:
         self._recorder.settle(self.link.name)
         self._standing.begin()
         self._refusals.begin()
+        self._safety.against()  # a standby may have last heard of it long ago
         # Only now: where anything before this fails, the next turn begins the term again.
         self._term = Term(generation, identity, expiry, units, self._safety.known.never_delete)
         self._throttle.forget()
@@ -258,7 +258,10 @@ class LinkDriver:
             return
         known = known_twins(self._store, self.link)
         for start in range(0, len(fresh), 100):
+            if self._safety.known.never_delete and not term.never_cut:
+                return  # no pump begins by an order that holds no more: the next turn ends the term
             self._act(fresh[start : start + 100], known, names)
+            self._safety.against()
 
     def _act(self, names: list[str], known: dict[str, KnownTwin], seen: dict[str, tuple[str, int]]) -> None:
         term = self._term
