@@ -53,7 +53,7 @@ class Watched(IncidentStage):
         """What `twinshore status --json --topics` says."""
         settings = load_settings(self.rig.process.settings, os.environ)
         with open_store(settings.store.url) as store:
-            (view,) = look(store, settings, [LINK], now_ms=int(time.time() * 1000), topics=True)
+            (view,) = look(store, settings, [LINK], clock=lambda: int(time.time() * 1000), topics=True)
         return as_values(view, topics=True)
 
     def told(self) -> Told:

@@ -42,12 +42,12 @@ def test_a_view_has_the_links_word_its_lag_and_what_is_open(store: Store, settin
     store.links.save_status(_word(now_ms))
     store.memories.remember([as_row(LINK, LagWord(now_ms, 40, 1, 0, {"orders": TopicLag(1, 60, 100, 40, 0)}))])
     store.ledger.add(Incident(LINK, "orders", 0, IncidentKind.RETENTION_GAP, 5, 9, "stop", "they are gone"), now_ms=1)
-    view, back = look(store, settings, (), now_ms=now_ms, topics=True)
+    view, back = look(store, settings, (), clock=lambda: now_ms, topics=True)
     assert (view.link, view.state, view.lag, back.word) == (LINK, "flowing", Lag(40, 0.0, FROM_MIRROR), None)
     assert view.says_of_incidents == ("east->west: open incident 1, retention gap, orders-0: they are gone",)
     values = as_values(view, topics=True)
     assert (values["lag_records"], values["topics"][0]["twin_end"]) == (40, 60)
-    assert [one.link for one in look(store, settings, ["west..east"], now_ms=now_ms)] == [BACK]
+    assert [one.link for one in look(store, settings, ["west..east"], clock=lambda: now_ms)] == [BACK]
 
 
 class CountedReads(list[Position]):
@@ -73,7 +73,8 @@ def test_each_position_is_looked_at_once_however_many_topics_there_are() -> None
 
 
 def test_topics_are_gathered_only_where_they_are_asked_for(store: Store, settings: Settings) -> None:
-    assert [len(look(store, settings, [LINK], now_ms=1, topics=asked)[0].topics) for asked in (False, True)] == [0, 1]
+    looks = [look(store, settings, [LINK], clock=lambda: 1, topics=asked) for asked in (False, True)]
+    assert [len(view.topics) for (view,) in looks] == [0, 1]
 
 
 def test_an_age_is_told_in_the_unit_that_says_it_best() -> None:
@@ -85,6 +86,17 @@ def test_an_age_is_told_in_the_unit_that_says_it_best() -> None:
 def test_a_clock_that_is_a_little_behind_makes_no_negative_age(store: Store, settings: Settings) -> None:
     now_ms = int(time.time() * 1000)
     store.links.save_status(_word(now_ms + 3_000))
-    (view, _) = look(store, settings, [LINK, BACK], now_ms=now_ms)
+    (view, _) = look(store, settings, [LINK, BACK], clock=lambda: now_ms)
     assert view.age_s == 0.0
     assert not view.stale
+
+
+def test_what_a_mirror_wrote_while_a_look_took_long_is_not_ahead(store: Store, settings: Settings) -> None:
+    """The clock goes on by seconds between the reads, as where a source is asked that does not answer."""
+    now_ms = int(time.time() * 1000)
+    store.links.save_status(_word(now_ms))
+    store.memories.remember([as_row(LINK, LagWord(now_ms + 6_000, 40, 1, 0, {"orders": TopicLag(1, 60, 100, 40, 0)}))])
+    readings = iter(range(now_ms, now_ms + 1_000_000, 6_000))
+    (view,) = look(store, settings, [LINK], clock=lambda: next(readings))
+    assert view.lag == Lag(40, 0.0, FROM_MIRROR)
+    assert view.says_of_lag == ""

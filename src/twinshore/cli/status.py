@@ -47,7 +47,7 @@ def status(
     with open_found(loaded) as store:
 
         def views() -> list[LinkView]:
-            return look(store, loaded, link, now_ms=int(time.time() * 1000), topics=topics)
+            return look(store, loaded, link, clock=lambda: int(time.time() * 1000), topics=topics)
 
         if watch:
             _watch(views, as_json=json_output, topics=topics)

@@ -6,7 +6,7 @@ What is old says so. Where no mirror looks at the source any more, the source is
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -170,22 +170,24 @@ def _of_incident(row: LedgerRow) -> str:
 
 
 def look(
-    store: Store, settings: Settings, names: Sequence[str], *, now_ms: int, topics: bool = False
+    store: Store, settings: Settings, names: Sequence[str], *, clock: Callable[[], int], topics: bool = False
 ) -> list[LinkView]:
-    """How these links stand now, or all; their topics too where they are asked for."""
+    """How these links stand now, or all; their topics too where they are asked for. `clock` gives the time in ms, and
+    is read behind whatever is judged by it: a look may take seconds, in which a mirror writes on."""
     holds_s = word_holds_s(settings.mirror.receipts_s)
     words = {word.link: word for word in store.links.statuses()}
+    read_ms = clock()
     views = []
     for link in settings.chosen(names):
         name = link.name
         word = words.get(name)
-        age_s = _age_s(word.updated_ms, now_ms) if word else 0.0
+        age_s = _age_s(word.updated_ms, read_ms) if word else 0.0
         state = _state(word, age_s, holds_s)
-        seen = _lag(store, settings, link, now_ms, asks=state in (UNKNOWN, STOPPED), topics=topics)
+        seen = _lag(store, settings, link, clock, asks=state in (UNKNOWN, STOPPED), topics=topics)
         control = in_force(link, store.controls.of(name)).link.control
         found = tuple(_by_topic(store.receipts.positions(name), seen.word, seen.lag, control)) if topics else ()
         incidents = store.ledger.rows(name, open_only=True)
-        proven = _proven(store, settings, name, now_ms)
+        proven = _proven(store, settings, name, clock())
         paused = _paused(store, name, control)
         kept = tuple(row.subject for row in store.memories.of(name, KEEP))
         given = (name, state, word, age_s, seen.lag, found, incidents, seen.why, paused, kept, *proven)
@@ -238,15 +240,15 @@ class _Seen(NamedTuple):
     why: str = ""
 
 
-def _lag(store: Store, settings: Settings, link: Link, now_ms: int, *, asks: bool, topics: bool) -> _Seen:
+def _lag(store: Store, settings: Settings, link: Link, clock: Callable[[], int], *, asks: bool, topics: bool) -> _Seen:
     """The mirror's own, if it is fresh; else as the source says now; else as it was when it was last seen."""
     told = from_rows(store.memories.of(link.name, LAG_KIND))
-    age_s = _age_s(told.seen_ms, now_ms) if told else 0.0
+    age_s = _age_s(told.seen_ms, clock()) if told else 0.0
     # Of very many topics the mirror leaves the sum alone in the store; twins that were just made it has not seen yet.
     asks = asks or (told is not None and (not told.partitions or (topics and not told.topics)))
     if told and not asks and is_fresh(age_s, fresh_s(settings.mirror.ends_s)):
         return _Seen(Lag(told.lag, age_s, FROM_MIRROR, told.unseen), told)
-    asked = _ask(store, settings, link, now_ms, before=bool(told and told.partitions))
+    asked = _ask(store, settings, link, clock(), before=bool(told and told.partitions))
     if isinstance(asked, str):
         return _Seen(Lag(told.lag, age_s, FROM_STORE, told.unseen) if told else None, told, asked)
     if told is None and not asked.partitions:
