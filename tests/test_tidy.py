@@ -17,6 +17,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted(path for room in ("src", "tests", "bench", "scripts") for path in (ROOT / room).rglob("*.py"))
+OPERATIONS = sorted((ROOT / "src" / "twinshore").glob("*/operations/[!_]*.py"))
 ROOMS = sorted(path.parent for path in (ROOT / "src" / "twinshore").glob("*/__init__.py"))
 TEXT_KINDS = {"", ".py", ".md", ".toml", ".sh", ".ini", ".mako", ".xml", ".lock", ".yaml", ".json", ".txt", ".cfg"}
 MADE_BY_MAKE = {
@@ -87,6 +88,14 @@ def test_a_verb_opens_asks_and_shows(path: Path) -> None:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "store"
     ]
     assert asked == []
+
+
+@pytest.mark.parametrize("path", OPERATIONS, ids=name_of)
+def test_an_operation_is_tested_without_the_command_line(path: Path) -> None:
+    parts = path.relative_to(ROOT / "src").with_suffix("").parts
+    imports = (f"from {'.'.join(parts)} import", f"from {'.'.join(parts[:-1])} import {parts[-1]}\n")
+    texts = [test.read_text() for test in (ROOT / "tests" / parts[1]).rglob("test_*.py")]
+    assert [text for text in texts if "twinshore.cli" not in text and any(one in text for one in imports)]
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)

@@ -10,8 +10,8 @@ import pytest
 from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
 from twinshore.fleet import ConfigError, RefusedError
+from twinshore.mirror import no_mirror
 from twinshore.mirror.follow import lifecycle
-from twinshore.mirror.operations import no_mirror
 from twinshore.store import Incident, IncidentKind, Remembered, TwinRow
 
 BACK = "west->east"

@@ -30,7 +30,7 @@ def examine(
     with heard() as asked:
         from twinshore.proof.operations.examine import Examine
         from twinshore.proof.operations.examine import examine as examined_by
-        from twinshore.proof.operations.runner import runner
+        from twinshore.proof.runner import runner
         from twinshore.proof.traces import as_values, in_words
         from twinshore.store.opening import open_known
 

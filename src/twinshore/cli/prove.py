@@ -88,7 +88,7 @@ def _prove(
     from twinshore.proof.metrics import served
     from twinshore.proof.operations.prove import prepare
     from twinshore.proof.operations.prove import prove as proven
-    from twinshore.proof.operations.runner import runner
+    from twinshore.proof.runner import runner
     from twinshore.store.opening import open_or_make
 
     prepared = prepare(wanted, settings)

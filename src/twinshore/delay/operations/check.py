@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from twinshore.delay import zabbix
 from twinshore.delay.ages import aged, bare, fresh_s, paused
-from twinshore.delay.operations.open_alarms import Heads, heads_of, standing_of
+from twinshore.delay.open_alarms import Heads, heads_of, standing_of
 from twinshore.delay.watchers import stale, unwatched
 from twinshore.fleet import ConfigError
 from twinshore.fleet.settings import Settings

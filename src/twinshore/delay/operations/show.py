@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from twinshore.delay.operations.open_alarms import heads_of, standing_of
+from twinshore.delay.open_alarms import heads_of, standing_of
 from twinshore.fleet import ConfigError
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings_edge import did_you_mean

@@ -13,7 +13,7 @@ from twinshore.fleet.settings_edge import did_you_mean
 from twinshore.mirror.follow.memories import spent
 from twinshore.mirror.incidents.kinds import OF_KNOWN_TOPICS
 from twinshore.mirror.incidents.standing import stopping
-from twinshore.mirror.operations.no_mirror import refuse_under_a_mirror
+from twinshore.mirror.no_mirror import refuse_under_a_mirror
 from twinshore.store import AuditRow, Store
 
 

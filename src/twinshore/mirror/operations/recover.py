@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from twinshore.fleet.operations import Plan
 from twinshore.fleet.settings import Settings
-from twinshore.mirror.operations.no_mirror import refuse_since, refuse_under_a_mirror
+from twinshore.mirror.no_mirror import refuse_since, refuse_under_a_mirror
 from twinshore.mirror.recovery import Found, Recovery, open_recoverer
 from twinshore.store import LeaseRow, Store
 
