@@ -8,8 +8,13 @@ import socket
 import ssl
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
+
+from twinshore.wire.api_versions import Offer, VersionsAnswer, encode_versions
+from twinshore.wire.primitives import Buffer
+from twinshore.wire.serving import requests as serving
+from twinshore.wire.serving.requests import Request
 
 Talk = Callable[[socket.socket], None]
 
@@ -81,22 +86,31 @@ def read_request(connection: socket.socket) -> tuple[int, int, int]:
 
 
 def read_message(connection: socket.socket) -> tuple[int, int, int, bytes]:
-    """The same, and all that follows, from the client's id on."""
+    """The same, and the request's body."""
+    request = next_request(connection)
+    return request.key, request.version, request.number, bytes(request.view[request.position :])
+
+
+def next_request(connection: socket.socket) -> Request:
     size = struct.unpack(">i", _exactly(connection, 4))[0]
-    message = _exactly(connection, size)
-    key, version, correlation_id = struct.unpack_from(">hhi", message)
-    return key, version, correlation_id, message[8:]
+    return serving.read_request(memoryview(_exactly(connection, size)))
+
+
+def say(connection: socket.socket, request: Request, parts: Sequence[Buffer]) -> None:
+    """Answers with this body."""
+    connection.sendall(b"".join(serving.answer_frame(request.key, request.version, request.number, parts)))
 
 
 def answer(connection: socket.socket, correlation_id: int, body: bytes) -> None:
+    """Answers with these bytes behind the number, whatever they are: also what no broker says."""
     connection.sendall(struct.pack(">ii", len(body) + 4, correlation_id) + body)
 
 
 def greet(connection: socket.socket, *apis: tuple[int, int, int]) -> None:
-    """Answers ApiVersions v3 with these (key, lowest, highest)."""
-    _, _, correlation_id = read_request(connection)
-    entries = b"".join(struct.pack(">hhhB", *api, 0) for api in apis)
-    answer(connection, correlation_id, struct.pack(">hB", 0, len(apis) + 1) + entries + struct.pack(">iB", 0, 0))
+    """Answers ApiVersions with these (key, lowest, highest)."""
+    request = next_request(connection)
+    offers = [Offer(*api) for api in apis]
+    say(connection, request, [encode_versions(request.version, VersionsAnswer(0, offers))])
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:

@@ -15,6 +15,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.notes import Notebook
 from twinshore.wire import apis
+from twinshore.wire.serving.produce import Appended, ProduceAnswer, write_answer
 
 TOPIC_ID = bytes(15) + b"\7"
 
@@ -37,8 +38,7 @@ def broker_answers(port: int, answers: list[bytes], connection: socket.socket) -
 
 def produced(code: int) -> bytes:
     """ProduceResponse 13 for partition 0."""
-    part = struct.pack(">ihqqq", 0, code, 0, -1, 0) + b"\1\0\0"
-    return b"\0\2" + TOPIC_ID + b"\2" + part + b"\0" + struct.pack(">iB", 0, 0)
+    return b"\0" + write_answer(13, ProduceAnswer([Appended(TOPIC_ID, 0, code, 0, -1, 0)]))
 
 
 def append(answers: list[bytes]) -> None:

@@ -49,9 +49,8 @@ def scram_broker(password: str, final: bytes = b"") -> PeerTalk:
 
 
 def message(connection: socket.socket) -> tuple[int, bytes]:
-    _, _, correlation_id, rest = read_message(connection)
-    after_client = 2 + struct.unpack_from(">h", rest)[0]
-    return correlation_id, rest[after_client + 4 :]
+    _, _, correlation_id, body = read_message(connection)
+    return correlation_id, body[4:]
 
 
 def say(connection: socket.socket, correlation_id: int, text: bytes) -> None:

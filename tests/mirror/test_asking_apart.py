@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.kafka.peers import greet, peer, read_message
+from tests.kafka.peers import greet, next_request, peer, say
 from twinshore.fleet import KafkaError, NamedPartition, Security
 from twinshore.kafka.opening import open_connection
 from twinshore.mirror.certainty import SURE_S
@@ -30,6 +30,7 @@ from twinshore.wire.log_ends import LOG_ENDS_KEY, LOG_ENDS_VERSION
 from twinshore.wire.markers import MARKERS_KEY, MARKERS_VERSION
 from twinshore.wire.primitives import compact_string, uvarint
 from twinshore.wire.produce import PRODUCE_KEY
+from twinshore.wire.serving.produce import Appended, ProduceAnswer, write_answer
 
 SOURCE_ID, TARGET_ID = "11" * 16, "22" * 16
 NODE = 2
@@ -52,14 +53,15 @@ class Throttling:
         apis = ((PRODUCE_KEY, 9, 13), (LOG_ENDS_KEY, LOG_ENDS_VERSION, LOG_ENDS_VERSION))
         greet(connection, *apis, (MARKERS_KEY, MARKERS_VERSION, MARKERS_VERSION))
         while True:
-            key, _, correlation, _ = read_message(connection)
+            request = next_request(connection)
+            key = request.key
             with self._guard:
-                body = struct.pack(">i", correlation) + b"\0" + self._answer(key)
+                body = self._answer(key)
                 if key == LOG_ENDS_KEY:
                     self.asked_s = time.monotonic()
                 else:
                     self.gaps_s.append(time.monotonic() - self.asked_s)
-            connection.sendall(struct.pack(">i", len(body)) + body)
+            say(connection, request, [body])
             if key != MARKERS_KEY:  # which no quota throttles
                 time.sleep(THROTTLE_S)
 
@@ -73,8 +75,8 @@ class Throttling:
             done = compact_string("orders") + uvarint(2) + struct.pack(">ih", MARKED, 0) + b"\0\0"
             return uvarint(2) + struct.pack(">q", 7) + uvarint(2) + done + b"\0\0"
         base, self.ends[PLAIN] = self.ends[PLAIN], self.ends[PLAIN] + 1
-        part = struct.pack(">ihqqq", PLAIN, 0, base, -1, 0) + b"\1\0\0"
-        return uvarint(2) + bytes.fromhex(TARGET_ID) + uvarint(2) + part + b"\0" + throttle + b"\0"
+        appended = Appended(bytes.fromhex(TARGET_ID), PLAIN, 0, base, -1, 0)
+        return write_answer(13, ProduceAnswer([appended], int(1000 * THROTTLE_S)))
 
 
 def waiting_lane(parcels: int, blanks: int) -> Lane:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import struct
 import threading
 import time
 
@@ -16,7 +15,8 @@ from twinshore.mirror.fetch_book import FetchOrder
 from twinshore.mirror.orders import LaneLimits
 from twinshore.mirror.source_line import SourceLine
 from twinshore.wire.fetch import FETCH_KEY, FETCH_VERSION, FetchPartition
-from twinshore.wire.primitives import uvarint
+from twinshore.wire.serving.fetch import FetchAnswer, Fetched, write_answer
+from twinshore.wire.serving.requests import answer_frame
 
 TOPIC = bytes(range(16))
 ORDER = FetchOrder(0, 0, [FetchPartition(TOPIC, 0, 0, 1, 1, 8 << 20)], [])
@@ -24,11 +24,11 @@ ORDER = FetchOrder(0, 0, [FetchPartition(TOPIC, 0, 0, 1, 1, 8 << 20)], [])
 
 def answer_of(correlation: int, records: bytes) -> bytes:
     """A whole fetch answer for one partition."""
-    part = struct.pack(">ihqqq", 0, 0, 9, 9, 0) + uvarint(1) + struct.pack(">i", -1)
-    part += uvarint(len(records) + 1) + records + b"\0"
-    body = struct.pack(">i", correlation) + b"\0" + struct.pack(">ihi", 0, 0, 7)
-    body += uvarint(2) + TOPIC + uvarint(2) + part + b"\0\0"
-    return struct.pack(">i", len(body)) + body
+    return framed(correlation, FetchAnswer(0, 0, 7, [Fetched(TOPIC, 0, 0, 9, 9, 0, [], -1, records)]))
+
+
+def framed(correlation: int, answer: FetchAnswer) -> bytes:
+    return b"".join(answer_frame(FETCH_KEY, FETCH_VERSION, correlation, write_answer(FETCH_VERSION, answer)))
 
 
 def test_a_bulk_wakes_the_pump_and_few_bytes_do_not_but_are_had_on_a_look() -> None:
@@ -92,8 +92,7 @@ def test_the_end_of_a_source_wakes_whoever_waits_for_a_bulk() -> None:
 def test_the_header_of_a_throttled_answer_is_nothing_that_crossed() -> None:
     def serve(connection: socket.socket) -> None:
         greet(connection, (FETCH_KEY, FETCH_VERSION, FETCH_VERSION))
-        body = struct.pack(">i", read_request(connection)[2]) + b"\0" + struct.pack(">ihi", 3000, 0, 7) + b"\x01\0"
-        connection.sendall(struct.pack(">i", len(body)) + body)
+        connection.sendall(framed(read_request(connection)[2], FetchAnswer(3000, 0, 7, [])))
 
     with peer(serve) as address:
         connection = open_connection(address, Security())

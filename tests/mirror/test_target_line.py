@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import queue
 import socket
-import struct
 from collections.abc import Iterator
 
 import pytest
@@ -20,8 +19,9 @@ from twinshore.mirror.outbox import ANSWER_SLACK_S
 from twinshore.mirror.target_line import TargetLine
 from twinshore.mirror.track import Sent, Track
 from twinshore.wire.log_ends import LOG_ENDS_KEY, LOG_ENDS_VERSION
-from twinshore.wire.primitives import uvarint
 from twinshore.wire.produce import PRODUCE_KEY
+from twinshore.wire.serving.produce import Appended, ProduceAnswer, write_answer
+from twinshore.wire.serving.requests import answer_frame
 
 TOPIC = bytes(range(16))
 LIMITS = LaneLimits()
@@ -29,10 +29,8 @@ LIMITS = LaneLimits()
 
 def answer_of(correlation: int, parts: int, throttle_ms: int = 0) -> bytes:
     """A produce answer of version 13 for so many partitions, as short as brokers make it."""
-    body = struct.pack(">i", correlation) + b"\0" + uvarint(2) + TOPIC + uvarint(parts + 1)
-    body += b"".join(struct.pack(">ihqqq", one, 0, 7, -1, 0) + b"\1\0\0" for one in range(parts))
-    body += b"\0" + struct.pack(">i", throttle_ms) + b"\0"
-    return struct.pack(">i", len(body)) + body
+    answer = ProduceAnswer([Appended(TOPIC, one, 0, 7, -1, 0) for one in range(parts)], throttle_ms)
+    return b"".join(answer_frame(PRODUCE_KEY, 13, correlation, [write_answer(13, answer)]))
 
 
 class Target:

@@ -33,15 +33,25 @@ from kio.schema.types import BrokerId, TopicName
 from kio.serial import entity_writer
 from kio.static.primitive import i8, i32, i32Timedelta, i64
 
-from tests.kafka.peers import peer
+from tests.kafka.peers import next_request, peer, say
 from twinshore.fleet import Cluster
 from twinshore.kafka.errors import Code
+from twinshore.wire.api_versions import Offer, VersionsAnswer, encode_versions
+from twinshore.wire.apis import API_VERSIONS, DESCRIBE_CONFIGS, FETCH, LIST_OFFSETS, METADATA
 from twinshore.wire.batch import split_batches
-from twinshore.wire.primitives import uvarint
+from twinshore.wire.serving.fetch import FetchAnswer, Fetched, read_request, write_answer
+from twinshore.wire.serving.requests import Request, answer_frame
 
-METADATA, LIST_OFFSETS, FETCH, API_VERSIONS, DESCRIBE_CONFIGS = 3, 2, 1, 18, 32
+OFFERS = [
+    Offer(METADATA, 0, 12),
+    Offer(LIST_OFFSETS, 0, 7),
+    Offer(FETCH, 0, 13),
+    Offer(API_VERSIONS, 0, 3),
+    Offer(DESCRIBE_CONFIGS, 4, 4),
+]
 TOPIC_RESOURCE, SET_ON_TOPIC = 2, 1
 TOPIC = "small"
+TOPIC_ID = uuid.UUID(int=7).bytes
 _ZERO = i32Timedelta.parse(datetime.timedelta())
 
 
@@ -74,19 +84,16 @@ class SmallBroker:
 
     def _talk(self, connection: socket.socket) -> None:
         while True:
-            key, correlation_id, body = _request(connection)
-            if key == API_VERSIONS:
-                entries = [(METADATA, 0, 12), (LIST_OFFSETS, 0, 7), (FETCH, 0, 13), (API_VERSIONS, 0, 3)]
-                entries.append((DESCRIBE_CONFIGS, 4, 4))
-                said = b"".join(struct.pack(">hhhB", *one, 0) for one in entries)
-                _answer(connection, correlation_id, struct.pack(">hB", 0, len(entries) + 1) + said + bytes(5))
-            elif key == METADATA:
-                _answer(connection, correlation_id, b"\0" + _encoded(self._metadata()))
-            elif key == LIST_OFFSETS:
-                _answer(connection, correlation_id, b"\0" + _encoded(self._offset(body)))
-            elif key == DESCRIBE_CONFIGS:
-                _answer(connection, correlation_id, b"\0" + _encoded(self._settings()))
-            elif key == FETCH and not self._fetch(connection, correlation_id, body):
+            request = next_request(connection)
+            if request.key == API_VERSIONS:
+                say(connection, request, [encode_versions(request.version, VersionsAnswer(0, OFFERS))])
+            elif request.key == METADATA:
+                say(connection, request, [_encoded(self._metadata())])
+            elif request.key == LIST_OFFSETS:
+                say(connection, request, [_encoded(self._offset(request.view))])
+            elif request.key == DESCRIBE_CONFIGS:
+                say(connection, request, [_encoded(self._settings())])
+            elif request.key == FETCH and not self._fetch(connection, request):
                 return
 
     def _metadata(self) -> MetadataResponse:
@@ -133,7 +140,7 @@ class SmallBroker:
         )
         return DescribeConfigsResponse(throttle_time=_ZERO, results=(result,))
 
-    def _offset(self, body: bytes) -> ListOffsetsResponse:
+    def _offset(self, body: memoryview) -> ListOffsetsResponse:
         # One topic with one partition: the time asked for is the last but the tags.
         (timestamp,) = struct.unpack(">q", body[-11:-3])
         part = ListOffsetsPartitionResponse(
@@ -142,9 +149,9 @@ class SmallBroker:
         topic = ListOffsetsTopicResponse(name=TopicName(TOPIC), partitions=(part,))
         return ListOffsetsResponse(throttle_time=_ZERO, topics=(topic,))
 
-    def _fetch(self, connection: socket.socket, correlation_id: int, body: bytes) -> bool:
-        (position,) = struct.unpack_from(">q", body, body.index(uuid.UUID(int=7).bytes) + 16 + 1 + 8)
-        (most,) = struct.unpack_from(">i", body, 12)
+    def _fetch(self, connection: socket.socket, request: Request) -> bool:
+        wanted = read_request(request.view, request.position, request.version)
+        position, most = wanted.wanted[0].position, wanted.max_bytes
         with self.lock:
             self.on_fetch(position)
             fault = self.faults.popleft() if self.faults else 0
@@ -153,20 +160,26 @@ class SmallBroker:
                 error = int(Code.OFFSET_OUT_OF_RANGE)
             if not error:
                 records = self._read(position, most)
-        said = _fetched(error, self.end, self.start, records)
+        said = self._fetched(request, error, records)
         if fault == "close":
             return False
         if fault == "huge":
-            connection.sendall(struct.pack(">ii", 0x7FFFFFFF, correlation_id) + said[:100])
+            connection.sendall(struct.pack(">ii", 0x7FFFFFFF, request.number) + said[8:100])
             return False
         if fault == "other":
-            _answer(connection, correlation_id + 1, _fetched(0, self.end, self.start, self.log[-1][0]))
+            connection.sendall(self._fetched(request._replace(number=request.number + 1), 0, self.log[-1][0]))
             return True
         if fault == "cut":
-            connection.sendall(struct.pack(">ii", len(said) + 4, correlation_id) + said[: len(said) // 2])
+            connection.sendall(said[: len(said) // 2])
             return False
-        _answer(connection, correlation_id, said)
+        connection.sendall(said)
         return True
+
+    def _fetched(self, request: Request, error: int, records: bytes) -> bytes:
+        """The frame of an answer."""
+        part = Fetched(TOPIC_ID, 0, error, self.end, self.end, self.start, [], -1, records)
+        body = write_answer(request.version, FetchAnswer(0, 0, 0, [part]))
+        return b"".join(answer_frame(request.key, request.version, request.number, body))
 
     def _read(self, position: int, most: int) -> bytes:
         """Whole batches and, as brokers do, a torn one at the end."""
@@ -175,35 +188,7 @@ class SmallBroker:
         return wanted[: max(first, most)]
 
 
-def _fetched(error: int, end: int, start: int, records: bytes) -> bytes:
-    part = struct.pack(">ihqqqB", 0, error, end, end, start, 1) + struct.pack(">i", -1)
-    part += uvarint(len(records) + 1) + records + b"\0"
-    topic = b"\2" + uuid.UUID(int=7).bytes + b"\2" + part + b"\0"
-    return b"\0" + struct.pack(">ihi", 0, 0, 0) + topic + b"\0"
-
-
 def _encoded(entity: MetadataResponse | ListOffsetsResponse | DescribeConfigsResponse) -> bytes:
     buffer = io.BytesIO()
     entity_writer(type(entity))(buffer, entity)
     return buffer.getvalue()
-
-
-def _request(connection: socket.socket) -> tuple[int, int, bytes]:
-    (size,) = struct.unpack(">i", _exactly(connection, 4))
-    whole = _exactly(connection, size)
-    key, _, correlation_id, client = struct.unpack_from(">hhih", whole)
-    return key, correlation_id, whole[10 + client + 1 :]
-
-
-def _exactly(connection: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        got = connection.recv(size - len(data))
-        if not got:
-            raise OSError("the client left")
-        data += got
-    return data
-
-
-def _answer(connection: socket.socket, correlation_id: int, body: bytes) -> None:
-    connection.sendall(struct.pack(">ii", len(body) + 4, correlation_id) + body)

@@ -22,6 +22,7 @@ import psutil
 from crc32c import crc32c
 
 from twinshore.fleet.errors import WireError
+from twinshore.wire.api_versions import Feature, Offer, VersionsAnswer, encode_versions, parse_versions
 from twinshore.wire.batch import CRC_START, HEADER_BYTES, restamp_checked, split_batches
 from twinshore.wire.codecs import Codec, compress, decompress
 from twinshore.wire.fetch import parse_fetch
@@ -31,6 +32,12 @@ from twinshore.wire.merge import can_merge, merge_small
 from twinshore.wire.primitives import uvarint
 from twinshore.wire.produce import parse_produce
 from twinshore.wire.records import Record, decode_batch, encode_batch
+from twinshore.wire.serving import fetch as serving_fetch
+from twinshore.wire.serving import produce as serving_produce
+from twinshore.wire.serving.fetch import BY_ID, Dropped, FetchAnswer, Fetched, FetchRequest, Wanted
+from twinshore.wire.serving.parts import Endpoint
+from twinshore.wire.serving.produce import Appended, Batches, ProduceAnswer, ProduceRequest
+from twinshore.wire.serving.requests import read_request
 from twinshore.wire.slice import hole_free_runs, slice_batch
 from twinshore.wire.transactions import parse_transactions
 
@@ -196,6 +203,59 @@ def damaged_but_first(rng: random.Random, data: bytes) -> bytes:
     return data[:1] + damaged(rng, data[1:])
 
 
+def a_served(rng: random.Random) -> bytes:
+    """Which of `SERVED`, in which version, and its bytes."""
+    number = rng.randrange(len(SERVED))
+    versions, _, write = SERVED[number]
+    version = rng.choice(versions)
+    return bytes([number, version]) + write(version, bytes(16) if version >= BY_ID else "orders")
+
+
+def damaged_behind_both(rng: random.Random, data: bytes) -> bytes:
+    return data[:2] + damaged(rng, data[2:])
+
+
+def feed_served(view: memoryview) -> None:
+    SERVED[view[0]][1](view, 2, view[1])
+
+
+def _produce_request(version: int, topic: str | bytes) -> bytes:
+    batches = [Batches(topic, 0, b"abc"), Batches(topic, 1, None)]
+    return b"".join(serving_produce.write_request(version, ProduceRequest("tx", 1, 5000, batches)))
+
+
+def _produce_answer(version: int, topic: str | bytes) -> bytes:
+    part = Appended(topic, 0, 87, -1, -1, 3, [(2, "bad"), (3, None)], "worse", (4, 5))
+    return serving_produce.write_answer(version, ProduceAnswer([part, part], 7, [Endpoint(4, "b4", 9092, "a")]))
+
+
+def _fetch_request(version: int, topic: str | bytes) -> bytes:
+    wanted = [Wanted(topic, number, 7, 50, 2, 2) for number in range(3)]
+    asked = FetchRequest(5, 1, 99, 1, wanted, 3, 4, [Dropped(topic, 5)], "a", (1, 2))
+    return serving_fetch.write_request(version, asked)
+
+
+def _fetch_answer(version: int, topic: str | bytes) -> bytes:
+    part = Fetched(topic, 0, 0, 9, 9, 0, [(7, 3)], 2, b"abc", (1, 2), (3, 4), (5, 6))
+    answer = FetchAnswer(0, 0, 3, [part, part], [Endpoint(4, "b4", 9092, None)])
+    return b"".join(serving_fetch.write_answer(version, answer))
+
+
+def _versions(version: int, _topic: str | bytes) -> bytes:
+    features = [Feature("metadata.version", 1, 25)]
+    return encode_versions(version, VersionsAnswer(0, [Offer(0, 0, 13)] * 3, 5, features, 9, features, True))
+
+
+Served = tuple[range, Callable[[memoryview, int, int], object], Callable[[int, "str | bytes"], bytes]]
+SERVED: tuple[Served, ...] = (
+    (serving_produce.VERSIONS, serving_produce.read_request, _produce_request),
+    (serving_produce.VERSIONS, serving_produce.read_answer, _produce_answer),
+    (serving_fetch.VERSIONS, serving_fetch.read_request, _fetch_request),
+    (serving_fetch.VERSIONS, serving_fetch.read_answer, _fetch_answer),
+    (range(5), parse_versions, _versions),
+)
+
+
 TARGETS = (
     Target("batch", a_batch, damaged_batches, feed_batches),
     Target("merge", some_batches, damaged_batches, feed_merge),
@@ -205,6 +265,8 @@ TARGETS = (
     Target("markers", a_marker, damaged, lambda view: parse_markers(view, 0)),
     Target("transactions", a_transaction, damaged, lambda view: parse_transactions(view, 0)),
     Target("header", lambda rng: rng.randbytes(9), damaged, read_response_header),
+    Target("served", a_served, damaged_behind_both, feed_served),
+    Target("request", lambda rng: rng.randbytes(12), damaged, read_request),
     Target("codec", packed, damaged_but_first, feed_codecs),
 )
 

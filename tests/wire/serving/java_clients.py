@@ -1,0 +1,78 @@
+"""Java's own Kafka clients, driven from here: a virtual machine that has those of a Kafka version on its class path."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from py4j.java_gateway import GatewayParameters, JavaGateway  # type: ignore[import-untyped]
+
+from twinshore.lab import kafka_classpath
+from twinshore.lab.jars import ivy_jar
+from twinshore.lab.jvm import java
+
+_SERIALIZER = "org.apache.kafka.common.serialization.StringSerializer"
+_DESERIALIZER = "org.apache.kafka.common.serialization.StringDeserializer"
+
+
+class JavaClients:
+    """A producer and a consumer for each call: what they speak is agreed anew."""
+
+    def __init__(self, gateway: JavaGateway) -> None:
+        self._jvm: Any = gateway.jvm
+
+    def produce(self, bootstrap: str, topic: str, values: list[str], settings: dict[str, str]) -> None:
+        clients = self._jvm.org.apache.kafka.clients.producer
+        own = {"bootstrap.servers": bootstrap, "key.serializer": _SERIALIZER, "value.serializer": _SERIALIZER}
+        producer = clients.KafkaProducer(self._properties(own | settings))
+        for value in values:
+            producer.send(clients.ProducerRecord(topic, value))
+        producer.flush()
+        producer.close()
+
+    def consume(self, bootstrap: str, topic: str, count: int, polls: int) -> list[str]:
+        """The values of partition 0 from its beginning on; fewer where they do not come within so many polls."""
+        own = {"bootstrap.servers": bootstrap, "key.deserializer": _DESERIALIZER, "value.deserializer": _DESERIALIZER}
+        own["isolation.level"] = "read_committed"
+        consumer = self._jvm.org.apache.kafka.clients.consumer.KafkaConsumer(self._properties(own))
+        partitions = self._jvm.java.util.ArrayList()
+        partitions.add(self._jvm.org.apache.kafka.common.TopicPartition(topic, 0))
+        consumer.assign(partitions)
+        consumer.seekToBeginning(partitions)
+        second = self._jvm.java.time.Duration.ofSeconds(1)
+        found: list[str] = []
+        for _ in range(polls):
+            if len(found) >= count:
+                break
+            records = consumer.poll(second).iterator()
+            while records.hasNext():
+                found.append(records.next().value())
+        consumer.close()
+        return found
+
+    def _properties(self, settings: dict[str, str]) -> Any:
+        properties = self._jvm.java.util.Properties()
+        for name, value in settings.items():
+            properties.setProperty(name, value)
+        return properties
+
+
+@contextmanager
+def java_clients(version: str) -> Iterator[JavaClients]:
+    """Those of this Kafka version, until the block ends."""
+    (bridge,) = ivy_jar().parent.glob("py4j-*.jar")
+    path = os.pathsep.join([str(bridge), kafka_classpath(version)])
+    command = [java(), "-XX:TieredStopAtLevel=1", "-Xmx128m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+    command += ["-cp", path, "py4j.GatewayServer", "--die-on-broken-pipe", "0"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port))
+        try:
+            yield JavaClients(gateway)
+        finally:
+            gateway.shutdown()
+            process.kill()
