@@ -99,6 +99,22 @@ def test_lies_are_told_from_answers(reply: bytes, complaint: str) -> None:
         assert connection.closed
 
 
+def test_whoever_speaks_unasked_is_left() -> None:
+    def serve(connection: socket.socket) -> None:
+        greet(connection, PRODUCER_ID)
+        _, _, correlation_id = read_request(connection)
+        said = id_body(7)
+        connection.sendall(struct.pack(">ii", len(said) + 4, correlation_id) + said + b"more")
+        silent(connection)
+
+    with peer(serve) as address:
+        connection = open_connection(address, Security())
+        assert ask_id(connection) == 7
+        with pytest.raises(KafkaError, match=r"the peer sent 4 bytes unasked|got the answer to|claims"):
+            ask_id(connection)
+        assert connection.closed
+
+
 def test_tags_of_newer_brokers_are_passed_over() -> None:
     def serve(connection: socket.socket) -> None:
         _, _, correlation_id = read_request(connection)

@@ -105,3 +105,25 @@ def test_the_header_of_a_throttled_answer_is_nothing_that_crossed() -> None:
         assert not line.quota.still(4.1)
         assert line.quota.bytes_s(1.0) == 1.0, "the least that is told: nothing crossed"
         line.close()
+
+
+def test_a_source_that_speaks_unasked_is_an_error_of_its_line() -> None:
+    def serve(connection: socket.socket) -> None:
+        greet(connection, (FETCH_KEY, FETCH_VERSION, FETCH_VERSION))
+        connection.sendall(answer_of(read_request(connection)[2], b"few") + b"more")
+        connection.recv(1)
+
+    with peer(serve) as address:
+        connection = open_connection(address, Security())
+        connection.transport.setblocking(False)
+        line = SourceLine((1, 0), connection, LaneLimits())
+        assert line.ask(ORDER, 0.0, wait_ms=100)
+        found, until_s = None, time.monotonic() + 10
+        while found is None and time.monotonic() < until_s:
+            assert woken(line, 10)
+            found = line.receive(1.0)
+        assert found is not None
+        assert bytes(found[0].partitions[0].records) == b"few"
+        with pytest.raises(KafkaError, match="the peer sent 4 bytes unasked"):
+            line.ask(ORDER, 2.0, wait_ms=100)
+        line.close()

@@ -129,6 +129,13 @@ class Connection:
         self._exchange.client_id = client_id
         return self._exchange
 
+    def lend(self, buffer: bytearray) -> None:
+        """The next answer is received into this buffer, or into a larger one instead of it."""
+        try:
+            self._exchange.framer.lend(buffer)
+        except WireError as error:
+            raise explain_wire_error(error, self.place) from error
+
     def begin(self, api_key: int, version: int, parts: Sequence[Buffer], *, timeout_s: float) -> None:
         """Sends a request whose answer is to be had by `finish`."""
         deadline_s = time.monotonic() + timeout_s
@@ -216,7 +223,7 @@ class Connection:
             limit_s = self.timeout_s if timeout_s is None else timeout_s
             try:
                 # Each answer has a buffer of its own: whoever asked may keep it.
-                self._exchange.framer.lend(bytearray())
+                self.lend(bytearray())
                 self.begin(api_key, version, [body], timeout_s=limit_s)
                 return self.finish()
             except BaseException:

@@ -73,7 +73,7 @@ class SourceLine:
         )
         self._current = next(hold for hold in self._holds if hold.uses == 0)
         self._asked_s, self._first_s = now_s, 0.0
-        self._exchange.framer.lend(self._current.buffer)
+        self.outbox.connection.lend(self._current.buffer)
         self.outbox.put(self._exchange.ask(FETCH_KEY, self.version, [body], now_s + wait_ms / 1000 + ANSWER_SLACK_S))
         return self.outbox.push()
 

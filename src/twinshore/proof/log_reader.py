@@ -146,6 +146,6 @@ class LogReader:
         )
         # What the fetch before it brought may be in use still.
         self._turn ^= 1
-        self._framer.lend(self._buffers[self._turn])
+        self._line.lend(self._buffers[self._turn])
         self._line.begin(FETCH_KEY, version, [body], timeout_s=ANSWER_S)
         self._asked_at = position

@@ -86,7 +86,7 @@ class Exchange:
         the peer does not keep to the protocol."""
         if not self._asked:
             if self.framer.waiting:
-                raise AnswerOrderError("the broker spoke unasked")
+                raise AnswerOrderError(f"the peer sent {self.framer.waiting} bytes unasked")
             return None
         asked = self._asked[0]
         try:

@@ -54,9 +54,9 @@ class Framer:
         return self._buffer
 
     def lend(self, buffer: bytearray) -> None:
-        """Receives into this buffer from now on. Not in the middle of a frame."""
+        """Receives into this buffer from now on. WireError where bytes are here already: nobody asked for them."""
         if self.waiting:
-            raise ValueError("another buffer is lent in the middle of a frame")
+            raise WireError(f"the peer sent {self.waiting} bytes unasked")
         self._buffer, self._start, self._filled = buffer, 0, 0
 
     def room(self) -> memoryview:
