@@ -36,29 +36,40 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def test_a_topic_is_the_sum_of_its_partitions_and_as_old_as_the_oldest(store: Store) -> None:
-    found = delays((), "", SETTINGS, store, now_ms=NOW_MS)
+    found = delays((), "", SETTINGS, store, clock=lambda: NOW_MS)
     orders, theirs = found.topics()
     assert (orders.partitions, orders.source_end, orders.lag_records, orders.seen_s) == (2, 150, 10, 1.0)
     assert (orders.recovery_point_ms, orders.about, theirs.about) == (2_500, False, True)
     assert found.sentences() == [f"{MONITOR}: watches, 0 s ago"]
     assert "waiting" not in found.as_values()["places"][0]
     with pytest.raises(ConfigError, match="no place of topic order is watched; did you mean orders"):
-        delays((), "order", SETTINGS, store, now_ms=NOW_MS)
+        delays((), "order", SETTINGS, store, clock=lambda: NOW_MS)
+
+
+def test_what_is_written_while_it_looks_is_not_from_the_future(store: Store) -> None:
+    def clock() -> int:
+        seen = [row.beat for row in store.delay.watches()]
+        assert seen == [1], "the clock is read once all is read"
+        store.delay.beat_watch(WatchRow(MONITOR, "links", "a", 2, 1_000, NOW_MS + 9_000, NOW_MS + 9_000, "watches"))
+        return NOW_MS
+
+    found = delays((), "", SETTINGS, store, clock=clock)
+    assert found.sentences() == [f"{MONITOR}: watches, 0 s ago"]
 
 
 def test_a_verdict_has_its_level_and_why(store: Store) -> None:
-    well = check.verdict((), "", SETTINGS, store, now_ms=NOW_MS)
+    well = check.verdict((), "", SETTINGS, store, clock=lambda: NOW_MS)
     assert str(well) == "OK: 3 places watched, recovery point 2.5 s"
-    assert check.figure("lag", (), "orders", SETTINGS, store, now_ms=NOW_MS).value == 10
+    assert check.figure("lag", (), "orders", SETTINGS, store, clock=lambda: NOW_MS).value == 10
     store.delay.raise_alarm(AlarmRow(LINK, "recovery point", "orders", "", "orders are late", NOW_MS - 9_000))
-    late = check.verdict((), "", SETTINGS, store, now_ms=NOW_MS)
+    late = check.verdict((), "", SETTINGS, store, clock=lambda: NOW_MS)
     assert (late.level, late.sentences) == (Level.WARNING, ("orders are late [for 9 s, read 1 s ago]",))
-    assert check.figure("alarms", (), "", SETTINGS, store, now_ms=NOW_MS).value == 1
+    assert check.figure("alarms", (), "", SETTINGS, store, clock=lambda: NOW_MS).value == 1
     later_ms = NOW_MS + 600_000
-    assert check.verdict((), "", SETTINGS, store, now_ms=later_ms).level is Level.CRITICAL
-    assert "has said nothing for 600 s" in check.figure("alarms", (), "", SETTINGS, store, now_ms=later_ms).why
+    assert check.verdict((), "", SETTINGS, store, clock=lambda: later_ms).level is Level.CRITICAL
+    assert "has said nothing for 600 s" in check.figure("alarms", (), "", SETTINGS, store, clock=lambda: later_ms).why
     with pytest.raises(ConfigError, match="no item 'speed'"):
-        check.figure("speed", (), "", SETTINGS, store, now_ms=NOW_MS)
+        check.figure("speed", (), "", SETTINGS, store, clock=lambda: NOW_MS)
 
 
 def test_a_watcher_that_will_not_come_again_is_forgotten_with_its_alarm(store: Store) -> None:

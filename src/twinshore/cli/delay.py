@@ -55,7 +55,7 @@ def show(
 
     loaded = load(settings)
     with open_found(loaded, NOT_WATCHED, WATCH_IT) as store:
-        found = delays(link, topic, loaded, store, now_ms=_now_ms())
+        found = delays(link, topic, loaded, store, clock=_now_ms)
     if json_output:
         typer.echo(json.dumps(found.as_values()))
         return
@@ -120,18 +120,17 @@ def check(
     checks.check_item(item)
     loaded = load(settings)
     with open_found(loaded, NOT_WATCHED, WATCH_IT) as store:
-        now_ms = _now_ms()
         if discovery:
             typer.echo(checks.discovery(link, loaded, store))
             return
         if item:
-            found = checks.figure(item, link, topic, loaded, store, now_ms=now_ms)
+            found = checks.figure(item, link, topic, loaded, store, clock=_now_ms)
             if found.why:
                 typer.echo(f"no {item}: {found.why}", err=True)
                 raise typer.Exit(CRITICAL)
             typer.echo(f"{found.value:g}")
             return
-        verdict = checks.verdict(link, topic, loaded, store, now_ms=now_ms)
+        verdict = checks.verdict(link, topic, loaded, store, clock=_now_ms)
     typer.echo(str(verdict))
     raise typer.Exit(int(verdict.level))
 

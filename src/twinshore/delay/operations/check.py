@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -50,6 +50,7 @@ class _Seen:
     standing: tuple[AlarmRow, ...]
     unseen: tuple[str, ...]
     fresh_s: float
+    now_ms: int
 
 
 def check_item(item: str) -> None:
@@ -63,11 +64,14 @@ def discovery(links: Sequence[str], settings: Settings, store: Store) -> str:
     return zabbix.discovery([row for one in settings.chosen(links) for row in store.delay.places(one.name)])
 
 
-def figure(item: str, links: Sequence[str], topic: str, settings: Settings, store: Store, *, now_ms: int) -> Figure:
-    """`item` of these links, or of one topic of them."""
+def figure(
+    item: str, links: Sequence[str], topic: str, settings: Settings, store: Store, *, clock: Callable[[], int]
+) -> Figure:
+    """`item` of these links, or of one topic of them. `clock` gives milliseconds, and is read behind the store: what
+    was written meanwhile is not from the future."""
     check_item(item)
-    seen = _look(links, settings, store, now_ms)
-    why = zabbix.unknown(item, seen.places, topic, now_ms, seen.fresh_s, seen.unseen)
+    seen = _look(links, settings, store, clock)
+    why = zabbix.unknown(item, seen.places, topic, seen.now_ms, seen.fresh_s, seen.unseen)
     if why:
         return Figure(why=why)
     # One cause counts once; of a topic all that is wrong with it counts.
@@ -76,10 +80,10 @@ def figure(item: str, links: Sequence[str], topic: str, settings: Settings, stor
     return Figure(zabbix.figure(item, seen.places, counted, topic))
 
 
-def verdict(links: Sequence[str], topic: str, settings: Settings, store: Store, *, now_ms: int) -> Verdict:
+def verdict(links: Sequence[str], topic: str, settings: Settings, store: Store, *, clock: Callable[[], int]) -> Verdict:
     """Of these links, or of one topic of them and of what is wrong with whole links."""
-    seen = _look(links, settings, store, now_ms)
-    places, standing, told = seen.places, seen.standing, list(seen.unseen)
+    seen = _look(links, settings, store, clock)
+    places, standing, told, now_ms = seen.places, seen.standing, list(seen.unseen), seen.now_ms
     heads, known = heads_of(standing), {row.topic for row in places}
     if topic:
         places = tuple(row for row in places if row.topic == topic)
@@ -96,13 +100,14 @@ def verdict(links: Sequence[str], topic: str, settings: Settings, store: Store, 
     return Verdict(Level.OK, (_in_figures(places), *paused(places, topic)))
 
 
-def _look(links: Sequence[str], settings: Settings, store: Store, now_ms: int) -> _Seen:
+def _look(links: Sequence[str], settings: Settings, store: Store, clock: Callable[[], int]) -> _Seen:
     chosen = settings.chosen(links)
     names = tuple(one.name for one in chosen)
     places = tuple(row for name in names for row in store.delay.places(name))
     silent = [row for row in store.delay.alarms(open_only=True, limit=None) if row.kind == "monitor silent"]
-    unseen = tuple(_unseen(names, store.delay.watches(), now_ms))
-    return _Seen(names, places, (*standing_of(chosen, store), *silent), unseen, fresh_s(settings.delay.section))
+    standing, watchers, now_ms = (*standing_of(chosen, store), *silent), store.delay.watches(), clock()
+    unseen = tuple(_unseen(names, watchers, now_ms))
+    return _Seen(names, places, standing, unseen, fresh_s(settings.delay.section), now_ms)
 
 
 def _unseen(links: Sequence[str], watchers: Sequence[WatchRow], now_ms: int) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -82,15 +82,17 @@ class Delays:
         )
 
 
-def delays(links: Sequence[str], topic: str, settings: Settings, store: Store, *, now_ms: int) -> Delays:
-    """Of these links, or all; of one topic where it is named. ConfigError where nobody watches such a topic."""
+def delays(links: Sequence[str], topic: str, settings: Settings, store: Store, *, clock: Callable[[], int]) -> Delays:
+    """Of these links, or all; of one topic where it is named. ConfigError where nobody watches such a topic. `clock`
+    gives milliseconds, and is read behind the store: what was written meanwhile is not from the future."""
     chosen = settings.chosen(links)
     watched = [row for link in chosen for row in store.delay.places(link.name)]
     places = tuple(row for row in watched if topic in ("", row.topic))
     if topic and not places:
         near = did_you_mean(topic, sorted({row.topic for row in watched}))
         raise ConfigError(f"no place of topic {topic} is watched{near}")
-    return Delays(places, tuple(standing_of(chosen, store)), tuple(store.delay.watches()), now_ms)
+    standing, watchers = tuple(standing_of(chosen, store)), tuple(store.delay.watches())
+    return Delays(places, standing, watchers, clock())
 
 
 def history(links: Sequence[str], settings: Settings, store: Store, *, limit: int) -> list[AlarmRow]:
