@@ -84,6 +84,11 @@ SCENARIOS = (
         "tests/proof/test_nothing_compared.py::test_a_mapped_twin_to_which_nothing_was_carried_yet_is_not_said_to_be_identical",
     ),
     (
+        "proof-wrong-clusters",
+        "with both addresses swapped nothing is carried, compared, counted or advised, and no false difference written",
+        "tests/scenarios/test_mirror_refusals.py::test_clusters_that_changed_places_are_not_mixed",
+    ),
+    (
         "spark-stopped",
         "whatever starts Spark can be stopped at any moment of its start: no process is left, no trace is shown",
         "tests/mirror/test_start_up.py::test_whatever_starts_spark_can_be_stopped_while_it_starts_and_leaves_nothing",

@@ -6,21 +6,29 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import twinshore
-from tests.scenarios.mirror_rig import Rig, settings_text, until
+from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, until, url_in
 from tests.scenarios.test_mirror_basic import fill
+from twinshore.cli.entry import app, gather
+from twinshore.delay.sampler import Sampler
 from twinshore.fleet import Cluster
+from twinshore.fleet.settings import load_settings
 from twinshore.lab import LabCluster, LabSecurity
 from twinshore.lab.clients import admin_of, allow
 from twinshore.lab.ports import free_port
+from twinshore.mirror.ends import Ends
+from twinshore.store import open_store
 
 LINK = "east->west"
+ELSEWHERE = "its addresses lead to another cluster now"
 
 
 @pytest.fixture
@@ -76,12 +84,35 @@ def test_a_cluster_that_cannot_be_reached_is_waited_for_by_name(rig: Rig, east: 
 
 
 def test_clusters_that_changed_places_are_not_mixed(rig: Rig, east: LabCluster, west: LabCluster) -> None:
-    text = settings_text(rig.folder, [east.cluster, west.cluster], {LINK: "swapped-none"})
-    started(rig, text).until_said("carried by this process", within_s=90)
-    rig.process.end()
+    east.create_topic("swapped")
+    fill(east, "swapped")
+    started(rig, settings_text(rig.folder, [east.cluster, west.cluster], {LINK: "swapped"}))
+    until(lambda: rig.told(LINK).get(("swapped", 0), 0) > 0, 90, "it is carried", rig)
+    until(lambda: same_ends(east.cluster, west.cluster, "swapped", 1), 90, "all of it is", rig)
+    assert rig.process.end() == 0
+    fill(east, "swapped")
     swapped = [replace(east.cluster, bootstrap=west.bootstrap), replace(west.cluster, bootstrap=east.bootstrap)]
-    started(rig, settings_text(rig.folder, swapped, {LINK: "swapped-none"}))
+    text = settings_text(rig.folder, swapped, {LINK: "swapped"})
+    began = len(rig.process.said)
+    started(rig, text)
     ended_with(rig, "was between clusters", "the addresses now lead to")
+    assert "starting Spark" not in rig.process.said[began:], "it is refused before that"
+
+    # Nor does anything else compare, advise or count by the wrong side.
+    gather()
+    for words in (["prove", "--here"], ["mirror", "examine", "--here"]):
+        told = CliRunner().invoke(app, [*words, "--settings", str(rig.process.settings)], catch_exceptions=False)
+        assert told.exit_code == 2 and ELSEWHERE in told.output, (words, told.output)
+    assert rig.ledger(LINK) == (), "no difference is written that is none"
+    (link,) = json.loads(rig.verb("status", "--json"))["links"]
+    assert link["lag_records"] is None and ELSEWHERE in rig.verb("status"), link
+    drawn = json.loads(rig.verb("topology", "--json"))
+    assert {one["cluster"] for one in drawn["away"]} == {"east", "west"}, drawn
+    loaded = load_settings(rig.process.settings, os.environ)
+    with open_store(url_in(rig.folder)) as store, Ends(loaded.links[0], loaded, patience_s=5.0) as ends:
+        sampler = Sampler(loaded.links[0], ends.source, ends.target, store, groups=False)
+        sample = sampler.sample(lambda: int(time.time() * 1000), 0)
+    assert sample.readings == () and ELSEWHERE in sample.failures[""], sample
 
 
 def test_a_link_between_wrong_clusters_holds_up_no_other(rig: Rig, east: LabCluster, west: LabCluster) -> None:

@@ -20,7 +20,7 @@ def topology(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
     from twinshore.mirror.topology.listening import listen
     from twinshore.mirror.topology.picture import drawing
 
-    seen = listen(load(settings))
+    seen = listen(load(settings), lambda sentence: typer.echo(sentence, err=True))
     if json_output:
         typer.echo(json.dumps(seen.as_values()))
         return

@@ -25,6 +25,7 @@ from twinshore.kafka.metadata import ClusterMetadata
 from twinshore.kafka.notes import Notebook
 from twinshore.kafka.questions import OffsetKind
 from twinshore.mirror.control.in_force import in_force
+from twinshore.mirror.identity import hold_to
 from twinshore.mirror.incidents.kinds import POLICY_TOPIC, rests
 from twinshore.mirror.plan import admits
 from twinshore.store import LedgerRow, Store
@@ -220,6 +221,7 @@ class Sampler:
             return
         name = self._link.name
         try:
+            hold_to(self._link, self._store, self._source, self._target)
             link = in_force(self._link, self._store.controls.of(name)).link
             twins = {(row.topic, row.partition): row.target_topic_id for row in self._store.twins.of(name)}
             receipted = {(at.topic, at.partition): at.to_offset for at in self._store.receipts.positions(name)}

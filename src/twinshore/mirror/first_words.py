@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Sequence
 
-from twinshore.fleet import KafkaError, Link
+from twinshore.fleet import KafkaError, Link, RefusedError, TwinshoreError
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror.ends import Ends
+from twinshore.mirror.identity import recognise
 from twinshore.mirror.incidents.standing import stopping
 from twinshore.mirror.preview import holding
 from twinshore.mirror.survey import Surveyor
@@ -15,6 +18,29 @@ from twinshore.store import Store
 
 # Not long: the link's driver asks again, and says it, as soon as it runs.
 PATIENCE_S = 4.0
+
+
+def refusals(links: Sequence[Link], settings: Settings, store: Store) -> dict[str, RefusedError]:
+    """Why which of these links must not run: their addresses lead to other clusters than they began with. Clusters that
+    do not answer within some seconds are their drivers' affair."""
+    found: dict[str, RefusedError] = {}
+
+    def look(link: Link) -> None:
+        with Ends(link, settings, client_id="twinshore-first", patience_s=PATIENCE_S, call_s=PATIENCE_S) as ends:
+            try:
+                recognise(link, store, ends.source, ends.target)
+            except RefusedError as error:
+                found[link.name] = error
+            except TwinshoreError:
+                return
+
+    threads = [threading.Thread(target=look, args=(link,), name=f"address {link.name}", daemon=True) for link in links]
+    for thread in threads:
+        thread.start()
+    until_s = time.monotonic() + 2 * PATIENCE_S
+    for thread in threads:
+        thread.join(max(0.0, until_s - time.monotonic()))
+    return dict(found)
 
 
 def first_words(link: Link, settings: Settings, store: Store) -> Callable[[], str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from twinshore.fleet import Link, RefusedError
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror.link_notes import LinkNotes
@@ -34,6 +36,18 @@ def hold_to(link: Link, store: Store, source: KafkaCluster, target: KafkaCluster
     source.must_be(known.source_cluster_id)
     target.must_be(known.target_cluster_id)
     return True
+
+
+def known_clusters(links: Iterable[Link], store: Store) -> dict[str, str]:
+    """The id of each cluster by its name, as the links of a store knew it when they began. One that they do not agree
+    on is left out: some of them had another cluster of that name."""
+    found: dict[str, set[str]] = {}
+    for link in links:
+        known = store.links.identity(link.name)
+        if known is not None:
+            found.setdefault(link.source, set()).add(known.source_cluster_id)
+            found.setdefault(link.target, set()).add(known.target_cluster_id)
+    return {name: next(iter(ids)) for name, ids in found.items() if len(ids) == 1}
 
 
 def establish(link: Link, store: Store, source: KafkaCluster, target: KafkaCluster, notes: LinkNotes) -> LinkIdentity:

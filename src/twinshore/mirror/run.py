@@ -16,7 +16,7 @@ from twinshore.mirror import engine as engines
 from twinshore.mirror.companions import Beside, Companion, Start
 from twinshore.mirror.desk import Desk
 from twinshore.mirror.engine import Engine
-from twinshore.mirror.first_words import first_words
+from twinshore.mirror.first_words import first_words, refusals
 from twinshore.mirror.link_driver import LinkDriver
 from twinshore.mirror.link_state import STANDBY, STOPPED, Idle
 from twinshore.mirror.metrics import Instruments, Meters
@@ -58,6 +58,7 @@ class Mirror:
         mirror = self._settings.mirror
         lanes = mirror.lanes or lanes_for(os.cpu_count() or 1)
         store = self._open_store()
+        self._check_addresses(store)
         meters = Meters(mirror.ends_s)
         recorder = Recorder(store, self._owner, mirror.receipts_s, self._log, meters.lag)
         instruments = Instruments(mirror, self._links, store, recorder, meters, self._log)
@@ -106,6 +107,13 @@ class Mirror:
         if self._failure:
             raise self._failure
         self._log("stopped in good order")
+
+    def _check_addresses(self, store: Store) -> None:
+        """Before Spark starts: RefusedError where every link's addresses lead to clusters that are not its own."""
+        refused = refusals(self._links, self._settings, store)
+        if len(refused) == len(self._links):
+            store.close()
+            raise next(iter(refused.values()))
 
     def _until_stopped(self, threads: list[threading.Thread], instruments: Instruments, engine: Engine) -> None:
         while not self._stop.wait(TURN_S):

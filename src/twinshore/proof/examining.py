@@ -15,6 +15,7 @@ from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.mirror.control.ruling import standing
 from twinshore.mirror.ends import Ends
+from twinshore.mirror.identity import hold_to
 from twinshore.mirror.passage.marking import is_marker_id
 from twinshore.proof.borders import Side, difference_of
 from twinshore.proof.job import Run, run_bundles
@@ -80,6 +81,7 @@ class Examination:
         seen_ms = int(time.time() * 1000)
         with Ends(link, self.settings) as ends:
             source, target = ends.source, ends.target
+            hold_to(link, self.store, source, target)
             # Before the target's ends, so that a twin which holds all that was carried reaches them.
             receipted = {(one.topic, one.partition): one.to_offset for one in self.store.receipts.positions(link.name)}
             links = self.settings.links

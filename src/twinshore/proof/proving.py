@@ -10,6 +10,7 @@ from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.settings import Settings
 from twinshore.mirror.control.ruling import standing
 from twinshore.mirror.ends import Ends
+from twinshore.mirror.identity import hold_to
 from twinshore.proof.borders import PARTED, Side, difference_of
 from twinshore.proof.incidents import GONE, gone, incident_of, mended
 from twinshore.proof.job import Run, run_bundles
@@ -192,6 +193,8 @@ class Proving:
             raise KafkaError(STOPPED, hint=GO_ON)
         seen_ms = _now_ms()
         with Ends(link, self._settings, sleep=self._wait) as ends:
+            if self._store is not None:
+                hold_to(link, self._store, ends.source, ends.target)
             links = self._settings.links
             surveyor = Surveyor(link, self._store, ends.source, ends.target, self._way, links)
             survey = self._survey(surveyor, asked)

@@ -262,9 +262,14 @@ def _ask(store: Store, settings: Settings, link: Link, now_ms: int, *, before: b
     reached = reached_of(store.twins.of(link.name), store.receipts.positions(link.name))
     if not reached:
         return "none of its twins is in this store any more" if before else lag_word((), now_ms)
+    known = store.links.identity(link.name)
     try:
         source = KafkaCluster(
-            settings.cluster(link.source), client_id="twinshore-status", patience_s=ASK_S, call_s=ASK_S
+            settings.cluster(link.source),
+            client_id="twinshore-status",
+            cluster_id=known.source_cluster_id if known else "",
+            patience_s=ASK_S,
+            call_s=ASK_S,
         )
         try:
             there = still_there(source, tuple(reached))

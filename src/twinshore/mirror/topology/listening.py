@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
-from twinshore.fleet import KafkaError, WireError, is_heartbeats
+from twinshore.fleet import KafkaError, StoreError, WireError, is_heartbeats
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.notes import Note, Notebook
+from twinshore.mirror.identity import known_clusters
 from twinshore.mirror.target_notes import bounded_json
 from twinshore.mirror.topology.picture import Beat, Picture, path_of, picture
+from twinshore.store.opening import open_to_look
 
 PATIENCE_S = 5.0
 
 
-def listen(settings: Settings) -> Picture:
-    """What runs now, as the clusters of the settings show it; one that cannot be asked is named, not waited for."""
+def listen(settings: Settings, log: Callable[[str], None]) -> Picture:
+    """What runs now, as the clusters of the settings show it; one that cannot be asked is named, not waited for. Nor is
+    another cluster asked than the links began with. `log` hears where the store cannot say which these are."""
+    ids = _ids(settings, log)
     beats: list[Beat] = []
     away: dict[str, str] = {}
     for name, known in settings.clusters.items():
-        cluster = KafkaCluster(known, patience_s=PATIENCE_S, call_s=PATIENCE_S)
+        cluster = KafkaCluster(known, cluster_id=ids.get(name, ""), patience_s=PATIENCE_S, call_s=PATIENCE_S)
         try:
             for topic in sorted(cluster.metadata(None, refresh=True).topics):
                 if is_heartbeats(topic):
@@ -29,6 +34,16 @@ def listen(settings: Settings) -> Picture:
         finally:
             cluster.close()
     return picture(settings.links, beats, away)
+
+
+def _ids(settings: Settings, log: Callable[[str], None]) -> dict[str, str]:
+    """What runs is shown also while the store is away."""
+    try:
+        with open_to_look(settings) as store:
+            return known_clusters(settings.links, store)
+    except StoreError as error:
+        log(f"whether these are the clusters that the links began with is not known: {error}")
+        return {}
 
 
 def _newest(cluster: KafkaCluster, topic: str, path: tuple[str, ...]) -> list[Beat]:
