@@ -99,7 +99,7 @@ def test_a_lost_store_is_recovered_without_copying_anything_again(
     end = ends["lost-orders"][0][1]
     assert f"would be put back: lost-orders-0 stands at {end}, the source at {end + 11}" in said
     assert "lost-mapped is mapped: where its records lie was known to the lost store alone" in said
-    assert "lost for good" in said
+    assert "lost for good" in said and "words of `twinshore mirror keep`" in said and "delete the twin" not in said
     for file in rig.folder.glob("store.db*"):
         file.unlink()
     for words in (("link", "recover", LINK, "--dry-run"), ("mirror", "plan")):
@@ -107,7 +107,9 @@ def test_a_lost_store_is_recovered_without_copying_anything_again(
         assert f"{rig.folder / 'store.db'}, which is not there yet" in said and "empty.db" not in said, said
     assert not positions(rig), "a dry run changes nothing"
     assert asked(rig, "link", "recover", LINK)[0] == 0
-    assert asked(rig, "link", "recover", LINK)[0] == 0, "twice does no harm"
+    code, said = asked(rig, "link", "recover", LINK)
+    assert code == 0 and "nothing is lost and nothing is to be done" in said, said
+    assert ": put back" not in said and "not put back: lost-mapped is mapped" in said, said
     found = positions(rig)
     assert {place[0] for place in found} == set(EXACT)
 

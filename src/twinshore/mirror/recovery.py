@@ -29,7 +29,7 @@ PATIENCE_S = 10.0
 AGAIN_S = 0.3
 AT_ONCE = 200
 MAPPED = (
-    "is mapped: where its records lie was known to the lost store alone; restore a backup, delete the twin, or start "
+    "is mapped: where its records lie was known to the lost store alone; restore a backup, or start "
     'the mirror with mode = "mapped", so that it goes on where its records show that it stands'
 )
 
@@ -49,7 +49,7 @@ class Recovery:
     """`left`: topics that are not put back, with the reason. `holder`: whose the link is now; None: nobody's.
     `identity`: whom the target says that it writes as; None where that is not to be had, or not to be taken: the
     holder has never begun, or `kept`, this store has twins that it wrote as somebody else. `whole`: the link is this
-    store's, which knows all that is found."""
+    store's, which knows all that is found; what is `left` then no recovery puts back."""
 
     own: str
     source_id: str
@@ -99,13 +99,7 @@ class Recoverer:
                 left[topic] = f"cannot be looked at: {error.message}"
         mine = {(row.topic, row.partition) for row in self._store.twins.of(link.name)}
         told_of = {(one.row.topic, one.row.partition) for one in found}
-        whole = (
-            holder is not None
-            and holder.store == self._notes.own
-            and known == identity
-            and told_of <= mine
-            and left.keys() <= {topic for topic, _ in mine}
-        )
+        whole = holder is not None and holder.store == self._notes.own and known == identity and told_of <= mine
         why = tuple(sorted(left.items()))
         return Recovery(self._notes.own, source_id, holder, identity, None, tuple(found), why, link.target, whole)
 

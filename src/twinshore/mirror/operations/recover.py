@@ -14,7 +14,10 @@ from twinshore.store import LeaseRow, Store
 
 LOST = (
     "lost for good, as the target does not have it: receipts so far and the source's producers in them, the ledger and "
-    "what stopped there, audit, proofs, alarms, the delays' windows, pauses, throttles, filters, what was held back"
+    "what stopped there, audit, proofs, alarms, the delays' windows, pauses, throttles, filters, what was held back, "
+    "words of `twinshore mirror keep` (say them again), announced deletions (each has its whole delay again), and "
+    "which ACLs and quotas are the link's and which SCRAM users it has seen: none of these is taken back any more when "
+    "it goes on the source"
 )
 
 
@@ -91,7 +94,9 @@ def plan(asked: Recover, settings: Settings, store: Store, *, tell: Callable[[st
             f" producer {seen.identity.producer_id} and knows all {len(seen.found):,} partitions"
             f" of which {seen.target} tells"
         )
-        return Recovering(shown=(nothing,), link=link.name, seen=seen, lease=lease)
+        known = {row.topic for row in store.twins.of(link.name)}
+        left = [LeftStep(link.name, topic, why).sentence(done=True) for topic, why in seen.left if topic not in known]
+        return Recovering(shown=(nothing, *left), link=link.name, seen=seen, lease=lease)
     remarks = (f"{link.name}: {LOST}",) if seen.identity else ()
     return Recovering(tuple(steps_of(link.name, seen, store)), remarks=remarks, link=link.name, seen=seen, lease=lease)
 
