@@ -152,7 +152,7 @@ class LinkView:
             for pattern, topics in self.paused
         ]
         some = listed([topic for topic in self.kept if topic], PAUSED_NAMED)
-        keeps = "all its twins" if "" in self.kept else f"the twins of {some}"
+        keeps = "any of its twins" if "" in self.kept else f"the twins of {some}"
         never = ["[safety] never_delete is set: no twin is deleted, no record cut off"] if self.never_delete else []
         return (*pauses, *never, *([f"kept by operators: nothing deletes {keeps}"] if self.kept else []))
 

@@ -15,6 +15,7 @@ from twinshore.mirror.plan import Grow
 from twinshore.store import AuditRow, Store, TwinRow
 
 SETTINGS = settings_of(f'[links."{LINK}"]\nmode = "mapped"\n[links."{BACK}"]\n')
+NOTHING = "nothing to do: the links' filters admit no topic that their sources show to the mirror"
 
 
 def test_an_offset_is_found_from_either_side(store: Store) -> None:
@@ -50,7 +51,7 @@ def test_a_plan_of_running_has_first_what_nobody_can_tell() -> None:
     ]
     kinds = [(one["link"], one["step"]) for one in found.as_values()]
     assert kinds == [(BACK, "unknown"), (LINK, "grow"), (LINK, "remark")]
-    assert RunPlan((), (), ()).sentences() == ["nothing to do: the links' filters admit no topic of their sources"]
+    assert RunPlan((), (), ()).sentences() == [NOTHING]
 
 
 def test_links_that_could_loop_have_no_plan(store: Store) -> None:

@@ -37,7 +37,7 @@ class RunPlan:
         said += [f"{name}: {in_words(step)}" for name, step in self.steps]
         said += [f"{name}: {line}" for name, line in self.besides]
         if not self.steps and not self.away:
-            said.append("nothing to do: the links' filters admit no topic of their sources")
+            said.append("nothing to do: the links' filters admit no topic that their sources show to the mirror")
         return said
 
 
