@@ -119,5 +119,7 @@ def test_a_stopped_partition_goes_on_and_the_audit_knows_who_said_so(store: Stor
     assert step.sentence(done=True) == "east->west: orders-0 is resumed"
     assert [row.incident.partition for row in store.ledger.rows(LINK, open_only=True)] == [1]
     assert [(row.subject, row.outcome) for row in store.audit.rows()] == [("orders-0", "by anna")]
+    list(resume.act(planned, store, by="bert"))
+    assert len(store.audit.rows()) == 1, "the row was closed already"
     with pytest.raises(ConfigError, match="no incident stops orders-7"):
         resume.plan(ResumeStopped("orders", 7), SETTINGS, store)

@@ -73,9 +73,10 @@ def act(planned: Plan[ResumeStep], store: Store, *, by: str) -> Iterator[ResumeS
     for step in planned.steps:
         now_ms = int(time.time() * 1000)
         for row in step.rows:
-            store.ledger.close(row.id, now_ms=now_ms)
-            change = f"{row.incident.kind} at offset {row.incident.from_offset}"
-            store.audit.add([AuditRow(now_ms, step.link, "resume", str(step.named), change, "resumed", f"by {by}")])
+            if store.ledger.close(row.id, now_ms=now_ms):  # Else somebody else has closed it since.
+                change = f"{row.incident.kind} at offset {row.incident.from_offset}"
+                told = AuditRow(now_ms, step.link, "resume", str(step.named), change, "resumed", f"by {by}")
+                store.audit.add([told])
         yield step
 
 
