@@ -83,6 +83,29 @@ def test_a_group_that_has_gone_on_since_it_was_seen_is_not_set_back(store: Store
     assert (step.outcome, west.groups["b"]) == ("done", {TWIN: Place(40)}), "it is still onwards"
 
 
+class Deaf(ModelSide):
+    """Its first commit is done, and the answer is lost."""
+
+    def commit(
+        self, places: Mapping[int, Mapping[str, Mapping[Where, Place]]], still: Callable[[], bool] = always
+    ) -> dict[str, dict[Where, int]]:
+        first = not self.heard
+        self.heard = True
+        found = super().commit(places, still)
+        return {} if first else found
+
+    heard = False
+
+
+def test_a_commit_that_was_done_and_not_answered_is_told_as_done(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("twinshore.groups.operations.move.AGAIN_S", 0.0)
+    for lower in (False, True):
+        west = Deaf("west")
+        west.groups["a"] = {TWIN: Place(10)}
+        (step,) = moved(store, west, "east->west", "a", {TWIN: (10, Place(40))}, lower=lower)
+        assert (step.outcome, west.groups["a"]) == ("done", {TWIN: Place(40)})
+
+
 def test_no_place_lies_beyond_the_end_of_the_log_that_it_is_for() -> None:
     assert wishes_forward(view(source=70, target=10, end=40), MARK) == {TWIN: (10, Place(40, MARK))}
     assert wishes_back(view(source=10, target=70), SCOPE, {("orders", 0): 40}) == {("orders", 0): (10, Place(40))}

@@ -13,12 +13,14 @@ from tests.kafka.peers import greet, peer, read_request, woken
 from twinshore.fleet import KafkaError, Security
 from twinshore.kafka.opening import open_connection
 from twinshore.mirror.cutting import Parcel, Stamp
+from twinshore.mirror.flights import Answered
 from twinshore.mirror.lane import Lane
 from twinshore.mirror.orders import LaneLimits, TrackOrder
 from twinshore.mirror.outbox import ANSWER_SLACK_S
 from twinshore.mirror.target_line import TargetLine
 from twinshore.mirror.track import Sent, Track
 from twinshore.wire.log_ends import LOG_ENDS_KEY, LOG_ENDS_VERSION
+from twinshore.wire.primitives import uvarint
 from twinshore.wire.produce import PRODUCE_KEY
 from twinshore.wire.serving.produce import Appended, ProduceAnswer, write_answer
 from twinshore.wire.serving.requests import answer_frame
@@ -39,12 +41,16 @@ class Target:
     def __init__(self, parts: int, throttle_ms: int = 0) -> None:
         self.parts, self.throttle_ms = parts, throttle_ms
         self.answers: queue.Queue[int] = queue.Queue()
+        self.spoilt = False
 
     def talk(self, connection: socket.socket) -> None:
         greet(connection, (PRODUCE_KEY, 9, 13), (LOG_ENDS_KEY, LOG_ENDS_VERSION, LOG_ENDS_VERSION))
         while count := self.answers.get(timeout=120):
             for _ in range(count):
-                connection.sendall(answer_of(read_request(connection)[2], self.parts, self.throttle_ms))
+                answer = answer_of(read_request(connection)[2], self.parts, self.throttle_ms)
+                if self.spoilt:  # it says that it holds more topics than it does
+                    answer = answer[:9] + uvarint(100) + answer[10:]
+                connection.sendall(answer)
 
     @contextlib.contextmanager
     def line(self) -> Iterator[TargetLine]:
@@ -89,7 +95,7 @@ def test_of_many_answers_half_wake_the_pump_at_once_and_the_last_ones_each(parts
                 assert not woken(line, 0.3), f"{wake - 1} answers of {due} that are due wake nobody"
             target.answers.put(1)
             assert woken(line, 60), f"{wake} answers of {due} do"
-            found = line.receive(0.0)
+            found = list(line.receive(0.0))
             assert len(found) == wake
             assert all(one.produced[parts - 1].base_offset == 7 for one in found)
             settle(line)
@@ -102,7 +108,7 @@ def test_answers_of_which_nobody_is_woken_are_had_on_a_look() -> None:
         send(line, 8, 1)
         target.answers.put(2)
         assert not woken(line, 0.3)
-        assert len(line.receive(0.0)) == 2
+        assert len(list(line.receive(0.0))) == 2
         settle(line)
         assert line.dozing, "six are due: three of them wake"
 
@@ -116,7 +122,36 @@ def test_the_end_of_a_target_wakes_whoever_waits_for_many_answers() -> None:
         target.answers.put(0)
         assert woken(line, 60)
         with pytest.raises(KafkaError, match=r"hung up|connection lost"):
-            line.receive(0.0)
+            list(line.receive(0.0))
+
+
+def test_answers_behind_which_the_target_hangs_up_are_taken_first() -> None:
+    """As when a broker is stopped in good order: else their partitions would wait for answers that came."""
+    target = Target(1)
+    with target.line() as line:
+        send(line, 2, 1)
+        target.answers.put(2)
+        target.answers.put(0)
+        found: list[Answered] = []
+        with pytest.raises(KafkaError, match=r"hung up|connection lost"):
+            while woken(line, 60):
+                for answer in line.receive(0.0):
+                    found.append(answer)  # noqa: PERF402  what was taken before the error counts
+        assert [one.produced[0].base_offset for one in found] == [7, 7]
+        assert not line.in_flight
+
+
+def test_a_request_whose_answer_cannot_be_read_stays_unanswered() -> None:
+    target = Target(1)
+    target.spoilt = True
+    with target.line() as line:
+        send(line, 1, 1)
+        target.answers.put(1)
+        assert woken(line, 60)
+        with pytest.raises(KafkaError):
+            list(line.receive(0.0))
+        assert len(line.in_flight) == 1
+        assert len(line.close()) == 1
 
 
 def test_a_broker_that_throttles_is_sent_nothing_meanwhile_and_its_answers_are_waited_for() -> None:
@@ -125,7 +160,7 @@ def test_a_broker_that_throttles_is_sent_nothing_meanwhile_and_its_answers_are_w
         send(line, 3, 1)
         target.answers.put(1)
         assert woken(line, 60)
-        assert len(line.receive(100.0)) == 1
+        assert len(list(line.receive(100.0))) == 1
         assert line.quota.still(159.9)
         assert not line.quota.still(160.1)
         assert not line.free(), "two are on their way still: they wait with the broker"

@@ -11,7 +11,7 @@ question. What waits for the answer would go so late that the answer counts no m
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from twinshore.fleet import KafkaError, WireError
@@ -51,7 +51,7 @@ class TargetLine:
         self.limits = limits
         self.version = connection.spoken(PRODUCE_KEY)
         self._exchange = connection.hand_over(CLIENT_ID)
-        self._exchange.framer.lend(bytearray(BUFFER_BYTES_MIN))
+        connection.lend(bytearray(BUFFER_BYTES_MIN))
         self.outbox.transport.drop_unsent_at_close()
         self.outbox.transport.give_up_after(limits.undelivered_s)
         self.in_flight: deque[InFlight] = deque()
@@ -258,21 +258,21 @@ class TargetLine:
         release(self._writing)
         self._writing = [entry._replace(hold=None) for entry in self._writing]
 
-    def receive(self, now_s: float) -> list[Answered]:
-        """Every answer that is complete."""
-        found: list[Answered] = []
+    def receive(self, now_s: float) -> Iterator[Answered]:
+        """Every answer that is complete, those too behind which the target hangs up or says what nobody understands:
+        that is raised once they have been taken."""
         exchange, framer, transport = self._exchange, self._exchange.framer, self.outbox.transport
         while True:
             got = transport.recv_into(framer.room())
             if got == WOULD_BLOCK:
-                return found
+                return
             if got == 0:
                 raise KafkaError(f"{self.outbox.connection.place}: the target hung up", retriable=True)
             framer.took(got)
             try:
                 while (answer := exchange.answer()) is not None:
                     if answered := self._match(answer, now_s):
-                        found.append(answered)
+                        yield answered
             except WireError as error:
                 raise explain_wire_error(error, self.outbox.connection.place) from error
 
@@ -280,9 +280,10 @@ class TargetLine:
         """The request that is answered by now; None when the other half of its answer is still to come."""
         view, position = answer.view, answer.position
         flight = self.in_flight[0]
+        # Of an answer that cannot be read the request stays unanswered.
         if flight.asking:
-            self.in_flight.popleft()
             found = [joined({}, end, 0) for end in parse_log_ends(view, position)]
+            self.in_flight.popleft()
             self._heard_asking(view, position, now_s)
             go, rest = standing(flight.marks, found)
             self._due_s = self._due_s if self._due else now_s
@@ -292,14 +293,15 @@ class TargetLine:
         if answer.asked.api.key == MARKERS_KEY:
             self._marked = parse_markers(view, position)
             return None
-        self.in_flight.popleft()
         if self._marked is None:
             produced, throttle_ms = parse_produced(view, position, self.version)
+            self.in_flight.popleft()
             self._heard(flight.size, throttle_ms, now_s)
             return Answered(flight, produced, [])
         codes = {(one.topic, one.partition): one.error for one in self._marked}
-        self._marked = None
         ends = parse_log_ends(view, position)
+        self.in_flight.popleft()
+        self._marked = None
         self._heard_asking(view, position, now_s)
         return Answered(flight, [], [joined(codes, end) for end in ends])
 

@@ -311,7 +311,8 @@ def gone_on_since(wishes: Wishes, places: Mapping[Where, Place], *, lower: bool)
     found: dict[Where, str] = {}
     for where, (before, goal) in wishes.items():
         now = places[where].offset if where in places else None
-        if now != before and now is not None and not _is_onwards(now, goal):
+        # Where it stands at its goal, an answer to us was lost perhaps: it is committed again.
+        if now != before and now is not None and now > goal.offset:
             found[where] = f"{REFUSED if lower else NOT_DONE}: it stands at {now} by now"
     return found
 
