@@ -166,7 +166,7 @@ SCENARIOS = (
     (
         "one-link-a-topic",
         "two processes of one store that have read other settings never carry one topic to one twin: who had it first "
-        "goes on, the other is refused with that link's name",
+        "goes on, whether or not its mirror seems to live, and the other is refused with that link's name",
         "tests/scenarios/test_topologies.py::test_two_processes_that_read_other_settings_never_carry_one_topic",
     ),
     (

@@ -46,6 +46,17 @@ def test_a_topic_of_several_links_needs_the_links_name(file: Path) -> None:
     assert known(file) == [(LINK, "bills"), (BACK, "orders")]
 
 
+def test_a_link_that_settings_lack_by_now_lets_go_of_its_twin(file: Path) -> None:
+    with opened(file) as store:
+        store.twins.save([TwinRow("old->west", "orders", 0, "aa", "bb", 0, 0, 1)])
+    with pytest.raises(ConfigError, match="no link knows topic bills"):
+        forget(file, "bills", "--link", "old..west")
+    assert "1 partitions of orders forgotten" in forget(file, "orders", "--link", "old..west")
+    with pytest.raises(ConfigError, match="old->west"):
+        forget(file, "orders", "--link", "old..west")
+    assert len(known(file)) == 3
+
+
 def test_a_topic_that_nobody_knows_is_an_error_with_the_nearest(file: Path) -> None:
     with pytest.raises(ConfigError, match="no link knows topic bill") as found:
         forget(file, "bill")

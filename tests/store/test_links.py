@@ -58,6 +58,15 @@ def test_an_identity_is_replaced_only_as_it_was_seen(store: Store) -> None:
     assert store.links.identity("east->west") == newer
 
 
+def test_whose_twin_a_topic_of_a_target_is(store: Store) -> None:
+    rows = [replace(twin("orders", 0), link=link) for link in ("east->west", "north->west")]
+    other = replace(twin("bills", 0), target_topic_id="cc" * 16)
+    store.twins.save([*rows, other])
+    assert store.twins.onto(["bb" * 16]) == tuple(rows)
+    assert store.twins.onto(["bb" * 16, *(f"{number:032x}" for number in range(1_200)), "cc" * 16]) == (other, *rows)
+    assert store.twins.onto([]) == ()
+
+
 def test_twins_are_kept_as_first_saved(store: Store) -> None:
     first = [twin("orders", 1), twin("orders", 0), twin("Orders", 0)]
     assert store.twins.save(first) == tuple(first)

@@ -53,8 +53,7 @@ class Settings:
     def chosen(self, names: Sequence[str]) -> list[Link]:
         """The links of these names; all of them when none is named. `east..west` is east->west, for whoever may not
         pass a ">" on."""
-        arrows = [name if "->" in name else name.replace("..", "->", 1) for name in names]
-        return [self.link(name) for name in arrows] if names else list(self.links)
+        return [self.link(with_arrow(name)) for name in names] if names else list(self.links)
 
     def only(self, names: Sequence[str]) -> Link:
         """The one link that is meant: what a word lets go on one link must not go on another unasked."""
@@ -69,6 +68,11 @@ class Settings:
         if name not in self.clusters:
             raise ConfigError(f"no cluster {name!r} in the settings{did_you_mean(name, self.clusters)}")
         return self.clusters[name]
+
+
+def with_arrow(name: str) -> str:
+    """A link's name, as settings have it: `east..west` is east->west."""
+    return name if "->" in name else name.replace("..", "->", 1)
 
 
 def load_settings(path: Path, env: Mapping[str, str]) -> Settings:

@@ -69,8 +69,7 @@ class Desk:
     ) -> None:
         self.token = secrets.token_hex(32)
         self.host = host
-        self._allowed_s = allowed_s
-        self._take = take
+        self._allowed_s, self._take = allowed_s, take
         self._posts: dict[LaneKey, Post] = {}
         # By link: until when a pump of lanes that are closed may still write, and what it sent may still land.
         self._past: dict[str, tuple[float, float]] = {}
@@ -191,9 +190,13 @@ class Desk:
     def idle(self, link: str) -> bool:
         """Whether nobody writes in the link's name: no pump is there, and lost ones have no grant any more."""
         with self._lock:
-            posts, now_s = [post for (name, _), post in self._posts.items() if name == link], steady_s()
-            gone = not any(post.pumps for post in posts) and all(post.relay.free(now_s) for post in posts)
-            return gone and now_s >= max(self._past.get(link, (0.0, 0.0)))
+            ours = [post for (name, _), post in self._posts.items() if name == link]
+            free = all(not post.pumps and post.relay.free(steady_s()) for post in ours)
+        return free and self.past_is_over(link)
+
+    def past_is_over(self, link: str) -> bool:
+        """Whether nothing more comes of closed lanes: no grant runs, and what was sent has landed."""
+        return steady_s() >= max(self._past.get(link, (0.0, 0.0)))
 
     def close_link(self, link: str) -> None:
         """Forgets a link's lanes; a pump that still speaks for them is told to stop, and may not hear of it."""
@@ -201,8 +204,7 @@ class Desk:
             for key in [key for key in self._posts if key[0] == link]:
                 post = self._posts.pop(key)
                 granted_s, lands_s = self._past.get(link, (0.0, 0.0))
-                relay = post.relay
-                self._past[link] = max(granted_s, relay.granted_until_s), max(lands_s, relay.lands_until_s)
+                self._past[link] = max(granted_s, post.relay.granted_until_s), max(lands_s, post.relay.lands_until_s)
                 for pump in post.pumps.values():
                     _hang_up(pump)
 
@@ -211,9 +213,8 @@ class Desk:
         _hang_up(self._server)
         self._server.close()
         with self._lock:
-            for post in self._posts.values():
-                for pump in post.pumps.values():
-                    _hang_up(pump)
+            for pump in [pump for post in self._posts.values() for pump in post.pumps.values()]:
+                _hang_up(pump)
 
     # -- pumps
 

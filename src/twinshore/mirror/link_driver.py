@@ -236,6 +236,7 @@ class LinkDriver:
         for topic in self._ruling.partings(placed, lambda topic: self._desk.withdraw(name, topic)):
             term.flowing.pop(topic, None)
             self._log(f"{name}: topic {topic} {'is paused' if self._ruling.holds(topic) else 'is no longer admitted'}")
+        self._ruling.acknowledge(lanes_left=self._desk.past_is_over(name))
 
     # -- survey and plan
 
@@ -323,8 +324,7 @@ class LinkDriver:
         if not found:
             return
         self._notes.tell({step.topic for step in steps})  # before any record of theirs
-        rates = self._recorder.live[self.link.name].rate
-        placed = self._desk.placed(self.link.name)
+        rates, placed = self._recorder.live[self.link.name].rate, self._desk.placed(self.link.name)
         lanes = spread([*placed, *orders], self._lanes, now=placed, rate=rates)
         for lane in range(self._lanes):
             ours = [order for named, order in orders.items() if lanes[named] == lane]

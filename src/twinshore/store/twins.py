@@ -27,9 +27,18 @@ def read(connection: Connection, link: str) -> tuple[TwinRow, ...]:
 
 def carried(connection: Connection, link: str) -> tuple[TwinRow, ...]:
     """Those whose topics are not archived."""
-    is_archived = (positions.c.link == link, positions.c.state == PartitionState.ARCHIVED.value)
-    archived = set(connection.scalars(select(positions.c.topic).where(*is_archived)))
+    archived = _archived(connection, link)
     return tuple(row for row in read(connection, link) if row.topic not in archived)
+
+
+def onto(connection: Connection, target_topic_ids: Iterable[str]) -> tuple[TwinRow, ...]:
+    """All links' twin partitions on these topics of their targets, but for archived ones."""
+    ids, found = sorted(set(target_topic_ids)), list[TwinRow]()
+    for start in range(0, len(ids), TOPICS_LOCKED):
+        query = select(twins).where(twins.c.target_topic_id.in_(ids[start : start + TOPICS_LOCKED]))
+        found += [_twin(row) for row in connection.execute(query.order_by(*twins.primary_key)).mappings()]
+    archived = {(link, topic) for link in {row.link for row in found} for topic in _archived(connection, link)}
+    return tuple(row for row in found if (row.link, row.topic) not in archived)
 
 
 def count(connection: Connection, link: str) -> int:
@@ -80,6 +89,12 @@ def _locked(connection: Connection, rows: Sequence[TwinRow]) -> tuple[TwinRow, .
     return tuple(known[place] for place in places) if all(place in known for place in places) else None
 
 
+def _archived(connection: Connection, link: str) -> set[str]:
+    """Topics of the link whose twins are kept and carried no more."""
+    is_archived = (positions.c.link == link, positions.c.state == PartitionState.ARCHIVED.value)
+    return set(connection.scalars(select(positions.c.topic).where(*is_archived)))
+
+
 def _twin(row: RowMapping) -> TwinRow:
     values: dict[str, Any] = dict(row)
     return TwinRow(**values)
@@ -102,6 +117,10 @@ class Twins:
     def carried(self, link: str) -> tuple[TwinRow, ...]:
         """Those of them that the link still carries: an archived twin is carried no more."""
         return self._database.read(lambda connection: carried(connection, link))
+
+    def onto(self, target_topic_ids: Iterable[str]) -> tuple[TwinRow, ...]:
+        """Whose twins these topics of targets are, partition by partition, whatever the link; without archived ones."""
+        return self._database.read(lambda connection: onto(connection, target_topic_ids))
 
     def save(self, rows: Sequence[TwinRow]) -> tuple[TwinRow, ...]:
         """What stands now for each of the rows: itself, or the one that was there first."""

@@ -158,4 +158,6 @@ def test_a_plan_notes_nothing_and_a_reset_is_forgotten(store: Store, heard: Ruli
     assert store.controls.change(LINK.name, {"topics": None}, seen=store.controls.version(LINK.name), told=())
     heard.changed()
     assert heard.link == LINK
+    assert not store.memories.of(LINK.name)
+    heard.acknowledge(lanes_left=True)
     assert [(row.kind, row.value) for row in store.memories.of(LINK.name)] == [(IN_FORCE, '[["orders.*"], []]')]

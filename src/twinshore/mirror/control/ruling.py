@@ -35,6 +35,7 @@ class Ruling:
         self._looked_at_s = 0.0
         self._said: tuple[str, ...] = ()
         self._parting: set[str] = set()
+        self._unsaid = ""
         self.link = link
 
     def changed(self) -> bool:
@@ -60,10 +61,7 @@ class Ruling:
         if self._notes and not self._clashes:
             self._note(said[name])
         if self._notes:
-            held = Filters(now.link.topics, now.link.exclude, IN_FORCE)
-            self._store.memories.remember(
-                [Remembered(name, IN_FORCE, "", held.to_json(), IN_FORCE, int(time.time() * 1000))]
-            )
+            self._begin_to_hold(Filters(now.link.topics, now.link.exclude, IN_FORCE).to_json())
         if now.link == self.link:
             return False
         self.link = now.link
@@ -84,6 +82,21 @@ class Ruling:
         self._parting |= unwanted
         self._parting -= {topic for topic in self._parting if withdraw(topic)}
         return fresh
+
+    def acknowledge(self, *, lanes_left: bool) -> None:
+        """Tells other processes which filters hold, once no pump writes what these do not admit. Until then all twins
+        of the link are its own. `lanes_left`: whether no pump of lanes that were closed may write any more."""
+        if self._unsaid and lanes_left and not self._parting:
+            row = Remembered(self._begins.name, IN_FORCE, "", self._unsaid, IN_FORCE, int(time.time() * 1000))
+            self._store.memories.remember([row])
+            self._unsaid = ""
+
+    def _begin_to_hold(self, filters: str) -> None:
+        """Takes back what was said of filters that hold no more."""
+        rows = self._store.memories.of(self._begins.name, IN_FORCE)
+        self._unsaid = "" if [row.value for row in rows] == [filters] else filters
+        if self._unsaid:
+            self._store.memories.forget(rows)
 
     def _seen(self) -> tuple[int, ...]:
         links = self._links if self._clashes else [self._begins]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from twinshore.fleet import ConfigError
 from twinshore.fleet.operations import Plan
-from twinshore.fleet.settings import Settings
+from twinshore.fleet.settings import Settings, with_arrow
 from twinshore.fleet.settings_edge import did_you_mean
 from twinshore.mirror.follow.memories import spent
 from twinshore.mirror.incidents.kinds import OF_KNOWN_TOPICS
@@ -42,7 +42,7 @@ class ForgetStep:
 def plan(asked: Forget, settings: Settings, store: Store) -> Plan[ForgetStep]:
     """ConfigError where no link knows the topic, or several do and none is named."""
     topic = asked.topic
-    known = {one.name: _topics(store, one.name) for one in settings.chosen(asked.links)}
+    known = {name: _topics(store, name) for name in _links(asked.links, settings, store)}
     ours = [name for name in known if topic in known[name]]
     if not ours:
         hint = did_you_mean(topic, sorted(set().union(*known.values()))).removeprefix("; ")
@@ -66,6 +66,14 @@ def act(
         # What stopped the old twin's partitions does not stop the new one's.
         _close_forgotten(store, link, topic, now_ms)
         yield step
+
+
+def _links(names: Sequence[str], settings: Settings, store: Store) -> list[str]:
+    """All links of the settings, or those named: also one that only the store knows still."""
+    arrows = [with_arrow(name) for name in names]
+    gone = [name for name in arrows if all(link.name != name for link in settings.links) and store.twins.count(name)]
+    chosen = [name for name in arrows if name not in gone]
+    return gone + [link.name for link in (settings.chosen(chosen) if chosen or not names else [])]
 
 
 def _topics(store: Store, link: str) -> dict[str, int]:
