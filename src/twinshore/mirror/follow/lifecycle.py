@@ -290,7 +290,8 @@ def _delete_if_safe(look: TopicLook, rules: Rules, spans: Sequence[Span], reason
         return _held(look, why_not, spans)
     if rules.many:
         word = "begin-again" if look.source.presence is Presence.THERE else "delete"
-        why = f"{rules.many}; `twinshore mirror {word} {look.topic}` agrees to this one"
+        agrees = f"`twinshore mirror {word} {look.topic}` agrees to this one, unless something else forbids it then"
+        why = f"{rules.many}; {agrees}"
         return _held(look, why, spans, State.ASKED)
     return _delete(look, reason)
 
