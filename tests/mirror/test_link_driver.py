@@ -178,6 +178,18 @@ def test_a_cut_that_is_forbidden_while_the_mirror_runs_has_the_lanes_begin_anew(
 
 
 @pytest.mark.usefixtures("answering")
+def test_pumps_cut_nothing_while_nobody_knows_what_may_be_cut(places: Callable[..., Place], tmp_path: Path) -> None:
+    place, file = places(), tmp_path / "now.toml"
+    place.driver._safety._file = file
+    for text, never in ((SETTINGS, False), ("[safety\n", True), (SETTINGS, False)):
+        file.write_text(text.format(security=""))
+        place.driver._safety.against()
+        place.turned(lambda sentence: "flowing" in sentence)
+        assert place.driver._order(0, 1).never_cut is never, text
+    assert any("records may be cut off again; its lanes begin anew" in sentence for sentence in place.said)
+
+
+@pytest.mark.usefixtures("answering")
 def test_a_term_begins_with_what_the_settings_file_forbids_at_that_moment(
     places: Callable[..., Place], tmp_path: Path
 ) -> None:

@@ -95,6 +95,8 @@ def parse_settings(text: str, *, name: str, env: Mapping[str, str]) -> Settings:
         raw: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{name} is not TOML: {error}", hint="docs/settings.md has an example") from error
+    except (RecursionError, ValueError) as error:  # the parser's own limits
+        raise ConfigError(f"{name} is not TOML that can be read: {error}", hint="is it a settings file?") from error
     complaints = Complaints()
     for section in raw:
         if section not in SECTIONS:

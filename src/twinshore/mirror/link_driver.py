@@ -114,7 +114,7 @@ class LinkDriver:
             self._log(f"{self.link.name}: the lease is lost; its pumps have stopped")
         if not generation:
             return self._say(Idle(STANDBY, self.lease.sentence()))
-        expiry_ms, never_cut = self._slow_looks.state_expiry_ms, self._safety.known.never_delete
+        expiry_ms, never_cut = self._slow_looks.state_expiry_ms, self._safety.never_cut
         if self._term and (why := self._term.outdated(self.link.target, expiry_ms, never_cut=never_cut)):
             self._end_term()
             self._log(f"{self.link.name}: {why}; its lanes begin anew")
@@ -177,7 +177,7 @@ class LinkDriver:
         self._refusals.begin()
         self._safety.against()  # a standby may have last heard of it long ago
         # Only now: where anything before this fails, the next turn begins the term again.
-        self._term = Term(generation, identity, expiry, units, self._safety.known.never_delete)
+        self._term = Term(generation, identity, expiry, units, self._safety.never_cut)
         self._throttle.forget()
         for lane in range(self._lanes):
             self._desk.open_lane((self.link.name, lane), self._mirror.lease_s)
@@ -259,7 +259,7 @@ class LinkDriver:
             return
         known = known_twins(self._store, self.link)
         for start in range(0, len(fresh), 100):
-            if self._safety.known.never_delete and not term.never_cut:
+            if self._safety.never_cut and not term.never_cut:
                 return  # no pump begins by an order that holds no more: the next turn ends the term
             self._act(fresh[start : start + 100], known, names)
             self._safety.against()

@@ -25,4 +25,6 @@ class Term:
         if state_expiry_ms < self.state_expiry_ms:
             # What they believe to be remembered may be forgotten: they begin anew, and know better.
             return f"{SETTING} of {target} is shorter now"
-        return "no record may be cut off from now on" if never_cut and not self.never_cut else ""
+        if never_cut == self.never_cut:
+            return ""
+        return "no record may be cut off from now on" if never_cut else "records may be cut off again"
