@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,9 @@ def target() -> Iterator[LabCluster]:
 @pytest.fixture
 def rig(tmp_path: Path, source: LabCluster, target: LabCluster) -> Iterator[Rig]:
     ends = [source.cluster_as("mirror"), target.cluster_as("mirror")]
-    text = settings_text(tmp_path, ends, {LINK: "payroll|bare|late|undeleted"}, mirror={"lanes": 1, "refresh_s": 1})
+    text = settings_text(
+        tmp_path, ends, {LINK: "payroll|bare|late|undeleted|partly"}, mirror={"lanes": 1, "refresh_s": 1}
+    )
     made = Rig(tmp_path, text + f'[links."{LINK}".follow]\nevery_s = 0.5\n')
     yield made
     made.process.end()
@@ -58,7 +61,7 @@ def test_nothing_is_opened_where_everybody_may_use_what_no_rule_speaks_of(
         allow(source.cluster, "mirror", "all", kind, name)
     allow(target.cluster, "mirror", "all", "broker", "kafka-cluster")
     target.create_topic("theirs")
-    for topic in ("payroll", "bare", "undeleted"):
+    for topic in ("payroll", "bare", "undeleted", "partly"):
         source.create_topic(topic)
         assert may_write(source.cluster, topic)
     anna, bert = (target.cluster_as(name) for name in ("anna", "bert"))
@@ -72,6 +75,14 @@ def test_nothing_is_opened_where_everybody_may_use_what_no_rule_speaks_of(
         assert not [
             rule for rule in read_acls(west) or () if rule.name == "undeleted" and rule.operation == Operation.ALL
         ]
+        until(lambda: crossed(target, "partly"), 120, "it crosses by a rule of the mirror's own", rig)
+        own = acl("partly", Operation.ALL, "User:mirror")
+        create_acls(west, [replace(own, host="10.9.9.9"), acl("partly", Operation.WRITE, "User:*")])
+        until(lambda: own in (read_acls(west) or ()), 60, "it has its own", rig)
+        time.sleep(3)  # some looks
+        assert own in (read_acls(west) or ()), "it cannot do without"
+        delete_acls(west, [own])
+        until(lambda: own in (read_acls(west) or ()), 60, "and it comes back", rig)
         # Since rules come before records, these need not be waited for.
         assert may_read(anna, "payroll")
         assert not shut_out(bert, "theirs"), "everybody may use what no rule speaks of"

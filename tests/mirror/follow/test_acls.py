@@ -153,29 +153,56 @@ def test_where_the_source_is_shut_unless_ruled_every_twin_is() -> None:
     assert want(ground=OPEN).write == frozenset(), "open on both sides"
 
 
+def gives(*operations: Operation, name: str = "orders", who: str = "User:mirror", host: str = "*") -> list[Acl]:
+    pattern = Prefixed if name == "ord" else Literal
+    return [acl(name, operation, who=who, pattern=pattern, host=host) for operation in operations]
+
+
+UNDELETED = (Op.READ, Op.WRITE, Op.CREATE, Op.ALTER, Op.ALTER_CONFIGS)
+UNMADE = (Op.READ, Op.WRITE, Op.ALTER, Op.ALTER_CONFIGS)
+MAKES = acl("kafka-cluster", Op.CREATE, who="User:mirror", resource=Resource.CLUSTER)
+
+
 @pytest.mark.parametrize(
     ("theirs", "given"),
     [
-        (acl("orders", Op.WRITE, who="User:mirror"), True),
-        (acl("ord", Op.WRITE, who="User:mirror", pattern=Prefixed), True),
-        (acl("*", Op.ALL, who="User:*"), True),
-        (acl("orders", Op.READ, who="User:mirror"), False),
-        (acl("orders", Op.WRITE), False),
-        (acl("orders", Op.WRITE, who="User:mirror", deny=True), False),
-        (acl("bills", Op.WRITE, who="User:mirror"), False),
+        (gives(*UNDELETED), True),
+        (gives(*UNDELETED, name="ord"), True),
+        (gives(*UNDELETED, name="*"), True),
+        ([*gives(*UNMADE[:2]), *gives(*UNMADE[2:], name="ord"), MAKES], True),
+        ([*gives(*UNMADE), replace(MAKES, operation=Op.ALL)], True),
+        (gives(Op.ALL), True),
+        (gives(Op.ALL, name="*"), True),
+        (gives(*UNMADE), False),
+        *([gives(*(one for one in UNDELETED if one is not missing)), False] for missing in UNDELETED),
+        ([*gives(*UNMADE), replace(MAKES, host="10.9.9.9")], False),
+        (gives(Op.WRITE, name="*", who="User:*"), False),
+        (gives(Op.ALL, name="*", who="User:*"), False),
+        (gives(*UNDELETED, host="10.9.9.9"), False),
+        (gives(Op.ALL, host="10.0.0.1"), False),
+        (gives(*UNDELETED, who="User:anna"), False),
+        (gives(*UNDELETED, name="bills"), False),
+        ([acl("orders", Op.ALL, who="User:mirror", deny=True)], False),
+        ([], False),
     ],
 )
-def test_where_the_targets_own_rules_let_the_mirror_write_they_alone_say_what_it_may(theirs: Acl, given: bool) -> None:
-    """An operator who withholds Delete there forbids it: a rule of the mirror's own must not give it."""
-    ruled = OPEN.ruled({theirs, mine("order-log")}, frozenset({mine("order-log")}))
+def test_where_the_targets_own_rules_give_the_mirror_all_it_needs_they_alone_say_what_it_may(
+    theirs: list[Acl], given: bool
+) -> None:
+    """An operator who withholds Delete there forbids it: a rule of the mirror's own must not give it. Where a rule of
+    theirs leaves anything else out, or speaks of a host, the mirror cannot do without its own."""
+    ruled = OPEN.ruled({*theirs, mine("order-log")}, frozenset({mine("order-log")}))
     rules = want(acl("ord", pattern=Prefixed), ground=ruled).write
-    assert mine("order-log") in rules or theirs.covers("order-log"), (
-        "what we wrote ourselves is no word of the target's"
-    )
-    assert (mine("orders") not in rules) is given
+    others = {"order-log"} if given and not theirs[0].names_one() else set()
+    assert {"orders", "order-log"} - {one.name for one in rules if one.principal == "User:mirror"} == (
+        {"orders", *others} if given else set()
+    ), "what we wrote ourselves is no word of the target's"
     before = frozenset({mine("orders")})
-    plan = acls.decide(want(acl("orders"), ground=ruled), before | {theirs, acl("orders")}, before, ruled)
+    both = frozenset({*theirs, acl("orders")} - before)
+    plan = acls.decide(want(acl("orders"), ground=ruled), both | before, before, ruled)
     assert plan.remove == ((mine("orders"),) if given else ()), "one of a former version goes"
+    again = acls.decide(want(acl("orders"), ground=ruled), both, frozenset({acl("orders")}), ruled)
+    assert again.create == (() if given else (mine("orders"),)), "one that a former version took away comes back"
 
 
 def test_no_rule_follows_before_it_is_known_who_the_mirror_is() -> None:

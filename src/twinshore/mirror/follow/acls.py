@@ -33,6 +33,8 @@ SAFE: Mapping[int, tuple[Operation, ...]] = {
     Operation.DESCRIBE_CONFIGS: (Operation.DESCRIBE_CONFIGS,),
     Operation.ALTER_CONFIGS: (Operation.DESCRIBE_CONFIGS,),
 }
+# Without these on a twin the mirror fails at it; they include Describe and DescribeConfigs. Delete may be withheld.
+NEEDED = frozenset({Operation.READ, Operation.WRITE, Operation.CREATE, Operation.ALTER, Operation.ALTER_CONFIGS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class Ground:
     """`twins`: each mirrored topic's twin. `us`: the mirror's principal on the target, empty where it is not known.
     `open_unless_ruled`: the target lets everybody use a topic without rules, or does not say that it does not.
     `shut_unless_ruled`: so does the target, and the source says that it lets nobody use such a topic. `gone`: topics
-    that the target no longer has. `given`: rules of the target's own by which the mirror may write."""
+    that the target no longer has. `given`: what rules of the target's own let the mirror's user do, from any host."""
 
     twins: Mapping[str, str]
     us: str = ""
@@ -50,18 +52,28 @@ class Ground:
     given: frozenset[Acl] = frozenset()
 
     def ruled(self, target: Iterable[Acl], written: frozenset[Acl]) -> Ground:
-        """With what the target's own rules say of the mirror."""
-        writes, us = (Operation.WRITE, Operation.ALL), (self.us, EVERYBODY)
-        rules = [acl for acl in target if acl not in written and acl.principal in us and acl.operation in writes]
-        of_topics = [acl for acl in rules if acl.resource == Resource.TOPIC and acl.permission == Permission.ALLOW]
-        return replace(self, given=frozenset(of_topics))
+        """With what the target's own rules say of the mirror. Nobody knows which host it is to the target's brokers."""
+        rules = [acl for acl in target if acl not in written and (acl.principal, acl.host) == (self.us, WILDCARD)]
+        allow = [acl for acl in rules if acl.permission == Permission.ALLOW]
+        makes = [
+            replace(acl, resource=int(Resource.TOPIC), name=WILDCARD, operation=int(Operation.CREATE))
+            for acl in allow
+            if acl.resource == Resource.CLUSTER and acl.operation in (Operation.CREATE, Operation.ALL)
+        ]
+        return replace(self, given=frozenset([*makes, *(acl for acl in allow if acl.resource == Resource.TOPIC)]))
 
     def unruled(self, names: Iterable[str]) -> list[str]:
-        """Those on which the target's own rules do not let the mirror write. Elsewhere they alone say what it may: who
-        withholds the right to delete has to be obeyed."""
-        literal = {acl.name for acl in self.given if acl.names_one()}
-        wide = [acl for acl in self.given if not acl.names_one()]
-        return [name for name in names if name not in literal and not any(acl.covers(name) for acl in wide)]
+        """Those on which the target's own rules do not give the mirror all that it needs. Elsewhere they alone say what
+        it may: who withholds the right to delete, and nothing else, has to be obeyed."""
+        of_one: dict[str, set[int]] = {}
+        wide = []
+        for acl in self.given:
+            if acl.names_one():
+                of_one.setdefault(acl.name, set()).add(acl.operation)
+            else:
+                wide.append(acl)
+        may = {name: {acl.operation for acl in wide if acl.covers(name)} | of_one.get(name, set()) for name in names}
+        return [name for name, given in may.items() if Operation.ALL not in given and not given >= NEEDED]
 
 
 @dataclass(frozen=True, slots=True)
