@@ -24,6 +24,7 @@ from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.mirror import link_driver
 from twinshore.mirror.desk import Account, Desk
 from twinshore.mirror.link_driver import LinkDriver
+from twinshore.mirror.link_state import LASTING_S
 from twinshore.mirror.orders import Carried, Stoppage, TrackOrder
 from twinshore.mirror.recorder import Recorder
 from twinshore.mirror.tides import Tides
@@ -282,6 +283,35 @@ def test_what_is_on_its_lanes_flows_while_a_look_fails_and_log_and_status_say_th
         sentence = place.driver.turn()
         assert error.message in sentence
         assert agrees(sentence) == state, sentence
+    monkeypatch.setattr(place.desk, "unmanned", lambda _: set())
+    for control, state in ((replace(place.link.control, paused=False), "waiting"), (place.link.control, "flowing")):
+        monkeypatch.setattr(place.driver, "link", replace(place.link, control=control))
+        monkeypatch.setattr(place.driver._ruling, "link", replace(place.link, control=control))
+        place.recorder.away(LINK, "source", "")
+        monkeypatch.setattr(place.driver, "_hindered_at_s", time.monotonic() - LASTING_S)
+        assert agrees(place.driver.turn()) == state, "who waits for topics for a minute is told"
+        monkeypatch.setattr(LinkDriver, "_survey", lambda _: None)
+    monkeypatch.setattr(LinkDriver, "_survey", fails)
+    assert agrees(place.driver.turn()) == "flowing", "a look between has ended"
+
+
+@pytest.mark.usefixtures("answering")
+def test_a_paused_link_that_may_not_run_at_all_waits(
+    places: Callable[..., Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = places()
+    place.turned(lambda sentence: "flowing" in sentence)
+    paused = replace(place.link, control=replace(place.link.control, paused=True))
+    monkeypatch.setattr(place.driver, "link", paused)
+    monkeypatch.setattr(place.driver._ruling, "link", paused)
+
+    def refuses(_: LinkDriver) -> None:
+        raise RefusedError("another store has the link")
+
+    monkeypatch.setattr(LinkDriver, "_heed", refuses)
+    with pytest.raises(RefusedError):
+        place.driver.turn()
+    assert place.recorder.words()[LINK] == {"state": "waiting", "says": "another store has the link"}
 
 
 def test_a_cluster_whose_authorities_are_not_there_is_waited_for(places: Callable[..., Place]) -> None:

@@ -78,8 +78,7 @@ class LinkDriver:
         self._ruling = Ruling(link, settings.links, store, log)
         self._throttle, self._others = Throttle(link.name, desk), Others(link, store)
         self._store, self._desk, self._tides, self._recorder = store, desk, tides, recorder
-        self._lanes = lanes
-        self._log = log
+        self._lanes, self._log = lanes, log
         grace_s = min(5.0, self._mirror.produce_timeout_s)
         self.lease = LeaseKeeper(
             store, f"link {link.name}", owner, self._mirror.lease_s, grace_s, partial(desk.lands_s, link.name)
@@ -90,7 +89,7 @@ class LinkDriver:
         self._slow_looks = SlowLooks(link, settings, store, recorder, active=self.is_ours, log=log)
         self._standing = Standing(link.name, store, desk, recorder, log, held=lambda: self._watch.held)
         self._term: Term | None = None
-        self._surveyed_at_s = self._begin_at_s = self._followed_at_s = 0.0
+        self._surveyed_at_s = self._begin_at_s = self._followed_at_s = self._hindered_at_s = 0.0
         self._said = ""
         self._balance = Balance(link.name, desk, recorder, lanes, log)
         self._leaving: set[str] = set()
@@ -135,18 +134,19 @@ class LinkDriver:
         except RefusedError as error:
             if self._term:
                 self._end_term()
-            self._say(self._carrying(str(error)))
+            self._say(Carrying(0, self._lanes, trouble=str(error)))
             raise
         except (KafkaError, WireError, ConfigError) as error:
             # Bytes that nobody understands and unreadable secrets are this link's trouble alone, and may pass.
             if self._term is None:
                 self._begin_at_s = time.monotonic() + BEGIN_AGAIN_S
-            return self._say(self._carrying(str(error)))
+            return self._say(self._carrying(str(error), hindered=not isinstance(error, KafkaError) or error.retriable))
         return self._say(self._carrying())
 
-    def _carrying(self, trouble: str = "") -> Carrying:
-        """What is carried at this moment, and what failed."""
-        name, paused = self.link.name, self.link.control.paused
+    def _carrying(self, trouble: str = "", *, hindered: bool = False) -> Carrying:
+        """What is carried at this moment, and what failed. `hindered`: the look did not end, and is tried again."""
+        name, paused, now_s = self.link.name, self.link.control.paused, time.monotonic()
+        self._hindered_at_s = (self._hindered_at_s or now_s) if hindered else 0.0
         if self._term is None:
             return Carrying(0, self._lanes, paused=paused, trouble=trouble)
         return carrying(
@@ -159,6 +159,7 @@ class LinkDriver:
             aligning=self._recorder.live[name].aligning.sentence(),
             paused=paused,
             trouble=trouble,
+            hindered_s=now_s - self._hindered_at_s if hindered else 0.0,
         )
 
     def _say(self, now: Facts) -> str:
@@ -341,9 +342,8 @@ class LinkDriver:
         self._followed_at_s = time.monotonic()
         if self._safety.against() and not self._safety.known.never_delete:
             return  # nobody knows what may be cut
-        live = self._recorder.live[self.link.name]
         # What is on no lane is not ours to cut: a topic that stopped may be somebody else's by now.
-        placed = self._desk.placed(self.link.name)
+        live, placed = self._recorder.live[self.link.name], self._desk.placed(self.link.name)
         cuts = {named: at for named, at in live.cuts().items() if named in placed}
         self._log_starts.cut(self._adopter.without_mapped(cuts, live.lag.copy()), live.cut_to)
 

@@ -12,6 +12,8 @@ FLOWING, WAITING, PAUSED, STANDBY, STOPPED = "flowing", "waiting", "paused", "st
 # What a reader says where no mirror's word holds.
 UNKNOWN = "unknown"
 STATES = (FLOWING, WAITING, STANDBY, PAUSED, STOPPED, UNKNOWN)
+# A look that fails for so long holds up topics that an operator waits for.
+LASTING_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,8 @@ class Idle:
 class Carrying:
     """What a link carries now. `placed`: partitions on lanes; of these, `unmanned` are on lanes that no pump carries
     now, and `away` are carried and have a leader that is. `resting`: partitions that incidents stopped. `refused`:
-    topics. `paused`: the whole link, by an operator. `trouble`: what failed at the last look, or as the link began."""
+    topics. `paused`: the whole link, by an operator. `trouble`: what failed at the last look, or as the link began;
+    `hindered_s`: for how long no look has ended, each for something that may pass by itself."""
 
     placed: int
     lanes: int
@@ -37,6 +40,12 @@ class Carrying:
     aligning: str = ""
     paused: bool = False
     trouble: str = ""
+    hindered_s: float = 0.0
+
+    @property
+    def lasting(self) -> bool:
+        """Whether topics that are on no lane have waited for a look for long."""
+        return self.hindered_s >= LASTING_S
 
     @property
     def stands(self) -> bool:
@@ -56,11 +65,13 @@ def carrying(
     aligning: str,
     paused: bool = False,
     trouble: str = "",
+    hindered_s: float = 0.0,
 ) -> Carrying:
     """In numbers, each partition once: what was told of one that is on no lane by now says nothing of the link."""
     alone = unmanned & placed
     without = (away & placed) - alone
-    return Carrying(len(placed), lanes, len(alone), len(without), resting, refused, aligning, paused, trouble)
+    numbers = (len(placed), lanes, len(alone), len(without), resting, refused)
+    return Carrying(*numbers, aligning, paused, trouble, hindered_s)
 
 
 Facts = Idle | Carrying
@@ -76,7 +87,7 @@ def link_state(now: Facts, away: Sequence[str] = (), held_back: str = "") -> tup
         return PAUSED, f"{said}; besides, {'; '.join(besides)}" if besides else said
     parts = _parts(now) if now.placed or now.resting or now.refused or not now.trouble else []
     sentence = "; ".join([*besides, *parts])
-    return (WAITING, sentence) if now.stands or away else (FLOWING, sentence + held_back)
+    return (WAITING, sentence) if now.stands or now.lasting or away else (FLOWING, sentence + held_back)
 
 
 def _parts(now: Carrying) -> list[str]:
@@ -90,6 +101,8 @@ def _parts(now: Carrying) -> list[str]:
         parts.append(f"{counted(now.away, 'partition')} whose leader is away")
     if now.unmanned:
         parts.append(f"{counted(now.unmanned, 'partition')} without a pump, until one has started")
+    if now.lasting:
+        parts.append("topics on no lane yet are not carried until a look at both clusters has ended")
     if now.aligning:
         parts.append(now.aligning)
     return parts
