@@ -17,7 +17,7 @@ from twinshore.kafka.questions import OffsetKind
 from twinshore.kafka.rights import QuotaEntity
 from twinshore.kafka.rights_requests import alter_quotas
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
-from twinshore.wire.frames import frame
+from twinshore.wire.headers import frame
 from twinshore.wire.produce import (
     PRODUCE_KEY,
     encode_produce,

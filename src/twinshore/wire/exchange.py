@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from twinshore.fleet.errors import WireError
 from twinshore.wire.apis import Shape, api_name, shape_of
-from twinshore.wire.frames import frame, read_response_header
 from twinshore.wire.framing import Framer, FrameSizeError
+from twinshore.wire.headers import frame, read_response_header
 from twinshore.wire.primitives import Buffer
 
 _NUMBERS = 0x7FFFFFFF

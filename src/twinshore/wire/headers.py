@@ -1,4 +1,4 @@
-"""A request's frame (length, header) and a response's header."""
+"""What stands before a request and an answer: size, and header. The broker's side is in `wire.serving.requests`."""
 
 from __future__ import annotations
 
