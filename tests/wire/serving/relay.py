@@ -41,12 +41,14 @@ class Asked(NamedTuple):
 
 
 class Relay:
-    """`changed` are messages that came out of our hands otherwise than they went in."""
+    """`changed` are messages that came out of our hands otherwise than they went in; `aborted` counts the aborted
+    transactions that fetches told of."""
 
     def __init__(self, broker: tuple[str, int]) -> None:
         self.broker = broker
         self.caps: dict[int, int] = {}
         self.changed: list[str] = []
+        self.aborted = 0
         self.seen: defaultdict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
         self._guard = threading.Lock()
 
@@ -106,6 +108,7 @@ class Relay:
             return self._same(key, version, 1, body, [produce.write_answer(version, appended)])
         if key == FETCH:
             fetched = fetch.read_answer(view, position, version)
+            self.aborted += sum(len(part.aborted or ()) for part in fetched.fetched)
             return self._same(key, version, 1, body, fetch.write_answer(version, fetched))
         if key == API_VERSIONS:
             answer = parse_versions(view, position, version)

@@ -96,3 +96,30 @@ def test_java_s_clients_of_old_do_too_and_who_wants_no_answer_gets_none(
     assert relay.changed == []
     (counts,) = spoken(relay, PRODUCE).values()
     assert counts[0] > 0 and counts[1] == 0
+
+
+@pytest.mark.parametrize("caps", [{}, {PRODUCE: 8, FETCH: 11}], ids=["newest", "without tags"])
+def test_a_consumer_is_told_of_aborted_transactions(
+    east: LabCluster, relay: Relay, unique_topic: str, caps: dict[int, int]
+) -> None:
+    east.create_topic(unique_topic)
+    relay.caps = caps
+    with relay.open() as bootstrap:
+        settings = {"bootstrap.servers": bootstrap, "log_level": 0}
+        producer = Producer({**settings, "transactional.id": unique_topic})
+        producer.init_transactions(30)
+        for value, end in ((b"undone", producer.abort_transaction), (b"done", producer.commit_transaction)):
+            producer.begin_transaction()
+            producer.produce(unique_topic, value, partition=0)
+            assert producer.flush(30) == 0
+            end(30)
+        consumer = Consumer({**settings, "group.id": "wire", "isolation.level": "read_committed"})
+        consumer.assign([TopicPartition(unique_topic, 0, 0)])
+        try:
+            message = consumer.poll(30)
+            assert message is not None and message.error() is None
+            assert message.value() == b"done"
+        finally:
+            consumer.close()
+    assert relay.changed == []
+    assert relay.aborted > 0
