@@ -105,7 +105,8 @@ def judge(seen: Observation, stamp: Stamp) -> Verdict:
         elif not tail.unit and tail.producer_id != marker_id(stamp.producer_id):
             begin = min(tail.base_offset, seen.source_end)
             who = f"producer id {tail.producer_id}" if tail.producer_id >= 0 else "a producer without an id"
-            sentence = f"offsets up to {tail.last_offset} were written by {who}, not by this link"
+            last = f"its last batch, offsets {tail.base_offset} to {tail.last_offset}, was"
+            sentence = f"{last} written by {who}, not by this link"
             return Stop("foreign write", begin, end, sentence)
     if end > seen.source_end:
         sentence = f"the source ends at {seen.source_end}, the twin already at {end}: the source has lost offsets"
