@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -65,6 +66,12 @@ def test_a_proof_names_each_admitted_topic_that_does_not_cross(stage: Watched) -
     status = stage.status()
     assert {lack["topic"] for lack in status["not_compared"]} == {LATE, HELD}
     assert "could not tell of 2 topics or partitions" in stage.rig.verb("status")
+
+
+def test_what_refused_topics_hold_is_missing(stage: Watched) -> None:
+    stage.until_all_say("flowing", 2 * RECORDS, 60)
+    age = re.search(r"^twinshore_link_recovery_point_seconds\{[^}]*\} (\S+)$", stage.metrics(), re.MULTILINE)
+    assert age and float(age[1]) > 0, stage.metrics()
 
 
 def test_a_proof_speaks_of_all_once_all_crosses(stage: Watched) -> None:

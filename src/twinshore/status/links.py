@@ -30,7 +30,7 @@ from twinshore.mirror.metrics.lag_word import (
     reached_of,
     word_holds_s,
 )
-from twinshore.mirror.metrics.source_ends import made_again, source_ends, still_there
+from twinshore.mirror.metrics.source_ends import made_again, refused_topics, source_ends, starts_of, still_there
 from twinshore.proof import lacking
 from twinshore.proof.again import Pass, in_words, whole_pass
 from twinshore.proof.surveying import Lack
@@ -260,7 +260,8 @@ def _ask(store: Store, settings: Settings, link: Link, now_ms: int, *, before: b
     """By the source's own ends and the receipts, as far as there are twins; why it cannot be asked from here. `before`:
     there were twins."""
     reached = reached_of(store.twins.of(link.name), store.receipts.positions(link.name))
-    if not reached:
+    refused = refused_topics(store, link.name)
+    if not reached and not refused:
         return "none of its twins is in this store any more" if before else lag_word((), now_ms)
     known = store.links.identity(link.name)
     try:
@@ -272,6 +273,7 @@ def _ask(store: Store, settings: Settings, link: Link, now_ms: int, *, before: b
             call_s=ASK_S,
         )
         try:
+            reached |= starts_of(source, refused)
             there = still_there(source, tuple(reached))
             ends = source_ends(source, there).without(made_again(store, link.name))
         finally:

@@ -13,7 +13,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror.link_state import STANDBY
 from twinshore.mirror.metrics.lag_word import LOOK_S_MAX, as_row, reached_of
 from twinshore.mirror.metrics.meters import Meters
-from twinshore.mirror.metrics.source_ends import made_again, source_ends, still_there
+from twinshore.mirror.metrics.source_ends import made_again, refused_topics, source_ends, starts_of, still_there
 from twinshore.mirror.workers import keep_on
 from twinshore.store import Store
 
@@ -32,6 +32,7 @@ class Looks:
         self._every_s, self._ours = every_s, ours
         self._twins: tuple[NamedPartition, ...] = ()
         self._count = 0
+        self._refused: frozenset[str] = frozenset()
         self._read_at_s = self._looked_at_s = -1e9
         self._held = False
         self._spoken_s: float | None = None
@@ -71,7 +72,10 @@ class Looks:
             self._remember(seen_s)
             self._held = True
         # One that was made a moment ago counts at once: a link that is paused right then has a lag.
-        if time.monotonic() - self._read_at_s >= TWINS_S or self._store.twins.count(self._link) != self._count:
+        refused = refused_topics(self._store, self._link)
+        known = self._store.twins.count(self._link) == self._count and refused == self._refused
+        if not known or time.monotonic() - self._read_at_s >= TWINS_S:
+            self._refused = refused
             self._read_twins(source, seen_s)
         asked_s = time.monotonic()
         ends = source_ends(source, self._twins).without(made_again(self._store, self._link))
@@ -88,8 +92,9 @@ class Looks:
     def _read_twins(self, source: KafkaCluster, seen_s: float) -> None:
         """Those that are new, and were never carried, stand where they begin."""
         reached = reached_of(self._store.twins.of(self._link), ())
-        self._twins = still_there(source, tuple(reached))
         self._count = len(reached)
+        reached |= starts_of(source, self._refused)  # All that these hold is missing.
+        self._twins = still_there(source, tuple(reached))
         self._read_at_s = time.monotonic()
         self._meters.keep_only(self._link, self._twins)
         for named in self._twins:

@@ -10,6 +10,7 @@ from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.questions import OffsetKind
+from twinshore.mirror.incidents.kinds import rests
 from twinshore.store import IncidentKind, Store
 
 # So long topics are asked for one by one after all together could not be answered for; the others stay unseen.
@@ -34,6 +35,23 @@ def made_again(store: Store, link: str) -> frozenset[str]:
     """Topics of which the ledger says that they are others now than their twins were made of."""
     rows = store.ledger.rows(link, open_only=True)
     return frozenset(row.incident.topic for row in rows if row.incident.kind is IncidentKind.RECREATED_TOPIC)
+
+
+def refused_topics(store: Store, link: str) -> frozenset[str]:
+    """Topics of which the ledger says that the link refuses them, and that it never began with."""
+    rows = [row.incident for row in store.ledger.rows(link, open_only=True)]
+    found = {one.topic for one in rows if one.topic and one.partition < 0 and rests(one.kind, one.policy)}
+    return frozenset(found - {row.topic for row in store.twins.of(link)}) if found else frozenset()
+
+
+def starts_of(source: KafkaCluster, topics: Collection[str]) -> dict[NamedPartition, int]:
+    """Where the logs of these topics begin: nothing of them has crossed."""
+    if not topics:
+        return {}
+    seen = source.metadata(sorted(topics), refresh=True).topics
+    parts = [NamedPartition(name, part.partition) for name, topic in seen.items() for part in topic.partitions]
+    found, _ = source.offsets_of_each(parts, OffsetKind.EARLIEST)
+    return {named: found.get(named, 0) for named in parts}
 
 
 def still_there(source: KafkaCluster, parts: Collection[NamedPartition]) -> tuple[NamedPartition, ...]:
