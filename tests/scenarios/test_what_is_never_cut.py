@@ -18,6 +18,7 @@ from twinshore.fleet import Link, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import allow, client_settings, delete_records, delete_topic, topic_id
+from twinshore.mirror import left_filler
 from twinshore.mirror.incidents.kinds import stops
 from twinshore.mirror.link_driver import SETTLE_LOG_START_S
 from twinshore.mirror.log_starts import LogStarts
@@ -117,8 +118,11 @@ def test_a_refused_cut_is_told_where_filler_is_left_and_not_where_nothing_is_see
         assert spans_of(west.cluster, "filled", 0) == [(3, 4)], "its one record stays"
 
 
-def test_filler_that_was_left_when_deleting_was_forbidden_is_told_with_its_offsets(tmp_path: Path) -> None:
+def test_filler_that_was_left_when_deleting_was_forbidden_is_told_with_its_offsets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The pump before had filled a part of a gap, to be cut off; then the settings forbade every cut."""
+    monkeypatch.setattr(left_filler, "LOOK_S", 0.001)
     named, source_start = NamedPartition("orders", 0), 500_000
     said: list[str] = []
     with LabCluster("west", jvm_flags=QUICK) as west, open_store(f"sqlite:///{tmp_path}/store.db") as store:
@@ -148,6 +152,15 @@ def test_filler_that_was_left_when_deleting_was_forbidden_is_told_with_its_offse
                 row = store.ledger.add(gap, now_ms=1)
             store.ledger.close(row.id, now_ms=2)
             forbidden = starts(never=True)
+            for _ in range(20):
+                forbidden.cut({named: source_start}, {}, filled=False)
+            assert not rows(), "what pumps write yet is not examined: it would be too early, and once is all"
+            looks, deadline = 0, time.monotonic() + 120
+            while not rows():
+                assert time.monotonic() < deadline, said
+                forbidden.cut({named: source_start}, {})
+                looks += 1
+            assert looks > 1, "a look that takes long is gone on with by the next"
             for _ in range(2):
                 forbidden.cut({named: source_start}, {})
                 assert rows() == [("refused", 500, 300_500)], said

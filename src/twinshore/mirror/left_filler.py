@@ -16,24 +16,30 @@ from twinshore.mirror.incidents.kinds import POLICY_LEFT_FILLER
 from twinshore.mirror.once import Once
 from twinshore.mirror.passage.gaps import GAP_POLICY
 from twinshore.store import Incident, IncidentKind, LedgerRow, Store
-from twinshore.wire.batch import BatchHeader
 from twinshore.wire.filler import is_filler
 
 BATCHES_BACK_MAX = 1_000  # They are 200 million offsets.
-ReadBatch = Callable[[int], tuple[bytes, BatchHeader] | None]
+LOOK_S = 2.0  # It is in the link's turn.
+FillerAt = Callable[[int], int | None]
+
+
+class _OutOfTime(Exception):
+    """The rest is for the next look."""
 
 
 class LeftFiller:
-    """One link's; all calls are one thread's. Each partition is examined once: since nothing may be cut, no pump writes
-    filler above a twin's anchor."""
+    """One link's; all calls are one thread's. Each partition is examined once, by as many looks as that takes: since
+    nothing may be cut, no pump writes filler above a twin's anchor."""
 
     def __init__(self, link: Link, target: KafkaCluster, store: Store, log: Callable[[str], None]) -> None:
         self._link, self._target, self._store, self._log = link, target, store, log
         self._once = Once(log)
         self._examined: set[NamedPartition] = set()
+        self._seen: dict[tuple[NamedPartition, int], int | None] = {}  # of the partition that is being examined
 
     def look(self, anchors: Mapping[NamedPartition, int], *, never: bool) -> None:
-        """`anchors`: of exact twins whose sources begin later. `never`: nothing may be cut."""
+        """`anchors`: of exact twins whose sources begin later. `never`: nothing may be cut, and no
+        pump that did not know it yet can write."""
         failed: list[str] = []
         try:
             if never:
@@ -59,21 +65,36 @@ class LeftFiller:
         starts, silent = self._target.offsets_of_each(twins.values(), OffsetKind.EARLIEST)
         ends, mute = self._target.offsets_of_each(twins.values(), OffsetKind.HIGH_WATERMARK)
         failed = [error.message for error in (silent | mute).values()]
+        until_s = time.monotonic() + LOOK_S
         for named, rows in gaps.items():
             twin = twins[named]
+            if time.monotonic() > until_s:
+                break
             if twin not in starts or twin not in ends:
                 continue
             first = max(anchors[named], starts[twin])
-            read = partial(self._target.read_batch, twin)
+            filler_at = partial(self._filler_at, twin, until_s)
             try:
                 spans = [(row.from_offset, min(row.to_offset, ends[twin])) for row in rows]
-                found = {filled(read, first, begin, end) for begin, end in spans if first < end >= begin}
+                found = {filled(filler_at, first, begin, end) for begin, end in spans if first < end >= begin}
+            except _OutOfTime:
+                break
             except (KafkaError, WireError) as error:
                 failed.append(str(error))
                 continue
             self._tell(named, twin, sorted(filter(None, found)))
             self._examined.add(named)
+            self._seen.clear()
         return failed
+
+    def _filler_at(self, twin: NamedPartition, until_s: float, at: int) -> int | None:
+        """Where the batch of filler begins that has this offset. The next look need not read it again."""
+        if (twin, at) not in self._seen:
+            if time.monotonic() > until_s:
+                raise _OutOfTime
+            found = self._target.read_batch(twin, at)
+            self._seen[twin, at] = found[1].base_offset if found is not None and is_filler(*found) else None
+        return self._seen[twin, at]
 
     def _twins(self, parts: Iterable[NamedPartition]) -> dict[NamedPartition, NamedPartition]:
         return {named: NamedPartition(self._link.twin_of(named.topic), named.partition) for named in parts}
@@ -109,14 +130,14 @@ def is_left_filler(row: LedgerRow) -> bool:
     return row.incident.policy == POLICY_LEFT_FILLER
 
 
-def filled(read: ReadBatch, first: int, begin: int, end: int) -> tuple[int, int] | None:
+def filled(filler_at: FillerAt, first: int, begin: int, end: int) -> tuple[int, int] | None:
     """Where filler stands on a twin, of a gap that a pump found from `begin` on, and that goes to `end`, or the twin to
     there; None where there is none. It may stand below `begin` too, as the pump before could not tell of all that it
-    wrote. `first`: the lowest that counts."""
+    wrote. `first`: the lowest that counts. `filler_at`: where the batch of filler begins that has an offset, if one
+    has."""
 
     def is_filled(at: int) -> bool:
-        found = read(at) if first <= at < end else None
-        return found is not None and is_filler(*found)
+        return first <= at < end and filler_at(at) is not None
 
     at = to = max(first, begin)
     if is_filled(at):
@@ -126,8 +147,8 @@ def filled(read: ReadBatch, first: int, begin: int, end: int) -> tuple[int, int]
             middle = (low + to) // 2
             low, to = (middle + 1, to) if is_filled(middle) else (low, middle)
     for _ in range(BATCHES_BACK_MAX):
-        before = read(at - 1) if at > first else None
-        if before is None or not is_filler(*before):
+        before = filler_at(at - 1) if at > first else None
+        if before is None:
             break
-        at = max(first, before[1].base_offset)
+        at = max(first, before)
     return (at, to) if at < to else None

@@ -345,15 +345,15 @@ class LinkDriver:
         # What is on no lane is not ours to cut: a topic that stopped may be somebody else's by now.
         live, placed = self._recorder.live[self.link.name], self._desk.placed(self.link.name)
         cuts = {named: at for named, at in live.cuts().items() if named in placed}
-        self._log_starts.cut(self._adopter.without_mapped(cuts, live.lag.copy()), live.cut_to)
+        filled = bool(self._term and self._term.never_cut) and self._desk.past_is_over(self.link.name)
+        self._log_starts.cut(self._adopter.without_mapped(cuts, live.lag.copy()), live.cut_to, filled=filled)
 
     def _look_at_held(self) -> None:
         lag, placed = self._recorder.live[self.link.name].lag.copy(), self._desk.placed(self.link.name)
         self._held.look(named for named, behind in lag.items() if behind and named in placed)
 
     def _order(self, lane: int, tide: int) -> TideOrder:
-        term = self._term
-        if term is None:
+        if (term := self._term) is None:
             raise TwinshoreError("the link has been let go")
         return TideOrder(
             link=self.link.name,

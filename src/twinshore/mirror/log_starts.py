@@ -52,9 +52,11 @@ class LogStarts:
         self._left = LeftFiller(link, target, store, log)
         self._refused: dict[str, Once] = {}
 
-    def cut(self, before: Mapping[NamedPartition, int], done: MutableMapping[NamedPartition, int]) -> None:
+    def cut(
+        self, before: Mapping[NamedPartition, int], done: MutableMapping[NamedPartition, int], *, filled: bool = True
+    ) -> None:
         """Cuts the twins of these partitions below the offsets, and notes in `done` which were. A topic whose twin
-        cannot be cut hinders no other."""
+        cannot be cut hinders no other. `filled`: no pump that may cut writes filler any more."""
         self._never = self._never_now()
         rows = self._store.twins.of(self._link.name)
         ids = {row.topic: row.target_topic_id for row in rows}
@@ -70,7 +72,7 @@ class LogStarts:
             count += self._cut(topic, ids[topic], ours, done, told.get(topic))
         if count:
             self._log(f"{self._link.name}: cut {count} twins to their sources' log starts")
-        self._left.look({named: at for named, at in anchors.items() if named in before}, never=self._never)
+        self._left.look({named: at for named, at in anchors.items() if named in before}, never=self._never and filled)
 
     def _cut(
         self,
