@@ -122,21 +122,29 @@ def test_a_word_of_a_clock_that_is_far_ahead_is_not_believed(meters: Meters, sto
 def test_a_mirror_that_has_just_begun_shows_no_rates_of_the_one_before(
     meters: Meters, store: Store, state: str
 ) -> None:
-    began_ms = int(time.time() * 1000)
+    now_ms = int(time.time() * 1000)
     figures = {"lanes": 4, "records_per_s": 900.0, "bytes_per_s": 9e6, "p50_ms": 7.0, "p99_ms": 9.0}
 
-    def shown(updated_ms: int, state: str) -> tuple[str, bool]:
-        store.links.save_status(LinkStatus(NAME, "x", state, "carries", updated_ms, **figures))  # type: ignore[arg-type]
+    def says(owner: str, updated_ms: int, state: str) -> LinkStatus:
+        word = LinkStatus(NAME, owner, state, "carries", updated_ms, **figures)  # type: ignore[arg-type]
+        store.links.save_status(word)
+        return word
+
+    before = [says("x", now_ms - 500, state)]
+
+    def shown() -> tuple[str, bool]:
         registry = CollectorRegistry()
-        registry.register(MirrorCollector([LINK], meters, store, Bounds(), since_ms=began_ms))
+        registry.register(MirrorCollector([LINK], meters, store, Bounds(), 60.0, before=before))
         found = generate_latest(registry).decode()
         (said,) = re.findall(r'link_state\{link="east->west",state="(\w+)"\} 1.0', found)
         rates = [f'{one.name}{{link="east->west"' in found for one in RATES]
         assert len(set(rates)) == 1, found
         return said, rates[0]
 
-    assert shown(began_ms - 500, state) == ("stopped" if state == "stopped" else "unknown", False)
-    assert shown(began_ms + 1, "flowing") == ("flowing", True)
+    assert shown() == ("stopped" if state == "stopped" else "unknown", False)
+    for owner, said_ms in (("x", now_ms + 1), ("this one, its clock set back", now_ms - 5_000)):
+        says(owner, said_ms, "flowing")
+        assert shown() == ("flowing", True)
 
 
 def test_what_is_mirrored_no_more_is_dropped(meters: Meters) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,13 +86,14 @@ class MirrorCollector(Collector):
         word_s: float = WORD_S_MIN,
         quotas: Callable[[str], Mapping[str, float]] = lambda _: {},
         *,
-        since_ms: int = 0,
+        before: Iterable[LinkStatus] = (),
     ) -> None:
         """`word_s`: what a mirror said of a link longer ago is not known to be so still. `quotas`: a link's, bytes a
-        second by the side whose quota holds it back. `since_ms`: when this process began; of a word from before that
-        nobody knows whether its mirror still lives."""
+        second by the side whose quota holds it back. `before`: the words that stood when this process began; while one
+        of them stands, nobody knows whether its mirror still lives."""
         self._links, self._meters, self._store, self._bounds = list(links), meters, store, bounds
-        self._word_s, self._quotas, self._since_ms = word_s, quotas, since_ms
+        self._word_s, self._quotas = word_s, quotas
+        self._before = {(word.link, word.owner, word.updated_ms) for word in before}
 
     def describe(self) -> list[Family]:
         """The registry asks at the start; the store need not answer then."""
@@ -147,7 +148,7 @@ class MirrorCollector(Collector):
         word = known.words.get(name)
         word_age_s = now_s - word.updated_ms / 1000 if word else 0.0
         # Who stopped in good order said so once, and it stays true.
-        said_now = word is not None and word.updated_ms >= self._since_ms and is_fresh(word_age_s, self._word_s)
+        said_now = word is not None and self._is_new(word) and is_fresh(word_age_s, self._word_s)
         holds = word is not None and (said_now or word.state == STOPPED)
         state = word.state if word and holds and word.state in STATES else UNKNOWN
         for one in STATES if known.up else ():
@@ -163,6 +164,10 @@ class MirrorCollector(Collector):
         for quantile, value_ms in (("0.5", word.p50_ms), ("0.99", word.p99_ms)):
             if value_ms is not None:
                 sheet.put(table.LINK_ACKNOWLEDGED, (name, quantile), value_ms / 1000)
+
+    def _is_new(self, word: LinkStatus) -> bool:
+        """Whether it was said since this process began: by the word itself, for a clock may be set back."""
+        return (word.link, word.owner, word.updated_ms) not in self._before
 
     def _known(self) -> Known:
         names = {link.name for link in self._links}

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from twinshore.fleet import Cluster, Link
+from twinshore.fleet import Cluster, Link, StoreError
 from twinshore.fleet.settings import MirrorSettings
 from twinshore.mirror.desk import Account
 from twinshore.mirror.metrics.collector import Bounds, MirrorCollector
@@ -15,7 +15,7 @@ from twinshore.mirror.metrics.looks import Looks
 from twinshore.mirror.metrics.meters import Meters
 from twinshore.mirror.metrics.server import AddressTaken, MetricsServer
 from twinshore.mirror.recorder import Recorder
-from twinshore.store import Store
+from twinshore.store import LinkStatus, Store
 
 AGAIN_S = 2.0
 
@@ -40,8 +40,8 @@ class Instruments:
         self._tried_at_s: float | None = None
         bounds = Bounds(settings.metrics_topics_max, settings.metrics_partitions_max)
         holds_s = word_holds_s(settings.receipts_s)
-        now_ms = int(time.time() * 1000)
-        self._collector = MirrorCollector(links, self._meters, store, bounds, holds_s, recorder.quotas, since_ms=now_ms)
+        before = _words(store)
+        self._collector = MirrorCollector(links, self._meters, store, bounds, holds_s, recorder.quotas, before=before)
         self._serve()
 
     def take(self, account: Account) -> None:
@@ -87,3 +87,11 @@ class Instruments:
             self._server.close()
         for look in self._looks:
             look.close()
+
+
+def _words(store: Store) -> Sequence[LinkStatus]:
+    """What mirrors said last of their links."""
+    try:
+        return store.links.statuses()
+    except StoreError:
+        return ()
