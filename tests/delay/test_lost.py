@@ -53,3 +53,14 @@ def test_a_topic_that_goes_is_no_alarm_where_nothing_is_known_to_be_lost(why: st
     for at_ms in (2_000, 3_000 if why == "for a moment" else 90_000):
         state.take([], {}, at_ms, DELETED, deleted)
         assert not wrong(state, at_ms)
+
+
+def test_what_had_crossed_is_not_lost_once_the_store_has_forgotten_the_topic() -> None:
+    state = LinkState("east->west", 0)
+    state.take([reading(1_000, 1_000, 960), reading(1_000, 80, 50, partition=1)], {}, 1_000)
+    state.take([], {}, 2_000, DELETED, {"orders": {0: 1_000, 1: 70}})
+    for at_ms in (2_000 + LEAVE_MS, 3_600_000):
+        state.take([], {}, at_ms, DELETED, {"orders": {}})
+        assert "before all of it had crossed: 10 records" in wrong(state, at_ms)[AlarmKind.RECOVERY_POINT].sentence
+    state.take([reading(4_000_000, 5, 5)], {}, 4_000_000)
+    assert not state.deleted, "what was made again has its own receipts"

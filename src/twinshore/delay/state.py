@@ -131,7 +131,7 @@ class LinkState:
         if "" not in failures:
             self.seen_ms[""], self.ever_read = now_ms, True
             self.over = {topic: (self.over.get(topic, (now_ms, ""))[0], why) for topic, why in over.items()}
-            self.deleted = deleted
+            self.deleted = {topic: _furthest(self.deleted.get(topic, {}), deleted[topic]) for topic in deleted}
             self.left = frozenset(topic for topic, (since, _) in self.over.items() if now_ms - since >= LEAVE_MS)
         self._forget(now_ms)
 
@@ -288,6 +288,11 @@ class LinkState:
         if self.failures or now_ms - seen_ms > FORGET_MS:
             return False
         return now_ms - self.views[place].at_ms > (FORGET_GROUPS_MS if place.group else FORGET_MS)
+
+
+def _furthest(before: Mapping[int, int], now: Mapping[int, int]) -> dict[int, int]:
+    """How far each partition has crossed: what receipts said once stays true when they are forgotten."""
+    return {number: max(before.get(number, 0), now.get(number, 0)) for number in before.keys() | now.keys()}
 
 
 def _view_of(row: DelayPlace) -> View:
