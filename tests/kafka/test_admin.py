@@ -191,8 +191,8 @@ def test_nothing_to_do_asks_nobody() -> None:
 
 def test_a_cluster_that_is_away_is_said_in_time() -> None:
     started = time.monotonic()
-    with closing(KafkaCluster(NOWHERE, patience_s=1)) as kafka, pytest.raises(KafkaError, match="refused") as caught:
+    with closing(KafkaCluster(NOWHERE, patience_s=5)) as kafka, pytest.raises(KafkaError, match="refused") as caught:
         kafka.admin.create_topic("x", partitions=1)
     assert caught.value.retriable
     assert "create topic x" in caught.value.message
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 60
