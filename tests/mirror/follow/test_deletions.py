@@ -173,7 +173,9 @@ def test_nothing_is_deleted_while_nobody_understands_the_settings_file(stage: St
     assert stage.looks() == ()
     assert sum("nothing is deleted or cut off now: " in line for line in stage.said) == 1, stage.said
     stage.file.unlink()
-    assert stage.looks() == ("a",), "what holds is what was known last"
+    assert stage.looks() == (), "nobody has understood it since"
+    stage.set_safety("")
+    assert stage.looks() == ("a",)
 
 
 def test_fewer_deletions_at_once_are_heard_too(stage: Stage) -> None:
