@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from twinshore.fleet import Link, NamedPartition
+from twinshore.links.filters import admits
 from twinshore.mirror.plan import (
     MAX_LONG,
     CarryTopic,
@@ -19,7 +20,6 @@ from twinshore.mirror.plan import (
     SourceTopic,
     Step,
     TargetTopic,
-    admits,
     lanes_for,
     moves,
     plan_topic,

@@ -12,13 +12,12 @@ import pytest
 
 from tests.scenarios.mirror_rig import Rig, read_all, same_ends, settings_text, spans, until
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.fleet import Link, NamedPartition, RefusedError
+from twinshore.fleet import TWINS_TOPIC, Link, NamedPartition, RefusedError
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.notes import Notebook
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import alter_topic, delete_records, delete_topic, forget_links
 from twinshore.mirror.link_notes import POLICY, Holding, LinkNotes
-from twinshore.mirror.plan import TWINS_TOPIC
 from twinshore.mirror.target_notes import Claim, Told
 from twinshore.store import LinkIdentity, TwinRow, open_store
 

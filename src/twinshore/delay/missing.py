@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from twinshore.fleet import Link, is_heartbeats
 from twinshore.kafka.errors import Code, describe
-from twinshore.mirror.plan import admits
+from twinshore.links.filters import admits
 
 
 class Sought(NamedTuple):

@@ -35,9 +35,9 @@ from twinshore.delay.webhook import Webhook
 from twinshore.fleet import ConfigError, Link, StoreError
 from twinshore.fleet.quiet import parse_quiet
 from twinshore.fleet.settings import Settings
+from twinshore.links.filters import admits
 from twinshore.mirror.ends import Ends
 from twinshore.mirror.metrics.server import MetricsServer
-from twinshore.mirror.plan import admits
 from twinshore.store import Store, WatchRow, open_store
 
 PATIENCE_S = 2.0

@@ -24,10 +24,10 @@ from twinshore.kafka.groups import Groups
 from twinshore.kafka.metadata import ClusterMetadata
 from twinshore.kafka.notes import Notebook
 from twinshore.kafka.questions import OffsetKind
-from twinshore.mirror.control.in_force import in_force
+from twinshore.links.filters import admits
+from twinshore.links.in_force import in_force
 from twinshore.mirror.identity import hold_to
 from twinshore.mirror.incidents.kinds import POLICY_TOPIC, rests
-from twinshore.mirror.plan import admits
 from twinshore.store import LedgerRow, Store
 from twinshore.wire.group_places import GroupPlaces
 

@@ -16,6 +16,7 @@ from twinshore.fleet.errors import (
 )
 from twinshore.fleet.nouns import (
     HEARTBEATS,
+    TWINS_TOPIC,
     Cluster,
     Deleted,
     Follow,
@@ -36,6 +37,7 @@ from twinshore.fleet.nouns import (
 
 __all__ = [
     "HEARTBEATS",
+    "TWINS_TOPIC",
     "Cluster",
     "ConfigError",
     "Control",

@@ -13,6 +13,8 @@ from twinshore.fleet.errors import ConfigError
 
 # Where each link says that it runs; crosses under the source's name whatever the naming.
 HEARTBEATS = "twinshore.heartbeats"
+# Where each target says which of its topics are twins.
+TWINS_TOPIC = "twinshore.twins"
 SourceOffset = NewType("SourceOffset", int)
 TargetOffset = NewType("TargetOffset", int)
 

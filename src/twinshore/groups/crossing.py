@@ -9,7 +9,7 @@ from twinshore.groups.scope import Scope
 from twinshore.groups.translation import AS_IS
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.errors import Code
-from twinshore.mirror.plan import admits
+from twinshore.links.filters import admits
 from twinshore.wire.group_places import Where
 
 

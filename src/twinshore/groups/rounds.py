@@ -22,7 +22,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.groups import SHARE, GroupListing, Groups, Listed, always
 from twinshore.kafka.share_groups import ShareGroups
-from twinshore.mirror.control.in_force import in_force
+from twinshore.links.in_force import in_force
 from twinshore.mirror.ends import Ends
 from twinshore.mirror.identity import hold_to
 from twinshore.mirror.metrics.group_word import GROUPS_KIND

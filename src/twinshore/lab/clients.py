@@ -17,14 +17,13 @@ from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, Us
 from confluent_kafka.cimpl import NewPartitions, NewTopic, TopicPartition
 from kio.schema.metadata.v11 import MetadataRequest, MetadataResponse
 
-from twinshore.fleet import Cluster, KafkaError, NamedPartition, SaslMechanism
+from twinshore.fleet import TWINS_TOPIC, Cluster, KafkaError, NamedPartition, SaslMechanism
 from twinshore.kafka.client_settings import client_settings as kafka_client_settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.nodes import parse_address
 from twinshore.kafka.opening import open_connection
 from twinshore.lab.errors import LabError
-from twinshore.mirror.plan import TWINS_TOPIC
 
 _ANSWER_S = 2.0
 _COORDINATOR_MOVES = (Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR)

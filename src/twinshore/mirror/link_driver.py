@@ -12,6 +12,7 @@ from functools import partial
 
 from twinshore.fleet import ConfigError, KafkaError, Link, RefusedError, TwinshoreError, WireError
 from twinshore.fleet.settings import MirrorSettings, Settings
+from twinshore.links.filters import admits
 from twinshore.mirror import twins
 from twinshore.mirror.balance import Balance
 from twinshore.mirror.control.ruling import Ruling, in_words
@@ -31,12 +32,12 @@ from twinshore.mirror.link_notes import Holding, LinkNotes
 from twinshore.mirror.link_state import STANDBY, STOPPED, Carrying, Facts, Idle, carrying
 from twinshore.mirror.log_starts import LogStarts
 from twinshore.mirror.mapping.adopting import Adopter
-from twinshore.mirror.orders import TideOrder, fence_of, limits_of
+from twinshore.mirror.orders import TideOrder
 from twinshore.mirror.others import Others
 from twinshore.mirror.passage.held import HeldTwins
 from twinshore.mirror.passage.probing import may_write_markers
 from twinshore.mirror.passage.units import id_prefix
-from twinshore.mirror.plan import CarryTopic, Create, Grow, KnownTwin, Refuse, Step, admits, spread
+from twinshore.mirror.plan import CarryTopic, Create, Grow, KnownTwin, Refuse, Step, spread
 from twinshore.mirror.recorder import Recorder
 from twinshore.mirror.safety_now import SafetyNow
 from twinshore.mirror.survey import Surveyor, known_twins
@@ -355,25 +356,14 @@ class LinkDriver:
     def _order(self, lane: int, tide: int) -> TideOrder:
         if (term := self._term) is None:
             raise TwinshoreError("the link has been let go")
-        return TideOrder(
-            link=self.link.name,
-            lane=lane,
-            tide=tide,
+        host = os.environ.get("TWINSHORE_DESK_HOST", self._desk.host)
+        return term.order(
+            lane,
+            tide,
             source=self._source.cluster,
             target=self._target.cluster,
-            source_id=term.identity.source_cluster_id,
-            target_id=term.identity.target_cluster_id,
-            producer_id=term.identity.producer_id,
-            producer_epoch=term.identity.producer_epoch,
-            state_expiry_ms=term.state_expiry_ms,
-            desk_host=os.environ.get("TWINSHORE_DESK_HOST", self._desk.host),
-            desk_port=self._desk.port,
-            desk_token=self._desk.token,
-            limits=limits_of(self._mirror),
-            report_s=self._mirror.receipts_s,
-            fence=fence_of(term.generation, tide),
-            units=term.units,
-            never_cut=term.never_cut,
+            desk=(host, self._desk.port, self._desk.token),
+            settings=self._mirror,
         )
 
     def stop(self, deadline_s: float) -> bool:

@@ -13,12 +13,11 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from twinshore.fleet import KafkaError, Link, RefusedError
+from twinshore.fleet import TWINS_TOPIC, KafkaError, Link, RefusedError
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.notes import Notebook
 from twinshore.mirror.once import Once
-from twinshore.mirror.plan import TWINS_TOPIC
 from twinshore.mirror.target_notes import Claim, Line, Told, Writer
 from twinshore.store import LinkIdentity, Store
 

@@ -9,9 +9,10 @@ from collections.abc import Container, Iterable, Sequence
 from contextlib import suppress
 
 from twinshore.fleet import Link, is_heartbeats
-from twinshore.mirror.control.clashes import filters_from_json
+from twinshore.links.clashes import filters_from_json
+from twinshore.links.filters import passes_filters
 from twinshore.mirror.control.ruling import IN_FORCE
-from twinshore.mirror.plan import CarryTopic, Refuse, Step, passes_filters
+from twinshore.mirror.plan import CarryTopic, Refuse, Step
 from twinshore.mirror.twins import twin_row
 from twinshore.store import IncidentKind, Remembered, Store, TwinRow
 

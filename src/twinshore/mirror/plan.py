@@ -5,22 +5,15 @@ A topic that cannot be carried exactly is refused by name with the reason and th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from twinshore.fleet import HEARTBEATS, Link, Mode, NamedPartition, is_heartbeats
+from twinshore.fleet import Link, Mode, NamedPartition
 from twinshore.mirror.follow.topic_settings import followed
 
 MAX_LONG = "9223372036854775807"
 MESSAGE_BYTES_DEFAULT = 1_048_588
-# Where each target says which of its topics are twins.
-TWINS_TOPIC = "twinshore.twins"
 LANES_MAX = 8
-# Nothing an application wrote.
-INTERNAL = frozenset(
-    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata", TWINS_TOPIC}
-)
 # What a twin needs for itself, whatever the source says: bytes as they are, any time stamp, nothing lost by age.
 TWINS_OWN: Mapping[str, str] = {
     "cleanup.policy": "delete",
@@ -154,21 +147,6 @@ class Rest:
 
 
 Step = Create | Grow | Settle | CarryTopic | Refuse | Stay | Rest
-
-
-def admits(link: Link, topic: str) -> bool:
-    """Whether the link may carry the topic. Kafka's own topics never pass; the source's own heartbeats always do, and
-    those of others where twins go on, as far as they are twins (`topology.provenance`)."""
-    if topic == HEARTBEATS or (link.chain and is_heartbeats(topic)):
-        return True
-    return topic not in INTERNAL and passes_filters(link, topic)
-
-
-def passes_filters(link: Link, topic: str) -> bool:
-    """Whether the link's filters let the topic through. Exclusions win."""
-    if any(re.fullmatch(pattern, topic) for pattern in link.exclude):
-        return False
-    return any(re.fullmatch(pattern, topic) for pattern in link.topics)
 
 
 def twin_settings(link: Link, source: SourceTopic, replication: int, *, old_bound: bool) -> tuple[tuple[str, str], ...]:

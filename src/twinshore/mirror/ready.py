@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from twinshore.fleet import ConfigError, Link
 from twinshore.fleet.settings import Settings
-from twinshore.mirror.topology.rules import check_links
+from twinshore.links.rules import check_links
 from twinshore.store import Store, open_store
 
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from twinshore.fleet import ConfigError, KafkaError, Link, NamedPartition, RefusedError
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.links.filters import admits
 from twinshore.mirror.cutting import Stamp
 from twinshore.mirror.ends import Ends
 from twinshore.mirror.identity import recognise
 from twinshore.mirror.link_notes import LinkNotes
 from twinshore.mirror.observe import Go, Observation, Stop, judge
-from twinshore.mirror.plan import admits
 from twinshore.mirror.survey import known_twins
 from twinshore.mirror.target_notes import Claim, TwinNote, anchors
 from twinshore.mirror.twin_look import look_at

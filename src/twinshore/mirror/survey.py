@@ -10,8 +10,9 @@ from twinshore.kafka.admin import Setting
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.metadata import TopicMetadata
 from twinshore.kafka.questions import OffsetKind
+from twinshore.links.filters import admits
 from twinshore.mirror.answers import RIGHTS
-from twinshore.mirror.plan import KnownTwin, Refuse, SourceTopic, Step, TargetTopic, admits, plan_topic
+from twinshore.mirror.plan import KnownTwin, Refuse, SourceTopic, Step, TargetTopic, plan_topic
 from twinshore.store import IncidentKind, Store
 
 

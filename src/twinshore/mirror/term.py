@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from twinshore.fleet import Cluster
+from twinshore.fleet.settings import MirrorSettings
 from twinshore.mirror.forgetting import SETTING
+from twinshore.mirror.orders import TideOrder, fence_of, limits_of
 from twinshore.store import LinkIdentity
 
 
@@ -28,3 +31,36 @@ class Term:
         if never_cut == self.never_cut:
             return ""
         return "no record may be cut off from now on" if never_cut else "records may be cut off again"
+
+    def order(
+        self,
+        lane: int,
+        tide: int,
+        *,
+        source: Cluster,
+        target: Cluster,
+        desk: tuple[str, int, str],
+        settings: MirrorSettings,
+    ) -> TideOrder:
+        """What a tide of this lane is told. `desk`: its host, port and token."""
+        host, port, token = desk
+        return TideOrder(
+            link=self.identity.link,
+            lane=lane,
+            tide=tide,
+            source=source,
+            target=target,
+            source_id=self.identity.source_cluster_id,
+            target_id=self.identity.target_cluster_id,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.producer_epoch,
+            state_expiry_ms=self.state_expiry_ms,
+            desk_host=host,
+            desk_port=port,
+            desk_token=token,
+            limits=limits_of(settings),
+            report_s=settings.receipts_s,
+            fence=fence_of(self.generation, tide),
+            units=self.units,
+            never_cut=self.never_cut,
+        )

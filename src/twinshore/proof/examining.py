@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from twinshore.fleet import KafkaError, Link, NamedPartition
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
-from twinshore.mirror.control.ruling import standing
+from twinshore.links.standing import standing
 from twinshore.mirror.ends import Ends
 from twinshore.mirror.identity import hold_to
 from twinshore.mirror.passage.marking import is_marker_id

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.settings import Settings
-from twinshore.mirror.control.ruling import standing
+from twinshore.links.standing import standing
 from twinshore.mirror.ends import Ends
 from twinshore.mirror.identity import hold_to
 from twinshore.proof.borders import PARTED, Side, difference_of

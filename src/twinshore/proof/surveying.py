@@ -10,8 +10,8 @@ from twinshore.fleet import KafkaError, Link, NamedPartition, is_heartbeats
 from twinshore.kafka.admin import Setting
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.metadata import NO_LEADER, TopicMetadata
+from twinshore.links.filters import admits
 from twinshore.mirror.follow.cleaned import KIND, Cleaned, cleaned_of, compacts, row_of
-from twinshore.mirror.plan import admits
 from twinshore.mirror.topology.descents import Descents
 from twinshore.proof.borders import Side
 from twinshore.proof.crossing import uncrossed_partitions, uncrossed_topics

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from twinshore.fleet import Link
+from twinshore.links.clashes import KIND
 from twinshore.mirror.control import ruling
-from twinshore.mirror.control.clashes import KIND
 from twinshore.mirror.control.ruling import IN_FORCE, Ruling
 from twinshore.store import ControlRow, Store, open_store
 

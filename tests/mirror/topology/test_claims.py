@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinshore.fleet import Link
+from twinshore.links.filters import admits
 from twinshore.mirror.incidents.doubtful_notes import DoubtfulNotes
-from twinshore.mirror.plan import admits
 from twinshore.mirror.target_notes import Told, TwinNote
 from twinshore.mirror.topology import claims
 from twinshore.mirror.topology.claims import Belief, Lines, bears_out, doubts_in_words, judge

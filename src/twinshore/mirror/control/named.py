@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 from twinshore.fleet import Link
 from twinshore.fleet.settings_edge import NEAR
-from twinshore.mirror.plan import admits
+from twinshore.links.filters import admits
 
 
 def carries(pattern: str, link: Link, topics: Collection[str]) -> bool:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from twinshore.fleet import Link, is_heartbeats
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.mirror.control.ruling import standing
+from twinshore.links.standing import standing
 from twinshore.mirror.follow import lifecycle
 from twinshore.mirror.follow.acts import Act, AskSpans
 from twinshore.mirror.follow.hands import now_ms

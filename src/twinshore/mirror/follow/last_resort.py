@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from twinshore.fleet import Link
 from twinshore.fleet.listing import listed
-from twinshore.mirror.plan import admits
+from twinshore.links.filters import admits
 
 WORD_HOLDS_MS = 86_400_000
 SHOWN_MAX = 20

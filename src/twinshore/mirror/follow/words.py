@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from twinshore.fleet import Link, TwinshoreError
 from twinshore.fleet.settings import Settings
-from twinshore.mirror.control.ruling import standing
+from twinshore.links.standing import standing
 from twinshore.mirror.ends import Ends
 from twinshore.mirror.follow.last_resort import Span, Word, objection, ranges, uncarried
 from twinshore.mirror.follow.lifecycle import KEEP, Presence, Side

@@ -12,7 +12,7 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
 from twinshore.fleet import Link, NamedPartition, StoreError
-from twinshore.mirror.control.in_force import in_force
+from twinshore.links.in_force import in_force
 from twinshore.mirror.incidents.kinds import POLICY_TOPIC, stops
 from twinshore.mirror.link_state import STATES, STOPPED, UNKNOWN
 from twinshore.mirror.metrics import table

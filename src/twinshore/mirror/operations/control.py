@@ -10,12 +10,12 @@ from twinshore.fleet import ConfigError, Link, TwinshoreError
 from twinshore.fleet.operations import Plan
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.mirror.control import wishes
-from twinshore.mirror.control.in_force import OF_LINK, InForce, as_json, in_force
+from twinshore.links import wishes
+from twinshore.links.in_force import OF_LINK, InForce, as_json, in_force
+from twinshore.links.rules import check_links
+from twinshore.links.standing import others_in_force
+from twinshore.links.wishes import Wish
 from twinshore.mirror.control.named import carries, remark
-from twinshore.mirror.control.ruling import others_in_force
-from twinshore.mirror.control.wishes import Wish
-from twinshore.mirror.topology.rules import check_links
 from twinshore.store import AuditRow, ControlRow, Store
 
 TRIES_MAX = 5

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from twinshore.fleet.settings import Settings
-from twinshore.mirror.control.in_force import InForce, as_json, in_force
-from twinshore.mirror.control.ruling import standing
+from twinshore.links.in_force import InForce, as_json, in_force
+from twinshore.links.standing import standing
 from twinshore.store import Store
 
 

@@ -1,6 +1,6 @@
-"""Several links together: which of them could loop or collide, where a topic came from, what really runs.
+"""Several links together as they run: where a topic came from, and what really crosses.
 
-`rules` judges links before anything is touched, by the names their filters can let through (`names`, `patterns`).
-`provenance` says of a topic by which clusters it came; a twin's origin stands in a topic of its target (`journal`), so
-that mirrors with stores of their own know it too. `heartbeats` cross like any topic; `picture` is drawn from them.
+`provenance` says of a topic by which clusters it came, by notes that mirrors leave on their targets. Notes are claims
+until something bears them out (`claims`, `descents`), and so mirrors with stores of their own know it too. Each link's
+heart beats on its source and crosses like any topic (`heart`, `listening`); `picture` is drawn from that.
 """

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from twinshore.fleet import HEARTBEATS, Link, WireError, is_heartbeats
-from twinshore.mirror.plan import passes_filters
+from twinshore.links.filters import passes_filters
 from twinshore.mirror.target_notes import bounded_json
 
 HOPS_MAX = 32

@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from twinshore.mirror.topology.names import (
+from twinshore.links.names import (
     ALPHABET,
     BLANK,
     EVERYTHING,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from twinshore.fleet import ConfigError, Link, Naming
-from twinshore.mirror.topology.rules import check_links, conflicts, rings
+from twinshore.links.rules import check_links, conflicts, rings
 
 SAME, PREFIX = Naming.SAME, Naming.PREFIX
 

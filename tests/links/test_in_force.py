@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from twinshore.fleet import ConfigError, Control, Link
-from twinshore.mirror.control import wishes
-from twinshore.mirror.control.in_force import InForce, as_json, in_force
+from twinshore.links import wishes
+from twinshore.links.in_force import InForce, as_json, in_force
 from twinshore.store import ControlRow
 
 LINK = Link("east", "west", ("orders.*",), control=Control(throttle_bytes_s=7, paused_topics=("old",)))

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from twinshore.fleet import Link
-from twinshore.mirror.control.in_force import OF_LINK, SETTINGS, STORE, InForce
-from twinshore.mirror.topology.rules import conflicts
+from twinshore.links.in_force import OF_LINK, SETTINGS, STORE, InForce
+from twinshore.links.rules import conflicts
 
 BEFORE = "time before"
 KIND = "filters that were right"  # as `Remembered` of the store

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from twinshore.fleet import Control, Link
-from twinshore.mirror.control.clashes import BEFORE, Filters, filters_from_json, said_filters, settled
-from twinshore.mirror.control.in_force import SETTINGS, STORE, InForce, as_json, in_force
-from twinshore.mirror.topology.rules import conflicts
+from twinshore.links.clashes import BEFORE, Filters, filters_from_json, said_filters, settled
+from twinshore.links.in_force import SETTINGS, STORE, InForce, as_json, in_force
+from twinshore.links.rules import conflicts
 from twinshore.store import ControlRow
 
 A = Link("a", "c", ("bills.*",))

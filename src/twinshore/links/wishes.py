@@ -7,7 +7,7 @@ from typing import Any
 
 from twinshore.fleet import ConfigError
 from twinshore.fleet.settings_edge import did_you_mean
-from twinshore.mirror.control.in_force import READERS, BadValueError, InForce, as_json
+from twinshore.links.in_force import READERS, BadValueError, InForce, as_json
 
 Wish = dict[str, Any]
 

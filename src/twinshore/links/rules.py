@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from twinshore.fleet import ConfigError, Link, Naming
 from twinshore.fleet.listing import listed
-from twinshore.mirror.topology.names import Term, TooManyError, both, either, example, holds, text, then, without
-from twinshore.mirror.topology.patterns import StrangeError, names_of
+from twinshore.links.names import Term, TooManyError, both, either, example, holds, text, then, without
+from twinshore.links.patterns import StrangeError, names_of
 
 SHOWN_MAX = 3
 CYCLE_LINKS_MAX = 12

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from twinshore.mirror.topology.names import EVERYTHING, both, example, holds, without
-from twinshore.mirror.topology.patterns import StrangeError, names_of
+from twinshore.links.names import EVERYTHING, both, example, holds, without
+from twinshore.links.patterns import StrangeError, names_of
 
 PATTERNS = [
     "orders",

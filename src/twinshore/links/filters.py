@@ -1,0 +1,27 @@
+"""Which topics a link lets through. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from twinshore.fleet import HEARTBEATS, TWINS_TOPIC, Link, is_heartbeats
+
+# Nothing an application wrote.
+INTERNAL = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata", TWINS_TOPIC}
+)
+
+
+def admits(link: Link, topic: str) -> bool:
+    """Whether the link may carry the topic. Kafka's own topics never pass; the source's own heartbeats always do, and
+    those of others where twins go on, as far as they are twins, which their descent says."""
+    if topic == HEARTBEATS or (link.chain and is_heartbeats(topic)):
+        return True
+    return topic not in INTERNAL and passes_filters(link, topic)
+
+
+def passes_filters(link: Link, topic: str) -> bool:
+    """Whether the link's filters let the topic through. Exclusions win."""
+    if any(re.fullmatch(pattern, topic) for pattern in link.exclude):
+        return False
+    return any(re.fullmatch(pattern, topic) for pattern in link.topics)

@@ -1,0 +1,39 @@
+"""What holds for each link, by what the store has of operators' words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+from twinshore.fleet import Link
+from twinshore.links.clashes import KIND, Filters, filters_from_json, settled
+from twinshore.links.in_force import InForce, in_force
+from twinshore.store import Store
+
+
+def said_of(links: Iterable[Link], store: Store) -> dict[str, InForce]:
+    """Each link as its settings and its operators say, whether or not they clash."""
+    return {link.name: in_force(link, store.controls.of(link.name)) for link in links}
+
+
+def right_of(links: Iterable[Link], store: Store) -> dict[str, Filters]:
+    """The filters of operators that held last, as far as any did."""
+    found = {}
+    for link in links:
+        for row in store.memories.of(link.name, KIND):
+            with suppress(ValueError, TypeError):
+                found[link.name] = filters_from_json(row.value)
+    return found
+
+
+def standing(links: Sequence[Link], store: Store) -> dict[str, InForce]:
+    """What holds for each link."""
+    return settled(links, said_of(links, store), right_of(links, store))
+
+
+def others_in_force(links: Iterable[Link], store: Store | None, now: InForce) -> list[Link]:
+    """All links as is said of them, this one as it would be."""
+    others = {link.name: link for link in links}
+    if store:
+        others = {name: one.link for name, one in said_of(others.values(), store).items()}
+    return [now.link if name == now.link.name else link for name, link in others.items()]
