@@ -23,20 +23,31 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import twinshore.mirror.pump as shipped
 from twinshore.fleet import Cluster, NamedPartition, Security
 from twinshore.kafka.opening import open_connection
-from twinshore.mirror.desk import Account, Desk
-from twinshore.mirror.observe import Observation
-from twinshore.mirror.orders import LaneLimits, TideOrder, TrackOrder
-from twinshore.mirror.route import Route
-from twinshore.mirror.scout import Dialled, Looked, Routes
 from twinshore.wire.codecs import Codec
 from twinshore.wire.primitives import read_count, read_uvarint, uvarint
 from twinshore.wire.records import Record, encode_batch
+
+if TYPE_CHECKING or find_spec("twinshore.mirror.driver"):
+    import twinshore.mirror.pump.loop as shipped
+    from twinshore.mirror.driver.desk import Account, Desk
+    from twinshore.mirror.lane.observe import Observation
+    from twinshore.mirror.lane.orders import LaneLimits, TideOrder, TrackOrder
+    from twinshore.mirror.lane.route import Route
+    from twinshore.mirror.pump.scout import Dialled, Looked, Routes
+else:  # a tree from before the rooms were parted
+    from twinshore.mirror.desk import Account, Desk
+    from twinshore.mirror.observe import Observation
+    from twinshore.mirror.orders import LaneLimits, TideOrder, TrackOrder
+    from twinshore.mirror.route import Route
+    from twinshore.mirror.scout import Dialled, Looked, Routes
+
+    import twinshore.mirror.pump as shipped
 
 ROOT = Path(__file__).resolve().parent.parent
 BEFORE = "a6ed841"

@@ -43,7 +43,7 @@ SCENARIOS = (
         "word-of-links",
         "the log says of a link what status says; a look that fails makes no link flow that is paused or has no pump, "
         "and none wait of which lanes carry",
-        "tests/mirror/test_link_driver.py",
+        "tests/mirror/driver/test_link_driver.py",
     ),
     (
         "word-of-groups",

@@ -91,7 +91,7 @@ SCENARIOS = (
     (
         "spark-stopped",
         "whatever starts Spark can be stopped at any moment of its start: no process is left, no trace is shown",
-        "tests/mirror/test_start_up.py::test_whatever_starts_spark_can_be_stopped_while_it_starts_and_leaves_nothing",
+        "tests/mirror/driver/test_start_up.py::test_whatever_starts_spark_can_be_stopped_while_it_starts_and_leaves_nothing",
     ),
     (
         "proof-verdict-first",

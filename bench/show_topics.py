@@ -45,7 +45,7 @@ SCENARIOS = (
     (
         "refused-row",
         "one incident that the store refuses keeps no other, and no link's status, from it",
-        "tests/mirror/test_recorder.py::test_an_incident_that_is_refused_keeps_no_other_and_no_status_from_the_store",
+        "tests/mirror/driver/test_recorder.py::test_an_incident_that_is_refused_keeps_no_other_and_no_status_from_the_store",
     ),
     (
         "small-bombs",
@@ -80,12 +80,12 @@ SCENARIOS = (
         "asking-apart",
         "a connection of its own asks a throttling broker where twins end, and what no sequence guards follows within "
         "half a second or not at all",
-        "tests/mirror/test_asking_apart.py",
+        "tests/mirror/pump/test_asking_apart.py",
     ),
     (
         "quotas-are-told",
         "what a quota of the target keeps from a twin for half a minute is a row that names it, over once it goes",
-        "tests/mirror/test_silence.py::test_what_a_quota_never_lets_be_sent_is_told_and_over_once_it_goes",
+        "tests/mirror/lane/test_silence.py::test_what_a_quota_never_lets_be_sent_is_told_and_over_once_it_goes",
     ),
     (
         "addresses-elsewhere",
@@ -108,7 +108,7 @@ SCENARIOS = (
         "errors-pass",
         "of every error code that brokers know, only what never passes by itself stops a partition; the rest is waited "
         "out, told, and over by itself",
-        "tests/mirror/test_errors_that_pass.py",
+        "tests/mirror/lane/test_errors_that_pass.py",
     ),
     (
         "idle-histories",
@@ -239,7 +239,7 @@ SCENARIOS = (
     (
         "one-owner",
         "a partition changes lanes only when no pump can write it: it has said so, or its last grant has run out",
-        "tests/mirror/test_desk.py",
+        "tests/mirror/driver/test_desk.py",
     ),
     (
         "ring",

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from twinshore.delay.metrics import DelayCollector
-from twinshore.mirror.link_state import STATES
+from twinshore.mirror.driver.link_state import STATES
 from twinshore.mirror.metrics.table import METRICS
 from twinshore.proof import metrics as proof
 

@@ -90,6 +90,16 @@ def test_a_verb_opens_asks_and_shows(path: Path) -> None:
     assert asked == []
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "src" / "twinshore").rglob("*.py")), ids=name_of)
+def test_what_says_that_it_is_pure_stands_under_a_contract(path: Path) -> None:
+    if not re.search(r"\bPure\b", ast.get_docstring(ast.parse(path.read_text())) or ""):
+        return
+    name = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    held = [one["source_modules"] for one in contracts if "time" in one.get("forbidden_modules", ())]
+    assert any(name == module or name.startswith(f"{module}.") for modules in held for module in modules)
+
+
 @pytest.mark.parametrize("path", OPERATIONS, ids=name_of)
 def test_an_operation_is_tested_without_the_command_line(path: Path) -> None:
     parts = path.relative_to(ROOT / "src").with_suffix("").parts

@@ -10,7 +10,7 @@ import pytest
 from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
 from twinshore.fleet import ConfigError, RefusedError
-from twinshore.mirror import no_mirror
+from twinshore.mirror.driver import no_mirror
 from twinshore.mirror.follow import lifecycle
 from twinshore.store import Incident, IncidentKind, Remembered, TwinRow
 

@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 from twinshore.fleet import ConfigError
+from twinshore.fleet.once import Once, in_words
 from twinshore.fleet.settings import parse_settings
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.mirror.desk import Account
+from twinshore.mirror.driver.desk import Account
+from twinshore.mirror.driver.lease_keeper import LeaseKeeper
+from twinshore.mirror.driver.recorder import Recorder
+from twinshore.mirror.driver.safety_now import SafetyNow
 from twinshore.mirror.follow.follower import Follower
 from twinshore.mirror.incidents import watch as watching
 from twinshore.mirror.incidents.watch import Watch
-from twinshore.mirror.lease_keeper import LeaseKeeper
-from twinshore.mirror.once import Once, in_words
-from twinshore.mirror.orders import Carried
-from twinshore.mirror.recorder import Recorder
-from twinshore.mirror.safety_now import SafetyNow
+from twinshore.mirror.lane.orders import Carried
 from twinshore.mirror.topology import heart as hearts
 from twinshore.mirror.topology.heart import Heart
 from twinshore.store import Store, open_store

@@ -14,7 +14,7 @@ from tests.proof.logs import batched
 from tests.proof.small_broker import TOPIC, SmallBroker
 from twinshore.fleet.settings import load_settings
 from twinshore.kafka.errors import Code
-from twinshore.mirror.passage.marking import marker_id
+from twinshore.mirror.lane.marking import marker_id
 from twinshore.proof.examining import Examination
 from twinshore.proof.job import in_this_process
 from twinshore.proof.planning import Wishes

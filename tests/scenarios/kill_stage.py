@@ -20,11 +20,11 @@ from twinshore.fleet import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
 from twinshore.lab import LabCluster
-from twinshore.mirror.desk import Account, Desk
-from twinshore.mirror.orders import LaneLimits, Stoppage, TideOrder, TrackOrder, fence_of
-from twinshore.mirror.passage.units import id_prefix
-from twinshore.mirror.tide import carry
-from twinshore.mirror.tides import Tides
+from twinshore.mirror.driver.desk import Account, Desk
+from twinshore.mirror.driver.tides import Tides
+from twinshore.mirror.lane.orders import LaneLimits, Stoppage, TideOrder, TrackOrder, fence_of
+from twinshore.mirror.pump.tide import carry
+from twinshore.mirror.pump.units import id_prefix
 
 LINK = "here->there"
 LANES = 2
@@ -49,7 +49,7 @@ class KillStage:
         self._source, self._target = source.cluster, target.cluster
         self.kafka = KafkaCluster(source.cluster), KafkaCluster(target.cluster)
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["twinshore.mirror.pump"])
+        self._context.set_forkserver_preload(["twinshore.mirror.pump.loop"])
         self._lock = threading.Lock()
         self._pumps: dict[tuple[int, int], int] = {}
         self.kills: dict[str, int] = {"killed": 0, "frozen": 0}

@@ -10,9 +10,9 @@ import threading
 
 from twinshore.cli import main
 from twinshore.fleet.settings import MirrorSettings
-from twinshore.mirror import engine
-from twinshore.mirror.engine import Engine
-from twinshore.mirror.tide import carry
+from twinshore.mirror.driver import engine
+from twinshore.mirror.driver.engine import Engine
+from twinshore.mirror.pump.tide import carry
 
 
 class Threads:

@@ -22,7 +22,7 @@ from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
 from twinshore.kafka.rights_requests import create_acls, delete_acls, read_acls
 from twinshore.lab import LabCluster, LabSecurity
 from twinshore.lab.clients import allow
-from twinshore.mirror.link_driver import SETTLE_LOG_START_S
+from twinshore.mirror.driver.link_driver import SETTLE_LOG_START_S
 from twinshore.store import open_store
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]

@@ -17,8 +17,8 @@ from twinshore.fleet import Link, NamedPartition, RefusedError, Secret
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import delete_records
-from twinshore.mirror.link_notes import LinkNotes
-from twinshore.mirror.recovery import Recoverer
+from twinshore.mirror.driver.link_notes import LinkNotes
+from twinshore.mirror.driver.recovery import Recoverer
 from twinshore.store import LinkIdentity, Position, TwinRow, open_store
 
 LINK = "east->west"

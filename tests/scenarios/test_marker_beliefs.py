@@ -16,7 +16,7 @@ from twinshore.kafka.errors import Code
 from twinshore.kafka.questions import OffsetKind, ProducerState
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
 from twinshore.lab.clients import client_settings, delete_records
-from twinshore.mirror.passage.marking import marker_id
+from twinshore.mirror.lane.marking import marker_id
 from twinshore.wire.filler import FILLER_RECORDS_MAX, filler
 from twinshore.wire.log_ends import LOG_ENDS_KEY, LOG_ENDS_VERSION, LogEnd, encode_log_ends, parse_log_ends
 from twinshore.wire.markers import MARKERS_KEY, MARKERS_VERSION, Marker, encode_markers, parse_markers

@@ -18,7 +18,7 @@ from tests.scenarios.raw_writer import RawWriter
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
 from twinshore.lab import LabCluster
-from twinshore.mirror.plan import TWINS_OWN
+from twinshore.mirror.driver.plan import TWINS_OWN
 
 TRANSACTIONS, HOLES, RUNS = TOPICS = ("kill-transactions", "kill-holes", "kill-runs")
 PARTITIONS = 2

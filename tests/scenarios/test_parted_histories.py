@@ -15,12 +15,12 @@ from twinshore.fleet.extents import Extent
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import delete_records
-from twinshore.mirror.cutting import Stamp
+from twinshore.mirror.lane.cutting import Stamp
+from twinshore.mirror.lane.marking import marker_id
+from twinshore.mirror.lane.observe import Go, Observation, Stop, Verdict, judge
+from twinshore.mirror.lane.reach import reach_of
 from twinshore.mirror.mapping.look import look_at_mapped
-from twinshore.mirror.mapping.reach import reach_of
-from twinshore.mirror.observe import Go, Observation, Stop, Verdict, judge
-from twinshore.mirror.passage.marking import marker_id
-from twinshore.mirror.twin_look import look_at
+from twinshore.mirror.pump.twin_look import look_at
 
 TIME_MS = int(time.time() * 1000)
 CARRIED = ["data", "data", "mark", "mark"]

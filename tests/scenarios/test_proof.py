@@ -38,7 +38,7 @@ from twinshore.fleet.settings import load_settings
 from twinshore.kafka.cluster import OffsetKind
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import delete_records, delete_topic
-from twinshore.mirror.spark import open_session
+from twinshore.mirror.driver.spark import open_session
 from twinshore.proof import DifferenceKind, Stretch, Way
 from twinshore.proof.job import on_spark
 from twinshore.proof.planning import RENEWED_MS, Wishes

@@ -12,11 +12,11 @@ import pytest
 from tests.scenarios.raw_writer import RawWriter
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
-from twinshore.mirror.desk import Desk
+from twinshore.mirror.driver.desk import Desk
+from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents.standing import Standing
-from twinshore.mirror.orders import LaneLimits, TideOrder, TrackOrder
-from twinshore.mirror.pump import Pump
-from twinshore.mirror.recorder import Recorder
+from twinshore.mirror.lane.orders import LaneLimits, TideOrder, TrackOrder
+from twinshore.mirror.pump.loop import Pump
 from twinshore.store import LedgerRow, Store, open_store
 
 pytestmark = pytest.mark.timeout(600)
@@ -80,7 +80,7 @@ def carrying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LabClus
         open_store(f"sqlite:///{Path(path)}") as store,
     ):
         for module in ("trouble", "silence"):
-            patch.setattr(f"twinshore.mirror.{module}.TROUBLE_S", LASTS_S)
+            patch.setattr(f"twinshore.mirror.lane.{module}.TROUBLE_S", LASTS_S)
         for side in (east, west):
             side.create_topic(TOPIC)
         one = Carrying(east, west, store)

@@ -18,11 +18,11 @@ from twinshore.fleet import Link, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import allow, client_settings, delete_records, delete_topic, topic_id
-from twinshore.mirror import left_filler
+from twinshore.mirror.driver import left_filler
+from twinshore.mirror.driver.link_driver import SETTLE_LOG_START_S
+from twinshore.mirror.driver.log_starts import LogStarts
 from twinshore.mirror.incidents.kinds import stops
-from twinshore.mirror.link_driver import SETTLE_LOG_START_S
-from twinshore.mirror.log_starts import LogStarts
-from twinshore.mirror.passage.gaps import GAP_POLICY
+from twinshore.mirror.lane.gaps import GAP_POLICY
 from twinshore.store import Incident, IncidentKind, TwinRow, open_store
 from twinshore.wire.filler import filler
 

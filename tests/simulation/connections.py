@@ -12,13 +12,13 @@ from tests.simulation.schedule import Channel
 from tests.simulation.twin_log import Appended, TwinLog
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.errors import Code
-from twinshore.mirror.fetch_book import FetchOrder, Line
-from twinshore.mirror.joining import Hold
-from twinshore.mirror.lane import Lane
-from twinshore.mirror.passage.marking import Marked, Run, marker_id
-from twinshore.mirror.passage.runs import Marks, standing
-from twinshore.mirror.resting import REST_S, Rest
-from twinshore.mirror.track import Sent
+from twinshore.mirror.lane.fetch_book import FetchOrder, Line
+from twinshore.mirror.lane.joining import Hold
+from twinshore.mirror.lane.lane import Lane
+from twinshore.mirror.lane.marking import Marked, Run, marker_id
+from twinshore.mirror.lane.resting import REST_S, Rest
+from twinshore.mirror.lane.runs import Marks, standing
+from twinshore.mirror.lane.track import Sent
 from twinshore.wire.fetch import FetchAnswer
 from twinshore.wire.produce import ProducedPartition
 

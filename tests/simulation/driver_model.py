@@ -13,9 +13,9 @@ from tests.simulation.pump_model import PumpModel
 from tests.simulation.store_model import StoreModel
 from tests.simulation.twin_log import Violation
 from twinshore.fleet import NamedPartition
-from twinshore.mirror.history import NOWHERE, Stand, told_on
-from twinshore.mirror.orders import Carried, Handover, Stoppage, TrackOrder
-from twinshore.mirror.relay import Relay, Say
+from twinshore.mirror.driver.relay import Relay, Say
+from twinshore.mirror.lane.history import NOWHERE, Stand, told_on
+from twinshore.mirror.lane.orders import Carried, Handover, Stoppage, TrackOrder
 from twinshore.store.lease_watch import HeldLease, LeaseWatch
 from twinshore.store.values import LeaseRow
 

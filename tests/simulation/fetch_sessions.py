@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from twinshore.kafka.errors import Code
-from twinshore.mirror.fetch_book import FetchOrder
+from twinshore.mirror.lane.fetch_book import FetchOrder
 from twinshore.wire.fetch import FetchPartition
 
 Key = tuple[bytes, int]

@@ -10,17 +10,16 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from twinshore.mirror import answers, observe
-from twinshore.mirror.cutting import Halt, Parcel, Stamp
+from twinshore.mirror.driver.relay import Relay
 from twinshore.mirror.incidents import beginnings
-from twinshore.mirror.lane import Lane
-from twinshore.mirror.observe import Go, Observation, Stop, Verdict
-from twinshore.mirror.orders import Carried
-from twinshore.mirror.passage import runs
-from twinshore.mirror.passage.fates import Blank
-from twinshore.mirror.passage.marking import Marked
-from twinshore.mirror.relay import Relay
-from twinshore.mirror.track import Track
+from twinshore.mirror.lane import answers, observe, runs
+from twinshore.mirror.lane.cutting import Halt, Parcel, Stamp
+from twinshore.mirror.lane.fates import Blank
+from twinshore.mirror.lane.lane import Lane
+from twinshore.mirror.lane.marking import Marked
+from twinshore.mirror.lane.observe import Go, Observation, Stop, Verdict
+from twinshore.mirror.lane.orders import Carried
+from twinshore.mirror.lane.track import Track
 from twinshore.store.lease_watch import LeaseWatch
 from twinshore.store.values import LeaseRow
 from twinshore.wire.fetch import FetchedPartition

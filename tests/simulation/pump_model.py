@@ -12,19 +12,19 @@ from tests.simulation.connections import FETCH_WAIT_S, PRODUCE_TIMEOUT_S, Reques
 from tests.simulation.errands import Errands
 from tests.simulation.schedule import Channel
 from twinshore.fleet import NamedPartition
-from twinshore.mirror.dials import Dials
-from twinshore.mirror.fetch_book import Line
-from twinshore.mirror.history import Stand
-from twinshore.mirror.joining import Hold
-from twinshore.mirror.lane import Lane
-from twinshore.mirror.observe import Observation
-from twinshore.mirror.orders import Handover, TrackOrder, fence_of
-from twinshore.mirror.passage.gaps import cuts
-from twinshore.mirror.passage.marking import Marked
-from twinshore.mirror.passage.runs import running
-from twinshore.mirror.relay import Say
-from twinshore.mirror.route import Route
-from twinshore.mirror.track import Track
+from twinshore.mirror.driver.relay import Say
+from twinshore.mirror.lane.dials import Dials
+from twinshore.mirror.lane.fetch_book import Line
+from twinshore.mirror.lane.gaps import cuts
+from twinshore.mirror.lane.history import Stand
+from twinshore.mirror.lane.joining import Hold
+from twinshore.mirror.lane.lane import Lane
+from twinshore.mirror.lane.marking import Marked
+from twinshore.mirror.lane.observe import Observation
+from twinshore.mirror.lane.orders import Handover, TrackOrder, fence_of
+from twinshore.mirror.lane.route import Route
+from twinshore.mirror.lane.runs import running
+from twinshore.mirror.lane.track import Track
 from twinshore.wire.fetch import FetchAnswer
 from twinshore.wire.produce import ProducedPartition
 

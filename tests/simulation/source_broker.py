@@ -7,7 +7,7 @@ import random
 from tests.simulation.fetch_sessions import FetchSessions, Key, Session
 from tests.simulation.source_log import SourceLog
 from twinshore.kafka.errors import Code
-from twinshore.mirror.fetch_book import FetchOrder
+from twinshore.mirror.lane.fetch_book import FetchOrder
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition, FetchPartition
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from twinshore.fleet import NamedPartition
-from twinshore.mirror.history import NOWHERE, Stand, told_on
 from twinshore.mirror.incidents.beginnings import Lack
-from twinshore.mirror.orders import Carried, Stoppage
+from twinshore.mirror.lane.history import NOWHERE, Stand, told_on
+from twinshore.mirror.lane.orders import Carried, Stoppage
 from twinshore.store.values import LeaseRow
 
 LEASE_S = 3.0

@@ -15,9 +15,9 @@ from tests.simulation.plans import Plan
 from tests.simulation.source_log import Style
 from tests.simulation.twin_log import Violation
 from tests.simulation.world import World
-from twinshore.mirror.certainty import SURE_S, Certainty
-from twinshore.mirror.passage.marking import Marked
-from twinshore.mirror.passage.runs import Marks
+from twinshore.mirror.lane.certainty import SURE_S, Certainty
+from twinshore.mirror.lane.marking import Marked
+from twinshore.mirror.lane.runs import Marks
 from twinshore.wire.codecs import Codec
 
 SEEDS = range(60)

@@ -13,7 +13,7 @@ from tests.simulation.producer_memory import Numbered, ProducerMemory, last_sequ
 from tests.simulation.replicas import Entry, ReplicatedLog
 from tests.simulation.source_log import SourceLog
 from twinshore.kafka.errors import Code
-from twinshore.mirror.observe import Tail
+from twinshore.mirror.lane.observe import Tail
 from twinshore.wire.batch import check_crc, split_batches
 from twinshore.wire.records import Record, decode_batch
 

@@ -15,7 +15,7 @@ from tests.simulation.store_model import StoreModel
 from tests.simulation.twin_log import TwinLog, Violation
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.incidents import beginnings
-from twinshore.mirror.orders import TrackOrder
+from twinshore.mirror.lane.orders import TrackOrder
 
 CALM_S_MAX = 240.0
 STEPS_MAX = 400_000

@@ -61,7 +61,7 @@ def heard() -> Iterator[Asked]:
 
 def _end_now(code: int) -> None:
     """Spark's process as well, where there may be one."""
-    gateway = sys.modules.get("twinshore.mirror.gateway")
+    gateway = sys.modules.get("twinshore.mirror.driver.gateway")
     if gateway is not None:
         gateway.end_gateway()
     os._exit(code)

@@ -47,7 +47,7 @@ def run(settings: Path = SETTINGS, link: list[str] = LINKS, dry_run: bool = DRY_
         return
     end_when_interrupted()  # until the mirror hears the signals itself
     from twinshore.groups.companion import begin
-    from twinshore.mirror.run import Mirror
+    from twinshore.mirror.driver.run import Mirror
     from twinshore.proof.continuous import begin as begin_proof
 
     loaded = load(settings)

@@ -36,7 +36,7 @@ from twinshore.fleet import ConfigError, Link, StoreError
 from twinshore.fleet.quiet import parse_quiet
 from twinshore.fleet.settings import Settings
 from twinshore.links.filters import admits
-from twinshore.mirror.ends import Ends
+from twinshore.mirror.driver.ends import Ends
 from twinshore.mirror.metrics.server import MetricsServer
 from twinshore.store import Store, WatchRow, open_store
 

@@ -26,7 +26,7 @@ from twinshore.kafka.notes import Notebook
 from twinshore.kafka.questions import OffsetKind
 from twinshore.links.filters import admits
 from twinshore.links.in_force import in_force
-from twinshore.mirror.identity import hold_to
+from twinshore.mirror.driver.identity import hold_to
 from twinshore.mirror.incidents.kinds import POLICY_TOPIC, rests
 from twinshore.store import LedgerRow, Store
 from twinshore.wire.group_places import GroupPlaces

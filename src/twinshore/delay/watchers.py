@@ -19,9 +19,9 @@ from twinshore.delay.alarms import AlarmKey, AlarmKind, Event, Sign
 from twinshore.delay.standing import StandingAlarms, manners_of
 from twinshore.delay.webhook import Webhook
 from twinshore.fleet import StoreError
+from twinshore.fleet.once import Once
 from twinshore.fleet.quiet import parse_quiet
 from twinshore.fleet.settings import Settings
-from twinshore.mirror.once import Once
 from twinshore.store import LinkStatus, Store, WatchRow, open_store
 
 BEATS_MISSED = 4

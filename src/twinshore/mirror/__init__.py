@@ -1,7 +1,7 @@
 """Records cross over: each twin partition becomes a prefix of its source's log, at the same offsets.
 
-A link's driver (`link_driver`) plans (`plan`), makes twins and cuts the work into lanes. A lane is carried by a tide: a
-Spark task that runs a pump (`pump`, around the pure `lane`). Pumps report to the driver's desk, which grants them time
-and passes a lane from one tide to the next (`relay`). Accounts become receipts (`recorder`). What a record means is
-unknown here: batches cross as bytes.
+Three rooms carry: `driver` plans and remembers, `pump` moves the bytes of one lane inside a Spark task, `lane` decides
+for it, purely. Beside them: what follows besides records (`follow`), twins behind data of others (`mapping`), what went
+wrong (`incidents`), operators' words (`control`), several links together (`topology`), figures (`metrics`), and what
+verbs do (`operations`). What a record means is unknown here: batches cross as bytes.
 """

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from twinshore.mirror.once import in_words
+from twinshore.fleet.once import in_words
 
 AGAIN_S = 1.0
 TOLD_S = 60.0

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from twinshore.fleet import WireError
-from twinshore.mirror.passage.fates import Aborted
+from twinshore.mirror.lane.fates import Aborted
 from twinshore.proof.rows import Array, as_bytes, compiled, index_batch, no_rows, same_bytes, table
 from twinshore.wire.batch import (
     CODEC_MASK,

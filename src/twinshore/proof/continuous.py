@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from twinshore.fleet import TwinshoreError
 from twinshore.fleet.settings_proof import ProofSettings
-from twinshore.mirror.companions import Beside, Companion
+from twinshore.mirror.driver.companions import Beside, Companion
 from twinshore.mirror.workers import keep_on
 from twinshore.proof.job import Run, on_spark
 from twinshore.proof.planning import Wishes

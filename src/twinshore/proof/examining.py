@@ -14,9 +14,9 @@ from twinshore.fleet import KafkaError, Link, NamedPartition
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.links.standing import standing
-from twinshore.mirror.ends import Ends
-from twinshore.mirror.identity import hold_to
-from twinshore.mirror.passage.marking import is_marker_id
+from twinshore.mirror.driver.ends import Ends
+from twinshore.mirror.driver.identity import hold_to
+from twinshore.mirror.lane.marking import is_marker_id
 from twinshore.proof.borders import Side, difference_of
 from twinshore.proof.job import Run, run_bundles
 from twinshore.proof.key_looks import Keys

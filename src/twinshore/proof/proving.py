@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.settings import Settings
 from twinshore.links.standing import standing
-from twinshore.mirror.ends import Ends
-from twinshore.mirror.identity import hold_to
+from twinshore.mirror.driver.ends import Ends
+from twinshore.mirror.driver.identity import hold_to
 from twinshore.proof.borders import PARTED, Side, difference_of
 from twinshore.proof.incidents import GONE, gone, incident_of, mended
 from twinshore.proof.job import Run, run_bundles

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 from twinshore.fleet.settings import Settings
-from twinshore.mirror.spark import open_session
+from twinshore.mirror.driver.spark import open_session
 from twinshore.proof.job import Run, in_this_process, on_spark
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from twinshore.mirror.passage.marking import marker_id
+from twinshore.mirror.lane.marking import marker_id
 from twinshore.proof.borders import Side
 from twinshore.proof.key_looks import Keys, incident_of
 from twinshore.proof.surveying import Lack

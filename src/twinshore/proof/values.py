@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from twinshore.fleet import Cluster, NamedPartition
-from twinshore.mirror.orders import cluster_from
+from twinshore.mirror.lane.orders import cluster_from
 
 SHOWN_BYTES_MAX = 200
 

@@ -16,8 +16,8 @@ from twinshore.fleet.listing import listed
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.in_force import in_force
+from twinshore.mirror.driver.link_state import STANDBY, STOPPED, UNKNOWN
 from twinshore.mirror.follow.lifecycle import KEEP
-from twinshore.mirror.link_state import STANDBY, STOPPED, UNKNOWN
 from twinshore.mirror.metrics.lag_word import (
     LAG_KIND,
     LagWord,

@@ -12,9 +12,9 @@ from twinshore.fleet import Cluster
 from twinshore.fleet.control import Control
 from twinshore.mirror.control import throttle
 from twinshore.mirror.control.throttle import Throttle
-from twinshore.mirror.desk import Desk
-from twinshore.mirror.desk_line import DeskLine
-from twinshore.mirror.orders import TideOrder, TrackOrder
+from twinshore.mirror.driver.desk import Desk
+from twinshore.mirror.lane.orders import TideOrder, TrackOrder
+from twinshore.mirror.pump.desk_line import DeskLine
 
 LINK = "east->west"
 LANES = 2

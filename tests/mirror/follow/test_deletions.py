@@ -12,12 +12,12 @@ import pytest
 from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.settings import load_settings
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.mirror.driver.safety_now import SafetyNow
 from twinshore.mirror.follow import endings, judging
 from twinshore.mirror.follow.endings import Endings
 from twinshore.mirror.follow.hands import Hands, now_ms
 from twinshore.mirror.follow.last_resort import EVERY_TOPIC, Span, Word
 from twinshore.mirror.follow.lifecycle import ALLOWED, KEEP, Presence, Side
-from twinshore.mirror.safety_now import SafetyNow
 from twinshore.store import ControlRow, LedgerRow, Remembered, Store, TwinRow, open_store
 
 LINK = "east->west"

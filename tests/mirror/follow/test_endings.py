@@ -10,12 +10,12 @@ import pytest
 from twinshore.fleet import StoreError
 from twinshore.fleet.settings import parse_settings
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.mirror.driver.safety_now import SafetyNow
 from twinshore.mirror.follow import judging
 from twinshore.mirror.follow.endings import Endings
 from twinshore.mirror.follow.hands import Hands
 from twinshore.mirror.follow.last_resort import Span
 from twinshore.mirror.follow.lifecycle import Presence, Side
-from twinshore.mirror.safety_now import SafetyNow
 from twinshore.store import Incident, IncidentKind, Store, TwinRow, open_store
 
 LINK = "east->west"

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from twinshore.fleet import Follow, Link
+from twinshore.mirror.driver.plan import TWINS_OWN
 from twinshore.mirror.follow import topic_settings
 from twinshore.mirror.follow.topic_settings import AT_PROMOTION, FOLLOWS, NEVER, SettingsOf
-from twinshore.mirror.plan import TWINS_OWN
 
 LINK = Link("east", "west")
 Wanted = dict[str, tuple[str | None, str | None]]

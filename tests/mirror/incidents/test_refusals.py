@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from twinshore.fleet import StoreError
+from twinshore.mirror.driver.plan import Refuse
+from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents import refusals
 from twinshore.mirror.incidents.refusals import Refusals
-from twinshore.mirror.orders import Stoppage
-from twinshore.mirror.plan import Refuse
-from twinshore.mirror.recorder import Recorder
+from twinshore.mirror.lane.orders import Stoppage
 from twinshore.store import Store, TwinRow, open_store
 
 LINK = "east->west"

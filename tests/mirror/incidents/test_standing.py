@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from twinshore.fleet import NamedPartition
-from twinshore.mirror.answers import HEAL_POLICY, lost_by_target
-from twinshore.mirror.desk import Account, Desk
+from twinshore.mirror.driver.desk import Account, Desk
+from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents import standing
 from twinshore.mirror.incidents.standing import Standing
-from twinshore.mirror.orders import WAIT_POLICY, Carried, Stoppage, TrackOrder
-from twinshore.mirror.recorder import Recorder
+from twinshore.mirror.lane.answers import HEAL_POLICY, lost_by_target
+from twinshore.mirror.lane.orders import WAIT_POLICY, Carried, Stoppage, TrackOrder
 from twinshore.store import PartitionState, Store, open_store
 
 LINK = "east->west"

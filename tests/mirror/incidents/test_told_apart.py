@@ -7,9 +7,9 @@ import zlib
 
 import pytest
 
-from twinshore.mirror.answers import misplaced, target_error
-from twinshore.mirror.cutting import Parcel, Stamp, cut
-from twinshore.mirror.orders import LaneLimits
+from twinshore.mirror.lane.answers import misplaced, target_error
+from twinshore.mirror.lane.cutting import Parcel, Stamp, cut
+from twinshore.mirror.lane.orders import LaneLimits
 from twinshore.wire.produce import ProducedPartition
 from twinshore.wire.records import Record, encode_batch
 

@@ -16,11 +16,11 @@ from twinshore.fleet.settings import parse_settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.disks import Disk
 from twinshore.kafka.errors import Code
+from twinshore.mirror.driver.link_state import Carrying
+from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents import watch as watching
 from twinshore.mirror.incidents import watch_rules
 from twinshore.mirror.incidents.watch import Watch
-from twinshore.mirror.link_state import Carrying
-from twinshore.mirror.recorder import Recorder
 from twinshore.store import Incident, IncidentKind, Store, open_store
 
 LINK = "east->west"

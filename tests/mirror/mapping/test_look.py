@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from twinshore.mirror.lane.observe import Go, Stop
+from twinshore.mirror.lane.reach import Reach
 from twinshore.mirror.mapping.look import _refusal, _within_source
-from twinshore.mirror.mapping.reach import Reach
-from twinshore.mirror.observe import Go, Stop
 
 REACH = Reach(70, 50, 9)
 

@@ -16,15 +16,15 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from twinshore.fleet import ConfigError, Link, NamedPartition
-from twinshore.mirror.desk import Account
+from twinshore.mirror.driver.desk import Account
+from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents.kinds import POLICY_STOP, POLICY_TOPIC
+from twinshore.mirror.lane.orders import Carried
+from twinshore.mirror.lane.quota import key_of
 from twinshore.mirror.metrics import server, table
 from twinshore.mirror.metrics.collector import Bounds, MirrorCollector
 from twinshore.mirror.metrics.meters import Meters
 from twinshore.mirror.metrics.server import MetricsServer
-from twinshore.mirror.orders import Carried
-from twinshore.mirror.quota import key_of
-from twinshore.mirror.recorder import Recorder
 from twinshore.store import ControlRow, Incident, IncidentKind, LinkStatus, Store, open_store
 
 LINK = Link("east", "west", (".*",))

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from twinshore.fleet import NamedPartition
-from twinshore.mirror.desk import Account
+from twinshore.mirror.driver.desk import Account
+from twinshore.mirror.lane.orders import Carried
 from twinshore.mirror.metrics import lag_word as words
 from twinshore.mirror.metrics.lag_word import LAG_KIND, TopicLag, as_row, from_rows, is_fresh, lag_word, reached_of
 from twinshore.mirror.metrics.meters import Meters
-from twinshore.mirror.orders import Carried
 from twinshore.store import TwinRow, open_store
 
 LINK = "east->west"

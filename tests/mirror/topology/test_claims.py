@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from twinshore.fleet import Link
 from twinshore.links.filters import admits
+from twinshore.mirror.driver.target_notes import Told, TwinNote
 from twinshore.mirror.incidents.doubtful_notes import DoubtfulNotes
-from twinshore.mirror.target_notes import Told, TwinNote
 from twinshore.mirror.topology import claims
 from twinshore.mirror.topology.claims import Belief, Lines, bears_out, doubts_in_words, judge
 from twinshore.mirror.topology.provenance import ORIGINAL, Descent, Hop, why_it_stays

@@ -10,7 +10,7 @@ from typing import Any
 
 from twinshore.fleet.control import PRIORITY_DEFAULT, Control
 from twinshore.mirror.control.shares import IDLE, Use, shares
-from twinshore.mirror.desk import Desk
+from twinshore.mirror.driver.desk import Desk
 
 EVERY_S = 0.5
 WORTH_TELLING = 0.02

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from twinshore.fleet import KafkaError, Link
+from twinshore.fleet.once import Once
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.mirror.driver.safety_now import SafetyNow
 from twinshore.mirror.follow import lifecycle
 from twinshore.mirror.follow.acts import (
     ARCHIVED,
@@ -35,8 +37,6 @@ from twinshore.mirror.follow.judging import Judged, Judging
 from twinshore.mirror.follow.lifecycle import Side, TopicLook
 from twinshore.mirror.follow.memories import row_of, spent
 from twinshore.mirror.incidents.kinds import OF_KNOWN_TOPICS
-from twinshore.mirror.once import Once
-from twinshore.mirror.safety_now import SafetyNow
 from twinshore.store import Incident, IncidentKind, LedgerRow, PartitionState, Remembered, Store
 
 DELETION, HELD = IncidentKind.DELETED_TOPIC, IncidentKind.DELETION_HELD

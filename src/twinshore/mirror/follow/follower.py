@@ -13,16 +13,16 @@ from contextlib import suppress
 
 from twinshore.fleet import Link, StoreError
 from twinshore.fleet.listing import listed
+from twinshore.fleet.once import Once, in_words
 from twinshore.fleet.settings import Settings
-from twinshore.mirror.ends import Ends
+from twinshore.mirror.driver.ends import Ends
+from twinshore.mirror.driver.identity import hold_to
+from twinshore.mirror.driver.safety_now import SafetyNow
 from twinshore.mirror.follow import cleaned, topic_settings
 from twinshore.mirror.follow.comparing import Comparing
 from twinshore.mirror.follow.endings import Endings
 from twinshore.mirror.follow.hands import Hands, now_ms
 from twinshore.mirror.follow.rules import Rules
-from twinshore.mirror.identity import hold_to
-from twinshore.mirror.once import Once, in_words
-from twinshore.mirror.safety_now import SafetyNow
 from twinshore.mirror.workers import keep_on
 from twinshore.store import Remembered, Store
 

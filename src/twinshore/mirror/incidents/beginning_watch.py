@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection
 from twinshore.fleet import KafkaError, Link, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
+from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents.beginnings import Lack, lacking, suspects
 from twinshore.mirror.incidents.kinds import After, known
 from twinshore.mirror.metrics.source_ends import source_ends
-from twinshore.mirror.recorder import Recorder
 from twinshore.store import Incident, IncidentKind, LedgerRow, Store
 
 KIND = IncidentKind.LOST_BEGINNING

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from twinshore.fleet import KafkaError, NamedPartition, WireError
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.mirror.cutting import Stamp
-from twinshore.mirror.history import NOWHERE, Stand
-from twinshore.mirror.observe import Stop, judge
-from twinshore.mirror.plan import MESSAGE_BYTES_DEFAULT
-from twinshore.mirror.twin_look import look_at
+from twinshore.mirror.driver.plan import MESSAGE_BYTES_DEFAULT
+from twinshore.mirror.lane.cutting import Stamp
+from twinshore.mirror.lane.history import NOWHERE, Stand
+from twinshore.mirror.lane.observe import Stop, judge
+from twinshore.mirror.pump.twin_look import look_at
 from twinshore.store import Incident, IncidentKind, LinkIdentity, TwinRow
 from twinshore.wire.batch import PREFIX_BYTES, check_crc
 

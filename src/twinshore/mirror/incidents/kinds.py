@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from twinshore.mirror.orders import WAIT_POLICY
+from twinshore.mirror.lane.orders import WAIT_POLICY
 from twinshore.store.values import IncidentKind
 
 

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Container, Iterable
 
 from twinshore.fleet import is_heartbeats
+from twinshore.mirror.driver.plan import Refuse
+from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.follow.lifecycle import RECREATED
 from twinshore.mirror.incidents.kinds import POLICY_TOPIC, POLICY_UNCUT
-from twinshore.mirror.orders import Stoppage
-from twinshore.mirror.plan import Refuse
-from twinshore.mirror.recorder import Recorder
+from twinshore.mirror.lane.orders import Stoppage
 from twinshore.store import IncidentKind, LedgerRow, Store
 
 GONE_S = 2.0  # so long surveys must miss a topic before it counts as gone

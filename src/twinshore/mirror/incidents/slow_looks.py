@@ -10,12 +10,12 @@ import threading
 from collections.abc import Callable
 
 from twinshore.fleet import Link
+from twinshore.fleet.once import Once, in_words
 from twinshore.fleet.settings import Settings
-from twinshore.mirror.ends import Ends
-from twinshore.mirror.forgetting import STATE_EXPIRY_MS_DEFAULT, state_expiry_ms
+from twinshore.mirror.driver.ends import Ends
+from twinshore.mirror.driver.forgetting import STATE_EXPIRY_MS_DEFAULT, state_expiry_ms
+from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents.beginning_watch import BeginningWatch
-from twinshore.mirror.once import Once, in_words
-from twinshore.mirror.recorder import Recorder
 from twinshore.mirror.workers import keep_on
 from twinshore.store import Store
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 from twinshore.fleet import NamedPartition
-from twinshore.mirror.desk import Desk
+from twinshore.mirror.driver.desk import Desk
+from twinshore.mirror.driver.plan import Grow
+from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents.kinds import After, known, passing, stops
-from twinshore.mirror.orders import Stoppage
-from twinshore.mirror.plan import Grow
-from twinshore.mirror.recorder import Recorder
+from twinshore.mirror.lane.orders import Stoppage
 from twinshore.store import IncidentKind, LedgerRow, PartitionState, Store
 
 LEDGER_S = 1.0

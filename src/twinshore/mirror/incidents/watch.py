@@ -13,16 +13,16 @@ from functools import partial
 
 from twinshore.fleet import ConfigError, KafkaError, Link, NamedPartition, WireError
 from twinshore.fleet.listing import listed
+from twinshore.fleet.once import Once, each, in_words
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.disks import Disk, read_disks
 from twinshore.kafka.errors import Code
 from twinshore.kafka.metadata import NO_LEADER
-from twinshore.mirror.answers import RIGHTS
+from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents.kinds import known
 from twinshore.mirror.incidents.watch_rules import Absence, Room, Turn, disks_in_words, rooms
-from twinshore.mirror.once import Once, each, in_words
-from twinshore.mirror.recorder import Recorder
+from twinshore.mirror.lane.answers import RIGHTS
 from twinshore.mirror.workers import keep_on
 from twinshore.store import Incident, IncidentKind, LedgerRow, Store
 

@@ -6,7 +6,7 @@ from collections.abc import Container
 
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.incidents.kinds import passing
-from twinshore.mirror.orders import Stoppage
+from twinshore.mirror.lane.orders import Stoppage
 from twinshore.store.values import IncidentKind
 
 AWAY = {IncidentKind.SOURCE_AWAY.value: "source", IncidentKind.TARGET_AWAY.value: "target"}

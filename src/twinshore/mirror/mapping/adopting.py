@@ -9,13 +9,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from twinshore.fleet import KafkaError, Link, NamedPartition, StoreError
+from twinshore.fleet.once import Once, in_words
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
-from twinshore.mirror.answers import RIGHTS
+from twinshore.mirror.driver.plan import CarryTopic, Refuse
+from twinshore.mirror.lane.answers import RIGHTS
 from twinshore.mirror.mapping.evidence import Unproven
 from twinshore.mirror.mapping.positions import Notes, Positions, Row, refusal
-from twinshore.mirror.once import Once, in_words
-from twinshore.mirror.plan import CarryTopic, Refuse
 from twinshore.mirror.workers import keep_on
 from twinshore.store import Store
 

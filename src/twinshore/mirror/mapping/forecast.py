@@ -9,9 +9,9 @@ from twinshore.fleet import Link, NamedPartition
 from twinshore.fleet.extents import Extent
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
+from twinshore.mirror.driver.plan import CarryTopic, Create, Step
+from twinshore.mirror.lane.fates import Aborted, Piece, fates
 from twinshore.mirror.mapping.cost import BYTES_S_STATED, Cost, Rate, Sample, Stretch, cost_of
-from twinshore.mirror.passage.fates import Aborted, Piece, fates
-from twinshore.mirror.plan import CarryTopic, Create, Step
 from twinshore.store import Store
 from twinshore.wire.batch import split_batches
 

@@ -10,10 +10,10 @@ from twinshore.fleet import NamedPartition
 from twinshore.fleet.extents import Extent, source_end
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
-from twinshore.mirror.history import NOWHERE, UNKNOWN, EpochEnd, Stand, compared
-from twinshore.mirror.mapping.reach import Landed, Reach, Unclear, beyond, complete, reach_of
+from twinshore.mirror.lane.history import NOWHERE, UNKNOWN, EpochEnd, Stand, compared
+from twinshore.mirror.lane.observe import Go, Observation, Stop, Verdict, Wait, parted_sentence
+from twinshore.mirror.lane.reach import Landed, Reach, Unclear, beyond, complete, reach_of
 from twinshore.mirror.mapping.reading import batches, contents, seen_record, seen_runs
-from twinshore.mirror.observe import Go, Observation, Stop, Verdict, Wait, parted_sentence
 from twinshore.wire.batch import next_sequence
 
 DISAGREES = "position disagreement"

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
+from twinshore.mirror.lane.fates import Aborted, Piece, fates
 from twinshore.mirror.mapping.content import Content, Dated
-from twinshore.mirror.passage.fates import Aborted, Piece, fates
 from twinshore.wire.batch import CONTROL, TIMESTAMP_APPEND, TRANSACTIONAL, BatchHeader, split_batches
 from twinshore.wire.records import Record, iter_records
 from twinshore.wire.slice import REWRITE_BYTES_MAX

@@ -13,14 +13,14 @@ from prometheus_client.registry import Collector
 
 from twinshore.fleet import Link, NamedPartition, StoreError
 from twinshore.links.in_force import in_force
+from twinshore.mirror.driver.link_state import STATES, STOPPED, UNKNOWN
 from twinshore.mirror.incidents.kinds import POLICY_TOPIC, stops
-from twinshore.mirror.link_state import STATES, STOPPED, UNKNOWN
+from twinshore.mirror.lane.quota import SIDES
 from twinshore.mirror.metrics import table
 from twinshore.mirror.metrics.group_word import GROUPS_KIND, group_word, put_groups
 from twinshore.mirror.metrics.lag_word import WORD_S_MIN, is_fresh
 from twinshore.mirror.metrics.meters import NOTHING, Meters, Reading
 from twinshore.mirror.metrics.table import Kind, Metric
-from twinshore.mirror.quota import SIDES
 from twinshore.store import IncidentCount, LinkStatus, Store
 
 TOPICS_MAX = 1_000

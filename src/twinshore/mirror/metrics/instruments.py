@@ -8,13 +8,13 @@ from typing import Any
 
 from twinshore.fleet import Cluster, Link, StoreError
 from twinshore.fleet.settings import MirrorSettings
-from twinshore.mirror.desk import Account
+from twinshore.mirror.driver.desk import Account
+from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.metrics.collector import Bounds, MirrorCollector
 from twinshore.mirror.metrics.lag_word import word_holds_s
 from twinshore.mirror.metrics.looks import Looks
 from twinshore.mirror.metrics.meters import Meters
 from twinshore.mirror.metrics.server import AddressTaken, MetricsServer
-from twinshore.mirror.recorder import Recorder
 from twinshore.store import LinkStatus, Store
 
 AGAIN_S = 2.0

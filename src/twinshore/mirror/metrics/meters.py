@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from twinshore.fleet import NamedPartition
-from twinshore.mirror.desk import Account
+from twinshore.mirror.driver.desk import Account
 from twinshore.mirror.metrics.arrivals import Arrivals
 from twinshore.mirror.metrics.lag_word import LagWord, fresh_s, lag_word
 

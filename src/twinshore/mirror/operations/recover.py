@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from twinshore.fleet.operations import Plan
 from twinshore.fleet.settings import Settings
-from twinshore.mirror.no_mirror import refuse_since, refuse_under_a_mirror
-from twinshore.mirror.recovery import Found, Recovery, open_recoverer
+from twinshore.mirror.driver.no_mirror import refuse_since, refuse_under_a_mirror
+from twinshore.mirror.driver.recovery import Found, Recovery, open_recoverer
 from twinshore.store import LeaseRow, Store
 
 LOST = (

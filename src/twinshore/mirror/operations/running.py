@@ -8,12 +8,12 @@ from typing import Any
 
 from twinshore.fleet import KafkaError
 from twinshore.fleet.settings import Settings
+from twinshore.mirror.driver.plan import Refuse, Stay, Step
+from twinshore.mirror.driver.preview import holding, in_words, preview
+from twinshore.mirror.driver.ready import check_chosen
 from twinshore.mirror.follow.preview import Line
 from twinshore.mirror.follow.preview import preview as follows
 from twinshore.mirror.mapping.cost import Cost
-from twinshore.mirror.plan import Refuse, Stay, Step
-from twinshore.mirror.preview import holding, in_words, preview
-from twinshore.mirror.ready import check_chosen
 from twinshore.store import Store
 
 

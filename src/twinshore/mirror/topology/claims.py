@@ -13,7 +13,7 @@ from enum import Enum
 from typing import TypeVar
 
 from twinshore.fleet.listing import listed
-from twinshore.mirror.target_notes import TOPIC, twin_of_line
+from twinshore.mirror.driver.target_notes import TOPIC, twin_of_line
 from twinshore.mirror.topology.provenance import ORIGINAL, Descent, descent_of
 
 K = TypeVar("K")

@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from twinshore.fleet import TWINS_TOPIC, KafkaError, Link
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.notes import Notebook
-from twinshore.mirror.link_notes import JOURNAL_SETTINGS
-from twinshore.mirror.plan import CarryTopic, Create
+from twinshore.mirror.driver.link_notes import JOURNAL_SETTINGS
+from twinshore.mirror.driver.plan import CarryTopic, Create
 from twinshore.mirror.topology.claims import Belief, Lines, bears_out, judge
 from twinshore.mirror.topology.provenance import ORIGINAL, Descent, Hop, why_it_stays
 from twinshore.store import Store

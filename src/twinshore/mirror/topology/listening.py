@@ -9,8 +9,8 @@ from twinshore.fleet import KafkaError, StoreError, WireError, is_heartbeats
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.notes import Note, Notebook
-from twinshore.mirror.identity import known_clusters
-from twinshore.mirror.target_notes import bounded_json
+from twinshore.mirror.driver.identity import known_clusters
+from twinshore.mirror.driver.target_notes import bounded_json
 from twinshore.mirror.topology.picture import Beat, Picture, path_of, picture
 from twinshore.store.opening import open_to_look
 

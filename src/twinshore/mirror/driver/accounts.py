@@ -1,0 +1,65 @@
+"""What pumps tell, in the store's words. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from twinshore.mirror.incidents.kinds import halt_policy
+from twinshore.mirror.lane.orders import Carried, Stoppage
+from twinshore.store.refused_receipts import RefusedReceipt
+from twinshore.store.values import (
+    BATCHES_KEPT,
+    Incident,
+    IncidentKind,
+    Receipt,
+    SourceBatch,
+    SourceProducer,
+)
+
+
+def place_of(link: str, stopped: Stoppage) -> tuple[object, ...]:
+    """What makes an incident one and the same, however often it is told."""
+    return link, stopped.topic, stopped.partition, stopped.kind, stopped.from_offset
+
+
+def incident_of(link: str, stopped: Stoppage) -> Incident:
+    """What stopped or troubles a partition, as the ledger has it."""
+    policy = stopped.policy or halt_policy(stopped.kind, stopped.partition)
+    offsets = stopped.from_offset, stopped.to_offset
+    kind = IncidentKind(stopped.kind)
+    return Incident(link, stopped.topic, stopped.partition, kind, *offsets, policy, stopped.sentence)
+
+
+def kept_of(refused: RefusedReceipt) -> tuple[Receipt, ...]:
+    """What stays of a refused receipt: where a mapped twin's records lie is true whoever tells it."""
+    one, at = refused.receipt, refused.position_offset
+    if at is None or not one.extents or one.from_offset == one.to_offset:
+        return ()
+    bare = replace(one, from_offset=at, to_offset=at, records=0, bytes=0, batches=0, source_producers=())
+    return (bare,)
+
+
+def receipt_of(link: str, entry: Carried) -> Receipt:
+    """A pump's account in the store's words."""
+    batches: dict[tuple[int, int], list[SourceBatch]] = {}
+    for producer_id, epoch, base_sequence, last_sequence, base_offset, timestamp in entry.producers:
+        seen = batches.setdefault((producer_id, epoch), [])
+        seen.append(SourceBatch(base_sequence, last_sequence, base_offset, timestamp))
+    producers = tuple(SourceProducer(*key, tuple(seen[-BATCHES_KEPT:])) for key, seen in batches.items())
+    return Receipt(
+        link,
+        entry.topic,
+        entry.partition,
+        entry.from_offset,
+        entry.to_offset,
+        entry.records,
+        entry.bytes,
+        entry.batches,
+        entry.source_end,
+        entry.first_ms,
+        entry.last_ms,
+        max(0, entry.source_end - entry.to_offset),
+        producers,
+        entry.extents,
+        entry.epoch,
+    )

@@ -1,0 +1,400 @@
+"""The driver's desk: every pump of every lane reports here, is granted time, and is told what to carry.
+
+One thread per pump's connection; all decisions are the pure `relay`'s, under one lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import secrets
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, astuple, dataclass, field, replace
+from typing import Any
+
+from twinshore.fleet import NamedPartition
+from twinshore.mirror.driver.relay import Relay, Say
+from twinshore.mirror.lane.history import NOWHERE, Stand, told_on
+from twinshore.mirror.lane.orders import Carried, Handover, Stoppage, TrackOrder, carried_from
+from twinshore.mirror.lane.quota import STILL
+from twinshore.mirror.lane.reach import reach_of
+from twinshore.mirror.pump.desk_line import LINE_BYTES_MAX, steady_s
+from twinshore.mirror.workers import keep_on
+
+TICK_S = 0.02
+HELLO_S = 20.0
+PUMPS_MAX = 4096
+STRANGERS_MAX = 64
+SEND_S_MAX = 1
+LaneKey = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What one message of a pump brought: for the store and for the live table."""
+
+    link: str
+    lane: int
+    carried: tuple[Carried, ...]
+    incidents: tuple[Stoppage, ...]
+    speed: dict[str, float]
+
+
+@dataclass(slots=True)
+class Post:
+    """One lane at the desk. `told`: how far each partition is accounted for."""
+
+    relay: Relay
+    tracks: dict[NamedPartition, TrackOrder] = field(default_factory=dict)
+    told: dict[NamedPartition, Stand] = field(default_factory=dict)
+    pumps: dict[int, socket.socket] = field(default_factory=dict)
+    moving: dict[NamedPartition, int] = field(default_factory=dict)
+    leaving: set[NamedPartition] = field(default_factory=set)
+    closing: bool = False
+    holder_since_s: float = 0.0
+    # How much the lane may carry, and what it last said it used of that.
+    bounds: dict[str, Any] = field(default_factory=dict)
+    used: dict[str, list[float]] = field(default_factory=dict)
+
+
+class Desk:
+    """`allowed_s(link)` says for how long the link is still ours; `take(account)` must be quick."""
+
+    def __init__(
+        self, host: str, *, allowed_s: Callable[[str], float], take: Callable[[Account], None], bind: str = ""
+    ) -> None:
+        self.token = secrets.token_hex(32)
+        self.host = host
+        self._allowed_s, self._take = allowed_s, take
+        self._posts: dict[LaneKey, Post] = {}
+        # By link: until when a pump of lanes that are closed may still write, and what it sent may still land.
+        self._past: dict[str, tuple[float, float]] = {}
+        self._lock = threading.RLock()
+        # Who has come and not said who they are, the oldest first, and when they came.
+        self._strangers: dict[socket.socket, float] = {}
+        self._closed = threading.Event()
+        self._server = socket.create_server((bind or host, 0), backlog=256)
+        self.port: int = self._server.getsockname()[1]
+        for name, work in (("desk-door", self._welcome), ("desk-clock", self._clock)):
+            keep_on(work, name)
+
+    # -- what the driver asks and tells
+
+    def open_lane(self, key: LaneKey, grant_s: float) -> None:
+        with self._lock:
+            granted_s, lands_s = self._past.get(key[0], (0.0, 0.0))
+            self._posts.setdefault(key, Post(Relay(grant_s, granted_until_s=granted_s, lands_until_s=lands_s)))
+
+    def assign(self, key: LaneKey, orders: Iterable[TrackOrder]) -> None:
+        """More partitions for a lane, at once where a pump runs; those that are on a lane of the link stay there."""
+        with self._lock:
+            post, placed = self._posts[key], self.placed(key[0])
+            fresh = [order for order in orders if order.named not in placed]
+            for order in fresh:
+                post.tracks[order.named] = order
+                post.told[order.named] = Stand(order.receipt_epoch, order.receipt_to)
+            if fresh:
+                for tide in list(post.pumps):
+                    self._send(post, tide, {"what": "assign", "tracks": [asdict(order) for order in fresh]})
+
+    def placed(self, link: str) -> dict[NamedPartition, int]:
+        """Which lane of the link each partition belongs to now."""
+        with self._lock:
+            posts = [(key[1], post) for key, post in self._posts.items() if key[0] == link]
+            return {named: lane for lane, post in posts for named in post.tracks}
+
+    def move(self, link: str, named: NamedPartition, lane: int) -> bool:
+        """Asks the lane that carries a partition to let go of it for another; False when nobody is there to ask."""
+        with self._lock:
+            for key, post in self._posts.items():
+                if key[0] == link and key[1] != lane and named in post.tracks:
+                    holder = post.relay.holder
+                    if holder is None or post.relay.finishing or named in post.moving or named in post.leaving:
+                        return False
+                    post.moving[named] = lane
+                    self._send(post, holder, {"what": "release", "topic": named.topic, "partition": named.partition})
+                    return True
+        return False
+
+    def withdraw(self, link: str, topic: str, partition: int = -1) -> bool:
+        """Takes a topic, or one partition, from the link's lanes; asked again until True, when no pump writes it: its
+        pump has said so, or was lost and has no grant any more."""
+
+        def leaves(named: NamedPartition) -> bool:
+            return named.topic == topic and partition in (-1, named.partition)
+
+        with self._lock:
+            for (name, _), post in self._posts.items():
+                ours = [named for named in post.tracks if leaves(named)] if name == link else []
+                for named in ours:
+                    post.moving.pop(named, None)
+                    post.leaving.add(named)
+                    for tide in list(post.pumps):
+                        self._send(post, tide, {"what": "release", "topic": topic, "partition": named.partition})
+                if ours and post.relay.free(steady_s()):
+                    _let_go(post)
+            return not any(leaves(named) for named in self.placed(link))
+
+    def bound(self, key: LaneKey, bounds: dict[str, Any]) -> None:
+        """From now on the lane's pumps keep these throttles and weights."""
+        with self._lock:
+            post = self._posts.get(key)
+            if post:
+                post.bounds = {"what": "bounds", **bounds}
+                for tide in list(post.pumps):
+                    self._send(post, tide, post.bounds)
+
+    def used(self, link: str) -> dict[int, dict[str, list[float]]]:
+        """By lane and topic, "" for the whole link: bytes fetched lately, and whether more would have been."""
+        with self._lock:
+            return {key[1]: post.used for key, post in self._posts.items() if key[0] == link}
+
+    def holding(self, key: LaneKey) -> tuple[int | None, float, bool]:
+        """The tide that pumps the lane, for how long it has, and whether an heir stands by."""
+        with self._lock:
+            post = self._posts[key]
+            return post.relay.holder, steady_s() - post.holder_since_s, post.relay.heir is not None
+
+    def unmanned(self, link: str) -> frozenset[NamedPartition]:
+        """The partitions that are on lanes that no pump carries now."""
+        with self._lock:
+            posts, now_s = [post for (name, _), post in self._posts.items() if name == link], steady_s()
+            return frozenset(named for post in posts if not post.relay.manned(now_s) for named in post.tracks)
+
+    def waits_s(self, key: LaneKey) -> float:
+        """For how long no pump may begin on the lane because what the last one sent may still land."""
+        with self._lock:
+            return self._posts[key].relay.waits_s(steady_s())
+
+    def finish_all(self, link: str) -> None:
+        """Asks every pump of a link to stop in good order; none begins any more."""
+        with self._lock:
+            for (name, _), post in self._posts.items():
+                if name != link:
+                    continue
+                post.closing, post.relay.heir = True, None
+                for tide in list(post.pumps):
+                    what = "finish" if tide == post.relay.holder else "stop"
+                    self._send(post, tide, {"what": what})
+
+    def lands_s(self, link: str) -> float:
+        """For how long what the link's pumps have sent may still land, whatever becomes of them and of this process."""
+        with self._lock:
+            ours = [post.relay.lands_until_s for (name, _), post in self._posts.items() if name == link]
+            return max(0.0, max([*ours, self._past.get(link, (0.0, 0.0))[1]], default=0.0) - steady_s())
+
+    def idle(self, link: str) -> bool:
+        """Whether nobody writes in the link's name: no pump is there, and lost ones have no grant any more."""
+        with self._lock:
+            ours = [post for (name, _), post in self._posts.items() if name == link]
+            free = all(not post.pumps and post.relay.free(steady_s()) for post in ours)
+        return free and self.past_is_over(link)
+
+    def past_is_over(self, link: str) -> bool:
+        """Whether nothing more comes of closed lanes: no grant runs, and what was sent has landed."""
+        return steady_s() >= max(self._past.get(link, (0.0, 0.0)))
+
+    def close_link(self, link: str) -> None:
+        """Forgets a link's lanes; a pump that still speaks for them is told to stop, and may not hear of it."""
+        with self._lock:
+            for key in [key for key in self._posts if key[0] == link]:
+                post = self._posts.pop(key)
+                granted_s, lands_s = self._past.get(link, (0.0, 0.0))
+                self._past[link] = max(granted_s, post.relay.granted_until_s), max(lands_s, post.relay.lands_until_s)
+                for pump in post.pumps.values():
+                    _hang_up(pump)
+
+    def close(self) -> None:
+        self._closed.set()
+        _hang_up(self._server)
+        self._server.close()
+        with self._lock:
+            for pump in [pump for post in self._posts.values() for pump in post.pumps.values()]:
+                _hang_up(pump)
+
+    # -- pumps
+
+    def _welcome(self) -> None:
+        while not self._closed.is_set():
+            try:
+                pump, _ = self._server.accept()
+            except OSError:
+                # Out of descriptors for a moment, perhaps: the door stays open.
+                self._closed.wait(TICK_S)
+                continue
+            if threading.active_count() > PUMPS_MAX:
+                pump.close()
+                continue
+            with self._lock:
+                self._strangers[pump] = steady_s()
+                # A pump says who it is at once: the oldest are those who do not.
+                for stranger in list(self._strangers)[:-STRANGERS_MAX]:
+                    self._send_away(stranger)
+            threading.Thread(target=self._serve, args=(pump,), name="desk-pump", daemon=True).start()
+
+    def _send_away(self, stranger: socket.socket) -> None:
+        self._strangers.pop(stranger, None)
+        _hang_up(stranger)
+
+    def _serve(self, pump: socket.socket) -> None:
+        pump.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A pump that reads nothing must not hold up the desk, whose lock is held while it is written to.
+        pump.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_S_MAX, 0))
+        pump.settimeout(HELLO_S)
+        key: LaneKey | None = None
+        tide = -1
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError), pump, pump.makefile("rb") as lines:
+            hello = json.loads(lines.readline(1 << 16))
+            with self._lock:
+                self._strangers.pop(pump, None)
+            if not hmac.compare_digest(str(hello["token"]), self.token):
+                return
+            key, tide = (str(hello["link"]), int(hello["lane"])), int(hello["tide"])
+            if not self._arrive(key, tide, pump):
+                return
+            pump.settimeout(None)
+            while line := lines.readline(LINE_BYTES_MAX):
+                self._hear(key, tide, pump, json.loads(line))
+        with self._lock:
+            self._strangers.pop(pump, None)
+        if key:
+            self._depart(key, tide, pump)
+
+    def _arrive(self, key: LaneKey, tide: int, pump: socket.socket) -> bool:
+        with self._lock:
+            post = self._posts.get(key)
+            if post is None or post.closing or tide in post.pumps:
+                return False
+            post.pumps[tide] = pump
+            tracks = [asdict(order) for order in post.tracks.values()]
+            self._send(post, tide, {"what": "assign", "tracks": tracks})
+            if post.bounds:
+                self._send(post, tide, post.bounds)
+            return True
+
+    def _depart(self, key: LaneKey, tide: int, pump: socket.socket) -> None:
+        with self._lock:
+            post = self._posts.get(key)
+            # A later term of the link numbers its tides anew: only its own socket speaks for a pump.
+            if post and post.pumps.get(tide) is pump:
+                del post.pumps[tide]
+                # An heir that goes takes nothing with it: what the holder was asked to let go of is still on its way.
+                if tide == post.relay.holder:
+                    post.moving.clear()
+                self._say(post, post.relay.lost(tide, steady_s(), self._allowed_s(key[0])))
+
+    def _hear(self, key: LaneKey, tide: int, pump: socket.socket, message: dict[str, Any]) -> None:
+        with self._lock:
+            post = self._posts.get(key)
+            # What a pump of an earlier term said before it was hung up on is not its namesake's word.
+            if post is None or post.pumps.get(tide) is not pump:
+                return
+            now_s, allowed_s = steady_s(), self._allowed_s(key[0])
+            match message["what"]:
+                case "ready" if not post.closing:
+                    says = post.relay.arrived(tide, now_s, allowed_s)
+                case "beat":
+                    if tide == post.relay.holder:
+                        self._account(key, post, message)
+                    still_s = float(message.get("speed", {}).get(STILL, 0.0))
+                    says = post.relay.beat(tide, now_s, allowed_s, still_s)
+                case "used":
+                    if tide == post.relay.holder:
+                        post.used = message["used"]
+                    says = []
+                case "released":
+                    if tide == post.relay.holder:
+                        self._account(key, post, message)
+                        self._released(key, post, message)
+                    says = []
+                case "done":
+                    if tide == post.relay.holder:
+                        self._account(key, post, message)
+                    handovers = tuple(Handover(*raw) for raw in message["handovers"])
+                    unread_s = float(message.get("unread_s", 0.0))
+                    says = post.relay.done(tide, handovers, now_s, allowed_s, unread_s)
+                    if post.relay.free(now_s):
+                        _let_go(post)
+                case _:
+                    says = []
+            self._say(post, says, message.get("asked_s", 0.0))
+
+    def _released(self, key: LaneKey, post: Post, message: dict[str, Any]) -> None:
+        """The lane has let go: from now on the partition is the other lane's, which starts where this one stood."""
+        named = NamedPartition(str(message["topic"]), int(message["partition"]))
+        post.leaving.discard(named)
+        other = self._posts.get((key[0], post.moving.pop(named, -1)))
+        order = post.tracks.pop(named, None)
+        told = post.told.pop(named, NOWHERE)
+        if other is None or order is None:
+            return
+        other.tracks[named] = replace(order, receipt_to=told.end, receipt_epoch=told.epoch)
+        other.told[named] = told
+        for tide in list(other.pumps):
+            self._send(other, tide, {"what": "assign", "tracks": [asdict(other.tracks[named])]})
+        if other.relay.holder is not None:
+            self._send(other, other.relay.holder, {"what": "take", "handovers": message["handovers"]})
+
+    def _account(self, key: LaneKey, post: Post, message: dict[str, Any]) -> None:
+        carried = tuple(carried_from(raw) for raw in message["carried"])
+        for entry in carried:
+            named = NamedPartition(entry.topic, entry.partition)
+            post.told[named] = told_on(post.told.get(named, NOWHERE), Stand(entry.epoch, entry.to_offset))
+            if entry.extents and named in post.tracks:
+                post.tracks[named] = replace(post.tracks[named], reached=reach_of(entry.extents[-1]))
+        incidents = tuple(Stoppage(*raw) for raw in message["incidents"])
+        self._take(Account(key[0], key[1], carried, incidents, message["speed"]))
+
+    def _say(self, post: Post, says: list[Say], asked_s: float = 0.0) -> None:
+        for say in says:
+            message: dict[str, Any] = {"what": say.what, "grant_s": say.grant_s, "asked_s": asked_s}
+            if say.what == "go":
+                # Nobody wrote for the lane until this word.
+                _let_go(post)
+                post.holder_since_s = steady_s()
+                message["handovers"] = [astuple(entry) for entry in say.handovers]
+                message["told"] = [[named.topic, named.partition, *stand] for named, stand in post.told.items()]
+                # An heir was told how far mapped twins are written when it came; the holder went on since.
+                ways = [(named, order.reached) for named, order in post.tracks.items() if order.reached is not None]
+                message["reached"] = [[named.topic, named.partition, *reach] for named, reach in ways]
+            self._send(post, say.tide, message)
+
+    def _send(self, post: Post, tide: int, message: dict[str, Any]) -> None:
+        pump = post.pumps.get(tide)
+        if pump is None:
+            return
+        try:
+            pump.sendall((json.dumps(message, separators=(",", ":")) + "\n").encode())
+        except OSError:
+            _hang_up(pump)
+
+    def _clock(self) -> None:
+        while not self._closed.wait(TICK_S):
+            with self._lock:
+                now_s = steady_s()
+                # Byte by byte, a stranger could take for ever over its first line.
+                for stranger in [one for one, came_s in self._strangers.items() if now_s - came_s > HELLO_S]:
+                    self._send_away(stranger)
+                for key, post in self._posts.items():
+                    if post.relay.heir is not None:
+                        self._say(post, post.relay.tick(now_s, self._allowed_s(key[0])))
+
+
+def _let_go(post: Post) -> None:
+    """Nobody writes for the lane: what was to leave it has left, and nothing is on its way to another lane."""
+    post.moving.clear()
+    for named in post.leaving:
+        post.relay.forget(named)
+        post.tracks.pop(named, None)
+        post.told.pop(named, None)
+    post.leaving.clear()
+
+
+def _hang_up(peer: socket.socket) -> None:
+    """At once, though another thread reads from it: closing alone would wait for that thread."""
+    with contextlib.suppress(OSError):
+        peer.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,67 @@
+"""What can be said of a link while Spark still starts: whether both clusters answer, how much there is, what rests."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from twinshore.fleet import KafkaError, Link, RefusedError, TwinshoreError
+from twinshore.fleet.settings import Settings
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.mirror.driver.ends import Ends
+from twinshore.mirror.driver.identity import recognise
+from twinshore.mirror.driver.preview import holding
+from twinshore.mirror.driver.survey import Surveyor
+from twinshore.mirror.incidents.standing import stopping
+from twinshore.store import Store
+
+# Not long: the link's driver asks again, and says it, as soon as it runs.
+PATIENCE_S = 4.0
+
+
+def refusals(links: Sequence[Link], settings: Settings, store: Store) -> dict[str, RefusedError]:
+    """Why which of these links must not run: their addresses lead to other clusters than they began with. Clusters that
+    do not answer within some seconds are their drivers' affair."""
+    found: dict[str, RefusedError] = {}
+
+    def look(link: Link) -> None:
+        with Ends(link, settings, client_id="twinshore-first", patience_s=PATIENCE_S, call_s=PATIENCE_S) as ends:
+            try:
+                recognise(link, store, ends.source, ends.target)
+            except RefusedError as error:
+                found[link.name] = error
+            except TwinshoreError:
+                return
+
+    threads = [threading.Thread(target=look, args=(link,), name=f"address {link.name}", daemon=True) for link in links]
+    for thread in threads:
+        thread.start()
+    until_s = time.monotonic() + 2 * PATIENCE_S
+    for thread in threads:
+        thread.join(max(0.0, until_s - time.monotonic()))
+    return dict(found)
+
+
+def first_words(link: Link, settings: Settings, store: Store) -> Callable[[], str]:
+    """The store is read at once; what comes back asks both clusters and makes the sentence."""
+    now = holding(link, settings, store, lambda _: None)
+    rests = len(stopping(store, link.name))
+    paused = "; it is paused" if now.control.paused else ""
+    resting = f"; open incidents stop {rests} partitions, see `twinshore status`" if rests else ""
+
+    def ask() -> str:
+        with Ends(now, settings, client_id="twinshore-first", patience_s=PATIENCE_S, call_s=PATIENCE_S) as ends:
+            surveyor = Surveyor(now, ends.source, ends.target)
+            topics = _answer(ends.source, lambda: f"{len(surveyor.names()):,} of its topics are admitted")
+            there = _answer(ends.target, lambda: f"brokers: {len(ends.target.metadata([]).brokers):,}")
+        return f"{now.name}: {topics}; {there}{paused}{resting}"
+
+    return ask
+
+
+def _answer(cluster: KafkaCluster, ask: Callable[[], str]) -> str:
+    try:
+        return f"{cluster.name} answers, {ask()}"
+    except KafkaError as error:
+        return f"{cluster.name} does not answer yet: {error.message}"

@@ -1,0 +1,390 @@
+"""One link's driver: take the lease, look at both clusters, make twins, keep lanes supplied; then look again.
+
+Each turn observes, decides by `plan`, acts, and returns the sentence that says how the link stands.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from functools import partial
+
+from twinshore.fleet import ConfigError, KafkaError, Link, RefusedError, TwinshoreError, WireError
+from twinshore.fleet.settings import MirrorSettings, Settings
+from twinshore.links.filters import admits
+from twinshore.mirror.control.ruling import Ruling, in_words
+from twinshore.mirror.control.throttle import Throttle
+from twinshore.mirror.driver import twins
+from twinshore.mirror.driver.balance import Balance
+from twinshore.mirror.driver.desk import Desk
+from twinshore.mirror.driver.ends import Ends
+from twinshore.mirror.driver.forgetting import state_expiry_ms
+from twinshore.mirror.driver.identity import establish
+from twinshore.mirror.driver.lease_keeper import LeaseKeeper
+from twinshore.mirror.driver.link_notes import Holding, LinkNotes
+from twinshore.mirror.driver.link_state import STANDBY, STOPPED, Carrying, Facts, Idle, carrying
+from twinshore.mirror.driver.log_starts import LogStarts
+from twinshore.mirror.driver.others import Others
+from twinshore.mirror.driver.plan import CarryTopic, Create, Grow, KnownTwin, Refuse, Step, spread
+from twinshore.mirror.driver.recorder import Recorder
+from twinshore.mirror.driver.safety_now import SafetyNow
+from twinshore.mirror.driver.survey import Surveyor, known_twins
+from twinshore.mirror.driver.term import Term
+from twinshore.mirror.driver.tides import Tides
+from twinshore.mirror.follow.follower import Follower
+from twinshore.mirror.incidents.doubtful_notes import DoubtfulNotes
+from twinshore.mirror.incidents.held import HeldTwins
+from twinshore.mirror.incidents.refusals import Refusals
+from twinshore.mirror.incidents.slow_looks import SlowLooks
+from twinshore.mirror.incidents.standing import Standing, grown
+from twinshore.mirror.incidents.watch import Watch
+from twinshore.mirror.lane.orders import TideOrder
+from twinshore.mirror.mapping.adopting import Adopter
+from twinshore.mirror.pump.probing import may_write_markers
+from twinshore.mirror.pump.units import id_prefix
+from twinshore.mirror.topology.descents import Descents
+from twinshore.mirror.topology.heart import Heart
+from twinshore.store import Store
+
+SETTLE_LOG_START_S = 30.0
+BEGIN_AGAIN_S = 1.0
+
+
+class LinkDriver:
+    """`log` gets a sentence for whatever changes."""
+
+    def __init__(
+        self,
+        link: Link,
+        settings: Settings,
+        *,
+        store: Store,
+        desk: Desk,
+        tides: Tides,
+        recorder: Recorder,
+        owner: str,
+        lanes: int,
+        log: Callable[[str], None],
+    ) -> None:
+        self.link = link
+        self._mirror: MirrorSettings = settings.mirror
+        self._ends = Ends(link, settings, patience_s=10.0)
+        self._source, self._target = self._ends.source, self._ends.target
+        self._surveyor = Surveyor(link, self._source, self._target)
+        doubts = DoubtfulNotes(link, store, log)
+        ends = (store, self._source, self._target)
+        self._descents = Descents(lambda: self.link, settings.links, *ends, log, doubts.tell)
+        self._adopter = Adopter(link, self._source, self._target, store, log)
+        self._ruling = Ruling(link, settings.links, store, log)
+        self._throttle, self._others = Throttle(link.name, desk), Others(link, store)
+        self._store, self._desk, self._tides, self._recorder = store, desk, tides, recorder
+        self._lanes, self._log = lanes, log
+        grace_s = min(5.0, self._mirror.produce_timeout_s)
+        self.lease = LeaseKeeper(
+            store, f"link {link.name}", owner, self._mirror.lease_s, grace_s, partial(desk.lands_s, link.name)
+        )
+        term = Holding(owner, self.lease.generation, self._mirror.lease_s)
+        self._notes = LinkNotes(link, store, self._target, term, log)
+        self._watch = Watch(link, settings, store, recorder, active=self.is_ours, log=log)
+        self._slow_looks = SlowLooks(link, settings, store, recorder, active=self.is_ours, log=log)
+        self._standing = Standing(link.name, store, desk, recorder, log, held=lambda: self._watch.held)
+        self._term: Term | None = None
+        self._surveyed_at_s = self._begin_at_s = self._followed_at_s = self._hindered_at_s = 0.0
+        self._said = ""
+        self._balance = Balance(link.name, desk, recorder, lanes, log)
+        self._leaving: set[str] = set()
+        self._safety = SafetyNow(settings, lambda sentence: log(f"{link.name}: {sentence}"))
+        self._follower = Follower(lambda: self.link, settings, store, self._safety, active=self.is_ours, log=log)
+        self._refusals = Refusals(link.name, store, recorder, log, doubt=self._follower.doubt)
+        self._held = HeldTwins(
+            link.name, self._source, store, self._mirror.hanging_transaction_s, stopped=recorder.stopped, log=log
+        )
+        self._heart = Heart(link, self._source, self._mirror.heartbeat_s, self.is_ours, log)
+        never, doubt = (lambda: self._safety.known.never_delete), self._follower.doubt
+        self._log_starts = LogStarts(link, self._target, store, never=never, doubt=doubt, log=log)
+
+    # -- the turn
+
+    def turn(self) -> str:
+        """One look at everything; returns how the link stands."""
+        generation = self.lease.generation()
+        if self._term and self._term.generation != generation:
+            self._end_term()
+            self._log(f"{self.link.name}: the lease is lost; its pumps have stopped")
+        if not generation:
+            return self._say(Idle(STANDBY, self.lease.sentence()))
+        expiry_ms, never_cut = self._slow_looks.state_expiry_ms, self._safety.never_cut
+        if self._term and (why := self._term.outdated(self.link.target, expiry_ms, never_cut=never_cut)):
+            self._end_term()
+            self._log(f"{self.link.name}: {why}; its lanes begin anew")
+        if self._term is None and time.monotonic() < self._begin_at_s:
+            return self._said
+        try:
+            if self._term is None:
+                self._begin_term(generation)
+            self._heed()
+            self._throttle.turn(self.link.control, self._lanes)
+            self._obey()
+            if time.monotonic() - self._surveyed_at_s >= self._mirror.refresh_s:
+                self._survey()
+                self._surveyed_at_s = time.monotonic()
+            self._follow_log_starts()
+            self._balance.turn()
+            self._look_at_held()
+        except RefusedError as error:
+            if self._term:
+                self._end_term()
+            self._say(Carrying(0, self._lanes, trouble=str(error)))
+            raise
+        except (KafkaError, WireError, ConfigError) as error:
+            # Bytes that nobody understands and unreadable secrets are this link's trouble alone, and may pass.
+            if self._term is None:
+                self._begin_at_s = time.monotonic() + BEGIN_AGAIN_S
+            return self._say(self._carrying(str(error), hindered=not isinstance(error, KafkaError) or error.retriable))
+        return self._say(self._carrying())
+
+    def _carrying(self, trouble: str = "", *, hindered: bool = False) -> Carrying:
+        """What is carried at this moment, and what failed. `hindered`: the look did not end, and is tried again."""
+        name, paused, now_s = self.link.name, self.link.control.paused, time.monotonic()
+        self._hindered_at_s = (self._hindered_at_s or now_s) if hindered else 0.0
+        if self._term is None:
+            return Carrying(0, self._lanes, paused=paused, trouble=trouble)
+        return carrying(
+            self._desk.placed(name).keys(),
+            self._desk.unmanned(name),
+            self._recorder.leaderless(name),
+            lanes=self._lanes,
+            resting=len(self._standing),
+            refused=len(self._refusals),
+            aligning=self._recorder.live[name].aligning.sentence(),
+            paused=paused,
+            trouble=trouble,
+            hindered_s=now_s - self._hindered_at_s if hindered else 0.0,
+        )
+
+    def _say(self, now: Facts) -> str:
+        state, sentence = self._recorder.say(self.link.name, now, self._lanes if self._term else 0)
+        self._said = f"{self.link.name}: {state}: {sentence}"
+        return self._said
+
+    # -- a term of the lease
+
+    def _begin_term(self, generation: int) -> None:
+        identity = establish(self.link, self._store, self._source, self._target, self._notes)
+        expiry = self._slow_looks.state_expiry_ms = state_expiry_ms(self._target)
+        units = "" if may_write_markers(self._target) else id_prefix(self.link.name, identity.producer_id)
+        self._recorder.settle(self.link.name)
+        self._standing.begin()
+        self._refusals.begin()
+        self._safety.against()  # a standby may have last heard of it long ago
+        # Only now: where anything before this fails, the next turn begins the term again.
+        self._term = Term(generation, identity, expiry, units, self._safety.never_cut)
+        self._throttle.forget()
+        for lane in range(self._lanes):
+            self._desk.open_lane((self.link.name, lane), self._mirror.lease_s)
+            self._tides.open_lane((self.link.name, lane), lambda tide, lane=lane: self._order(lane, tide))  # type: ignore[misc]
+        self._log(f"{self.link.name}: carried by this process as producer {identity.producer_id}")
+        if units:
+            self._log(f"{self.link.name}: {self.link.target} takes no markers directly: they cross by closed units")
+
+    def _end_term(self) -> None:
+        self._tides.close_link(self.link.name)
+        self._desk.close_link(self.link.name)
+        self._term = None
+        self._recorder.live[self.link.name].let_go()
+        self._leaving.clear()
+        self._surveyed_at_s = 0.0
+
+    # -- what follows besides records
+
+    def is_ours(self) -> bool:
+        """Whether this process may act for the link now."""
+        return self._term is not None and self.lease.left_s() > 0
+
+    def _obey(self) -> None:
+        """The follower's orders for lanes and planner. A topic comes back only when its pumps have let go of it."""
+        term, link = self._term, self.link.name
+        assert term is not None
+        self._leaving -= {topic for topic in self._leaving if self._desk.withdraw(link, topic)}
+        self._follower.doubt(self._recorder.doubted(link))
+        for order in self._follower.endings.orders(named.topic for named in self._desk.placed(link)):
+            term.flowing.pop(order.topic, None)
+            if order.withdraw:
+                self._leaving.add(order.topic)
+            if order.forget:
+                self._recorder.forget(link, order.topic)
+                self._standing.forget(order.topic)
+                self._surveyed_at_s = 0.0
+        for topic in self._standing.turn():
+            term.flowing.pop(topic, None)
+            self._surveyed_at_s = 0.0
+        if self._follower.rules.news():
+            self._surveyed_at_s = 0.0
+
+    # -- what operators say
+
+    def _heed(self) -> None:
+        """What holds now: topics that may no longer flow leave their lanes, those that may again are found anew."""
+        term, name = self._term, self.link.name
+        assert term is not None
+        if self._ruling.changed():
+            self.link = self._ruling.link
+            self._surveyor = Surveyor(self.link, self._source, self._target)
+            self._surveyed_at_s = 0.0
+            self._follower.heed()
+            self._log(f"{name}: now holds: {in_words(self.link)}")
+        placed = {named.topic for named in self._desk.placed(name)}
+        for topic in self._ruling.partings(placed, lambda topic: self._desk.withdraw(name, topic)):
+            term.flowing.pop(topic, None)
+            self._log(f"{name}: topic {topic} {'is paused' if self._ruling.holds(topic) else 'is no longer admitted'}")
+        self._ruling.acknowledge(lanes_left=self._desk.past_is_over(name))
+
+    # -- survey and plan
+
+    def _survey(self) -> None:
+        term = self._term
+        assert term is not None
+        self._notes.check()
+        self._safety.against()
+        admitted = self._descents.admitted(self._surveyor.names())
+        self._refusals.keep(admitted)
+        names = self._ruling.flowing(admitted)
+        fresh = [name for name, seen in names.items() if term.flowing.get(name) != seen and name not in self._leaving]
+        for name in [name for name in term.flowing if name not in names]:
+            if admits(self.link, name):
+                self._follower.doubt([name])
+            else:
+                self._log(f"{self.link.name}: topic {name} is no longer admitted")
+            del term.flowing[name]
+        if not fresh:
+            return
+        known = known_twins(self._store, self.link)
+        for start in range(0, len(fresh), 100):
+            if self._safety.never_cut and not term.never_cut:
+                return  # no pump begins by an order that holds no more: the next turn ends the term
+            self._act(fresh[start : start + 100], known, names)
+            self._safety.against()
+
+    def _act(self, names: list[str], known: dict[str, KnownTwin], seen: dict[str, tuple[str, int]]) -> None:
+        term = self._term
+        assert term is not None
+        steps = self._others.judged(self._surveyor.plan(names, known), known)
+        ready: list[CarryTopic] = []
+        made: list[str] = []
+        self._descents.announce(step for step in steps if isinstance(step, Create))
+        refused: list[Refuse] = []
+        for step in steps:
+            if isinstance(step, Refuse):
+                refused.append(step)
+                continue
+            refusal = self._apply(step)
+            if refusal:
+                refused.append(refusal)
+                continue
+            if isinstance(step, Create):
+                made.append(step.topic)
+            elif isinstance(step, Grow):
+                self._recorder.passed(self.link.name, grown(step))
+            elif isinstance(step, CarryTopic):
+                ready.append(step)
+        if made:
+            # Read back, for their topic ids.
+            again = self._others.judged(self._surveyor.plan(made, known), known)
+            ready.extend(step for step in again if isinstance(step, CarryTopic))
+            refused.extend(step for step in again if isinstance(step, Refuse))
+        # Of those that are still being looked into nothing is known yet.
+        open_yet = {step.topic for step in ready}
+        ready, unruled = self._follower.rules.admit(ready, known)
+        ready, unproven = self._adopter.adopt(ready)
+        open_yet -= {step.topic for step in ready}
+        refused += [*unruled, *unproven]
+        for refusal in refused:
+            self._refusals.add(refusal)
+        for topic in sorted({step.topic for step in steps} - open_yet - {refusal.topic for refusal in refused}):
+            self._refusals.over(topic)
+        self._supply(term, ready, seen)
+
+    def _apply(self, step: Step) -> Refuse | None:
+        """Does what the step changes on the target; why its topic must rest where the target will not have it."""
+        try:
+            for sentence in twins.apply(self._target, [step]):
+                self._log(f"{self.link.name}: {sentence}")
+        except KafkaError as error:
+            if error.retriable and not error.code:
+                raise  # it is no broker's answer: the cluster does not hear us at all
+            if isinstance(step, Create) and not error.retriable:
+                self._descents.retract(step)
+            return twins.refusal(step, error)
+        return None
+
+    def _supply(self, term: Term, steps: list[CarryTopic], seen: dict[str, tuple[str, int]]) -> None:
+        steps = self._others.kept(steps)
+        self._descents.declare(steps)
+        found = twins.orders_for(self._store, self.link.name, steps)
+        orders = {named: order for named, order in found.items() if named not in self._standing}
+        if not found:
+            return
+        self._notes.tell({step.topic for step in steps})  # before any record of theirs
+        rates, placed = self._recorder.live[self.link.name].rate, self._desk.placed(self.link.name)
+        lanes = spread([*placed, *orders], self._lanes, now=placed, rate=rates)
+        for lane in range(self._lanes):
+            ours = [order for named, order in orders.items() if lanes[named] == lane]
+            self._desk.assign((self.link.name, lane), ours)
+        for step in steps:
+            partitions = seen[step.topic][1] if step.topic in seen else step.partitions
+            if step.partitions >= partitions and step.topic not in self._refusals:
+                term.flowing[step.topic] = seen.get(step.topic, (step.source_topic_id, step.partitions))
+
+    def _follow_log_starts(self) -> None:
+        """The twin's log start follows the source's: retention is off on the twin, the source's decides."""
+        if time.monotonic() - self._followed_at_s < SETTLE_LOG_START_S:
+            return
+        self._followed_at_s = time.monotonic()
+        if self._safety.against() and not self._safety.known.never_delete:
+            return  # nobody knows what may be cut
+        # What is on no lane is not ours to cut: a topic that stopped may be somebody else's by now.
+        live, placed = self._recorder.live[self.link.name], self._desk.placed(self.link.name)
+        cuts = {named: at for named, at in live.cuts().items() if named in placed}
+        filled = bool(self._term and self._term.never_cut) and self._desk.past_is_over(self.link.name)
+        self._log_starts.cut(self._adopter.without_mapped(cuts, live.lag.copy()), live.cut_to, filled=filled)
+
+    def _look_at_held(self) -> None:
+        lag, placed = self._recorder.live[self.link.name].lag.copy(), self._desk.placed(self.link.name)
+        self._held.look(named for named, behind in lag.items() if behind and named in placed)
+
+    def _order(self, lane: int, tide: int) -> TideOrder:
+        if (term := self._term) is None:
+            raise TwinshoreError("the link has been let go")
+        host = os.environ.get("TWINSHORE_DESK_HOST", self._desk.host)
+        return term.order(
+            lane,
+            tide,
+            source=self._source.cluster,
+            target=self._target.cluster,
+            desk=(host, self._desk.port, self._desk.token),
+            settings=self._mirror,
+        )
+
+    def stop(self, deadline_s: float) -> bool:
+        """Orderly: pumps finish what is on its way. True when all of them said so."""
+        self._tides.close_link(self.link.name)
+        self._desk.finish_all(self.link.name)
+        while not self._desk.idle(self.link.name) and time.monotonic() < deadline_s:
+            time.sleep(0.02)
+        clean = self._desk.idle(self.link.name)
+        self._desk.close_link(self.link.name)
+        return clean
+
+    def close(self, *, clean: bool, why: str = "") -> None:
+        """`why` the process ends, where nobody asked it to."""
+        if self.lease.left_s() > 0:
+            how = "the mirror was stopped in good order" if clean else "the mirror was stopped, not all pumps said so"
+            self._say(Idle(STOPPED, f"the mirror ended: {why}" if why else how))
+        self._heart.close()
+        self._follower.close()
+        self._watch.close()
+        self._slow_looks.close()
+        self._adopter.close()
+        self.lease.close(release=clean)
+        self._ends.close()

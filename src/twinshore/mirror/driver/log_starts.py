@@ -1,0 +1,136 @@
+"""A twin's log begins where its source's does: retention is off there, and what the source deletes is cut."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+
+from twinshore.fleet import KafkaError, Link, NamedPartition, WireError
+from twinshore.fleet.once import Once
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.questions import OffsetKind
+from twinshore.mirror.driver.left_filler import LeftFiller
+from twinshore.mirror.incidents.kinds import POLICY_UNCUT
+from twinshore.mirror.lane.answers import RIGHTS
+from twinshore.mirror.pump.probing import KEPT
+from twinshore.store import Incident, IncidentKind, LedgerRow, Store
+from twinshore.wire.batch import CONTROL
+
+
+def due(
+    before: Mapping[NamedPartition, int],
+    anchors: Mapping[NamedPartition, int],
+    done: Mapping[NamedPartition, int],
+    *,
+    never: bool,
+) -> dict[NamedPartition, int]:
+    """Where known twins are to be cut. Below its anchor a twin holds nothing but this link's filler; where no record
+    may `never` be cut off, that goes alone."""
+    known = {named: at for named, at in before.items() if named in anchors}
+    if not never:
+        return known
+    filled = {named: min(at, anchors[named]) for named, at in known.items()}
+    return {named: at for named, at in filled.items() if at > done.get(named, 0)}
+
+
+class LogStarts:
+    """`doubt` hears of topics whose twins may be others by now; `log` gets a sentence for what was done or refused.
+    `never`: whether no record may be cut off now. What a cluster refuses has a row of the ledger until it is done."""
+
+    def __init__(
+        self,
+        link: Link,
+        target: KafkaCluster,
+        store: Store,
+        *,
+        never: Callable[[], bool],
+        doubt: Callable[[Iterable[str]], object],
+        log: Callable[[str], None],
+    ) -> None:
+        self._link, self._target, self._store, self._doubt, self._log = link, target, store, doubt, log
+        self._never_now, self._never = never, False
+        self._left = LeftFiller(link, target, store, log)
+        self._refused: dict[str, Once] = {}
+
+    def cut(
+        self, before: Mapping[NamedPartition, int], done: MutableMapping[NamedPartition, int], *, filled: bool = True
+    ) -> None:
+        """Cuts the twins of these partitions below the offsets, and notes in `done` which were. A topic whose twin
+        cannot be cut hinders no other. `filled`: no pump that may cut writes filler any more."""
+        self._never = self._never_now()
+        rows = self._store.twins.of(self._link.name)
+        ids = {row.topic: row.target_topic_id for row in rows}
+        anchors = {NamedPartition(row.topic, row.partition): row.anchor_offset for row in rows}
+        wanted = due(before, anchors, done, never=self._never)
+        told = self._told()
+        for topic in told.keys() - {named.topic for named in wanted}:
+            if self._never or topic not in ids:
+                self._close(told[topic])
+        count = 0
+        for topic in sorted({named.topic for named in wanted}):
+            ours = {named: at for named, at in wanted.items() if named.topic == topic}
+            count += self._cut(topic, ids[topic], ours, done, told.get(topic))
+        if count:
+            self._log(f"{self._link.name}: cut {count} twins to their sources' log starts")
+        self._left.look({named: at for named, at in anchors.items() if named in before}, never=self._never and filled)
+
+    def _cut(
+        self,
+        topic: str,
+        topic_id: str,
+        ours: Mapping[NamedPartition, int],
+        done: MutableMapping[NamedPartition, int],
+        told: LedgerRow | None,
+    ) -> int:
+        """How many were cut."""
+        twin = self._link.twin_of(topic)
+        once = self._refused.setdefault(topic, Once(self._log))
+        called = {NamedPartition(twin, named.partition): named for named in ours}
+        try:
+            cut, failed = self._target.cut_each(
+                {there: ours[named] for there, named in called.items()}, {twin: bytes.fromhex(topic_id)}
+            )
+        except KafkaError as error:
+            cut, failed = {}, dict.fromkeys(called, error)
+        done.update((called[there], ours[called[there]]) for there in cut)
+        if failed:
+            why = next(iter(failed.values()))
+            kept = all(one.code in KEPT for one in failed.values())
+            if kept and self._never and not self._show_filler({there: ours[called[there]] for there in failed}):
+                done.update(ours)
+                failed = {}
+        if failed:
+            once.say(f"{self._link.name}: the log of twin {twin} was not cut to its source's start: {why.message}")
+            # A cluster that has the twin and refuses says nothing of its being another one.
+            if kept:
+                self._tell(topic, twin, max(ours.values()), why)
+            else:
+                self._doubt([topic])
+        else:
+            once.well(f"{self._link.name}: the log of twin {twin} is cut to its source's start again")
+            if told:
+                self._close(told)
+        return len(cut)
+
+    def _show_filler(self, below: Mapping[NamedPartition, int]) -> bool:
+        """Whether readers see a record below these offsets, where twins hold filler or markers."""
+        try:
+            starts = self._target.list_offsets(below, OffsetKind.EARLIEST)
+            first = [self._target.read_batch(there, at) for there, at in starts.items() if at < below[there]]
+        except (KafkaError, WireError):
+            return True
+        return any(found and not found[1].attributes & CONTROL for found in first)
+
+    def _told(self) -> dict[str, LedgerRow]:
+        rows = self._store.ledger.rows(self._link.name, open_only=True)
+        return {row.incident.topic: row for row in rows if row.incident.policy == POLICY_UNCUT}
+
+    def _tell(self, topic: str, twin: str, at: int, error: KafkaError) -> None:
+        kind = IncidentKind.RIGHTS_LOST if error.code in RIGHTS else IncidentKind.REFUSED
+        what = f"the log of twin {twin} cannot be cut to its source's start, and may show more than the source"
+        sentence = f"{what}: {error.message}. {error.hint}"
+        incident = Incident(self._link.name, topic, -1, kind, 0, at, POLICY_UNCUT, sentence)
+        self._store.ledger.add(incident, now_ms=int(time.time() * 1000))
+
+    def _close(self, row: LedgerRow) -> None:
+        self._store.ledger.close(row.id, now_ms=int(time.time() * 1000))

@@ -1,0 +1,103 @@
+"""Which topics of the target another link carries now. Two processes of one store may have read settings of two days,
+and each believe that a topic is its own: of two links the one whose row of the twin was there first has it, whether or
+not its mirror seems to live."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Container, Iterable, Sequence
+from contextlib import suppress
+
+from twinshore.fleet import Link, is_heartbeats
+from twinshore.links.clashes import filters_from_json
+from twinshore.links.filters import passes_filters
+from twinshore.mirror.control.ruling import IN_FORCE
+from twinshore.mirror.driver.plan import CarryTopic, Refuse, Step
+from twinshore.mirror.driver.twins import twin_row
+from twinshore.store import IncidentKind, Remembered, Store, TwinRow
+
+# As `Remembered` of a link whose claim to a twin has ended: by the twin's topic id, the link that took it over.
+GIVEN_OVER = "twin given over"
+
+
+class Others:
+    """One link's eye on all other links of its store. A link's claim to a twin ends with its rows, or when another
+    takes it over after its own mirror has acknowledged filters that do not admit the topic."""
+
+    def __init__(self, link: Link, store: Store) -> None:
+        self._link, self._store = link, store
+
+    def judged(self, steps: Sequence[Step], known: Container[str]) -> list[Step]:
+        """The steps, without those for topics that another link has: why each of these must not be touched."""
+        ours, given = [step for step in steps if isinstance(step, CarryTopic)], self._given_over()
+        new = [step for step in ours if step.topic not in known or step.target_topic_id in given]
+        taken, _ = self._claims(new)
+        called = {step.topic: step.twin or step.topic for step in new}
+        refused = [
+            Refuse(topic, IncidentKind.FOREIGN_WRITE.value, *self._why(called[topic], row))
+            for topic, row in sorted(taken.items())
+        ]
+        return [*(step for step in steps if step.topic not in taken), *refused]
+
+    def kept(self, steps: Sequence[CarryTopic]) -> list[CarryTopic]:
+        """The steps whose twins are this link's. New ones are remembered first: of two links that do so at once, each
+        sees the other's row, or the later one does; whoever sees one lets go, and tries again with the next survey."""
+        known, given = {row.topic for row in self._store.twins.of(self._link.name)}, self._given_over()
+        new = [step for step in steps if step.topic not in known or step.target_topic_id in given]
+        if not new:
+            return list(steps)
+        now_ms = int(time.time() * 1000)
+        self._store.twins.save(
+            [twin_row(self._link.name, step, part, now_ms) for step in new for part in range(step.partitions)]
+        )
+        taken, ended = self._claims(new)
+        mine = self._link.name
+        over = [Remembered(row.link, GIVEN_OVER, row.target_topic_id, mine, GIVEN_OVER, now_ms) for row in ended]
+        if over:
+            # Whoever had it may want it back at this very moment: it sees what is remembered, or is seen here.
+            self._store.memories.remember(over)
+            taken |= self._claims(new)[0]
+        lost = {step.target_topic_id for step in new if step.topic in taken}
+        self._store.memories.forget([row for row in over if row.subject in lost])
+        self._store.memories.forget(
+            [given[step.target_topic_id] for step in new if step.target_topic_id in given.keys() - lost]
+        )
+        for topic in taken.keys() - known:
+            self._store.forget_topic(mine, topic)
+        return [step for step in steps if step.topic not in taken]
+
+    def _claims(self, steps: Iterable[CarryTopic]) -> tuple[dict[str, TwinRow], list[TwinRow]]:
+        """Topics of these whose twins are another link's, with its row; and rows of other links whose claims ended."""
+        ours = {step.target_topic_id: step.topic for step in steps if not is_heartbeats(step.topic)}
+        rows = [row for row in self._store.twins.onto(ours) if row.link != self._link.name]
+        held = {name: self._in_force(name) for name in {row.link for row in rows}}
+        taken, ended = dict[str, TwinRow](), list[TwinRow]()
+        for row in rows:
+            filters = held[row.link]
+            if filters is None or passes_filters(filters, row.topic):
+                taken[ours[row.target_topic_id]] = row
+            else:
+                ended.append(row)
+        return taken, ended
+
+    def _why(self, twin: str, row: TwinRow) -> tuple[str, str]:
+        """What an operator reads, and how to go on."""
+        arrow = row.link.replace("->", "..", 1)
+        return (
+            f"topic {twin} on {self._link.target} is the twin of link {row.link}, which had it first",
+            "give both links filters that have no topic in common, and start both mirrors with the same settings; "
+            f"where {row.link} has no mirror any more, `twinshore mirror forget {row.topic} --link {arrow}` frees it",
+        )
+
+    def _given_over(self) -> dict[str, Remembered]:
+        """Twins that this link had and another link took over, by topic id."""
+        return {row.subject: row for row in self._store.memories.of(self._link.name, GIVEN_OVER)}
+
+    def _in_force(self, other: str) -> Link | None:
+        """The other link's filters as its own process has them; None where it has not said."""
+        for row in self._store.memories.of(other, IN_FORCE):
+            with suppress(ValueError, TypeError):
+                filters = filters_from_json(row.value)
+                source, _, target = other.partition("->")
+                return Link(source, target, filters.topics, filters.exclude)
+        return None

@@ -1,0 +1,360 @@
+"""Pumps' accounts become receipts, ledger rows and the live table: written a few times a second, in one transaction."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from twinshore.fleet import NamedPartition
+from twinshore.fleet.once import Once, each, in_words
+from twinshore.mirror.driver.accounts import incident_of, kept_of, place_of, receipt_of
+from twinshore.mirror.driver.desk import Account
+from twinshore.mirror.driver.link_state import STANDBY, STOPPED, Facts, Idle, link_state
+from twinshore.mirror.incidents.what_passes import WhatPasses
+from twinshore.mirror.lane.aligning import Alignments
+from twinshore.mirror.lane.orders import Stoppage
+from twinshore.mirror.lane.quota import by_side
+from twinshore.mirror.workers import keep_on
+from twinshore.store import (
+    IncidentKind,
+    LinkStatus,
+    Receipt,
+    ReceiptsRefusedError,
+    Store,
+)
+
+RATE_HALF_LIFE_S = 3.0
+SPEED_S = 5.0  # what a lane told of its speed longer ago says nothing of now
+WORD_HOLDS_MS = 10_000
+SETTLE_S = 5.0  # so long a new term waits for what the last one left unwritten
+
+
+@dataclass(slots=True)
+class LinkLive:
+    """What the live table shows of one link."""
+
+    records: int = 0
+    bytes: int = 0
+    records_total: int = 0
+    bytes_total: int = 0
+    since_s: float = 0.0
+    records_per_s: float = 0.0
+    bytes_per_s: float = 0.0
+    lag: dict[NamedPartition, int] = field(default_factory=dict)
+    rate: dict[NamedPartition, float] = field(default_factory=dict)
+    # By lane: when it was told, on the monotonic clock, and what.
+    speed: dict[int, tuple[float, dict[str, float]]] = field(default_factory=dict)
+    starts: dict[NamedPartition, int] = field(default_factory=dict)
+    cut_to: dict[NamedPartition, int] = field(default_factory=dict)
+    aligning: Alignments = field(default_factory=Alignments)
+    # When a pump last told of it, on the monotonic clock.
+    heard_s: dict[NamedPartition, float] = field(default_factory=dict)
+
+    def cuts(self) -> dict[NamedPartition, int]:
+        """Twins whose source begins later than it did when they were last cut, and where they should begin."""
+        return {named: at for named, at in self.starts.copy().items() if at > self.cut_to.get(named, 0)}
+
+    def quotas(self) -> dict[str, float]:
+        """Bytes a second by the side whose quota lets no more through; a side that holds nothing back is not there."""
+        now_s = time.monotonic()
+        return by_side(speed for told_s, speed in self.speed.copy().values() if now_s - told_s < SPEED_S)
+
+    def held_back(self) -> str:
+        """What to add to how a link stands."""
+        return "".join(
+            f"; held back by the {side}'s quota: {size / 1e6:.2f} MB/s" for side, size in self.quotas().items()
+        )
+
+    def let_go(self) -> None:
+        """Drops what pumps told of where partitions stand: whoever carries the link meanwhile knows that."""
+        # New ones, since others may be reading the old.
+        self.lag, self.starts, self.heard_s, self.aligning = {}, {}, {}, Alignments()
+
+    def forget(self, topic: str) -> None:
+        """Drops what is shown of a topic."""
+        self.aligning.forget(topic)
+        tables: tuple[dict[NamedPartition, Any], ...] = (self.lag, self.rate, self.starts, self.cut_to, self.heard_s)
+        for table in tables:
+            for named in [named for named in table if named.topic == topic]:
+                del table[named]
+
+
+class Recorder:
+    """`take` is called by the desk and only queues; a thread of its own writes. `trouble` hears what the store says.
+    `lag`: a link's by fresh ends of its source, None where nobody knows it."""
+
+    def __init__(
+        self,
+        store: Store,
+        owner: str,
+        every_s: float,
+        trouble: Callable[[str], None],
+        lag: Callable[[str], int | None] = lambda _: None,
+    ) -> None:
+        self._lag = lag
+        self._store = store
+        self._owner = owner
+        self._every_s = every_s
+        self._trouble = trouble
+        self._once = Once(trouble)
+        self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        self._queue: list[Account] = []
+        self._unwritten: list[Receipt] = []
+        self._unledgered: list[tuple[str, Stoppage]] = []
+        self._doubted: dict[str, set[str]] = defaultdict(set)
+        self._ledgered: dict[str, list[Stoppage]] = defaultdict(list)
+        self._passing = WhatPasses()
+        self._forgotten: list[tuple[str, str]] = []
+        self.live: dict[str, LinkLive] = defaultdict(LinkLive)
+        self._facts: dict[str, tuple[Facts, int]] = {}
+        self._away: dict[str, dict[str, str]] = defaultdict(dict)
+        self._closed = threading.Event()
+        self._thread = keep_on(self._work, "recorder")
+
+    def take(self, account: Account) -> None:
+        with self._lock:
+            self._queue.append(account)
+
+    def say(self, link: str, now: Facts, lanes: int) -> tuple[str, str]:
+        """Takes the driver's facts; the word and the sentence that `twinshore status` shows by them, but for figures
+        that change all the time. That it is stopped is the last word."""
+        with self._lock:
+            before = self._facts.get(link, (None, 0))[0]
+            if not (isinstance(before, Idle) and before.word == STOPPED):
+                self._facts[link] = (now, lanes)
+            return link_state(self._facts[link][0], tuple(self._away[link].values()))
+
+    def away(self, link: str, side: str, sentence: str) -> None:
+        """Why nothing can cross by that side now, whatever the driver knows; empty where all is well."""
+        with self._lock:
+            self._away[link].pop(side, None)
+            if sentence:
+                self._away[link][side] = sentence
+
+    def behind(self, link: str) -> int:
+        """By how many offsets, as far as anybody knows here."""
+        found = self._lag(link)
+        return sum(self.live[link].lag.copy().values()) if found is None else found
+
+    def quotas(self, link: str) -> dict[str, float]:
+        """Bytes a second by the side whose quota holds the link back."""
+        live = self.live.get(link)
+        return live.quotas() if live else {}
+
+    def _word(self, link: str) -> tuple[str, str, int]:
+        """State, sentence and lanes, under the lock."""
+        now, lanes = self._facts[link]
+        return *link_state(now, tuple(self._away[link].values()), self.live[link].held_back()), lanes
+
+    def words(self) -> dict[str, dict[str, str]]:
+        """State and sentence of each link as last said here."""
+        with self._lock:
+            words = {link: self._word(link) for link in self._facts}
+        return {link: {"state": state, "says": says} for link, (state, says, _) in words.items()}
+
+    def stopped(self, link: str, stoppage: Stoppage) -> None:
+        """Into the ledger at once."""
+        self._write_incident(link, stoppage)
+
+    def passed(self, link: str, stoppage: Stoppage) -> None:
+        """Into the ledger as something that is over already."""
+        self._store.ledger.close(self._write_incident(link, stoppage), now_ms=int(time.time() * 1000))
+
+    def mended(self, link: str, topic: str, partition: int = -1) -> None:
+        """What stopped it is over: its open rows are closed."""
+        now_ms = int(time.time() * 1000)
+        for row in self._store.ledger.rows(link, open_only=True):
+            if (row.incident.topic, row.incident.partition) == (topic, partition):
+                self._store.ledger.close(row.id, now_ms=now_ms)
+
+    def doubted(self, link: str) -> set[str]:
+        """Topics at which a pump stopped because a side seemed gone or made again; each is told once. It is for the
+        driver to find out which, so that the ledger has one row for the topic and not one for each partition."""
+        with self._lock:
+            return self._doubted.pop(link, set())
+
+    def ledgered(self, link: str) -> list[Stoppage]:
+        """What pumps stopped for or told of, in the ledger by now; each is told once."""
+        with self._lock:
+            return self._ledgered.pop(link, [])
+
+    def passes(self, link: str, named: NamedPartition, kind: str, until: int) -> None:
+        """Such an incident, which stops nothing, is over once its twin has been told of up to `until`."""
+        self._passing.opened(link, named, kind, until)
+
+    def leaderless(self, link: str) -> frozenset[NamedPartition]:
+        """The partitions of the link that stand because a leader of theirs is away."""
+        return self._passing.away(link)
+
+    def passing(self, link: str, named: NamedPartition) -> frozenset[str]:
+        """The kinds of incidents of this partition that stop nothing and are not over."""
+        return self._passing.kinds(link, named)
+
+    def forget(self, link: str, topic: str) -> None:
+        """The topic begins anew: nothing that was still to be written of it is."""
+        with self._lock:
+            self._forgotten.append((link, topic))
+
+    def settle(self, link: str) -> None:
+        """Before a term of the link reads the store: what pumps of the last one told is written, or given up."""
+        deadline_s = time.monotonic() + SETTLE_S
+        while True:
+            self._flush()
+            with self._writing:
+                held = [one for one in self._unwritten if one.link == link]
+                if not held or time.monotonic() >= deadline_s:
+                    self._unwritten = [one for one in self._unwritten if one.link != link]
+                    self.live[link].let_go()
+                    self._passing.forget(link)
+                    break
+            time.sleep(self._every_s)
+        if held:
+            self._trouble(f"{link}: {len(held)} receipts of the last term could not be written; pumps tell them again")
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join(timeout=10)
+        self._flush()
+
+    def _work(self) -> None:
+        while not self._closed.wait(self._every_s):
+            self._flush()
+
+    def _flush(self) -> None:
+        with self._writing:
+            try:
+                self._write()
+                self._once.well()
+            except Exception as error:
+                # Nothing is dropped that was queued to be written: it is once the store is back.
+                self._once.say(in_words(error))
+
+    def _write(self) -> None:
+        """Each part by itself: what the store refuses of one does not keep the others from it."""
+        with self._lock:
+            accounts, self._queue = self._queue, []
+            forgotten, self._forgotten = self._forgotten, []
+        for account in accounts:
+            for stopped in account.incidents:
+                self._queue_incident(account.link, stopped)
+            self._count(account)
+            self._unwritten.extend(receipt_of(account.link, entry) for entry in account.carried)
+        for link, topic in forgotten:
+            self._unwritten = [one for one in self._unwritten if (one.link, one.topic) != (link, topic)]
+            self._unledgered = [one for one in self._unledgered if (one[0], one[1].topic) != (link, topic)]
+            self._passing.forget(link, topic)
+            self.live[link].forget(topic)
+        each((self._record, self._write_incidents, self._write_words))
+
+    def _write_incidents(self) -> None:
+        """One that is refused goes behind the others, which are written in the next turn."""
+        while self._unledgered:
+            link, stopped = self._unledgered.pop(0)
+            try:
+                self._write_incident(link, stopped)
+            except Exception:
+                self._unledgered.append((link, stopped))
+                raise
+            self._say_stopped(link, stopped)
+            with self._lock:
+                self._ledgered[link].append(stopped)
+
+    def _write_words(self) -> None:
+        now_ms = int(time.time() * 1000)
+        with self._lock:
+            states = {link: self._word(link) for link in self._facts}
+        for link, (state, sentence, lanes) in states.items():
+            if state == STANDBY and self._covers_another(link, now_ms):
+                continue
+            self._store.links.save_status(self._status(link, state, sentence, lanes, now_ms))
+
+    def _queue_incident(self, link: str, stopped: Stoppage) -> None:
+        if stopped.kind == IncidentKind.RECREATED_TOPIC:
+            with self._lock:
+                self._doubted[link].add(stopped.topic)
+            return
+        with self._lock:
+            away = set(self._away[link])
+        if self._passing.hear(link, stopped, away):
+            # Told again while the first telling waits for the store, it is one incident all the same.
+            place = place_of(link, stopped)
+            self._unledgered = [one for one in self._unledgered if place_of(*one) != place]
+            self._unledgered.append((link, stopped))
+
+    def _covers_another(self, link: str, now_ms: int) -> bool:
+        """Whether another mirror has just said how the link stands: who stands by must not write over it."""
+        return any(
+            word.link == link
+            and word.owner != self._owner
+            and word.state not in (STANDBY, STOPPED)
+            and now_ms - word.updated_ms < WORD_HOLDS_MS
+            for word in self._store.links.statuses()
+        )
+
+    def _say_stopped(self, link: str, stopped: Stoppage) -> None:
+        self._trouble(f"{link}: {stopped.topic}-{stopped.partition}: {stopped.kind}: {stopped.sentence}")
+
+    def _record(self) -> None:
+        while self._unwritten:
+            try:
+                self._store.receipts.record(self._unwritten)
+            except ReceiptsRefusedError as error:
+                # They stand in another mirror's account of the same offsets, which has the link meanwhile.
+                self._trouble(error.message)
+                refused = {id(one.receipt): kept_of(one) for one in error.refused}
+                self._unwritten = [kept for one in self._unwritten for kept in refused.get(id(one), (one,))]
+                continue
+            self._unwritten = []
+
+    def _write_incident(self, link: str, stopped: Stoppage) -> int:
+        incident = incident_of(link, stopped)
+        return self._store.ledger.add(incident, now_ms=int(time.time() * 1000)).id
+
+    def _count(self, account: Account) -> None:
+        live = self.live[account.link]
+        live.speed[account.lane] = (time.monotonic(), account.speed)
+        for entry in account.carried:
+            named = NamedPartition(entry.topic, entry.partition)
+            live.records += entry.records
+            live.bytes += entry.bytes
+            live.records_total += entry.records
+            live.bytes_total += entry.bytes
+            live.lag[named] = max(0, entry.source_end - entry.to_offset)
+            live.aligning.note(named, entry.to_offset, entry.source_start)
+            live.starts[named] = min(entry.source_start, entry.to_offset)
+            live.heard_s[named] = time.monotonic()
+            self._passing.reached(account.link, named, entry.to_offset)
+            live.rate[named] = live.rate.get(named, 0.0) + entry.bytes
+
+    def _status(self, link: str, state: str, sentence: str, lanes: int, now_ms: int) -> LinkStatus:
+        live = self.live[link]
+        now_s = time.monotonic()
+        took_s = now_s - live.since_s
+        if live.since_s and took_s > 0:
+            keep = 0.5 ** (took_s / RATE_HALF_LIFE_S)
+            live.records_per_s = keep * live.records_per_s + (1 - keep) * live.records / took_s
+            live.bytes_per_s = keep * live.bytes_per_s + (1 - keep) * live.bytes / took_s
+            live.rate = {named: keep * size for named, size in live.rate.items() if size > 1.0}
+        live.since_s, live.records, live.bytes = now_s, 0, 0
+        speeds = [speed for told_s, speed in live.speed.values() if now_s - told_s < SPEED_S]
+        p50 = [speed["produce_p50_ms"] for speed in speeds if "produce_p50_ms" in speed]
+        p99 = [speed["produce_p99_ms"] for speed in speeds if "produce_p99_ms" in speed]
+        return LinkStatus(
+            link,
+            self._owner,
+            state,
+            sentence,
+            now_ms,
+            lanes,
+            len(live.lag),
+            live.records_per_s,
+            live.bytes_per_s,
+            self.behind(link),
+            sorted(p50)[len(p50) // 2] if p50 else None,
+            max(p99) if p99 else None,
+        )

@@ -1,0 +1,72 @@
+"""Asks the source which of its open transactions hold twins back, and keeps the ledger of those that hang."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.questions import OffsetKind
+from twinshore.mirror.incidents.hanging import KIND, Holder, Patience, holder_of
+from twinshore.mirror.lane.orders import Stoppage
+from twinshore.store import Store
+
+LOOK_S_MAX = 30.0
+LOOK_S_MIN = 0.5
+LOOKS_MIN = 5  # in the time that a transaction may take
+
+
+class HeldTwins:
+    """Looks now and then at the partitions that lag."""
+
+    def __init__(
+        self,
+        link: str,
+        source: KafkaCluster,
+        store: Store,
+        after_s: float,
+        *,
+        stopped: Callable[[str, Stoppage], None],
+        log: Callable[[str], None],
+    ) -> None:
+        """`stopped` writes a row; `log` gets a sentence for each that opens or closes."""
+        self._link, self._source, self._store = link, source, store
+        self._stopped, self._log = stopped, log
+        self._patience = Patience(after_s)
+        self._every_s = min(LOOK_S_MAX, max(LOOK_S_MIN, after_s / LOOKS_MIN))
+        self._looked_at_s = 0.0
+
+    def look(self, behind: Iterable[NamedPartition]) -> None:
+        """`behind` are the partitions that lag. Rows of transactions that have ended are closed."""
+        now_s = time.monotonic()
+        if now_s - self._looked_at_s < self._every_s:
+            return
+        self._looked_at_s = now_s
+        try:
+            holders = self._holders(sorted(behind))
+        except KafkaError:
+            return  # Whatever ails the source is told by those who read it; nothing is known to have ended.
+        hanging = {one.place: one for one in self._patience.seen(holders, now_s)}
+        holding = {(named.topic, named.partition, holder.first_offset) for named, holder in holders.items()}
+        now_ms = int(time.time() * 1000)
+        for row in self._store.ledger.rows(self._link, open_only=True):
+            place = (row.incident.topic, row.incident.partition, row.incident.from_offset)
+            if row.incident.kind != KIND:
+                continue
+            hanging.pop(place, None)  # It has its row.
+            if place not in holding:
+                self._store.ledger.close(row.id, now_ms=now_ms)
+                self._log(f"{self._link}: {place[0]}-{place[1]}: the transaction of offset {place[2]} has ended")
+        for found in hanging.values():
+            told = found.stoppage()
+            self._stopped(self._link, told)
+            self._log(f"{self._link}: {told.topic}-{told.partition}: {told.kind}: {told.sentence}")
+
+    def _holders(self, behind: list[NamedPartition]) -> dict[NamedPartition, Holder]:
+        stable, _ = self._source.offsets_of_each(behind, OffsetKind.LAST_STABLE)
+        ends, _ = self._source.offsets_of_each(stable, OffsetKind.HIGH_WATERMARK)
+        held = [named for named in ends if stable[named] < ends[named]]
+        producers = self._source.describe_producers(held)
+        found = {named: holder_of(stable[named], ends[named], producers[named]) for named in held}
+        return {named: holder for named, holder in found.items() if holder is not None}

@@ -1,0 +1,341 @@
+"""Fetched batches become parcels, restamped for the target and joined, and blanks: offsets that nobody sees.
+
+Pure, and the pump's hottest loop: the ordinary batch costs one header check, two CRCs and one packed header.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from twinshore.fleet import TooLargeError, WireError
+from twinshore.mirror.lane.fates import Aborted, Blank, Piece, fates
+from twinshore.mirror.lane.joining import Hold, Joining
+from twinshore.mirror.lane.orders import LaneLimits
+from twinshore.wire.batch import (
+    CONTROL,
+    HEADER_BYTES,
+    PREFIX_BYTES,
+    SEQUENCE_SPAN,
+    TIMESTAMP_APPEND,
+    TRANSACTIONAL,
+    BatchHeader,
+    next_batch,
+    restamp_checked,
+)
+from twinshore.wire.join import Producer
+from twinshore.wire.merge import can_merge, merge_small, restamp_merged
+from twinshore.wire.primitives import Buffer
+
+MAGIC_AT, MAGIC = 16, 2
+# What making one costs beside its records and bytes.
+WORK_BLANK, WORK_PIECE, WORK_JOINED = 2, 8, 50
+ODD = CONTROL | TRANSACTIONAL | TIMESTAMP_APPEND
+Batch = tuple[memoryview, BatchHeader]
+
+
+class Halt(Exception):
+    """The partition cannot go on at `offset`; the lane turns this into an incident."""
+
+    def __init__(self, kind: str, offset: int, end: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.kind, self.offset, self.end, self.sentence = kind, offset, end, sentence
+
+
+class Stamp(NamedTuple):
+    """How offsets become sequences on one twin: the data's own, so that the broker can compare and swap."""
+
+    producer_id: int
+    producer_epoch: int
+    anchor_offset: int
+    anchor_sequence: int
+
+    def after(self, blanks: int) -> Stamp:
+        """The stamp behind so many more offsets that no sequence counts."""
+        return self._replace(anchor_offset=self.anchor_offset + blanks)
+
+
+class Parcel(NamedTuple):
+    """One batch ready to send: offsets [base, end) of the twin. `room` is where a joined body lies."""
+
+    head: bytes
+    body: Buffer
+    base: int
+    end: int
+    size: int
+    max_timestamp: int
+    room: Hold | None = None
+
+
+class Carriage(NamedTuple):
+    """Source batches from offset `base` on: what the receipts will say of them."""
+
+    base: int
+    size: int
+    batches: int
+    producers: list[Producer]
+
+
+class Cut(NamedTuple):
+    """What one fetch gave for a partition. `noted_to` is how far batches lay below `write_from`: counted, not sent.
+
+    `stamp` is the one that holds from `end` on; `blanks` are all those from the position on, also below `write_from`.
+    """
+
+    parcels: list[Parcel | Blank]
+    end: int
+    noted_to: int
+    leader_epoch: int
+    halt: Halt | None
+    carried: list[Carriage]
+    stamp: Stamp
+    blanks: list[Blank]
+
+
+def cut(
+    records: memoryview,
+    position: int,
+    write_from: int,
+    stamp: Stamp,
+    limits: LaneLimits,
+    joining: Joining | None = None,
+    aborted: Iterable[tuple[int, int]] = (),
+) -> Cut:
+    """All parcels and blanks for the batches from `position` on, as `Cutter` makes them."""
+    return Cutter(records, position, write_from, stamp, limits, joining, aborted).cut(1 << 62)
+
+
+class Cutter:
+    """One pass over a fetch's bytes, as far as its caller lets it go at a time. `more`: there is more to come.
+
+    `aborted` are the transactions that the fetch says were aborted: producer id and first offset of each.
+    """
+
+    # How all begin; most are made for one batch, and to set these would be a good part of what that costs.
+    more, work, leader_epoch = True, 0, -1
+    _open: tuple[Iterator[Blank | Piece], BatchHeader] | None = None
+    _next_offset = _joined_to = _place = _work_max = 0
+    _old, _odd = False, ""
+
+    def __init__(
+        self,
+        records: memoryview,
+        position: int,
+        write_from: int,
+        stamp: Stamp,
+        limits: LaneLimits,
+        joining: Joining | None,
+        aborted: Iterable[tuple[int, int]],
+    ) -> None:
+        self.records, self.position, self.write_from = records, position, write_from
+        self.stamp, self.limits, self.joining = stamp, limits, joining
+        self.aborted = Aborted(aborted)
+        self.parcels: list[Parcel | Blank] = []
+        self.blanks: list[Blank] = []
+        self.carried: list[Carriage] = []
+        self.noted_to = position
+        self._small: list[Batch] = []
+        self._join_below = joining.below_bytes if joining else 0
+        self._shift = stamp.anchor_sequence - stamp.anchor_offset
+
+    def cut(self, work_max: int) -> Cut:
+        """What comes next. A halt ends it; what came before that still crosses. Stops behind so much `work`, of which
+        one unit is some microseconds."""
+        if self._place:
+            self.parcels, self.blanks, self.carried = [], [], []
+            self.noted_to = self.position
+        self.work, self._work_max = 0, work_max
+        halt: Halt | None = None
+        try:
+            self._run()
+        except WireError as error:
+            halt = self.damage(error)
+        except Halt as reason:
+            halt = reason
+        parcels, end = self.parcels, self.position
+        if halt:
+            self.more, end = False, parcels[-1].end if parcels else self.noted_to
+        return Cut(parcels, end, self.noted_to, self.leader_epoch, halt, self.carried, self.stamp, self.blanks)
+
+    def _run(self) -> None:
+        place = self._place
+        if self._open:
+            self._go_through(*self._open)
+        while self.work <= self._work_max:
+            try:
+                found = next_batch(self.records, place, self._next_offset)
+            except WireError:
+                self._flush()
+                self._old = self.records[place + MAGIC_AT] < MAGIC
+                raise
+            if found is None:
+                self.more = False
+                break
+            view, header = found
+            self._next_offset = header[0] + header[6] + 1
+            place = self._take(place, view, header)
+        self._place = place
+        self._flush()
+
+    def damage(self, error: WireError) -> Halt:
+        """What to say of the batch that could not be read."""
+        end = max(self._next_offset, self.position + 1)
+        if isinstance(error, TooLargeError):
+            sentence = f"{error.message}; it must be written anew for the twin, since {self._odd}"
+            return Halt("too large unpacked", self.position, end, sentence)
+        return Halt("old format" if self._old else "corrupt batch", self.position, end, str(error))
+
+    def _take(self, place: int, view: memoryview, header: BatchHeader) -> int:
+        """Deals with one batch, or with a run of them; returns where the next one begins."""
+        base, length, epoch, _, _, attributes, last_delta, _, max_timestamp, producer_id, _, _, count = header
+        position, end, after = self.position, base + last_delta + 1, place + PREFIX_BYTES + length
+        if end <= position:
+            return after
+        if base != position or attributes & ODD or count != last_delta + 1 or position < self.write_from:
+            self._flush()
+            self._odd = _oddity(header)
+            self.work += count >> 1
+            self._go_through(fates(view, header, position, self.write_from, self.aborted), header)
+            return after
+        if not attributes and length < self._join_below and after < len(self.records) and self._join(place, header):
+            return self._joined_to
+        if length < self.limits.merge_below_bytes:
+            self.work += count
+            self._small.append((view, header))
+        else:
+            self._flush()
+            sequence = (base + self._shift) % SEQUENCE_SPAN
+            head = restamp_checked(view, header, self.stamp.producer_id, self.stamp.producer_epoch, sequence)
+            self.parcels.append(Parcel(head, view[HEADER_BYTES:], base, end, length + PREFIX_BYTES, max_timestamp))
+            self.work += 1 + (length >> 15)
+        numbered = producer_id >= 0 and not attributes & CONTROL
+        self.carried.append(Carriage(base, length + PREFIX_BYTES, 1, [producer_of(header)] if numbered else []))
+        self.position, self.leader_epoch = end, epoch
+        return after
+
+    def _join(self, place: int, first: BatchHeader) -> bool:
+        """Whether the batch and those that follow it were joined; `_joined_to` is then where they end."""
+        found = self.joining.join(self.records, place, first) if self.joining else None
+        if found is None:
+            return False
+        (body, header, self._joined_to, batches, producers), room = found
+        self._flush()
+        sequence = (header[0] + self._shift) % SEQUENCE_SPAN
+        head = restamp_merged(body, header, self.stamp.producer_id, self.stamp.producer_epoch, sequence)
+        self.parcels.append(_parcel(head, body, header)._replace(room=room))
+        self.carried.append(Carriage(header[0], self._joined_to - place, batches, producers))
+        self._next_offset = self.position = header[0] + header[12]
+        self.work += WORK_JOINED
+        self.leader_epoch = header[2]
+        return True
+
+    def _go_through(self, pieces: Iterator[Blank | Piece], header: BatchHeader) -> None:
+        """A batch of a transaction, of control records, with holes, or with a part that is on the twin already."""
+        self._open = None
+        for fate in pieces:
+            if isinstance(fate, Blank):
+                self.blanks.append(fate)
+                if fate.end > self.write_from:
+                    self._blank(fate)
+                self.position = fate.end
+                self.work += WORK_BLANK
+            else:
+                body, ours, unpacked = fate
+                sequence = (ours[0] + self._shift) % SEQUENCE_SPAN
+                head = restamp_merged(body, ours, self.stamp.producer_id, self.stamp.producer_epoch, sequence)
+                self.parcels.append(_parcel(head, body, ours))
+                self.position = ours.last_offset + 1
+                self.work += WORK_PIECE + ours.count + (unpacked >> 7)
+            if self.work > self._work_max and self.write_from <= self.position <= header.last_offset:
+                self._open, self.leader_epoch = (pieces, header), header.leader_epoch
+                return
+        end = header.last_offset + 1
+        if end <= self.write_from:
+            self.noted_to = end
+        numbered = header.producer_id >= 0 and not header.attributes & CONTROL
+        producers = [producer_of(header)] if numbered else []
+        self.carried.append(Carriage(header.base_offset, header.length + PREFIX_BYTES, 1, producers))
+        self.position, self.leader_epoch = end, header.leader_epoch
+
+    def _blank(self, blank: Blank) -> None:
+        self.stamp = self.stamp.after(blank.end - blank.base)
+        self._shift = self.stamp.anchor_sequence - self.stamp.anchor_offset
+        last = self.parcels[-1] if self.parcels else None
+        if isinstance(last, Blank):
+            self.parcels[-1] = Blank(last.base, blank.end)
+        else:
+            self.parcels.append(blank)
+
+    def _flush(self) -> None:
+        if self._small:
+            _flush(self._small, self.parcels, self.stamp, self.limits)
+
+
+def producer_of(header: BatchHeader) -> Producer:
+    """What a retry of this batch after a switch would be known by."""
+    last = (header[11] + header[6]) % SEQUENCE_SPAN
+    return header[9], header[10], header[11], last, header[0], header[8]
+
+
+def _flush(small: list[Batch], parcels: list[Parcel | Blank], stamp: Stamp, limits: LaneLimits) -> None:
+    """Turns the waiting small batches into as few parcels as the rules of merging allow."""
+    run: list[Batch] = []
+    size = 0
+    for batch in small:
+        header = batch[1]
+        if run and (size + header[1] > limits.merged_bytes_max or not can_merge(run[-1][1], header)):
+            _pack(run, parcels, stamp, limits)
+            run, size = [], 0
+        run.append(batch)
+        size += header[1]
+    if run:
+        _pack(run, parcels, stamp, limits)
+    small.clear()
+
+
+def _pack(run: list[Batch], parcels: list[Parcel | Blank], stamp: Stamp, limits: LaneLimits) -> None:
+    """One parcel, or a few where one would unpack to too much; or, where one of the batches is damaged, one for each
+    that lies before it."""
+    done = 0
+    try:
+        while done < len(run):
+            body, header, count = merge_small(run, done, plain_bytes_max=limits.merged_plain_bytes_max)
+            parcels.append(_as_it_is(run[done], stamp) if count == 1 else _merged(body, header, stamp))
+            done += count
+    except WireError:
+        for batch in run[done:]:
+            header = batch[1]
+            try:
+                parcels.append(_as_it_is(batch, stamp))
+            except WireError as error:
+                raise Halt("corrupt batch", header.base_offset, header.last_offset + 1, str(error)) from error
+
+
+def _as_it_is(batch: Batch, stamp: Stamp) -> Parcel:
+    view, header = batch
+    head = restamp_checked(view, header, stamp.producer_id, stamp.producer_epoch, _sequence(header, stamp))
+    return _parcel(head, view[HEADER_BYTES:], header)
+
+
+def _merged(body: Buffer, header: BatchHeader, stamp: Stamp) -> Parcel:
+    head = restamp_merged(body, header, stamp.producer_id, stamp.producer_epoch, _sequence(header, stamp))
+    return _parcel(head, body, header)
+
+
+def _sequence(header: BatchHeader, stamp: Stamp) -> int:
+    return (header[0] - stamp.anchor_offset + stamp.anchor_sequence) % SEQUENCE_SPAN
+
+
+def _oddity(header: BatchHeader) -> str:
+    """Why a batch cannot cross as the bytes that it is."""
+    if header.attributes & CONTROL:
+        return "it may end a transaction"
+    if header.attributes & TIMESTAMP_APPEND:
+        return "its records take the time at which the source appended them"
+    if header.count != header.last_offset_delta + 1:
+        return "the source's compaction took records from it"
+    return "a part of it is on the twin already"
+
+
+def _parcel(head: bytes, body: Buffer, header: BatchHeader) -> Parcel:
+    return Parcel(head, body, header[0], header[0] + header[6] + 1, header[1] + 12, header[8])

@@ -1,0 +1,211 @@
+"""What each source connection should ask next: one fetch session per line, and which partitions changed since."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from twinshore.mirror.lane.buckets import LONGEST_WAIT_MS, Buckets, whole_batches
+from twinshore.mirror.lane.phase import Phase
+from twinshore.mirror.lane.route import Route
+from twinshore.mirror.lane.session import SESSION_LOST, FetchSession
+from twinshore.mirror.lane.track import Track
+from twinshore.wire.fetch import FetchAnswer, FetchedPartition, FetchPartition
+
+Line = tuple[int, int]  # source node, stream
+PARTITION_BYTES_WIDEST = 32 << 20
+# How long a broker may hold a fetch while a partition of its line is left out because too much of it waits to be sent.
+CHOKED_WAIT_MS = 5
+
+
+class FetchOrder(NamedTuple):
+    session_id: int
+    session_epoch: int
+    partitions: list[FetchPartition]
+    forgotten: list[tuple[bytes, int]]
+    bytes_max: int = 0
+    wait_ms_max: int = LONGEST_WAIT_MS
+
+
+class FetchBook:
+    """Only partitions that run, and whose target takes something, are asked for."""
+
+    def __init__(self, far_streams: int) -> None:
+        self._streams, self._far_streams = 1, far_streams
+        self._tracks: dict[tuple[bytes, int], Track] = {}
+        self._sessions: dict[Line, FetchSession] = {}
+        self._dirty: dict[Line, dict[Track, None]] = {}
+        self._gone: dict[Line, dict[tuple[bytes, int], None]] = {}
+        self._choked: dict[Line, dict[Track, None]] = {}
+        self._held: set[int] = set()
+        self.buckets = Buckets()
+
+    def add(self, track: Track) -> None:
+        self._tracks[track.source_key] = track
+        self._count()
+
+    def remove(self, track: Track) -> None:
+        self.forget(track, track.route)
+        self._tracks.pop(track.source_key, None)
+        for choked in self._choked.values():
+            choked.pop(track, None)
+        self._count()
+
+    def line_of(self, track: Track, route: Route) -> Line:
+        return route.source, track.order.partition % self._streams
+
+    def wake(self, track: Track) -> None:
+        """Something about it changed: the next request of its line says so."""
+        if track.route.source >= 0:
+            self._dirty.setdefault(self.line_of(track, track.route), {})[track] = None
+
+    def forget(self, track: Track, route: Route) -> None:
+        """Its line under `route` shall ask for it no more."""
+        if route.source >= 0:
+            self._gone.setdefault(self.line_of(track, route), {})[track.source_key] = None
+        self.buckets.stands(track.source_key, track.order.topic, behind=False)
+
+    def hold(self, node: int, *, held: bool) -> None:
+        """A target that takes nothing: what would go there is not fetched until it does."""
+        (self._held.add if held else self._held.discard)(node)
+        for track in self._tracks.values():
+            if track.route.target == node:
+                self.wake(track)
+
+    def bound(self, link_bytes_s: float, topics: Mapping[str, float], weights: Mapping[str, int]) -> None:
+        """New throttles and weights: everything is asked anew under them."""
+        self.buckets.bound(link_bytes_s, topics, weights)
+        self._count()
+        for track in self._tracks.values():
+            self.wake(track)
+
+    def refill(self, now_s: float) -> None:
+        """Time passed: what was throttled may be asked for again."""
+        topics = self.buckets.refill(now_s)
+        for track in self._tracks.values() if topics else ():
+            if track.order.topic in topics:
+                self.wake(track)
+
+    def _count(self) -> None:
+        self.buckets.partitions = (
+            dict(Counter(t.order.topic for t in self._tracks.values())) if self.buckets.topics else {}
+        )
+
+    def order(self, line: Line) -> FetchOrder | None:
+        """The next fetch of a line; None while it has nothing to ask."""
+        if self.buckets.shut():
+            return None
+        session = self._sessions.setdefault(line, FetchSession())
+        choked = self._choked.setdefault(line, {})
+        wanted, unwanted = [], list(self._gone.pop(line, ()))
+        for track in self._dirty.pop(line, ()):
+            asks = self.asks(track, line)
+            choked.pop(track, None)
+            if asks and track.full():
+                choked[track] = None
+            if asks and not track.choked:
+                topic_id, partition = track.source_key
+                ask = (topic_id, partition, track.fetched, track.route.source_epoch, track.leader_epoch)
+                size = self.buckets.partition_bytes(track.order.topic, track.partition_bytes_max)
+                wanted.append(FetchPartition(*ask, size))
+            else:
+                unwanted.append(track.source_key)
+                self.buckets.stands(track.source_key, track.order.topic, behind=False)
+        asked, forgotten = session.changes(wanted, unwanted)
+        if not len(session):
+            # Nothing left to ask, not even to be told what to forget: the next request begins a session of its own.
+            session.reset()
+            return None
+        wait_ms = self.buckets.wait_ms_max()
+        if any(self.asks(track, line) for track in choked):
+            # What is asked for may be quiet: it must not hold up, for a whole long poll, what soon has room again.
+            wait_ms = min(wait_ms, CHOKED_WAIT_MS)
+        return FetchOrder(session.session_id, session.epoch, asked, forgotten, self.buckets.bytes_max(), wait_ms)
+
+    def asks(self, track: Track, line: Line) -> bool:
+        """Whether the line shall ask for it now, unless too much of it waits to be sent."""
+        return (
+            track.phase is Phase.RUNNING
+            and track.halt_after is None
+            and track.refusal is None
+            and track.route.target not in self._held
+            and self.line_of(track, track.route) == line
+            and self._tracks.get(track.source_key) is track
+            and self.buckets.admits(track.order.topic)
+        )
+
+    def answered(self, line: Line, answer: FetchAnswer) -> list[tuple[Track, FetchedPartition]]:
+        """The partitions of an answer that were asked from where they still stand; all of the line, with
+        its error, where the fetch failed as a whole. An answer from before a move or a look is of no use."""
+        session = self._sessions[line]
+        if answer.error:
+            self.reset(line)
+            return [] if answer.error in SESSION_LOST else self._failed(line, answer.error)
+        found = [
+            (track, part)
+            for part in answer.partitions
+            if (track := self._tracks.get((part.topic_id, part.partition))) is not None
+            and session.position(track.source_key) == track.fetched
+        ]
+        for track, part in found:
+            if track.phase is not Phase.RUNNING:
+                self.wake(track)  # Until it goes on it would be answered the same again, and at once.
+            elif not part.error:
+                track.source_led = track.route.source_epoch
+        session.answered(answer.session_id)
+        if answer.session_id == 0:
+            self.reset(line)
+        if self.buckets.bounding:
+            self._spend(found)
+        return found
+
+    def _failed(self, line: Line, error: int) -> list[tuple[Track, FetchedPartition]]:
+        """A fetch that failed as a whole failed for each partition that its line is for."""
+        return [
+            (track, FetchedPartition(*track.source_key, error, -1, -1, -1, None, None, [], memoryview(b"")))
+            for track in self._tracks.values()
+            if self.asks(track, line)
+        ]
+
+    def _spend(self, found: list[tuple[Track, FetchedPartition]]) -> None:
+        shut: set[str] = set()
+        others_first = False
+        for track, part in found:
+            size, following = whole_batches(part.records)
+            topic = track.order.topic
+            if size:
+                if self.buckets.spend(topic, size):
+                    shut.add(topic)
+                behind = following < part.last_stable_offset
+                others_first |= self.buckets.stands(track.source_key, topic, behind=behind)
+        for track in self._tracks.values() if shut or others_first else ():
+            if others_first or track.order.topic in shut:
+                self.wake(track)
+
+    def widen(self, answer: FetchAnswer) -> None:
+        """A far source: its leaders are read by several fetches at a time, so that one is read while another is on its
+        way; and partitions that filled what they may bring in one round trip may bring more in the next."""
+        if self._streams < self._far_streams:
+            self._part()
+        for part in answer.partitions:
+            track = self._tracks.get((part.topic_id, part.partition))
+            if track and 4 * len(part.records) >= 3 * track.partition_bytes_max < PARTITION_BYTES_WIDEST:
+                track.partition_bytes_max *= 2
+                self.wake(track)
+
+    def _part(self) -> None:
+        """Parts the lines. What an old line still brings counts, unless the new one was asked for it meanwhile."""
+        before = {track: self.line_of(track, track.route) for track in self._tracks.values() if track.route.source >= 0}
+        self._streams = self._far_streams
+        for track, line in before.items():
+            if self.line_of(track, track.route) != line:
+                self._gone.setdefault(line, {})[track.source_key] = None
+                self.wake(track)
+
+    def reset(self, line: Line) -> None:
+        """The line's session is over: everything is asked anew."""
+        self._sessions.setdefault(line, FetchSession()).reset()
+        for track in self._tracks.values():
+            if track.phase is Phase.RUNNING and self.line_of(track, track.route) == line:
+                self.wake(track)

@@ -1,0 +1,119 @@
+"""What takes the offsets that a source has no more, and how far the twin's log may be cut behind it. Pure over tracks.
+
+Filler are records that readers would see. So it is written only where it may be cut off again, and markers, which
+nobody sees, take the offsets elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from twinshore.fleet import NamedPartition
+from twinshore.mirror.lane.cutting import Halt, Parcel
+from twinshore.mirror.lane.fates import Blank, Leap
+from twinshore.mirror.lane.observe import Observation
+from twinshore.mirror.lane.orders import Stoppage
+from twinshore.mirror.lane.recent import Noted
+from twinshore.mirror.lane.track import Track
+from twinshore.wire.batch import sequence_of
+from twinshore.wire.filler import FILLER_RECORDS_MAX, filler
+
+GAP_MARKED_MAX = 20_000  # A longer gap below a running twin is filled and cut off, not marked.
+GAP_MAX = 20_000_000_000  # About an hour of filling.
+UNCUT_MARKED_MAX = 1_000_000  # About a minute of marking; a right that is missing takes no longer to give.
+NEVER_CUT_MARKED_MAX = 100_000_000  # More than an hour of marking, and 8 GB on each replica.
+GAP_POLICY = "go on behind the gap, whose offsets nobody sees on the twin either"
+
+
+def cut_limit(seen: Observation, anchor: int, *, never: bool) -> int:
+    """Up to where the twin's log may be cut. Below its anchor it holds nothing but this link's filler; where no record
+    may `never` be cut off, that goes alone."""
+    if seen.uncut:
+        return 0
+    return min(anchor, seen.source_start) if never else seen.source_start
+
+
+def fill(track: Track, seen: Observation, now_ms: int, *, cut_to: int) -> tuple[Halt | None, list[Stoppage]]:
+    """Queues what takes the offsets up to the source's start. What must be told of it, or a halt.
+
+    Below a twin that holds records a short gap becomes markers, since its readers may be right behind us; a longer one,
+    and all that comes before a twin's first record, becomes filler up to `cut_to`, which is cut off as soon as it is
+    written, and markers beyond that.
+    """
+    begin, end, named = track.fetched, seen.source_start, track.named
+    sentence = f"the source's log now begins at {end}, the twin ended at {begin}: retention was faster"
+    filled_to = _filled_to(track, begin, end, cut_to)
+    if not track.mapped:
+        if end - begin > GAP_MAX:
+            return Halt("retention gap", begin, end, f"{sentence}, and the gap is too long to fill"), []
+        if halt := _unfilled(track, seen, filled_to, sentence):
+            return halt, []
+    told: list[Stoppage] = []
+    if begin >= max(track.order.anchor_offset, track.gap_told_to) and begin:
+        told = [Stoppage(named.topic, named.partition, "retention gap", begin, end, sentence, GAP_POLICY)]
+        track.gap_told_to = end
+    for piece in _pieces(track, begin, filled_to, end):
+        track.queue(piece, None)
+        track.noted.append(Noted(piece.base, piece.end, 0, 0, now_ms, [], (Blank(piece.base, piece.end),)))
+        if isinstance(piece, Blank):
+            track.stamp = track.stamp.after(piece.skipped)
+    track.fetched, track.leader_epoch = end, -1
+    return None, told
+
+
+def _filled_to(track: Track, begin: int, end: int, cut_to: int) -> int:
+    """Up to where filler takes the offsets."""
+    short = begin and begin >= track.order.anchor_offset and end - begin <= GAP_MARKED_MAX
+    return begin if track.mapped or short else max(begin, min(end, cut_to))
+
+
+def _unfilled(track: Track, seen: Observation, filled_to: int, sentence: str) -> Halt | None:
+    """Why markers cannot take what filler may not: it would last too long, or stand behind filler that stays."""
+    begin, end = track.fetched, seen.source_start
+    long = end - filled_to
+    if seen.uncut:
+        before = (
+            f"offsets {begin} to {end - 1} of twin {track.order.twin_named} must be filled: its source begins at {end}"
+        )
+        if begin < track.order.anchor_offset and _has_filler(track, seen):
+            why = "records without a value that fill a part of them already would stay for readers to see"
+        elif long > UNCUT_MARKED_MAX:
+            why = "they are too many for markers, and what fills them must be cut off again"
+        else:
+            return None
+        return Halt("rights lost", begin, end, f"{before}; {why}: {seen.uncut}")
+    if long > NEVER_CUT_MARKED_MAX:
+        why = "never_delete lets nothing be filled here that would have to be cut off, and markers would take too long"
+        return Halt("retention gap", begin, end, f"{sentence}; {why}")
+    return None
+
+
+def _has_filler(track: Track, seen: Observation) -> bool:
+    """Whether something of ours lies on a twin that holds no record of its source yet."""
+    tail = seen.tail if seen.log_end > seen.log_start else None
+    return seen.producer is not None or (tail is not None and tail.producer_id == track.stamp.producer_id)
+
+
+def _pieces(track: Track, begin: int, filled_to: int, end: int) -> Iterator[Blank | Parcel]:
+    stamp, first = track.stamp, track.order.anchor_offset
+    while begin < filled_to:
+        made = filler(min(FILLER_RECORDS_MAX, filled_to - begin))
+        sequence = sequence_of(stamp.anchor_offset, stamp.anchor_sequence, begin)
+        head = made.stamped(stamp.producer_id, stamp.producer_epoch, sequence)
+        after = begin + made.header.count
+        yield Parcel(head, made.body, begin, after, len(head) + len(made.body), made.header.max_timestamp)
+        begin = after
+    if begin < first and not track.mapped:
+        yield Leap(begin, min(first, end))
+        begin = first
+    if begin < end:
+        yield Blank(begin, end)
+
+
+def cuts(tracks: Iterable[Track]) -> dict[NamedPartition, int]:
+    """Twins that begin before their sources do, and where they should; each is named once for each look."""
+    due = [track for track in tracks if 0 <= track.cut_to <= track.acked]
+    found = {track.named: track.cut_to for track in due}
+    for track in due:
+        track.cut_to = -1
+    return found

@@ -1,0 +1,67 @@
+"""The rooms in which joined batches lie until the kernel has them: a few buffers, used again and again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from twinshore.mirror.lane.orders import LaneLimits
+from twinshore.wire.batch import BatchHeader
+from twinshore.wire.join import Joined, Joiner, available, room_needed, source_of
+
+_ROOM_BYTES_MIN: Final = 1 << 20
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """A buffer and how many parcels still point into it; free at zero."""
+
+    buffer: bytearray
+    uses: int = 0
+
+
+class Joining:
+    """One lane's joiner and its rooms; they are never given back, and `full` says when no more should be fetched."""
+
+    def __init__(self, limits: LaneLimits) -> None:
+        most = limits.merged_bytes_max
+        self._joiner = Joiner(below_bytes=limits.join_below_bytes, most_bytes=most)
+        self.below_bytes = limits.join_below_bytes if available() else 0
+        self._room_bytes = max(_ROOM_BYTES_MIN, 2 * room_needed(most))
+        self._rooms_max = max(4, limits.joined_bytes_max // self._room_bytes)
+        self._rooms: list[Hold] = []
+        self._current: Hold | None = None
+        self._filled = 0
+        self._view: memoryview | None = None
+        self._source: Any = None
+
+    def full(self) -> bool:
+        """So many rooms are taken that what was joined must leave before more is fetched."""
+        return len(self._rooms) >= self._rooms_max and all(room.uses for room in self._rooms)
+
+    def join(self, view: memoryview, place: int, first: BatchHeader) -> tuple[Joined, Hold] | None:
+        """The batch `first`, at `place` of a fetch's bytes, with what follows it; None when nothing does that fits.
+
+        The hold is counted for whoever gets the body."""
+        if view is not self._view:
+            self._view, self._source = view, source_of(view)
+        hold = self._room()
+        joined = self._joiner.join(self._source, place, first, memoryview(hold.buffer), self._filled)
+        if joined is None:
+            return None
+        self._filled += len(joined.body)
+        hold.uses += 1
+        return joined, hold
+
+    def _room(self) -> Hold:
+        """One with enough space left at its end."""
+        hold = self._current
+        if hold is not None and (hold.uses == 0 or len(hold.buffer) - self._filled >= self._room_bytes // 2):
+            self._filled = self._filled if hold.uses else 0
+            return hold
+        free = next((room for room in self._rooms if not room.uses), None)
+        if free is None:
+            free = Hold(bytearray(self._room_bytes))
+            self._rooms.append(free)
+        self._current, self._filled = free, 0
+        return free

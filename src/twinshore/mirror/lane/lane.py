@@ -1,0 +1,355 @@
+"""The pump's logic without its sockets: answers in, requests out, every decision a function of what was seen.
+
+The loop in `pump` asks the lane for the next request of each connection and tells it every answer, loss and clock
+reading. The simulation does the same against a model of brokers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+
+from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.mirror.lane import answers
+from twinshore.mirror.lane.cutting import Cutter, Halt, Parcel, Stamp
+from twinshore.mirror.lane.fates import Blank
+from twinshore.mirror.lane.fetch_book import FetchOrder, Line
+from twinshore.mirror.lane.gaps import cut_limit, fill
+from twinshore.mirror.lane.joining import Hold, Joining
+from twinshore.mirror.lane.mapped_track import learn
+from twinshore.mirror.lane.marking import Marked
+from twinshore.mirror.lane.observe import Go, Observation, Stop, Wait
+from twinshore.mirror.lane.orders import Carried, Handover, LaneLimits
+from twinshore.mirror.lane.passing import in_vain, read_again, taken_again, unanswered, unmarked, unread, untaken
+from twinshore.mirror.lane.phase import Phase
+from twinshore.mirror.lane.resting import Rest, at_rest, look_again, unsure
+from twinshore.mirror.lane.roster import Roster
+from twinshore.mirror.lane.runs import MARKERS_MAX, Marks, by_partition, landed, next_runs, refused
+from twinshore.mirror.lane.track import Sent, Track
+from twinshore.mirror.lane.uncut import Uncut
+from twinshore.wire.fetch import FetchAnswer, FetchedPartition
+from twinshore.wire.produce import ProducedPartition
+
+# What a pump that is gone had sent lands within so many times `undelivered_s` after its grant, or never.
+CONFIRM = 1.1
+
+
+class Lane(Roster):
+    """The partitions one pump carries, and everything it knows of them."""
+
+    def __init__(
+        self,
+        producer_id: int,
+        epoch: int,
+        fence: int = 0,
+        *,
+        state_expiry_ms: int,
+        limits: LaneLimits | None = None,
+        never_cut: bool = False,
+    ) -> None:
+        """`fence`: a coordinator epoch for our markers; those of pumps with a lower one are refused after ours.
+        `never_cut`: no record of a twin is ever cut off."""
+        super().__init__((producer_id, epoch), fence, limits or LaneLimits())
+        # Belt 2 counts as fastened only while the broker surely remembers us.
+        self._armed_ms = state_expiry_ms - min(3_600_000, state_expiry_ms // 4)
+        self._joining = Joining(self.limits)
+        self.uncut = Uncut()
+        self._work_left = self.limits.work_max
+        self.finishing = False
+        self._never_cut = never_cut
+
+    def take_over(self, handovers: Iterable[Handover], reached: Iterable[Iterable[object]] = ()) -> None:
+        """Partitions whose last holder said where it stood start there without a look. `reached`: as `learn` says."""
+        learn(self.tracks, reached)
+        for entry in handovers:
+            track = self.tracks.get(NamedPartition(entry.topic, entry.partition))
+            if track is not None and track.phase is Phase.LOOK and not track.doubted:
+                track.take_over(entry)
+                track.led_anew()
+                self._wake(track)
+
+    def finish(self) -> None:
+        """Fetch and send no more; what is on its way is waited for."""
+        self.finishing = True
+        self.uncut.drop()
+        for track in self.tracks.values():
+            track.set_back()
+
+    # -- looking at the twin
+
+    def to_look_at(self, now_s: float, up: Container[int]) -> list[NamedPartition]:
+        """Twins to be observed now, each once until `observed` is told: where a line is `up`, it tells of a crash."""
+        found = []
+        for track in self.tracks.values():
+            if track.phase is Phase.LOOK and track.retry_at_s <= now_s and track.route.target in up:
+                track.looks(now_s)
+                found.append(track.named)
+        return found
+
+    def observed(
+        self, named: NamedPartition, seen: Observation | KafkaError | None, now_s: float, now_ms: int = 1
+    ) -> None:
+        """What a look at the twin gave; an error or None: it could not be had."""
+        track = self.tracks.get(named)
+        if track is None or track.leaving or track.phase is not Phase.LOOKING:
+            return
+        anchor = Stamp(*self.producer, track.order.anchor_offset, track.order.anchor_sequence)
+        if isinstance(seen, Observation):
+            verdict = Wait("its line broke meanwhile") if track.doubted else track.judge(seen, anchor)
+        else:
+            verdict = answers.unseen(seen, track.told_to)
+        match verdict:
+            case Go() if isinstance(seen, Observation):
+                self._begin(track, verdict, seen, now_ms)
+            case Stop(kind, offset, end, sentence):
+                self._stop(track, Halt(kind, offset, end, sentence))
+            case Wait(sentence):
+                self.incidents += in_vain(track, sentence, now_s)
+                track.again(now_s)
+
+    def _begin(self, track: Track, go: Go, seen: Observation, now_ms: int) -> None:
+        track.seen(CONFIRM * self.limits.undelivered_s)
+        self.incidents.extend(answers.lost_by_target(track.named, go.position, track.told_to, seen.source_start))
+        if go.position > track.acked:
+            track.rid_of(track.troubles.target)  # What was sent has landed, if only its answer was lost.
+        cut_to = cut_limit(seen, track.order.anchor_offset, never=self._never_cut)
+        track.resume(go, seen, fence=self._fence, armed_ms=self._armed_ms, cut_to=cut_to)
+        track.note_untold(now_ms, seen.wrote_epoch)
+        track.led_anew()
+        if go.gap_to > go.position and track.phase is Phase.RUNNING:
+            trouble, told = fill(track, seen, now_ms, cut_to=cut_to)
+            self.incidents.extend(told)
+            if trouble:
+                self._stop(track, trouble)
+                return
+        self._wake(track)
+
+    # -- fetching
+
+    def fetch_order(self, line: Line) -> FetchOrder | None:
+        """The next fetch for a source connection; None while it has nothing to ask."""
+        if self.finishing or self._joining.full() or self.uncut.holds(line):
+            return None
+        return self.fetches.order(line)
+
+    def fetched(self, line: Line, answer: FetchAnswer, hold: Hold, now_s: float, now_ms: int) -> None:
+        """A fetch was answered; parcels that point into its buffer are counted on `hold`. What costs too much to cut in
+        this turn of the pump's loop is left for `go_on`."""
+        self.silence.over("source", line)
+        parts = self.fetches.answered(line, answer)
+        for number, (track, part) in enumerate(parts):
+            if track.phase is Phase.RUNNING and not track.refusal:
+                if self._work_left < 0:
+                    self.uncut.keep(line, parts[number:], hold)
+                    break
+                self._take(line, track, part, hold, now_s, now_ms)
+
+    def go_on(self, now_s: float, now_ms: int) -> None:
+        """To be called once in each turn of the pump's loop, which takes no longer than that: no grant may run out
+        meanwhile."""
+        self._work_left = self.limits.work_max
+        while self._work_left >= 0 and (one := self.uncut.next(self.fetches)):
+            self._take(one.line, one.track, one.part, one.hold, now_s, now_ms, one.cutter)
+
+    def _take(
+        self,
+        line: Line,
+        track: Track,
+        part: FetchedPartition,
+        hold: Hold,
+        now_s: float,
+        now_ms: int,
+        cutter: Cutter | None = None,
+    ) -> None:
+        if part.error or part.diverging_epoch:
+            self._source_error(track, part, now_s)
+            return
+        track.source_end, track.source_start = part.high_watermark, part.log_start
+        if not track.heard:
+            read_again(track)
+        if not len(part.records):
+            return
+        if cutter is None:
+            data, at = part.records, track.fetched
+            cutter = Cutter(data, at, track.write_from, track.stamp, self.limits, self._joining, part.aborted)
+        done = cutter.cut(self._work_left)
+        self._work_left -= cutter.work
+        if done.end == track.fetched and not done.halt:
+            track.partition_bytes_max = answers.bytes_needed(part.records, track.partition_bytes_max)
+            self._wake(track)
+            return
+        track.take(done, hold, now_ms)
+        if cutter.more:
+            self.uncut.go_on_with(line, track, part, hold, cutter)
+        self._wake(track)
+        if done.halt:
+            self._halt(track, done.halt)
+
+    # -- producing
+
+    def produce_order(self, node: int, now_s: float, now_ms: int, bytes_max: int = 1 << 30) -> list[Sent]:
+        """At most one batch of each partition led by `node`, within the limit of a request; empty: nothing to send."""
+        ready = self._ready.get(node)
+        if not ready:
+            return []
+        sent: list[Sent] = []
+        size = 0
+        for track in list(ready):
+            if not track.waiting or track.phase is not Phase.RUNNING:
+                del ready[track]
+                continue
+            parcel, hold = track.waiting[0]
+            if isinstance(parcel, Blank) or not track.may_send(parcel, now_s, now_ms, self._armed_ms):
+                continue
+            track.waiting.popleft()
+            track.waiting_bytes -= parcel.size
+            if track.choked and track.waiting_bytes < track.partition_bytes_max:
+                self.fetches.wake(track)
+            track.in_flight += 1
+            track.sent = parcel.end
+            sent.append(Sent(track, parcel, hold))
+            size += parcel.size
+            del ready[track]
+            if track.waiting:
+                ready[track] = None
+            if size >= min(bytes_max, self.limits.request_bytes_max):
+                break
+        return sent
+
+    def produced(self, sent: list[Sent], parts: list[ProducedPartition], now_s: float) -> None:
+        """A produce request was answered. A base offset other than the source's stops the partition."""
+        by_key = {(part.topic, part.partition): part for part in parts}
+        for entry in sent:
+            track, order = entry.track, entry.track.order
+            twin, number = order.twin or order.topic, order.partition
+            part = by_key.get((twin, number)) or by_key.get((track.target_id, number))
+            track.in_flight -= 1
+            if track.phase is Phase.RUNNING:
+                self._answered(track, entry.parcel, part, now_s)
+            elif part is not None and part.error == 0 and not track.lands(entry.parcel, part.base_offset):
+                self._misplaced(track, entry.parcel, part.base_offset)
+            track.settled()
+
+    def _answered(self, track: Track, parcel: Parcel, part: ProducedPartition | None, now_s: float) -> None:
+        if part is None:
+            self.incidents += untaken(track, part, parcel, now_s)
+        elif part.error == 0 and track.lands(parcel, part.base_offset):
+            if not track.in_flight:
+                track.armed_until_ms = parcel.max_timestamp + self._armed_ms
+            self._arrived(track, parcel.end)
+        elif part.error == 0:
+            self._misplaced(track, parcel, part.base_offset)
+        else:
+            self._target_error(track, parcel, part, now_s)
+
+    def _arrived(self, track: Track, end: int) -> None:
+        track.arrived(end)
+        if track.failures:
+            taken_again(track)
+        if track.waiting:
+            self._ready.setdefault(track.route.target, {})[track] = None
+        elif track.halt_after and not track.in_flight:
+            self._stop(track, track.halt_after)
+
+    # -- offsets that nobody sees
+
+    def marker_order(self, node: int, now_s: float, each: int = MARKERS_MAX) -> list[Marks]:
+        """Markers for partitions led by `node`, a run of up to `each` for each; empty: nothing to mark."""
+        return next_runs(self._ready.get(node, {}), now_s, each)
+
+    def marked(self, sent: list[Marks], answers: list[Marked], now_s: float) -> None:
+        """A marker request was answered, and the log ends read behind it: only where they are is proof."""
+        found = by_partition(answers)
+        for track, blank in sent:
+            answer = found.get(track.order.twin_named)
+            track.in_flight -= 1
+            if halt := refused(answer, blank, track.failures):
+                self._stop(track, halt)
+            elif track.phase is Phase.RUNNING and landed(answer, blank):
+                self._arrived(track, blank.end)
+            elif track.phase is Phase.RUNNING:
+                self.stale_routes = True
+                self.incidents += unmarked(track, answer, blank, now_s)
+            track.settled()
+
+    def rest_order(self, node: int, now_s: float, now_ms: int, *, idle: bool) -> list[Rest]:
+        """Twins led by `node` whose ends shall be asked for: before what no sequence guards; and, if `idle`, where
+        nothing of ours would meet what befalls them."""
+        found = unsure(self._ready.get(node, ()), now_s, now_ms)
+        return found + at_rest(self.tracks.values(), node) if idle else found
+
+    def rested(self, asked: Iterable[Rest], answers: list[Marked], now_s: float) -> None:
+        """Told where they end."""
+        untold, told = look_again(asked, answers, now_s)
+        self.stale_routes |= untold
+        self.incidents += told
+
+    def lost(
+        self, node: int, sent: Iterable[list[Sent] | list[Marks]], now_s: float, lands_until_s: float = 0.0
+    ) -> None:
+        """A target's connection is gone, these unanswered. Its broker may come back without the ends of its logs, so
+        all its twins are looked at anew. `lands_until_s`: so long it takes nothing, and says so."""
+        read_s = max(now_s, lands_until_s)
+        for request in sent:
+            for entry in request:
+                track = entry.track
+                track.in_flight -= 1
+                track.strays_until_s = read_s + self.limits.produce_timeout_s
+                track.strays_kept_ms = track.armed_until_ms
+                track.lost_run = entry.blank if isinstance(entry, Marks) else None
+                if track.phase is Phase.RUNNING:
+                    track.again(read_s)
+                    self.incidents += unanswered(track, now_s) if read_s == now_s else []
+                track.settled()
+        for track in self.tracks.values():
+            if track.route.target == node:
+                track.doubt(read_s)
+        self.stale_routes = True
+
+    def source_lost(self, line: Line) -> None:
+        """A source connection is gone: its session with it."""
+        self.fetches.reset(line)
+        self.stale_routes = True
+
+    def congested(self, node: int) -> None:
+        """A target that takes nothing must not keep the buffers its neighbours need."""
+        for track in self._ready.pop(node, {}):
+            track.set_back()
+        self.fetches.hold(node, held=True)
+
+    # -- accounts
+
+    def accounts(self) -> list[Carried]:
+        """What each partition carried since the last call."""
+        return [carried for track in self.tracks.values() if (carried := track.account())]
+
+    def handovers(self) -> list[Handover]:
+        return [entry for track in self.tracks.values() if (entry := track.handover())]
+
+    def settled(self) -> bool:
+        """Nothing of ours is on its way to any target."""
+        return not any(track.in_flight for track in self.tracks.values())
+
+    # -- what goes wrong
+
+    def _source_error(self, track: Track, part: FetchedPartition, now_s: float) -> None:
+        if part.diverging_epoch:
+            track.set_back()  # what is not sent yet is lost by the source alone
+        if found := answers.source_error(part, track.fetched, track.unread):
+            self._halt(track, found)
+            return
+        self.stale_routes = True
+        self.incidents += unread(track, part, now_s)
+
+    def _target_error(self, track: Track, parcel: Parcel, part: ProducedPartition, now_s: float) -> None:
+        if not track.refusal and (found := answers.target_error(part, parcel, track.failures)):
+            track.refused(found)
+            self.fetches.forget(track, track.route)
+        if not track.refusal:
+            self.stale_routes = True
+            self.incidents += untaken(track, part, parcel, now_s)
+        elif not track.in_flight:
+            self._stop(track, track.refusal)
+
+    def _misplaced(self, track: Track, parcel: Parcel, base: int) -> None:
+        if track.phase is not Phase.STOPPED:
+            self._stop(track, answers.misplaced(parcel, base))

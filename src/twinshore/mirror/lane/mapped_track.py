@@ -1,0 +1,159 @@
+"""A partition whose twin is mapped: the same lane, the same sequences, but each batch lands where the twin ends. Pure.
+
+Positions stay the source's. What nobody sees takes no offset on the twin: it is passed by as soon as what lies before
+it has landed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from twinshore.fleet import NamedPartition, SourceOffset, TargetOffset
+from twinshore.fleet.extents import Extent, follow_on
+from twinshore.mirror.lane.cutting import Parcel, Stamp
+from twinshore.mirror.lane.fates import Blank
+from twinshore.mirror.lane.joining import Hold
+from twinshore.mirror.lane.observe import Go, Observation, Verdict, Wait
+from twinshore.mirror.lane.orders import Carried, Handover, TrackOrder
+from twinshore.mirror.lane.phase import Phase
+from twinshore.mirror.lane.reach import Reach, reach_of
+from twinshore.mirror.lane.track import Track
+
+NOWHERE = Reach(0, 0, 0)
+
+
+@dataclass(slots=True, eq=False)
+class MappedTrack(Track):
+    """`reach` is how far it is written for certain, `gained` what was not told yet of where it went."""
+
+    mapped: ClassVar[bool] = True
+    reach: Reach = NOWHERE
+    gained: list[Extent] = field(default_factory=list)
+    blanks: deque[Blank] = field(default_factory=deque)
+    begun: bool = False
+
+    def judge(self, seen: Observation, anchor: Stamp) -> Verdict:  # noqa: ARG002
+        """The look has read the twin's batches itself; what it makes of them is its verdict."""
+        return seen.verdict or Wait("the twin was looked at before it was known to be mapped")
+
+    def take_over(self, entry: Handover) -> None:
+        """Only where both speak of one place: a reach that is older than the handover would put the two together that
+        never belonged together. Then a look tells."""
+        if entry.next_sequence == self.reach.sequence:
+            super(MappedTrack, self).take_over(entry)
+
+    def resume(self, go: Go, seen: Observation, *, fence: int, armed_ms: int, cut_to: int) -> None:  # noqa: ARG002
+        super(MappedTrack, self).resume(go, seen, fence=fence, armed_ms=armed_ms, cut_to=-1)
+        self.gained = follow_on(None, [*self.gained, *seen.extents])
+        if seen.extents:
+            self.reach = reach_of(seen.extents[-1])
+
+    def begin(
+        self,
+        position: int,
+        *,
+        armed_until_ms: int,
+        leader_epoch: int,
+        source_start: int = 0,
+        next_sequence: int = -1,
+    ) -> None:
+        super(MappedTrack, self).begin(
+            position,
+            armed_until_ms=armed_until_ms,
+            leader_epoch=leader_epoch,
+            source_start=source_start,
+            next_sequence=next_sequence,
+        )
+        self.blanks.clear()
+        self.begun = True
+        self.reach = self.reach._replace(source=position, sequence=self.stamp.anchor_sequence, warm=False)
+
+    def lands(self, parcel: Parcel, base: int) -> bool:
+        """Notes where a batch went. Only while all before it has: what came behind a failure is looked at."""
+        reach, length = self.reach, parcel.end - parcel.base
+        if base < reach.target:
+            return False
+        if self.phase is Phase.RUNNING:
+            one = Extent(SourceOffset(parcel.base), TargetOffset(base), length, reach.sequence)
+            self.gained[-1:] = follow_on(self.gained[-1] if self.gained else None, [one])
+            self.reach = reach_of(one)
+        return True
+
+    def arrived(self, end: int) -> None:
+        self.acked = end
+        while self.blanks and self.blanks[0].base == self.acked:
+            self._pass(self.blanks.popleft())
+
+    def queue(self, piece: Parcel | Blank, hold: Hold | None) -> None:
+        if isinstance(piece, Parcel):
+            super(MappedTrack, self).queue(piece, hold)
+        elif not self.waiting and not self.in_flight and self.acked == piece.base:
+            self._pass(piece)
+        else:
+            self.blanks.append(piece)
+
+    def may_send(self, parcel: Parcel, now_s: float, now_ms: int, kept_ms: int) -> bool:
+        if not super(MappedTrack, self).may_send(parcel, now_s, now_ms, kept_ms):
+            return False
+        for blank in self.blanks:
+            if self.sent <= blank.base < parcel.base:
+                self._send_past(blank)
+        return True
+
+    def settle(self, retry_at_s: float) -> None:
+        super(MappedTrack, self).settle(retry_at_s)
+        self.blanks.clear()
+
+    def set_back(self) -> None:
+        super(MappedTrack, self).set_back()
+        while self.blanks and self.blanks[-1].base >= self.sent:
+            self.blanks.pop()
+
+    def account(self) -> Carried | None:
+        """Extents are told as soon as they are known, though the account of the fetch they belong to may come later."""
+        carried = super(MappedTrack, self).account()
+        if not self.gained:
+            return carried
+        told, self.gained = tuple(self.gained), []
+        if carried is None:
+            order, at = self.order, self.told_to
+            span = (at, at, 0, 0, 0, max(self.source_end, at), self.source_start, self.last_ms, self.last_ms)
+            carried = Carried(order.topic, order.partition, *span, epoch=self.told_epoch)
+        return replace(carried, extents=told)
+
+    def _pass(self, blank: Blank) -> None:
+        if blank.base >= self.sent:
+            self._send_past(blank)
+        self.acked = blank.end
+
+    def _send_past(self, blank: Blank) -> None:
+        self.sent = blank.end
+        self.sent_stamp = self.sent_stamp.after(blank.end - blank.base)
+
+
+def track_of(order: TrackOrder, producer: tuple[int, int], fence: int, partition_bytes_max: int) -> Track:
+    """The track that the order asks for."""
+    if order.reached is None:
+        return Track.of(order, producer, fence, partition_bytes_max)
+    track = MappedTrack.of(order, producer, fence, partition_bytes_max)
+    assert isinstance(track, MappedTrack)
+    track.reach = Reach(*order.reached)
+    return track
+
+
+def learn(tracks: Mapping[NamedPartition, Track], reached: Iterable[Iterable[Any]]) -> None:
+    """How far the mapped ones are written by now, as the desk has it from the accounts: [topic, partition, *reach]."""
+    for topic, number, *reach in reached:
+        track = tracks.get(NamedPartition(topic, number))
+        if isinstance(track, MappedTrack):
+            track.reach = Reach(*reach)
+
+
+def reaches(tracks: Mapping[NamedPartition, Track], wanted: list[NamedPartition]) -> dict[NamedPartition, Reach]:
+    """How far those of these partitions that are mapped are written, for a look."""
+    found = ((named, tracks.get(named)) for named in wanted)
+    mapped = ((named, track) for named, track in found if isinstance(track, MappedTrack))
+    return {named: track.reach.passed(track.told_to)._replace(warm=track.begun) for named, track in mapped}

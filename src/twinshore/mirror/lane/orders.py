@@ -1,0 +1,206 @@
+"""What the driver tells a pump, and what a pump tells the driver: frozen values that travel as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from twinshore.fleet import Cluster, NamedPartition, SaslMechanism, Secret, Security
+from twinshore.fleet.extents import Extent
+from twinshore.fleet.settings import MirrorSettings
+from twinshore.mirror.lane.history import Stand
+from twinshore.mirror.lane.reach import Reach
+from twinshore.wire.merge import MERGED_PLAIN_BYTES_MAX
+
+UNDELIVERED_S_MAX = 4.0  # and a part of a tide at most, or a lane of short tides would never be sure
+WAIT_POLICY = "wait, and go on where it was left"
+
+
+@dataclass(frozen=True, slots=True)
+class TrackOrder:
+    """One partition to carry. `receipt_to` is where its receipts end, so that a cold start can complete them;
+    `receipt_epoch` the source's leader epoch of the last record below, exact or -1."""
+
+    topic: str
+    partition: int
+    source_topic_id: str
+    target_topic_id: str
+    receipt_to: int = 0
+    anchor_offset: int = 0
+    anchor_sequence: int = 0
+    twin: str = ""
+    # Only of a mapped twin: how far it is written and told.
+    reached: Reach | None = None
+    receipt_epoch: int = -1
+
+    @property
+    def named(self) -> NamedPartition:
+        return NamedPartition(self.topic, self.partition)
+
+    @property
+    def twin_named(self) -> NamedPartition:
+        """The partition on the target; `twin` is empty where it has the source's name."""
+        return NamedPartition(self.twin or self.topic, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class LaneLimits:
+    """Bounds of one lane; every buffer and queue of the pump is held by one of them."""
+
+    fetch_bytes_max: int = 16 << 20
+    partition_bytes_max: int = 4 << 20
+    fetch_wait_ms_max: int = 500
+    inflight_max: int = 8
+    request_bytes_max: int = 4 << 20
+    merge_below_bytes: int = 1024
+    merged_bytes_max: int = 512 << 10
+    merged_plain_bytes_max: int = MERGED_PLAIN_BYTES_MAX
+    # What is cut at a time, as `Cutter` counts it: some tenths of a second, far less than a grant.
+    work_max: int = 100_000
+    join_below_bytes: int = 128 << 10
+    joined_bytes_max: int = 64 << 20
+    produce_timeout_s: float = 30.0
+    # A request that the target's kernel has not acknowledged for so long is never delivered.
+    undelivered_s: float = 4.0
+    buffers_per_line: int = 2
+    far_streams: int = 2  # connections to each leader of a source that is far
+
+
+def limits_of(settings: MirrorSettings) -> LaneLimits:
+    """The pump's bounds out of the settings."""
+    return LaneLimits(
+        fetch_bytes_max=settings.fetch_mb << 20,
+        partition_bytes_max=settings.partition_fetch_kb << 10,
+        fetch_wait_ms_max=settings.fetch_wait_ms,
+        inflight_max=settings.inflight_max,
+        merge_below_bytes=settings.merge_below_bytes,
+        merged_bytes_max=settings.merge_target_kb << 10,
+        join_below_bytes=settings.join_below_kb << 10,
+        produce_timeout_s=settings.produce_timeout_s,
+        undelivered_s=min(UNDELIVERED_S_MAX, settings.tide_s / 4),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TideOrder:
+    """Everything a pump needs to begin; positions come from the desk with the word to go."""
+
+    link: str
+    lane: int
+    tide: int
+    source: Cluster
+    target: Cluster
+    producer_id: int
+    producer_epoch: int
+    state_expiry_ms: int
+    desk_host: str
+    desk_port: int
+    desk_token: str = field(repr=False)
+    limits: LaneLimits = LaneLimits()
+    report_s: float = 0.5
+    fence: int = 0
+    # What the link's transactional ids begin with; empty where markers are written directly.
+    units: str = ""
+    # Which clusters these must be; whatever else their addresses lead to is not written to.
+    source_id: str = ""
+    target_id: str = ""
+    # No record of a twin is ever cut off.
+    never_cut: bool = False
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> TideOrder:
+        raw = json.loads(text)
+        raw["source"] = cluster_from(raw["source"])
+        raw["target"] = cluster_from(raw["target"])
+        raw["limits"] = LaneLimits(**raw["limits"])
+        return TideOrder(**raw)
+
+
+def cluster_from(raw: dict[str, Any]) -> Cluster:
+    """A cluster out of its JSON form."""
+    security = dict(raw["security"])
+    security["key_password"] = Secret(**security["key_password"])
+    security["password"] = Secret(**security["password"])
+    if security["sasl"] is not None:
+        security["sasl"] = SaslMechanism(security["sasl"])
+    return Cluster(raw["name"], tuple(raw["bootstrap"]), Security(**security), raw["site"])
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """Where a pump stood when it let a partition go: the next one begins there without looking again. `calm`: no lost
+    request can still land. `next_sequence` is that of the next record; -1 where no offset was ever a marker's.
+    It holds as long as the twin is led as it was: by `target`, in its epoch `target_epoch`; -1 where not known.
+    `leader_epoch` is that of the source's last record below `position`. Where it is not known (-1), the position holds
+    only while the source is led in epoch `source_led`."""
+
+    topic: str
+    partition: int
+    position: int
+    leader_epoch: int
+    armed_until_ms: int
+    calm: bool = True
+    next_sequence: int = -1
+    target: int = -1
+    target_epoch: int = -1
+    source_led: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A pump's account of one partition since its last account."""
+
+    topic: str
+    partition: int
+    from_offset: int
+    to_offset: int
+    records: int
+    bytes: int
+    batches: int
+    source_end: int
+    source_start: int
+    first_ms: int
+    last_ms: int
+    # One entry per source batch: producer id, epoch, base sequence, last sequence, base offset, timestamp.
+    producers: tuple[tuple[int, int, int, int, int, int], ...] = ()
+    # Where the records of a mapped twin went.
+    extents: tuple[Extent, ...] = ()
+    # The source's leader epoch of the last record below `to_offset`, exact or -1.
+    epoch: int = -1
+
+
+def carried_from(raw: list[Any]) -> Carried:
+    """An account out of its JSON form."""
+    fields: Any = [tuple(map(tuple, value)) if isinstance(value, list) else value for value in raw]
+    found = Carried(*fields)
+    return dataclasses.replace(found, extents=tuple(Extent(*one) for one in found.extents))
+
+
+def stands_from(raw: Iterable[list[Any]]) -> dict[NamedPartition, Stand]:
+    """What was told of each partition, out of the JSON form of the word to go."""
+    return {NamedPartition(topic, number): Stand(*stand) for topic, number, *stand in raw}
+
+
+@dataclass(frozen=True, slots=True)
+class Stoppage:
+    """Why a partition stopped, or what was done about it instead when `policy` says so; the ledger keeps it."""
+
+    topic: str
+    partition: int
+    kind: str
+    from_offset: int
+    to_offset: int
+    sentence: str
+    policy: str = ""
+
+
+def fence_of(generation: int, tide: int) -> int:
+    """The coordinator epoch of a tide's markers: later tides mostly have higher ones. Where one has not, a look at what
+    the twin's leader remembers raises it."""
+    return (generation << 12 | tide & 0xFFF) & 0x3FFFFFFF

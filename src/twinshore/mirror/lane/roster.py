@@ -1,0 +1,113 @@
+"""The partitions of a lane: which are carried, by whom they are led, which of them stop. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+
+from twinshore.fleet import NamedPartition
+from twinshore.mirror.lane import answers
+from twinshore.mirror.lane.cutting import Halt
+from twinshore.mirror.lane.fetch_book import FetchBook, Line
+from twinshore.mirror.lane.mapped_track import track_of
+from twinshore.mirror.lane.orders import Carried, Handover, LaneLimits, Stoppage, TrackOrder
+from twinshore.mirror.lane.phase import Phase
+from twinshore.mirror.lane.route import Route
+from twinshore.mirror.lane.silence import Silence
+from twinshore.mirror.lane.track import Track
+
+ABSENCES_MAX = 20  # Half a second apart: longer than a broker takes to hear of a new topic.
+
+
+class Roster:
+    """`incidents` is what is to be told, `stale_routes` whether leaders are to be looked up."""
+
+    def __init__(self, producer: tuple[int, int], fence: int, limits: LaneLimits) -> None:
+        self.limits, self.producer, self._fence = limits, producer, fence
+        self.tracks: dict[NamedPartition, Track] = {}
+        self.fetches = FetchBook(limits.far_streams)
+        self.silence = Silence()
+        # By leader: twins to which something waits to be sent.
+        self._ready: dict[int, dict[Track, None]] = {}
+        self.incidents: list[Stoppage] = []
+        self.stale_routes = True
+
+    def assign(self, orders: Iterable[TrackOrder]) -> None:
+        """Adds partitions; each twin is looked at before anything is written to it."""
+        for order in orders:
+            if order.named in self.tracks:
+                continue
+            track = track_of(order, self.producer, self._fence, self.limits.partition_bytes_max)
+            self.tracks[order.named] = track
+            self.fetches.add(track)
+            self.stale_routes = True
+
+    def release(self, named: NamedPartition) -> None:
+        """Another lane shall carry it: nothing more is fetched or sent; `released` says when it stands still."""
+        track = self.tracks.get(named)
+        if track is not None:
+            track.set_back()
+            track.leaving = True
+            self.fetches.remove(track)
+
+    def released(self, now_s: float) -> list[tuple[NamedPartition, Handover | None, Carried | None]]:
+        """Partitions that stand still and are no longer ours, with their handover and last account. What a broker may
+        still take of a lost line is known here alone: no other pump begins before it has had its time."""
+        found = []
+        for track in [one for one in self.tracks.values() if one.leaving and not one.in_flight]:
+            if track.strays_until_s > now_s:
+                continue
+            found.append((track.named, track.handover(), track.account()))
+            del self.tracks[track.named]
+            self._ready.get(track.route.target, {}).pop(track, None)
+        return found
+
+    def keep_only(self, named: Set[NamedPartition]) -> None:
+        """Before the word to go: partitions that were given to another lane meanwhile are forgotten."""
+        for track in [track for track in self.tracks.values() if track.named not in named]:
+            self.fetches.remove(track)
+            del self.tracks[track.named]
+
+    def routed(self, named: NamedPartition, route: Route) -> None:
+        """Leaders as the metadata has them now. A move never loses order: the target's is looked at anew."""
+        track = self.tracks.get(named)
+        if track is None or track.phase is Phase.STOPPED:
+            return
+        track.absences = track.absences + 1 if route.absent else 0
+        gone = route.recreated or (route.absent if track.absences >= ABSENCES_MAX else "")
+        if gone:
+            self._stop(track, answers.gone(named, track.acked, gone, recreated=bool(route.recreated)))
+            return
+        if track.route == route:
+            return
+        before, track.route = track.route, route
+        if self.fetches.line_of(track, before) != self.fetches.line_of(track, route):
+            self.fetches.forget(track, before)
+        if before.target != route.target:
+            self._ready.get(before.target, {}).pop(track, None)
+        track.led_anew()
+        self._wake(track)
+
+    def lines(self) -> tuple[set[Line], set[int]]:
+        """The connections that the partitions on their way need now: to sources, to targets."""
+        running = [t for t in self.tracks.values() if t.phase is not Phase.STOPPED]
+        sources = {self.fetches.line_of(t, t.route) for t in running if t.route.source >= 0}
+        return sources, {t.route.target for t in running if t.route.target >= 0}
+
+    def _halt(self, track: Track, halt: Halt) -> None:
+        track.halt_after = halt
+        self.fetches.forget(track, track.route)
+        if not (track.waiting or track.in_flight):
+            self._stop(track, halt)
+
+    def _stop(self, track: Track, halt: Halt) -> None:
+        track.drop_waiting()
+        track.phase = Phase.STOPPED
+        self.fetches.forget(track, track.route)
+        self._ready.get(track.route.target, {}).pop(track, None)
+        self.incidents.append(answers.stoppage(track.named, halt))
+
+    def _wake(self, track: Track) -> None:
+        """Something changed: the next fetch of its line asks anew, and its parcels may be sent."""
+        self.fetches.wake(track)
+        if track.waiting and track.route.target >= 0:
+            self._ready.setdefault(track.route.target, {})[track] = None

@@ -1,0 +1,72 @@
+"""What was fetched and is not cut yet: an answer that costs much is cut in portions, so that a pump can renew its grant
+and serve its other partitions meanwhile. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from twinshore.mirror.lane.cutting import Cutter, Stamp
+from twinshore.mirror.lane.fetch_book import FetchBook, Line
+from twinshore.mirror.lane.joining import Hold
+from twinshore.mirror.lane.track import Track
+from twinshore.wire.fetch import FetchedPartition
+
+
+class Rest(NamedTuple):
+    """One partition of an answer, with its `cutter` where a part is cut. It fits while its partition stands `at` that
+    offset, with the same `stamp`: every look makes a new one."""
+
+    line: Line
+    track: Track
+    at: int
+    stamp: Stamp
+    part: FetchedPartition
+    hold: Hold
+    cutter: Cutter | None = None
+
+
+class Uncut:
+    """Of one lane, the oldest first. The buffers are counted as used, and their lines ask for nothing more."""
+
+    def __init__(self) -> None:
+        self._rests: deque[Rest] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._rests)
+
+    def holds(self, line: Line) -> bool:
+        return bool(self._rests) and any(rest.line == line for rest in self._rests)
+
+    def keep(self, line: Line, parts: Iterable[tuple[Track, FetchedPartition]], hold: Hold) -> None:
+        """These, of which nothing is cut."""
+        for track, part in parts:
+            hold.uses += 1
+            self._rests.append(Rest(line, track, track.fetched, track.stamp, part, hold))
+
+    def go_on_with(self, line: Line, track: Track, part: FetchedPartition, hold: Hold, cutter: Cutter) -> None:
+        """A part of it is cut; the rest comes next."""
+        hold.uses += 1
+        self._rests.appendleft(Rest(line, track, track.fetched, track.stamp, part, hold, cutter))
+
+    def next(self, fetches: FetchBook) -> Rest | None:
+        """The next one that still fits; what does not is fetched again."""
+        while self._rests:
+            rest = self._rests.popleft()
+            rest.hold.uses -= 1
+            track = rest.track
+            if track.stamp is rest.stamp and track.fetched == rest.at and fetches.asks(track, rest.line):
+                return rest
+            fetches.wake(track)
+        return None
+
+    def drop(self) -> None:
+        """None of it is wanted any more."""
+        for rest in self._rests:
+            rest.hold.uses -= 1
+        self._rests.clear()
+
+    def uses(self) -> Iterable[Hold]:
+        """The buffers that are counted."""
+        return (rest.hold for rest in self._rests)

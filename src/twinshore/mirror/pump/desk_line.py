@@ -1,0 +1,133 @@
+"""The pump's end of its conversation with the driver: lines of JSON over one socket, and the grant it lives by."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple
+from typing import Any
+
+from twinshore.fleet import NamedPartition, TwinshoreError
+from twinshore.mirror.lane.lane import Lane
+from twinshore.mirror.lane.orders import Carried, Handover, TideOrder
+
+LINE_BYTES_MAX = 64 << 20
+HELLO_S = 20.0
+
+
+def steady_s() -> float:
+    """Seconds on a clock that no one sets and that runs on while the machine sleeps."""
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
+
+
+def speed(phases: Iterable[str], times_s: Sequence[float]) -> dict[str, float]:
+    """What a beat says of a pump: how many partitions are in which phase, and how long requests took, `times_s` being
+    sorted."""
+    found: dict[str, float] = dict(Counter(phases))
+    if times_s:
+        found["produce_p50_ms"] = 1000 * times_s[len(times_s) // 2]
+        found["produce_p99_ms"] = 1000 * times_s[int(len(times_s) * 0.99)]
+    return found
+
+
+class DeskLost(TwinshoreError):
+    """The driver cannot be reached; the grant decides how long the pump goes on."""
+
+
+class DeskLine:
+    """Blocking writes of small lines, non-blocking reads. `granted_until_s` is on `steady_s`."""
+
+    def __init__(self, order: TideOrder) -> None:
+        try:
+            self._sock = socket.create_connection((order.desk_host, order.desk_port), timeout=HELLO_S)
+            self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as error:
+            place = f"{order.desk_host}:{order.desk_port}"
+            raise DeskLost(f"the driver cannot be reached at {place}: {error}") from error
+        self._received = bytearray()
+        self.granted_until_s = 0.0
+        self.say("hello", token=order.desk_token, link=order.link, lane=order.lane, tide=order.tide)
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def say(self, what: str, **more: Any) -> None:
+        """One message to the driver. A stuck driver may cost at most a second."""
+        text = json.dumps({"what": what, **more}, separators=(",", ":")) + "\n"
+        try:
+            self._sock.settimeout(1.0 if what != "hello" else HELLO_S)
+            self._sock.sendall(text.encode())
+        except OSError as error:
+            raise DeskLost(f"the driver cannot be told: {error}") from error
+
+    def account(self, lane: Lane, speed: dict[str, Any]) -> None:
+        """A beat that tells what the lane carried and met."""
+        carried = [astuple(entry) for entry in lane.accounts()]
+        incidents = [astuple(entry) for entry in lane.incidents]
+        lane.incidents.clear()
+        self.beat(carried, incidents, speed)
+
+    def beat(self, carried: list[Any], incidents: list[Any], speed: dict[str, Any]) -> None:
+        """Accounts for what crossed and asks for a longer grant. Its length counts from now, before it is asked for;
+        the driver says the moment back, since several questions may be on their way."""
+        self.say("beat", asked_s=steady_s(), carried=carried, incidents=incidents, speed=speed)
+
+    def done(self, lane: Lane, speed: dict[str, Any], unread_s: float) -> None:
+        """The last word: where each partition stands, for the next pump."""
+        self.say(
+            "done",
+            carried=[astuple(entry) for entry in lane.accounts()],
+            incidents=[astuple(entry) for entry in lane.incidents],
+            handovers=[astuple(entry) for entry in lane.handovers()],
+            speed=speed,
+            unread_s=unread_s,
+        )
+
+    def released(self, named: NamedPartition, handover: Handover | None, carried: Carried | None) -> None:
+        """A partition stands still and is ours no more: where it stands, and the last account of it."""
+        stand = [astuple(handover)] if handover else []
+        account = [astuple(carried)] if carried else []
+        place = {"topic": named.topic, "partition": named.partition}
+        self.say("released", **place, handovers=stand, carried=account, incidents=[], speed={})
+
+    def heard(self) -> list[dict[str, Any]]:
+        """Every message that has come; grants are taken on the way."""
+        self._sock.setblocking(False)
+        while True:
+            try:
+                got = self._sock.recv(1 << 16)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                raise DeskLost(f"the driver is gone: {error}") from error
+            if not got:
+                raise DeskLost("the driver hung up")
+            self._received += got
+            if len(self._received) > LINE_BYTES_MAX:
+                raise DeskLost("the driver sends a line without an end")
+        *lines, rest = self._received.split(b"\n")
+        self._received = bytearray(rest)
+        messages = [json.loads(line) for line in lines]
+        for message in messages:
+            self._take_grant(message)
+        return messages
+
+    def _take_grant(self, message: dict[str, Any]) -> None:
+        what = message.get("what")
+        if what == "grant":
+            self.granted_until_s = max(self.granted_until_s, float(message["asked_s"]) + float(message["grant_s"]))
+        elif what == "go":
+            # The word to go answers no question of ours: what it took to arrive is unknown, so ask at once.
+            self.granted_until_s = 0.0
+
+    def holds(self) -> bool:
+        """Whether the partitions may still be written."""
+        return steady_s() < self.granted_until_s
+
+    def close(self) -> None:
+        self._sock.close()

@@ -1,0 +1,161 @@
+"""One topic of a target is carried by one link, whatever settings the processes of two links have read."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from twinshore.fleet import Link
+from twinshore.mirror.control import ruling
+from twinshore.mirror.control.ruling import Ruling
+from twinshore.mirror.driver.others import GIVEN_OVER, Others
+from twinshore.mirror.driver.plan import CarryTopic, Refuse, Settle, Step
+from twinshore.store import ControlRow, LinkStatus, Store, TwinRow, open_store
+
+A = Link("east", "west", ("a.*",))
+B = Link("north", "west", ("b.*",))
+B_EDITED = Link("north", "west", ("b.*", "x.*"))
+OF_A = CarryTopic("x.1", 2, "id of east", "id of twin")
+OF_B = CarryTopic("x.1", 2, "id of north", "id of twin")
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    monkeypatch.setattr(ruling, "EVERY_S", 0.0)
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as opened:
+        yield opened
+
+
+def says(store: Store, link: Link, state: str = "flowing", ago_ms: int = 0) -> None:
+    store.links.save_status(LinkStatus(link.name, link.name, state, "", int(time.time() * 1000) - ago_ms))
+
+
+def holds(store: Store, link: Link) -> None:
+    """The link's mirror reads these settings, and has acknowledged them."""
+    ruled = Ruling(link, [link], store, print)
+    ruled.changed()
+    ruled.acknowledge(lanes_left=True)
+
+
+def wishes(store: Store, link: Link, topics: list[str]) -> None:
+    row = ControlRow(link.name, "topics", json.dumps(topics), 1, "me")
+    assert store.controls.change(link.name, {"topics": row}, seen=store.controls.version(link.name), told=())
+
+
+def test_two_processes_with_other_settings_never_carry_one_topic(store: Store) -> None:
+    """Operators gave x to A. B's settings are edited to carry it too; B's mirror starts anew, A's runs on."""
+    wishes(store, A, ["a.*", "x.*"])
+    of_a = Ruling(A, [A, B], store, print)
+    assert of_a.changed()
+    of_a.acknowledge(lanes_left=True)
+    assert of_a.link.topics == ("a.*", "x.*")
+    assert Others(A, store).kept([OF_A]) == [OF_A]
+    says(store, A)
+    of_b = Ruling(B_EDITED, [A, B_EDITED], store, print)
+    of_b.changed()
+    assert (of_a.changed(), of_a.link.topics, of_b.link.topics) == (False, ("a.*", "x.*"), ("b.*", "x.*"))
+    says(store, B)
+    eye = Others(B_EDITED, store)
+    steps: list[Step] = [Settle("x.1", (("retention.ms", "1"),), "id of twin"), OF_B, CarryTopic("b.1", 1, "n", "t")]
+    kept, refused = eye.judged(steps, {})
+    assert kept == steps[2], "nothing of its settings is touched"
+    assert isinstance(refused, Refuse)
+    assert refused.sentence == "topic x.1 on west is the twin of link east->west, which had it first"
+    assert "`twinshore mirror forget x.1 --link east..west`" in refused.hint
+    assert eye.kept([OF_B]) == []
+    assert not store.twins.of(B.name)
+    assert Others(A, store).kept([OF_A]) == [OF_A], "who had it goes on"
+    # A's mirror reads the new settings: its filters step back, and it says so.
+    anew = Ruling(A, [A, B_EDITED], store, print)
+    anew.changed()
+    assert anew.link.topics == ("a.*",)
+    assert eye.kept([OF_B]) == [], "pumps may still write"
+    assert anew.partings({"x.1"}, lambda _: False) == ["x.1"]
+    anew.acknowledge(lanes_left=True)
+    assert eye.kept([OF_B]) == [], "its pump has not let go of it"
+    assert anew.partings({"x.1"}, lambda _: True) == []
+    anew.acknowledge(lanes_left=False)
+    assert eye.kept([OF_B]) == [], "pumps of lanes that were closed may still write"
+    anew.acknowledge(lanes_left=True)
+    assert eye.judged([OF_B], {}) == [OF_B]
+    assert eye.kept([OF_B]) == [OF_B]
+
+
+class Parked(Others):
+    """Held up right behind the writing of its row."""
+
+    meanwhile: Callable[[], object] | None = None
+
+    def _claims(self, steps: Iterable[CarryTopic]) -> tuple[dict[str, TwinRow], list[TwinRow]]:
+        act, self.meanwhile = self.meanwhile, None
+        if act is not None:
+            act()
+        return super()._claims(steps)
+
+
+def test_of_two_that_begin_at_once_one_goes_on(store: Store) -> None:
+    for link in (A, B):
+        says(store, link)
+    first, told = Parked(A, store), list[list[CarryTopic]]()
+    first.meanwhile = lambda: told.append(Others(B, store).kept([OF_B]))
+    assert (first.kept([OF_A]), told) == ([OF_A], [[]])
+    assert {row.link for link in (A, B) for row in store.twins.of(link.name)} == {A.name}
+
+
+@pytest.mark.parametrize("why", ["stopped", "silent for long", "of a clock that is late", "never heard", "flowing"])
+def test_the_first_row_keeps_another_link_out_whether_or_not_its_mirror_seems_to_live(store: Store, why: str) -> None:
+    """What clocks of two hosts say of a mirror proves nothing: pumps of one that seems dead may write."""
+    assert Others(A, store).kept([OF_A]) == [OF_A]
+    if why != "never heard":
+        ago_ms = {"silent for long": 3_600_000, "of a clock that is late": 61_000}.get(why, 0)
+        says(store, A, "stopped" if why == "stopped" else "flowing", ago_ms)
+    eye = Others(B, store)
+    assert [type(one) for one in eye.judged([OF_B], {})] == [Refuse]
+    assert eye.kept([OF_B]) == []
+    another = replace(OF_B, target_topic_id="id of another")
+    assert (eye.judged([another], {}), eye.kept([another])) == ([another], [another])
+    store.forget_topic(B.name, "x.1")
+    assert eye.judged([OF_B], {"x.1"}) == [OF_B], "what it carried before is not judged anew"
+    store.forget_topic(A.name, "x.1")
+    assert (eye.judged([OF_B], {}), eye.kept([OF_B])) == ([OF_B], [OF_B]), "an operator's word frees it"
+
+
+def test_who_gave_a_twin_over_gets_it_back_only_the_same_way(store: Store) -> None:
+    """Filters that are widened again do not make two writers of one twin, whoever starts when."""
+    wide, of_a, of_b = Link("east", "west", ("a.*", "x.*")), Others(A, store), Others(B, store)
+    assert of_a.kept([OF_A]) == [OF_A]
+    holds(store, A)
+    assert of_b.kept([OF_B]) == [OF_B]
+    holds(store, wide)
+    holds(store, B_EDITED)
+    assert [type(one) for one in of_a.judged([OF_A], {"x.1"})] == [Refuse]
+    assert of_a.kept([OF_A]) == []
+    assert (of_b.judged([OF_B], {"x.1"}), of_b.kept([OF_B])) == ([OF_B], [OF_B]), "who has it now keeps it"
+    assert {row.link for row in store.twins.onto([OF_A.target_topic_id])} == {A.name, B.name}
+    holds(store, B)
+    assert (of_a.judged([OF_A], {"x.1"}), of_a.kept([OF_A])) == ([OF_A], [OF_A])
+    holds(store, B_EDITED)
+    assert ([type(one) for one in of_b.judged([OF_B], {"x.1"})], of_b.kept([OF_B])) == ([Refuse], [])
+
+
+def test_a_twin_is_not_taken_over_while_its_link_wants_it_back(store: Store) -> None:
+    assert Others(A, store).kept([OF_A]) == [OF_A]
+    holds(store, A)
+
+    class Late(Others):
+        looks = 0
+
+        def _claims(self, steps: Iterable[CarryTopic]) -> tuple[dict[str, TwinRow], list[TwinRow]]:
+            self.looks += 1
+            if self.looks == 2:
+                holds(store, Link("east", "west", ("x.*",)))
+            return super()._claims(steps)
+
+    assert Late(B, store).kept([OF_B]) == []
+    assert (store.twins.of(B.name), store.memories.of(A.name, GIVEN_OVER)) == ((), ())
+    assert Others(A, store).judged([OF_A], {"x.1"}) == [OF_A]

@@ -1,0 +1,121 @@
+"""Tides are launched for every lane, whatever ails one of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from twinshore.fleet import Cluster, Security, TwinshoreError
+from twinshore.mirror.driver.desk import Desk
+from twinshore.mirror.driver.tides import Tides
+from twinshore.mirror.lane.orders import TideOrder
+from twinshore.mirror.pump.desk_line import DeskLine
+
+LINK = "east->west"
+SIDE = Cluster("east", ("127.0.0.1:1",), Security(), "")
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    made = Desk("127.0.0.1", allowed_s=lambda _: 9.0, take=lambda _: None)
+    yield made
+    made.close()
+
+
+def test_a_lane_without_an_order_hinders_no_other_and_begins_again(desk: Desk) -> None:
+    said: list[str] = []
+    began: list[str] = []
+    over = threading.Event()
+
+    def run(*given: str) -> str:
+        began.append(given[1])
+        over.wait(10)
+        return "finished"
+
+    def make(lane: int, tide: int) -> TideOrder:
+        if lane == 0 and tide < 2:
+            raise TwinshoreError("the link has been let go")
+        return TideOrder(LINK, lane, tide, SIDE, SIDE, 1, 0, 60_000, "127.0.0.1", desk.port, desk.token)
+
+    tides = Tides(desk, 60.0, run, said.append)
+    try:
+        for lane in range(2):
+            desk.open_lane((LINK, lane), 9.0)
+            tides.open_lane((LINK, lane), lambda tide, lane=lane: make(lane, tide))  # type: ignore[misc]
+        deadline = time.monotonic() + 10
+        while len(began) < 2:
+            assert time.monotonic() < deadline, (began, said)
+            time.sleep(0.01)
+    finally:
+        tides.close()
+        over.set()
+    assert sorted(began) == [f"{LINK} lane 0 tide 2", f"{LINK} lane 1 tide 0"]
+    assert said == [
+        f"{LINK} lane 0 tide {tide}: it cannot begin (the link has been let go); the lane begins again"
+        for tide in range(2)
+    ]
+
+
+def test_a_thread_that_cannot_start_costs_a_lane_one_try(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the machine lets nobody have another process or thread for a moment."""
+    said: list[str] = []
+    began: list[str] = []
+    start = threading.Thread.start
+
+    def failing(self: threading.Thread) -> None:
+        if self.name == f"{LINK} lane 0 tide 0":
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", failing)
+
+    def run(*given: str) -> str:
+        began.append(given[1])
+        return "finished"
+
+    desk.open_lane((LINK, 0), 9.0)
+    tides = Tides(desk, 60.0, run, said.append)
+    order = TideOrder(LINK, 0, 0, SIDE, SIDE, 1, 0, 60_000, "127.0.0.1", desk.port, desk.token)
+    tides.open_lane((LINK, 0), lambda tide: replace(order, tide=tide))
+    try:
+        deadline = time.monotonic() + 10
+        while not began:
+            assert time.monotonic() < deadline, said
+            time.sleep(0.01)
+    finally:
+        tides.close()
+    assert began[0] == f"{LINK} lane 0 tide 1"
+    assert said[0] == f"{LINK} lane 0 tide 0: it cannot begin (can't start new thread); the lane begins again"
+
+
+def test_the_log_says_once_why_a_lane_has_no_pump(desk: Desk) -> None:
+    said: list[str] = []
+    over = threading.Event()
+    key = (LINK, 0)
+    order = TideOrder(LINK, 0, 0, SIDE, SIDE, 1, 0, 60_000, "127.0.0.1", desk.port, desk.token)
+    desk.open_lane(key, 9.0)
+    tides = Tides(desk, 60.0, lambda *_: "finished" if over.wait(10) else "late", said.append)
+    pump = DeskLine(order)
+    try:
+        pump.say("ready")
+        deadline = time.monotonic() + 10
+        while desk.holding(key)[0] is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        pump.say("done", carried=[], incidents=[], handovers=[], speed={}, unread_s=60.0)
+        tides.open_lane(key, lambda _: order)
+        while not said:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        time.sleep(0.3)
+    finally:
+        tides.close()
+        over.set()
+        pump.close()
+    (sentence,) = said
+    assert sentence.startswith(f"{LINK} lane 0: no pump begins for ")
+    assert "throttled the last one" in sentence

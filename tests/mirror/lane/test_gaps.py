@@ -1,0 +1,128 @@
+"""What takes offsets that a source has no more: filler only where it may be cut off again, markers elsewhere."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from twinshore.fleet import NamedPartition
+from twinshore.mirror.lane.cutting import Parcel, Stamp
+from twinshore.mirror.lane.fates import Blank
+from twinshore.mirror.lane.gaps import NEVER_CUT_MARKED_MAX, UNCUT_MARKED_MAX, cut_limit
+from twinshore.mirror.lane.lane import Lane
+from twinshore.mirror.lane.observe import Go, Observation, Tail, judge
+from twinshore.mirror.lane.orders import TrackOrder
+from twinshore.mirror.lane.phase import Phase
+from twinshore.mirror.lane.route import Route
+from twinshore.mirror.lane.track import Track
+from twinshore.wire.batch import sequence_of
+
+OURS = 7
+NOW_MS = 1_800_000_000_000
+NAMED = NamedPartition("orders", 0)
+REFUSED = "the right to this topic is missing. grant Delete on topic orders"
+FRESH = Observation(0, 0, 0, None, None, source_start=60, source_end=100)
+
+
+def looked(seen: Observation, anchor: int, *, never: bool = False) -> tuple[Lane, Track]:
+    """A lane whose one partition was looked at, and found to be so."""
+    lane = Lane(OURS, 0, state_expiry_ms=86_400_000, never_cut=never)
+    lane.assign([TrackOrder("orders", 0, "07" * 16, "08" * 16, anchor_offset=anchor, anchor_sequence=anchor)])
+    lane.routed(NAMED, Route(1, 0, 2))
+    assert lane.to_look_at(0.0, {2}) == [NAMED]
+    lane.observed(NAMED, seen, 1.0, NOW_MS)
+    return lane, lane.tracks[NAMED]
+
+
+def spans(track: Track) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """What waits as filler, and as markers."""
+    pieces = [piece for piece, _ in track.waiting]
+    filler = [(piece.base, piece.end) for piece in pieces if isinstance(piece, Parcel)]
+    return filler, [(piece.base, piece.end) for piece in pieces if isinstance(piece, Blank)]
+
+
+def carried(end: int) -> Observation:
+    """A twin that begins at 0, holds our records up to `end`, and misses what its source has deleted below 1000."""
+    return Observation(0, end, end, Tail(end - 1, end - 1, OURS, end - 1), (end - 1, NOW_MS), 1000, 2000)
+
+
+def test_filler_is_written_and_cut_off_where_both_are_allowed() -> None:
+    _, track = looked(FRESH, 60)
+    assert spans(track) == ([(0, 60)], [])
+    assert track.cut_to == 60
+
+
+def test_nothing_that_was_carried_is_ever_cut_off_where_that_is_forbidden() -> None:
+    for seed in range(300):
+        chance = random.Random(seed)
+        anchor, end = chance.choice((0, 40)), chance.choice((0, 20, 40, 70))
+        start = chance.randrange(0, 50_000)
+        ours = Tail(end - 1, end - 1, OURS, end - 1) if end else None
+        seen = Observation(0, end, end, ours, (end - 1, NOW_MS) if end else None, start, max(start, end) + 9)
+        _, track = looked(seen, anchor, never=True)
+        assert track.cut_to <= anchor, f"seed {seed}: records of the source may lie from {anchor} on"
+        filler, marked = spans(track)
+        assert all(to <= anchor for _, to in filler), f"seed {seed}: filler that could not be cut off again"
+        taken = sorted([*filler, *marked])
+        assert not taken or (taken[0][0], taken[-1][1]) == (end, start), f"seed {seed}: {taken}"
+
+
+def test_the_links_own_filler_goes_though_no_record_may_be_cut_off() -> None:
+    _, track = looked(FRESH, 60, never=True)
+    assert spans(track) == ([(0, 60)], [])
+    assert track.cut_to == 60
+    assert cut_limit(carried(500), 0, never=True) == 0
+    assert cut_limit(carried(500), 0, never=False) == 1000
+    _, later = looked(replace(FRESH, source_start=90), 60, never=True)
+    assert (spans(later), later.cut_to) == (([(0, 60)], [(60, 90)]), 60), "more was deleted since the twin was made"
+
+
+def test_without_the_right_to_cut_a_twin_gets_markers_and_its_sequences_follow_its_offsets() -> None:
+    _, track = looked(replace(FRESH, uncut=REFUSED), 60)
+    assert spans(track) == ([], [(0, 60)])
+    assert track.cut_to == -1
+    stamp = Stamp(OURS, 0, 60, 60)
+    while spans(track)[1]:
+        run = track.send_blank(25, 0.0)
+        track.in_flight -= 1
+        track.arrived(run.end)
+        half = Observation(0, run.end, run.end, Tail(run.end - 1, run.end - 1, -1, -1, unit=True), None, 60, 100)
+        assert isinstance(judge(half, stamp), Go), "the next pump goes on behind them"
+    track.set_back()
+    assert sequence_of(track.stamp.anchor_offset, track.stamp.anchor_sequence, 60) == 60
+    whole = Observation(0, 100, 100, Tail(99, 99, OURS, 99), (99, NOW_MS), 60, 100)
+    assert judge(whole, stamp) == Go(100, NOW_MS, 100)
+
+
+@pytest.mark.parametrize(
+    ("seen", "anchor", "why"),
+    [
+        (
+            replace(FRESH, source_start=UNCUT_MARKED_MAX + 1, source_end=UNCUT_MARKED_MAX + 9),
+            60,
+            "too many for markers",
+        ),
+        (replace(carried(20), source_start=60, source_end=100), 60, "records without a value"),
+        (replace(carried(500), source_start=UNCUT_MARKED_MAX + 600, source_end=1 << 40), 0, "too many for markers"),
+    ],
+)
+def test_where_markers_will_not_do_the_partition_rests_until_the_right_is_given(
+    seen: Observation, anchor: int, why: str
+) -> None:
+    lane, track = looked(replace(seen, uncut=REFUSED), anchor)
+    assert track.phase is Phase.STOPPED
+    (told,) = [one for one in lane.incidents if one.kind == "rights lost"]
+    assert why in told.sentence
+    assert "grant Delete on topic orders" in told.sentence
+    assert (told.from_offset, told.to_offset, told.policy) == (seen.log_end, seen.source_start, "")
+
+
+def test_a_gap_too_long_for_markers_stops_where_nothing_may_be_cut_off() -> None:
+    far = replace(carried(500), source_start=500 + NEVER_CUT_MARKED_MAX, source_end=1 << 40)
+    _, track = looked(far, 0, never=True)
+    assert spans(track) == ([], [(500, 500 + NEVER_CUT_MARKED_MAX)])
+    lane, track = looked(replace(far, source_start=501 + NEVER_CUT_MARKED_MAX), 0, never=True)
+    assert track.phase is Phase.STOPPED
+    assert "never_delete" in lane.incidents[-1].sentence

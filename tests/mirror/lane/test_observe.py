@@ -1,0 +1,150 @@
+"""One look, one verdict: each row changes one reading of a sound twin."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from twinshore.mirror.lane.cutting import Stamp
+from twinshore.mirror.lane.marking import marker_id
+from twinshore.mirror.lane.observe import Go, Observation, Stop, Tail, Wait, judge
+
+STAMP = Stamp(producer_id=9, producer_epoch=0, anchor_offset=100, anchor_sequence=0)
+TAIL = Tail(base_offset=195, last_offset=199, producer_id=9, base_sequence=95)
+SOUND = Observation(
+    log_start=0,
+    high_watermark=200,
+    log_end=200,
+    tail=TAIL,
+    producer=(99, 1_000),
+    source_start=0,
+    source_end=250,
+)
+EMPTY = Observation(0, 0, 0, None, None, 0, 0)
+
+
+def test_a_sound_twin_goes_on_where_it_ends() -> None:
+    assert judge(SOUND, STAMP) == Go(200, 1_000, 100)
+
+
+def test_a_broker_that_has_forgotten_us_is_told_apart() -> None:
+    assert judge(replace(SOUND, producer=None), STAMP) == Go(200, -1, 100)
+
+
+def test_an_empty_twin_is_begun() -> None:
+    assert judge(EMPTY, Stamp(9, 0, 0, 0)) == Go(0, -1)
+
+
+def test_a_twin_cut_to_its_end_is_gone_on_with() -> None:
+    seen = replace(SOUND, log_start=200, tail=None)
+    assert judge(seen, STAMP) == Go(200, 1_000, 100)
+    assert judge(replace(seen, producer=(3, 1_000)), STAMP) == Go(200, 1_000, 4), "96 of its offsets were markers"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"high_watermark": 190, "tail": None},
+        {"high_watermark": 190},
+        {"tail": None},
+        {"tail": replace(TAIL, last_offset=198)},
+        {"tail": replace(TAIL, last_offset=205)},
+        {"producer": (98, 1_000)},
+        {"producer": (104, 1_000)},
+    ],
+    ids=str,
+)
+def test_readings_that_do_not_fit_are_waited_out(changed: dict[str, object]) -> None:
+    assert isinstance(judge(replace(SOUND, **changed), STAMP), Wait)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changed", "kind", "offset", "end"),
+    [
+        ({"source_end": 150}, "truncation", 150, 200),
+        ({"source_end": 0}, "truncation", 0, 200),
+        ({"tail": replace(TAIL, producer_id=8)}, "foreign write", 195, 200),
+        ({"tail": replace(TAIL, producer_id=-1, base_sequence=-1)}, "foreign write", 195, 200),
+        ({"tail": replace(TAIL, base_sequence=96)}, "position disagreement", 195, 200),
+        ({"log_start": 200, "tail": None, "producer": (100, 1_000)}, "position disagreement", 200, 200),
+        ({"tail": replace(TAIL, base_sequence=96), "producer": None}, "position disagreement", 195, 200),
+    ],
+    ids=str,
+)
+def test_what_must_stop_the_partition(changed: dict[str, object], kind: str, offset: int, end: int) -> None:
+    verdict = judge(replace(SOUND, **changed), STAMP)  # type: ignore[arg-type]
+    assert isinstance(verdict, Stop)
+    assert (verdict.kind, verdict.offset, verdict.end) == (kind, offset, end)
+    assert any(str(named) in verdict.sentence for named in (offset, end, end - 1))
+
+
+@pytest.mark.parametrize("end", [2**31 - 1, 2**31, 2**31 + 7, 2**40])
+def test_sequences_follow_the_offsets_round_the_corner(end: int) -> None:
+    stamp = Stamp(9, 0, 0, 0)
+    tail = Tail(end - 5, end - 1, 9, (end - 5) % 2**31)
+    seen = Observation(0, end, end, tail, ((end - 1) % 2**31, 77), 0, end)
+    assert judge(seen, stamp) == Go(end, 77, end % 2**31)
+    moved = replace(seen, tail=replace(tail, base_sequence=(end + 1) % 2**31))
+    assert not isinstance(judge(moved, stamp), Go)
+
+
+def test_a_source_that_ends_where_the_twin_does_is_no_truncation() -> None:
+    assert judge(replace(SOUND, source_end=200), STAMP) == Go(200, 1_000, 100)
+    assert judge(replace(SOUND, source_start=200), STAMP) == Go(200, 1_000, 100)
+
+
+def test_offsets_that_the_source_has_forgotten_are_a_gap() -> None:
+    assert judge(replace(SOUND, source_start=210), STAMP) == Go(200, 1_000, 100, gap_to=210)
+
+
+def test_markers_take_offsets_that_no_sequence_counts() -> None:
+    after = replace(SOUND, tail=Tail(199, 199, marker_id(9), -1), producer=(59, 1_000))
+    assert judge(after, STAMP) == Go(200, 1_000, 60)
+    data = replace(SOUND, tail=replace(TAIL, base_sequence=55), producer=(59, 1_000))
+    assert judge(data, STAMP) == Go(200, 1_000, 60)
+    assert judge(replace(data, producer=None), STAMP) == Go(200, -1, 60), "the log itself remembers"
+
+
+def test_a_forgotten_writer_behind_markers_may_take_any_sequence_so_all_take_the_same() -> None:
+    after = replace(SOUND, tail=Tail(199, 199, marker_id(9), -1), producer=None)
+    assert judge(after, STAMP) == Go(200, -1, 100)
+
+
+def test_markers_of_another_link_are_foreign() -> None:
+    verdict = judge(replace(SOUND, tail=Tail(199, 199, marker_id(8), -1)), STAMP)
+    assert isinstance(verdict, Stop)
+    assert verdict.kind == "foreign write"
+
+
+def test_markers_of_closed_units_go_on_as_ours_do() -> None:
+    after = replace(SOUND, tail=Tail(199, 199, 8, -1, unit=True), producer=(59, 1_000))
+    assert judge(after, STAMP) == Go(200, 1_000, 60)
+    verdict = judge(replace(after, tail=Tail(199, 199, 8, -1)), STAMP)
+    assert isinstance(verdict, Stop)
+    assert verdict.kind == "foreign write"
+
+
+def test_a_last_record_that_is_not_the_sources_stops_it_though_all_numbers_fit() -> None:
+    verdict = judge(replace(SOUND, unlike=True), STAMP)
+    assert isinstance(verdict, Stop)
+    assert (verdict.kind, verdict.offset, verdict.end) == ("truncation", 199, 200)
+
+
+def test_all_that_differs_is_named_where_it_was_looked_for() -> None:
+    verdict = judge(replace(SOUND, unlike=True, unlike_from=150), STAMP)
+    assert isinstance(verdict, Stop)
+    assert (verdict.kind, verdict.offset, verdict.end) == ("truncation", 150, 200)
+    assert "offsets 150 to 199 of the twin are not the source's" in verdict.sentence
+
+
+def test_a_source_that_does_not_show_so_much_yet_is_waited_for() -> None:
+    assert isinstance(judge(replace(SOUND, unlike=None), STAMP), Wait)
+
+
+def test_ours_behind_what_somebody_else_wrote_is_no_marker() -> None:
+    below = replace(SOUND, tail=replace(TAIL, base_sequence=92), producer=(96, 1_000))
+    assert isinstance(judge(below, STAMP), Go), "as many markers would explain it"
+    verdict = judge(replace(below, unlike=True), STAMP)
+    assert isinstance(verdict, Stop)
+    assert verdict.kind == "position disagreement"
