@@ -189,6 +189,15 @@ def test_the_time_of_the_repetition_tells_it_from_what_was_aborted(stage: Stage)
     assert stage.goes_on(Note(0, 0))[0] == 8
 
 
+def test_a_copy_that_was_begun_again_is_not_taken_for_records_that_are_the_same(stage: Stage) -> None:
+    for value in ("a", "b", "c", "a", "a"):
+        stage.source.write([value])  # all of one millisecond
+    # The first one twice, as after a restart, and not the last two.
+    stage.copy.write(["a"]).write(["a"])
+    with pytest.raises(Unproven, match="more than once"):
+        stage.goes_on()
+
+
 @pytest.mark.parametrize("part", range(4))
 def test_what_is_found_is_true(stage: Stage, part: int) -> None:
     seed = random.SystemRandom().randrange(1 << 30)

@@ -108,7 +108,9 @@ class Relay:
             return self._same(key, version, 1, body, [produce.write_answer(version, appended)])
         if key == FETCH:
             fetched = fetch.read_answer(view, position, version)
-            self.aborted += sum(len(part.aborted or ()) for part in fetched.fetched)
+            if told := sum(len(part.aborted or ()) for part in fetched.fetched):
+                # Each connection has a thread: one that adds nothing must not write back what it read before.
+                self.aborted += told
             return self._same(key, version, 1, body, fetch.write_answer(version, fetched))
         if key == API_VERSIONS:
             answer = parse_versions(view, position, version)

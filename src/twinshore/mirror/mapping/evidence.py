@@ -89,6 +89,12 @@ class Evidence:
         if not found:
             raise Unproven(f"where MirrorMaker stopped with {named} cannot be proven from {twin}'s records")
         at_last = self._one(named, twin, found)
+        for committed in READINGS:
+            read = copies(self._source, named, first, theirs[1], committed=committed, theirs=True)
+            last = places(_bounded(read, named), tail[-1:])
+            if at_last in last and len(last) > 1:
+                # MirrorMaker may have begun again within those records, and copied others that are the same.
+                raise Unproven(f"the source holds {twin}'s last record of {named} more than once")
         if len(tail) < TAIL_RECORDS and not self._whole(named, theirs[0], at_last):
             raise Unproven(
                 f"{twin} holds only {len(tail)} records, and the source has lost some of {named}:"
