@@ -11,7 +11,8 @@ from typing import TypeVar
 
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.mirror.mapping.offset_syncs import TAIL_RECORDS, Note, places, walk
+from twinshore.mirror.mapping.content import Dated
+from twinshore.mirror.mapping.offset_syncs import TAIL_RECORDS, Note, Theirs, places, walk
 from twinshore.mirror.mapping.reading import contents, copies
 
 T = TypeVar("T")
@@ -80,21 +81,21 @@ class Evidence:
             since = self._source.first_since(named, min(times))
             first = theirs[1] if since < 0 else max(first, since)
         found: set[int] = set()
+        lasts: list[set[int]] = []
         for committed in READINGS:
             read = copies(self._source, named, first, theirs[1], committed=committed, theirs=True)
-            at = places(_bounded(read, named), tail)
+            last: set[int] = set()
+            at = places(_noted(_bounded(read, named), tail[-1], last), tail)
             if len(at) > 1:
                 raise Unproven(f"the source holds {twin}'s last {len(tail)} records of {named} {len(at)} times")
             found.update(at)
+            lasts.append(last)
         if not found:
             raise Unproven(f"where MirrorMaker stopped with {named} cannot be proven from {twin}'s records")
         at_last = self._one(named, twin, found)
-        for committed in READINGS:
-            read = copies(self._source, named, first, theirs[1], committed=committed, theirs=True)
-            last = places(_bounded(read, named), tail[-1:])
-            if at_last in last and len(last) > 1:
-                # MirrorMaker may have begun again within those records, and copied others that are the same.
-                raise Unproven(f"the source holds {twin}'s last record of {named} more than once")
+        if any(at_last in last and len(last) > 1 for last in lasts):
+            # MirrorMaker may have begun again within those records, and copied others that are the same.
+            raise Unproven(f"the source holds {twin}'s last record of {named} more than once")
         if len(tail) < TAIL_RECORDS and not self._whole(named, theirs[0], at_last):
             raise Unproven(
                 f"{twin} holds only {len(tail)} records, and the source has lost some of {named}:"
@@ -127,6 +128,14 @@ class Evidence:
                 f"the source holds {named}'s last records on the target before {at}, and MirrorMaker's note of"
                 f" {note.source} contradicts that"
             )
+
+
+def _noted(records: Iterable[Theirs], ours: Dated, ends: set[int]) -> Iterator[Theirs]:
+    """The records as they come; behind which of them one like `ours` ends goes into `ends`."""
+    for one in records:
+        if ours.copied_from(one[1]):
+            ends.add(one[0] + 1)
+        yield one
 
 
 def _bounded(records: Iterable[T], named: NamedPartition) -> Iterator[T]:
