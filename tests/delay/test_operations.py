@@ -14,7 +14,8 @@ from twinshore.delay.operations.show import delays, history
 from twinshore.delay.watchers import name_of
 from twinshore.fleet import ConfigError
 from twinshore.fleet.settings import parse_settings
-from twinshore.store import AlarmRow, DelayPlace, Store, WatchRow, open_store
+from twinshore.mirror.incidents.kinds import POLICY_TOPIC
+from twinshore.store import AlarmRow, DelayPlace, Incident, IncidentKind, Store, WatchRow, open_store
 
 LINK, NOW_MS = "east->west", 1_000_000
 MONITOR = name_of([LINK])
@@ -44,6 +45,34 @@ def test_a_topic_is_the_sum_of_its_partitions_and_as_old_as_the_oldest(store: St
     assert "waiting" not in found.as_values()["places"][0]
     with pytest.raises(ConfigError, match="no place of topic order is watched; did you mean orders"):
         delays((), "order", SETTINGS, store, clock=lambda: NOW_MS)
+
+
+def test_a_topic_that_is_not_carried_has_no_lag_of_nought(store: Store) -> None:
+    why = "the twin theirs may not be written"
+    for topic, sentence in (("theirs", why), ("unwatched", "elsewhere")):
+        row = Incident(LINK, topic, -1, IncidentKind.RIGHTS_LOST, -1, -1, POLICY_TOPIC, sentence)
+        store.ledger.add(row, now_ms=NOW_MS)
+    found = delays((), "", SETTINGS, store, clock=lambda: NOW_MS)
+    orders, theirs = found.topics()
+    assert (orders.stopped, orders.unknown) == ("", False)
+    assert theirs.unknown and why in theirs.stopped
+    assert found.sentences()[0] == f"not carried: {theirs.stopped}"
+    assert not any("elsewhere" in sentence for sentence in found.sentences())
+    assert {"link": LINK, "topic": "theirs", "why": theirs.stopped} in found.as_values()["not_carried"]
+    assert delays((), "orders", SETTINGS, store, clock=lambda: NOW_MS).stopped == {}
+
+
+def test_a_group_whose_place_nobody_knows_has_no_lag_of_nought(store: Store) -> None:
+    rows = [
+        DelayPlace(LINK, "orders", 0, "placed", NOW_MS, 90, 90, 0, 0, "exact", "watched"),
+        DelayPlace(LINK, "orders", 0, "unplaced", NOW_MS, 90, -1, 0, 0, "foreign", "watched"),
+        DelayPlace(LINK, "mapped", 0, "placed", NOW_MS, 90, 40, 0, 0, "mapped", "watched"),
+    ]
+    store.delay.save_places(rows)
+    found = {
+        (one.topic, one.group): one.unknown for one in delays((), "", SETTINGS, store, clock=lambda: NOW_MS).topics()
+    }
+    assert {at for at, unknown in found.items() if unknown} == {("orders", "unplaced"), ("mapped", "placed")}
 
 
 def test_what_is_written_while_it_looks_is_not_from_the_future(store: Store) -> None:

@@ -187,9 +187,12 @@ def _table(topics: Sequence[TopicDelay]) -> None:
     for one in topics:
         about = "~" if one.about else ""
         counts = [f"{count:,}" for count in (one.partitions, one.source_end, one.target_end)]
-        behind = [f"{about}{one.lag_records:,}", f"{about}{one.recovery_point_ms / 1000:.1f}", f"{one.seen_s:.0f}"]
+        behind = [f"{about}{one.lag_records:,}", f"{about}{one.recovery_point_ms / 1000:.1f}"]
+        if one.unknown:
+            behind = ["?", "?"]
         # As it is: brackets in a group's name are not markup.
-        table.add_row(*(Text(word) for word in [one.link, one.topic, one.group, *counts, *behind]))
+        words = [one.link, one.topic, one.group, *counts, *behind, f"{one.seen_s:.0f}"]
+        table.add_row(*(Text(word) for word in words))
     (Console() if sys.stdout.isatty() else Console(width=PIPE_COLUMNS)).print(table)
 
 

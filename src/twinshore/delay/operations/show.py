@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from twinshore.delay.open_alarms import heads_of, standing_of
-from twinshore.fleet import ConfigError
+from twinshore.delay.sampler import resting_of
+from twinshore.fleet import ConfigError, Link
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings_edge import did_you_mean
+from twinshore.links.in_force import in_force
 from twinshore.store import AlarmRow, DelayPlace, Store, WatchRow
 
 
 @dataclass(frozen=True, slots=True)
 class TopicDelay:
     """A topic's partitions, or a group's places in them, together. `about`: nobody knows it exactly, as others write
-    the copy. `seen_s`: how old the oldest figure is."""
+    the copy. `seen_s`: how old the oldest figure is. `stopped`: why the mirror does not carry it, or not all of it.
+    `unplaced`: nobody knows where the group would go on, or not by the source's offsets."""
 
     link: str
     topic: str
@@ -28,6 +31,14 @@ class TopicDelay:
     lag_records: int
     recovery_point_ms: int
     seen_s: float
+    stopped: str = ""
+    unplaced: bool = False
+
+    @property
+    def unknown(self) -> bool:
+        """Whether lag and recovery point say nothing: a copy that is not carried and was never a twin may lack
+        everything."""
+        return self.unplaced or (self.about and bool(self.stopped))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +49,7 @@ class Delays:
     standing: tuple[AlarmRow, ...]
     watchers: tuple[WatchRow, ...]
     now_ms: int
+    stopped: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def topics(self) -> list[TopicDelay]:
         """By link, topic and group."""
@@ -47,8 +59,10 @@ class Delays:
         return [self._topic(key, ours) for key, ours in sorted(found.items())]
 
     def sentences(self) -> list[str]:
-        """Alarms, each cause with what follows from it, and who watches."""
-        heads, found = heads_of(self.standing), []
+        """Topics that are not carried, alarms, each cause with what follows from it, and who watches."""
+        heads = heads_of(self.standing)
+        shown = {(row.link, row.topic) for row in self.places}
+        found = [f"not carried: {why}" for at, why in sorted(self.stopped.items()) if at in shown]
         for alarm in [row for row in self.standing if heads[row] == row]:
             parts = [row for row in self.standing if heads[row] == alarm and row != alarm]
             found.append(f"alarm for {self._age_s(alarm.raised_ms):.0f} s: {alarm.sentence}")
@@ -64,6 +78,7 @@ class Delays:
             "places": [_values(row) | {"age_s": round(self._age_s(row.at_ms), 3)} for row in self.places],
             "alarms": [asdict(row) | {"part_of": parts[row]} for row in self.standing],
             "watchers": [asdict(row) | {"age_s": round(self._age_s(row.beaten_ms), 3)} for row in self.watchers],
+            "not_carried": [{"link": at[0], "topic": at[1], "why": why} for at, why in sorted(self.stopped.items())],
         }
 
     def _age_s(self, at_ms: int) -> float:
@@ -79,6 +94,8 @@ class Delays:
             sum(row.lag_records for row in ours),
             max(row.recovery_point_ms for row in ours),
             max(self._age_s(row.at_ms) for row in ours),
+            self.stopped.get(key[:2], ""),
+            bool(key[2]) and any(row.target_end < 0 or row.axis == "mapped" for row in ours),
         )
 
 
@@ -92,13 +109,21 @@ def delays(links: Sequence[str], topic: str, settings: Settings, store: Store, *
         near = did_you_mean(topic, sorted({row.topic for row in watched}))
         raise ConfigError(f"no place of topic {topic} is watched{near}")
     standing, watchers = tuple(standing_of(chosen, store)), tuple(store.delay.watches())
-    return Delays(places, standing, watchers, clock())
+    stopped = {(link.name, name): why for link in chosen for name, why in _stopped(link, store) if topic in ("", name)}
+    return Delays(places, standing, watchers, clock(), stopped)
 
 
 def history(links: Sequence[str], settings: Settings, store: Store, *, limit: int) -> list[AlarmRow]:
     """Alarms that stand or stood, newest first; without a name also those of monitors, which are no link's."""
     names = [one.name for one in settings.chosen(links)] if links else []
     return list(store.delay.alarms(*names, limit=limit))
+
+
+def _stopped(link: Link, store: Store) -> Iterable[tuple[str, str]]:
+    """By the ledger, as a monitor hears it too."""
+    held = in_force(link, store.controls.of(link.name)).link
+    said, _ = resting_of(held, store.ledger.rows(link.name, open_only=True))
+    return said.items()
 
 
 def _values(row: DelayPlace) -> dict[str, Any]:
