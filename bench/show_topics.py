@@ -102,7 +102,7 @@ SCENARIOS = (
     (
         "threads-kept-on",
         "a thread that ends unasked begins again, and /health says 503 with its name and why for a minute",
-        "tests/mirror/test_workers.py",
+        "tests/service/test_workers.py",
     ),
     (
         "errors-pass",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from twinshore.cli import prove
-from twinshore.cli.log_lines import LogLines
 from twinshore.fleet.lines import one_line
+from twinshore.service.log_lines import LogLines
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.groups.companion import GroupsCompanion, begin
 from twinshore.lab.ports import free_port
-from twinshore.mirror.driver.companions import Beside
+from twinshore.service.companions import Beside
 from twinshore.store import Store, open_store
 
 

@@ -16,7 +16,6 @@ from twinshore.fleet.once import Once, in_words
 from twinshore.fleet.settings import parse_settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror.driver.desk import Account
-from twinshore.mirror.driver.lease_keeper import LeaseKeeper
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.driver.safety_now import SafetyNow
 from twinshore.mirror.follow.follower import Follower
@@ -25,6 +24,7 @@ from twinshore.mirror.incidents.watch import Watch
 from twinshore.mirror.lane.orders import Carried
 from twinshore.mirror.topology import heart as hearts
 from twinshore.mirror.topology.heart import Heart
+from twinshore.service.lease_keeper import LeaseKeeper
 from twinshore.store import Store, open_store
 
 LINK = "east->west"

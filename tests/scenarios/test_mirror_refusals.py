@@ -24,7 +24,7 @@ from twinshore.fleet.settings import load_settings
 from twinshore.lab import LabCluster, LabSecurity
 from twinshore.lab.clients import admin_of, allow
 from twinshore.lab.ports import free_port
-from twinshore.mirror.driver.ends import Ends
+from twinshore.service.ends import Ends
 from twinshore.store import open_store
 
 LINK = "east->west"

@@ -38,11 +38,11 @@ from twinshore.fleet.settings import load_settings
 from twinshore.kafka.cluster import OffsetKind
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import delete_records, delete_topic
-from twinshore.mirror.driver.spark import open_session
 from twinshore.proof import DifferenceKind, Stretch, Way
 from twinshore.proof.job import on_spark
 from twinshore.proof.planning import RENEWED_MS, Wishes
 from twinshore.proof.proving import Proving
+from twinshore.service.spark import open_session
 from twinshore.store import TwinRow, open_store
 from twinshore.wire.records import Record, encode_batch
 

@@ -20,7 +20,7 @@ from twinshore.kafka.errors import Code
 from twinshore.kafka.groups import Groups
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
 from twinshore.lab.clients import committed as places_of_group
-from twinshore.mirror.driver.companions import Beside
+from twinshore.service.companions import Beside
 from twinshore.store import IncidentKind, Store
 from twinshore.wire.apis import OFFSET_COMMIT
 from twinshore.wire.group_places import PLACES_VERSION, Place, Where, encode_offset_commit, parse_offset_commit

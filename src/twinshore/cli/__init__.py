@@ -4,7 +4,7 @@ of another room, and shows what comes back. Operations are imported when a verb 
 Errors raised on purpose end as one sentence and, where there is one, a line with the remedy; exit code 2.
 """
 
-from twinshore.cli.early import end_when_interrupted
+from twinshore.service.signals import end_when_interrupted
 
 
 def main() -> None:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.log_lines import LogLines
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, load
 from twinshore.cli.steps import carry_out
+from twinshore.service.log_lines import LogLines
 
 if TYPE_CHECKING:
     from twinshore.delay.operations.show import TopicDelay

@@ -9,8 +9,8 @@ import sys
 import typer
 
 from twinshore import __version__
-from twinshore.cli.early import interruptible
 from twinshore.fleet import TwinshoreError
+from twinshore.service.signals import interruptible
 
 VERBS = ("lab", "mirror", "status", "topology", "link", "groups", "prove", "demo", "following", "migrate", "delay")
 

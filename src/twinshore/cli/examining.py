@@ -7,9 +7,9 @@ from pathlib import Path
 
 import typer
 
-from twinshore.cli.early import heard
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, load
 from twinshore.cli.prove import HERE, THROTTLE, TOPICS, log
+from twinshore.service.signals import heard
 
 
 def examine(

@@ -8,15 +8,15 @@ from pathlib import Path
 import typer
 
 from twinshore.cli.deleting import delete, keep
-from twinshore.cli.early import end_when_interrupted
 from twinshore.cli.examining import examine
 from twinshore.cli.extents import extents
 from twinshore.cli.following import begin_again
 from twinshore.cli.forgetting import forget
-from twinshore.cli.log_lines import LogLines
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, load
 from twinshore.cli.resuming import resume
 from twinshore.fleet.lines import one_line
+from twinshore.service.log_lines import LogLines
+from twinshore.service.signals import end_when_interrupted
 
 DRY_RUN = typer.Option(False, "--dry-run", help="Only print the steps, as `plan` does.")
 

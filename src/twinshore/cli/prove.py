@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.early import Asked, heard
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, load
 from twinshore.fleet.lines import one_line
+from twinshore.service.signals import Asked, heard
 
 if TYPE_CHECKING:
     from twinshore.fleet.settings import Settings

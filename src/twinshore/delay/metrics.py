@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from twinshore.delay.causes import root
 from twinshore.delay.state import LinkState
 from twinshore.fleet.settings_delay import DelaySection
-from twinshore.mirror.metrics.server import MetricsServer
+from twinshore.service.server import MetricsServer
 
 if TYPE_CHECKING:
     from twinshore.delay.standing import StandingAlarms

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import queue
-import signal
 import socket
 import threading
 import time
@@ -36,8 +35,9 @@ from twinshore.fleet import ConfigError, Link, StoreError
 from twinshore.fleet.quiet import parse_quiet
 from twinshore.fleet.settings import Settings
 from twinshore.links.filters import admits
-from twinshore.mirror.driver.ends import Ends
-from twinshore.mirror.metrics.server import MetricsServer
+from twinshore.service import signals
+from twinshore.service.ends import Ends
+from twinshore.service.server import MetricsServer
 from twinshore.store import Store, WatchRow, open_store
 
 PATIENCE_S = 2.0
@@ -103,7 +103,7 @@ class Monitor:
 
     def run(self) -> None:
         """Until `stop`, or SIGINT or SIGTERM."""
-        self._hear_signals()
+        signals.hear(self.stop)
         with ExitStack() as stack:
             store = stack.enter_context(open_store(self._settings.store.url, self._settings.store.password))
             tell = self._teller(stack)
@@ -309,11 +309,6 @@ class Monitor:
         late = [key for key in self._alarmed if key.link == link and key.topic]
         topics = self.states[link].topics | {key.topic for key in late}
         return Expected(topics, frozenset(key.group for key in late if key.group))
-
-    def _hear_signals(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, lambda *_: self.stop())
 
 
 def _in_words(state: LinkState) -> str:

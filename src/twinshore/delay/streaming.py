@@ -21,7 +21,7 @@ from twinshore.delay.journal import Journal, from_line
 from twinshore.delay.readings import Place
 from twinshore.delay.signs import Judged
 from twinshore.delay.windows import Offsets, Thresholds, Verdict, Window
-from twinshore.mirror.driver.spark import start_session
+from twinshore.service.spark import start_session
 
 if TYPE_CHECKING:
     from pyspark import RDD

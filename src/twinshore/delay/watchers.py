@@ -7,7 +7,6 @@ how long ago that was is counted here. `judge` is pure.
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import threading
 import time
@@ -22,6 +21,7 @@ from twinshore.fleet import StoreError
 from twinshore.fleet.once import Once
 from twinshore.fleet.quiet import parse_quiet
 from twinshore.fleet.settings import Settings
+from twinshore.service import signals
 from twinshore.store import LinkStatus, Store, WatchRow, open_store
 
 BEATS_MISSED = 4
@@ -198,7 +198,7 @@ class Watcher:
             alarms.load(None, (AlarmKind.MONITOR,))
             alarms.load({WATCHER}, (AlarmKind.BLIND,))
             alarms.load({link.name for link in self._settings.links}, (AlarmKind.MIRROR,))
-            self._hear_signals()
+            signals.hear(self.stop)
             self._log("watches every monitor and every mirror of this store")
             self._watch(store, alarms)
             store.delay.end_watch(self.name)
@@ -239,11 +239,6 @@ class Watcher:
             standing = tuple(alarms.book)
             signs = judge(silences, watches, words, now_s, own=self.name, word_s=word_s, standing=standing)
             alarms.judge([*signs, blind_sign(0.0)], now_ms)
-
-    def _hear_signals(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, lambda *_: self.stop())
 
 
 def stale(watches: Sequence[WatchRow], now_ms: int) -> Mapping[str, float]:

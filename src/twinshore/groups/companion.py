@@ -13,10 +13,10 @@ from twinshore.groups.kept_names import names_row
 from twinshore.groups.refusals import TOLD_AFTER_S
 from twinshore.groups.rounds import Round, Rounds
 from twinshore.groups.word import COMPARED_KIND, compared_among, word_of
-from twinshore.mirror.driver.companions import Beside, Companion
 from twinshore.mirror.incidents import link_row
 from twinshore.mirror.metrics.group_word import GROUPS_KIND
-from twinshore.mirror.workers import keep_on
+from twinshore.service.companions import Beside, Companion
+from twinshore.service.workers import keep_on
 from twinshore.store import IncidentKind, Remembered, Store
 
 ROUND = "round"

@@ -23,9 +23,9 @@ from twinshore.kafka.errors import Code
 from twinshore.kafka.groups import SHARE, GroupListing, Groups, Listed, always
 from twinshore.kafka.share_groups import ShareGroups
 from twinshore.links.in_force import in_force
-from twinshore.mirror.driver.ends import Ends
 from twinshore.mirror.driver.identity import hold_to
 from twinshore.mirror.metrics.group_word import GROUPS_KIND
+from twinshore.service.ends import Ends
 from twinshore.store import Store
 from twinshore.wire.group_places import Place, Where
 

@@ -9,13 +9,13 @@ from dataclasses import replace
 
 from twinshore.fleet import TwinshoreError
 from twinshore.fleet.settings_proof import ProofSettings
-from twinshore.mirror.driver.companions import Beside, Companion
-from twinshore.mirror.workers import keep_on
 from twinshore.proof.job import Run, on_spark
 from twinshore.proof.planning import Wishes
 from twinshore.proof.proving import Proving, Report
 from twinshore.proof.rereading import Rereading
 from twinshore.proof.telling import COULD_NOT, exit_code, verdict
+from twinshore.service.companions import Beside, Companion
+from twinshore.service.workers import keep_on
 
 TURN_S = 0.2
 JOIN_S = 10.0

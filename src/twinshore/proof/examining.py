@@ -14,7 +14,6 @@ from twinshore.fleet import KafkaError, Link, NamedPartition
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.links.standing import standing
-from twinshore.mirror.driver.ends import Ends
 from twinshore.mirror.driver.identity import hold_to
 from twinshore.mirror.lane.marking import is_marker_id
 from twinshore.proof.borders import Side, difference_of
@@ -25,6 +24,7 @@ from twinshore.proof.planning import Wishes, bundled, outcome, stretches
 from twinshore.proof.surveying import Lack, Surveyor, away
 from twinshore.proof.traces import Examined, Finding, Writer, lost_beginning, other_records, owed
 from twinshore.proof.values import Difference, Proven, Stretch, Way
+from twinshore.service.ends import Ends
 from twinshore.store import Store
 from twinshore.wire.batch import CONTROL
 

@@ -11,7 +11,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from twinshore.fleet import StoreError
-from twinshore.mirror.metrics.server import MetricsServer
+from twinshore.service.server import MetricsServer
 from twinshore.store import Store
 
 LABELS = ("link", "topic", "partition")

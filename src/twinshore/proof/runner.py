@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Iterator
 
 from twinshore.fleet.settings import Settings
-from twinshore.mirror.driver.spark import open_session
 from twinshore.proof.job import Run, in_this_process, on_spark
+from twinshore.service.spark import open_session
 
 
 @contextlib.contextmanager

@@ -21,8 +21,9 @@ from twinshore.mirror.driver import desk as desk_module
 from twinshore.mirror.driver.desk import STRANGERS_MAX, Desk
 from twinshore.mirror.lane.orders import Carried, Handover, TideOrder, TrackOrder, carried_from
 from twinshore.mirror.lane.reach import Reach, reach_of
-from twinshore.mirror.pump.desk_line import DeskLine, DeskLost, steady_s
+from twinshore.mirror.pump.desk_line import DeskLine, DeskLost
 from twinshore.mirror.pump.tide import carry
+from twinshore.service.clock import steady_s
 
 
 @pytest.fixture

@@ -21,10 +21,11 @@ from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents.kinds import POLICY_STOP, POLICY_TOPIC
 from twinshore.mirror.lane.orders import Carried
 from twinshore.mirror.lane.quota import key_of
-from twinshore.mirror.metrics import server, table
+from twinshore.mirror.metrics import table
 from twinshore.mirror.metrics.collector import Bounds, MirrorCollector
 from twinshore.mirror.metrics.meters import Meters
-from twinshore.mirror.metrics.server import MetricsServer
+from twinshore.service import server
+from twinshore.service.server import MetricsServer
 from twinshore.store import ControlRow, Incident, IncidentKind, LinkStatus, Store, open_store
 
 LINK = Link("east", "west", (".*",))

@@ -22,13 +22,13 @@ from twinshore.mirror.lane.history import NOWHERE, Stand, told_on
 from twinshore.mirror.lane.orders import Carried, Handover, Stoppage, TrackOrder, carried_from
 from twinshore.mirror.lane.quota import STILL
 from twinshore.mirror.lane.reach import reach_of
-from twinshore.mirror.pump.desk_line import LINE_BYTES_MAX, steady_s
-from twinshore.mirror.workers import keep_on
+from twinshore.mirror.pump.desk_line import LINE_BYTES_MAX
+from twinshore.service.clock import steady_s
+from twinshore.service.workers import keep_on
 
 TICK_S = 0.02
 HELLO_S = 20.0
-PUMPS_MAX = 4096
-STRANGERS_MAX = 64
+PUMPS_MAX, STRANGERS_MAX = 4096, 64
 SEND_S_MAX = 1
 LaneKey = tuple[str, int]
 

@@ -24,7 +24,8 @@ class Engine(Protocol):
 def begin(settings: MirrorSettings, lanes: int, stop: threading.Event) -> Engine | None:
     """Room for so many lanes; None when `stop` came first."""
     # Loaded here: a command that only looks need not load Spark.
-    from twinshore.mirror.driver.spark import SparkEngine, open_session
+    from twinshore.mirror.pump.tide import carry
+    from twinshore.service.spark import SparkEngine, open_session
 
     session = open_session(settings, lanes, stop)
-    return SparkEngine(session) if session else None
+    return SparkEngine(session, carry) if session else None

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from twinshore.fleet import KafkaError, Link, RefusedError, TwinshoreError
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.mirror.driver.ends import Ends
 from twinshore.mirror.driver.identity import recognise
 from twinshore.mirror.driver.preview import holding
 from twinshore.mirror.driver.survey import Surveyor
 from twinshore.mirror.incidents.standing import stopping
+from twinshore.service.ends import Ends
 from twinshore.store import Store
 
 # Not long: the link's driver asks again, and says it, as soon as it runs.

@@ -18,10 +18,8 @@ from twinshore.mirror.control.throttle import Throttle
 from twinshore.mirror.driver import twins
 from twinshore.mirror.driver.balance import Balance
 from twinshore.mirror.driver.desk import Desk
-from twinshore.mirror.driver.ends import Ends
 from twinshore.mirror.driver.forgetting import state_expiry_ms
 from twinshore.mirror.driver.identity import establish
-from twinshore.mirror.driver.lease_keeper import LeaseKeeper
 from twinshore.mirror.driver.link_notes import Holding, LinkNotes
 from twinshore.mirror.driver.link_state import STANDBY, STOPPED, Carrying, Facts, Idle, carrying
 from twinshore.mirror.driver.log_starts import LogStarts
@@ -45,6 +43,8 @@ from twinshore.mirror.pump.probing import may_write_markers
 from twinshore.mirror.pump.units import id_prefix
 from twinshore.mirror.topology.descents import Descents
 from twinshore.mirror.topology.heart import Heart
+from twinshore.service.ends import Ends
+from twinshore.service.lease_keeper import LeaseKeeper
 from twinshore.store import Store
 
 SETTLE_LOG_START_S = 30.0

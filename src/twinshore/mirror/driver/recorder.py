@@ -18,7 +18,7 @@ from twinshore.mirror.incidents.what_passes import WhatPasses
 from twinshore.mirror.lane.aligning import Alignments
 from twinshore.mirror.lane.orders import Stoppage
 from twinshore.mirror.lane.quota import by_side
-from twinshore.mirror.workers import keep_on
+from twinshore.service.workers import keep_on
 from twinshore.store import (
     IncidentKind,
     LinkStatus,

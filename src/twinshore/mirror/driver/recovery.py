@@ -15,7 +15,6 @@ from twinshore.fleet import ConfigError, KafkaError, Link, NamedPartition, Refus
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.filters import admits
-from twinshore.mirror.driver.ends import Ends
 from twinshore.mirror.driver.identity import recognise
 from twinshore.mirror.driver.link_notes import LinkNotes
 from twinshore.mirror.driver.survey import known_twins
@@ -23,6 +22,7 @@ from twinshore.mirror.driver.target_notes import Claim, TwinNote, anchors
 from twinshore.mirror.lane.cutting import Stamp
 from twinshore.mirror.lane.observe import Go, Observation, Stop, judge
 from twinshore.mirror.pump.twin_look import look_at
+from twinshore.service.ends import Ends
 from twinshore.store import AuditRow, LinkIdentity, Receipt, Store, TwinRow
 
 PATIENCE_S = 10.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import threading
 import time
@@ -13,7 +12,6 @@ from collections.abc import Callable, Sequence
 from twinshore.fleet import Link, RefusedError, StoreError, TwinshoreError
 from twinshore.fleet.settings import Settings
 from twinshore.mirror.driver import engine as engines
-from twinshore.mirror.driver.companions import Beside, Companion, Start
 from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.driver.engine import Engine
 from twinshore.mirror.driver.first_words import first_words, refusals
@@ -24,7 +22,9 @@ from twinshore.mirror.driver.ready import check_chosen, open_writable
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.driver.tides import Tides
 from twinshore.mirror.metrics import Instruments, Meters
-from twinshore.mirror.workers import failures
+from twinshore.service import signals
+from twinshore.service.companions import Beside, Companion, Start
+from twinshore.service.workers import failures
 from twinshore.store import Store, open_to_others
 
 TURN_S = 0.1
@@ -52,7 +52,7 @@ class Mirror:
 
     def run(self) -> None:
         """Until `stop`; raises what made it impossible to go on."""
-        self._hear_signals()
+        signals.hear(self.stop)
         failures.log = self._log
         threading.excepthook = failures.hear
         mirror = self._settings.mirror
@@ -192,8 +192,3 @@ class Mirror:
             if sentence != last:
                 last = sentence
                 self._log(sentence)
-
-    def _hear_signals(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, lambda *_: self.stop())

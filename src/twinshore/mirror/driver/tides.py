@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from twinshore.mirror.driver.desk import Desk, LaneKey
 from twinshore.mirror.lane.orders import TideOrder
-from twinshore.mirror.workers import keep_on
+from twinshore.service.workers import keep_on
 
 TURN_S = 0.05
 HEIRS_MAX = 2

@@ -15,7 +15,6 @@ from twinshore.fleet import Link, StoreError
 from twinshore.fleet.listing import listed
 from twinshore.fleet.once import Once, in_words
 from twinshore.fleet.settings import Settings
-from twinshore.mirror.driver.ends import Ends
 from twinshore.mirror.driver.identity import hold_to
 from twinshore.mirror.driver.safety_now import SafetyNow
 from twinshore.mirror.follow import cleaned, topic_settings
@@ -23,7 +22,8 @@ from twinshore.mirror.follow.comparing import Comparing
 from twinshore.mirror.follow.endings import Endings
 from twinshore.mirror.follow.hands import Hands, now_ms
 from twinshore.mirror.follow.rules import Rules
-from twinshore.mirror.workers import keep_on
+from twinshore.service.ends import Ends
+from twinshore.service.workers import keep_on
 from twinshore.store import Remembered, Store
 
 TOPICS_AT_ONCE = 100  # whose settings are compared in one look; the others' come in the next ones

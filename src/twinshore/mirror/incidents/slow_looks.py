@@ -12,11 +12,11 @@ from collections.abc import Callable
 from twinshore.fleet import Link
 from twinshore.fleet.once import Once, in_words
 from twinshore.fleet.settings import Settings
-from twinshore.mirror.driver.ends import Ends
 from twinshore.mirror.driver.forgetting import STATE_EXPIRY_MS_DEFAULT, state_expiry_ms
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents.beginning_watch import BeginningWatch
-from twinshore.mirror.workers import keep_on
+from twinshore.service.ends import Ends
+from twinshore.service.workers import keep_on
 from twinshore.store import Store
 
 EVERY_S = 10.0

@@ -23,7 +23,7 @@ from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents.kinds import known
 from twinshore.mirror.incidents.watch_rules import Absence, Room, Turn, disks_in_words, rooms
 from twinshore.mirror.lane.answers import RIGHTS
-from twinshore.mirror.workers import keep_on
+from twinshore.service.workers import keep_on
 from twinshore.store import Incident, IncidentKind, LedgerRow, Store
 
 EVERY_S = 1.0

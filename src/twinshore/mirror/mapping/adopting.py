@@ -16,7 +16,7 @@ from twinshore.mirror.driver.plan import CarryTopic, Refuse
 from twinshore.mirror.lane.answers import RIGHTS
 from twinshore.mirror.mapping.evidence import Unproven
 from twinshore.mirror.mapping.positions import Notes, Positions, Row, refusal
-from twinshore.mirror.workers import keep_on
+from twinshore.service.workers import keep_on
 from twinshore.store import Store
 
 AGAIN_S = 30.0

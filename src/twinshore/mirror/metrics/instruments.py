@@ -14,7 +14,7 @@ from twinshore.mirror.metrics.collector import Bounds, MirrorCollector
 from twinshore.mirror.metrics.lag_word import word_holds_s
 from twinshore.mirror.metrics.looks import Looks
 from twinshore.mirror.metrics.meters import Meters
-from twinshore.mirror.metrics.server import AddressTaken, MetricsServer
+from twinshore.service.server import AddressTaken, MetricsServer
 from twinshore.store import LinkStatus, Store
 
 AGAIN_S = 2.0

@@ -14,7 +14,7 @@ from twinshore.mirror.driver.link_state import STANDBY
 from twinshore.mirror.metrics.lag_word import LOOK_S_MAX, as_row, reached_of
 from twinshore.mirror.metrics.meters import Meters
 from twinshore.mirror.metrics.source_ends import made_again, refused_topics, source_ends, starts_of, still_there
-from twinshore.mirror.workers import keep_on
+from twinshore.service.workers import keep_on
 from twinshore.store import Store
 
 TWINS_S = 15.0

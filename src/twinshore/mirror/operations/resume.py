@@ -10,10 +10,10 @@ from twinshore.fleet import ConfigError, Link, NamedPartition, RefusedError
 from twinshore.fleet.operations import Plan
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings_edge import did_you_mean
-from twinshore.mirror.driver.ends import Ends
 from twinshore.mirror.incidents.causes import Sides, still_stands
 from twinshore.mirror.incidents.standing import stopping
 from twinshore.mirror.lane.history import NOWHERE, Stand
+from twinshore.service.ends import Ends
 from twinshore.store import AuditRow, LedgerRow, Store
 
 PATIENCE_S = 5.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple
@@ -13,16 +12,10 @@ from typing import Any
 from twinshore.fleet import NamedPartition, TwinshoreError
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.orders import Carried, Handover, TideOrder
+from twinshore.service.clock import steady_s
 
 LINE_BYTES_MAX = 64 << 20
 HELLO_S = 20.0
-
-
-def steady_s() -> float:
-    """Seconds on a clock that no one sets and that runs on while the machine sleeps."""
-    if hasattr(time, "CLOCK_BOOTTIME"):
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-    return time.monotonic()
 
 
 def speed(phases: Iterable[str], times_s: Sequence[float]) -> dict[str, float]:

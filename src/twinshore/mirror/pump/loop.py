@@ -21,12 +21,13 @@ from twinshore.mirror.lane.gaps import cuts
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.orders import Handover, TideOrder, TrackOrder, stands_from
 from twinshore.mirror.lane.quota import told
-from twinshore.mirror.pump.desk_line import DeskLine, DeskLost, speed, steady_s
+from twinshore.mirror.pump.desk_line import DeskLine, DeskLost, speed
 from twinshore.mirror.pump.outbox import unregister
 from twinshore.mirror.pump.scout import Dialled, Looked, Report, Routes, Scout
 from twinshore.mirror.pump.source_line import SourceLine
 from twinshore.mirror.pump.target_line import TargetLine, lend
 from twinshore.mirror.pump.units import Closed
+from twinshore.service.clock import steady_s
 
 TIMERS_S = 0.02
 CONGESTED_S = 0.5

@@ -11,7 +11,7 @@ from twinshore.fleet import HEARTBEATS, KafkaError, Link
 from twinshore.fleet.once import Once, in_words
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.notes import Notebook
-from twinshore.mirror.workers import keep_on
+from twinshore.service.workers import keep_on
 
 HEARTBEAT_SETTINGS = {"cleanup.policy": "delete", "retention.ms": "604800000", "segment.bytes": "16777216"}
 REFUSED_PAUSE_S = 30.0

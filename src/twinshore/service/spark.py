@@ -1,4 +1,4 @@
-"""The Spark session that the pumps run on, embedded or a cluster's."""
+"""The Spark session of a process, embedded or a cluster's, and single-task jobs on it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import shutil
 import sys
 import threading
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 import twinshore
 from twinshore.fleet import TwinshoreError
 from twinshore.fleet.settings import MirrorSettings
-from twinshore.mirror.driver.gateway import JAVA_OPTIONS, start_gateway, started
+from twinshore.service.gateway import JAVA_OPTIONS, start_gateway, started
 
 SPARE_SLOTS = 4  # Heirs of lanes and other jobs (delay, proof) must never wait behind full lanes.
 
@@ -90,19 +90,17 @@ def package_zip() -> Path:
 
 
 class SparkEngine:
-    """Each tide is one single-task job of the session."""
+    """Each ride is one single-task job of the session: `work` with the one order."""
 
-    def __init__(self, session: SparkSession) -> None:
-        self._session, self._context = session, session.sparkContext
+    def __init__(self, session: SparkSession, work: Callable[[Iterable[str]], Iterable[str]]) -> None:
+        self._session, self._context, self._work = session, session.sparkContext, work
         self.host = str(self._context.getConf().get("spark.driver.host") or "127.0.0.1")
 
     def ride(self, order: str, name: str) -> str:
-        """Returns when the tide has ended, raises when its task died."""
-        from twinshore.mirror.pump.tide import carry
-
+        """Returns when the work has ended, raises when its task died."""
         self._context.setLocalProperty("spark.scheduler.pool", "tides")
         self._context.setJobGroup(name, name, interruptOnCancel=False)
-        ended = self._context.parallelize([order], 1).mapPartitions(carry).collect()
+        ended = self._context.parallelize([order], 1).mapPartitions(self._work).collect()
         return str(ended[0]) if ended else "nothing"
 
     def alive(self) -> bool:

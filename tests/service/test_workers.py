@@ -10,10 +10,9 @@ import urllib.request
 import pytest
 from prometheus_client import CollectorRegistry
 
-from twinshore.mirror import workers
-from twinshore.mirror.metrics import server
-from twinshore.mirror.metrics.server import MetricsServer
-from twinshore.mirror.workers import TOLD_S, Failures, keep_on
+from twinshore.service import server, workers
+from twinshore.service.server import MetricsServer
+from twinshore.service.workers import TOLD_S, Failures, keep_on
 
 
 class Clock:

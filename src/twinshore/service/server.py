@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.registry import Collector
 
 from twinshore.fleet import ConfigError
-from twinshore.mirror.workers import failures, keep_on
+from twinshore.service.workers import failures, keep_on
 
 HEALTHY_S = 30.0
 REQUEST_S_MAX = 10.0

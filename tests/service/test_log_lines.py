@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from twinshore.cli import log_lines
-from twinshore.cli.log_lines import LogLines
+from twinshore.service import log_lines
+from twinshore.service.log_lines import LogLines
 
 SIZE = 4_096
 

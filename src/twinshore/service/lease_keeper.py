@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from twinshore.fleet import StoreError
 from twinshore.fleet.once import in_words
-from twinshore.mirror.pump.desk_line import steady_s
-from twinshore.mirror.workers import keep_on
+from twinshore.service.clock import steady_s
+from twinshore.service.workers import keep_on
 from twinshore.store import HeldLease, LeaseWatch, Store
 
 POLL_PART = 0.1  # of the lease's length

@@ -6,7 +6,7 @@ import pytest
 
 from twinshore.fleet import KafkaError
 from twinshore.fleet.settings import parse_settings
-from twinshore.mirror.driver.ends import Ends
+from twinshore.service.ends import Ends
 
 SETTINGS = parse_settings(
     """

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 INTERRUPTED = 130  # what shells make of it
@@ -23,6 +23,13 @@ def interruptible() -> None:
     """As Python has it: KeyboardInterrupt, for which every `finally` is run."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def hear(stop: Callable[[], None]) -> None:
+    """Ctrl-C and SIGTERM ask for a good end, however often they come."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: stop())
 
 
 @dataclass(slots=True)
@@ -61,7 +68,7 @@ def heard() -> Iterator[Asked]:
 
 def _end_now(code: int) -> None:
     """Spark's process as well, where there may be one."""
-    gateway = sys.modules.get("twinshore.mirror.driver.gateway")
+    gateway = sys.modules.get("twinshore.service.gateway")
     if gateway is not None:
         gateway.end_gateway()
     os._exit(code)
