@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from twinshore.fleet.incidents import IncidentKind
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted(path for room in ("src", "tests", "bench", "scripts") for path in (ROOT / room).rglob("*.py"))
 OPERATIONS = sorted((ROOT / "src" / "twinshore").glob("*/operations/[!_]*.py"))
@@ -88,6 +90,26 @@ def test_a_verb_opens_asks_and_shows(path: Path) -> None:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "store"
     ]
     assert asked == []
+
+
+def kinds_in_quotes(source: str) -> list[str]:
+    """Kinds of incidents that stand in the code as texts, but for values of another enum that are called the same."""
+    tree = ast.parse(source)
+    classes = [one for one in ast.walk(tree) if isinstance(one, ast.ClassDef)]
+    values = {id(part.value) for one in classes for part in one.body if isinstance(part, ast.Assign)}
+    texts = [one for one in ast.walk(tree) if isinstance(one, ast.Constant) and id(one) not in values]
+    # One word alone, such as "refused", says many things.
+    return [one.value for one in texts if one.value in set(IncidentKind) and " " in one.value]
+
+
+def test_a_kind_in_quotes_is_seen() -> None:
+    assert kinds_in_quotes('Halt("retention gap", 0)') == ["retention gap"]
+    assert kinds_in_quotes('class Trace(StrEnum):\n    FOREIGN = "foreign write"') == []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "src" / "twinshore").rglob("*.py")), ids=name_of)
+def test_a_kind_of_incident_is_the_enum_and_no_text(path: Path) -> None:
+    assert kinds_in_quotes(path.read_text()) == []
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "src" / "twinshore").rglob("*.py")), ids=name_of)

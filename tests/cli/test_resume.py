@@ -12,7 +12,7 @@ from twinshore.fleet import ConfigError
 from twinshore.mirror.incidents.kinds import POLICY_RETRY, POLICY_STOP, known
 from twinshore.store import Incident, IncidentKind, TwinRow
 
-GAP = known("retention gap").policy
+GAP = known(IncidentKind.RETENTION_GAP).policy
 
 
 @pytest.fixture

@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from tests.proof.test_planning import SIDE, answer, cut
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.proof.borders import Side
 from twinshore.proof.pieces import narrowed
 from twinshore.proof.planning import outcome, rested
 from twinshore.proof.values import Way
-from twinshore.store.values import Incident, IncidentKind, LedgerRow, ProofRow, ProofState
+from twinshore.store.values import Incident, LedgerRow, ProofRow, ProofState
 
 LEVEL = replace(SIDE, target_end=1_000)
 MAPPED = replace(SIDE, way=Way.EXTENTS, extents=((10, 100, 300), (310, 900, 400)), target_end=1_300)

@@ -105,6 +105,6 @@ def test_the_ledger_in_numbers_by_link_and_kind(store: Store) -> None:
     store.ledger.add(replace(GAP, link="west->east", kind=IncidentKind.RIGHTS_LOST), now_ms=5)
     store.ledger.close(first.id, now_ms=7)
     assert store.ledger.counts() == (
-        IncidentCount("east->west", GAP.kind.value, 2, 1),
-        IncidentCount("west->east", "rights lost", 1, 1),
+        IncidentCount("east->west", GAP.kind, 2, 1),
+        IncidentCount("west->east", IncidentKind.RIGHTS_LOST, 1, 1),
     )

@@ -10,10 +10,11 @@ import json
 from dataclasses import asdict, dataclass, replace
 
 from twinshore.fleet import NamedPartition
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.incidents.kinds import After, known
 from twinshore.proof.pieces import narrowed
 from twinshore.proof.values import Difference, DifferenceKind, Way, difference_from
-from twinshore.store.values import IncidentKind, LedgerRow, ProofRow, ProofState
+from twinshore.store.values import LedgerRow, ProofRow, ProofState
 
 # Rows of a proof's own, which it ends itself by going past them, or by a look at the keys.
 OWN = frozenset({IncidentKind.CONTENT_DIFFERS, IncidentKind.DELETIONS_OWED})

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.incidents.kinds import known
 from twinshore.proof.values import difference_from
-from twinshore.store.values import Incident, IncidentKind, LedgerRow, ProofRow, ProofState
+from twinshore.store.values import Incident, LedgerRow, ProofRow, ProofState
 
 KIND = IncidentKind.CONTENT_DIFFERS
 GONE = "gone with retention, no proof went past it"

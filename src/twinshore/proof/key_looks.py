@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.incidents.kinds import known
 from twinshore.proof.borders import Side
 from twinshore.proof.values import OwedKey, Proven
-from twinshore.store.values import Incident, IncidentKind, KeyLookRow, LedgerRow
+from twinshore.store.values import Incident, KeyLookRow, LedgerRow
 
 KIND = IncidentKind.DELETIONS_OWED
 DELETE_RETENTION_MS = 86_400_000  # As brokers have it by default.

@@ -6,6 +6,7 @@ receipt never leaves a gap, and nothing grows without bound but the ledger. Noth
 whoever calls says what time it is.
 """
 
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.store.delays import DelayStore
 from twinshore.store.engine import open_to_others
 from twinshore.store.lease_watch import HeldLease, LeaseWatch
@@ -18,7 +19,6 @@ from twinshore.store.values import (
     DelayPlace,
     Incident,
     IncidentCount,
-    IncidentKind,
     KeyLookRow,
     LeaseRow,
     LedgerRow,

@@ -8,10 +8,11 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, func, select
 
 from twinshore.fleet import StoreError
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.store.dialects import insert_absent, standing, storable
 from twinshore.store.engine import Database
 from twinshore.store.tables import incidents
-from twinshore.store.values import Incident, IncidentCount, IncidentKind, LedgerRow
+from twinshore.store.values import Incident, IncidentCount, LedgerRow
 
 
 def add(connection: Connection, incident: Incident, now_ms: int) -> LedgerRow:
@@ -51,7 +52,8 @@ def count(connection: Connection) -> tuple[IncidentCount, ...]:
     """How many rows there are of each link and kind, and how many of them are open."""
     place = (incidents.c.link, incidents.c.kind)
     query = select(*place, func.count(), func.count(incidents.c.open_key)).group_by(*place).order_by(*place)
-    return tuple(IncidentCount(link, kind, whole, still) for link, kind, whole, still in connection.execute(query))
+    rows = connection.execute(query)
+    return tuple(IncidentCount(link, _kind(kind), whole, still) for link, kind, whole, still in rows)
 
 
 def _open_key(incident: Incident) -> str:
@@ -73,24 +75,25 @@ def _values(incident: Incident) -> dict[str, Any]:
 
 
 def _ledger_row(row: RowMapping) -> LedgerRow:
-    try:
-        kind = IncidentKind(row["kind"])
-    except ValueError as error:
-        known = ", ".join(one.value for one in IncidentKind)
-        raise StoreError(
-            f"the store's table incidents, row {row['id']}: no such kind {row['kind']!r}", hint=f"known: {known}"
-        ) from error
     incident = Incident(
         row["link"],
         row["topic"],
         row["partition"],
-        kind,
+        _kind(row["kind"], f", row {row['id']}"),
         row["from_offset"],
         row["to_offset"],
         row["policy"],
         row["sentence"],
     )
     return LedgerRow(row["id"], incident, row["opened_ms"], row["closed_ms"])
+
+
+def _kind(text: str, place: str = "") -> IncidentKind:
+    try:
+        return IncidentKind(text)
+    except ValueError as error:
+        known, where = ", ".join(IncidentKind), f"the store's table incidents{place}"
+        raise StoreError(f"{where}: no such kind {text!r}", hint=f"known: {known}") from error
 
 
 class Ledger:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from twinshore.fleet.extents import Extent
+from twinshore.fleet.incidents import IncidentKind
 
 BATCHES_KEPT = 5  # As many as a broker remembers of each producer to know a retry.
 
@@ -119,35 +120,6 @@ class Position:
     source_epoch: int = -1
 
 
-class IncidentKind(StrEnum):
-    RETENTION_GAP = "retention gap"
-    TRUNCATION = "truncation"
-    RECREATED_TOPIC = "recreated topic"
-    DELETED_TOPIC = "deleted topic"
-    DELETION_HELD = "deletion held"
-    FOREIGN_WRITE = "foreign write"
-    OVERSIZE_BATCH = "oversize batch"
-    PARTITION_ADDED = "partition added"
-    PARTITION_REMOVED = "partition removed"
-    RIGHTS_LOST = "rights lost"
-    SOURCE_AWAY = "source away"
-    TARGET_AWAY = "target away"
-    LOST_BY_TARGET = "lost by target"
-    CORRUPT_BATCH = "corrupt batch"
-    OLD_FORMAT = "old format"
-    TOO_LARGE_UNPACKED = "too large unpacked"
-    HANGING_TRANSACTION = "hanging transaction"
-    POSITION_DISAGREEMENT = "position disagreement"
-    DISK_NEAR_FULL = "disk near full"
-    REFUSED = "refused"
-    CONTENT_DIFFERS = "content differs"
-    DELETIONS_OWED = "deletions owed"
-    LOST_BEGINNING = "lost beginning"
-    DOUBTFUL_NOTE = "doubtful note"
-    GROUP_REFUSED = "group refused"
-    CLASHING_FILTERS = "clashing filters"
-
-
 @dataclass(frozen=True, slots=True)
 class Incident:
     """Something that a twin lacks or that stopped it: where, what was done about it, and a sentence for people.
@@ -180,7 +152,7 @@ class IncidentCount:
     """Rows of the ledger of one link and kind: all, and those still open."""
 
     link: str
-    kind: str
+    kind: IncidentKind
     all: int
     open: int
 

@@ -20,6 +20,7 @@ from twinshore.fleet import (
     TwinshoreError,
     WireError,
 )
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.mirror.driver import link_driver
 from twinshore.mirror.driver.desk import Account, Desk
@@ -141,7 +142,7 @@ def test_a_store_that_fails_while_a_term_begins_costs_a_turn_and_nothing_else(
     places: Callable[..., Place], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = places()
-    place.recorder.stopped(LINK, Stoppage("orders", 1, "corrupt batch", 5, 7, "its CRC is wrong"))
+    place.recorder.stopped(LINK, Stoppage("orders", 1, IncidentKind.CORRUPT_BATCH, 5, 7, "its CRC is wrong"))
     failing_once(monkeypatch, place.store.ledger, "rows")
     place.turned(lambda sentence: "the store does not answer" in sentence)
     place.turned(lambda sentence: "1 partition stopped by incidents" in sentence)

@@ -14,7 +14,7 @@ def test_every_kind_of_the_ledger_is_in_the_table() -> None:
 
 @pytest.mark.parametrize("kind", IncidentKind)
 def test_each_says_what_it_means_and_what_to_do(kind: IncidentKind) -> None:
-    row = known(kind.value)
+    row = known(kind)
     assert row.kind is kind
     assert row.policy
     assert row.means.endswith(".")

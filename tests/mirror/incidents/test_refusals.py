@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from twinshore.fleet import StoreError
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.driver.plan import Refuse
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents import refusals
@@ -16,9 +17,11 @@ from twinshore.mirror.lane.orders import Stoppage
 from twinshore.store import Store, TwinRow, open_store
 
 LINK = "east->west"
-FOREIGN = Refuse("orders", "foreign write", "topic orders holds data that this link did not write", "delete it")
-RIGHTS = Refuse("bills", "rights lost", "the right to make topics is missing", "grant it")
-AGAIN = Refuse("again", "recreated topic", "its offsets begin anew", "delete its twin")
+FOREIGN = Refuse(
+    "orders", IncidentKind.FOREIGN_WRITE, "topic orders holds data that this link did not write", "delete it"
+)
+RIGHTS = Refuse("bills", IncidentKind.RIGHTS_LOST, "the right to make topics is missing", "grant it")
+AGAIN = Refuse("again", IncidentKind.RECREATED_TOPIC, "its offsets begin anew", "delete its twin")
 
 
 class Place:
@@ -95,13 +98,13 @@ def test_what_became_of_a_twin_is_not_over_because_its_topic_is_gone(
     monkeypatch.setattr(refusals, "GONE_S", 0.0)
     place.store.twins.save([TwinRow(LINK, "hidden", 0, "aa", "bb", 0, 0, 1)])
     for topic, kind, policy in (
-        ("kept", "deleted topic", "keep the twin"),
-        ("foreign", "foreign write", "keep the twin"),
-        ("again", "recreated topic", "stop the topic"),
-        ("hidden", "rights lost", "stop the topic"),
+        ("kept", IncidentKind.DELETED_TOPIC, "keep the twin"),
+        ("foreign", IncidentKind.FOREIGN_WRITE, "keep the twin"),
+        ("again", IncidentKind.RECREATED_TOPIC, "stop the topic"),
+        ("hidden", IncidentKind.RIGHTS_LOST, "stop the topic"),
     ):
         place.recorder.stopped(LINK, Stoppage(topic, -1, kind, -1, -1, "told by the follower", policy))
-    place.recorder.stopped(LINK, Stoppage("orders", 3, "corrupt batch", 5, 7, "its CRC is wrong"))
+    place.recorder.stopped(LINK, Stoppage("orders", 3, IncidentKind.CORRUPT_BATCH, 5, 7, "its CRC is wrong"))
     before = place.open()
     again = place.begun()
     again.keep(set())

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from twinshore.fleet import NamedPartition
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.driver.desk import Account, Desk
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents import standing
@@ -20,8 +21,8 @@ from twinshore.store import PartitionState, Store, open_store
 
 LINK = "east->west"
 ORDERS = [NamedPartition("orders", number) for number in range(3)]
-CORRUPT = Stoppage("orders", 1, "corrupt batch", 5, 7, "its CRC is wrong")
-RIGHTS = Stoppage("orders", 1, "rights lost", 5, 6, "the right to this topic is missing")
+CORRUPT = Stoppage("orders", 1, IncidentKind.CORRUPT_BATCH, 5, 7, "its CRC is wrong")
+RIGHTS = Stoppage("orders", 1, IncidentKind.RIGHTS_LOST, 5, 6, "the right to this topic is missing")
 CARRIED = Carried("orders", 1, 0, 5, 5, 50, 1, 9, 2, 1, 2)
 
 
@@ -151,8 +152,8 @@ def test_what_passes_early_closes_no_row_of_what_lasts(place: Place) -> None:
     def carried(begin: int, end: int) -> Carried:
         return replace(CARRIED, from_offset=begin, to_offset=end, source_end=200_000)
 
-    lost = Stoppage("orders", 1, "lost by target", 500, 99_000, "the target lost 500 to 98999", HEAL_POLICY)
-    away = Stoppage("orders", 1, "source away", 600, 601, "the source errs", WAIT_POLICY)
+    lost = Stoppage("orders", 1, IncidentKind.LOST_BY_TARGET, 500, 99_000, "the target lost 500 to 98999", HEAL_POLICY)
+    away = Stoppage("orders", 1, IncidentKind.SOURCE_AWAY, 600, 601, "the source errs", WAIT_POLICY)
     place.tell(lost, carried=(carried(500, 600),))
     place.turned(lambda: open_rows() == [("lost by target", 99_000)])
     place.tell(away)
@@ -169,8 +170,8 @@ def test_what_passes_early_closes_no_row_of_what_lasts(place: Place) -> None:
     place.turned(lambda: open_rows() == [])
 
 
-AWAY = Stoppage("orders", 1, "target away", 5_000, 6_000, "the twin's leader answers nothing", WAIT_POLICY)
-LOST = Stoppage("orders", 1, "lost by target", 4_000, 6_000, "the target lost 4000 to 5999", HEAL_POLICY)
+AWAY = Stoppage("orders", 1, IncidentKind.TARGET_AWAY, 5_000, 6_000, "the twin's leader answers nothing", WAIT_POLICY)
+LOST = Stoppage("orders", 1, IncidentKind.LOST_BY_TARGET, 4_000, 6_000, "the target lost 4000 to 5999", HEAL_POLICY)
 
 
 def open_kinds(place: Place) -> list[tuple[str, int]]:

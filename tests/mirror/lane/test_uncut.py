@@ -9,6 +9,7 @@ import pytest
 
 from tests.mirror.lane.test_lane_bounds import NOW_MS, TARGET_ID
 from twinshore.fleet import NamedPartition
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.lane.cutting import Cut, Cutter, Halt, Parcel, Stamp, cut
 from twinshore.mirror.lane.fates import ANEW_RECORDS_MAX, Blank
 from twinshore.mirror.lane.joining import Hold
@@ -191,7 +192,7 @@ def test_what_was_fetched_before_a_look_is_not_cut_behind_it() -> None:
                 lane.release(track.named)
         else:
             for track in (first, second):
-                track.refused(Halt("refused", 0, 1, "no"))
+                track.refused(Halt(IncidentKind.REFUSED, 0, 1, "no"))
         lane.go_on(0.0, NOW_MS)
         assert not lane.uncut
         assert hold.uses == 0

@@ -7,14 +7,7 @@ from dataclasses import replace
 from twinshore.mirror.incidents.kinds import halt_policy
 from twinshore.mirror.lane.orders import Carried, Stoppage
 from twinshore.store.refused_receipts import RefusedReceipt
-from twinshore.store.values import (
-    BATCHES_KEPT,
-    Incident,
-    IncidentKind,
-    Receipt,
-    SourceBatch,
-    SourceProducer,
-)
+from twinshore.store.values import BATCHES_KEPT, Incident, Receipt, SourceBatch, SourceProducer
 
 
 def place_of(link: str, stopped: Stoppage) -> tuple[object, ...]:
@@ -26,8 +19,7 @@ def incident_of(link: str, stopped: Stoppage) -> Incident:
     """What stopped or troubles a partition, as the ledger has it."""
     policy = stopped.policy or halt_policy(stopped.kind, stopped.partition)
     offsets = stopped.from_offset, stopped.to_offset
-    kind = IncidentKind(stopped.kind)
-    return Incident(link, stopped.topic, stopped.partition, kind, *offsets, policy, stopped.sentence)
+    return Incident(link, stopped.topic, stopped.partition, stopped.kind, *offsets, policy, stopped.sentence)
 
 
 def kept_of(refused: RefusedReceipt) -> tuple[Receipt, ...]:

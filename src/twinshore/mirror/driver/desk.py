@@ -19,7 +19,7 @@ from typing import Any
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.driver.relay import Relay, Say
 from twinshore.mirror.lane.history import NOWHERE, Stand, told_on
-from twinshore.mirror.lane.orders import Carried, Handover, Stoppage, TrackOrder, carried_from
+from twinshore.mirror.lane.orders import Carried, Handover, Stoppage, TrackOrder, carried_from, stoppage_from
 from twinshore.mirror.lane.quota import STILL
 from twinshore.mirror.lane.reach import reach_of
 from twinshore.mirror.pump.desk_line import LINE_BYTES_MAX
@@ -346,7 +346,7 @@ class Desk:
             post.told[named] = told_on(post.told.get(named, NOWHERE), Stand(entry.epoch, entry.to_offset))
             if entry.extents and named in post.tracks:
                 post.tracks[named] = replace(post.tracks[named], reached=reach_of(entry.extents[-1]))
-        incidents = tuple(Stoppage(*raw) for raw in message["incidents"])
+        incidents = tuple(stoppage_from(raw) for raw in message["incidents"])
         self._take(Account(key[0], key[1], carried, incidents, message["speed"]))
 
     def _say(self, post: Post, says: list[Say], asked_s: float = 0.0) -> None:

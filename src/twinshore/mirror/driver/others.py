@@ -34,7 +34,7 @@ class Others:
         taken, _ = self._claims(new)
         called = {step.topic: step.twin or step.topic for step in new}
         refused = [
-            Refuse(topic, IncidentKind.FOREIGN_WRITE.value, *self._why(called[topic], row))
+            Refuse(topic, IncidentKind.FOREIGN_WRITE, *self._why(called[topic], row))
             for topic, row in sorted(taken.items())
         ]
         return [*(step for step in steps if step.topic not in taken), *refused]

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from twinshore.fleet import Link, Mode, NamedPartition
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.follow.topic_settings import followed
 
 MAX_LONG = "9223372036854775807"
@@ -121,7 +122,7 @@ class Refuse:
     """`kind` is the ledger's."""
 
     topic: str
-    kind: str
+    kind: IncidentKind
     sentence: str
     hint: str
 
@@ -141,7 +142,7 @@ class Rest:
     topic: str
     partition: int
     incident: int
-    kind: str
+    kind: IncidentKind
     sentence: str
     retries: bool
 
@@ -214,34 +215,38 @@ def _refusal(
     name = source.name
     if known and known.source_topic_id != source.topic_id:
         sentence = f"topic {name} was deleted and made again on the source: its offsets begin anew"
-        return Refuse(name, "recreated topic", sentence, f"{_anew(known)}, or exclude the topic")
+        return Refuse(name, IncidentKind.RECREATED_TOPIC, sentence, f"{_anew(known)}, or exclude the topic")
     if target is None:
         if known:
             sentence = f"the twin of topic {name} has been deleted on the target"
-            return Refuse(name, "recreated topic", sentence, _anew(known))
+            return Refuse(name, IncidentKind.RECREATED_TOPIC, sentence, _anew(known))
         return None
     if known and known.target_topic_id != target.topic_id:
         sentence = f"the twin of topic {name} was deleted and made again by someone else"
         there = "" if known.mapped else "delete it on the target, then "
-        return Refuse(name, "recreated topic", sentence, f"{there}{_anew(known)}")
+        return Refuse(name, IncidentKind.RECREATED_TOPIC, sentence, f"{there}{_anew(known)}")
     if mapped:
         return None
     if not known and any(end > start for start, end in target.spans):
         sentence = f"topic {target.name} on the target holds data that this link did not write"
         hint = 'delete or rename it on the target, exclude the topic, or let the link carry it on with mode = "mapped"'
-        return Refuse(name, "foreign write", sentence, hint)
+        return Refuse(name, IncidentKind.FOREIGN_WRITE, sentence, hint)
     counts = f"{target.partitions} partitions on the target, {source.partitions} on the source"
     if target.partitions > source.partitions:
         sentence = f"topic {target.name} has {counts}"
         again = f" and {_anew(known)}" if known else ""
-        return Refuse(name, "partition removed", sentence, f"delete the target's topic{again}, or exclude it")
+        return Refuse(
+            name, IncidentKind.PARTITION_REMOVED, sentence, f"delete the target's topic{again}, or exclude it"
+        )
     if not known and target.partitions < source.partitions:
         sentence = f"topic {target.name} has {counts}"
         hint = f"give it {source.partitions} partitions, or delete it on the target so that its twin can be made"
-        return Refuse(name, "partition removed", sentence, hint)
+        return Refuse(name, IncidentKind.PARTITION_REMOVED, sentence, hint)
     if not known and any(start > theirs for (start, _), theirs in zip(target.spans, source.starts, strict=False)):
         sentence = f"topic {target.name} on the target begins at later offsets than the source's"
-        return Refuse(name, "position disagreement", sentence, "delete it on the target so that its twin can be made")
+        return Refuse(
+            name, IncidentKind.POSITION_DISAGREEMENT, sentence, "delete it on the target so that its twin can be made"
+        )
     return None
 
 

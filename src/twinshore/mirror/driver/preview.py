@@ -72,7 +72,7 @@ def _without_resting(link: Link, steps: list[Step], store: Store) -> tuple[list[
     rests: list[Step] = []
     for named, rows in sorted(stopped.items()):
         one = rows[0].incident
-        rests.append(Rest(named.topic, named.partition, rows[0].id, one.kind.value, one.sentence, retries(rows)))
+        rests.append(Rest(named.topic, named.partition, rows[0].id, one.kind, one.sentence, retries(rows)))
     whole = {topic for topic in known if all(NamedPartition(topic, n) in stopped for n in _numbers(steps, topic))}
     return [step for step in steps if not (isinstance(step, CarryTopic) and step.topic in whole)], rests
 

@@ -183,7 +183,7 @@ class Recorder:
         with self._lock:
             return self._ledgered.pop(link, [])
 
-    def passes(self, link: str, named: NamedPartition, kind: str, until: int) -> None:
+    def passes(self, link: str, named: NamedPartition, kind: IncidentKind, until: int) -> None:
         """Such an incident, which stops nothing, is over once its twin has been told of up to `until`."""
         self._passing.opened(link, named, kind, until)
 
@@ -191,7 +191,7 @@ class Recorder:
         """The partitions of the link that stand because a leader of theirs is away."""
         return self._passing.away(link)
 
-    def passing(self, link: str, named: NamedPartition) -> frozenset[str]:
+    def passing(self, link: str, named: NamedPartition) -> frozenset[IncidentKind]:
         """The kinds of incidents of this partition that stop nothing and are not over."""
         return self._passing.kinds(link, named)
 

@@ -114,7 +114,9 @@ def _refused(topic: str, error: KafkaError, kind: IncidentKind, place: str) -> R
     sentence = error.message if topic in error.message else f"{place}: {error.message}"
     if error.retriable:
         return Refuse(topic, kind, sentence, error.hint or "it goes on by itself once that is over")
-    return Refuse(topic, "rights lost" if error.code in RIGHTS else "refused", sentence, error.hint)
+    return Refuse(
+        topic, IncidentKind.RIGHTS_LOST if error.code in RIGHTS else IncidentKind.REFUSED, sentence, error.hint
+    )
 
 
 def _values(settings: dict[str, Setting]) -> tuple[tuple[str, str], ...]:

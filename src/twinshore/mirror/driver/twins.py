@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.mirror.driver.plan import CarryTopic, Create, Grow, Refuse, Settle, Step
@@ -52,7 +53,13 @@ def apply(target: KafkaCluster, steps: Iterable[Step]) -> list[str]:
 
 def refusal(step: Step, error: KafkaError) -> Refuse:
     """Why the topic must rest: the target will not have what the step needs."""
-    kind = "rights lost" if error.code in answers.RIGHTS else "target away" if error.retriable else "refused"
+    kind = (
+        IncidentKind.RIGHTS_LOST
+        if error.code in answers.RIGHTS
+        else IncidentKind.TARGET_AWAY
+        if error.retriable
+        else IncidentKind.REFUSED
+    )
     return Refuse(step.topic, kind, error.message, error.hint)
 
 

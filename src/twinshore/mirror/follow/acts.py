@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from twinshore.fleet.incidents import IncidentKind
+
 # What is done, in words.
 ARCHIVED = "archived: its twin stays and is watched no more"
 FORGOTTEN = "forgotten: a new twin may begin"
@@ -52,7 +54,7 @@ class Tell:
     """A row for the ledger. `anew`: in place of an open one that says something else by now."""
 
     topic: str
-    kind: str
+    kind: IncidentKind
     sentence: str
     policy: str
     anew: bool = False

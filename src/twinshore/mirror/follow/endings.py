@@ -189,7 +189,7 @@ class Endings:
         self._hands.account([Change(lifecycle.KIND, act.topic, "", THERE_AGAIN)], DONE)
 
     def _tell(self, act: Tell) -> None:
-        incident = Incident(self._link.name, act.topic, -1, IncidentKind(act.kind), -1, -1, act.policy, act.sentence)
+        incident = Incident(self._link.name, act.topic, -1, act.kind, -1, -1, act.policy, act.sentence)
         if act.anew:
             stale = [row for row in self._rows(act.topic, incident.kind) if row.incident.sentence != act.sentence]
             for row in stale:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from twinshore.fleet import Deleted, Follow, Recreated
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.follow.acts import (
     ARCHIVED,
     Act,
@@ -30,9 +31,9 @@ from twinshore.mirror.follow.acts import (
 from twinshore.mirror.follow.last_resort import Span, Word, moment, ranges, uncarried, unsafe
 
 KIND = "topic"
-RECREATED = "recreated topic"
-DELETED = "deleted topic"
-HELD = "deletion held"
+RECREATED = IncidentKind.RECREATED_TOPIC
+DELETED = IncidentKind.DELETED_TOPIC
+HELD = IncidentKind.DELETION_HELD
 # What operators say of a topic.
 CONFIRMED = "begin again"
 ALLOWED = "delete"
@@ -185,7 +186,11 @@ def _hidden(look: TopicLook) -> list[Act]:
         return []
     side = "source" if look.source.presence is Presence.HIDDEN else "target"
     sentence = f"the {side} does not show topic {look.topic} to the mirror; it is not carried meanwhile"
-    return [Tell(look.topic, "rights lost", sentence, "stop the topic"), Withdraw(look.topic), LookAgain(look.topic)]
+    return [
+        Tell(look.topic, IncidentKind.RIGHTS_LOST, sentence, "stop the topic"),
+        Withdraw(look.topic),
+        LookAgain(look.topic),
+    ]
 
 
 def _source_gone(look: TopicLook, memory: Memory, rules: Rules, spans: Sequence[Span] | None, now_ms: int) -> list[Act]:

@@ -31,7 +31,7 @@ NO_RULES_HINT = "or `acls = false` in the link's section `follow`, to carry it w
 class _Why:
     """Why rules do not stand: a kind of the ledger's, and what is to be done."""
 
-    kind: str
+    kind: IncidentKind
     sentence: str
     hint: str
 
@@ -189,15 +189,15 @@ class Rules:
 
 def _because(away: IncidentKind, error: KafkaError) -> _Why:
     if error.code in RIGHTS:
-        return _Why("rights lost", error.message, f"{error.hint}, {NO_RULES_HINT}")
-    kind = away.value if error.retriable else "refused"
+        return _Why(IncidentKind.RIGHTS_LOST, error.message, f"{error.hint}, {NO_RULES_HINT}")
+    kind = away if error.retriable else IncidentKind.REFUSED
     return _Why(kind, error.message, error.hint or "it goes on by itself once that is over")
 
 
 def _without_us(theirs: frozenset[Acl], floor: Ground, soon: set[str], reason: str) -> dict[str, _Why]:
     """Topics whose twins everybody could use until the mirror knows who it is."""
     shut = {topic for topic in soon if floor.shut_unless_ruled or acls.speaks_of(theirs, topic)}
-    return dict.fromkeys(shut, _Why("refused", reason, f"set `principal`, {NO_RULES_HINT}"))
+    return dict.fromkeys(shut, _Why(IncidentKind.REFUSED, reason, f"set `principal`, {NO_RULES_HINT}"))
 
 
 def _places(rules: Sequence[Acl]) -> set[str]:

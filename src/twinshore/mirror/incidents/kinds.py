@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.lane.orders import WAIT_POLICY
-from twinshore.store.values import IncidentKind
 
 
 class After(Enum):
@@ -295,7 +295,7 @@ OF_KNOWN_TOPICS = (
 _ALSO_PARTIAL = (IncidentKind.SOURCE_AWAY, IncidentKind.TARGET_AWAY)
 
 
-def halt_policy(kind: str, partition: int) -> str:
+def halt_policy(kind: IncidentKind, partition: int) -> str:
     """What the ledger says was done where a pump stopped a partition, or the driver a topic (`partition` -1)."""
     after = known(kind).after
     if partition < 0:
@@ -308,18 +308,18 @@ def stops(policy: str) -> bool:
     return policy in (POLICY_STOP, POLICY_RETRY)
 
 
-def rests(kind: str, policy: str) -> bool:
+def rests(kind: IncidentKind, policy: str) -> bool:
     """Whether a row that says this keeps its partition, or its whole topic, from being carried against anybody's will:
     what was deleted at the source is not there to be carried."""
     return stops(policy) or (policy == POLICY_TOPIC and kind != IncidentKind.DELETED_TOPIC)
 
 
-def passing(kind: str, policy: str) -> bool:
+def passing(kind: IncidentKind, policy: str) -> bool:
     """Whether the incident stopped nothing and is over once its twin has all up to where the row ends."""
     kinds = (*_ALSO_PARTIAL, IncidentKind.LOST_BY_TARGET, IncidentKind.RETENTION_GAP)
     return kind in kinds and not stops(policy)
 
 
-def known(kind: str) -> Known:
+def known(kind: IncidentKind) -> Known:
     """What the table says of a kind."""
-    return KINDS[IncidentKind(kind)]
+    return KINDS[kind]

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Container
 
 from twinshore.fleet import NamedPartition
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.incidents.kinds import passing
 from twinshore.mirror.lane.orders import Stoppage
-from twinshore.store.values import IncidentKind
 
-AWAY = {IncidentKind.SOURCE_AWAY.value: "source", IncidentKind.TARGET_AWAY.value: "target"}
+AWAY = {IncidentKind.SOURCE_AWAY: "source", IncidentKind.TARGET_AWAY: "target"}
 
 
 class WhatPasses:
     """Each is over once its twin has been told of up to an offset."""
 
     def __init__(self) -> None:
-        self._until: dict[tuple[str, NamedPartition], dict[str, int]] = {}
+        self._until: dict[tuple[str, NamedPartition], dict[IncidentKind, int]] = {}
 
-    def opened(self, link: str, named: NamedPartition, kind: str, until: int) -> None:
+    def opened(self, link: str, named: NamedPartition, kind: IncidentKind, until: int) -> None:
         kinds = self._until.setdefault((link, named), {})
         kinds[kind] = max(until, kinds.get(kind, -1))
 
-    def kinds(self, link: str, named: NamedPartition) -> frozenset[str]:
+    def kinds(self, link: str, named: NamedPartition) -> frozenset[IncidentKind]:
         """Those that are not over."""
         return frozenset(self._until.get((link, named), {}))
 

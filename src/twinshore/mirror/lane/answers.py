@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from enum import Enum
 
 from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.kafka.errors import describe
 from twinshore.mirror.lane.cutting import Halt, Parcel
 from twinshore.mirror.lane.observe import Stop, Verdict, Wait, parted_sentence
@@ -99,16 +100,20 @@ def source_error(part: FetchedPartition, position: int, failures: int = 0) -> Ha
         _, end = part.diverging_epoch
         if end >= position:
             return None  # The source knows the epoch no more: a look compares records.
-        return Halt("truncation", end, position, parted_sentence(end))
+        return Halt(IncidentKind.TRUNCATION, end, position, parted_sentence(end))
     kind, means = describe(part.error), meaning(part.error)
     if means is Means.RIGHT:
-        return Halt("rights lost", position, position, f"the source refuses to be read: {kind.sentence}. {kind.hint}")
+        return Halt(
+            IncidentKind.RIGHTS_LOST, position, position, f"the source refuses to be read: {kind.sentence}. {kind.hint}"
+        )
     if means is Means.DAMAGE and failures >= UNREADABLE_MAX:
         sentence = f"the source's leader said {failures + 1} times in a row that it cannot read its log at offset"
-        return Halt("corrupt batch", position, position + 1, f"{sentence} {position}: {kind.sentence} ({kind.name})")
+        return Halt(
+            IncidentKind.CORRUPT_BATCH, position, position + 1, f"{sentence} {position}: {kind.sentence} ({kind.name})"
+        )
     if means in (Means.NEVER, Means.SIZE):
         sentence = f"the source refuses to be read at offset {position}: {kind.name}, {kind.sentence}"
-        return Halt("refused", position, position, sentence)
+        return Halt(IncidentKind.REFUSED, position, position, sentence)
     return None
 
 
@@ -117,18 +122,20 @@ def target_error(part: ProducedPartition, parcel: Parcel, failures: int) -> Halt
     kind, means = describe(part.error), meaning(part.error)
     where = f"offsets {parcel.base} to {parcel.end - 1}"
     if means is Means.RIGHT:
-        return Halt("rights lost", parcel.base, parcel.end, f"the twin refuses {where}: {kind.sentence}. {kind.hint}")
+        return Halt(
+            IncidentKind.RIGHTS_LOST, parcel.base, parcel.end, f"the twin refuses {where}: {kind.sentence}. {kind.hint}"
+        )
     if means is Means.SIZE:
         sentence = f"the batch of {parcel.size} bytes at {where} exceeds the twin's limit"
-        return Halt("oversize batch", parcel.base, parcel.end, f"{sentence}; {kind.hint}")
+        return Halt(IncidentKind.OVERSIZE_BATCH, parcel.base, parcel.end, f"{sentence}; {kind.hint}")
     if means is Means.SEQUENCE and failures >= LOOKS_MAX:
         sentence = f"the twin keeps refusing {where} as out of sequence, though it looks right"
-        return Halt("position disagreement", parcel.base, parcel.end, sentence)
+        return Halt(IncidentKind.POSITION_DISAGREEMENT, parcel.base, parcel.end, sentence)
     again = f" {failures + 1} times in a row" if means is Means.DAMAGE else ""
     if means is Means.NEVER or (again and failures >= UNREADABLE_MAX):
         said = f": {part.message}" if part.message else ""
         sentence = f"the twin refuses {where}{again}: {kind.name}, {kind.sentence}{said}"
-        return Halt("refused", parcel.base, parcel.end, sentence)
+        return Halt(IncidentKind.REFUSED, parcel.base, parcel.end, sentence)
     return None
 
 
@@ -140,23 +147,23 @@ def meaning(code: int) -> Means:
 def unseen(error: KafkaError | None, told_to: int) -> Verdict:
     """What follows from a look that could not be had."""
     if error is not None and error.code in RIGHTS:
-        return Stop("rights lost", told_to, told_to, f"the twin cannot be compared with its source: {error}")
+        return Stop(IncidentKind.RIGHTS_LOST, told_to, told_to, f"the twin cannot be compared with its source: {error}")
     return Wait(str(error) if error else "no answer, or its line broke")
 
 
 def gone(named: NamedPartition, acked: int, side: str, *, recreated: bool) -> Halt:
     """A side has no such topic any more, or another one of its name."""
     what = "is another one of the same name now" if recreated else "is there no more"
-    return Halt("recreated topic", acked, acked, f"topic {named.topic} on the {side} {what}")
+    return Halt(IncidentKind.RECREATED_TOPIC, acked, acked, f"topic {named.topic} on the {side} {what}")
 
 
 def misplaced(parcel: Parcel, base: int) -> Halt:
     """Our batch lies elsewhere on the twin. The broker held our own batches in order, so others wrote in between."""
     if base > parcel.base:
         sentence = f"someone else wrote offsets {parcel.base} to {base - 1} of the twin; the source's landed behind"
-        return Halt("foreign write", parcel.base, base, sentence)
+        return Halt(IncidentKind.FOREIGN_WRITE, parcel.base, base, sentence)
     sentence = f"offset {parcel.base} of the source was answered as {base} by the twin, which had ended later before"
-    return Halt("position disagreement", base, parcel.end, sentence)
+    return Halt(IncidentKind.POSITION_DISAGREEMENT, base, parcel.end, sentence)
 
 
 def lost_by_target(named: NamedPartition, position: int, told_to: int, source_start: int = 0) -> list[Stoppage]:
@@ -166,7 +173,9 @@ def lost_by_target(named: NamedPartition, position: int, told_to: int, source_st
     sentence = f"the target lost offsets {position} to {told_to - 1}, which it had acknowledged; they are carried again"
     if source_start > position:
         sentence += f" from {min(source_start, told_to)} on: the source has no more what came before"
-    return [Stoppage(named.topic, named.partition, "lost by target", position, told_to, sentence, HEAL_POLICY)]
+    return [
+        Stoppage(named.topic, named.partition, IncidentKind.LOST_BY_TARGET, position, told_to, sentence, HEAL_POLICY)
+    ]
 
 
 def stoppage(named: NamedPartition, halt: Halt) -> Stoppage:

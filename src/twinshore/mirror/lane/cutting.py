@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from twinshore.fleet import TooLargeError, WireError
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.lane.fates import Aborted, Blank, Piece, fates
 from twinshore.mirror.lane.joining import Hold, Joining
 from twinshore.mirror.lane.orders import LaneLimits
@@ -37,7 +38,7 @@ Batch = tuple[memoryview, BatchHeader]
 class Halt(Exception):
     """The partition cannot go on at `offset`; the lane turns this into an incident."""
 
-    def __init__(self, kind: str, offset: int, end: int, sentence: str) -> None:
+    def __init__(self, kind: IncidentKind, offset: int, end: int, sentence: str) -> None:
         super().__init__(sentence)
         self.kind, self.offset, self.end, self.sentence = kind, offset, end, sentence
 
@@ -182,8 +183,10 @@ class Cutter:
         end = max(self._next_offset, self.position + 1)
         if isinstance(error, TooLargeError):
             sentence = f"{error.message}; it must be written anew for the twin, since {self._odd}"
-            return Halt("too large unpacked", self.position, end, sentence)
-        return Halt("old format" if self._old else "corrupt batch", self.position, end, str(error))
+            return Halt(IncidentKind.TOO_LARGE_UNPACKED, self.position, end, sentence)
+        return Halt(
+            IncidentKind.OLD_FORMAT if self._old else IncidentKind.CORRUPT_BATCH, self.position, end, str(error)
+        )
 
     def _take(self, place: int, view: memoryview, header: BatchHeader) -> int:
         """Deals with one batch, or with a run of them; returns where the next one begins."""
@@ -308,7 +311,9 @@ def _pack(run: list[Batch], parcels: list[Parcel | Blank], stamp: Stamp, limits:
             try:
                 parcels.append(_as_it_is(batch, stamp))
             except WireError as error:
-                raise Halt("corrupt batch", header.base_offset, header.last_offset + 1, str(error)) from error
+                raise Halt(
+                    IncidentKind.CORRUPT_BATCH, header.base_offset, header.last_offset + 1, str(error)
+                ) from error
 
 
 def _as_it_is(batch: Batch, stamp: Stamp) -> Parcel:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from twinshore.fleet import NamedPartition
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.lane.cutting import Halt, Parcel
 from twinshore.mirror.lane.fates import Blank, Leap
 from twinshore.mirror.lane.observe import Observation
@@ -45,12 +46,12 @@ def fill(track: Track, seen: Observation, now_ms: int, *, cut_to: int) -> tuple[
     filled_to = _filled_to(track, begin, end, cut_to)
     if not track.mapped:
         if end - begin > GAP_MAX:
-            return Halt("retention gap", begin, end, f"{sentence}, and the gap is too long to fill"), []
+            return Halt(IncidentKind.RETENTION_GAP, begin, end, f"{sentence}, and the gap is too long to fill"), []
         if halt := _unfilled(track, seen, filled_to, sentence):
             return halt, []
     told: list[Stoppage] = []
     if begin >= max(track.order.anchor_offset, track.gap_told_to) and begin:
-        told = [Stoppage(named.topic, named.partition, "retention gap", begin, end, sentence, GAP_POLICY)]
+        told = [Stoppage(named.topic, named.partition, IncidentKind.RETENTION_GAP, begin, end, sentence, GAP_POLICY)]
         track.gap_told_to = end
     for piece in _pieces(track, begin, filled_to, end):
         track.queue(piece, None)
@@ -81,10 +82,10 @@ def _unfilled(track: Track, seen: Observation, filled_to: int, sentence: str) ->
             why = "they are too many for markers, and what fills them must be cut off again"
         else:
             return None
-        return Halt("rights lost", begin, end, f"{before}; {why}: {seen.uncut}")
+        return Halt(IncidentKind.RIGHTS_LOST, begin, end, f"{before}; {why}: {seen.uncut}")
     if long > NEVER_CUT_MARKED_MAX:
         why = "never_delete lets nothing be filled here that would have to be cut off, and markers would take too long"
-        return Halt("retention gap", begin, end, f"{sentence}; {why}")
+        return Halt(IncidentKind.RETENTION_GAP, begin, end, f"{sentence}; {why}")
     return None
 
 

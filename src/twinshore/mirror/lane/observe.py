@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from twinshore.fleet.extents import Extent
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.lane.cutting import Stamp
 from twinshore.mirror.lane.marking import marker_id
 from twinshore.wire.batch import SEQUENCE_SPAN, next_sequence, sequence_of
@@ -81,7 +82,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    kind: str
+    kind: IncidentKind
     offset: int
     end: int
     sentence: str
@@ -107,10 +108,10 @@ def judge(seen: Observation, stamp: Stamp) -> Verdict:
             who = f"producer id {tail.producer_id}" if tail.producer_id >= 0 else "a producer without an id"
             last = f"its last batch, offsets {tail.base_offset} to {tail.last_offset}, was"
             sentence = f"{last} written by {who}, not by this link"
-            return Stop("foreign write", begin, end, sentence)
+            return Stop(IncidentKind.FOREIGN_WRITE, begin, end, sentence)
     if end > seen.source_end:
         sentence = f"the source ends at {seen.source_end}, the twin already at {end}: the source has lost offsets"
-        return Stop("truncation", seen.source_end, end, sentence)
+        return Stop(IncidentKind.TRUNCATION, seen.source_end, end, sentence)
     ours = tail is not None and tail.producer_id == stamp.producer_id
     if seen.unlike is None:
         return Wait(f"the source does not show offset {end - 1} yet")
@@ -124,7 +125,7 @@ def judge(seen: Observation, stamp: Stamp) -> Verdict:
     if _impossible(following, end, stamp):
         expected = sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end)
         sentence = f"the twin's next sequence is {following}; at offset {end} it should be {expected} at most"
-        return Stop("position disagreement", tail.base_offset if tail else end, end, sentence)
+        return Stop(IncidentKind.POSITION_DISAGREEMENT, tail.base_offset if tail else end, end, sentence)
     gap_to = seen.source_start if seen.source_start > end else -1
     return Go(end, seen.producer[1] if seen.producer else -1, following, gap_to)
 
@@ -133,10 +134,10 @@ def _parted(seen: Observation, stamp: Stamp, following: int) -> Stop:
     """The twin's records are not the source's, or not of the history that the source has now."""
     end = seen.log_end
     if not seen.unlike:
-        return Stop("truncation", seen.parted, end, parted_sentence(seen.parted))
+        return Stop(IncidentKind.TRUNCATION, seen.parted, end, parted_sentence(seen.parted))
     # Ours in number and not in place: somebody wrote below. Else the source has another history by now.
     expected = sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end)
-    kind = "truncation" if following == expected else "position disagreement"
+    kind = IncidentKind.TRUNCATION if following == expected else IncidentKind.POSITION_DISAGREEMENT
     begin = seen.unlike_from if seen.unlike_from >= 0 else end - 1
     what = f"offsets {begin} to {end - 1}" if begin < end - 1 else f"the record at offset {begin}"
     sentence = f"{what} of the twin {'are' if begin < end - 1 else 'is'} not the source's"

@@ -10,6 +10,7 @@ from typing import Any
 
 from twinshore.fleet import Cluster, NamedPartition, SaslMechanism, Secret, Security
 from twinshore.fleet.extents import Extent
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.fleet.settings import MirrorSettings
 from twinshore.mirror.lane.history import Stand
 from twinshore.mirror.lane.reach import Reach
@@ -193,11 +194,17 @@ class Stoppage:
 
     topic: str
     partition: int
-    kind: str
+    kind: IncidentKind
     from_offset: int
     to_offset: int
     sentence: str
     policy: str = ""
+
+
+def stoppage_from(raw: list[Any]) -> Stoppage:
+    """What a pump told, out of its JSON form."""
+    topic, partition, kind, *rest = raw
+    return Stoppage(topic, partition, IncidentKind(kind), *rest)
 
 
 def fence_of(generation: int, tide: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.kafka.errors import describe
 from twinshore.mirror.lane.answers import wait_s
 from twinshore.mirror.lane.cutting import Parcel
@@ -36,7 +37,7 @@ def unheard(track: Track, said: str, why: str, now_s: float, since_s: float = NO
     at, named = track.fetched, track.named
     end = at + 1 if track.source_end > at else at
     sentence = f"the source's leader {said}, for {lasted_s:.0f} s by now: {why}"
-    return [Stoppage(named.topic, named.partition, "source away", at, end, sentence, WAIT_POLICY)]
+    return [Stoppage(named.topic, named.partition, IncidentKind.SOURCE_AWAY, at, end, sentence, WAIT_POLICY)]
 
 
 def untaken(track: Track, part: ProducedPartition | None, parcel: Parcel, now_s: float) -> list[Stoppage]:
@@ -86,16 +87,19 @@ def stalled(
     if not lasted_s:
         return []
     named, sentence = track.named, f"the twin's leader {said}, for {lasted_s:.0f} s by now: {why}"
-    return [Stoppage(named.topic, named.partition, "target away", *span, sentence, WAIT_POLICY)]
+    return [Stoppage(named.topic, named.partition, IncidentKind.TARGET_AWAY, *span, sentence, WAIT_POLICY)]
 
 
-def in_vain(track: Track, sentence: str, now_s: float, since_s: float = NONE, side: str = "target") -> list[Stoppage]:
-    """Nothing crosses since nobody knows where the twin ends; it goes on by itself once that is known."""
+def in_vain(
+    track: Track, sentence: str, now_s: float, since_s: float = NONE, kind: IncidentKind = IncidentKind.TARGET_AWAY
+) -> list[Stoppage]:
+    """Nothing crosses since nobody knows where the twin ends; it goes on by itself once that is known. `kind`: who is
+    away."""
     if not track.troubles.vain.lasts(now_s, since_s):
         return []
     named, told = track.named, f"where the twin ends cannot be told: {sentence}"
     span = (track.told_to, track.told_to)
-    return [Stoppage(named.topic, named.partition, f"{side} away", *span, told, WAIT_POLICY)]
+    return [Stoppage(named.topic, named.partition, kind, *span, told, WAIT_POLICY)]
 
 
 def read_again(track: Track) -> None:

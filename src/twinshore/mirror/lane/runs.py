@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from twinshore.fleet import NamedPartition
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.kafka.errors import Code, describe
 from twinshore.mirror.lane.answers import LOOKS_MAX, RIGHTS, Means, meaning
 from twinshore.mirror.lane.cutting import Halt
@@ -94,14 +95,19 @@ def refused(answer: Marked | None, blank: Blank, failures: int) -> Halt | None:
     where = f"offsets {blank.base} to {blank.end - 1}"
     if answer.end > blank.end:
         sentence = f"after markers for {where} the twin ends at {answer.end}: someone else writes there"
-        return Halt("position disagreement", blank.base, answer.end, sentence)
+        return Halt(IncidentKind.POSITION_DISAGREEMENT, blank.base, answer.end, sentence)
     kind = describe(answer.error)
     if answer.error in RIGHTS:
         sentence = f"the target refuses markers for {where}: {kind.sentence}. {_GRANTS.get(answer.error, kind.hint)}"
-        return Halt("rights lost", blank.base, blank.end, sentence)
+        return Halt(IncidentKind.RIGHTS_LOST, blank.base, blank.end, sentence)
     if answer.error in FENCED and failures >= LOOKS_MAX:
         sentence = f"the twin keeps refusing markers for {where} as fenced: another pump of this link is at work"
-        return Halt("position disagreement", blank.base, blank.end, sentence)
+        return Halt(IncidentKind.POSITION_DISAGREEMENT, blank.base, blank.end, sentence)
     if answer.error in FENCED or meaning(answer.error) is not Means.NEVER:
         return None
-    return Halt("refused", blank.base, blank.end, f"the twin refuses markers for {where}: {kind.name}, {kind.sentence}")
+    return Halt(
+        IncidentKind.REFUSED,
+        blank.base,
+        blank.end,
+        f"the twin refuses markers for {where}: {kind.name}, {kind.sentence}",
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.lane.fetch_book import FetchBook
 from twinshore.mirror.lane.orders import Stoppage
 from twinshore.mirror.lane.passing import in_vain, unanswered, unheard, unsent
@@ -13,7 +14,8 @@ from twinshore.mirror.lane.track import Track
 from twinshore.mirror.lane.trouble import NONE, TROUBLE_S
 
 ANYBODY = None  # a whole side: nobody there says who leads
-SIDES = ("source", "target")
+AWAY = {"source": IncidentKind.SOURCE_AWAY, "target": IncidentKind.TARGET_AWAY}
+SIDES = tuple(AWAY)
 
 
 class Silence:
@@ -65,7 +67,7 @@ class Silence:
             for side in SIDES:
                 if (side, ANYBODY) in self._since:
                     since_s, why = self._since[side, ANYBODY]
-                    return in_vain(track, f"nobody on the {side} says who leads: {why}", now_s, since_s, side)
+                    return in_vain(track, f"nobody on the {side} says who leads: {why}", now_s, since_s, AWAY[side])
         if ("target", node) in self._since:
             since_s, why = self._since["target", node]
             return in_vain(track, f"its leader, broker {node}, cannot be connected to: {why}", now_s, since_s)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from twinshore.fleet import KafkaError, Link, NamedPartition, StoreError
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.fleet.once import Once, in_words
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
@@ -184,7 +185,7 @@ class Adopter:
                 self._due_s[step.topic] = time.monotonic() + AWAY_S
                 return
             if isinstance(error, KafkaError):
-                kind = "rights lost" if error.code in RIGHTS else "refused"
+                kind = IncidentKind.RIGHTS_LOST if error.code in RIGHTS else IncidentKind.REFUSED
                 why = Refuse(step.topic, kind, error.message, error.hint)
             else:
                 why = refusal(step, error)

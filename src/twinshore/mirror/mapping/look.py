@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from twinshore.fleet import NamedPartition
 from twinshore.fleet.extents import Extent, source_end
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
 from twinshore.mirror.lane.history import NOWHERE, UNKNOWN, EpochEnd, Stand, compared
@@ -16,7 +17,7 @@ from twinshore.mirror.lane.reach import Landed, Reach, Unclear, beyond, complete
 from twinshore.mirror.mapping.reading import batches, contents, seen_record, seen_runs
 from twinshore.wire.batch import next_sequence
 
-DISAGREES = "position disagreement"
+DISAGREES = IncidentKind.POSITION_DISAGREEMENT
 GONE = (
     "the twin now begins at {}, behind {}, up to which was told what the link wrote; its leader remembers more, which"
     " retention took before anybody told of it: whose records they were cannot be known"
@@ -49,7 +50,7 @@ def look_at_mapped(
         # Before records are compared: what they tell holds for the history that was asked for.
         wrote, epoch, parted = _history(source, named, verdict.position, (source_start, source_stop), stand)
         if parted >= 0:
-            verdict = Stop("truncation", parted, verdict.position, parted_sentence(parted))
+            verdict = Stop(IncidentKind.TRUNCATION, parted, verdict.position, parted_sentence(parted))
     if isinstance(verdict, Go) and not extents:
         verdict = _parted(source, target, named, twin, reach, source_start, start) or verdict
     if isinstance(verdict, Go):
@@ -144,16 +145,16 @@ def _parted(
     ours = seen_record(target, twin, reach.last_target) if theirs else None
     if theirs is not None and ours is not None and theirs != ours:
         sentence = f"the record at {at} of the source is not the one that the link wrote to the twin from there"
-        return Stop("truncation", at, reach.source, sentence)
+        return Stop(IncidentKind.TRUNCATION, at, reach.source, sentence)
     if behind >= max(source_start, at + 1) and any(contents(source, named, behind, reach.source, committed=True)):
         sentence = f"the source has a record at {behind} now, where none was when the twin was carried past it"
-        return Stop("truncation", at + 1, reach.source, sentence)
+        return Stop(IncidentKind.TRUNCATION, at + 1, reach.source, sentence)
     return None
 
 
 def _within_source(go: Go, start: int, end: int) -> Verdict:
     if go.position > end:
         sentence = f"the source ends at {end}, the twin has records up to {go.position}: the source has lost offsets"
-        return Stop("truncation", end, go.position, sentence)
+        return Stop(IncidentKind.TRUNCATION, end, go.position, sentence)
     gap_to = start if start > go.position else -1
     return Go(go.position, go.last_timestamp, go.next_sequence, gap_to)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from twinshore.fleet import Link, MappedFrom, NamedPartition, SourceOffset, TargetOffset, WireError
 from twinshore.fleet.extents import Extent
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
 from twinshore.mirror.driver.plan import CarryTopic, Refuse
@@ -17,7 +18,7 @@ from twinshore.store import Store, TwinRow
 from twinshore.wire.batch import CONTROL, next_sequence
 from twinshore.wire.records import iter_records
 
-UNPROVEN = "position disagreement"
+UNPROVEN = IncidentKind.POSITION_DISAGREEMENT
 HINT = "stop what else copies it; or set mapped_from to start or end if that is what you mean"
 UNREADABLE_HINT = "let the topic's owner mend or delete what cannot be read, or set mapped_from to start or end"
 Notes = dict[NamedPartition, list[Note]]
