@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from twinshore.fleet import Link
+from twinshore.fleet import Link, StoreError
 from twinshore.links.clashes import KIND
 from twinshore.mirror.control import ruling
 from twinshore.mirror.control.ruling import IN_FORCE, Ruling
@@ -161,3 +161,55 @@ def test_a_plan_notes_nothing_and_a_reset_is_forgotten(store: Store, heard: Ruli
     assert not store.memories.of(LINK.name)
     heard.acknowledge(lanes_left=True)
     assert [(row.kind, row.value) for row in store.memories.of(LINK.name)] == [(IN_FORCE, '[["orders.*"], []]')]
+
+
+@pytest.mark.parametrize("fails_at", range(10))
+def test_a_store_that_fails_while_a_word_is_heard_has_it_heard_at_the_next_look(
+    store: Store, heard: Ruling, monkeypatch: pytest.MonkeyPatch, fails_at: int
+) -> None:
+    """Whatever call fails: an operator's pause that is heard by half must not wait for the next word."""
+    put(store, "topics", ["lists"])
+    put(store, "paused", True)
+    calls = 0
+
+    def failing(ask: Any) -> Any:
+        def asked(*args: Any, **more: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == fails_at + 1:
+                raise StoreError("the store does not answer")
+            return ask(*args, **more)
+
+        return asked
+
+    monkeypatch.setattr(ruling, "EVERY_S", 60.0)
+    for part, names in ((store.memories, ("of", "remember", "forget")), (store.controls, ("of", "version"))):
+        for name in names:
+            monkeypatch.setattr(part, name, failing(getattr(part, name)))
+    monkeypatch.setattr(store.ledger, "rows", failing(store.ledger.rows))
+    for _ in range(2):
+        try:
+            heard.changed()
+        except StoreError:
+            continue
+    assert calls > 8, "each of these fails in one of the rounds"
+    assert (heard.link.control.paused, heard.link.topics) == (True, ("lists",))
+    heard.acknowledge(lanes_left=True)
+    assert [row.value for row in store.memories.of(LINK.name, IN_FORCE)] == ['[["lists"], []]']
+
+
+def test_a_new_term_says_again_what_holds(store: Store, heard: Ruling, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process with other settings may have carried the link meanwhile, and said what held there."""
+    heard.changed()
+    heard.acknowledge(lanes_left=True)
+    edited = Link("east", "west", ("lists",))
+    other = Ruling(edited, [edited, BACK], store, print)
+    other.changed()
+    other.acknowledge(lanes_left=True)
+    assert [row.value for row in store.memories.of(LINK.name, IN_FORCE)] == ['[["lists"], []]']
+    monkeypatch.setattr(ruling, "EVERY_S", 60.0)
+    heard.anew()
+    assert not heard.changed()
+    assert not store.memories.of(LINK.name, IN_FORCE), "all twins of the link are its own until it has said it"
+    heard.acknowledge(lanes_left=True)
+    assert [row.value for row in store.memories.of(LINK.name, IN_FORCE)] == ['[["orders.*"], []]']

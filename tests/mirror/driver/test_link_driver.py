@@ -22,6 +22,7 @@ from twinshore.fleet import (
 )
 from twinshore.fleet.incidents import IncidentKind
 from twinshore.fleet.settings import Settings, parse_settings
+from twinshore.mirror.control.ruling import IN_FORCE, Ruling
 from twinshore.mirror.driver import link_driver
 from twinshore.mirror.driver.desk import Account, Desk
 from twinshore.mirror.driver.link_driver import LinkDriver
@@ -212,6 +213,24 @@ def test_filler_is_looked_for_only_when_no_pump_may_write_any_more_of_it(
     assert looks()
     monkeypatch.setitem(place.desk._past, LINK, (0.0, 1e12))
     assert not looks(), "something may land yet"
+
+
+@pytest.mark.usefixtures("answering")
+def test_a_term_says_again_which_filters_hold(places: Callable[..., Place]) -> None:
+    """A standby with other settings may have carried the link meanwhile, and given topics up."""
+    place = places()
+
+    def said() -> str:
+        return "".join(row.value for row in place.store.memories.of(LINK, IN_FORCE))
+
+    place.turned(lambda _: said().startswith('[["orders"]'))
+    edited = replace(place.link, topics=("lists",))
+    other = Ruling(edited, [edited], place.store, print)
+    other.changed()
+    other.acknowledge(lanes_left=True)
+    assert said().startswith('[["lists"]')
+    place.driver._end_term()
+    place.turned(lambda _: said().startswith('[["orders"]'))
 
 
 @pytest.mark.usefixtures("answering")

@@ -38,20 +38,24 @@ class Ruling:
         self._unsaid = ""
         self.link = link
 
+    def anew(self) -> None:
+        """Another process may have carried the link, by other settings: what holds is looked for and said again."""
+        self._versions, self._looked_at_s = (), 0.0
+
     def changed(self) -> bool:
         """Whether something else holds than at the last call."""
-        if time.monotonic() - self._looked_at_s < EVERY_S:
+        looked_at_s = time.monotonic()
+        if looked_at_s - self._looked_at_s < EVERY_S:
             return False
-        self._looked_at_s = time.monotonic()
         versions = self._seen()
         if versions == self._versions:
+            self._looked_at_s = looked_at_s
             return False
         name = self._begins.name
         said = said_of(self._links, self._store)
         now = settled(self._links, said, right_of(self._links, self._store))[name]
         # Until they agree, another link's filters may end it too.
         self._clashes = now.link != said[name].link
-        self._versions = versions
         if self._notes:
             self._tell(said[name].troubles)
             clash = now.troubles[-1] if self._clashes else ""
@@ -62,6 +66,8 @@ class Ruling:
             self._note(said[name])
         if self._notes:
             self._begin_to_hold(Filters(now.link.topics, now.link.exclude, IN_FORCE).to_json())
+        # Only now it is heard: where the store failed before this, the next look hears it again.
+        self._versions, self._looked_at_s = versions, looked_at_s
         if now.link == self.link:
             return False
         self.link = now.link

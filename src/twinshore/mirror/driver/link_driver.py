@@ -177,6 +177,7 @@ class LinkDriver:
         self._recorder.settle(self.link.name)
         self._standing.begin()
         self._refusals.begin()
+        self._ruling.anew()
         self._safety.against()  # a standby may have last heard of it long ago
         # Only now: where anything before this fails, the next turn begins the term again.
         self._term = Term(generation, identity, expiry, units, self._safety.never_cut)
