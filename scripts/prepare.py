@@ -17,6 +17,7 @@ from typing import TextIO
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD_TOOLS = ("pip", "setuptools", "wheel", "packaging")
+LOOPS_BUILDER = "twinshore.service.compiling"
 SAY_EVERY_S = 10.0
 # Each of these, set for the user's own habits, would send packages elsewhere or start another Python's files.
 FOREIGN = ("PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
@@ -29,9 +30,8 @@ def main() -> int:
     with (cache / "setup.lock").open("w") as lock:
         # Two makes at once: the second waits, then finds the work done.
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if ready(ROOT):
-            return 0
-        return build(ROOT)
+        code = 0 if ready(ROOT) else build(ROOT)
+        return code or compile_loops(ROOT)
 
 
 def stamp(root: Path) -> str:
@@ -97,6 +97,21 @@ def build(root: Path) -> int:
     (root / ".venv" / "twinshore.stamp").write_text(stamp(root))
     say(f"set up in {time.monotonic() - started_s:.0f} s; the next run starts at once")
     return 0
+
+
+def compile_loops(root: Path) -> int:
+    """Has the compiled loops built, once for their sources: else the first records would wait for them."""
+    sources = [path.stat() for path in sorted((root / "src" / "twinshore").glob("*/compiled.py"))]
+    now = " ".join(f"{found.st_mtime_ns} {found.st_size}" for found in sources) + "\n"
+    mark = root / ".venv" / "loops.stamp"
+    if mark.is_file() and mark.read_text() == now:
+        return 0
+    say("  building compiled loops, some seconds")
+    command = [str(root / ".venv" / "bin" / "python"), "-I", "-m", LOOPS_BUILDER]
+    code = run(command, root / ".cache" / "setup.log")
+    if code == 0:
+        mark.write_text(now)
+    return code
 
 
 def entries(lock: str, names: Iterable[str]) -> str:

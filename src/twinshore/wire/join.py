@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from functools import cache
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from twinshore.wire.batch import BODY_IN_LENGTH, BatchHeader, seal
-from twinshore.wire.loops import loops
+from twinshore.wire.loops import being_built, loops
+
+LOOPS: Final = "twinshore.wire.compiled"
 
 Producer = tuple[int, int, int, int, int, int]
 
@@ -32,12 +34,12 @@ class Joined(NamedTuple):
 @cache
 def _compiled() -> ModuleType | None:
     """Loaded when a lane first needs it, since that takes half a second, and some more the first time on a machine."""
-    return loops("twinshore.wire.compiled")
+    return loops(LOOPS)
 
 
 def available() -> bool:
-    """Whether this machine can join."""
-    return _compiled() is not None
+    """Whether this machine can join by now."""
+    return not being_built(LOOPS) and _compiled() is not None
 
 
 def room_needed(size: int) -> int:
@@ -51,11 +53,15 @@ class Joiner:
     def __init__(self, *, below_bytes: int, most_bytes: int) -> None:
         self._below, self._most = below_bytes, most_bytes
         self._join: Any = None
-        compiled = _compiled()
-        if compiled is not None:
-            self._join = compiled.join_batches
+        self.able()
+
+    def able(self) -> bool:
+        """Whether it joins by now: loops that are still being built are taken up once they are there."""
+        if self._join is None and available() and (compiled := _compiled()) is not None:
             self._row = np.zeros(compiled.ROW_FIELDS, dtype=np.int64)
             self._seen = np.zeros((compiled.SEEN_MAX, compiled.SEEN_FIELDS), dtype=np.int64)
+            self._join = compiled.join_batches
+        return self._join is not None
 
     def join(self, source: Any, place: int, first: BatchHeader, room: memoryview, to: int) -> Joined | None:
         """Joins the batch `first`, at `place` of `source` (see `source_of`), with those that follow it and fit, into

@@ -25,7 +25,10 @@ def begin(settings: MirrorSettings, lanes: int, stop: threading.Event) -> Engine
     """Room for so many lanes; None when `stop` came first."""
     # Loaded here: a command that only looks need not load Spark.
     from twinshore.mirror.pump.tide import carry
+    from twinshore.service.compiling import build_ahead
     from twinshore.service.spark import SparkEngine, open_session
 
+    if settings.spark.master.startswith("local"):
+        build_ahead()
     session = open_session(settings, lanes, stop)
     return SparkEngine(session, carry) if session else None

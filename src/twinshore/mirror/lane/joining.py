@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from twinshore.mirror.lane.orders import LaneLimits
 from twinshore.wire.batch import BatchHeader
-from twinshore.wire.join import Joined, Joiner, available, room_needed, source_of
+from twinshore.wire.join import Joined, Joiner, room_needed, source_of
 
 _ROOM_BYTES_MIN: Final = 1 << 20
 
@@ -26,7 +26,8 @@ class Joining:
     def __init__(self, limits: LaneLimits) -> None:
         most = limits.merged_bytes_max
         self._joiner = Joiner(below_bytes=limits.join_below_bytes, most_bytes=most)
-        self.below_bytes = limits.join_below_bytes if available() else 0
+        self._below_bytes = limits.join_below_bytes
+        self.below_bytes = self._below_bytes if self._joiner.able() else 0
         self._room_bytes = max(_ROOM_BYTES_MIN, 2 * room_needed(most))
         self._rooms_max = max(4, limits.joined_bytes_max // self._room_bytes)
         self._rooms: list[Hold] = []
@@ -37,6 +38,8 @@ class Joining:
 
     def full(self) -> bool:
         """So many rooms are taken that what was joined must leave before more is fetched."""
+        if not self.below_bytes and self._joiner.able():
+            self.below_bytes = self._below_bytes
         return len(self._rooms) >= self._rooms_max and all(room.uses for room in self._rooms)
 
     def join(self, view: memoryview, place: int, first: BatchHeader) -> tuple[Joined, Hold] | None:

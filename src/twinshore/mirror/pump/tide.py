@@ -12,7 +12,9 @@ def carry(orders: Iterable[str]) -> Iterator[str]:
     from twinshore.mirror.lane.orders import TideOrder
     from twinshore.mirror.pump.desk_line import DeskLost
     from twinshore.mirror.pump.loop import Pump
+    from twinshore.service.compiling import build_beside
 
+    build_beside()
     # What is loaded by now stays: the collector need not walk it while batches wait.
     gc.collect()
     gc.freeze()

@@ -1,0 +1,151 @@
+"""Compiled loops are built before they are needed, by a process of their own: it takes seconds, once on a machine.
+
+`make setup` runs this module. Where nothing was set up, as after `pip install`, a mirror that starts has them built
+beside Spark's start, and pumps carry without them until they are there. What was built is kept in numba's cache; a mark
+beside it tells whether it is still good, without loading numba, which takes a second.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import hashlib
+import os
+import platform
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+
+import twinshore
+from twinshore.wire.join import LOOPS
+from twinshore.wire.loops import do_without, loops, take_up
+
+BUILT: Final = (LOOPS, "twinshore.proof.compiled")
+MARK: Final = "compiled.built"
+_PATIENCE: Final = 5  # by how much a build gives way to whatever else runs
+_ROOT: Final = Path(twinshore.__file__).parent
+
+_begun = threading.Lock()
+
+
+def built() -> bool:
+    """Whether loading the loops takes no compiler; also where there is none."""
+    try:
+        wanted = _stamp()
+        return (_folder() / MARK).read_text() == wanted
+    except PackageNotFoundError:
+        return True
+    except OSError:
+        return False
+
+
+def build() -> None:
+    """Builds what is not built, right here; of several processes one does, and the others wait for it."""
+    with _alone():
+        if not built() and all(loops(module) for module in BUILT):
+            with contextlib.suppress(OSError):  # nothing may be written: each process compiles for itself
+                _mark()
+
+
+def build_ahead() -> None:
+    """Has them built for the pumps that this process will start; returns at once."""
+    if not built():
+        _builder()
+
+
+def build_beside() -> None:
+    """Has them built for this process, and returns at once: until they are there, it carries without them."""
+    if LOOPS in sys.modules or built() or not _begun.acquire(blocking=False):
+        return
+    do_without(LOOPS)
+    threading.Thread(target=_take_up_once_built, name="compiling", daemon=True).start()
+
+
+def _take_up_once_built() -> None:
+    try:
+        if _in_files():
+            _builder().wait()
+        loops(LOOPS)
+    finally:
+        take_up(LOOPS)
+
+
+def _in_files() -> bool:
+    """Not in an archive, as Spark ships the package to other machines; what is built of it nobody finds again."""
+    return (_ROOT / "wire" / "compiled.py").is_file()
+
+
+def _builder() -> subprocess.Popen[bytes]:
+    """A process that builds. It ends with this one, however that ends: then nobody holds the other end of its input."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", __name__, "--beside"],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    atexit.register(process.kill)
+    return process
+
+
+def _folder() -> Path:
+    """Where the mark is: beside numba's index, or in the user's cache where nothing may be written there."""
+    there = _ROOT / "wire" / "__pycache__"
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    if not chosen and os.access(there if there.exists() else there.parent, os.W_OK):
+        return there
+    kept = Path(chosen or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return kept / f"twinshore-{hashlib.sha256(str(_ROOT).encode()).hexdigest()[:16]}"
+
+
+def _stamp() -> str:
+    """By what numba tells whether its code is still good: the sources, itself, Python, the processor."""
+    said = [sys.version, platform.machine(), version("numba"), version("llvmlite")]
+    for module in BUILT:
+        found = (_ROOT.parent / module.replace(".", "/")).with_suffix(".py").stat()
+        said.append(f"{module} {found.st_mtime_ns} {found.st_size}")
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        said += sorted({line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))})
+    return hashlib.sha256("\n".join(said).encode()).hexdigest()
+
+
+def _mark() -> None:
+    folder = _folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    new = folder / f"{MARK}.{os.getpid()}"
+    new.write_text(_stamp())
+    new.replace(folder / MARK)
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError):
+            folder = _folder()
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = held.enter_context((folder / f"{MARK}.lock").open("w"))
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _end_with_its_parent() -> None:
+    sys.stdin.buffer.read()
+    os._exit(0)
+
+
+def main() -> None:
+    if "--beside" in sys.argv[1:]:
+        os.nice(_PATIENCE)
+        threading.Thread(target=_end_with_its_parent, daemon=True).start()
+    build()
+
+
+if __name__ == "__main__":
+    main()
