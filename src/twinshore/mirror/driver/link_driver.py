@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import partial
 
 from twinshore.fleet import ConfigError, KafkaError, Link, RefusedError, TwinshoreError, WireError
@@ -297,14 +297,14 @@ class LinkDriver:
         # Of those that are still being looked into nothing is known yet.
         open_yet = {step.topic for step in ready}
         ready, unruled = self._follower.rules.admit(ready, known)
-        ready, unproven = self._adopter.adopt(ready)
+        ready, unproven = self._adopter.adopt(self._others.freed(ready, known))
         open_yet -= {step.topic for step in ready}
         refused += [*unruled, *unproven]
         for refusal in refused:
             self._refusals.add(refusal)
         for topic in sorted({step.topic for step in steps} - open_yet - {refusal.topic for refusal in refused}):
             self._refusals.over(topic)
-        self._supply(term, ready, seen)
+        self._supply(term, ready, known, seen)
 
     def _apply(self, step: Step) -> Refuse | None:
         """Does what the step changes on the target; why its topic must rest where the target will not have it."""
@@ -319,8 +319,10 @@ class LinkDriver:
             return twins.refusal(step, error)
         return None
 
-    def _supply(self, term: Term, steps: list[CarryTopic], seen: dict[str, tuple[str, int]]) -> None:
-        steps = self._others.kept(steps)
+    def _supply(
+        self, term: Term, steps: list[CarryTopic], known: Container[str], seen: dict[str, tuple[str, int]]
+    ) -> None:
+        steps = self._others.kept(steps, known)
         self._descents.declare(steps)
         found = twins.orders_for(self._store, self.link.name, steps)
         orders = {named: order for named, order in found.items() if named not in self._standing}

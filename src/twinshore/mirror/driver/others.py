@@ -26,11 +26,12 @@ class Others:
 
     def __init__(self, link: Link, store: Store) -> None:
         self._link, self._store = link, store
+        # Topics of which rows may stand that were never judged: the store failed in between.
+        self._unjudged: set[str] = set()
 
     def judged(self, steps: Sequence[Step], known: Container[str]) -> list[Step]:
         """The steps, without those for topics that another link has: why each of these must not be touched."""
-        ours, given = [step for step in steps if isinstance(step, CarryTopic)], self._given_over()
-        new = [step for step in ours if step.topic not in known or step.target_topic_id in given]
+        new = self._new([step for step in steps if isinstance(step, CarryTopic)], known, self._given_over())
         taken, _ = self._claims(new)
         called = {step.topic: step.twin or step.topic for step in new}
         refused = [
@@ -39,32 +40,54 @@ class Others:
         ]
         return [*(step for step in steps if step.topic not in taken), *refused]
 
-    def kept(self, steps: Sequence[CarryTopic]) -> list[CarryTopic]:
-        """The steps whose twins are this link's. New ones are remembered first: of two links that do so at once, each
-        sees the other's row, or the later one does; whoever sees one lets go, and tries again with the next survey."""
-        known, given = {row.topic for row in self._store.twins.of(self._link.name)}, self._given_over()
-        new = [step for step in steps if step.topic not in known or step.target_topic_id in given]
+    def freed(self, steps: Sequence[CarryTopic], known: Container[str]) -> list[CarryTopic]:
+        """The steps whose twins no other link has. That a claim has ended is remembered before any row of ours is
+        written: whoever had it may want it back at this very moment, and sees what is remembered, or is seen here."""
+        new = self._new(steps, known, self._given_over())
+        taken, ended = self._claims(new)
+        lost, mine, now_ms = set(taken), self._link.name, int(time.time() * 1000)
+        theirs = {link: self._store.memories.of(link, GIVEN_OVER) for link in {row.link for row in ended}}
+        said = {(row.link, row.subject) for rows in theirs.values() for row in rows}
+        had = {row.target_topic_id for row in taken.values()}
+        over = [
+            Remembered(row.link, GIVEN_OVER, row.target_topic_id, mine, GIVEN_OVER, now_ms)
+            for row in ended
+            if (row.link, row.target_topic_id) not in said and row.target_topic_id not in had
+        ]
+        if over:
+            self._store.memories.remember(over)
+            lost |= self._claims(new)[0].keys()
+            ids = {step.target_topic_id for step in new if step.topic in lost}
+            self._store.memories.forget([row for row in over if row.subject in ids])
+        return [step for step in steps if step.topic not in lost]
+
+    def kept(self, steps: Sequence[CarryTopic], known: Container[str]) -> list[CarryTopic]:
+        """The steps whose twins are this link's. `known`: topics that had a twin of the link's before this look. New
+        ones are remembered first: of two links that do so at once, each sees the other's row, or the later one does;
+        whoever sees one lets go, and tries again with the next survey."""
+        given = self._given_over()
+        new = self._new(steps, known, given)
         if not new:
             return list(steps)
-        now_ms = int(time.time() * 1000)
-        self._store.twins.save(
-            [twin_row(self._link.name, step, part, now_ms) for step in new for part in range(step.partitions)]
-        )
-        taken, ended = self._claims(new)
-        mine = self._link.name
-        over = [Remembered(row.link, GIVEN_OVER, row.target_topic_id, mine, GIVEN_OVER, now_ms) for row in ended]
-        if over:
-            # Whoever had it may want it back at this very moment: it sees what is remembered, or is seen here.
-            self._store.memories.remember(over)
-            taken |= self._claims(new)[0]
-        lost = {step.target_topic_id for step in new if step.topic in taken}
-        self._store.memories.forget([row for row in over if row.subject in lost])
-        self._store.memories.forget(
-            [given[step.target_topic_id] for step in new if step.target_topic_id in given.keys() - lost]
-        )
-        for topic in taken.keys() - known:
-            self._store.forget_topic(mine, topic)
-        return [step for step in steps if step.topic not in taken]
+        self._unjudged |= {step.topic for step in new}
+        ours, now_ms, mine = self.freed(new, known), int(time.time() * 1000), self._link.name
+        self._store.twins.save([twin_row(mine, step, part, now_ms) for step in ours for part in range(step.partitions)])
+        ours = self.freed(ours, known)
+        self._store.memories.forget([given[step.target_topic_id] for step in ours if step.target_topic_id in given])
+        lost = {step.topic for step in new} - {step.topic for step in ours}
+        for topic in lost:
+            if topic not in known:
+                self._store.forget_topic(mine, topic)
+        self._unjudged -= {step.topic for step in new if step in ours or step.topic not in known}
+        return [step for step in steps if step.topic not in lost]
+
+    def _new(self, steps: Iterable[CarryTopic], known: Container[str], given: Container[str]) -> list[CarryTopic]:
+        """Those that are to be judged: what the link carried before is not judged anew, unless it gave it over."""
+        return [
+            step
+            for step in steps
+            if step.topic not in known or step.topic in self._unjudged or step.target_topic_id in given
+        ]
 
     def _claims(self, steps: Iterable[CarryTopic]) -> tuple[dict[str, TwinRow], list[TwinRow]]:
         """Topics of these whose twins are another link's, with its row; and rows of other links whose claims ended."""
