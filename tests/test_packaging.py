@@ -1,0 +1,147 @@
+"""What `pip install` gives: the whole product, and the small client side without what only the whole needs."""
+
+from __future__ import annotations
+
+import importlib.metadata as metadata
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ROOT / "src"
+# Room for what issue-sized additions bring; the dependencies are most of it.
+CLIENT_MB_MAX = 40
+NOT_IN_THE_CLIENT = (
+    "pyspark",
+    "py4j",
+    "numba",
+    "llvmlite",
+    "numpy",
+    "pyarrow",
+    "confluent_kafka",
+    "sqlalchemy",
+    "alembic",
+    "typer",
+)
+# Compiled loops and what calls them: of the pump, and in the client's folder only because a folder is shipped whole.
+WITH_NUMPY = {"twinshore.wire.join", "twinshore.wire.compiled"}
+IMPORT_ALL = """
+import importlib, pkgutil, sys
+import twinshore
+assert {place!r} in twinshore.__file__, twinshore.__file__
+left_out = {left_out!r}
+for found in pkgutil.walk_packages(twinshore.__path__, "twinshore."):
+    if found.name not in left_out and not found.name.endswith("__main__") and ".migrations" not in found.name:
+        importlib.import_module(found.name)
+unwanted = set({unwanted!r}) & set(sys.modules)
+assert not unwanted, unwanted
+"""
+
+
+def project(place: Path) -> dict[str, object]:
+    found: dict[str, object] = tomllib.loads((place / "pyproject.toml").read_text())["project"]
+    return found
+
+
+def wheel(place: Path, folder: Path) -> Path:
+    """Of a copy: a build leaves its traces beside what it builds."""
+    copy = folder / "checkout"
+    if not copy.exists():
+        copy.mkdir()
+        shutil.copytree(SOURCES, copy / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        shutil.copytree(ROOT / "client", copy / "client", ignore=shutil.ignore_patterns("build", "*.egg-info"))
+        for name in ("pyproject.toml", "README.md", "LICENSE"):
+            shutil.copy(ROOT / name, copy)
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
+    to = folder / f"wheel-{place.name or 'whole'}"
+    done = subprocess.run([*command, "-w", str(to), str(copy / place)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (made,) = to.glob("*.whl")
+    return made
+
+
+def needed(names: list[str]) -> set[str]:
+    """These distributions and all that they need."""
+    found: set[str] = set()
+    waiting = [re.split(r"[<>=!~;\\[ ]", name)[0] for name in names]
+    while waiting:
+        name = waiting.pop()
+        if name.lower() in found:
+            continue
+        found.add(name.lower())
+        required = metadata.requires(name) or ()
+        waiting += [re.split(r"[<>=!~;\\[( ]", one)[0] for one in required if "extra ==" not in one]
+    return found
+
+
+def test_the_whole_wheel_has_every_file_of_the_package(tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel(Path(), tmp_path)) as made:
+        inside = {name for name in made.namelist() if name.startswith("twinshore/")}
+    ours = (path for path in (SOURCES / "twinshore").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    assert {path.relative_to(SOURCES).as_posix() for path in ours} == inside
+
+
+def test_the_client_is_small_and_runs_without_what_only_the_whole_needs(tmp_path: Path) -> None:
+    """In an environment that has its own four dependencies, as locked here, and nothing else."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
+    (site,) = (tmp_path / "bare" / "lib").glob("python*/site-packages")
+    with zipfile.ZipFile(wheel(Path("client"), tmp_path)) as made:
+        made.extractall(site)
+    dependencies = project(ROOT / "client")["dependencies"]
+    assert isinstance(dependencies, list)
+    for name in needed(dependencies):
+        for file in metadata.files(name) or ():
+            if ".." not in file.parts and "__pycache__" not in file.parts:
+                (site / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(str(file.locate()), site / file)
+    size_mb = sum(path.stat().st_size for path in site.rglob("*") if path.is_file()) / 1e6
+    print(f"the client side takes {size_mb:.1f} MB")
+    assert size_mb < CLIENT_MB_MAX
+    looked = IMPORT_ALL.format(place=str(site), left_out=WITH_NUMPY, unwanted=NOT_IN_THE_CLIENT)
+    python = tmp_path / "bare" / "bin" / "python"
+    done = subprocess.run([str(python), "-I", "-c", looked], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_both_are_of_one_version_and_ask_for_the_same() -> None:
+    whole, client = project(ROOT), project(ROOT / "client")
+    for name in ("version", "license", "requires-python"):
+        assert whole[name] == client[name]
+    assert set(client["dependencies"]) <= set(whole["dependencies"])  # type: ignore[call-overload]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("place", "size_mb_max"), [(".", 2_000), ("client", CLIENT_MB_MAX)])
+def test_pip_installs_it_into_a_bare_environment(tmp_path: Path, place: str, size_mb_max: int) -> None:
+    """With packages as an index has them today, not as they are locked here."""
+    wheel(Path(place), tmp_path)
+    bare = tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", str(bare)], check=True)
+    (site,) = (bare / "lib").glob("python*/site-packages")
+    before = sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
+    pip = [str(bare / "bin" / "python"), "-I", "-m", "pip"]
+    done = subprocess.run(
+        [*pip, "install", "-q", str(tmp_path / "checkout" / place)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    subprocess.run([*pip, "check"], check=True)
+    taken = (path for path in site.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    size_mb = (sum(path.stat().st_size for path in taken) - before) / 1e6
+    print(f"{project(ROOT / place)['name']} takes {size_mb:.0f} MB")
+    assert size_mb < size_mb_max
+    whole = place == "."
+    left_out, unwanted = (set(), ()) if whole else (WITH_NUMPY, NOT_IN_THE_CLIENT)
+    looked = IMPORT_ALL.format(place=str(site), left_out=left_out, unwanted=unwanted)
+    done = subprocess.run([*pip[:2], "-c", looked], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    if whole:
+        said = subprocess.run([str(bare / "bin" / "twinshore"), "--help"], capture_output=True, text=True, check=False)
+        assert said.returncode == 0, said.stderr
+        assert "mirror" in said.stdout
