@@ -8,6 +8,7 @@ import pytest
 
 from tests.proof.logs import batched, records
 from twinshore.fleet import WireError
+from twinshore.logs.reader import offset_behind
 from twinshore.proof import rows
 from twinshore.proof.chunks import Chunker
 from twinshore.wire.batch import HEADER_BYTES, head_bytes, seal, split_batches
@@ -72,7 +73,7 @@ def test_a_fetch_that_lies_is_refused_or_read_never_followed_out_of_its_bounds(s
             body = spoilt(chance, bytes(view[HEADER_BYTES:]))
             lying = head_bytes(seal(header._replace(**lie), body)) + body
         try:
-            rows.offset_behind(memoryview(lying))
+            offset_behind(memoryview(lying))
             for chunk in Chunker().chunks(memoryview(lying), ()):
                 data, indexed = chunk.opened()
                 rows.Sums().add(data, indexed, 0, len(indexed))

@@ -7,8 +7,8 @@ import threading
 import time
 
 from tests.proof.test_planning import SIDE, SMALL, cut
+from twinshore.logs.pace import Pace
 from twinshore.proof.job import run_bundles
-from twinshore.proof.pace import Pace
 from twinshore.proof.values import Proven, Stretch
 
 

@@ -14,7 +14,7 @@ from tests.proof.small_broker import TOPIC, SmallBroker
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
-from twinshore.proof import log_reader
+from twinshore.logs import reader as log_reader
 from twinshore.proof.keys import HASHES_MAX, KEYS_MAX
 from twinshore.proof.owed import KeyLook
 from twinshore.proof.prover import prove_all

@@ -10,7 +10,7 @@ from tests.proof.logs import batched
 from tests.proof.small_broker import TOPIC, SmallBroker
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.proof import log_reader
+from twinshore.logs import reader as log_reader
 from twinshore.proof.owed import KeyLook
 from twinshore.proof.values import Stretch, Way
 from twinshore.wire.batch import split_batches

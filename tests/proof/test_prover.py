@@ -13,7 +13,7 @@ from tests.proof.logs import batched, chunks, records
 from tests.proof.small_broker import TOPIC, SmallBroker
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.errors import Code
-from twinshore.proof import log_reader
+from twinshore.logs import reader as log_reader
 from twinshore.proof.borders import Side
 from twinshore.proof.job import in_this_process, run_bundles
 from twinshore.proof.planning import Wishes, outcome, stretches

@@ -9,13 +9,15 @@ from itertools import islice
 
 from twinshore.fleet import NamedPartition, WireError
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.proof.chunks import Chunk
-from twinshore.proof.log_reader import LogReader
-from twinshore.proof.pace import Pace
+from twinshore.logs.pace import Pace
+from twinshore.logs.reader import LogReader
+from twinshore.proof.chunks import Chunk, Chunker, nothing
 from twinshore.proof.placing import Placement
 from twinshore.proof.record_bytes import record_at
 from twinshore.proof.values import Stretch
 from twinshore.wire.records import Record
+
+CLIENT_ID = "twinshore-proof"
 
 
 @dataclass(slots=True)
@@ -59,7 +61,7 @@ class BothSides:
     @contextlib.contextmanager
     def reading(self, kafka: KafkaCluster, named: NamedPartition, at: int, end: int) -> Iterator[LogReader]:
         """A reader whose bytes are counted; it is closed behind the block."""
-        reader = LogReader(kafka, named, at, end, self._pace)
+        reader = LogReader(kafka, named, at, end, self._pace, client_id=CLIENT_ID)
         try:
             yield reader
         finally:
@@ -77,9 +79,19 @@ def _seen(chunks: Iterator[Chunk], reader: LogReader, at: int, end: int) -> Iter
                 yield record._replace(offset=record.offset + chunk.shift)
 
 
+def chunks_of(reader: LogReader) -> Iterator[Chunk]:
+    """All that it reads, without a gap; each chunk is good until the next is asked for."""
+    chunker = Chunker()
+    for fetched in reader.fetches():
+        if len(fetched.records):
+            yield from chunker.chunks(fetched.records, fetched.aborted)
+        else:
+            yield nothing(fetched.end)
+
+
 def named_chunks(reader: LogReader, kafka: KafkaCluster) -> Iterator[Chunk]:
     """The reader's chunks; what is corrupt is said to be on that cluster."""
-    chunks = reader.chunks()
+    chunks = chunks_of(reader)
     while True:
         try:
             chunk = next(chunks, None)

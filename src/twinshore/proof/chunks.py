@@ -11,14 +11,12 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from twinshore.fleet import WireError
-from twinshore.mirror.lane.fates import Aborted
+from twinshore.logs.visible import Aborted
 from twinshore.proof.rows import Array, as_bytes, compiled, index_batch, no_rows, same_bytes, table
 from twinshore.wire.batch import (
     CODEC_MASK,
-    CONTROL,
     HEADER_BYTES,
     TIMESTAMP_APPEND,
-    TRANSACTIONAL,
     BatchHeader,
     check_crc,
     next_batch,
@@ -117,7 +115,7 @@ class Chunker:
 
     def chunks(self, records: memoryview, aborted: Iterable[tuple[int, int]]) -> Iterator[Chunk]:
         """The chunks of one fetch; an incomplete last batch is left out. WireError where one is corrupt."""
-        fates = Aborted(aborted)
+        ours = Aborted(aborted)
         loops = compiled()
         place, size = 0, len(records)
         source = as_bytes(records)
@@ -137,12 +135,11 @@ class Chunker:
             check_crc(view, header)
             place += len(view)
             expected = header.last_offset + 1
-            yield _chunk(view, header, fates, self._room)
+            yield _chunk(view, header, ours, self._room)
 
 
-def _chunk(view: memoryview, header: BatchHeader, fates: Aborted, room: Room) -> Chunk:
-    hidden = bool(header.attributes & (CONTROL | TRANSACTIONAL)) and fates.hides(view, header)
-    if hidden or not header.count:
+def _chunk(view: memoryview, header: BatchHeader, aborted: Aborted, room: Room) -> Chunk:
+    if aborted.hides(view, header) or not header.count:
         return nothing(header.last_offset + 1)
     return Chunk(header.last_offset + 1, NO_BYTES, no_rows(), (view, header), room)
 

@@ -85,19 +85,6 @@ def index_plain(source: Any, place: Any, expected: Any, rows: Any, out: Any) -> 
     out[0], out[1], out[2], out[3] = place, expected, filled, batches
 
 
-@machine_code(types.UniTuple(_INT, 2)(BYTES, _INT))
-def last_of(source: Any, place: Any) -> Any:
-    """The offset behind the last complete batch, -1 where there is none, and where that batch ends."""
-    after = np.int64(-1)
-    while place + _HEADER <= source.size - 8:
-        end = place + 12 + big_endian(source, place + 8, 4)
-        if end > source.size or end < place + _HEADER or source[place + 16] != 2:
-            break
-        after = big_endian(source, place, 8) + big_endian(source, place + 23, 4) + 1
-        place = end
-    return after, place
-
-
 @inlined
 def _same(one: Any, i: Any, other: Any, j: Any, size: Any) -> Any:
     stop = i + size

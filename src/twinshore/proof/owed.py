@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 
 from twinshore.fleet import NamedPartition, TwinshoreError
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
+from twinshore.logs.pace import Pace
+from twinshore.logs.reader import LogReader
+from twinshore.proof.both_sides import CLIENT_ID, chunks_of
 from twinshore.proof.chunks import Chunk
 from twinshore.proof.keys import HASHES_MAX, KEYS_MAX, KnownKeys, LiveKeys, Slice, Suspects, Work, hashed
-from twinshore.proof.log_reader import LogReader
-from twinshore.proof.pace import Pace
 from twinshore.proof.record_bytes import as_text
 from twinshore.proof.values import OwedKey, Proven, Stretch
 
@@ -51,7 +52,7 @@ def read_chunks(reader: LogReader) -> Iterator[Chunk]:
     """The reader's chunks, without records below where it begins; it is closed behind them."""
     start = reader.position
     try:
-        for chunk in reader.chunks():
+        for chunk in chunks_of(reader):
             chunk.skip_below(start)
             yield chunk
     finally:
@@ -145,7 +146,7 @@ class KeyLook:
         (heapq.heappush if len(self._first) < KEPT else heapq.heappushpop)(self._first, (-at, key))
 
     def _chunks(self, kafka: KafkaCluster, named: NamedPartition, start: int, end: int) -> Iterator[Chunk]:
-        reader = LogReader(kafka, named, start, end, self._pace)
+        reader = LogReader(kafka, named, start, end, self._pace, client_id=CLIENT_ID)
         try:
             yield from read_chunks(reader)
         finally:

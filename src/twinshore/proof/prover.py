@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 
 from twinshore.fleet import Cluster, TwinshoreError, WireError
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
+from twinshore.logs.reader import LogReader
 from twinshore.proof.both_sides import BothSides, named_chunks
 from twinshore.proof.compacted import Latest, Lone, compare_compacted, still_shown
 from twinshore.proof.comparison import Tally, compare_content, compare_placed
 from twinshore.proof.differences import AHEAD, beginning, first_difference
-from twinshore.proof.log_reader import LogReader
 from twinshore.proof.owed import look_at_keys, written_between
 from twinshore.proof.placing import ByRuns, Placement, Run, SameOffsets
 from twinshore.proof.values import Difference, DifferenceKind, Proven, Stretch, Way

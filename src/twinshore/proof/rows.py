@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from twinshore.fleet import WireError
-from twinshore.wire.batch import TIMESTAMP_APPEND, BatchHeader, split_batches
+from twinshore.wire.batch import TIMESTAMP_APPEND, BatchHeader
 from twinshore.wire.loops import loops
 from twinshore.wire.records import frames
 
@@ -67,19 +67,6 @@ def index_batch(data: bytes | memoryview, header: BatchHeader) -> Array:
             raise WireError(f"batch at offset {header.base_offset}: a record's timestamp is out of range")
         rows[at] = (header.base_offset + frame.offset_delta, stamp, frame.rest, frame.end)
     return rows
-
-
-def offset_behind(records: memoryview) -> int:
-    """The offset behind the last complete batch of a fetch, -1 where none is complete."""
-    loops = compiled()
-    if loops is not None and len(records):
-        after, place = loops.last_of(as_bytes(records), 0)
-        if place == len(records):
-            return int(after)
-        rest = split_batches(records[place:])
-    else:
-        after, rest = -1, split_batches(records)
-    return rest[-1][1].last_offset + 1 if rest else int(after)
 
 
 def same_bytes(one: memoryview, other: memoryview) -> bool:

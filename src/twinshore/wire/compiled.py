@@ -312,3 +312,16 @@ def join_batches(
         place = end
     row[0], row[1], row[2], row[3] = place, to, batches, offset
     row[4], row[5], row[6], row[7] = base_time, latest, epoch, known
+
+
+@machine_code(types.UniTuple(types.int64, 2)(BYTES, types.int64))
+def last_of(source: Any, place: Any) -> Any:
+    """The offset behind the last complete batch, -1 where there is none, and where that batch ends."""
+    after = np.int64(-1)
+    while place + _HEADER <= source.size - 8:
+        end = place + 12 + big_endian(source, place + 8, 4)
+        if end > source.size or end < place + _HEADER or source[place + 16] != 2:
+            break
+        after = big_endian(source, place, 8) + big_endian(source, place + 23, 4) + 1
+        place = end
+    return after, place

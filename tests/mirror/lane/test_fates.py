@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from twinshore.fleet import WireError
-from twinshore.mirror.lane.fates import Aborted, Blank, Piece, fates
+from twinshore.logs.visible import Aborted
+from twinshore.mirror.lane.fates import Blank, Piece, fates
 from twinshore.wire.batch import (
     CONTROL,
     DELETE_HORIZON,

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from twinshore.fleet import TooLargeError, WireError
 from twinshore.fleet.incidents import IncidentKind
-from twinshore.mirror.lane.fates import Aborted, Blank, Piece, fates
+from twinshore.logs.visible import Aborted
+from twinshore.mirror.lane.fates import Blank, Piece, fates
 from twinshore.mirror.lane.joining import Hold, Joining
 from twinshore.mirror.lane.orders import LaneLimits
 from twinshore.wire.batch import (

@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.mirror.mapping.content import Dated
+from twinshore.logs.content import Dated
+from twinshore.logs.looks import contents, copies
 from twinshore.mirror.mapping.offset_syncs import TAIL_RECORDS, Note, Theirs, places, walk
-from twinshore.mirror.mapping.reading import contents, copies
 
 T = TypeVar("T")
 SEARCHED_RECORDS = 500_000

@@ -9,8 +9,8 @@ from twinshore.fleet import Link, NamedPartition
 from twinshore.fleet.extents import Extent
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
+from twinshore.logs.visible import Aborted, spans
 from twinshore.mirror.driver.plan import CarryTopic, Create, Step
-from twinshore.mirror.lane.fates import Aborted, Piece, fates
 from twinshore.mirror.mapping.cost import BYTES_S_STATED, Cost, Rate, Sample, Stretch, cost_of
 from twinshore.store import Store
 from twinshore.wire.batch import split_batches
@@ -72,8 +72,7 @@ def _sample(source: KafkaCluster, named: NamedPartition, offset: int) -> Sample:
     for view, header in split_batches(fetched.records):
         if header.last_offset < at:
             continue
-        pieces = [fate for fate in fates(view, header, at, at, aborted) if isinstance(fate, Piece)]
-        seen += sum(piece.header.count for piece in pieces)
+        seen += sum(end - first for first, end, shown in spans(view, header, at, aborted) if shown)
         size += len(view)
         at = header.last_offset + 1
     return Sample(at - offset, seen, size)

@@ -11,10 +11,10 @@ from twinshore.fleet.extents import Extent, source_end
 from twinshore.fleet.incidents import IncidentKind
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
+from twinshore.logs.looks import batches, contents, seen_record, seen_runs
 from twinshore.mirror.lane.history import NOWHERE, UNKNOWN, EpochEnd, Stand, compared
 from twinshore.mirror.lane.observe import Go, Observation, Stop, Verdict, Wait, parted_sentence
 from twinshore.mirror.lane.reach import Landed, Reach, Unclear, beyond, complete, reach_of
-from twinshore.mirror.mapping.reading import batches, contents, seen_record, seen_runs
 from twinshore.wire.batch import next_sequence
 
 DISAGREES = IncidentKind.POSITION_DISAGREEMENT

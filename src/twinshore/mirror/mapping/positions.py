@@ -10,10 +10,10 @@ from twinshore.fleet.extents import Extent
 from twinshore.fleet.incidents import IncidentKind
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
+from twinshore.logs.looks import batches, bounds
 from twinshore.mirror.driver.plan import CarryTopic, Refuse
 from twinshore.mirror.mapping.evidence import Evidence, Unproven
 from twinshore.mirror.mapping.offset_syncs import Note, best_notes, gather, notes_topic
-from twinshore.mirror.mapping.reading import batches, bounds
 from twinshore.store import Store, TwinRow
 from twinshore.wire.batch import CONTROL, next_sequence
 from twinshore.wire.records import iter_records

@@ -9,11 +9,11 @@ from types import MappingProxyType
 from twinshore.fleet import KafkaError, NamedPartition, WireError
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind, ProducerState
+from twinshore.logs.looks import contents, last_record
 from twinshore.mirror.lane.history import NOWHERE, UNKNOWN, EpochEnd, Stand, compared
 from twinshore.mirror.lane.likeness import first_unlike, last_unlike, unlike
 from twinshore.mirror.lane.marking import is_marker_id, marker_id
 from twinshore.mirror.lane.observe import Observation, Tail
-from twinshore.mirror.mapping.reading import contents, last_record
 from twinshore.wire.batch import CONTROL, BatchHeader
 
 

@@ -1,10 +1,15 @@
-"""The hands of a proof: one side's log, read from its leader batch by batch, the next fetch on its way meanwhile."""
+"""A long stretch of one log, streamed from its leader over a connection of its own, one fetch always under way."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import cache
 from random import Random
+from types import ModuleType
+from typing import NamedTuple
+
+import numpy as np
 
 from twinshore.fleet import KafkaError, NamedPartition, WireError
 from twinshore.kafka.backoff import delay_s
@@ -12,20 +17,31 @@ from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.errors import Code, kafka_error
 from twinshore.kafka.patience import may_pass
-from twinshore.proof.chunks import Chunk, Chunker, nothing
-from twinshore.proof.pace import Pace
-from twinshore.proof.rows import offset_behind
+from twinshore.logs.pace import Pace
+from twinshore.wire.batch import split_batches
 from twinshore.wire.fetch import FETCH_KEY, FetchedPartition, FetchPartition, encode_fetch, parse_fetch
 from twinshore.wire.framing import Framer
+from twinshore.wire.join import LOOPS
+from twinshore.wire.loops import loops
 
 FETCH_BYTES = 4 << 20
 PATIENCE_S = 45.0
 EMPTY_S = 10.0  # A new leader may show less than was there, until its followers have told it how far they are.
 ANSWER_S = 30.0
 WAIT_MS = 500
-CLIENT_ID = "twinshore-proof"
 COMMITTED = 1
 _MOVED = frozenset({Code.FENCED_LEADER_EPOCH, Code.UNKNOWN_LEADER_EPOCH, Code.UNKNOWN_TOPIC_ID})
+
+
+class Fetched(NamedTuple):
+    """A stretch up to `end`, from where the one before it ended: whole batches, and perhaps the beginning of another.
+
+    `aborted`: producer id and first offset of each transaction among them that was aborted.
+    """
+
+    end: int
+    records: memoryview
+    aborted: list[tuple[int, int]]
 
 
 class LogReader:
@@ -33,13 +49,20 @@ class LogReader:
     came; `skipped_to` is where the log begins when it no longer held the first offsets wanted."""
 
     def __init__(
-        self, kafka: KafkaCluster, named: NamedPartition, position: int, end: int, pace: Pace | None = None
+        self,
+        kafka: KafkaCluster,
+        named: NamedPartition,
+        position: int,
+        end: int,
+        pace: Pace | None = None,
+        *,
+        client_id: str,
     ) -> None:
         self.position = position
         self.read_bytes = 0
         self.skipped_to = -1
         self._kafka, self._named, self._end = kafka, named, end
-        self._pace = pace or Pace(0)
+        self._pace, self._client_id = pace or Pace(0), client_id
         self._line: Connection | None = None
         self._framer = Framer()
         self._asked_at = -1
@@ -47,9 +70,8 @@ class LogReader:
         self._turn = 0
         self._rng = Random()
 
-    def chunks(self) -> Iterator[Chunk]:
-        """Chunks without a gap, to `end` or beyond; each is good until the next is asked for."""
-        chunker = Chunker()
+    def fetches(self) -> Iterator[Fetched]:
+        """What each fetch brought, without a gap, to `end` or beyond; each is good until the next is asked for."""
         progress_s = time.monotonic()
         failures = 0
         while self.position < self._end:
@@ -71,7 +93,7 @@ class LogReader:
                 self._lose(error, progress_s, failures)
                 continue
             if behind > self.position:
-                yield from chunker.chunks(fetched.records, fetched.aborted)
+                yield Fetched(behind, fetched.records, fetched.aborted)
                 self.position = behind
             elif time.monotonic() - progress_s > EMPTY_S:
                 raise KafkaError(
@@ -85,7 +107,7 @@ class LogReader:
             self._line = None
         self._asked_at = -1
 
-    def _skip(self) -> Chunk:
+    def _skip(self) -> Fetched:
         """The log begins later by now: so far nobody sees anything."""
         self.close()
         start = self._kafka.list_offsets([self._named], OffsetKind.EARLIEST)[self._named]
@@ -96,7 +118,7 @@ class LogReader:
                 hint="was the topic made again, or its end cut off by an unclean election?",
             )
         self.position = self.skipped_to = start
-        return nothing(start)
+        return Fetched(start, memoryview(b""), [])
 
     def _lose(self, error: KafkaError, progress_s: float, failures: int) -> None:
         self.close()
@@ -131,7 +153,7 @@ class LogReader:
         found = self._kafka.partition_of(self._named)
         if self._line is None:
             self._line = self._kafka.dial(self._kafka.leader_of(self._named))
-            self._framer = self._line.hand_over(CLIENT_ID).framer
+            self._framer = self._line.hand_over(self._client_id).framer
         version = self._line.spoken(FETCH_KEY)
         topic_id = self._kafka.metadata([self._named.topic], refresh=False).topics[self._named.topic].topic_id
         most = self._pace.most(FETCH_BYTES)
@@ -149,3 +171,21 @@ class LogReader:
         self._line.lend(self._buffers[self._turn])
         self._line.begin(FETCH_KEY, version, [body], timeout_s=ANSWER_S)
         self._asked_at = position
+
+
+@cache
+def _compiled() -> ModuleType | None:
+    return loops(LOOPS)
+
+
+def offset_behind(records: memoryview) -> int:
+    """The offset behind the last complete batch of a fetch, -1 where none is complete."""
+    compiled = _compiled()
+    if compiled is not None and len(records):
+        after, place = compiled.last_of(np.frombuffer(records.toreadonly(), dtype=np.uint8), 0)
+        if place == len(records):
+            return int(after)
+        rest = split_batches(records[place:])
+    else:
+        after, rest = -1, split_batches(records)
+    return rest[-1][1].last_offset + 1 if rest else int(after)

@@ -1,15 +1,16 @@
-"""Reads logs for a map: batches in order, what consumers see of them, single records."""
+"""A few batches, records or offsets of a log, asked for over the cluster's shared connections."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
-from twinshore.mirror.lane.fates import Aborted, Piece, fates
-from twinshore.mirror.mapping.content import Content, Dated
-from twinshore.wire.batch import CONTROL, TIMESTAMP_APPEND, TRANSACTIONAL, BatchHeader, split_batches
+from twinshore.logs.content import Content, Dated
+from twinshore.logs.visible import Aborted, spans
+from twinshore.wire.batch import CONTROL, TIMESTAMP_APPEND, BatchHeader, check_crc, split_batches
 from twinshore.wire.records import Record, iter_records
 from twinshore.wire.slice import REWRITE_BYTES_MAX
 
@@ -21,13 +22,8 @@ Batch = tuple[memoryview, BatchHeader]
 
 def batches(cluster: KafkaCluster, named: NamedPartition, offset: int, end: int, *, committed: bool) -> Iterator[Batch]:
     """The batches that hold offsets from `offset` up to `end`, as far as a consumer may read."""
-    while offset < end:
-        fetched = cluster.read_from(named, offset, bytes_max=FETCH_BYTES, committed=committed)
-        found = [one for one in split_batches(fetched.records) if one[1].last_offset >= offset]
-        if not found:
-            return
-        yield from found
-        offset = found[-1][1].last_offset + 1
+    for view, header, _ in _fetched(cluster, named, offset, end, committed=committed):
+        yield view, header
 
 
 def bounds(cluster: KafkaCluster, named: NamedPartition) -> tuple[int, int]:
@@ -38,19 +34,11 @@ def bounds(cluster: KafkaCluster, named: NamedPartition) -> tuple[int, int]:
 
 def seen_runs(cluster: KafkaCluster, named: NamedPartition, offset: int) -> Iterator[tuple[int, int]]:
     """The offsets [first, end) from `offset` on that a consumer of committed records sees, in order."""
-    while True:
-        fetched = cluster.read_from(named, offset, bytes_max=FETCH_BYTES, committed=True)
-        aborted = Aborted(fetched.aborted)
-        before = offset
-        for view, header in split_batches(fetched.records):
-            if header.last_offset < offset:
-                continue
-            for fate in fates(view, header, offset, offset, aborted):
-                if isinstance(fate, Piece):
-                    yield fate.header.base_offset, fate.header.last_offset + 1
-            offset = header.last_offset + 1
-        if offset == before:
-            return
+    at = offset
+    for view, header, aborted in _fetched(cluster, named, offset, sys.maxsize, committed=True):
+        check_crc(view, header)
+        yield from ((first, end) for first, end, seen in spans(view, header, at, aborted) if seen)
+        at = header.last_offset + 1
 
 
 def contents(
@@ -74,20 +62,27 @@ def _records(
     cluster: KafkaCluster, named: NamedPartition, offset: int, end: int, *, committed: bool
 ) -> Iterator[tuple[Record, bool]]:
     """Each record in [offset, end), and whether its broker gave it its time stamp."""
+    for view, header, aborted in _fetched(cluster, named, offset, end, committed=committed):
+        hidden = aborted.hides(view, header) if committed else bool(header.attributes & CONTROL)
+        for record in () if hidden else iter_records(view, header, limit_bytes=REWRITE_BYTES_MAX):
+            if offset <= record.offset < end:
+                yield record, bool(header.attributes & TIMESTAMP_APPEND)
+
+
+def _fetched(
+    cluster: KafkaCluster, named: NamedPartition, offset: int, end: int, *, committed: bool
+) -> Iterator[tuple[memoryview, BatchHeader, Aborted]]:
+    """Each batch that holds offsets from `offset` up to `end`, and what its fetch said of aborted transactions.
+
+    The last fetch may bring some behind `end`.
+    """
     while offset < end:
         fetched = cluster.read_from(named, offset, bytes_max=FETCH_BYTES, committed=committed)
-        aborted = Aborted(fetched.aborted)
-        before = offset
+        aborted, before = Aborted(fetched.aborted), offset
         for view, header in split_batches(fetched.records):
-            if header.last_offset < offset:
-                continue
-            hidden = bool(header.attributes & CONTROL)
-            if committed and header.attributes & (CONTROL | TRANSACTIONAL):
-                hidden = aborted.hides(view, header)
-            for record in () if hidden else iter_records(view, header, limit_bytes=REWRITE_BYTES_MAX):
-                if offset <= record.offset < end:
-                    yield record, bool(header.attributes & TIMESTAMP_APPEND)
-            offset = header.last_offset + 1
+            if header.last_offset >= offset:
+                yield view, header, aborted
+                offset = header.last_offset + 1
         if offset == before:
             return
 

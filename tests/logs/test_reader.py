@@ -1,4 +1,4 @@
-"""A proof's reader against brokers that do not keep to the protocol: nothing of theirs is taken for the log."""
+"""A reader against brokers that do not keep to the protocol: nothing of theirs is taken for the log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tests.proof.logs import batched, records
 from tests.proof.small_broker import TOPIC, SmallBroker
 from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.proof.log_reader import LogReader
+from twinshore.logs.reader import LogReader
+from twinshore.proof.both_sides import chunks_of
 
 NAMED = NamedPartition(TOPIC, 0)
 RECORDS = 40
@@ -28,7 +29,7 @@ def broker() -> SmallBroker:
 def reading(one: SmallBroker) -> Iterator[LogReader]:
     with one.serving() as cluster:
         kafka = KafkaCluster(cluster)
-        reader = LogReader(kafka, NAMED, 0, one.end)
+        reader = LogReader(kafka, NAMED, 0, one.end, client_id="test")
         try:
             yield reader
         finally:
@@ -41,7 +42,7 @@ def test_the_log_is_read_whole_whatever_a_connection_brings(fault: str) -> None:
     one = broker()
     one.faults.extend([fault, fault])
     with reading(one) as reader:
-        assert sum(len(chunk.opened()[1]) for chunk in reader.chunks()) == RECORDS
+        assert sum(len(chunk.opened()[1]) for chunk in chunks_of(reader)) == RECORDS
         assert reader.position == one.end
 
 
@@ -52,7 +53,7 @@ def test_an_answer_of_two_gigabytes_is_refused_before_there_is_room_for_it() -> 
         tracemalloc.start()
         try:
             with pytest.raises(KafkaError, match="the answer to Fetch claims 2147483647 bytes"):
-                list(reader.chunks())
+                list(reader.fetches())
             assert tracemalloc.get_traced_memory()[1] < 100 << 20
         finally:
             tracemalloc.stop()
