@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -61,10 +62,12 @@ def test_nobody_waits_for_a_reader_that_reads_nothing_and_what_is_lost_is_counte
     while b"line 399" not in said:
         said += os.read(pipe[0], SIZE)
     lines = said.decode().splitlines()
-    (lost,) = [line for line in lines if "the log could not be written" in line]
-    numbers = [int(line.split()[2]) for line in lines if "line " in line and line != lost]
+    # A slow machine loses some, writes some, and loses some more.
+    lost = [line for line in lines if "the log could not be written" in line]
+    numbers = [int(line.split()[2]) for line in lines if "line " in line and line not in lost]
     assert numbers == sorted(set(numbers)) and numbers[-1] == 399
-    assert f"{400 - len(numbers)} lines are lost" in lost
+    counted = sum(int(count) for line in lost for count in re.findall(r"(\d+) lines? (?:is|are) lost", line))
+    assert lost and counted == 400 - len(numbers), lost
 
 
 def test_a_full_disk_and_a_reader_that_is_gone_raise_nothing_and_end_nothing(pipe: tuple[int, int]) -> None:
