@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +45,13 @@ def render_cli_page() -> str:
     return "\n".join([CLI_HEAD, *_verb("twinshore", command())]).rstrip() + "\n"
 
 
+@cache
 def verbs() -> set[str]:
     """Each verb that can be run, as in 'lab up'; groups too, as in 'lab'."""
     return {name.removeprefix("twinshore ") for name, _ in _walk("twinshore", command())}
 
 
+@cache
 def options() -> set[str]:
     """Each option of any verb."""
     return {

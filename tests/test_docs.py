@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from scripts import pages
+from tests.each_file import each_of
 from twinshore.fleet.settings import parse_settings
 from twinshore.mirror.follow.topic_settings import AT_PROMOTION, FOLLOWS, NEVER
 
@@ -73,7 +74,7 @@ def test_each_verb_named_exists(page: Path) -> None:
                 assert all(f"{first} {word}" in known for word in rest[0].split("|")), line
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=name_of)
+@each_of(SOURCES)
 def test_each_verb_that_a_hint_or_docstring_names_exists(source: Path) -> None:
     named = re.findall(r"`twinshore((?: [a-z][a-z0-9-]*)+)", source.read_text())
     assert {words.strip() for words in named} <= pages.verbs()
@@ -94,7 +95,7 @@ def test_each_link_leads_somewhere(page: Path) -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("file", [*PAGES, *SOURCES], ids=name_of)
+@each_of([*PAGES, *SOURCES])
 def test_each_page_that_is_named_exists(file: Path) -> None:
     named = set(re.findall(r"(?<![\w/])docs/[a-z-]+\.md", file.read_text()))
     assert {name for name in named - WRITTEN_BY_MAKE if not (ROOT / name).exists()} == set()

@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "src"
-# Room for what issue-sized additions bring; the dependencies are most of it.
+# The dependencies are most of it.
 CLIENT_MB_MAX = 40
 NOT_IN_THE_CLIENT = (
     "pyspark",
@@ -66,6 +66,11 @@ def wheel(place: Path, folder: Path) -> Path:
     return made
 
 
+def bytes_in(site: Path) -> int:
+    """What was installed, without what Python has compiled of it."""
+    return sum(path.stat().st_size for path in site.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+
+
 def needed(names: list[str]) -> set[str]:
     """These distributions and all that they need."""
     found: set[str] = set()
@@ -100,7 +105,7 @@ def test_the_client_is_small_and_runs_without_what_only_the_whole_needs(tmp_path
             if ".." not in file.parts and "__pycache__" not in file.parts:
                 (site / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(str(file.locate()), site / file)
-    size_mb = sum(path.stat().st_size for path in site.rglob("*") if path.is_file()) / 1e6
+    size_mb = bytes_in(site) / 1e6
     print(f"the client side takes {size_mb:.1f} MB")
     assert size_mb < CLIENT_MB_MAX
     looked = IMPORT_ALL.format(place=str(site), left_out=WITH_NUMPY, unwanted=NOT_IN_THE_CLIENT)
@@ -125,15 +130,14 @@ def test_pip_installs_it_into_a_bare_environment(tmp_path: Path, place: str, siz
     bare = tmp_path / "bare"
     subprocess.run([sys.executable, "-m", "venv", str(bare)], check=True)
     (site,) = (bare / "lib").glob("python*/site-packages")
-    before = sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
+    before = bytes_in(site)
     pip = [str(bare / "bin" / "python"), "-I", "-m", "pip"]
     done = subprocess.run(
         [*pip, "install", "-q", str(tmp_path / "checkout" / place)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     subprocess.run([*pip, "check"], check=True)
-    taken = (path for path in site.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    size_mb = (sum(path.stat().st_size for path in taken) - before) / 1e6
+    size_mb = (bytes_in(site) - before) / 1e6
     print(f"{project(ROOT / place)['name']} takes {size_mb:.0f} MB")
     assert size_mb < size_mb_max
     whole = place == "."
