@@ -31,8 +31,8 @@ def check_bounds(pump: PumpModel) -> None:
     held: Counter[int] = Counter()
     flying: Counter[NamedPartition] = Counter(
         one.track.named  # type: ignore[attr-defined]
-        for wire in pump.targets.values()
-        for one in (*wire.due, *(each for request in wire.in_flight for each in (*request.sent, *request.marks)))
+        for flow in pump.core.targets.values()
+        for one in (*flow.due, *(each for flight in flow.in_flight for each in (*flight.sent, *flight.marks)))
     )
     _check_one_owner(pump, flying)
     for track in pump.lane.tracks.values():
@@ -49,10 +49,10 @@ def check_bounds(pump: PumpModel) -> None:
             raise Violation(f"{track.named}: believes {track.waiting_bytes} bytes wait, there are {size}")
         if size > 4 * track.partition_bytes_max:
             raise Violation(f"{track.named}: {size} bytes wait, fetched {track.partition_bytes_max} at a time")
-    for wire in pump.targets.values():
-        held.update(id(one.hold) for one in wire.pinned if one.hold)
+    for flow in pump.core.targets.values():
+        held.update(id(one.hold) for one in flow.pinned if one.hold)
     held.update(id(hold) for hold in pump.lane.uncut.uses())
-    for source in pump.sources.values():
+    for source in pump.core.sources.values():
         for hold in source.holds:
             if hold.uses != held[id(hold)]:
                 raise Violation(f"{pump.name}: a buffer counts {hold.uses} uses, there are {held[id(hold)]}")

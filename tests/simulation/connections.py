@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -12,18 +12,18 @@ from tests.simulation.schedule import Channel
 from tests.simulation.twin_log import Appended, TwinLog
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.errors import Code
-from twinshore.mirror.lane.fetch_book import FetchOrder, Line
-from twinshore.mirror.lane.joining import Hold
-from twinshore.mirror.lane.lane import Lane
-from twinshore.mirror.lane.marking import Marked, Run, marker_id
-from twinshore.mirror.lane.resting import REST_S, Rest
-from twinshore.mirror.lane.runs import Marks, standing
-from twinshore.mirror.lane.track import Sent
+from twinshore.mirror.core.commands import Fetch
+from twinshore.mirror.core.flights import Answered, Flight
+from twinshore.mirror.core.source_flow import SourceFlow
+from twinshore.mirror.core.target_flow import TargetFlow
+from twinshore.mirror.lane.fetch_book import FetchOrder
+from twinshore.mirror.lane.marking import Run, marker_id
 from twinshore.wire.fetch import FetchAnswer
-from twinshore.wire.produce import ProducedPartition
+from twinshore.wire.log_ends import LogEnd
+from twinshore.wire.markers import MarkedPartition
+from twinshore.wire.produce import ProducedPartition, answer_bytes_least
 
 WIRE_S = 0.002
-FETCH_WAIT_S = 0.5
 PRODUCE_TIMEOUT_S = 30.0
 # A lane believes a request dead after its produce timeout; brokers of this model keep to that.
 LANDS_LATE_S = 25.0
@@ -43,98 +43,69 @@ class Body(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """A produce or marker request on its way, or the question before markers. `arrives_s`: when the broker has read
-    all of it. `refused`: whose leadership was elsewhere meanwhile, which took records with it."""
+    """A request on its way. `arrives_s`: when the broker has read all of it. `refused`: whose leadership was elsewhere
+    meanwhile, which took records with it."""
 
-    sent: list[Sent]
-    marks: list[Marks]
+    flight: Flight
     bodies: list[Body]
-    sent_s: float
     arrives_s: float
     answers: list[Appended] = field(default_factory=list)
     done_s: float = -1.0
-    asking: bool = False
-    rests: Sequence[Rest] = ()
     refused: set[NamedPartition] = field(default_factory=set)
 
 
 class TargetWire:
-    """One connection to a leader of twins. `answered` is the pump's."""
+    """One connection to a leader of twins, as the core's `flow` wants it. `heard` runs what comes in the pump."""
 
     def __init__(
         self,
         clusters: Clusters,
-        node: int,
-        answered: Callable[[TargetWire, Request, list[ProducedPartition], list[Marked]], None],
+        flow: TargetFlow,
+        heard: Callable[[TargetWire, Callable[[], Answered | None]], None],
         producer: tuple[int, int],
     ) -> None:
         self.producer = producer
-        self.clusters, self.schedule, self.node = clusters, clusters.schedule, node
-        self.in_flight: deque[Request] = deque()  # as the pump sees it
-        self._queue: deque[Request] = deque()  # as the broker does
+        self.clusters, self.schedule, self.flow, self.node = clusters, clusters.schedule, flow, flow.node
+        self._queue: deque[Request] = deque()  # as the broker has it
         self._busy = False
-        self._answered = answered
+        self._heard = heard
         self._back = Channel(self.schedule, WIRE_S)
         self._arrived_s = 0.0
         self.open = True
-        self.dark = self.writing = False
+        self.dark = False
         self._peerless = False  # the process at the other end is gone, though the pump has not heard of it yet
-        self.answered_s = 0.0
-        self.pinned: list[Sent] = []
         self.strays: deque[Request] = deque()
-        self.due: list[Marks] = []  # asked for, and free to go
-        self._rest_at_s = 0.0
+        # Answers of which the pump is not woken until so many bytes of them are there.
+        self._unread: list[tuple[int, Callable[[], Answered | None]]] = []
+        self._wake_bytes = 0
 
-    def send(self, sent: list[Sent]) -> None:
-        bodies = [
-            Body(one.track.named, one.track.target_id, bytes(one.parcel.head) + bytes(one.parcel.body)) for one in sent
-        ]
-        if self.dark:
-            # The kernel takes nothing more: its buffers stay busy until the pump lets go.
-            self.pinned.extend(sent)
-        else:
-            unpin(sent)
-        self._put(Request(sent, [], bodies, self.schedule.now_s, 0.0))
-
-    def mark(self, marks: list[Marks], *, asking: bool = False, rests: Sequence[Rest] = ()) -> None:
-        """Markers, and right behind them the question where the logs end then; or only the question before them, or
-        where twins at rest end."""
-        wanted = [*((one.track, one.run) for one in marks), *((one.track, one.run) for one in rests)]
+    def send(self, flight: Flight) -> None:
+        """While the line is dark, the kernel takes nothing more: its buffers stay busy until the pump lets go."""
+        wanted = [(one.track, one.run) for one in flight.marks] + [(one.track, one.run) for one in flight.rests]
         bodies = [Body(track.named, track.target_id, b"", run) for track, run in wanted]
-        self._put(Request([], marks, bodies, self.schedule.now_s, 0.0, asking=asking, rests=rests))
-
-    def rest(self, lane: Lane, now_ms: int) -> None:
-        """As `TargetLine.serve`: asks where twins end, before what no sequence guards and now and then at rest."""
-        now_s = self.schedule.now_s
-        idle = now_s >= self._rest_at_s
-        if idle:
-            self._rest_at_s = now_s + REST_S
-        rests = lane.rest_order(self.node, now_s, now_ms, idle=idle)
-        if rests:
-            self.mark([], asking=True, rests=rests)
-
-    def answered_before(self, asked: list[Marks], marked: list[Marked]) -> list[Marks]:
-        """The question before markers is answered: keeps those that may go, returns those that may not."""
-        go, rest = standing(asked, marked)
-        self.due += go
-        return rest
-
-    def take_unwritten(self) -> list[Marks]:
-        """As `TargetLine`: markers that were asked for and never sent."""
-        found = [one for request in self.in_flight if request.asking for one in request.marks] + self.due
-        self.in_flight = deque(request for request in self.in_flight if not request.asking)
-        self.due = []
-        return found
-
-    def _put(self, request: Request) -> None:
+        for track, parcel, _ in flight.sent:
+            bodies.append(Body(track.named, track.target_id, bytes(parcel.head) + bytes(parcel.body)))
+        if not self.dark:
+            self.flow.written()
         schedule = self.schedule
         extra_s = self.clusters.slow_s.get(("target", self.node), 0.0)
         self._arrived_s = max(self._arrived_s, schedule.now_s + schedule.lag(WIRE_S) + extra_s)
-        request.arrives_s = self._arrived_s
-        self.in_flight.append(request)
-        self.writing = self.dark
-        self._queue.append(request)
+        self._queue.append(Request(flight, bodies, self._arrived_s))
         schedule.after(self._arrived_s - schedule.now_s, self._take)
+
+    def wake_at(self, due_bytes: int) -> None:
+        self._wake_bytes = due_bytes
+        self._wake()
+
+    def read(self) -> None:
+        """The pump looks whether something came of which it was not woken."""
+        unread, self._unread = self._unread, []
+        for _, what in unread:
+            self._heard(self, what)
+
+    def _wake(self) -> None:
+        if self._unread and sum(size for size, _ in self._unread) >= self._wake_bytes:
+            self.read()
 
     def _take(self) -> None:
         """The broker does a connection's requests one after another: test_a_connection_is_served_in_order."""
@@ -161,7 +132,7 @@ class TargetWire:
         request.done_s = self.schedule.now_s
         for body in request.bodies:
             twin = clusters.pairs[body.named].twin
-            if request.asking:
+            if request.flight.asking:
                 answer = Appended(self._led(twin, body))
             elif twin.topic_id != body.topic_id and body.run is None:
                 answer = Appended(Code.UNKNOWN_TOPIC_ID)  # test_a_recreated_topic_refuses_the_old_id
@@ -216,7 +187,8 @@ class TargetWire:
             )
             return
         parts: list[ProducedPartition] = []
-        marked: list[Marked] = []
+        marked: list[MarkedPartition] = []
+        ends: list[LogEnd] = []
         for body, answer, code in zip(request.bodies, request.answers, codes, strict=True):
             named, twin = body.named, self.clusters.pairs[body.named].twin
             if body.run is None:
@@ -225,11 +197,26 @@ class TargetWire:
             else:
                 # test_later_markers_of_a_request_hide_what_befell_earlier_ones: so the log end is read behind them.
                 unled = self._led(twin, body)
-                marked.append(Marked(named.topic, named.partition, code or unled, -1 if unled else twin.end))
+                marked.append(MarkedPartition(marker_id(self.producer[0]), named.topic, named.partition, code or 0))
+                ends.append(LogEnd(named.topic, named.partition, unled, -1 if unled else twin.end))
         self._busy = False
-        extra_s = self.clusters.slow_s.get(("target", self.node), 0.0)
-        self._back.send(lambda: self._hear(request, parts, marked), extra_s)
+        flow, schedule = self.flow, self.schedule
+        if request.flight.sent:
+            size = answer_bytes_least(flow.version, len(parts))
+            self._answer(size, lambda: flow.produced(parts, 0, schedule.now_s))
+        else:
+            if not request.flight.asking:
+                self._answer(1, lambda: flow.marked(marked))
+            self._answer(1, lambda: flow.ends_told(ends, 0, schedule.now_s))
         self._take()
+
+    def _answer(self, size: int, what: Callable[[], Answered | None]) -> None:
+        def come() -> None:
+            if self.open:
+                self._unread.append((size, what))
+                self._wake()
+
+        self._back.send(come, self.clusters.slow_s.get(("target", self.node), 0.0))
 
     def _code(self, body: Body, answer: Appended, *, late: bool) -> int | None:
         """test_a_produce_waits_for_all_in_sync, test_a_deposed_leader_answers_its_waiting_requests"""
@@ -245,26 +232,15 @@ class TargetWire:
             return 0 if enough else Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return Code.REQUEST_TIMED_OUT if late else None
 
-    def _hear(self, request: Request, parts: list[ProducedPartition], marked: list[Marked]) -> None:
-        if self.open:
-            self._answered(self, request, parts, marked)
-
     def forget(self) -> None:
         """The broker's process ended: what it had not done it never does."""
         self._queue.clear()
         self.dark, self._peerless = False, True
 
-    def detach(self) -> None:
-        """What the kernel has not taken is copied, and its buffers are free."""
-        unpin(self.pinned)
-        self.pinned = []
-
-    def close(self, *, gone_at_s: float | None = None, alive: bool = True) -> list[list[Sent] | list[Marks]]:
+    def close(self, *, gone_at_s: float | None = None, alive: bool = True) -> None:
         """The pump's end closes, or is gone since its grant ended at `gone_at_s`. Requests that the broker has not done
         may still be done, the first so many of them; unless it died (`alive` is False)."""
         self.open = False
-        unpin(self.pinned)
-        self.pinned = []
         # What the broker's kernel never had is given up, even while the pump's process is stopped.
         since_s = self.schedule.now_s - LEFT_LANDS_S
         unread = [one for one in self._queue if not self.dark or one.arrives_s > since_s]
@@ -277,9 +253,6 @@ class TargetWire:
             # Most land at once; some take all the time there is.
             part = chance.random() if chance.random() < 0.5 else chance.random() * 0.05
             self.schedule.after(part * max(0.0, left_s), self._land)
-        unanswered = [request.marks or request.sent for request in self.in_flight if not request.asking]
-        self.in_flight.clear()
-        return unanswered
 
     def _land(self) -> None:
         """test_a_request_may_be_done_after_its_connection_is_gone"""
@@ -298,41 +271,25 @@ class TargetWire:
             self.schedule.after(at_s, self._land)
 
 
-def unpin(sent: list[Sent]) -> None:
-    """The kernel has these bytes."""
-    for one in sent:
-        if one.hold:
-            one.hold.uses -= 1
-
-
 class SourceWire:
-    """One connection to a leader on the source: one fetch at a time, into one of a few buffers."""
+    """One connection to a leader on the source, as the core's `flow` wants it."""
 
     def __init__(
         self,
         clusters: Clusters,
-        line: Line,
-        buffers: int,
-        answered: Callable[[SourceWire, FetchAnswer, Hold], None],
+        flow: SourceFlow,
+        answered: Callable[[SourceWire, FetchAnswer], None],
     ) -> None:
-        self.clusters, self.schedule, self.line = clusters, clusters.schedule, line
-        self.holds = [Hold(bytearray()) for _ in range(buffers)]
-        self.current: Hold | None = None
-        self.deadline_s = 0.0
+        self.clusters, self.schedule, self.flow, self.line = clusters, clusters.schedule, flow, flow.key
         self._answered = answered
         self.open = True
         self.dark = False
 
-    def free(self) -> bool:
-        return self.current is None and any(hold.uses == 0 for hold in self.holds)
-
-    def ask(self, order: FetchOrder) -> None:
+    def ask(self, fetch: Fetch) -> None:
         schedule = self.schedule
-        self.current = next(hold for hold in self.holds if hold.uses == 0)
-        self.deadline_s = schedule.now_s + FETCH_WAIT_S + 10.0
         extra_s = self.clusters.slow_s.get(("source", self.line[0]), 0.0)
-        by_s = schedule.now_s + FETCH_WAIT_S
-        schedule.after(schedule.lag(WIRE_S) + extra_s, lambda: self._serve(order, by_s))
+        by_s = schedule.now_s + fetch.wait_ms / 1000
+        schedule.after(schedule.lag(WIRE_S) + extra_s, lambda: self._serve(fetch.order, by_s))
 
     def _serve(self, order: FetchOrder, by_s: float) -> None:
         node, schedule = self.line[0], self.schedule
@@ -346,10 +303,8 @@ class SourceWire:
         schedule.after(schedule.lag(WIRE_S), lambda: self._hear(answer))
 
     def _hear(self, answer: FetchAnswer) -> None:
-        hold = self.current
-        if self.open and not self.dark and hold is not None:
-            self.current = None
-            self._answered(self, answer, hold)
+        if self.open and not self.dark:
+            self._answered(self, answer)
 
     def close(self) -> None:
         self.open = False

@@ -370,7 +370,7 @@ class DriverModel:
                 told = dict(post.told)
                 pump.told(lambda p=pump, s=say, t=told: p.go(s, t))  # type: ignore[misc]
             elif say.what == "grant":
-                pump.told(lambda p=pump, s=say: p.grant(asked_s, s.grant_s))  # type: ignore[misc]
+                pump.told(lambda p=pump, s=say: p.grant.longer(asked_s, s.grant_s))  # type: ignore[misc]
             elif say.what == "finish":
                 pump.told(pump.finish)
             else:

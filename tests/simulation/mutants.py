@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from twinshore.mirror.core.grant import Grant
 from twinshore.mirror.driver.relay import Relay
 from twinshore.mirror.incidents import beginnings
 from twinshore.mirror.lane import answers, observe, runs
@@ -151,6 +152,11 @@ def go_on_after_a_foreign_write() -> None:
     everywhere(shipped, judge)
 
 
+def write_on_without_a_grant() -> None:
+    Grant.holds = lambda self, _now_s: self.until_s > 0.0  # type: ignore[assignment, method-assign]
+    Grant.ran_out = lambda _self, _now_s: False  # type: ignore[assignment, method-assign]
+
+
 def believe_a_lost_line_is_a_lost_pump() -> None:
     def free(self: Relay, now_s: float) -> bool:
         self._lapse(now_s)
@@ -198,6 +204,7 @@ MUTANTS = {
             60,
             believe_a_lost_line_is_a_lost_pump,
         ),
+        Mutant("grant", "writes on when its grant has run out", 60, write_on_without_a_grant),
         Mutant("base-offset", "believes that a batch lies where it should", 1500, believe_any_base_offset, cheap=False),
         Mutant("receipts", "tells what is sent, not what is acknowledged", 20, account_for_what_is_sent),
         Mutant("foreign-write", "goes on behind what somebody else wrote", 150, go_on_after_a_foreign_write),

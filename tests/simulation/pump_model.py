@@ -1,42 +1,39 @@
-"""A pump around the shipped lane: `mirror/pump.py` with virtual sockets, clocks and threads, function by function, so
-that what the pump asks of the lane, and in which order, is the same."""
+"""A pump around the shipped core: where `mirror/pump` has sockets, clocks and threads, virtual ones carry out what the
+core commands, in its order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from tests.simulation.bounds import LIMITS, check_bounds
 from tests.simulation.clusters import Clusters
-from tests.simulation.connections import FETCH_WAIT_S, PRODUCE_TIMEOUT_S, Request, SourceWire, TargetWire
+from tests.simulation.connections import SourceWire, TargetWire
 from tests.simulation.errands import Errands
 from tests.simulation.schedule import Channel
 from twinshore.fleet import NamedPartition
+from twinshore.mirror.core import commands
+from twinshore.mirror.core.commands import Command
+from twinshore.mirror.core.flights import Answered
+from twinshore.mirror.core.grant import Grant
+from twinshore.mirror.core.pump_core import PumpCore
+from twinshore.mirror.core.source_flow import SourceFlow
+from twinshore.mirror.core.target_flow import TargetFlow
 from twinshore.mirror.driver.relay import Say
-from twinshore.mirror.lane.dials import Dials
 from twinshore.mirror.lane.fetch_book import Line
-from twinshore.mirror.lane.gaps import cuts
 from twinshore.mirror.lane.history import Stand
-from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.lane import Lane
-from twinshore.mirror.lane.marking import Marked
 from twinshore.mirror.lane.observe import Observation
 from twinshore.mirror.lane.orders import Handover, TrackOrder, fence_of
 from twinshore.mirror.lane.route import Route
-from twinshore.mirror.lane.runs import running
-from twinshore.mirror.lane.track import Track
 from twinshore.wire.fetch import FetchAnswer
-from twinshore.wire.produce import ProducedPartition
+from twinshore.wire.produce import PRODUCE_VERSION_BY_ID
 
 if TYPE_CHECKING:
     from tests.simulation.driver_model import DriverModel
 
-CONGESTED_S = 0.5
-ROUTES_S = 30.0
-ABSENT_S = 0.5
-FINISH_S_MAX = 5.0
 REPORT_S = 0.5
-ANSWER_SLACK_S = 10.0
 TICK_S = (0.02, 0.15)
 PUMP_ID = 99
 
@@ -50,29 +47,53 @@ class PumpModel:
         self.clusters, self.schedule, self.driver = clusters, clusters.schedule, driver
         self.lane_number, self.tide, self.name = lane_number, tide, name
         self.lane = Lane(PUMP_ID, 0, fence_of(generation, tide), state_expiry_ms=clusters.expiry_ms, limits=LIMITS)
+        self.grant = Grant()
+        self.core = PumpCore(self.lane, self.grant, self.schedule.now_s, report_s=REPORT_S)
         self.sources: dict[Line, SourceWire] = {}
         self.targets: dict[int, TargetWire] = {}
         self.closed: list[TargetWire] = []
         self.to_desk, self.from_desk = Channel(self.schedule, 0.002), Channel(self.schedule, 0.002)
-        self.granted_until_s = 0.0
         self.lawless = False  # writes without any grant: only belt 2 holds it
         self.wall_skew_ms, self.why = 0, ""
         self.backlog: list[Callable[[], None]] = []
-        self.paused = self.going = self.ended = False
-        self._dials = Dials()
-        self._congested: set[int] = set()
-        self._ready_said = self._asking_routes = False
-        self._routes_at_s = self._beat_at_s = self._finish_by_s = 0.0
+        self.paused = self.ended = False
         self._errands = Errands(clusters, PUMP_ID, self)
+        self._hands: dict[type, Callable[[Any], None]] = {
+            commands.Send: self._send,
+            commands.Fetch: lambda fetch: self.sources[fetch.flow.key].ask(fetch),
+            commands.Wake: lambda wake: self.targets[wake.flow.node].wake_at(wake.due_bytes),
+            commands.Receive: self._receive,
+            commands.Detach: lambda _: None,
+            commands.HangUp: self._hang_up,
+            commands.Dial: self._dial,
+            commands.AskRoutes: self._ask_routes,
+            commands.Look: self._look,
+            commands.Cut: self._cut,
+            commands.SayReady: lambda _: self._tell(lambda: self.driver.ready(self)),
+            commands.Beat: self._beat,
+            commands.Used: lambda _: None,
+            commands.Released: lambda one: self._tell(lambda: self.driver.released(self, *one)),
+            commands.Done: self._done,
+        }
         self._tick()
 
-    # -- its own clocks and its own loop
+    @property
+    def going(self) -> bool:
+        return self.core.going
 
     def now_ms(self) -> int:
         return self.schedule.now_ms + self.wall_skew_ms
 
     def holds(self) -> bool:
-        return self.lawless or self.schedule.now_s < self.granted_until_s
+        return self.grant.holds(self.schedule.now_s)
+
+    def break_the_law(self, orders: list[TrackOrder]) -> None:
+        """It goes, with these, and asks nobody."""
+        self.lawless, self.core.going = True, True
+        self.grant.longer(0.0, math.inf)
+        self.core.assign(orders)
+
+    # -- its own loop
 
     def _tick(self) -> None:
         if not self.ended:
@@ -94,8 +115,8 @@ class PumpModel:
         """Beyond its grant a paused pump is as good as gone."""
         self.paused = True
         self.schedule.say(f"{self.name} is paused for {for_s:.1f} s")
-        if not self.lawless and self.schedule.now_s + for_s > self.granted_until_s:
-            self._hurry_strays(self.granted_until_s)
+        if self.schedule.now_s + for_s > self.grant.until_s:
+            self._hurry_strays(self.grant.until_s)
         self.schedule.after(for_s, self.resume)
 
     def resume(self) -> None:
@@ -110,195 +131,103 @@ class PumpModel:
             self.turn()
 
     def turn(self) -> None:
-        now_s = self.schedule.now_s
-        if not self.ended:
-            self._timers(now_s)
-        if self.going and not self.ended:
-            self._flow()
+        core, now_s = self.core, self.schedule.now_s
+        if not self.ended and now_s >= core.timers_at_s:
+            self._do(core.timers(now_s))
+        if core.going and not self.ended and not core.ended:
+            self.lane.go_on(now_s, self.now_ms())
+            self._do(core.flow(now_s, self.now_ms()))
+        if core.ended:
+            self.end(core.ended)
         if not self.ended:
             check_bounds(self)
 
-    # -- what time brings
+    def _do(self, wanted: Iterable[Command]) -> None:
+        for command in wanted:
+            self._hands[type(command)](command)
 
-    def _timers(self, now_s: float) -> None:
-        lane = self.lane
-        if lane.tracks and (lane.stale_routes or now_s >= self._routes_at_s) and not self._asking_routes:
-            lane.stale_routes, self._asking_routes = False, True
-            self._routes_at_s = now_s + ROUTES_S
-            self._errands.ask_routes({t.named: (t.source_key[0], t.target_id) for t in lane.tracks.values()})
-        self._keep_lines(now_s)
-        lane.fetches.refill(now_s)
-        if not self.going:
-            return
-        if not self.holds() and self.granted_until_s > 0:
-            self.end("the grant ran out")
-            return
-        for named in [] if lane.finishing else lane.to_look_at(now_s, self.targets):
-            self._errands.look(named, lane.tracks[named].stand)
-        for named, at in cuts(lane.tracks.values()).items():
-            self._errands.cut(named, at)
-        self._deadlines(now_s)
-        if now_s >= self._beat_at_s:
-            self._beat_at_s = now_s + REPORT_S
-            self._beat()
-        for named, handover, carried in lane.released(now_s):
-            self._tell(lambda n=named, h=handover, c=carried: self.driver.released(self, n, h, c))  # type: ignore[misc]
-        if lane.finishing and (lane.settled() or now_s >= self._finish_by_s):
-            self._done()
+    # -- connections
 
-    def _keep_lines(self, now_s: float) -> None:
-        sources, targets = self.lane.lines()
-        for line in sorted(sources - self.sources.keys()):
-            self._dial("source", line[0], line, now_s)
-        for node in sorted(targets - self.targets.keys()):
-            self._dial("target", node, node, now_s)
-        for line in sorted(self.sources.keys() - sources):
-            self.drop_source(line)
-        for node in [n for n in sorted(self.targets.keys() - targets) if not self.targets[n].in_flight]:
-            self.drop_target(node)
-        if not self._ready_said and self.lane.tracks and not self._asking_routes and not self.lane.stale_routes:
-            missing = (sources - self.sources.keys()) or (targets - self.targets.keys())
-            if self._dials.all_tried() or not missing:
-                self._ready_said = True
-                self._tell(lambda: self.driver.ready(self))
+    def _dial(self, dial: commands.Dial) -> None:
+        self.schedule.after(self.schedule.lag(0.004), lambda: self._dial_back(dial))
 
-    def _dial(self, side: str, node: int, key: object, now_s: float) -> None:
-        if self._dials.due(side, key, now_s):
-            self.schedule.after(self.schedule.lag(0.004), lambda: self._dial_back(side, node, key))
+    def _dial_back(self, dial: commands.Dial) -> None:
+        there = self.clusters.up(dial.side, dial.node)
+        self.hear(lambda: self._dialled(dial, there=there))
 
-    def _dial_back(self, side: str, node: int, key: object) -> None:
-        there = self.clusters.up(side, node)
-        self.hear(lambda: self._dialled(side, node, key, there=there))
-
-    def _dialled(self, side: str, node: int, key: object, *, there: bool) -> None:
+    def _dialled(self, dial: commands.Dial, *, there: bool) -> None:
+        core, now_s = self.core, self.schedule.now_s
         if not there:
-            self._dials.failed(side, key, self.schedule.now_s)
-            self.lane.silence.met(side, key, "no connection", self.schedule.now_s)
-            self.lane.stale_routes = True
+            core.failed(dial.side, dial.key, "no connection", now_s)
             return
-        self._dials.made(side, key)
-        if isinstance(key, tuple):
-            self.sources[key] = SourceWire(self.clusters, key, LIMITS.buffers_per_line, self._on_fetched)
-        else:
-            self.lane.silence.over(side, key)
-            self.targets[node] = TargetWire(self.clusters, node, self._on_answered, self.lane.producer)
+        flow = core.dialled(dial.side, dial.key, now_s, version=PRODUCE_VERSION_BY_ID)
+        if isinstance(flow, SourceFlow):
+            self.sources[flow.key] = SourceWire(self.clusters, flow, self._on_fetched)
+        elif flow:
+            self.targets[flow.node] = TargetWire(self.clusters, flow, self._on_target, self.lane.producer)
 
-    def _deadlines(self, now_s: float) -> None:
-        for line, source in list(self.sources.items()):
-            if source.current is not None and now_s > source.deadline_s:
-                self.drop_source(line, "no answer")
-        for node, target in list(self.targets.items()):
-            if not target.in_flight:
-                continue
-            first = target.in_flight[0]
-            if now_s > first.sent_s + PRODUCE_TIMEOUT_S + ANSWER_SLACK_S:
-                self.drop_target(node)
-            elif node not in self._congested and now_s - max(target.answered_s, first.sent_s) > CONGESTED_S:
-                self._congested.add(node)
-                target.detach()
-                self.lane.congested(node)
+    def _send(self, send: commands.Send) -> None:
+        flow, flight = send
+        if self.schedule.listening:
+            what = [f"{one.track.named} [{one.parcel.base}, {one.parcel.end})" for one in flight.sent]
+            what += [f"{one.track.named} marks [{one.blank.base}, {one.blank.end})" for one in flight.marks]
+            what += [f"{one.track.named} rests at {one.end}" for one in flight.rests]
+            self.schedule.say(f"{self.name} {'asks' if flight.asking else 'sends to'} {flow.node}: {', '.join(what)}")
+        self.targets[flow.node].send(flight)
 
-    def _beat(self) -> None:
-        lane = self.lane
-        lane.incidents += lane.silence.told(lane.tracks.values(), lane.fetches, self.schedule.now_s)
-        carried, incidents = lane.accounts(), list(lane.incidents)
-        lane.incidents.clear()
-        asked_s = self.schedule.now_s
-        self._tell(lambda: self.driver.beat(self, asked_s, carried, incidents))
+    def _receive(self, receive: commands.Receive) -> None:
+        if isinstance(receive.flow, TargetFlow):
+            self.targets[receive.flow.node].read()
 
-    def _done(self) -> None:
-        for node in [node for node, target in self.targets.items() if target.in_flight]:
-            self.drop_target(node)
-        for track in self.lane.tracks.values():
-            track.set_back()
-        carried, incidents, handovers = self.lane.accounts(), list(self.lane.incidents), tuple(self.lane.handovers())
-        self._tell(lambda: self.driver.done(self, carried, incidents, handovers))
-        self.end("finished")
-
-    # -- what flows
-
-    def _flow(self) -> None:
-        lane = self.lane
-        lane.go_on(self.schedule.now_s, self.now_ms())
-        for line, source in list(self.sources.items()):
-            if source.free():
-                ask = lane.fetch_order(line)
-                if ask:
-                    source.ask(ask)
-        if not self.holds():
-            return
-        for node, target in list(self.targets.items()):
-            while self._free(target) and (sent := lane.produce_order(node, self.schedule.now_s, self.now_ms())):
-                if self.schedule.listening:
-                    what = ", ".join(f"{one.track.named} [{one.parcel.base}, {one.parcel.end})" for one in sent)
-                    self.schedule.say(f"{self.name} sends to {node}: {what}")
-                target.send(sent)
-            while self._free(target) and self._mark(node, target):
-                pass
-            if self._free(target) and not lane.finishing:
-                target.rest(lane, self.now_ms())
-
-    def _mark(self, node: int, target: TargetWire) -> bool:
-        due, late = running(target.due)
-        target.due = []
-        self.lane.marked(late, [], self.schedule.now_s)
-        asking, marks = not due, due or self.lane.marker_order(node, self.schedule.now_s)
-        if marks:
-            if self.schedule.listening:
-                what = ", ".join(f"{one.track.named} [{one.blank.base}, {one.blank.end})" for one in marks)
-                self.schedule.say(f"{self.name} {'asks before it ' if asking else ''}marks at {node}: {what}")
-            target.mark(marks, asking=asking)
-        return bool(marks)
-
-    @staticmethod
-    def _free(target: TargetWire) -> bool:
-        return len(target.in_flight) < LIMITS.inflight_max and not target.writing
-
-    def _on_fetched(self, wire: SourceWire, answer: FetchAnswer, hold: Hold) -> None:
+    def _on_fetched(self, wire: SourceWire, answer: FetchAnswer) -> None:
         def act() -> None:
             if self.sources.get(wire.line) is wire:
-                self.lane.fetched(wire.line, answer, hold, self.schedule.now_s, self.now_ms())
+                now_s, size = self.schedule.now_s, sum(len(part.records) for part in answer.partitions)
+                wire.flow.heard(now_s)
+                self.core.fetched(wire.flow, answer, size, now_s, self.now_ms())
 
         self.hear(act)
 
-    def _on_answered(
-        self, wire: TargetWire, request: Request, parts: list[ProducedPartition], marked: list[Marked]
-    ) -> None:
+    def _on_target(self, wire: TargetWire, what: Callable[[], Answered | None]) -> None:
         def act() -> None:
-            if self.targets.get(wire.node) is not wire:
-                return
-            assert wire.in_flight.popleft() is request, "the model answers in order"
-            wire.answered_s = self.schedule.now_s
-            if request.rests:
-                self.lane.rested(request.rests, marked, self.schedule.now_s)
-            elif request.asking:
-                self.lane.marked(wire.answered_before(request.marks, marked), [], self.schedule.now_s)
-            elif request.marks:
-                self.lane.marked(request.marks, marked, self.schedule.now_s)
-            else:
-                self.lane.produced(request.sent, parts, self.schedule.now_s)
-            if wire.node in self._congested:
-                self._congested.discard(wire.node)
-                self.lane.fetches.hold(wire.node, held=False)
+            if self.targets.get(wire.node) is wire and (answered := what()):
+                self.core.answered(wire.flow, answered, self.schedule.now_s)
 
         self.hear(act)
 
-    # -- what its errands bring
+    def _hang_up(self, hang_up: commands.HangUp) -> None:
+        flow = hang_up.flow
+        if isinstance(flow, SourceFlow):
+            self.sources.pop(flow.key).close()
+            return
+        wire = self.targets.pop(flow.node)
+        wire.close(alive=self.clusters.up("target", flow.node))
+        self.closed.append(wire)
+        self.schedule.say(f"{self.name} drops its line to {flow.node}")
+
+    def broken(self, wire: SourceWire | TargetWire) -> None:
+        """Its connection is gone."""
+        self._do(self.core.lost(wire.flow, self.schedule.now_s))
+
+    # -- errands
+
+    def _ask_routes(self, _: commands.AskRoutes) -> None:
+        self._errands.ask_routes({t.named: (t.source_key[0], t.target_id) for t in self.lane.tracks.values()})
 
     def routes(self, routes: dict[NamedPartition, Route], *, failed: bool) -> None:
-        self._asking_routes = False
-        for named, route in routes.items():
-            self.lane.routed(named, route)
-        self.lane.silence.asked("target" if failed else "", "no answer", self.schedule.now_s)
-        self.lane.stale_routes |= failed
-        if any(route.absent for route in routes.values()):
-            self._routes_at_s = self.schedule.now_s + ABSENT_S
+        self.core.routed(routes, "target" if failed else "", "no answer", self.schedule.now_s)
+
+    def _look(self, look: commands.Look) -> None:
+        for named in look.partitions:
+            self._errands.look(named, self.lane.tracks[named].stand)
 
     def looked(self, named: NamedPartition, seen: Observation | None) -> None:
         self.schedule.say(f"{self.name} looked at {named}: {seen}")
-        self.lane.observed(named, seen, self.schedule.now_s, self.now_ms())
-        if seen is None:
-            self.lane.stale_routes = True
+        self.core.looked({named: seen}, self.schedule.now_s, self.now_ms())
+
+    def _cut(self, cut: commands.Cut) -> None:
+        for named, at in cut.before.items():
+            self._errands.cut(named, at)
 
     # -- what the desk says
 
@@ -306,27 +235,15 @@ class PumpModel:
         self.from_desk.send(lambda: self.hear(act))
 
     def assign(self, orders: list[TrackOrder]) -> None:
-        self.lane.assign(orders)
+        self.core.assign(orders)
 
     def go(self, say: Say, told: dict[NamedPartition, Stand]) -> None:
-        self.granted_until_s = 0.0
-        self.lane.keep_only(told.keys())
-        for named, track in self.lane.tracks.items():
-            track.stand = told[named]
-        self.lane.take_over(say.handovers)
-        self.going = True
+        self.grant.anew()
         self.schedule.say(f"{self.name} goes, with {len(say.handovers)} handovers, told {told}")
-        self._beat_at_s = self.schedule.now_s + REPORT_S
-        self._beat()
-
-    def grant(self, asked_s: float, grant_s: float) -> None:
-        self.granted_until_s = max(self.granted_until_s, asked_s + grant_s)
+        self._do(self.core.go(told, say.handovers, (), self.schedule.now_s))
 
     def release(self, named: NamedPartition) -> None:
-        if self.going:
-            self.lane.release(named)
-        else:
-            self.lane.keep_only(self.lane.tracks.keys() - {named})
+        self.core.release(named)
 
     def bound(self, bytes_s: float) -> None:
         self.lane.fetches.bound(bytes_s, {}, {})
@@ -336,31 +253,21 @@ class PumpModel:
 
     def finish(self) -> None:
         self.schedule.say(f"{self.name} is told to finish")
-        self.lane.finish()
-        self._finish_by_s = self.schedule.now_s + FINISH_S_MAX
-        if self.going and self.lane.settled():
-            self._done()
+        self._do(self.core.finish(self.schedule.now_s))
+
+    # -- what the desk is told
+
+    def _beat(self, beat: commands.Beat) -> None:
+        asked_s = self.schedule.now_s
+        self._tell(lambda: self.driver.beat(self, asked_s, beat.carried, beat.incidents))
+
+    def _done(self, done: commands.Done) -> None:
+        self._tell(lambda: self.driver.done(self, done.carried, done.incidents, tuple(done.handovers)))
 
     def _tell(self, act: Callable[[], None]) -> None:
         self.to_desk.send(lambda: self.driver.hear(act))
 
-    # -- letting go
-
-    def drop_source(self, line: Line, why: str = "") -> None:
-        if why:
-            self.lane.silence.met("source", line, why, self.schedule.now_s)
-        self.sources.pop(line).close()
-        self.lane.source_lost(line)
-
-    def drop_target(self, node: int) -> None:
-        wire = self.targets.pop(node)
-        self._congested.discard(node)
-        self.lane.marked(wire.take_unwritten(), [], self.schedule.now_s)
-        unanswered = wire.close(alive=self.clusters.up("target", node))
-        self.closed.append(wire)
-        if self.schedule.listening:
-            self.schedule.say(f"{self.name} drops its line to {node}, {len(unanswered)} unanswered")
-        self.lane.lost(node, unanswered, self.schedule.now_s)
+    # -- its end
 
     def end(self, why: str, *, unheard: bool = False) -> None:
         """The process ends, in whatever way: sockets close, the desk hears of it, or does not."""
@@ -368,7 +275,8 @@ class PumpModel:
             return
         self.ended, self.why = True, why
         self.schedule.say(f"{self.name} ends: {why}")
-        gone_at_s = max(self.schedule.now_s, self.granted_until_s if why == "killed" else self.schedule.now_s)
+        held = why == "killed" and not self.lawless
+        gone_at_s = max(self.schedule.now_s, self.grant.until_s if held else self.schedule.now_s)
         for source in self.sources.values():
             source.close()
         for node, wire in self.targets.items():
@@ -380,11 +288,3 @@ class PumpModel:
     def _hurry_strays(self, gone_at_s: float) -> None:
         for wire in self.closed:
             wire.hurry_strays(gone_at_s)
-
-    # -- for the invariants
-
-    def tracks(self) -> list[Track]:
-        return list(self.lane.tracks.values())
-
-
-assert LIMITS.fetch_wait_ms_max / 1000 == FETCH_WAIT_S

@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.simulation import connections
 from tests.simulation.plans import Plan
 from tests.simulation.source_log import Style
 from tests.simulation.twin_log import Violation
 from tests.simulation.world import World
+from twinshore.mirror.core import target_flow
 from twinshore.mirror.lane.certainty import SURE_S, Certainty
 from twinshore.mirror.lane.marking import Marked
 from twinshore.mirror.lane.runs import Marks
@@ -113,7 +113,7 @@ def test_unasked_they_would_not(monkeypatch: pytest.MonkeyPatch) -> None:
     def standing(asked: list[Marks], _ends: list[Marked]) -> tuple[list[Marks], list[Marks]]:
         return asked, []
 
-    monkeypatch.setattr(connections, "standing", standing)
+    monkeypatch.setattr(target_flow, "standing", standing)
     with pytest.raises(Violation, match="at offset"):
         for seed in GONE_SEEDS:
             gone_and_back(seed)

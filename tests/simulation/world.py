@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from tests.simulation.clusters import NODES, Clusters, Pair
+from tests.simulation.connections import SourceWire, TargetWire
 from tests.simulation.driver_model import DriverModel
 from tests.simulation.faults import Faults
 from tests.simulation.plans import Plan, plan_of
@@ -84,10 +86,8 @@ class World:
     def rogue(self, for_s: float) -> None:
         """A pump that no desk knows and that no grant holds."""
         pump = PumpModel(self.clusters, self.driver, 0, -1 - len(self.pumps), name=f"rogue {len(self.pumps)}")
-        pump.lawless = True
         self.pumps.append(pump)
-        pump.assign(self._orders())
-        pump.going = True
+        pump.break_the_law(self._orders())
         self.schedule.say(f"{pump.name} begins to write")
         self.schedule.after(for_s, lambda: pump.end("killed"))
 
@@ -156,14 +156,12 @@ class World:
 
     def cut_line(self, pump: PumpModel, side: str, key: object) -> None:
         """A connection is gone; the pump hears of it a moment later, unless it is gone itself."""
-        wires: dict[object, object] = dict(pump.sources if side == "source" else pump.targets)  # type: ignore[arg-type]
-        wire = wires.get(key)
+        lines: Mapping[Any, SourceWire | TargetWire] = pump.sources if side == "source" else pump.targets
+        wire = lines.get(key)
 
         def act() -> None:
-            if side == "source" and pump.sources.get(key) is wire:  # type: ignore[call-overload]
-                pump.drop_source(key)  # type: ignore[arg-type]
-            elif side == "target" and pump.targets.get(key) is wire:  # type: ignore[call-overload]
-                pump.drop_target(key)  # type: ignore[arg-type]
+            if wire is not None:
+                pump.broken(wire)
 
         self.schedule.after(self.schedule.lag(0.002), lambda: pump.hear(act))
 

@@ -10,6 +10,7 @@ from twinshore.fleet import Cluster
 from twinshore.mirror.driver.desk import Account, Desk
 from twinshore.mirror.lane.orders import TideOrder
 from twinshore.mirror.pump.desk_line import DeskLine
+from twinshore.service.clock import steady_s
 
 LINK = "east->west"
 KEY = (LINK, 0)
@@ -65,5 +66,5 @@ def begun(line: DeskLine) -> DeskLine:
     heard(line, "go")
     line.beat([], [], {})
     heard(line, "grant")
-    assert line.holds()
+    assert line.grant.holds(steady_s())
     return line

@@ -45,7 +45,7 @@ def test_a_grant_counts_from_the_question_it_answers(office: Office) -> None:
     line.beat([], [], {})
     time.sleep(0.2)
     line.heard()
-    assert before_s + GRANT_S - 0.1 < line.granted_until_s < before_s + GRANT_S + 0.1
+    assert before_s + GRANT_S - 0.1 < line.grant.until_s < before_s + GRANT_S + 0.1
 
 
 def test_a_late_answer_is_not_taken_for_that_to_a_later_question() -> None:
@@ -65,7 +65,7 @@ def test_a_late_answer_is_not_taken_for_that_to_a_later_question() -> None:
             stream.flush()
             heard(line, "grant")
             line.heard()
-            assert line.granted_until_s <= asked[1] + 4.0
+            assert line.grant.until_s <= asked[1] + 4.0
         line.close()
 
 
@@ -85,7 +85,7 @@ def test_an_heir_gets_the_word_the_positions_and_the_accounts_end(office: Office
     assert [Handover(*raw) for raw in word["handovers"]] == [Handover("orders", 0, 12, 4, 5)]
     assert word["told"] == [["orders", 0, 4, 12]]
     assert [entry.to_offset for account in office.accounts for entry in account.carried] == [9, 12]
-    assert not heir.holds(), "the word to go is no grant"
+    assert not heir.grant.holds(steady_s()), "the word to go is no grant"
 
 
 @pytest.mark.parametrize("orderly", [True, False], ids=["handed over", "lost"])
@@ -181,7 +181,7 @@ def test_a_topic_is_withdrawn_once_the_grant_of_its_lost_pump_has_run_out(office
     assert office.desk.placed(LINK) == {}
     office.desk.assign(KEY, [topic_order()])
     holder = going(office)
-    granted_until_s = holder.granted_until_s
+    granted_until_s = holder.grant.until_s
     assert not office.desk.withdraw(LINK, "orders")
     holder.close()
     until(lambda: office.desk.withdraw(LINK, "orders"), within_s=GRANT_S + 3)
@@ -230,7 +230,7 @@ def half_lost(office: Office) -> Iterator[DeskLine]:
     passage.break_at_the_desk()
     until(lambda: office.desk.holding(KEY)[0] is None)
     line.heard()
-    assert line.holds(), "the pump has not noticed"
+    assert line.grant.holds(steady_s()), "the pump has not noticed"
     yield line
     line.close()
     passage.close()
@@ -249,7 +249,7 @@ def test_a_topic_changes_lanes_only_when_a_pump_that_the_desk_alone_lost_can_wri
         assert not [message for message in other.heard() if message["what"] == "assign"]
         assert steady_s() < until_s
         time.sleep(0.02)
-    assert not half_lost.holds()
+    assert not half_lost.grant.holds(steady_s())
     office.desk.assign((LINK, 1), [topic_order()])
     assert heard(other, "assign")["tracks"][0]["topic"] == "orders"
 
@@ -262,7 +262,7 @@ def test_a_new_term_of_the_link_waits_for_the_grants_of_the_last_one(office: Off
     fresh = office.pump(0)
     fresh.say("ready")
     heard(fresh, "go", within_s=GRANT_S + 3)
-    assert not half_lost.holds()
+    assert not half_lost.grant.holds(steady_s())
 
 
 def finished(line: DeskLine, unread_s: float) -> None:
@@ -300,8 +300,8 @@ def test_a_new_term_of_the_link_waits_for_what_the_last_one_left_unread(office: 
 def test_a_link_is_idle_only_when_a_lost_pump_can_write_no_more(office: Office, half_lost: DeskLine) -> None:
     """What is idle gives up its lease, which somebody else takes at once."""
     office.desk.finish_all(LINK)
-    until(lambda: office.desk.idle(LINK) or not half_lost.holds(), within_s=GRANT_S + 3)
-    assert not half_lost.holds()
+    until(lambda: office.desk.idle(LINK) or not half_lost.grant.holds(steady_s()), within_s=GRANT_S + 3)
+    assert not half_lost.grant.holds(steady_s())
     until(lambda: office.desk.idle(LINK))
 
 
@@ -369,7 +369,7 @@ def test_strangers_who_say_nothing_keep_no_pump_out(office: Office) -> None:
     line = going(office)
     assert steady_s() - began_s < 5.0
     until(lambda: sum(thread.name == "desk-pump" for thread in threading.enumerate()) <= STRANGERS_MAX + 2)
-    assert line.holds()
+    assert line.grant.holds(steady_s())
     for stranger in strangers:
         stranger.close()
 

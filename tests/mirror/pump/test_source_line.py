@@ -11,6 +11,7 @@ import pytest
 from tests.kafka.peers import greet, peer, read_request, woken
 from twinshore.fleet import KafkaError, Security
 from twinshore.kafka.opening import open_connection
+from twinshore.mirror.core.source_flow import SourceFlow
 from twinshore.mirror.lane.fetch_book import FetchOrder
 from twinshore.mirror.lane.orders import LaneLimits
 from twinshore.mirror.pump.source_line import SourceLine
@@ -19,7 +20,7 @@ from twinshore.wire.serving.fetch import FetchAnswer, Fetched, write_answer
 from twinshore.wire.serving.requests import answer_frame
 
 TOPIC = bytes(range(16))
-ORDER = FetchOrder(0, 0, [FetchPartition(TOPIC, 0, 0, 1, 1, 8 << 20)], [])
+ORDER = FetchOrder(0, 0, [FetchPartition(TOPIC, 0, 0, 1, 1, 8 << 20)], [], wait_ms_max=100)
 
 
 def answer_of(correlation: int, records: bytes) -> bytes:
@@ -47,16 +48,16 @@ def test_a_bulk_wakes_the_pump_and_few_bytes_do_not_but_are_had_on_a_look() -> N
     with peer(serve) as address:
         connection = open_connection(address, Security())
         connection.transport.setblocking(False)
-        line = SourceLine((1, 0), connection, LaneLimits())
-        assert line.ask(ORDER, 0.0, wait_ms=100)
+        line = SourceLine(SourceFlow((1, 0), LaneLimits()), connection)
+        assert line.ask(line.flow.ask(ORDER, 0.0))
         turns[0].set()
         assert woken(line, 10), "the beginning of an answer is told at once"
         assert line.receive(1.0) is None
         turns[1].set()
         assert not woken(line, 0.3), "a few bytes of five megabytes wake nobody"
-        deadline_s = line.deadline_s
+        deadline_s = line.flow.deadline_s
         assert line.receive(2.0) is None
-        assert line.deadline_s > deadline_s, "but are a sign of life when looked for"
+        assert line.flow.deadline_s > deadline_s, "but are a sign of life when looked for"
         turns[2].set()
         found, until_s = None, time.monotonic() + 10
         while found is None and time.monotonic() < until_s:
@@ -64,7 +65,8 @@ def test_a_bulk_wakes_the_pump_and_few_bytes_do_not_but_are_had_on_a_look() -> N
             found = line.receive(3.0)
         assert found is not None
         assert bytes(found[0].partitions[0].records) == records
-        assert line.ask(ORDER, 4.0, wait_ms=100)
+        line.flow.answered(*found, 3.0)
+        assert line.ask(line.flow.ask(ORDER, 4.0))
         assert woken(line, 10), "the next answer, however short, is told at once"
         again = line.receive(5.0)
         assert again is not None
@@ -80,8 +82,8 @@ def test_the_end_of_a_source_wakes_whoever_waits_for_a_bulk() -> None:
     with peer(serve) as address:
         connection = open_connection(address, Security())
         connection.transport.setblocking(False)
-        line = SourceLine((1, 0), connection, LaneLimits())
-        line.ask(ORDER, 0.0, wait_ms=100)
+        line = SourceLine(SourceFlow((1, 0), LaneLimits()), connection)
+        line.ask(line.flow.ask(ORDER, 0.0))
         with pytest.raises(KafkaError, match="hung up"):
             for _ in range(20):
                 assert woken(line, 10)
@@ -97,13 +99,15 @@ def test_the_header_of_a_throttled_answer_is_nothing_that_crossed() -> None:
     with peer(serve) as address:
         connection = open_connection(address, Security())
         connection.transport.setblocking(False)
-        line = SourceLine((1, 0), connection, LaneLimits())
-        line.ask(ORDER, 0.0, wait_ms=100)
+        line = SourceLine(SourceFlow((1, 0), LaneLimits()), connection)
+        line.ask(line.flow.ask(ORDER, 0.0))
         assert woken(line, 10)
-        assert line.receive(1.0) is not None
-        assert line.quota.still(3.9)
-        assert not line.quota.still(4.1)
-        assert line.quota.bytes_s(1.0) == 1.0, "the least that is told: nothing crossed"
+        found = line.receive(1.0)
+        assert found is not None
+        line.flow.answered(*found, 1.0)
+        assert line.flow.quota.still(3.9)
+        assert not line.flow.quota.still(4.1)
+        assert line.flow.quota.bytes_s(1.0) == 1.0, "the least that is told: nothing crossed"
         line.close()
 
 
@@ -116,14 +120,15 @@ def test_a_source_that_speaks_unasked_is_an_error_of_its_line() -> None:
     with peer(serve) as address:
         connection = open_connection(address, Security())
         connection.transport.setblocking(False)
-        line = SourceLine((1, 0), connection, LaneLimits())
-        assert line.ask(ORDER, 0.0, wait_ms=100)
+        line = SourceLine(SourceFlow((1, 0), LaneLimits()), connection)
+        assert line.ask(line.flow.ask(ORDER, 0.0))
         found, until_s = None, time.monotonic() + 10
         while found is None and time.monotonic() < until_s:
             assert woken(line, 10)
             found = line.receive(1.0)
         assert found is not None
         assert bytes(found[0].partitions[0].records) == b"few"
+        line.flow.answered(*found, 1.0)
         with pytest.raises(KafkaError, match="the peer sent 4 bytes unasked"):
-            line.ask(ORDER, 2.0, wait_ms=100)
+            line.ask(line.flow.ask(ORDER, 2.0))
         line.close()

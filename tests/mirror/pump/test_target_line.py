@@ -12,12 +12,14 @@ import pytest
 from tests.kafka.peers import greet, peer, read_request, woken
 from twinshore.fleet import KafkaError, Security
 from twinshore.kafka.opening import open_connection
+from twinshore.mirror.core.commands import Wake
+from twinshore.mirror.core.flights import Answered
+from twinshore.mirror.core.source_flow import ANSWER_SLACK_S
+from twinshore.mirror.core.target_flow import TargetFlow
 from twinshore.mirror.lane.cutting import Parcel, Stamp
-from twinshore.mirror.lane.flights import Answered
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.orders import LaneLimits, TrackOrder
 from twinshore.mirror.lane.track import Sent, Track
-from twinshore.mirror.pump.outbox import ANSWER_SLACK_S
 from twinshore.mirror.pump.target_line import TargetLine
 from twinshore.wire.log_ends import LOG_ENDS_KEY, LOG_ENDS_VERSION
 from twinshore.wire.primitives import uvarint
@@ -57,7 +59,7 @@ class Target:
         with peer(self.talk) as address:
             connection = open_connection(address, Security())
             connection.transport.setblocking(False)
-            line = TargetLine(1, connection, LIMITS)
+            line = TargetLine(TargetFlow(1, LIMITS, version=13), connection, (1, 0))
             try:
                 yield line
             finally:
@@ -74,13 +76,15 @@ def sent(parts: int) -> list[Sent]:
 
 def send(line: TargetLine, requests: int, parts: int) -> None:
     for _ in range(requests):
-        line.send(sent(parts), 0.0)
+        assert line.send(line.flow.send(sent(parts), 0.0).flight)
     settle(line)
 
 
 def settle(line: TargetLine) -> None:
     """The end of a turn, with nothing more to send."""
-    line.serve(Lane(1, 0, 1, state_expiry_ms=1000, limits=LIMITS), 0.0, 0)
+    for command in line.flow.serve(Lane(1, 0, 1, state_expiry_ms=1000, limits=LIMITS), 0.0, 0):
+        assert isinstance(command, Wake)
+        line.wake_at(command.due_bytes)
 
 
 @pytest.mark.parametrize("parts", [1, 4, 50])
@@ -89,7 +93,7 @@ def test_of_many_answers_half_wake_the_pump_at_once_and_the_last_ones_each(parts
     with target.line() as line:
         send(line, 8, parts)
         for due, wake in ((8, 4), (4, 2), (2, 1), (1, 1)):
-            assert line.dozing == (wake > 1)
+            assert line.flow.dozing == (wake > 1)
             if wake > 1:
                 target.answers.put(wake - 1)
                 assert not woken(line, 0.3), f"{wake - 1} answers of {due} that are due wake nobody"
@@ -99,7 +103,7 @@ def test_of_many_answers_half_wake_the_pump_at_once_and_the_last_ones_each(parts
             assert len(found) == wake
             assert all(one.produced[parts - 1].base_offset == 7 for one in found)
             settle(line)
-        assert not line.in_flight
+        assert not line.flow.in_flight
 
 
 def test_answers_of_which_nobody_is_woken_are_had_on_a_look() -> None:
@@ -110,7 +114,7 @@ def test_answers_of_which_nobody_is_woken_are_had_on_a_look() -> None:
         assert not woken(line, 0.3)
         assert len(list(line.receive(0.0))) == 2
         settle(line)
-        assert line.dozing, "six are due: three of them wake"
+        assert line.flow.dozing, "six are due: three of them wake"
 
 
 def test_the_end_of_a_target_wakes_whoever_waits_for_many_answers() -> None:
@@ -138,7 +142,7 @@ def test_answers_behind_which_the_target_hangs_up_are_taken_first() -> None:
                 for answer in line.receive(0.0):
                     found.append(answer)  # noqa: PERF402  what was taken before the error counts
         assert [one.produced[0].base_offset for one in found] == [7, 7]
-        assert not line.in_flight
+        assert not line.flow.in_flight
 
 
 def test_a_request_whose_answer_cannot_be_read_stays_unanswered() -> None:
@@ -150,8 +154,8 @@ def test_a_request_whose_answer_cannot_be_read_stays_unanswered() -> None:
         assert woken(line, 60)
         with pytest.raises(KafkaError):
             list(line.receive(0.0))
-        assert len(line.in_flight) == 1
-        assert len(line.close()) == 1
+        assert len(line.flow.in_flight) == 1
+        assert len(line.flow.close()) == 1
 
 
 def test_a_broker_that_throttles_is_sent_nothing_meanwhile_and_its_answers_are_waited_for() -> None:
@@ -161,10 +165,10 @@ def test_a_broker_that_throttles_is_sent_nothing_meanwhile_and_its_answers_are_w
         target.answers.put(1)
         assert woken(line, 60)
         assert len(list(line.receive(100.0))) == 1
-        assert line.quota.still(159.9)
-        assert not line.quota.still(160.1)
-        assert not line.free(), "two are on their way still: they wait with the broker"
-        assert line.silent_s(150.0) <= 0.0, "the broker said that it would say nothing"
+        assert line.flow.quota.still(159.9)
+        assert not line.flow.quota.still(160.1)
+        assert not line.flow.free(160.1), "two are on their way still: they wait with the broker"
+        assert line.flow.silent_s(150.0) <= 0.0, "the broker said that it would say nothing"
         usual_s = LIMITS.produce_timeout_s + ANSWER_SLACK_S
-        assert not line.late(160.0 + usual_s)
-        assert line.late(160.1 + usual_s)
+        assert not line.flow.late(160.0 + usual_s)
+        assert line.flow.late(160.1 + usual_s)

@@ -1,4 +1,4 @@
-"""What a pump decides, without sockets, clocks or threads: answers of brokers and readings of clocks in, requests out.
+"""What becomes of a lane's partitions, without sockets, clocks or threads: answers and times in, requests out.
 
 `lane` holds the partitions of one lane (`track`, `mapped_track`, `roster`, `phase`) and asks what each says next. What
 is fetched (`fetch_book`, `session`, `buckets`, `quota`) is cut for the twin (`cutting`, `joining`, `uncut`). Offsets

@@ -1,7 +1,6 @@
-"""The pump's logic without its sockets: answers in, requests out, every decision a function of what was seen.
+"""The partitions of one lane: answers in, requests out, every decision a function of what was seen. Pure.
 
-The loop in `pump` asks the lane for the next request of each connection and tells it every answer, loss and clock
-reading. The simulation does the same against a model of brokers.
+The core of the pump asks the lane for the next request of each connection, and tells it every answer, loss and time.
 """
 
 from __future__ import annotations

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import json
 import socket
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import astuple
 from typing import Any
 
-from twinshore.fleet import NamedPartition, TwinshoreError
-from twinshore.mirror.lane.lane import Lane
-from twinshore.mirror.lane.orders import Carried, Handover, TideOrder
+from twinshore.fleet import TwinshoreError
+from twinshore.mirror.core.commands import Beat, Done, Released
+from twinshore.mirror.core.grant import Grant
+from twinshore.mirror.lane.orders import TideOrder
 from twinshore.service.clock import steady_s
 
 LINE_BYTES_MAX = 64 << 20
 HELLO_S = 20.0
 
 
-def speed(phases: Iterable[str], times_s: Sequence[float]) -> dict[str, float]:
-    """What a beat says of a pump: how many partitions are in which phase, and how long requests took, `times_s` being
-    sorted."""
-    found: dict[str, float] = dict(Counter(phases))
-    if times_s:
-        found["produce_p50_ms"] = 1000 * times_s[len(times_s) // 2]
-        found["produce_p99_ms"] = 1000 * times_s[int(len(times_s) * 0.99)]
-    return found
+def fields_of(value: Any) -> list[Any]:
+    """How a slotted value travels."""
+    return [getattr(value, name) for name in value.__slots__]
 
 
 class DeskLost(TwinshoreError):
@@ -33,7 +26,7 @@ class DeskLost(TwinshoreError):
 
 
 class DeskLine:
-    """Blocking writes of small lines, non-blocking reads. `granted_until_s` is on `steady_s`."""
+    """Blocking writes of small lines, non-blocking reads. `grant` is on `steady_s`."""
 
     def __init__(self, order: TideOrder) -> None:
         try:
@@ -43,7 +36,7 @@ class DeskLine:
             place = f"{order.desk_host}:{order.desk_port}"
             raise DeskLost(f"the driver cannot be reached at {place}: {error}") from error
         self._received = bytearray()
-        self.granted_until_s = 0.0
+        self.grant = Grant()
         self.say("hello", token=order.desk_token, link=order.link, lane=order.lane, tide=order.tide)
 
     def fileno(self) -> int:
@@ -51,41 +44,31 @@ class DeskLine:
 
     def say(self, what: str, **more: Any) -> None:
         """One message to the driver. A stuck driver may cost at most a second."""
-        text = json.dumps({"what": what, **more}, separators=(",", ":")) + "\n"
+        text = json.dumps({"what": what, **more}, separators=(",", ":"), default=fields_of) + "\n"
         try:
             self._sock.settimeout(1.0 if what != "hello" else HELLO_S)
             self._sock.sendall(text.encode())
         except OSError as error:
             raise DeskLost(f"the driver cannot be told: {error}") from error
 
-    def account(self, lane: Lane, speed: dict[str, Any]) -> None:
-        """A beat that tells what the lane carried and met."""
-        carried = [astuple(entry) for entry in lane.accounts()]
-        incidents = [astuple(entry) for entry in lane.incidents]
-        lane.incidents.clear()
-        self.beat(carried, incidents, speed)
+    def account(self, beat: Beat) -> None:
+        """What the lane carried and met."""
+        self.beat(beat.carried, beat.incidents, beat.speed)
 
     def beat(self, carried: list[Any], incidents: list[Any], speed: dict[str, Any]) -> None:
         """Accounts for what crossed and asks for a longer grant. Its length counts from now, before it is asked for;
         the driver says the moment back, since several questions may be on their way."""
         self.say("beat", asked_s=steady_s(), carried=carried, incidents=incidents, speed=speed)
 
-    def done(self, lane: Lane, speed: dict[str, Any], unread_s: float) -> None:
+    def done(self, done: Done) -> None:
         """The last word: where each partition stands, for the next pump."""
-        self.say(
-            "done",
-            carried=[astuple(entry) for entry in lane.accounts()],
-            incidents=[astuple(entry) for entry in lane.incidents],
-            handovers=[astuple(entry) for entry in lane.handovers()],
-            speed=speed,
-            unread_s=unread_s,
-        )
+        self.say("done", **done._asdict())
 
-    def released(self, named: NamedPartition, handover: Handover | None, carried: Carried | None) -> None:
+    def released(self, one: Released) -> None:
         """A partition stands still and is ours no more: where it stands, and the last account of it."""
-        stand = [astuple(handover)] if handover else []
-        account = [astuple(carried)] if carried else []
-        place = {"topic": named.topic, "partition": named.partition}
+        stand = [one.handover] if one.handover else []
+        account = [one.carried] if one.carried else []
+        place = {"topic": one.named.topic, "partition": one.named.partition}
         self.say("released", **place, handovers=stand, carried=account, incidents=[], speed={})
 
     def heard(self) -> list[dict[str, Any]]:
@@ -113,14 +96,9 @@ class DeskLine:
     def _take_grant(self, message: dict[str, Any]) -> None:
         what = message.get("what")
         if what == "grant":
-            self.granted_until_s = max(self.granted_until_s, float(message["asked_s"]) + float(message["grant_s"]))
+            self.grant.longer(float(message["asked_s"]), float(message["grant_s"]))
         elif what == "go":
-            # The word to go answers no question of ours: what it took to arrive is unknown, so ask at once.
-            self.granted_until_s = 0.0
-
-    def holds(self) -> bool:
-        """Whether the partitions may still be written."""
-        return steady_s() < self.granted_until_s
+            self.grant.anew()
 
     def close(self) -> None:
         self._sock.close()

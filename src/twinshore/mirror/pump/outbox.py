@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import selectors
-import time
 from typing import Protocol
 
 from twinshore.kafka.connection import Connection
@@ -13,8 +12,6 @@ from twinshore.wire.primitives import Buffer
 
 CLIENT_ID = "twinshore-pump"
 BUFFER_BYTES_MIN = 256 << 10
-ANSWER_SLACK_S = 10.0
-EXPIRY_S = 5.0
 
 
 class HasFileno(Protocol):
@@ -30,10 +27,6 @@ class Outbox:
         self.connection = connection
         self.transport = connection.transport
         self._waiting: list[Buffer] = []
-
-    def expired(self) -> bool:
-        """The broker will soon want a new authentication: a new connection brings it."""
-        return time.monotonic() > self.connection.expires_at - EXPIRY_S
 
     def put(self, buffers: list[Buffer]) -> None:
         self._waiting = buffers

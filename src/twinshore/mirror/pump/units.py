@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from twinshore.fleet import Cluster, KafkaError, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
@@ -23,11 +22,7 @@ from twinshore.mirror.lane.answers import RIGHTS
 from twinshore.mirror.lane.marking import Marked
 from twinshore.mirror.lane.runs import Marks
 
-if TYPE_CHECKING:
-    from twinshore.mirror.lane.lane import Lane
-
 SLOTS = 2
-UNIT_MARKERS_MAX = 100  # of one partition until its answer is given: what else waits for it is not held up for long
 UNIT_PARTITIONS_MAX = 200
 UNIT_PARTITIONS_ALONE = 32  # are not worth a second unit beside the first
 OPEN_S_MAX = 20.0  # the coordinator closes a unit that is open for longer
@@ -53,9 +48,6 @@ class Closed:
 
     marks: list[Marks]
     answers: list[Marked]
-
-    def tell(self, lane: Lane, now_s: float) -> None:
-        lane.marked(self.marks, self.answers, now_s)
 
 
 class Ended(Exception):

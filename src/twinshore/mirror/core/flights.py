@@ -22,12 +22,7 @@ class EndsOf(NamedTuple):
     node: int
 
 
-def node_of(key: object) -> int:
-    """Whose connection it names; the one that carries is named by the leader alone."""
-    return key.node if isinstance(key, EndsOf) else int(str(key))
-
-
-class InFlight(NamedTuple):
+class Flight(NamedTuple):
     """A produce request; or markers with the question behind them; or, `asking`, the question before them, and where
     other twins end."""
 
@@ -43,7 +38,7 @@ class Answered(NamedTuple):
     """A request of a target line with its answer: `marked` for markers, `produced` for all else. Of markers that were
     only asked for, `flight` keeps those that may not go."""
 
-    flight: InFlight
+    flight: Flight
     produced: list[ProducedPartition]
     marked: list[Marked]
 

@@ -1,0 +1,152 @@
+"""What the core of a pump wants done, as values. Each is carried out before the next is asked for. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from twinshore.fleet import NamedPartition
+from twinshore.mirror.core.flights import Flight
+from twinshore.mirror.lane.fetch_book import FetchOrder
+from twinshore.mirror.lane.joining import Hold
+from twinshore.mirror.lane.orders import Carried, Handover, Stoppage
+from twinshore.mirror.lane.runs import Marks
+
+if TYPE_CHECKING:
+    from twinshore.mirror.core.source_flow import SourceFlow
+    from twinshore.mirror.core.target_flow import TargetFlow
+
+# -- to brokers
+
+
+class Send(NamedTuple):
+    """Put this request on its way; `flow.written` is to be told once the kernel has all of it."""
+
+    flow: TargetFlow
+    flight: Flight
+
+
+class Fetch(NamedTuple):
+    """Ask the source; the answer is to be received into the buffer of `hold`."""
+
+    flow: SourceFlow
+    order: FetchOrder
+    bytes_max: int
+    wait_ms: int
+    hold: Hold
+
+
+class Receive(NamedTuple):
+    """Look whether something has come of which nobody was woken."""
+
+    flow: SourceFlow | TargetFlow
+
+
+class Wake(NamedTuple):
+    """Until so many bytes are there, counted from the oldest request that is unanswered, nobody need be woken."""
+
+    flow: TargetFlow
+    due_bytes: int
+
+
+class Detach(NamedTuple):
+    """Copy what the kernel has not taken: the buffers in which it lies are wanted elsewhere."""
+
+    flow: TargetFlow
+
+
+class HangUp(NamedTuple):
+    """Close this connection."""
+
+    flow: SourceFlow | TargetFlow
+
+
+# -- to the errands
+
+
+class Dial(NamedTuple):
+    """Open a connection to a broker: a line of the source, a leader on the target, or who asks for that one."""
+
+    side: str
+    node: int
+    key: object
+
+
+class AskRoutes(NamedTuple):
+    """Ask both sides who leads what the lane carries."""
+
+
+class Look(NamedTuple):
+    """Look at these twins."""
+
+    partitions: list[NamedPartition]
+
+
+class Cut(NamedTuple):
+    """Cut the twins of these partitions below the offsets."""
+
+    before: dict[NamedPartition, int]
+
+
+class MarkByUnits(NamedTuple):
+    """Write these markers by closed units."""
+
+    marks: list[Marks]
+
+
+# -- to the desk
+
+
+class SayReady(NamedTuple):
+    """Every connection is there, or was tried."""
+
+
+class Beat(NamedTuple):
+    """What was carried and met since the last one, and the question for a longer grant."""
+
+    carried: list[Carried]
+    incidents: list[Stoppage]
+    speed: dict[str, float]
+
+
+class Used(NamedTuple):
+    """What throttles were used for, for the desk to share them out anew."""
+
+    used: dict[str, list[float]]
+
+
+class Released(NamedTuple):
+    """A partition stands still and is ours no more."""
+
+    named: NamedPartition
+    handover: Handover | None
+    carried: Carried | None
+
+
+class Done(NamedTuple):
+    """The last word: where each partition stands. `unread_s`: so long a broker may still take what it was sent."""
+
+    carried: list[Carried]
+    incidents: list[Stoppage]
+    handovers: list[Handover]
+    speed: dict[str, float]
+    unread_s: float
+
+
+Command = (
+    Send
+    | Fetch
+    | Receive
+    | Wake
+    | Detach
+    | HangUp
+    | Dial
+    | AskRoutes
+    | Look
+    | Cut
+    | MarkByUnits
+    | SayReady
+    | Beat
+    | Used
+    | Released
+    | Done
+)

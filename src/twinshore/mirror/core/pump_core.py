@@ -1,0 +1,330 @@
+"""Everything that a pump decides: what to ask of whom and in which order, when to dial, when to give up. Pure.
+
+Events are methods. Those that want something done are iterators of commands: each is to be carried out before the next
+is asked for, as what comes next may follow from it. `now_s` is on a clock that nobody sets, `now_ms` on the wall's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping
+
+from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.mirror.core.commands import (
+    AskRoutes,
+    Beat,
+    Command,
+    Cut,
+    Detach,
+    Dial,
+    Done,
+    HangUp,
+    Look,
+    Receive,
+    Released,
+    SayReady,
+    Used,
+)
+from twinshore.mirror.core.dials import Dials
+from twinshore.mirror.core.flights import Answered, EndsOf
+from twinshore.mirror.core.grant import Grant
+from twinshore.mirror.core.source_flow import SourceFlow
+from twinshore.mirror.core.target_flow import TargetFlow
+from twinshore.mirror.lane.fetch_book import Line
+from twinshore.mirror.lane.gaps import cuts
+from twinshore.mirror.lane.history import Stand
+from twinshore.mirror.lane.lane import Lane
+from twinshore.mirror.lane.marking import Marked
+from twinshore.mirror.lane.observe import Observation
+from twinshore.mirror.lane.orders import Handover, TrackOrder
+from twinshore.mirror.lane.quota import told
+from twinshore.mirror.lane.route import Route
+from twinshore.mirror.lane.runs import Marks
+from twinshore.wire.fetch import FetchAnswer
+
+TIMERS_S = 0.02
+CONGESTED_S = 0.5
+ROUTES_S = 30.0
+ABSENT_S = 0.5
+FINISH_S_MAX = 5.0
+USED_S = 0.5
+STANDBY_S_MAX = 600.0
+TIMES_MAX = 2048  # of produce requests between two beats
+
+
+class PumpCore:
+    """Of one pump. `ended` says why it is to end, once it is."""
+
+    def __init__(self, lane: Lane, grant: Grant, now_s: float, *, report_s: float, by_units: bool = False) -> None:
+        """`by_units`: markers are written by closed units."""
+        self.lane, self.grant = lane, grant
+        self.sources: dict[Line, SourceFlow] = {}
+        self.targets: dict[int, TargetFlow] = {}
+        self.going, self.ended = False, ""
+        self.timers_at_s = 0.0
+        self._report_s, self._by_units = report_s, by_units
+        self._standby_until_s = now_s + STANDBY_S_MAX
+        self._dials = Dials()
+        self._congested: set[int] = set()
+        self._ready_said = self._asking_routes = False
+        self._beat_at_s = self._finish_by_s = self._used_at_s = self._routes_at_s = self._lands_until_s = 0.0
+        self._produce_s: deque[float] = deque(maxlen=TIMES_MAX)
+
+    # -- what time brings
+
+    def timers(self, now_s: float) -> Iterator[Command]:
+        """To be called once `timers_at_s` is there."""
+        self.timers_at_s = now_s + TIMERS_S
+        lane = self.lane
+        if lane.tracks and (lane.stale_routes or now_s >= self._routes_at_s) and not self._asking_routes:
+            lane.stale_routes, self._asking_routes = False, True
+            self._routes_at_s = now_s + ROUTES_S
+            yield AskRoutes()
+        yield from self._keep_lines(now_s)
+        lane.fetches.refill(now_s)
+        if self.going:
+            yield from self._going_timers(now_s)
+        elif now_s > self._standby_until_s:
+            self.ended = "stood by for too long"
+
+    def _going_timers(self, now_s: float) -> Iterator[Command]:
+        lane = self.lane
+        if self.grant.ran_out(now_s):
+            self.ended = "the grant ran out"
+            return
+        if wanted := [] if lane.finishing else lane.to_look_at(now_s, self.targets):
+            yield Look(wanted)
+        if before := cuts(lane.tracks.values()):
+            yield Cut(before)
+        yield from self._deadlines(now_s)
+        if now_s >= self._beat_at_s:
+            self._beat_at_s = now_s + self._report_s
+            yield self._beat(now_s)
+        if now_s >= self._used_at_s:
+            self._used_at_s = now_s + USED_S
+            if (used := lane.fetches.buckets.report(now_s)) is not None:
+                yield Used(used)
+        for one in lane.released(now_s):
+            yield Released(*one)
+        if lane.finishing and (lane.settled() or now_s >= self._finish_by_s):
+            yield from self._done(now_s)
+
+    def _keep_lines(self, now_s: float) -> Iterator[Command]:
+        sources, targets = self.lane.lines()
+        for line in sorted(sources - self.sources.keys()):
+            yield from self._dial("source", line[0], line, now_s)
+        for node in sorted(targets - self.targets.keys()):
+            yield from self._dial("target", node, node, now_s)
+        for node in [node for node, one in self.targets.items() if one.lacks_asker]:
+            yield from self._dial("target", node, EndsOf(node), now_s)
+        for line in sorted(self.sources.keys() - sources):
+            yield from self.lost(self.sources[line], now_s)
+        for node in [node for node in sorted(self.targets.keys() - targets) if not self.targets[node].in_flight]:
+            yield from self.lost(self.targets[node], now_s)
+        if not self._ready_said and self.lane.tracks and not self._asking_routes and not self.lane.stale_routes:
+            missing = (sources - self.sources.keys()) or (targets - self.targets.keys())
+            if not missing or self._dials.all_tried():
+                self._ready_said = True
+                yield SayReady()
+
+    def _dial(self, side: str, node: int, key: object, now_s: float) -> Iterator[Command]:
+        if self._dials.due(side, key, now_s):
+            yield Dial(side, node, key)
+
+    def _deadlines(self, now_s: float) -> Iterator[Command]:
+        for dozing in [one for one in self.targets.values() if one.dozing]:
+            yield Receive(dozing)
+        for source in list(self.sources.values()):
+            if source.late(now_s):
+                yield Receive(source)
+            if (source.late(now_s) or now_s > source.expires_s) and self.sources.get(source.key) is source:
+                yield from self.lost(source, now_s, "a fetch was not answered in time")
+        for target in list(self.targets.values()):
+            if target.asker and target.asker.over(now_s):
+                yield from self.lost(target.asker, now_s)
+            if target.over(now_s):
+                yield from self.lost(target, now_s)
+            elif target.node not in self._congested and target.silent_s(now_s) > CONGESTED_S:
+                self._congested.add(target.node)
+                yield Detach(target)
+                target.detached()
+                self.lane.congested(target.node)
+
+    def _beat(self, now_s: float) -> Beat:
+        lane = self.lane
+        still = {node for node, target in self.targets.items() if target.quota.held}
+        lane.incidents += lane.silence.told(lane.tracks.values(), lane.fetches, now_s, still)
+        carried, incidents = lane.accounts(), list(lane.incidents)
+        lane.incidents.clear()
+        return Beat(carried, incidents, self._speed(now_s))
+
+    def _speed(self, now_s: float) -> dict[str, float]:
+        """How many partitions are in which phase, how long requests took, and what quotas let through."""
+        times = sorted(self._produce_s)
+        self._produce_s.clear()
+        found: dict[str, float] = dict(Counter(track.phase.value for track in self.lane.tracks.values()))
+        if times:
+            found["produce_p50_ms"] = 1000 * times[len(times) // 2]
+            found["produce_p99_ms"] = 1000 * times[int(len(times) * 0.99)]
+        return found | told(self.targets.values(), self.sources.values(), now_s, self._lands_until_s)
+
+    def _done(self, now_s: float) -> Iterator[Command]:
+        if self.ended:
+            return
+        for target in [one for one in self.targets.values() if one.owed]:
+            yield from self.lost(target, now_s)
+        lane = self.lane
+        for track in lane.tracks.values():
+            track.set_back()
+        carried, incidents, unread_s = lane.accounts(), list(lane.incidents), max(0.0, self._lands_until_s - now_s)
+        yield Done(carried, incidents, lane.handovers(), self._speed(now_s), unread_s)
+        self.ended = "finished"
+
+    # -- what flows
+
+    def flow(self, now_s: float, now_ms: int) -> Iterator[Command]:
+        """What each connection may send now. What is here goes first: asking for more costs its time, and frees
+        nothing."""
+        if self.grant.holds(now_s):
+            for target in list(self.targets.values()):
+                yield from target.serve(self.lane, now_s, now_ms)
+        for source in list(self.sources.values()):
+            if source.free(now_s) and (order := self.lane.fetch_order(source.key)):
+                yield source.ask(order, now_s)
+
+    def fetched(self, source: SourceFlow, answer: FetchAnswer, size: int, now_s: float, now_ms: int) -> None:
+        """A fetch is answered, by so many bytes, which lie in the buffer that it named."""
+        hold, far = source.answered(answer, size, now_s)
+        self.lane.fetched(source.key, answer, hold, now_s, now_ms)
+        if far:
+            self.lane.fetches.widen(answer)
+
+    def answered(self, target: TargetFlow, answer: Answered, now_s: float) -> None:
+        """A request to the target is answered; `target` has said what that means."""
+        target.answered_s = now_s
+        if not answer.flight.asking:
+            self._produce_s.append(now_s - answer.flight.sent_s)
+        answer.tell(self.lane, now_s)
+        if target.node in self._congested and target is self.targets.get(target.node):
+            self._congested.discard(target.node)
+            self.lane.fetches.hold(target.node, held=False)
+
+    # -- what errands bring
+
+    def dialled(
+        self, side: str, key: object, now_s: float, *, version: int, expires_s: float = math.inf
+    ) -> SourceFlow | TargetFlow | None:
+        """A connection is there, which speaks this `version` of what it is for; None where nobody needs it any more."""
+        flow: SourceFlow | TargetFlow
+        if isinstance(key, EndsOf):
+            leading, flow = self.targets.get(key.node), self._target(key.node, version, expires_s)
+            if leading is None or not leading.lacks_asker:
+                self.failed(side, key, "the connection that needed it is gone", now_s)
+                return None
+            leading.lend(flow)
+        elif isinstance(key, tuple):
+            flow = self.sources[key] = SourceFlow(key, self.lane.limits, expires_s=expires_s)
+        else:
+            assert isinstance(key, int), "a leader on the target"
+            flow = self.targets[key] = self._target(key, version, expires_s)
+            self.lane.silence.over(side, key)
+        self._dials.made(side, key)
+        return flow
+
+    def _target(self, node: int, version: int, expires_s: float) -> TargetFlow:
+        return TargetFlow(node, self.lane.limits, version=version, by_units=self._by_units, expires_s=expires_s)
+
+    def failed(self, side: str, key: object, why: str, now_s: float) -> None:
+        """A connection could not be had."""
+        self._dials.failed(side, key, now_s)
+        self.lane.silence.met(side, key, why, now_s)
+        self.lane.stale_routes = True
+
+    def routed(self, routes: Mapping[NamedPartition, Route], silent: str, error: str, now_s: float) -> None:
+        """Who leads; `silent` is the side that did not answer, with its `error`, or empty."""
+        self._asking_routes = False
+        for named, route in routes.items():
+            self.lane.routed(named, route)
+        self.lane.silence.asked(silent, error, now_s)
+        self.lane.stale_routes |= bool(silent)
+        if any(route.absent for route in routes.values()):
+            self._routes_at_s = now_s + ABSENT_S
+
+    def looked(self, seen: Mapping[NamedPartition, Observation | KafkaError | None], now_s: float, now_ms: int) -> None:
+        """What looks at twins gave; None where a closed unit of ours must be over first."""
+        for named, found in seen.items():
+            self.lane.observed(named, found, now_s, now_ms)
+            self.lane.stale_routes |= found is None
+
+    def closed(self, marks: list[Marks], answers: list[Marked], now_s: float) -> None:
+        """Runs that closed units wrote are over, one way or the other."""
+        self.lane.marked(marks, answers, now_s)
+
+    # -- what the desk says
+
+    def assign(self, orders: Iterable[TrackOrder]) -> None:
+        self.lane.assign(orders)
+
+    def release(self, named: NamedPartition) -> None:
+        if self.going:
+            self.lane.release(named)
+        else:
+            # An heir has begun nothing: it forgets at once, or would take what comes later for the same.
+            self.lane.keep_only(self.lane.tracks.keys() - {named})
+
+    def go(
+        self,
+        told_of: Mapping[NamedPartition, Stand],
+        handovers: Iterable[Handover],
+        reached: Iterable[Iterable[object]],
+        now_s: float,
+    ) -> Iterator[Command]:
+        """The word to go, with these partitions."""
+        self.lane.keep_only(told_of.keys())
+        for named, track in self.lane.tracks.items():
+            track.stand = told_of[named]
+        self.lane.take_over(handovers, reached)
+        self.going = True
+        self._beat_at_s = now_s + self._report_s
+        yield self._beat(now_s)
+
+    def finish(self, now_s: float) -> Iterator[Command]:
+        """Another pump waits: what is on its way is waited for, and no longer than it takes."""
+        self.lane.finish()
+        self._finish_by_s = now_s + FINISH_S_MAX
+        if self.going and self.lane.settled():
+            yield from self._done(now_s)
+
+    # -- letting go
+
+    def lost(self, flow: SourceFlow | TargetFlow, now_s: float, why: str = "") -> Iterator[Command]:
+        """A connection is gone, or is let go of. `why`: a source's gave no answer, or broke."""
+        if isinstance(flow, SourceFlow):
+            if self.sources.get(flow.key) is flow:
+                yield from self._lost_source(flow, now_s, why)
+            return
+        leading = self.targets.get(flow.node)
+        if leading is not None and flow in (leading, leading.asker):
+            yield from self._lost_target(leading, now_s, asker_alone=flow is not leading)
+
+    def _lost_source(self, source: SourceFlow, now_s: float, why: str) -> Iterator[Command]:
+        if why:
+            self.lane.silence.met("source", source.key, why, now_s)
+        yield HangUp(source)
+        self.sources.pop(source.key, None)
+        self.lane.source_lost(source.key)
+
+    def _lost_target(self, target: TargetFlow, now_s: float, *, asker_alone: bool) -> Iterator[Command]:
+        if target.asker:
+            yield HangUp(target.asker)
+            target.part(self.lane, now_s)
+        if asker_alone:
+            return
+        yield HangUp(target)
+        del self.targets[target.node]
+        self._congested.discard(target.node)
+        self.lane.marked(target.take_unwritten(), [], now_s)
+        lands_until_s, unanswered = target.quota.lands_until_s(now_s), target.close()
+        self._lands_until_s = max(self._lands_until_s, lands_until_s if unanswered else 0.0)
+        self.lane.lost(target.node, unanswered, now_s, lands_until_s)

@@ -1,0 +1,244 @@
+"""What a pump does next, as transcripts: events in, commands out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from twinshore.fleet import NamedPartition
+from twinshore.mirror.core.commands import (
+    AskRoutes,
+    Beat,
+    Command,
+    Detach,
+    Dial,
+    Done,
+    Fetch,
+    HangUp,
+    Look,
+    Receive,
+    SayReady,
+    Send,
+)
+from twinshore.mirror.core.flights import EndsOf
+from twinshore.mirror.core.grant import Grant
+from twinshore.mirror.core.pump_core import CONGESTED_S, STANDBY_S_MAX, TIMERS_S, PumpCore
+from twinshore.mirror.core.source_flow import ANSWER_SLACK_S, SourceFlow
+from twinshore.mirror.core.target_flow import TargetFlow
+from twinshore.mirror.lane.cutting import Parcel
+from twinshore.mirror.lane.fates import Blank
+from twinshore.mirror.lane.history import Stand
+from twinshore.mirror.lane.lane import Lane
+from twinshore.mirror.lane.orders import Handover, LaneLimits, TrackOrder
+from twinshore.mirror.lane.phase import Phase
+from twinshore.mirror.lane.route import Route
+from twinshore.mirror.lane.track import Track
+from twinshore.wire.log_ends import LogEnd
+from twinshore.wire.markers import MarkedPartition
+from twinshore.wire.produce import ProducedPartition
+
+NAMED = NamedPartition("orders", 0)
+SOURCE, TARGET = (1, 0), 2
+OLD_MS, NOW_MS = 1_700_000_000_000, 1_700_000_100_000
+LIMITS = LaneLimits()
+IN = ProducedPartition(bytes.fromhex("22" * 16), 0, 0, 0, -1, 0, None, None)  # the first offset
+
+
+class Stage:
+    """A core with one partition. `does` are the kinds of commands since it was last asked."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.grant = Grant()
+        self.lane = Lane(7, 0, 1, state_expiry_ms=86_400_000, limits=LIMITS)
+        self.core = PumpCore(self.lane, self.grant, self.now_s, report_s=0.5)
+        self.core.assign([TrackOrder("orders", 0, "11" * 16, "22" * 16)])
+
+    @property
+    def track(self) -> Track:
+        return self.lane.tracks[NAMED]
+
+    @property
+    def source(self) -> SourceFlow:
+        return self.core.sources[SOURCE]
+
+    @property
+    def target(self) -> TargetFlow:
+        return self.core.targets[TARGET]
+
+    def timers(self, after_s: float = TIMERS_S) -> list[Command]:
+        self.now_s += after_s
+        return list(self.core.timers(self.now_s))
+
+    def flow(self) -> list[Command]:
+        found = []
+        for command in self.core.flow(self.now_s, NOW_MS):
+            found.append(command)
+            if isinstance(command, Send):
+                command.flow.written()
+        return found
+
+    def connected(self) -> Stage:
+        assert self.timers() == [AskRoutes()]
+        self.core.routed({NAMED: Route(1, 0, TARGET, target_epoch=0)}, "", "", self.now_s)
+        assert kinds(self.timers()) == [Dial, Dial]
+        self.core.dialled("source", SOURCE, self.now_s, version=13)
+        self.core.dialled("target", TARGET, self.now_s, version=13)
+        assert kinds(self.timers()) == [SayReady]
+        return self
+
+    def going(self, grant_s: float = 1e6) -> Stage:
+        self.connected()
+        self.grant.longer(self.now_s, grant_s)
+        handover = Handover("orders", 0, 0, -1, 0, True, 0, TARGET, 0)
+        assert kinds(self.core.go({NAMED: Stand(-1, 0)}, [handover], (), self.now_s)) == [Beat]
+        assert self.track.phase is Phase.RUNNING
+        self.track.certain.seen_s = self.now_s
+        return self
+
+    def waits(self, *pieces: Parcel | Blank) -> None:
+        for piece in pieces:
+            self.track.queue(piece, None)
+            self.track.fetched = piece.end
+        self.lane._wake(self.track)
+
+
+def kinds(commands: Iterable[Command]) -> list[type]:
+    return [type(command) for command in commands]
+
+
+def parcel(offset: int) -> Parcel:
+    return Parcel(b"head", b"body", offset, offset + 1, 8, NOW_MS)
+
+
+def test_what_is_here_goes_before_more_is_asked_for() -> None:
+    stage = Stage().going()
+    stage.waits(parcel(0))
+    assert kinds(stage.flow()) == [Send, Fetch]
+
+
+def test_without_a_grant_nothing_goes_and_the_pump_ends_once_it_had_one() -> None:
+    stage = Stage().going(grant_s=1.0)
+    stage.waits(parcel(0))
+    stage.now_s += 1.0
+    assert kinds(stage.flow()) == [Fetch]
+    assert kinds(stage.timers()) == []
+    assert stage.core.ended == "the grant ran out"
+
+
+def test_an_heir_that_is_never_told_to_go_ends() -> None:
+    stage = Stage().connected()
+    ended = [(stage.timers(after_s), stage.core.ended)[1] for after_s in (STANDBY_S_MAX - 1.0, 1.0)]
+    assert ended == ["", "stood by for too long"]
+
+
+def test_a_fetch_that_is_late_is_looked_for_once_more_before_its_line_is_given_up() -> None:
+    stage = Stage().going()
+    assert Fetch in kinds(stage.flow())
+    late_s = LIMITS.fetch_wait_ms_max / 1000 + ANSWER_SLACK_S
+    source = stage.source
+    stage.now_s += late_s
+    for command in stage.core.timers(stage.now_s + 0.1):
+        if isinstance(command, Receive):
+            source.heard(stage.now_s)
+    assert stage.source is source, "a byte of the answer came"
+    found = stage.timers(ANSWER_SLACK_S + 0.1)
+    assert Receive(source) in found
+    assert HangUp(source) in found
+    assert stage.lane.stale_routes
+
+
+def test_a_target_that_takes_nothing_keeps_no_buffers_and_is_given_up_in_the_end() -> None:
+    stage = Stage().going()
+    stage.waits(parcel(0))
+    assert Send in kinds(stage.flow())
+    target = stage.target
+    found = stage.timers(CONGESTED_S + 0.1)
+    assert Detach(target) in found
+    stage.waits(parcel(1))
+    assert kinds(stage.flow()) == [], "for a target that takes nothing no more is fetched"
+    assert Detach(target) not in stage.timers()
+    stage.core.answered(target, target.produced([IN], 0, 101.0), 101.0)
+    assert stage.track.acked == 1
+    assert kinds(stage.flow()) == [Send], "it answers again"
+    assert HangUp(target) in stage.timers(LIMITS.produce_timeout_s + ANSWER_SLACK_S + 0.1)
+    assert stage.track.phase is Phase.LOOK
+    assert stage.track.in_flight == 0
+
+
+@pytest.mark.parametrize(("end", "goes"), [(0, True), (1, False)])
+def test_markers_go_only_where_the_log_ends_where_they_begin(end: int, *, goes: bool) -> None:
+    stage = Stage().going()
+    stage.waits(Blank(0, 3))
+    (asking,) = [one for one in stage.flow() if isinstance(one, Send)]
+    assert asking.flight.asking
+    target = stage.target
+    stage.core.answered(target, target.ends_told([LogEnd("orders", 0, 0, end)], 0, stage.now_s), stage.now_s)
+    sent = [one for one in stage.flow() if isinstance(one, Send)]
+    if not goes:
+        assert not sent
+        assert stage.track.phase is Phase.LOOK
+        return
+    (marking,) = sent
+    assert marking.flight.marks
+    assert not marking.flight.asking
+    target.marked([MarkedPartition(7, "orders", 0, 0)])
+    assert stage.track.acked == 0, "only where the log ends behind them says that they are in"
+    stage.core.answered(target, target.ends_told([LogEnd("orders", 0, 0, 3)], 0, stage.now_s), stage.now_s)
+    assert stage.track.acked == 3
+
+
+def test_markers_whose_second_half_of_an_answer_never_comes_are_looked_for() -> None:
+    stage = Stage().going()
+    stage.waits(Blank(0, 3))
+    stage.flow()
+    target = stage.target
+    stage.core.answered(target, target.ends_told([LogEnd("orders", 0, 0, 0)], 0, stage.now_s), stage.now_s)
+    stage.flow()
+    target.marked([MarkedPartition(7, "orders", 0, 0)])
+    assert kinds(stage.core.lost(target, stage.now_s)) == [HangUp]
+    assert stage.track.phase is Phase.LOOK
+    assert (stage.track.acked, stage.track.in_flight) == (0, 0)
+    assert kinds(stage.core.lost(target, stage.now_s)) == [], "it is lost once"
+
+
+def test_a_finished_pump_waits_for_what_is_on_its_way_and_says_where_it_stands() -> None:
+    stage = Stage().going()
+    stage.waits(parcel(0), parcel(1))
+    stage.flow()
+    assert kinds(stage.core.finish(stage.now_s)) == []
+    target = stage.target
+    stage.core.answered(target, target.produced([IN], 0, 101.0), 101.0)
+    (done,) = [one for one in stage.timers() if isinstance(one, Done)]
+    assert [one.position for one in done.handovers] == [1]
+    assert stage.core.ended == "finished"
+
+
+def test_a_connection_that_nobody_lacks_any_more_is_not_taken() -> None:
+    stage = Stage().going()
+    assert stage.core.dialled("target", EndsOf(TARGET), stage.now_s, version=13) is None
+    stage.target.asks_apart = True
+    assert Dial("target", TARGET, EndsOf(TARGET)) in stage.timers(1.0)
+    asker = stage.core.dialled("target", EndsOf(TARGET), stage.now_s, version=13)
+    assert stage.target.asker is asker
+    assert asker is not None
+    assert kinds(stage.core.lost(asker, stage.now_s)) == [HangUp]
+    assert stage.target.asker is None
+    assert stage.track.phase is Phase.RUNNING
+
+
+def test_a_connection_that_expires_takes_no_more_and_is_dialled_again() -> None:
+    stage = Stage().connected()
+    list(stage.core.lost(stage.target, stage.now_s))
+    assert Dial("target", TARGET, TARGET) in stage.timers()
+    stage.core.dialled("target", TARGET, stage.now_s, version=13, expires_s=stage.now_s + 5.0)
+    stage.grant.longer(stage.now_s, 1e6)
+    list(stage.core.go({NAMED: Stand(-1, 0)}, [], (), stage.now_s))
+    assert Look([NAMED]) in stage.timers()
+    target = stage.target
+    assert target.free(stage.now_s)
+    found = stage.timers(5.1)
+    assert not target.free(stage.now_s)
+    assert HangUp(target) in found
+    assert Dial("target", TARGET, TARGET) in stage.timers()
