@@ -6,7 +6,7 @@ SHELL := /bin/sh
 BIN := .venv/bin
 # Tests wait more than they work: so many run side by side, each with servers of its own. WORKERS=0 for one after the other.
 WORKERS := 2
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=25
 
 # Another Spark or Python that the user's shell points at would be loaded in place of the locked one.
 unexport SPARK_HOME SPARK_CONF_DIR PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON PYTHONPATH PYTHONHOME VIRTUAL_ENV

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,44 @@ _QUICK = ("-XX:TieredStopAtLevel=1",)
 _shared: list[LabCluster] = []
 
 ClusterFactory = Callable[..., LabCluster]
+
+# The longest files, up to a minute and a half each. They begin first, the other ones with real servers next, pure ones
+# last: so the last file that a worker takes is a short one, and no worker waits long for the other.
+_LONGEST = (
+    "scenarios/test_protocol_beliefs.py",
+    "scenarios/test_incidents.py",
+    "scenarios/test_topologies.py",
+    "scenarios/test_status_says_so.py",
+    "scenarios/test_mirror_any_log.py",
+    "cli/test_demo.py",
+    "scenarios/test_mirror_refusals.py",
+    "scenarios/test_mirror_basic.py",
+    "scenarios/test_groups.py",
+    "scenarios/test_live_control.py",
+    "scenarios/test_lost_store.py",
+    "scenarios/test_mirror_faults.py",
+    "scenarios/test_mirror_clusters.py",
+    "scenarios/test_topics_follow.py",
+    "scenarios/test_two_stores.py",
+    "scenarios/test_silent_brokers.py",
+    "mirror/driver/test_start_up.py",
+    "simulation/test_seeds.py",
+    "lab/test_security.py",
+    "lab/test_cluster.py",
+)
+_TESTS = Path(__file__).parent
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: _turn(item.path.relative_to(_TESTS)))
+
+
+def _turn(file: Path) -> int:
+    """When a file begins; files of one turn keep their order."""
+    if file.as_posix() in _LONGEST:
+        return _LONGEST.index(file.as_posix())
+    return len(_LONGEST) + (file.parts[0] not in {"scenarios", "cli", "lab", "kafka"})
 
 
 @pytest.fixture(scope="session")

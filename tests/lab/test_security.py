@@ -35,9 +35,9 @@ def comes_in(cluster: Cluster) -> bool:
         (LabSecurity.MTLS, False, KAFKA_NEWEST),
         (LabSecurity.SASL_PLAIN, False, KAFKA_NEWEST),
         (LabSecurity.SASL_SCRAM_256, True, KAFKA_NEWEST),
-        (LabSecurity.SASL_SCRAM_512, False, KAFKA_3),
+        pytest.param(LabSecurity.SASL_SCRAM_512, False, KAFKA_3, marks=pytest.mark.long),
         (LabSecurity.SASL_OAUTHBEARER, True, KAFKA_NEWEST),
-        (LabSecurity.SASL_OAUTHBEARER, False, KAFKA_3),
+        pytest.param(LabSecurity.SASL_OAUTHBEARER, False, KAFKA_3, marks=pytest.mark.long),
     ],
 )
 def test_users_come_in_and_do_what_they_may(

@@ -26,7 +26,7 @@ LATE = AlarmKey(LINK.name, AlarmKind.END_OFFSET, "seen-orders")
 BLIND = AlarmKey(LINK.name, AlarmKind.BLIND, "seen-orders")
 
 
-@pytest.fixture(scope="module", params=[KAFKA_NEWEST, KAFKA_3])
+@pytest.fixture(scope="module", params=[KAFKA_NEWEST, pytest.param(KAFKA_3, marks=pytest.mark.long)])
 def guarded(request: pytest.FixtureRequest) -> Iterator[LabCluster]:
     flags = ("-XX:TieredStopAtLevel=1",)
     kind = LabSecurity.SASL_SCRAM_256

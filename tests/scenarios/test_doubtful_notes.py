@@ -37,6 +37,7 @@ def id_of(cluster: Cluster, topic: str) -> str:
         return kafka.metadata([topic]).topics[topic].topic_id.hex()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_forged_lines_stop_no_topic_and_no_process(
     tmp_path: Path, east: LabCluster, west: LabCluster, unique_topic: str

@@ -34,7 +34,7 @@ def test_an_old_and_a_new_kafka_with_tls_mirror_each_other(new: LabCluster, old:
     for topic, (source, _) in pairs.items():
         source.create_topic(topic, partitions=3)
     links = {"old->new": "from-old", "new->old": "from-new"}
-    rig = Rig(tmp_path, settings_text(tmp_path, [old.cluster, new.cluster], links, mirror={"tide_s": 3}), spark=True)
+    rig = Rig(tmp_path, settings_text(tmp_path, [old.cluster, new.cluster], links, mirror={"tide_s": 3}))
     rig.process.start()
     try:
         for topic, (source, _) in pairs.items():
@@ -106,6 +106,7 @@ ADD_OPENS = [
 ]
 
 
+@pytest.mark.long
 def test_a_spark_cluster_carries_the_lanes(east: LabCluster, west: LabCluster, tmp_path: Path) -> None:
     spark = SparkCluster(tmp_path)
     settings = {"master": spark.master, "spark.executor.memory": "512m", "spark.executor.cores": "4"}

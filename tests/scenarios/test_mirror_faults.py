@@ -72,6 +72,7 @@ def old_records(producer: Producer, topic: str, first: int, count: int, *, mixed
     assert producer.flush(30) == 0
 
 
+@pytest.mark.long
 def test_a_pump_paused_beyond_its_lease_writes_nothing_wrong_though_the_broker_forgets(
     cluster_factory: ClusterFactory, tmp_path: Path
 ) -> None:

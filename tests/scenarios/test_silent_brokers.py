@@ -113,7 +113,7 @@ def test_a_leader_that_hangs_is_told_of_its_partition_until_it_answers(
         (row,) = one.rows()[before:]
         assert (row.incident.kind, row.incident.topic, row.incident.partition) == (kind, TOPIC, 0)
         assert says in row.incident.sentence
-        time.sleep(3 * LASTS_S)
+        time.sleep(1.5 * LASTS_S)
         assert len(one.rows()) == before + 1, "it is told again and stays one row"
         assert not one.rows()[-1].closed_ms
         side.brokers[0].resume()

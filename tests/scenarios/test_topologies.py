@@ -5,21 +5,47 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
-from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until, url_in
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.cli.entry import app, gather
 from twinshore.fleet import Cluster
 from twinshore.lab import LabCluster
-from twinshore.lab.clients import admin_of
+from twinshore.lab.clients import admin_of, forget_links
 from twinshore.store import open_store
 
+Ring = tuple[LabCluster, LabCluster, LabCluster]
+FLAGS = ("-XX:TieredStopAtLevel=1",)
 QUICK = {"lanes": 1, "refresh_s": 0.5, "heartbeat_s": 0.5}
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Ring]:
+    """Red, green and blue; a test leaves their brokers as it found them, and has topics of its own."""
+    with (
+        LabCluster("red", jvm_flags=FLAGS) as red,
+        LabCluster("green", jvm_flags=FLAGS) as green,
+        LabCluster("blue", jvm_flags=FLAGS) as blue,
+    ):
+        yield red, green, blue
+
+
+@pytest.fixture
+def ring(three: Ring) -> Ring:
+    """Each test has a store of its own: who wrote its links before is nobody's affair."""
+    for lab in three:
+        forget_links(lab.cluster)
+        admin = admin_of(lab.cluster)
+        beats = [name for name in admin.list_topics(timeout=10).topics if "heartbeats" in name]
+        for gone in admin.delete_topics(beats, operation_timeout=30).values() if beats else ():
+            gone.result(30)
+    return three
 
 
 def chained(text: str) -> str:
@@ -32,11 +58,8 @@ def topics_of(cluster: Cluster, *parts: str) -> set[str]:
     return {name for name in names if any(part in name for part in parts)}
 
 
-def test_a_chained_ring_of_three_carries_everything_everywhere_once(
-    tmp_path: Path, cluster_factory: ClusterFactory
-) -> None:
+def test_a_chained_ring_of_three_carries_everything_everywhere_once(tmp_path: Path, ring: Ring) -> None:
     """Without provenance each turn of the ring would name every topic anew, for ever."""
-    ring = [cluster_factory(name) for name in ("red", "green", "blue")]
     for lab in ring:
         lab.create_topic(f"ring-{lab.name}")
         fill(lab, f"ring-{lab.name}", 20)
@@ -78,8 +101,8 @@ def test_a_chained_ring_of_three_carries_everything_everywhere_once(
         rig.process.end()
 
 
-def test_one_process_carries_two_sources_into_one_target(tmp_path: Path, cluster_factory: ClusterFactory) -> None:
-    red, green, blue = (cluster_factory(name) for name in ("red", "green", "blue"))
+def test_one_process_carries_two_sources_into_one_target(tmp_path: Path, ring: Ring) -> None:
+    red, green, blue = ring
     for source, records in ((red, 20), (green, 30)):
         source.create_topic("fan-orders", partitions=2)
         fill(source, "fan-orders", records, partition=1)
@@ -103,12 +126,10 @@ def test_one_process_carries_two_sources_into_one_target(tmp_path: Path, cluster
         rig.process.end()
 
 
-def test_two_processes_that_read_other_settings_never_carry_one_topic(
-    tmp_path: Path, cluster_factory: ClusterFactory
-) -> None:
+def test_two_processes_that_read_other_settings_never_carry_one_topic(tmp_path: Path, ring: Ring) -> None:
     """The settings were edited, and only one process was started with them: both links admit `same-x`, whose twin is
     empty as yet. Who had it first goes on."""
-    red, green, blue = (cluster_factory(name) for name in ("red", "green", "blue"))
+    red, green, blue = ring
     for source in (red, green):
         source.create_topic("same-x")
     green.create_topic("same-b")

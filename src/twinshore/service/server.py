@@ -68,6 +68,9 @@ class MetricsServer:
 class _Door(ThreadingHTTPServer):
     """So many connections at once; one more, and the oldest ends: who says nothing keeps nobody out."""
 
+    # Those who come at once: by default five, and each one more waits a second until it is taken for lost.
+    request_queue_size = 128
+
     def __init__(self, *arguments: Any) -> None:
         self._guests: dict[Any, None] = {}
         self._counting = threading.Lock()
