@@ -67,6 +67,13 @@ def test_whose_twin_a_topic_of_a_target_is(store: Store) -> None:
     assert store.twins.onto([]) == ()
 
 
+def test_of_which_topics_a_link_has_a_twin(store: Store) -> None:
+    store.twins.save([twin("orders", 0), twin("orders", 1), replace(twin("bills", 0), link="north->west")])
+    asked = ["orders", "Orders", "bills", *(f"topic {number}" for number in range(1_200))]
+    assert store.twins.begun("east->west", asked) == {"orders"}
+    assert store.twins.begun("east->west", []) == frozenset()
+
+
 def test_twins_are_kept_as_first_saved(store: Store) -> None:
     first = [twin("orders", 1), twin("orders", 0), twin("Orders", 0)]
     assert store.twins.save(first) == tuple(first)

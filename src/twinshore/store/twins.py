@@ -41,6 +41,15 @@ def onto(connection: Connection, target_topic_ids: Iterable[str]) -> tuple[TwinR
     return tuple(row for row in found if (row.link, row.topic) not in archived)
 
 
+def begun(connection: Connection, link: str, topics: Iterable[str]) -> frozenset[str]:
+    """Those of the topics that the link has a twin of: quick, where few are asked for often."""
+    names, found = sorted(set(topics)), set[str]()
+    for start in range(0, len(names), TOPICS_LOCKED):
+        ours = (twins.c.link == link, twins.c.topic.in_(names[start : start + TOPICS_LOCKED]))
+        found.update(connection.scalars(select(twins.c.topic).where(*ours).distinct()))
+    return frozenset(found)
+
+
 def count(connection: Connection, link: str) -> int:
     """How many twin partitions the link has: quick, where many are asked for often."""
     return int(connection.execute(select(func.count()).select_from(twins).where(twins.c.link == link)).scalar_one())
@@ -113,6 +122,10 @@ class Twins:
     def count(self, link: str) -> int:
         """How many twin partitions the link has."""
         return self._database.read(lambda connection: count(connection, link))
+
+    def begun(self, link: str, topics: Iterable[str]) -> frozenset[str]:
+        """Those of the topics that the link has a twin of."""
+        return self._database.read(lambda connection: begun(connection, link, topics))
 
     def carried(self, link: str) -> tuple[TwinRow, ...]:
         """Those of them that the link still carries: an archived twin is carried no more."""

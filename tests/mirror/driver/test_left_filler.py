@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
+from pathlib import Path
 
-from twinshore.mirror.driver.left_filler import filled
+import pytest
+
+from twinshore.fleet import Cluster, KafkaError, Link, NamedPartition
+from twinshore.kafka.cluster import KafkaCluster, OffsetKind
+from twinshore.mirror.driver.left_filler import LeftFiller, filled, is_left_filler
+from twinshore.mirror.lane.gaps import GAP_POLICY
+from twinshore.store import Incident, IncidentKind, TwinRow, open_store
 from twinshore.wire.batch import CONTROL, BatchHeader, split_batches
 from twinshore.wire.filler import filler, is_filler
 
@@ -31,10 +39,13 @@ class Log:
         self.batches.append((bytes(view), header))
         self.end += count
 
-    def filler_at(self, at: int) -> int | None:
+    def batch_at(self, at: int) -> Batch | None:
         self.reads += 1
         assert 0 <= at <= self.end, "a broker refuses it"
-        found = next((one for one in self.batches if one[1].base_offset <= at <= one[1].last_offset), None)
+        return next((one for one in self.batches if one[1].base_offset <= at <= one[1].last_offset), None)
+
+    def filler_at(self, at: int) -> int | None:
+        found = self.batch_at(at)
         return found[1].base_offset if found and is_filler(*found) else None
 
 
@@ -68,3 +79,41 @@ def test_a_long_gap_is_searched_with_few_questions() -> None:
     log.add(MARKERS, 1_000_000)
     assert filled(log.filler_at, 0, 500, log.end) == (500, 2_000_500)
     assert log.reads < 50
+
+
+class Twin(KafkaCluster):
+    """A target that answers from memory."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(Cluster("west", ("127.0.0.1:1",)))
+        self.log = log
+
+    def offsets_of_each(
+        self, parts: Iterable[NamedPartition], which: OffsetKind
+    ) -> tuple[dict[NamedPartition, int], dict[NamedPartition, KafkaError]]:
+        return dict.fromkeys(parts, 0 if which is OffsetKind.EARLIEST else self.log.end), {}
+
+    def read_batch(self, named: NamedPartition, offset: int) -> Batch | None:
+        del named
+        return self.log.batch_at(offset)
+
+
+@pytest.mark.parametrize("looks", [0, 1])
+def test_a_gap_that_is_told_late_is_examined_too(tmp_path: Path, looks: int) -> None:
+    """The store was away when a pump told of it, or the next pump tells what the one before had begun."""
+    log, orders = Log(), NamedPartition("orders", 0)
+    for what, count in ((DATA, 5), (FILLER, 40), (DATA, 3)):
+        log.add(what, count)
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        store.twins.save([TwinRow("east->west", "orders", 0, "aa", "bb", 0, 0, 1)])
+        eye = LeftFiller(Link("east", "west"), Twin(log), store, print)
+        for _ in range(looks):
+            eye.look({orders: 0}, never=True)
+        gap = Incident("east->west", "orders", 0, IncidentKind.RETENTION_GAP, 5, 45, GAP_POLICY, "retention was faster")
+        store.ledger.add(gap, now_ms=1)
+        eye.look({orders: 0}, never=True)
+        (told,) = [row.incident for row in store.ledger.rows(open_only=True) if is_left_filler(row)]
+        assert (told.from_offset, told.to_offset) == (5, 45)
+        reads = log.reads
+        eye.look({orders: 0}, never=True)
+        assert log.reads == reads, "it is examined once"

@@ -35,6 +35,7 @@ class LeftFiller:
         self._link, self._target, self._store, self._log = link, target, store, log
         self._once = Once(log)
         self._examined: set[NamedPartition] = set()
+        self._untold: set[NamedPartition] = set()  # of which no row tells of a gap
         self._seen: dict[tuple[NamedPartition, int], int | None] = {}  # of the partition that is being examined
 
     def look(self, anchors: Mapping[NamedPartition, int], *, never: bool) -> None:
@@ -60,7 +61,9 @@ class LeftFiller:
             named = NamedPartition(told.topic, told.partition)
             if named in anchors and told.kind is IncidentKind.RETENTION_GAP and told.policy == GAP_POLICY:
                 gaps.setdefault(named, []).append(told)
-        self._examined |= anchors.keys() - gaps.keys()
+        # A row may come late: the store was away, or the next pump tells of what the one before had begun.
+        self._examined |= self._untold & (anchors.keys() - gaps.keys())
+        self._untold |= anchors.keys() - gaps.keys()
         twins = self._twins(gaps)
         starts, silent = self._target.offsets_of_each(twins.values(), OffsetKind.EARLIEST)
         ends, mute = self._target.offsets_of_each(twins.values(), OffsetKind.HIGH_WATERMARK)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Container
 from functools import partial
 
-from twinshore.fleet import ConfigError, KafkaError, Link, RefusedError, TwinshoreError, WireError
+from twinshore.fleet import ConfigError, KafkaError, Link, RefusedError, StoreError, TwinshoreError, WireError
 from twinshore.fleet.settings import MirrorSettings, Settings
 from twinshore.links.filters import admits
 from twinshore.mirror.control.ruling import Ruling, in_words
@@ -142,6 +142,9 @@ class LinkDriver:
             if self._term is None:
                 self._begin_at_s = time.monotonic() + BEGIN_AGAIN_S
             return self._say(self._carrying(str(error), hindered=not isinstance(error, KafkaError) or error.retriable))
+        except StoreError as error:
+            self._say(self._carrying(str(error), hindered=True))
+            raise
         return self._say(self._carrying())
 
     def _carrying(self, trouble: str = "", *, hindered: bool = False) -> Carrying:

@@ -41,7 +41,7 @@ def refused_topics(store: Store, link: str) -> frozenset[str]:
     """Topics of which the ledger says that the link refuses them, and that it never began with."""
     rows = [row.incident for row in store.ledger.rows(link, open_only=True)]
     found = {one.topic for one in rows if one.topic and one.partition < 0 and rests(one.kind, one.policy)}
-    return frozenset(found - {row.topic for row in store.twins.of(link)}) if found else frozenset()
+    return frozenset(found - store.twins.begun(link, found)) if found else frozenset()
 
 
 def starts_of(source: KafkaCluster, topics: Collection[str]) -> dict[NamedPartition, int]:
