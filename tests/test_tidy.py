@@ -110,6 +110,8 @@ def test_a_kind_in_quotes_is_seen() -> None:
 
 @each_of(sorted((ROOT / "src" / "twinshore").rglob("*.py")))
 def test_a_kind_of_incident_is_the_enum_and_no_text(path: Path) -> None:
+    if path.parent.name == "versions":
+        return  # A migration reads the texts that stores hold, whatever the enum says by then.
     assert kinds_in_quotes(path.read_text()) == []
 
 

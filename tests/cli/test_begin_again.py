@@ -11,6 +11,7 @@ from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
 from twinshore.fleet import ConfigError, RefusedError, SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent
+from twinshore.fleet.incidents import POLICY_KEEP_TWIN, POLICY_TOPIC
 from twinshore.mirror.follow import words
 from twinshore.mirror.follow.acts import Remember, State
 from twinshore.mirror.follow.last_resort import Span, Word, word_from_json
@@ -28,7 +29,7 @@ def file(tmp_path: Path) -> Path:
         extent = Extent(SourceOffset(10), TargetOffset(70), 0, 0)
         store.extents.adopt([(TwinRow(LINK, "bills", 0, "cc", "dd", 10, 0, 1), extent)])
         for topic in ("orders", "bills"):
-            row = Incident(LINK, topic, -1, IncidentKind.RECREATED_TOPIC, -1, -1, "stop the topic", f"{topic} again.")
+            row = Incident(LINK, topic, -1, IncidentKind.RECREATED_TOPIC, -1, -1, POLICY_TOPIC, f"{topic} again.")
             store.ledger.add(row, now_ms=1)
     return found
 
@@ -174,7 +175,7 @@ def test_a_mapped_topic_is_refused_with_the_way_that_there_is(file: Path, words:
 def test_a_forgotten_topic_waits_for_no_word_any_more(file: Path) -> None:
     with opened(file) as store:
         for kind in (IncidentKind.DELETED_TOPIC, IncidentKind.FOREIGN_WRITE):
-            store.ledger.add(Incident(LINK, "bills", -1, kind, -1, -1, "keep the twin", "it is kept"), now_ms=2)
+            store.ledger.add(Incident(LINK, "bills", -1, kind, -1, -1, POLICY_KEEP_TWIN, "it is kept"), now_ms=2)
     asking.run(file, "mirror", "forget", "bills")
     with opened(file) as store:
         assert [row.incident.topic for row in store.ledger.rows(LINK, open_only=True)] == ["orders"]

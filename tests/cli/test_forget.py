@@ -10,6 +10,7 @@ import pytest
 from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
 from twinshore.fleet import ConfigError, RefusedError
+from twinshore.fleet.incidents import POLICY_TOPIC
 from twinshore.mirror.driver import no_mirror
 from twinshore.mirror.follow import lifecycle
 from twinshore.store import Incident, IncidentKind, Remembered, TwinRow
@@ -65,7 +66,7 @@ def test_a_topic_that_nobody_knows_is_an_error_with_the_nearest(file: Path) -> N
 
 def test_what_the_ledger_alone_still_says_of_a_topic_is_closed(file: Path) -> None:
     with opened(file) as store:
-        row = Incident(LINK, "gone", -1, IncidentKind.RECREATED_TOPIC, -1, -1, "stop the topic", "gone again.")
+        row = Incident(LINK, "gone", -1, IncidentKind.RECREATED_TOPIC, -1, -1, POLICY_TOPIC, "gone again.")
         store.ledger.add(row, now_ms=1)
     forget(file, "gone")
     with opened(file) as store:

@@ -14,7 +14,7 @@ from twinshore.cli.entry import app, gather
 from twinshore.fleet import RefusedError, TwinshoreError
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import admin_of
-from twinshore.mirror.incidents.kinds import POLICY_STOP
+from twinshore.mirror.incidents.kinds import halt_policy
 from twinshore.store import Incident, IncidentKind, open_store
 
 LINK = "east->west"
@@ -88,7 +88,7 @@ def test_what_is_paused_or_stopped_is_not_planned_as_carried(
             (f"{topic}.half", 1, IncidentKind.TRUNCATION),
             (f"{topic}.stopped", 0, IncidentKind.RIGHTS_LOST),
         ):
-            incident = Incident(LINK, name, partition, kind, 5, 9, POLICY_STOP, "the reason why")
+            incident = Incident(LINK, name, partition, kind, 5, 9, halt_policy(kind, partition), "the reason why")
             rows.append(store.ledger.add(incident, now_ms=1))
         _run("link", "pause", LINK, "--topic", f"{topic}.held", "--settings", str(file))
         _run("link", "filter", LINK, "--topics", f"{topic}.*", "--exclude", ".*out", "--settings", str(file))

@@ -9,7 +9,8 @@ import pytest
 from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
 from twinshore.fleet import ConfigError
-from twinshore.mirror.incidents.kinds import POLICY_RETRY, POLICY_STOP, known
+from twinshore.fleet.incidents import POLICY_KEEP_TWIN, POLICY_RETRY, POLICY_STOP
+from twinshore.mirror.incidents.kinds import known
 from twinshore.store import Incident, IncidentKind, TwinRow
 
 GAP = known(IncidentKind.RETENTION_GAP).policy
@@ -23,7 +24,7 @@ def file(tmp_path: Path) -> Path:
             ("orders", 0, IncidentKind.CORRUPT_BATCH, POLICY_STOP),
             ("orders", 1, IncidentKind.RIGHTS_LOST, POLICY_RETRY),
             ("orders", 2, IncidentKind.RETENTION_GAP, GAP),
-            ("orders", -1, IncidentKind.DELETED_TOPIC, "keep the twin"),
+            ("orders", -1, IncidentKind.DELETED_TOPIC, POLICY_KEEP_TWIN),
             ("bills", 0, IncidentKind.REFUSED, POLICY_STOP),
         ):
             store.ledger.add(Incident(LINK, topic, number, kind, 5, 7, policy, "a sentence."), now_ms=1)

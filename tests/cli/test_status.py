@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from twinshore.cli.entry import app, gather
 from twinshore.fleet import ConfigError
+from twinshore.fleet.incidents import POLICY_STOP, POLICY_WAIT, IncidentSide
 from twinshore.mirror.metrics.lag_word import LagWord, TopicLag, as_row
 from twinshore.store import (
     Incident,
@@ -247,17 +248,19 @@ def test_a_link_without_a_twin_lacks_nothing_and_asks_nobody(store: Store, setti
 
 def test_open_incidents_are_shown_whole_and_closed_ones_are_not(store: Store, settings_file: Path) -> None:
     sentence = "[bold]offsets 5 to 9 of orders-1 are gone " + "and this is a long sentence " * 20
-    gap = Incident(LINK, "orders", 1, IncidentKind.RETENTION_GAP, 5, 9, "stop", sentence)
+    gap = Incident(LINK, "orders", 1, IncidentKind.RETENTION_GAP, 5, 9, POLICY_STOP, sentence, IncidentSide.SOURCE)
     row = store.ledger.add(gap, now_ms=1)
     expected = f"east->west: open incident {row.id}, retention gap, orders-1: {sentence}".rstrip()
     assert expected in [line.rstrip() for line in _status(settings_file).splitlines()]
-    assert [one["sentence"] for one in _json(settings_file)[LINK]["incidents"]] == [sentence]
+    (told,) = _json(settings_file)[LINK]["incidents"]
+    said = {"sentence": sentence, "policy": POLICY_STOP.words, "effect": "stops", "side": "source"}
+    assert {name: told[name] for name in said} == said
     store.ledger.close(row.id, now_ms=2)
     assert "open incident" not in _status(settings_file)
 
 
 def test_an_incident_of_the_whole_link_names_no_topic(store: Store, settings_file: Path) -> None:
-    away = Incident(LINK, "", -1, IncidentKind.TARGET_AWAY, -1, -1, "wait", "the target west does not answer")
+    away = Incident(LINK, "", -1, IncidentKind.TARGET_AWAY, -1, -1, POLICY_WAIT, "the target west does not answer")
     row = store.ledger.add(away, now_ms=1)
     expected = f"east->west: open incident {row.id}, target away: the target west does not answer"
     assert expected in [line.rstrip() for line in _status(settings_file).splitlines()]
@@ -265,7 +268,9 @@ def test_an_incident_of_the_whole_link_names_no_topic(store: Store, settings_fil
 
 def test_a_name_in_an_incident_begins_no_line(store: Store, settings_file: Path) -> None:
     forged = "east->west: 2 partitions on 1 lane"
-    store.ledger.add(Incident(LINK, "", -1, IncidentKind.RIGHTS_LOST, -1, -1, "wait", f"user a\n{forged}"), now_ms=5)
+    store.ledger.add(
+        Incident(LINK, "", -1, IncidentKind.RIGHTS_LOST, -1, -1, POLICY_WAIT, f"user a\n{forged}"), now_ms=5
+    )
     said = CliRunner().invoke(app, ["status", "--settings", str(settings_file)], catch_exceptions=False).output
     assert f"user a\\n{forged}" in said.replace("\n", "")
     assert not [line for line in said.splitlines() if line.startswith(forged)]

@@ -13,8 +13,8 @@ from twinshore.delay.operations.forget import ForgetWatcher, act, plan
 from twinshore.delay.operations.show import delays, history
 from twinshore.delay.watchers import name_of
 from twinshore.fleet import ConfigError
+from twinshore.fleet.incidents import POLICY_TOPIC
 from twinshore.fleet.settings import parse_settings
-from twinshore.mirror.incidents.kinds import POLICY_TOPIC
 from twinshore.store import AlarmRow, DelayPlace, Incident, IncidentKind, Store, WatchRow, open_store
 
 LINK, NOW_MS = "east->west", 1_000_000

@@ -9,7 +9,7 @@ from twinshore.delay.signs import Judged, partitions, window_signs
 from twinshore.delay.state import LEAVE_MS, LinkState
 from twinshore.delay.windows import NOT_YET, Verdict
 from twinshore.fleet import Link
-from twinshore.mirror.incidents.kinds import POLICY_STOP, POLICY_TOPIC
+from twinshore.fleet.incidents import POLICY_GAP, POLICY_STOP, POLICY_TOPIC
 from twinshore.store import Incident, IncidentKind, LedgerRow
 
 LINK = "east->west"
@@ -286,7 +286,7 @@ def test_what_is_late_beside_the_partitions_that_are_stopped_is_beyond_their_sto
         state.take([reading(ms, 9, 1, partition=number) for number in (0, 1)], {}, ms)
     rows = [
         LedgerRow(1, Incident(LINK, topic, number, IncidentKind.FOREIGN_WRITE, 1, 9, policy, "stopped"), 5, None)
-        for topic, number, policy in (("orders", 1, POLICY_STOP), ("bills", 2, POLICY_TOPIC), ("other", 0, "skip"))
+        for topic, number, policy in (("orders", 1, POLICY_STOP), ("bills", 2, POLICY_TOPIC), ("other", 0, POLICY_GAP))
     ]
     said, resting = resting_of(Link("east", "west"), rows)
     assert set(said) == {"orders", "bills"}

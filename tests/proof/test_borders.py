@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.proof.test_planning import SIDE, answer, cut
-from twinshore.fleet.incidents import IncidentKind
+from twinshore.fleet.incidents import POLICY_STOP, IncidentKind
 from twinshore.proof.borders import Side
 from twinshore.proof.pieces import narrowed
 from twinshore.proof.planning import outcome, rested
@@ -24,7 +24,7 @@ def proven(side: Side) -> ProofRow:
 
 
 def opened(kind: IncidentKind, start: int, stop: int = -1) -> LedgerRow:
-    return LedgerRow(7, Incident(SIDE.link, "orders", 3, kind, start, stop, "", "so it is"), 1, None)
+    return LedgerRow(7, Incident(SIDE.link, "orders", 3, kind, start, stop, POLICY_STOP, "so it is"), 1, None)
 
 
 @pytest.mark.parametrize(

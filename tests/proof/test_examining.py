@@ -12,6 +12,7 @@ import pytest
 
 from tests.proof.logs import batched
 from tests.proof.small_broker import TOPIC, SmallBroker
+from twinshore.fleet.incidents import POLICY_STOP
 from twinshore.fleet.settings import load_settings
 from twinshore.kafka.errors import Code
 from twinshore.mirror.lane.marking import marker_id
@@ -95,7 +96,7 @@ def test_whose_doing_a_difference_is_follows_from_who_wrote_it(tmp_path: Path, w
         found = two.look()
         # What is proven, or open in the ledger, is looked at all the same, and what is found is told to nobody.
         assert two.store.proofs.of() == () and two.store.ledger.rows() == () and two.store.key_looks.of() == ()
-        told = Incident(LINK, TOPIC, 0, IncidentKind.TRUNCATION, AT - 5, -1, "", "known")
+        told = Incident(LINK, TOPIC, 0, IncidentKind.TRUNCATION, AT - 5, -1, POLICY_STOP, "known")
         number = two.store.ledger.add(told, now_ms=1).id
         again = two.look()
     (one,) = found.findings

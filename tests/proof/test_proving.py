@@ -13,6 +13,7 @@ import pytest
 
 from tests.proof.logs import batched
 from tests.proof.small_broker import TOPIC, SmallBroker
+from twinshore.fleet.incidents import POLICY_HEAL, POLICY_STOP
 from twinshore.fleet.settings import load_settings
 from twinshore.kafka.errors import Code
 from twinshore.proof.incidents import GONE
@@ -269,7 +270,7 @@ def test_what_both_sides_lost_leaves_the_books(tmp_path: Path) -> None:
 def test_what_is_open_in_the_ledger_is_never_called_identical(tmp_path: Path, kind: IncidentKind, code: int) -> None:
     with rig(tmp_path, log(), log()) as two:
         assert exit_code(two.round()) == 0
-        told = Incident("east->west", TOPIC, 0, kind, AT, AT + 10, "", "what the ledger says")
+        told = Incident("east->west", TOPIC, 0, kind, AT, AT + 10, POLICY_STOP, "what the ledger says")
         number = two.store.ledger.add(told, now_ms=1).id
         for _ in range(2):
             report = two.round()
@@ -288,7 +289,9 @@ def test_a_row_of_the_ledger_elsewhere_changes_nothing(tmp_path: Path) -> None:
     with rig(tmp_path, log(), log()) as two:
         two.round()
         for topic, partition, offset in ((TOPIC, 1, AT), ("other", 0, AT), (TOPIC, -1, -1), (TOPIC, 0, COUNT)):
-            told = Incident("east->west", topic, partition, IncidentKind.REFUSED, offset, offset, "", "elsewhere")
+            told = Incident(
+                "east->west", topic, partition, IncidentKind.REFUSED, offset, offset, POLICY_STOP, "elsewhere"
+            )
             two.store.ledger.add(told, now_ms=1)
         assert exit_code(two.round()) == 0
 
@@ -355,7 +358,9 @@ def test_keys_that_could_not_be_compared_are_told(tmp_path: Path) -> None:
 def test_what_was_carried_again_after_a_loss_is_proven_anew(tmp_path: Path) -> None:
     with rig(tmp_path, log(), log()) as two:
         two.round()
-        told = Incident("east->west", TOPIC, 0, IncidentKind.LOST_BY_TARGET, AT, AT + 10, "", "lost and carried again")
+        told = Incident(
+            "east->west", TOPIC, 0, IncidentKind.LOST_BY_TARGET, AT, AT + 10, POLICY_HEAL, "lost and carried again"
+        )
         two.store.ledger.close(two.store.ledger.add(told, now_ms=1).id, now_ms=2)
         report = two.round()
         assert (exit_code(report), report.partitions[0].compared) == (0, COUNT - AT), "the row came and went between"

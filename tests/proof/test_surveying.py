@@ -13,9 +13,9 @@ from tests.proof.logs import batched
 from tests.proof.small_broker import TOPIC, SmallBroker
 from twinshore.fleet import Link
 from twinshore.fleet.control import Control
+from twinshore.fleet.incidents import POLICY_RETRY, POLICY_TOPIC
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror.follow.cleaned import KIND, Cleaned, row_of
-from twinshore.mirror.incidents.kinds import POLICY_RETRY, POLICY_TOPIC
 from twinshore.proof.crossing import NEVER, PAUSED
 from twinshore.proof.surveying import Surveyor, way_of
 from twinshore.proof.values import Way

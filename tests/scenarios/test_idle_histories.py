@@ -13,6 +13,7 @@ import pytest
 from tests.scenarios.incident_stage import CALM, QUICK, IncidentStage, cut_to, down_and_up, log_file
 from tests.scenarios.mirror_rig import read_all
 from twinshore.fleet import NamedPartition
+from twinshore.fleet.incidents import POLICY_STOP
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.metadata import PartitionMetadata
 from twinshore.lab import LabCluster
@@ -49,7 +50,7 @@ def holds_the_old_alone(stage: IncidentStage) -> None:
     stage.crossed(CALM, 0)
     row = stage.row("orders", "truncation")
     assert (row.incident.partition, row.incident.from_offset, row.incident.to_offset) == (0, 90, 100), row
-    assert row.incident.policy == "stop the partition, go on with its neighbours"
+    assert row.incident.policy == POLICY_STOP
     held = [value for _, _, value, *_ in read_all(stage.west.cluster, "orders", 0)]
     assert held == [value for batch in OLD for value in batch]
 

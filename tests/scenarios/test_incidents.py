@@ -11,6 +11,7 @@ import pytest
 from tests.scenarios.incident_stage import IncidentStage, age, cut_to, down_and_up, flip, log_file
 from tests.scenarios.mirror_rig import read_all
 from twinshore.fleet import NamedPartition
+from twinshore.fleet.incidents import POLICY_RETRY, POLICY_STOP
 from twinshore.lab import PostgresServer, compare_topic
 from twinshore.lab.clients import add_partitions, admin_of, alter_topic, delete_records
 
@@ -52,7 +53,7 @@ def test_damaged_and_old_batches_stop_their_partitions_alone(stage: IncidentStag
     assert "its CRC says" in damaged.incident.sentence
     assert old.incident.from_offset == 2
     assert "message format v1" in old.incident.sentence
-    assert damaged.incident.policy == old.incident.policy == "stop the partition, go on with its neighbours"
+    assert damaged.incident.policy == old.incident.policy == POLICY_STOP
     stage.crossed("damaged", 1)
     assert [stage.ends(stage.west, topic, 0) for topic in ("damaged", "old")] == [2, 2], "what came before crossed"
     print(f"a neighbour's record took {stage.calm_s():.2f} s")
@@ -179,7 +180,7 @@ def test_an_oversize_batch_rests_until_the_twin_takes_it(stage: IncidentStage) -
     row = stage.row("big", "oversize batch", closed=True)
     assert (row.incident.partition, row.incident.from_offset, row.incident.to_offset) == (0, tries - 1, tries)
     assert "exceeds the twin's limit" in row.incident.sentence
-    assert row.incident.policy.startswith("rest the partition, try again")
+    assert row.incident.policy == POLICY_RETRY
 
 
 def test_what_the_target_lost_is_carried_again(stage: IncidentStage) -> None:

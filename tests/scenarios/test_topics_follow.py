@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
 from twinshore.cli.entry import app, gather
 from twinshore.fleet import Cluster
+from twinshore.fleet.incidents import POLICY_KEEP_TWIN, POLICY_TOPIC, IncidentKind
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import add_partitions, admin_of, alter_topic, client_settings, create_topic, delete_topic
@@ -106,7 +107,7 @@ def test_settings_partitions_and_topics_that_end_or_begin_anew(
     delete_topic(east.cluster, bills)
     until(lambda: bool(rig.rows(bills)), 15, "the ledger has the deletion", rig)
     (row,) = rig.rows(bills)
-    assert (row.incident.kind, row.incident.policy) == ("deleted topic", "keep the twin")
+    assert (row.incident.kind, row.incident.policy) == (IncidentKind.DELETED_TOPIC, POLICY_KEEP_TWIN)
     time.sleep(3)
     assert spans(west.cluster, bills, 1) == [(0, 20)]
     assert len(rig.rows(bills)) == 1
@@ -143,7 +144,7 @@ def made_again_stops_alone(rig: FollowRig, east: Cluster, west: Cluster, orders:
     until(lambda: same_ends(east, west, bills, 1), 10, "its neighbour goes on", rig)
     (row,) = [row for row in rig.rows(orders) if row.incident.kind == "recreated topic"]
     assert f"{orders}-0 0 to 99, {orders}-3 0 to 49" in row.incident.sentence
-    assert row.incident.policy == "stop the topic"
+    assert row.incident.policy == POLICY_TOPIC
     assert rig.process.said.count("made again") == 1, rig.process.said
     assert spans(west, orders, 4) == before, "the old twin is as it was"
 

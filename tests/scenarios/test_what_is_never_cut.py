@@ -15,14 +15,13 @@ from tests.scenarios.mirror_rig import read_all, spans_of
 from tests.scenarios.raw_writer import RawWriter, end_of
 from tests.scenarios.rights_stage import guarded
 from twinshore.fleet import Link, NamedPartition
+from twinshore.fleet.incidents import POLICY_GAP
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import allow, client_settings, delete_records, delete_topic, topic_id
 from twinshore.mirror.driver import left_filler
 from twinshore.mirror.driver.link_driver import SETTLE_LOG_START_S
 from twinshore.mirror.driver.log_starts import LogStarts
-from twinshore.mirror.incidents.kinds import stops
-from twinshore.mirror.lane.gaps import GAP_POLICY
 from twinshore.store import Incident, IncidentKind, TwinRow, open_store
 from twinshore.wire.filler import filler
 
@@ -148,7 +147,7 @@ def test_filler_that_was_left_when_deleting_was_forbidden_is_told_with_its_offse
                 ]
 
             for begin in (500, end_of(writer) - 3):
-                gap = Incident(LINK, "orders", 0, IncidentKind.RETENTION_GAP, begin, source_start, GAP_POLICY, "a gap")
+                gap = Incident(LINK, "orders", 0, IncidentKind.RETENTION_GAP, begin, source_start, POLICY_GAP, "a gap")
                 row = store.ledger.add(gap, now_ms=1)
             store.ledger.close(row.id, now_ms=2)
             forbidden = starts(never=True)
@@ -170,7 +169,7 @@ def test_filler_that_was_left_when_deleting_was_forbidden_is_told_with_its_offse
             ]
             assert "offsets 500 to 300499 of twin orders-0 hold records without a value" in told.sentence
             assert "never_delete" in told.sentence
-            assert not stops(told.policy), "the partition is carried all the same"
+            assert not told.policy.stops, "the partition is carried all the same"
             assert len([one for one in said if "records without a value" in one]) == 1
             done: dict[NamedPartition, int] = {}
             starts(never=False).cut({named: 300_502}, done)

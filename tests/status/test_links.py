@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from twinshore.fleet.incidents import POLICY_STOP
 from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.mirror.metrics.lag_word import LagWord, TopicLag, as_row
 from twinshore.status import as_values, look
@@ -41,7 +42,9 @@ def test_a_view_has_the_links_word_its_lag_and_what_is_open(store: Store, settin
     now_ms = int(time.time() * 1000)
     store.links.save_status(_word(now_ms))
     store.memories.remember([as_row(LINK, LagWord(now_ms, 40, 1, 0, {"orders": TopicLag(1, 60, 100, 40, 0)}))])
-    store.ledger.add(Incident(LINK, "orders", 0, IncidentKind.RETENTION_GAP, 5, 9, "stop", "they are gone"), now_ms=1)
+    store.ledger.add(
+        Incident(LINK, "orders", 0, IncidentKind.RETENTION_GAP, 5, 9, POLICY_STOP, "they are gone"), now_ms=1
+    )
     view, back = look(store, settings, (), clock=lambda: now_ms, topics=True)
     assert (view.link, view.state, view.lag, back.word) == (LINK, "flowing", Lag(40, 0.0, FROM_MIRROR), None)
     assert view.says_of_incidents == ("east->west: open incident 1, retention gap, orders-0: they are gone",)

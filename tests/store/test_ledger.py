@@ -12,11 +12,12 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from twinshore.fleet import StoreError
-from twinshore.mirror.incidents.kinds import KINDS, POLICY_RETRY, known
+from twinshore.fleet.incidents import POLICY_RETRY, POLICY_STOP, Effect, Policy
+from twinshore.mirror.incidents.kinds import KINDS, known
 from twinshore.store import Incident, IncidentCount, IncidentKind, LedgerRow, Store, open_store
 
 GAP = Incident(
-    "east->west", "orders", 3, IncidentKind.RETENTION_GAP, 100, 250, "stop", "offsets 100 to 249 are gone 🌊"
+    "east->west", "orders", 3, IncidentKind.RETENTION_GAP, 100, 250, POLICY_STOP, "offsets 100 to 249 are gone 🌊"
 )
 
 
@@ -30,7 +31,10 @@ def test_an_incident_is_open_once(store: Store) -> None:
 def test_each_kind_has_room_for_what_was_done_about_it(store: Store) -> None:
     """PostgreSQL and MariaDB hold a column to its length, SQLite does not: a policy is a sentence."""
     told = [replace(GAP, kind=kind, policy=known(kind).policy) for kind in KINDS]
-    told += [replace(GAP, from_offset=at, policy=policy) for at, policy in enumerate((POLICY_RETRY, "why " * 100))]
+    told += [
+        replace(GAP, from_offset=at, policy=policy)
+        for at, policy in enumerate((POLICY_RETRY, Policy("why " * 100, Effect.TELLS)))
+    ]
     for incident in told:
         store.ledger.add(incident, now_ms=1)
     assert [row.incident for row in store.ledger.rows()] == told

@@ -18,6 +18,7 @@ from sqlalchemy import Engine, create_engine, event, select
 
 from twinshore.fleet import SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent
+from twinshore.fleet.incidents import POLICY_STOP
 from twinshore.store import (
     AlarmRow,
     ControlRow,
@@ -109,7 +110,7 @@ def release(store: Store) -> object:
 
 
 def incident(sentence: str, partition: int = 0) -> Incident:
-    return Incident(LINK, "orders", partition, IncidentKind.TRUNCATION, 4, 5, "stop", sentence)
+    return Incident(LINK, "orders", partition, IncidentKind.TRUNCATION, 4, 5, POLICY_STOP, sentence)
 
 
 def tell(sentence: str) -> Act:

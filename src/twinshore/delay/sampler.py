@@ -19,6 +19,7 @@ from twinshore.delay.missing import sought
 from twinshore.delay.readings import BEATS, CUT, GROUPS, Axis, Place, Reading, group_named
 from twinshore.fleet import HEARTBEATS, KafkaError, Link, NamedPartition, StoreError, is_heartbeats
 from twinshore.fleet.extents import Extent
+from twinshore.fleet.incidents import Effect
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.groups import Groups
 from twinshore.kafka.metadata import ClusterMetadata
@@ -27,7 +28,7 @@ from twinshore.kafka.questions import OffsetKind
 from twinshore.links.filters import admits
 from twinshore.links.in_force import in_force
 from twinshore.mirror.driver.identity import hold_to
-from twinshore.mirror.incidents.kinds import POLICY_TOPIC, rests
+from twinshore.mirror.incidents.kinds import rests
 from twinshore.store import LedgerRow, Store
 from twinshore.wire.group_places import GroupPlaces
 
@@ -334,7 +335,7 @@ def resting_of(link: Link, rows: Iterable[LedgerRow]) -> tuple[dict[str, str], d
     for one in (row.incident for row in rows):
         if one.topic and rests(one.kind, one.policy) and admits(link, one.topic):
             said[one.topic] = one.sentence
-            number = -1 if one.policy == POLICY_TOPIC else one.partition
+            number = -1 if one.policy.effect is Effect.TOPIC else one.partition
             resting[one.topic] = resting.get(one.topic, frozenset()) | {number}
     return said, resting
 

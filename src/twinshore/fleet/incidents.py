@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -34,3 +35,82 @@ class IncidentKind(StrEnum):
     DOUBTFUL_NOTE = "doubtful note"
     GROUP_REFUSED = "group refused"
     CLASHING_FILTERS = "clashing filters"
+
+    @property
+    def side(self) -> IncidentSide:
+        """Where such a thing happens, unless whoever found it knows better."""
+        return _SIDES.get(self, IncidentSide.NONE)
+
+
+class Effect(StrEnum):
+    """What an open row of the ledger does to what it is about. Code asks for this, never for the words beside it."""
+
+    STOPS = "stops"  # the partition rests until somebody closes the row
+    RETRIES = "retries"  # the partition rests, and is tried again unasked
+    TOPIC = "topic"  # the whole topic rests
+    PASSES = "passes"  # all goes on; the row is over once the twin has all up to where it ends
+    UNCUT = "uncut"  # all goes on, but for the cutting of the twin's beginning
+    FILLER = "filler"  # all goes on; readers see filler that may not be cut off
+    TWIN = "twin"  # it tells what becomes of a twin
+    TELLS = "tells"  # it tells, and nothing more
+
+
+class IncidentSide(StrEnum):
+    """Which cluster of the link it happened on. NONE: on neither, or nobody can tell."""
+
+    SOURCE = "source"
+    TARGET = "target"
+    BOTH = "both"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What is done about an incident: for people in `words`, which may change with every version, for code `effect`."""
+
+    words: str
+    effect: Effect
+
+    @property
+    def stops(self) -> bool:
+        """Whether its partition is kept off its lane."""
+        return self.effect in (Effect.STOPS, Effect.RETRIES)
+
+
+POLICY_STOP = Policy("stop the partition, go on with its neighbours", Effect.STOPS)
+POLICY_RETRY = Policy("rest the partition, try again every few seconds, go on with its neighbours", Effect.RETRIES)
+POLICY_TOPIC = Policy("stop the topic", Effect.TOPIC)
+POLICY_GAP = Policy("go on behind the gap, whose offsets nobody sees on the twin either", Effect.PASSES)
+POLICY_HEAL = Policy("carry it once more from the source", Effect.PASSES)
+POLICY_WAIT = Policy("wait, and go on where it was left", Effect.PASSES)
+POLICY_UNCUT = Policy("carry it all the same, try to cut its twin every 30 s", Effect.UNCUT)
+POLICY_LEFT_FILLER = Policy("carry it all the same, leave what never_delete keeps", Effect.FILLER)
+POLICY_KEEP_TWIN = Policy("keep the twin", Effect.TWIN)
+
+_SOURCE, _TARGET, _BOTH = IncidentSide.SOURCE, IncidentSide.TARGET, IncidentSide.BOTH
+# Of the others, such as a right that is lost, only who found it can tell.
+_SIDES = {
+    IncidentKind.RETENTION_GAP: _SOURCE,
+    IncidentKind.TRUNCATION: _SOURCE,
+    IncidentKind.RECREATED_TOPIC: _SOURCE,
+    IncidentKind.DELETED_TOPIC: _SOURCE,
+    IncidentKind.DELETION_HELD: _TARGET,
+    IncidentKind.FOREIGN_WRITE: _TARGET,
+    IncidentKind.OVERSIZE_BATCH: _TARGET,
+    IncidentKind.PARTITION_ADDED: _SOURCE,
+    IncidentKind.PARTITION_REMOVED: _TARGET,
+    IncidentKind.SOURCE_AWAY: _SOURCE,
+    IncidentKind.TARGET_AWAY: _TARGET,
+    IncidentKind.LOST_BY_TARGET: _TARGET,
+    IncidentKind.CORRUPT_BATCH: _SOURCE,
+    IncidentKind.OLD_FORMAT: _SOURCE,
+    IncidentKind.TOO_LARGE_UNPACKED: _SOURCE,
+    IncidentKind.HANGING_TRANSACTION: _SOURCE,
+    IncidentKind.POSITION_DISAGREEMENT: _TARGET,
+    IncidentKind.DISK_NEAR_FULL: _TARGET,
+    IncidentKind.CONTENT_DIFFERS: _BOTH,
+    IncidentKind.DELETIONS_OWED: _TARGET,
+    IncidentKind.LOST_BEGINNING: _TARGET,
+    IncidentKind.DOUBTFUL_NOTE: _SOURCE,
+    IncidentKind.GROUP_REFUSED: _BOTH,
+}

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from twinshore.fleet import Link
-from twinshore.mirror.incidents.kinds import rests, stops
+from twinshore.mirror.incidents.kinds import rests
 from twinshore.proof.borders import Side
 from twinshore.store.values import LedgerRow
 
@@ -43,7 +43,7 @@ def uncrossed_partitions(sides: Iterable[Side], rows: Iterable[LedgerRow]) -> It
     was compared."""
     stopped: dict[tuple[str, int], list[LedgerRow]] = {}
     for row in rows:
-        if row.incident.partition >= 0 and stops(row.incident.policy):
+        if row.incident.partition >= 0 and row.incident.policy.stops:
             stopped.setdefault((row.incident.topic, row.incident.partition), []).append(row)
     for side in sides:
         over = {row.id for row in side.open_over}

@@ -20,7 +20,7 @@ def incident_of(row: ProofRow) -> Incident | None:
     if found is None:
         return None
     sentence = f"both sides part at offset {found.offset}: {found.kind}: {found.sentence}"
-    return Incident(row.link, row.topic, row.partition, KIND, found.offset, -1, known(KIND).policy, sentence)
+    return Incident(row.link, row.topic, row.partition, KIND, found.offset, -1, known(KIND).policy, sentence, KIND.side)
 
 
 def mended(opened: Iterable[LedgerRow], rows: Iterable[ProofRow]) -> list[int]:

@@ -105,7 +105,7 @@ def incident_of(row: KeyLookRow) -> Incident | None:
         f" {row.to_offset - 1}: the tombstones were cleaned away before they crossed"
     )
     place = (row.link, row.topic, row.partition)
-    return Incident(*place, KIND, row.from_offset, row.to_offset, known(KIND).policy, sentence)
+    return Incident(*place, KIND, row.from_offset, row.to_offset, known(KIND).policy, sentence, KIND.side)
 
 
 def overtaken(opened: Iterable[LedgerRow], rows: Mapping[tuple[str, str, int], KeyLookRow]) -> list[tuple[int, str]]:

@@ -335,7 +335,7 @@ def as_values(view: LinkView, *, topics: bool) -> dict[str, Any]:
         values["topics"] = [asdict(topic) for topic in view.topics]
     values["proof_pass"] = view.proof_pass._asdict() if view.proof_pass else None
     values["not_compared"] = [asdict(lack) for lack in view.not_compared]
-    values["incidents"] = [{"id": row.id, "opened_ms": row.opened_ms, **asdict(row.incident)} for row in view.incidents]
+    values["incidents"] = [_as_values(row) for row in view.incidents]
     return values
 
 
@@ -350,3 +350,9 @@ def ago(age_s: float) -> str:
 def old(age_s: float) -> str:
     """How old, in few words."""
     return f"{ago(age_s)} old" if age_s >= 0 else f"clock {ago(-age_s)} ahead"
+
+
+def _as_values(row: LedgerRow) -> dict[str, Any]:
+    policy = row.incident.policy
+    told = {**asdict(row.incident), "policy": policy.words, "effect": policy.effect}
+    return {"id": row.id, "opened_ms": row.opened_ms, **told}

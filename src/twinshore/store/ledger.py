@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, func, select
 
 from twinshore.fleet import StoreError
-from twinshore.fleet.incidents import IncidentKind
+from twinshore.fleet.incidents import Effect, IncidentKind, IncidentSide, Policy
 from twinshore.store.dialects import insert_absent, standing, storable
 from twinshore.store.engine import Database
 from twinshore.store.tables import incidents
@@ -69,12 +69,18 @@ def _values(incident: Incident) -> dict[str, Any]:
         "kind": incident.kind.value,
         "from_offset": incident.from_offset,
         "to_offset": incident.to_offset,
-        "policy": incident.policy,
+        "policy": incident.policy.words,
+        "effect": incident.policy.effect.value,
+        "side": incident.side.value,
         "sentence": storable(incident.sentence),
     }
 
 
 def _ledger_row(row: RowMapping) -> LedgerRow:
+    try:
+        effect, side = Effect(row["effect"]), IncidentSide(row["side"])
+    except ValueError as error:
+        raise StoreError(f"the store's table incidents, row {row['id']}: {error}", hint="who wrote it?") from error
     incident = Incident(
         row["link"],
         row["topic"],
@@ -82,8 +88,9 @@ def _ledger_row(row: RowMapping) -> LedgerRow:
         _kind(row["kind"], f", row {row['id']}"),
         row["from_offset"],
         row["to_offset"],
-        row["policy"],
+        Policy(row["policy"], effect),
         row["sentence"],
+        side,
     )
     return LedgerRow(row["id"], incident, row["opened_ms"], row["closed_ms"])
 

@@ -53,7 +53,7 @@ def create_index(name: str, table: str, *columns: str) -> None:
     op.create_index(name, table, list(columns))
 
 
-def add_column(table: str, column: Column[int]) -> None:
+def add_column(table: str, column: Column[int] | Column[str]) -> None:
     """Adds a column in a script where the table does not have it: a killed migration may have added it."""
     context = op.get_context()
     if context.as_sql or context.connection is None:

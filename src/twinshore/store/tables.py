@@ -176,6 +176,8 @@ incidents = Table(
     _number("from_offset"),
     _number("to_offset"),
     Column("policy", _text(), nullable=False),
+    Column("effect", _name(32), nullable=False),
+    Column("side", _name(32), nullable=False),
     Column("sentence", _text(), nullable=False),
     _number("opened_ms"),
     Column("closed_ms", BigInteger, nullable=True),

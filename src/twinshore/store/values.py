@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from twinshore.fleet.extents import Extent
-from twinshore.fleet.incidents import IncidentKind
+from twinshore.fleet.incidents import IncidentKind, IncidentSide, Policy
 
 BATCHES_KEPT = 5  # As many as a broker remembers of each producer to know a retry.
 
@@ -133,8 +133,9 @@ class Incident:
     kind: IncidentKind
     from_offset: int
     to_offset: int
-    policy: str
+    policy: Policy
     sentence: str
+    side: IncidentSide = IncidentSide.NONE
 
 
 @dataclass(frozen=True, slots=True)

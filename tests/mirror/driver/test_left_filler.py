@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from twinshore.fleet import Cluster, KafkaError, Link, NamedPartition
+from twinshore.fleet.incidents import POLICY_GAP
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.mirror.driver.left_filler import LeftFiller, filled, is_left_filler
-from twinshore.mirror.lane.gaps import GAP_POLICY
 from twinshore.store import Incident, IncidentKind, TwinRow, open_store
 from twinshore.wire.batch import CONTROL, BatchHeader, split_batches
 from twinshore.wire.filler import filler, is_filler
@@ -109,7 +109,7 @@ def test_a_gap_that_is_told_late_is_examined_too(tmp_path: Path, looks: int) -> 
         eye = LeftFiller(Link("east", "west"), Twin(log), store, print)
         for _ in range(looks):
             eye.look({orders: 0}, never=True)
-        gap = Incident("east->west", "orders", 0, IncidentKind.RETENTION_GAP, 5, 45, GAP_POLICY, "retention was faster")
+        gap = Incident("east->west", "orders", 0, IncidentKind.RETENTION_GAP, 5, 45, POLICY_GAP, "retention was faster")
         store.ledger.add(gap, now_ms=1)
         eye.look({orders: 0}, never=True)
         (told,) = [row.incident for row in store.ledger.rows(open_only=True) if is_left_filler(row)]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from twinshore.fleet import KafkaError, Link
+from twinshore.fleet.incidents import POLICY_KEEP_TWIN
 from twinshore.fleet.settings import load_settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror.driver.safety_now import SafetyNow
@@ -153,7 +154,7 @@ def test_an_operators_no_is_heard_at_the_last_moment(stage: Stage, word: str) ->
     stage.when_asked = lambda: None
     (row,) = stage.open("deleted topic")
     assert "the twin is kept: " in row.incident.sentence
-    assert row.incident.policy == "keep the twin"
+    assert row.incident.policy == POLICY_KEEP_TWIN
 
 
 def test_a_settings_file_forbids_at_once_and_allows_nothing_before_a_restart(stage: Stage) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from twinshore.fleet import StoreError
+from twinshore.fleet.incidents import POLICY_KEEP_TWIN, POLICY_TOPIC
 from twinshore.fleet.settings import parse_settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror.driver.safety_now import SafetyNow
@@ -78,7 +79,7 @@ def test_what_an_earlier_process_told_is_over_when_all_is_as_it_was(place: Place
     assert place.open() == ["recreated topic"]
     place.ids["west"] = "bb"
     place.store.ledger.add(
-        Incident(LINK, "orders", -1, IncidentKind.RIGHTS_LOST, -1, -1, "stop the topic", "told by the driver"), now_ms=1
+        Incident(LINK, "orders", -1, IncidentKind.RIGHTS_LOST, -1, -1, POLICY_TOPIC, "told by the driver"), now_ms=1
     )
     place.begun().look()
     assert place.open() == ["rights lost"], "that is the driver's to close"
@@ -90,7 +91,7 @@ def test_a_twin_that_was_kept_is_forgotten_once_nobody_has_it(place: Place, monk
     place.endings.look()
     place.endings.look()
     assert place.open() == ["deleted topic"]
-    kept = Incident(LINK, "orders", -1, IncidentKind.FOREIGN_WRITE, -1, -1, "keep the twin", "the twin is kept")
+    kept = Incident(LINK, "orders", -1, IncidentKind.FOREIGN_WRITE, -1, -1, POLICY_KEEP_TWIN, "the twin is kept")
     place.store.ledger.add(kept, now_ms=2)
     place.ids["west"] = ""
     place.endings.look()

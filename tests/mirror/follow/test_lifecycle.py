@@ -70,7 +70,7 @@ def since(state: State, ago_s: float, source: str = "") -> Memory:
 
 def told(found: list[Act]) -> list[tuple[str, str]]:
     """Kind and policy of each row."""
-    return [(one.kind, one.policy) for one in found if isinstance(one, Tell)]
+    return [(one.kind, one.policy.words) for one in found if isinstance(one, Tell)]
 
 
 def sentences(found: list[Act]) -> str:
@@ -113,7 +113,7 @@ def test_a_deleted_topic_is_told_once_and_carried_no_more(
     withdraw, tell, remember = acts(look(GONE), rules=rules)
     assert (withdraw, remember) == (Withdraw("orders"), state)
     assert isinstance(tell, Tell)
-    assert (tell.kind, tell.policy) == ("deleted topic", policy)
+    assert (tell.kind, tell.policy.words) == ("deleted topic", policy)
     assert tell.sentence == f"topic orders was deleted on the source; its twin holds orders-0 0 to 9{more}"
     assert acts(look(GONE), since(State.GONE, 3_600)) == [], "kept for ever"
 
@@ -245,7 +245,7 @@ def test_a_topic_made_again_stops_unless_the_operator_said_otherwise() -> None:
     withdraw, again, tell = acts(look(ANEW))
     assert (withdraw, again) == (Withdraw("orders"), LookAgain("orders"))
     assert isinstance(tell, Tell)
-    assert (tell.kind, tell.policy) == ("recreated topic", "stop the topic")
+    assert (tell.kind, tell.policy.words) == ("recreated topic", "stop the topic")
     assert tell.sentence.endswith("its offsets begin anew; its twin holds orders-0 0 to 9")
 
 

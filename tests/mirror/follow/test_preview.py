@@ -73,7 +73,7 @@ def test_a_plan_says_what_the_follower_then_tells(stage: Planned) -> None:
         told = row.incident.sentence.partition("; the twin is deleted on ")
         assert told[0] in said[topic]
         assert "; the twin is deleted on " in said[topic], said
-        assert f"({row.incident.policy})" in said[topic]
+        assert f"({row.incident.policy.words})" in said[topic]
     waits = stage.plan()
     assert all("the twin is deleted on " in words for words in waits.values()), waits
     stage.delay_s = 0.0

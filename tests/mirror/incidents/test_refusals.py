@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from twinshore.fleet import StoreError
-from twinshore.fleet.incidents import IncidentKind
+from twinshore.fleet.incidents import POLICY_KEEP_TWIN, POLICY_TOPIC, IncidentKind
 from twinshore.mirror.driver.plan import Refuse
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents import refusals
@@ -98,10 +98,10 @@ def test_what_became_of_a_twin_is_not_over_because_its_topic_is_gone(
     monkeypatch.setattr(refusals, "GONE_S", 0.0)
     place.store.twins.save([TwinRow(LINK, "hidden", 0, "aa", "bb", 0, 0, 1)])
     for topic, kind, policy in (
-        ("kept", IncidentKind.DELETED_TOPIC, "keep the twin"),
-        ("foreign", IncidentKind.FOREIGN_WRITE, "keep the twin"),
-        ("again", IncidentKind.RECREATED_TOPIC, "stop the topic"),
-        ("hidden", IncidentKind.RIGHTS_LOST, "stop the topic"),
+        ("kept", IncidentKind.DELETED_TOPIC, POLICY_KEEP_TWIN),
+        ("foreign", IncidentKind.FOREIGN_WRITE, POLICY_KEEP_TWIN),
+        ("again", IncidentKind.RECREATED_TOPIC, POLICY_TOPIC),
+        ("hidden", IncidentKind.RIGHTS_LOST, POLICY_TOPIC),
     ):
         place.recorder.stopped(LINK, Stoppage(topic, -1, kind, -1, -1, "told by the follower", policy))
     place.recorder.stopped(LINK, Stoppage("orders", 3, IncidentKind.CORRUPT_BATCH, 5, 7, "its CRC is wrong"))

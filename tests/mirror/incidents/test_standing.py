@@ -8,16 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
-from twinshore.fleet import NamedPartition
-from twinshore.fleet.incidents import IncidentKind
+from twinshore.fleet import NamedPartition, Secret
+from twinshore.fleet.incidents import POLICY_HEAL, POLICY_STOP, POLICY_WAIT, IncidentKind
 from twinshore.mirror.driver.desk import Account, Desk
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents import standing
 from twinshore.mirror.incidents.standing import Standing
-from twinshore.mirror.lane.answers import HEAL_POLICY, lost_by_target
-from twinshore.mirror.lane.orders import WAIT_POLICY, Carried, Stoppage, TrackOrder
+from twinshore.mirror.lane.answers import lost_by_target
+from twinshore.mirror.lane.orders import Carried, Stoppage, TrackOrder
 from twinshore.store import PartitionState, Store, open_store
+from twinshore.store.engine import Database
+from twinshore.store.tables import incidents
 
 LINK = "east->west"
 ORDERS = [NamedPartition("orders", number) for number in range(3)]
@@ -31,6 +34,7 @@ class Place:
 
     def __init__(self, folder: Path) -> None:
         self.said: list[str] = []
+        self.folder = folder
         self.store: Store = open_store(f"sqlite:///{folder}/store.db")
         self.recorder = Recorder(self.store, "first", 0.02, self.said.append)
         self.desk = Desk("127.0.0.1", allowed_s=lambda _: 9.0, take=self.recorder.take)
@@ -80,7 +84,7 @@ def test_what_stopped_leaves_its_lane_alone_and_rests_until_its_row_is_closed(pl
     assert ORDERS[0] not in place.standing
     (row,) = place.store.ledger.rows(LINK, open_only=True)
     assert (row.incident.from_offset, row.incident.to_offset, row.closed_ms) == (5, 7, None)
-    assert row.incident.policy == "stop the partition, go on with its neighbours"
+    assert row.incident.policy == POLICY_STOP
     (position,) = place.store.receipts.positions(LINK)
     assert position.state is PartitionState.STOPPED
     time.sleep(0.3)
@@ -98,6 +102,21 @@ def test_it_rests_over_a_restart(place: Place) -> None:
     again = place.begun()
     assert ORDERS[1] in again
     assert ORDERS[0] not in again
+
+
+def test_rewording_what_the_ledger_says_releases_nothing(place: Place) -> None:
+    place.tell(CORRUPT)
+    place.turned(lambda: ORDERS[1] in place.standing and ORDERS[1] not in place.desk.placed(LINK))
+    database = Database(f"sqlite:///{place.folder}/store.db", Secret())
+    reworded = update(incidents).values(policy="leave it where it is", sentence="said otherwise")
+    assert database.write(lambda connection: connection.execute(reworded)).rowcount == 1
+    database.close()
+    deadline_s = time.monotonic() + 0.5
+    while time.monotonic() < deadline_s:
+        assert place.standing.turn() == set()
+        time.sleep(0.02)
+    assert ORDERS[1] in place.standing
+    assert ORDERS[1] in place.begun()
 
 
 def test_rights_are_tried_again_and_the_row_closes_when_they_are_back(place: Place) -> None:
@@ -152,8 +171,8 @@ def test_what_passes_early_closes_no_row_of_what_lasts(place: Place) -> None:
     def carried(begin: int, end: int) -> Carried:
         return replace(CARRIED, from_offset=begin, to_offset=end, source_end=200_000)
 
-    lost = Stoppage("orders", 1, IncidentKind.LOST_BY_TARGET, 500, 99_000, "the target lost 500 to 98999", HEAL_POLICY)
-    away = Stoppage("orders", 1, IncidentKind.SOURCE_AWAY, 600, 601, "the source errs", WAIT_POLICY)
+    lost = Stoppage("orders", 1, IncidentKind.LOST_BY_TARGET, 500, 99_000, "the target lost 500 to 98999", POLICY_HEAL)
+    away = Stoppage("orders", 1, IncidentKind.SOURCE_AWAY, 600, 601, "the source errs", POLICY_WAIT)
     place.tell(lost, carried=(carried(500, 600),))
     place.turned(lambda: open_rows() == [("lost by target", 99_000)])
     place.tell(away)
@@ -170,8 +189,8 @@ def test_what_passes_early_closes_no_row_of_what_lasts(place: Place) -> None:
     place.turned(lambda: open_rows() == [])
 
 
-AWAY = Stoppage("orders", 1, IncidentKind.TARGET_AWAY, 5_000, 6_000, "the twin's leader answers nothing", WAIT_POLICY)
-LOST = Stoppage("orders", 1, IncidentKind.LOST_BY_TARGET, 4_000, 6_000, "the target lost 4000 to 5999", HEAL_POLICY)
+AWAY = Stoppage("orders", 1, IncidentKind.TARGET_AWAY, 5_000, 6_000, "the twin's leader answers nothing", POLICY_WAIT)
+LOST = Stoppage("orders", 1, IncidentKind.LOST_BY_TARGET, 4_000, 6_000, "the target lost 4000 to 5999", POLICY_HEAL)
 
 
 def open_kinds(place: Place) -> list[tuple[str, int]]:

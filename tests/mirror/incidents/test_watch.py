@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from twinshore.fleet import KafkaError, StoreError
+from twinshore.fleet.incidents import POLICY_RETRY, POLICY_WAIT, IncidentSide
 from twinshore.fleet.settings import parse_settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.disks import Disk
@@ -142,9 +143,20 @@ def test_what_another_mirror_told_meanwhile_closes_here(place: Place) -> None:
     place.active = False
     place.until(lambda: not place.watch._adopted)
     for kind in (IncidentKind.TARGET_AWAY, IncidentKind.DISK_NEAR_FULL):
-        place.store.ledger.add(Incident(LINK, "", -1, kind, -1, -1, "wait", "the target west is away"), now_ms=1)
+        place.store.ledger.add(Incident(LINK, "", -1, kind, -1, -1, POLICY_WAIT, "the target west is away"), now_ms=1)
     time.sleep(0.1)
     assert len(place.open()) == 2, "the link is not ours to speak of"
+    place.active = True
+    place.until(lambda: place.open() == [])
+
+
+@pytest.mark.parametrize("side", [IncidentSide.SOURCE, IncidentSide.TARGET, IncidentSide.BOTH])
+def test_a_row_of_another_mirror_says_by_its_side_who_turned_it_away(place: Place, side: IncidentSide) -> None:
+    place.until(lambda: place.watch._adopted)
+    place.active = False
+    place.until(lambda: not place.watch._adopted)
+    kind = IncidentKind.RIGHTS_LOST
+    place.store.ledger.add(Incident(LINK, "", -1, kind, -1, -1, POLICY_RETRY, "in words of its own", side), now_ms=1)
     place.active = True
     place.until(lambda: place.open() == [])
 
@@ -175,9 +187,11 @@ def test_of_two_sides_that_refuse_the_mirror_each_is_told_until_its_own_is_mende
         for called, name in (("source", "east"), ("target", "west"))
     )
     place.until(lambda: said() == [f"{east}; and {west}"])
+    assert [row.incident.side for row in place.store.ledger.rows(LINK, open_only=True)] == [IncidentSide.BOTH]
     failed = fail_once(place, monkeypatch, "add")
     sides.discard("source")
     place.until(lambda: said() == [west])
+    assert [row.incident.side for row in place.store.ledger.rows(LINK, open_only=True)] == [IncidentSide.TARGET]
     assert failed
     sides.add("source")
     place.until(lambda: said() == [f"{east}; and {west}"])
@@ -185,5 +199,6 @@ def test_of_two_sides_that_refuse_the_mirror_each_is_told_until_its_own_is_mende
     place.until(lambda: not place.watch._adopted)
     sides.clear()
     place.active = True
-    place.until(lambda: said() == [])
+    # Between the row of both and that of one there is none: each side must have said its last.
+    place.until(lambda: not any(side.refused.open for side in place.watch._sides))
     assert all(row.closed_ms for row in place.store.ledger.rows(LINK))

@@ -116,7 +116,7 @@ def test_where_markers_will_not_do_the_partition_rests_until_the_right_is_given(
     (told,) = [one for one in lane.incidents if one.kind == "rights lost"]
     assert why in told.sentence
     assert "grant Delete on topic orders" in told.sentence
-    assert (told.from_offset, told.to_offset, told.policy) == (seen.log_end, seen.source_start, "")
+    assert (told.from_offset, told.to_offset, told.policy) == (seen.log_end, seen.source_start, None)
 
 
 def test_a_gap_too_long_for_markers_stops_where_nothing_may_be_cut_off() -> None:

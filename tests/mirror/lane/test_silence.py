@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.mirror.lane.test_lane_bounds import LINE, NAMED, NOW_MS, SOURCE_ID, TARGET_ID, answer, running_lane
-from twinshore.fleet.incidents import IncidentKind
+from twinshore.fleet.incidents import POLICY_WAIT, IncidentKind
 from twinshore.kafka.errors import describe
 from twinshore.mirror.driver.desk import Account
 from twinshore.mirror.driver.recorder import Recorder
@@ -21,7 +21,7 @@ from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.marking import Marked
 from twinshore.mirror.lane.observe import Observation
-from twinshore.mirror.lane.orders import WAIT_POLICY, Carried, LaneLimits, Stoppage, TrackOrder
+from twinshore.mirror.lane.orders import Carried, LaneLimits, Stoppage, TrackOrder
 from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.route import Route
 from twinshore.mirror.lane.track import Sent
@@ -309,13 +309,13 @@ def test_one_lost_line_long_after_another_is_no_trouble_that_lasts() -> None:
         assert lane.incidents == []
 
 
-AWAY = Stoppage("orders", 0, IncidentKind.TARGET_AWAY, 5, 8, "the twin's leader hangs", WAIT_POLICY)
+AWAY = Stoppage("orders", 0, IncidentKind.TARGET_AWAY, 5, 8, "the twin's leader hangs", POLICY_WAIT)
 
 
 def test_what_every_pump_tells_anew_is_one_row_that_closes_when_it_is_over(tmp_path: Path) -> None:
     passes = WhatPasses()
     assert [passes.hear(LINK, AWAY, ()) for _ in range(3)] == [True, False, False]
-    later = Stoppage("orders", 0, IncidentKind.TARGET_AWAY, 5, 12, "and more", WAIT_POLICY)
+    later = Stoppage("orders", 0, IncidentKind.TARGET_AWAY, 5, 12, "and more", POLICY_WAIT)
     assert not passes.hear(LINK, later, ())
     passes.reached(LINK, NAMED, 8)
     assert passes.kinds(LINK, NAMED) == {"target away"}
@@ -338,7 +338,7 @@ def test_a_cluster_that_is_away_is_one_alarm_and_what_lasts_behind_it_is_told_th
         recorder.take(Account(LINK, 0, (), (AWAY,), {}))
         recorder._flush()
         assert list(store.ledger.rows(LINK)) == []
-        source = Stoppage("orders", 0, IncidentKind.SOURCE_AWAY, 5, 6, "the source errs", WAIT_POLICY)
+        source = Stoppage("orders", 0, IncidentKind.SOURCE_AWAY, 5, 6, "the source errs", POLICY_WAIT)
         carried = Carried("orders", 0, 0, 5, 5, 50, 1, 9, 2, 1, 2)
         recorder.take(Account(LINK, 0, (carried,), (source,), {}))
         recorder._flush()

@@ -16,9 +16,9 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from twinshore.fleet import ConfigError, Link, NamedPartition
+from twinshore.fleet.incidents import POLICY_GAP, POLICY_STOP, POLICY_TOPIC
 from twinshore.mirror.driver.desk import Account
 from twinshore.mirror.driver.recorder import Recorder
-from twinshore.mirror.incidents.kinds import POLICY_STOP, POLICY_TOPIC
 from twinshore.mirror.lane.orders import Carried
 from twinshore.mirror.lane.quota import key_of
 from twinshore.mirror.metrics import table
@@ -159,7 +159,7 @@ def test_what_is_mirrored_no_more_is_dropped(meters: Meters) -> None:
 def test_the_ledger_is_counted_by_kind_and_says_what_stands(meters: Meters, store: Store) -> None:
     told(meters, carried("orders", 0, 0, 5, 5), carried("orders", 1, 0, 5, 5), carried("bills", 0, 0, 5, 5))
     for topic, partition, kind, policy in (
-        ("orders", 0, IncidentKind.RETENTION_GAP, "go on"),
+        ("orders", 0, IncidentKind.RETENTION_GAP, POLICY_GAP),
         ("orders", 1, IncidentKind.RETENTION_GAP, POLICY_STOP),
         ("bills", -1, IncidentKind.RIGHTS_LOST, POLICY_TOPIC),
     ):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.fleet import Link
+from twinshore.fleet.incidents import POLICY_TOPIC
 from twinshore.lab import LabCluster
 from twinshore.mirror.metrics.looks import TWINS_S, Looks
 from twinshore.mirror.metrics.meters import Meters
@@ -46,7 +47,7 @@ def test_the_end_of_a_topic_that_was_made_again_is_not_its_twins(
         fill(east, topic, 5)
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
         store.twins.save([TwinRow(LINK.name, topic, 0, "aa", "bb", 0, 0, 5) for topic in (again, other)])
-        row = Incident(LINK.name, again, -1, IncidentKind.RECREATED_TOPIC, -1, -1, "stop the topic", "another one")
+        row = Incident(LINK.name, again, -1, IncidentKind.RECREATED_TOPIC, -1, -1, POLICY_TOPIC, "another one")
         found = store.ledger.add(row, now_ms=1)
         meters = Meters(EVERY_S)
         with closing(Looks(LINK, east.cluster, store, meters, EVERY_S, lambda: True)):

@@ -6,12 +6,12 @@ import pytest
 
 from tests.mirror.operations.asked import LINK, settings_of
 from twinshore.fleet import ConfigError, NamedPartition, RefusedError
+from twinshore.fleet.incidents import POLICY_STOP, POLICY_TOPIC, Policy
 from twinshore.mirror.follow import words
 from twinshore.mirror.follow.acts import Remember, State
 from twinshore.mirror.follow.last_resort import Span
 from twinshore.mirror.follow.lifecycle import ALLOWED, CONFIRMED, KEEP, Presence, Side
 from twinshore.mirror.follow.memories import row_of
-from twinshore.mirror.incidents.kinds import POLICY_STOP
 from twinshore.mirror.operations import begin_again, deletion, resume
 from twinshore.mirror.operations.begin_again import BeginAgain
 from twinshore.mirror.operations.deletion import Delete, Keep
@@ -32,7 +32,7 @@ def held(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[Span]:
     return found
 
 
-def incident(store: Store, kind: IncidentKind, partition: int, policy: str) -> None:
+def incident(store: Store, kind: IncidentKind, partition: int, policy: Policy) -> None:
     store.ledger.add(Incident(LINK, "orders", partition, kind, 5, 7, policy, "a sentence."), now_ms=1)
 
 
@@ -93,7 +93,7 @@ def test_a_deletion_is_agreed_to_only_where_nothing_speaks_against_it(store: Sto
 def test_a_beginning_is_agreed_to_with_what_was_seen(store: Store, held: list[Span]) -> None:
     with pytest.raises(ConfigError, match="is not stopped for being made again"):
         begin_again.plan(BeginAgain("orders"), SETTINGS, store)
-    incident(store, IncidentKind.RECREATED_TOPIC, -1, "stop the topic")
+    incident(store, IncidentKind.RECREATED_TOPIC, -1, POLICY_TOPIC)
     held[0] = Span(0, 0, 1_200, 1_000, 1_000)
     planned = begin_again.plan(BeginAgain("orders"), SETTINGS, store)
     assert planned.refused is not None and "it may be the last copy" in planned.refused.message

@@ -18,8 +18,9 @@ def place_of(link: str, stopped: Stoppage) -> tuple[object, ...]:
 def incident_of(link: str, stopped: Stoppage) -> Incident:
     """What stopped or troubles a partition, as the ledger has it."""
     policy = stopped.policy or halt_policy(stopped.kind, stopped.partition)
+    side = stopped.side or stopped.kind.side
     offsets = stopped.from_offset, stopped.to_offset
-    return Incident(link, stopped.topic, stopped.partition, stopped.kind, *offsets, policy, stopped.sentence)
+    return Incident(link, stopped.topic, stopped.partition, stopped.kind, *offsets, policy, stopped.sentence, side)
 
 
 def kept_of(refused: RefusedReceipt) -> tuple[Receipt, ...]:

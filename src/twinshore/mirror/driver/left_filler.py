@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from twinshore.fleet import KafkaError, Link, NamedPartition, WireError
+from twinshore.fleet.incidents import POLICY_LEFT_FILLER, Effect, IncidentSide
 from twinshore.fleet.once import Once
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
-from twinshore.mirror.incidents.kinds import POLICY_LEFT_FILLER
-from twinshore.mirror.lane.gaps import GAP_POLICY
 from twinshore.store import Incident, IncidentKind, LedgerRow, Store
 from twinshore.wire.filler import is_filler
 
@@ -59,7 +58,7 @@ class LeftFiller:
         gaps: dict[NamedPartition, list[Incident]] = {}
         for told in (row.incident for row in self._store.ledger.rows(self._link.name)):
             named = NamedPartition(told.topic, told.partition)
-            if named in anchors and told.kind is IncidentKind.RETENTION_GAP and told.policy == GAP_POLICY:
+            if named in anchors and told.kind is IncidentKind.RETENTION_GAP and told.policy.effect is Effect.PASSES:
                 gaps.setdefault(named, []).append(told)
         # A row may come late: the store was away, or the next pump tells of what the one before had begun.
         self._examined |= self._untold & (anchors.keys() - gaps.keys())
@@ -109,7 +108,7 @@ class LeftFiller:
             then = "without never_delete the twin is cut to its source's start, with all that lies before that"
             incident = Incident(
                 *(self._link.name, named.topic, named.partition, IncidentKind.REFUSED, begin, end),
-                *(POLICY_LEFT_FILLER, f"{what}: {why}; {then}"),
+                *(POLICY_LEFT_FILLER, f"{what}: {why}; {then}", IncidentSide.TARGET),
             )
             self._store.ledger.add(incident, now_ms=int(time.time() * 1000))
             self._log(f"{self._link.name}: {what}: {why}")
@@ -130,7 +129,7 @@ class LeftFiller:
 
 def is_left_filler(row: LedgerRow) -> bool:
     """Whether the row says so of a partition."""
-    return row.incident.policy == POLICY_LEFT_FILLER
+    return row.incident.policy.effect is Effect.FILLER
 
 
 def filled(filler_at: FillerAt, first: int, begin: int, end: int) -> tuple[int, int] | None:

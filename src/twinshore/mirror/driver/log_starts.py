@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 
 from twinshore.fleet import KafkaError, Link, NamedPartition, WireError
+from twinshore.fleet.incidents import POLICY_UNCUT, Effect, IncidentSide
 from twinshore.fleet.once import Once
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
 from twinshore.mirror.driver.left_filler import LeftFiller
-from twinshore.mirror.incidents.kinds import POLICY_UNCUT
 from twinshore.mirror.lane.answers import RIGHTS
 from twinshore.mirror.pump.probing import KEPT
 from twinshore.store import Incident, IncidentKind, LedgerRow, Store
@@ -123,13 +123,13 @@ class LogStarts:
 
     def _told(self) -> dict[str, LedgerRow]:
         rows = self._store.ledger.rows(self._link.name, open_only=True)
-        return {row.incident.topic: row for row in rows if row.incident.policy == POLICY_UNCUT}
+        return {row.incident.topic: row for row in rows if row.incident.policy.effect is Effect.UNCUT}
 
     def _tell(self, topic: str, twin: str, at: int, error: KafkaError) -> None:
         kind = IncidentKind.RIGHTS_LOST if error.code in RIGHTS else IncidentKind.REFUSED
         what = f"the log of twin {twin} cannot be cut to its source's start, and may show more than the source"
         sentence = f"{what}: {error.message}. {error.hint}"
-        incident = Incident(self._link.name, topic, -1, kind, 0, at, POLICY_UNCUT, sentence)
+        incident = Incident(self._link.name, topic, -1, kind, 0, at, POLICY_UNCUT, sentence, IncidentSide.TARGET)
         self._store.ledger.add(incident, now_ms=int(time.time() * 1000))
 
     def _close(self, row: LedgerRow) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from twinshore.fleet import Link, Mode, NamedPartition
-from twinshore.fleet.incidents import IncidentKind
+from twinshore.fleet.incidents import IncidentKind, IncidentSide
 from twinshore.mirror.follow.topic_settings import followed
 
 MAX_LONG = "9223372036854775807"
@@ -125,6 +125,7 @@ class Refuse:
     kind: IncidentKind
     sentence: str
     hint: str
+    side: IncidentSide | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,11 @@ def _refused(topic: str, error: KafkaError, kind: IncidentKind, place: str) -> R
     if error.retriable:
         return Refuse(topic, kind, sentence, error.hint or "it goes on by itself once that is over")
     return Refuse(
-        topic, IncidentKind.RIGHTS_LOST if error.code in RIGHTS else IncidentKind.REFUSED, sentence, error.hint
+        topic,
+        IncidentKind.RIGHTS_LOST if error.code in RIGHTS else IncidentKind.REFUSED,
+        sentence,
+        error.hint,
+        kind.side,
     )
 
 

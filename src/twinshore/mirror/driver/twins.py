@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from twinshore.fleet import KafkaError, NamedPartition
-from twinshore.fleet.incidents import IncidentKind
+from twinshore.fleet.incidents import IncidentKind, IncidentSide
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.mirror.driver.plan import CarryTopic, Create, Grow, Refuse, Settle, Step
@@ -60,7 +60,7 @@ def refusal(step: Step, error: KafkaError) -> Refuse:
         if error.retriable
         else IncidentKind.REFUSED
     )
-    return Refuse(step.topic, kind, error.message, error.hint)
+    return Refuse(step.topic, kind, error.message, error.hint, IncidentSide.TARGET)
 
 
 def twin_row(link: str, step: CarryTopic, partition: int, now_ms: int) -> TwinRow:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from twinshore.fleet.incidents import IncidentKind
+from twinshore.fleet.incidents import IncidentKind, IncidentSide, Policy
 
 # What is done, in words.
 ARCHIVED = "archived: its twin stays and is watched no more"
@@ -56,8 +56,9 @@ class Tell:
     topic: str
     kind: IncidentKind
     sentence: str
-    policy: str
+    policy: Policy
     anew: bool = False
+    side: IncidentSide | None = None
 
 
 @dataclass(frozen=True, slots=True)

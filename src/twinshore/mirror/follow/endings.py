@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from twinshore.fleet import KafkaError, Link
+from twinshore.fleet.incidents import Effect, Policy
 from twinshore.fleet.once import Once
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror.driver.safety_now import SafetyNow
@@ -170,7 +171,7 @@ class Endings:
         refused = self._hands.delete_twin(act.twin, topic_id, act.reason, still=self._active, told=tried_s is not None)
         if refused and self._active():
             self._refused_s[topic] = time.monotonic()
-            policy = f"try again every {REFUSED_AGAIN_S:g} s"
+            policy = Policy(f"try again every {REFUSED_AGAIN_S:g} s", Effect.TWIN)
             self._tell(Tell(topic, HELD, f"the twin {act.twin} cannot be deleted: {refused}", policy))
         return not refused
 
@@ -189,7 +190,9 @@ class Endings:
         self._hands.account([Change(lifecycle.KIND, act.topic, "", THERE_AGAIN)], DONE)
 
     def _tell(self, act: Tell) -> None:
-        incident = Incident(self._link.name, act.topic, -1, act.kind, -1, -1, act.policy, act.sentence)
+        incident = Incident(
+            self._link.name, act.topic, -1, act.kind, -1, -1, act.policy, act.sentence, act.side or act.kind.side
+        )
         if act.anew:
             stale = [row for row in self._rows(act.topic, incident.kind) if row.incident.sentence != act.sentence]
             for row in stale:
@@ -201,9 +204,9 @@ class Endings:
         self._told.setdefault(act.topic, set()).add(act.kind)
         change = Change(lifecycle.KIND, act.topic, "", act.sentence)
         if row.opened_ms == at_ms:
-            self._hands.account([change], act.policy)
+            self._hands.account([change], act.policy.words)
         else:
-            self._hands.log(f"{self._link.name}: {change} ({act.policy})")
+            self._hands.log(f"{self._link.name}: {change} ({act.policy.words})")
 
     def _rows(self, topic: str, *kinds: IncidentKind) -> list[LedgerRow]:
         """Open rows of the whole topic."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from twinshore.fleet import Deleted, Follow, Recreated
-from twinshore.fleet.incidents import IncidentKind
+from twinshore.fleet.incidents import POLICY_KEEP_TWIN, POLICY_TOPIC, Effect, IncidentKind, IncidentSide, Policy
 from twinshore.mirror.follow.acts import (
     ARCHIVED,
     Act,
@@ -38,7 +38,6 @@ HELD = IncidentKind.DELETION_HELD
 CONFIRMED = "begin again"
 ALLOWED = "delete"
 KEEP = "keep"
-KEEP_TWIN = "keep the twin"
 LOOKS_MIN = 2  # so many in a row must miss a topic before it counts as gone
 
 
@@ -169,15 +168,15 @@ def stands(look: TopicLook, memory: Memory, rules: Rules) -> str:
     return f"{became}; {_announced(look.topic, memory.due_ms)}"
 
 
-def policy_words(follow: Follow) -> Mapping[str, str]:
-    """The policies as the ledger names them, by kind of incident."""
+def policies(follow: Follow) -> Mapping[IncidentKind, Policy]:
+    """What is done by these settings, by kind of incident."""
     after = f"after {follow.delete_after_s:g} s"
     deleted = {
-        Deleted.KEEP: KEEP_TWIN,
-        Deleted.ARCHIVE: "archive the twin",
-        Deleted.DELETE: f"delete the twin {after}",
+        Deleted.KEEP: POLICY_KEEP_TWIN,
+        Deleted.ARCHIVE: Policy("archive the twin", Effect.TWIN),
+        Deleted.DELETE: Policy(f"delete the twin {after}", Effect.TWIN),
     }
-    recreated = {Recreated.STOP: "stop the topic", Recreated.BEGIN_AGAIN: f"begin again {after}"}
+    recreated = {Recreated.STOP: POLICY_TOPIC, Recreated.BEGIN_AGAIN: Policy(f"begin again {after}", Effect.TWIN)}
     return {DELETED: deleted[follow.deleted], RECREATED: recreated[follow.recreated]}
 
 
@@ -187,7 +186,7 @@ def _hidden(look: TopicLook) -> list[Act]:
     side = "source" if look.source.presence is Presence.HIDDEN else "target"
     sentence = f"the {side} does not show topic {look.topic} to the mirror; it is not carried meanwhile"
     return [
-        Tell(look.topic, IncidentKind.RIGHTS_LOST, sentence, "stop the topic"),
+        Tell(look.topic, IncidentKind.RIGHTS_LOST, sentence, POLICY_TOPIC, side=IncidentSide(side)),
         Withdraw(look.topic),
         LookAgain(look.topic),
     ]
@@ -231,12 +230,12 @@ def _gone(look: TopicLook, rules: Rules, spans: Sequence[Span], now_ms: int, *, 
     """Its row, and what is remembered from now on."""
     topic, due_ms = look.topic, rules.due_ms(now_ms)
     sentence = f"topic {topic} was deleted on the source; {ranges(topic, spans)}"
-    policy = policy_words(rules.follow)[DELETED]
+    policy = policies(rules.follow)[DELETED]
     if rules.deletes:
         told = Tell(topic, DELETED, f"{sentence}; {_announced(topic, due_ms)}", policy, anew=anew)
         return [told, Remember(topic, State.ANNOUNCED, due_ms)]
     if rules.follow.deleted is Deleted.DELETE:
-        sentence, policy = f"{sentence}; the twin is kept: {rules.against}", KEEP_TWIN
+        sentence, policy = f"{sentence}; the twin is kept: {rules.against}", POLICY_KEEP_TWIN
     return [Tell(topic, DELETED, sentence, policy, anew=anew), Remember(topic, State.GONE)]
 
 
@@ -279,12 +278,12 @@ def _made_again(look: TopicLook, memory: Memory, rules: Rules, spans: Sequence[S
 
 def _recreated(look: TopicLook, rules: Rules, spans: Sequence[Span], *, due_ms: int = 0, anew: bool = False) -> Tell:
     """Its row; `due_ms`: when a policy deletes its old twin."""
-    topic, policy = look.topic, policy_words(rules.follow)[RECREATED]
+    topic, policy = look.topic, policies(rules.follow)[RECREATED]
     sentence = f"topic {topic} was deleted and made again on the source, its offsets begin anew; {ranges(topic, spans)}"
     if due_ms:
         sentence = f"{sentence}; {_announced(topic, due_ms)}"
     elif rules.against and rules.follow.recreated is Recreated.BEGIN_AGAIN:
-        sentence, policy = f"{sentence}; the twin is kept: {rules.against}", "stop the topic"
+        sentence, policy = f"{sentence}; the twin is kept: {rules.against}", POLICY_TOPIC
     return Tell(topic, RECREATED, sentence, policy, anew=anew)
 
 
@@ -307,10 +306,10 @@ def _held(look: TopicLook, why: str, spans: Sequence[Span], state: State = State
     what = "recreated" if again else "deleted"
     sentence = f"the twin of {what} topic {topic} is kept: {why}"
     became = "made again on the source, its offsets begin anew" if again else "deleted on the source"
-    kind, policy = (RECREATED, "stop the topic") if again else (DELETED, KEEP_TWIN)
+    kind, policy = (RECREATED, POLICY_TOPIC) if again else (DELETED, POLICY_KEEP_TWIN)
     told = Tell(topic, kind, f"topic {topic} was {became}; {ranges(topic, spans)}; the twin is kept", policy, anew=True)
     remembered = Remember(topic, state, source_id=look.source.topic_id)
-    return [told, Tell(topic, HELD, sentence, KEEP_TWIN, anew=True), remembered]
+    return [told, Tell(topic, HELD, sentence, POLICY_KEEP_TWIN, anew=True), remembered]
 
 
 def _delete(look: TopicLook, reason: str) -> list[Act]:
@@ -328,7 +327,12 @@ def _source_there(look: TopicLook, memory: Memory, now_ms: int) -> list[Act]:
         return [Withdraw(topic), Forget(topic), LookAgain(topic)]
     lost = _twin_lost(look)
     if lost:
-        return [*acts, Withdraw(topic), LookAgain(topic), Tell(topic, RECREATED, lost, "stop the topic")]
+        return [
+            *acts,
+            Withdraw(topic),
+            LookAgain(topic),
+            Tell(topic, RECREATED, lost, POLICY_TOPIC, side=IncidentSide.TARGET),
+        ]
     if look.target.partitions > look.source.partitions:
         return [*acts, Withdraw(topic), LookAgain(topic)]
     if look.doubted:

@@ -80,7 +80,7 @@ def becoming(judging: Judging, one: Judged) -> list[Line]:
     for act in judging.decide(one, now_ms()):
         match act:
             case Tell(_, _, sentence, policy):
-                found.append(Remark(KIND, topic, f"{sentence} ({policy})"))
+                found.append(Remark(KIND, topic, f"{sentence} ({policy.words})"))
             case DeleteTwin(_, twin, reason):
                 found.append(Change(KIND, topic, "", f"its twin {twin} is deleted: {reason}"))
             case Archive():

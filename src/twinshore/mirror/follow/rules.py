@@ -12,6 +12,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from twinshore.fleet import KafkaError, Link
+from twinshore.fleet.incidents import IncidentSide
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.rights import Acl, Resource
 from twinshore.kafka.rights_requests import read_acls
@@ -34,6 +35,7 @@ class _Why:
     kind: IncidentKind
     sentence: str
     hint: str
+    side: IncidentSide
 
 
 class Rules:
@@ -79,7 +81,7 @@ class Rules:
             self._asked_s.update(dict.fromkeys(fresh, now_s))
             waiting = fresh - self._standing
             refused = [
-                Refuse(topic, why.kind, f"topic {topic} waits for its ACLs: {why.sentence}", why.hint)
+                Refuse(topic, why.kind, f"topic {topic} waits for its ACLs: {why.sentence}", why.hint, why.side)
                 for topic in sorted(waiting)
                 if (why := self._why.get(topic)) is not None
             ]
@@ -189,15 +191,17 @@ class Rules:
 
 def _because(away: IncidentKind, error: KafkaError) -> _Why:
     if error.code in RIGHTS:
-        return _Why(IncidentKind.RIGHTS_LOST, error.message, f"{error.hint}, {NO_RULES_HINT}")
+        return _Why(IncidentKind.RIGHTS_LOST, error.message, f"{error.hint}, {NO_RULES_HINT}", away.side)
     kind = away if error.retriable else IncidentKind.REFUSED
-    return _Why(kind, error.message, error.hint or "it goes on by itself once that is over")
+    return _Why(kind, error.message, error.hint or "it goes on by itself once that is over", away.side)
 
 
 def _without_us(theirs: frozenset[Acl], floor: Ground, soon: set[str], reason: str) -> dict[str, _Why]:
     """Topics whose twins everybody could use until the mirror knows who it is."""
     shut = {topic for topic in soon if floor.shut_unless_ruled or acls.speaks_of(theirs, topic)}
-    return dict.fromkeys(shut, _Why(IncidentKind.REFUSED, reason, f"set `principal`, {NO_RULES_HINT}"))
+    return dict.fromkeys(
+        shut, _Why(IncidentKind.REFUSED, reason, f"set `principal`, {NO_RULES_HINT}", IncidentSide.TARGET)
+    )
 
 
 def _places(rules: Sequence[Acl]) -> set[str]:

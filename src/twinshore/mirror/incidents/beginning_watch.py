@@ -76,7 +76,7 @@ class BeginningWatch:
 
     def _open(self, named: NamedPartition, lack: Lack) -> None:
         place = (self._link.name, named.topic, named.partition)
-        incident = Incident(*place, KIND, lack.begin, lack.end, known(KIND).policy, lack.sentence)
+        incident = Incident(*place, KIND, lack.begin, lack.end, known(KIND).policy, lack.sentence, KIND.side)
         self._store.ledger.add(incident, now_ms=int(time.time() * 1000))
         self._log(f"{self._link.name}: {named}: {KIND}: {lack.sentence}")
 

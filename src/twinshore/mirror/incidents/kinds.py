@@ -6,8 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from twinshore.fleet.incidents import IncidentKind
-from twinshore.mirror.lane.orders import WAIT_POLICY
+from twinshore.fleet.incidents import (
+    POLICY_GAP,
+    POLICY_HEAL,
+    POLICY_KEEP_TWIN,
+    POLICY_RETRY,
+    POLICY_STOP,
+    POLICY_TOPIC,
+    POLICY_WAIT,
+    Effect,
+    IncidentKind,
+    Policy,
+)
 
 
 class After(Enum):
@@ -25,23 +35,23 @@ class Known:
 
     kind: IncidentKind
     after: After
-    policy: str
+    policy: Policy
     means: str
     do: str
 
 
-POLICY_STOP = "stop the partition, go on with its neighbours"
-POLICY_RETRY = "rest the partition, try again every few seconds, go on with its neighbours"
-POLICY_TOPIC = "stop the topic"
-POLICY_UNCUT = "carry it all the same, try to cut its twin every 30 s"
-POLICY_LEFT_FILLER = "carry it all the same, leave what never_delete keeps"
 BEGIN_AGAIN = "[Begin the twin anew](#begin-a-twin-anew)"
+
+
+def _tells(words: str) -> Policy:
+    return Policy(words, Effect.TELLS)
+
 
 _ROWS = (
     Known(
         IncidentKind.RETENTION_GAP,
         After.GOES_ON,
-        "go on behind the gap, whose offsets nobody sees on the twin either",
+        POLICY_GAP,
         "The source deleted records before they crossed: retention was faster than the mirror, or the log was cut.",
         "Nothing can bring them back. Look why the link lagged; keep records on the source for longer than it ever "
         "stands still. The row closes when the twin is behind the gap.",
@@ -69,7 +79,7 @@ _ROWS = (
     Known(
         IncidentKind.DELETED_TOPIC,
         After.TOPIC,
-        "keep the twin",
+        POLICY_KEEP_TWIN,
         "The topic was deleted on the source.",
         "Nothing where the twin stays: its row stays open to say so. `deleted` in the link's section `follow` chooses "
         "what becomes of such twins. Where the sentence names a time, a policy deletes the twin then: **if that must "
@@ -79,7 +89,7 @@ _ROWS = (
     Known(
         IncidentKind.DELETION_HELD,
         After.TOPIC,
-        "keep the twin",
+        POLICY_KEEP_TWIN,
         "A policy would delete a twin, and something speaks against it: it holds what the link did not carry, it lacks "
         "what never crossed, too many would go at once, or the target refuses to delete it.",
         "**Do not delete it before you have looked: it may be the last copy.** Save what it holds, then decide. Of too "
@@ -110,7 +120,7 @@ _ROWS = (
     Known(
         IncidentKind.PARTITION_ADDED,
         After.GOES_ON,
-        "give the twin as many, and carry the new ones from their first offset",
+        _tells("give the twin as many, and carry the new ones from their first offset"),
         "The source's topic has more partitions than before.",
         "Nothing.",
     ),
@@ -135,7 +145,7 @@ _ROWS = (
     Known(
         IncidentKind.SOURCE_AWAY,
         After.GOES_ON,
-        WAIT_POLICY,
+        POLICY_WAIT,
         "The source, or the leader of some partitions there, has not answered for `away_after_s`. Of one partition: "
         "its leader has answered fetches with an error for half a minute, as where its object store is away, or has "
         "answered none, or cannot be connected to from where the pump runs; the sentence says which. Of a whole topic "
@@ -147,7 +157,7 @@ _ROWS = (
     Known(
         IncidentKind.TARGET_AWAY,
         After.GOES_ON,
-        WAIT_POLICY,
+        POLICY_WAIT,
         "The target, or the leader of some twins there, has not answered for `away_after_s`. Of one partition: its "
         "pump could not learn for half a minute where the twin ends, or its leader has for as long answered records or "
         "markers with an error, or not at all, or lets nothing be sent since a quota of its cluster throttles the "
@@ -159,7 +169,7 @@ _ROWS = (
     Known(
         IncidentKind.LOST_BY_TARGET,
         After.GOES_ON,
-        "carry it once more from the source",
+        POLICY_HEAL,
         "The target lost records that it had acknowledged, as after an unclean election or a wiped disk.",
         "Nothing: they are carried again as far as the source still has them, and the row closes when they are there. "
         "Look why the target lost them.",
@@ -191,7 +201,7 @@ _ROWS = (
     Known(
         IncidentKind.HANGING_TRANSACTION,
         After.GOES_ON,
-        "wait below it, as every consumer that reads committed data does",
+        _tells("wait below it, as every consumer that reads committed data does"),
         "A transaction on the source has been open for long: nothing behind its first offset may cross.",
         "Abort it with `kafka-transactions.sh abort` on the source; the row names its producer and first offset.",
     ),
@@ -207,7 +217,7 @@ _ROWS = (
     Known(
         IncidentKind.DISK_NEAR_FULL,
         After.GOES_ON,
-        "tell below `disk_warn_percent`; below `disk_pause_percent` write nothing to that broker's twins",
+        _tells("tell below `disk_warn_percent`; below `disk_pause_percent` write nothing to that broker's twins"),
         "A broker of the target has little room left on a disk.",
         "Make room, or move partitions to other brokers; it goes on by itself when there is room again.",
     ),
@@ -223,7 +233,7 @@ _ROWS = (
     Known(
         IncidentKind.CONTENT_DIFFERS,
         After.GOES_ON,
-        "tell it, and change nothing",
+        _tells("tell it, and change nothing"),
         "A proof found records that are not the same on both sides; the first offset named is where they part.",
         "`twinshore prove` shows both records and what kind of difference it is (docs/proof.md). Find out who wrote to "
         "the target, or which disk is failing; the row closes when a proof finds that place to be the same.",
@@ -231,7 +241,7 @@ _ROWS = (
     Known(
         IncidentKind.DELETIONS_OWED,
         After.GOES_ON,
-        "tell it, and change nothing",
+        _tells("tell it, and change nothing"),
         "Keys that the source of a compacted topic has deleted live on in the twin: it stood still, or was filled, for "
         "longer than the source's delete.retention.ms, and their tombstones were cleaned away before they crossed.",
         "`twinshore mirror examine --topic TOPIC` lists the keys. If they must go, as personal data must: "
@@ -241,7 +251,7 @@ _ROWS = (
     Known(
         IncidentKind.LOST_BEGINNING,
         After.GOES_ON,
-        "go on at the end, and tell what is missing at the beginning",
+        _tells("go on at the end, and tell what is missing at the beginning"),
         "The twin begins later than its source: records were deleted on the target alone, by a retention that was set "
         "on the twin or by somebody's DeleteRecords. They cannot be written in front of those that are there.",
         "Look who may change the twin, and take retention.ms and retention.bytes off it. The row closes when the "
@@ -251,7 +261,7 @@ _ROWS = (
     Known(
         IncidentKind.DOUBTFUL_NOTE,
         After.GOES_ON,
-        "do not believe it, and carry the topics as before",
+        _tells("do not believe it, and carry the topics as before"),
         "Lines of `twinshore.twins` on the source call topics twins, which would keep them from crossing, and nothing "
         "bears that out: no link says that it writes them, or this link has carried them as what they are.",
         "Look who may write to `twinshore.twins` on the source: mirrors alone should. A line with the topic's name as "
@@ -261,7 +271,7 @@ _ROWS = (
     Known(
         IncidentKind.GROUP_REFUSED,
         After.GOES_ON,
-        "try again within `verify_s`, go on with all other groups and places",
+        _tells("try again within `verify_s`, go on with all other groups and places"),
         "For half a minute a cluster has refused to take, or to tell, places of consumer groups that follow the link; "
         "or a topic that a group's `outputs` name has no twin. Such places stay where they were: after a failover the "
         "group would read records again.",
@@ -271,7 +281,9 @@ _ROWS = (
     Known(
         IncidentKind.CLASHING_FILTERS,
         After.GOES_ON,
-        "go on with the filters that clash with none; pauses and throttles hold, and no twin of the link is deleted",
+        _tells(
+            "go on with the filters that clash with none; pauses and throttles hold, and no twin of the link is deleted"
+        ),
         "What operators said of the link's filters could make records loop, or has two links write one twin, with the "
         "other links of the settings as they are now. The filters that were right last hold instead, or the settings'.",
         "Give the links filters that have no topic in common, with `twinshore link filter` or in the settings, or take "
@@ -295,7 +307,7 @@ OF_KNOWN_TOPICS = (
 _ALSO_PARTIAL = (IncidentKind.SOURCE_AWAY, IncidentKind.TARGET_AWAY)
 
 
-def halt_policy(kind: IncidentKind, partition: int) -> str:
+def halt_policy(kind: IncidentKind, partition: int) -> Policy:
     """What the ledger says was done where a pump stopped a partition, or the driver a topic (`partition` -1)."""
     after = known(kind).after
     if partition < 0:
@@ -303,21 +315,16 @@ def halt_policy(kind: IncidentKind, partition: int) -> str:
     return POLICY_RETRY if after is After.RETRIES else POLICY_STOP
 
 
-def stops(policy: str) -> bool:
-    """Whether a row that says this keeps its partition off its lane."""
-    return policy in (POLICY_STOP, POLICY_RETRY)
-
-
-def rests(kind: IncidentKind, policy: str) -> bool:
+def rests(kind: IncidentKind, policy: Policy) -> bool:
     """Whether a row that says this keeps its partition, or its whole topic, from being carried against anybody's will:
     what was deleted at the source is not there to be carried."""
-    return stops(policy) or (policy == POLICY_TOPIC and kind != IncidentKind.DELETED_TOPIC)
+    return policy.stops or (policy.effect is Effect.TOPIC and kind is not IncidentKind.DELETED_TOPIC)
 
 
-def passing(kind: IncidentKind, policy: str) -> bool:
+def passing(kind: IncidentKind, policy: Policy | None) -> bool:
     """Whether the incident stopped nothing and is over once its twin has all up to where the row ends."""
     kinds = (*_ALSO_PARTIAL, IncidentKind.LOST_BY_TARGET, IncidentKind.RETENTION_GAP)
-    return kind in kinds and not stops(policy)
+    return kind in kinds and not (policy and policy.stops)
 
 
 def known(kind: IncidentKind) -> Known:

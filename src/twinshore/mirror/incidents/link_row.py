@@ -17,5 +17,5 @@ def tell(store: Store, link: str, kind: IncidentKind, sentence: str, log: Callab
     for row in [row for row in rows if row.incident.sentence != sentence]:
         store.ledger.close(row.id, now_ms=now_ms)
     if sentence and all(row.incident.sentence != sentence for row in rows):
-        store.ledger.add(Incident(link, "", -1, kind, -1, -1, known(kind).policy, sentence), now_ms=now_ms)
+        store.ledger.add(Incident(link, "", -1, kind, -1, -1, known(kind).policy, sentence, kind.side), now_ms=now_ms)
         log(f"{link}: {sentence}")

@@ -73,7 +73,7 @@ def render_incidents_page() -> str:
 
 def _lines() -> Iterator[str]:
     for row in KINDS.values():
-        yield f"| [{row.kind.value}](#{row.kind.value.replace(' ', '-')}) | {row.after.value} | {row.policy} |"
+        yield f"| [{row.kind.value}](#{row.kind.value.replace(' ', '-')}) | {row.after.value} | {row.policy.words} |"
     for row in KINDS.values():
         yield ""
         yield from _section(row)

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Container, Iterable
 
 from twinshore.fleet import is_heartbeats
+from twinshore.fleet.incidents import Effect
 from twinshore.mirror.driver.plan import Refuse
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.follow.lifecycle import RECREATED
-from twinshore.mirror.incidents.kinds import POLICY_TOPIC, POLICY_UNCUT
 from twinshore.mirror.lane.orders import Stoppage
 from twinshore.store import IncidentKind, LedgerRow, Store
 
@@ -55,7 +55,7 @@ class Refusals:
         else:
             sentence = f"{step.sentence}. {step.hint}"
             if not is_heartbeats(topic):  # else nothing of the operator's is missing on the target
-                self._recorder.stopped(self._link, Stoppage(topic, -1, step.kind, -1, -1, sentence))
+                self._recorder.stopped(self._link, Stoppage(topic, -1, step.kind, -1, -1, sentence, None, step.side))
             self._log(f"{self._link}: refused: {step.sentence} (try: {step.hint})")
         # Only now: where the store did not take it, the next survey tells it.
         self._steps[topic] = step
@@ -86,12 +86,12 @@ class Refusals:
     def _rows(self) -> list[LedgerRow]:
         rows = self._store.ledger.rows(self._link, open_only=True)
         whole = [row for row in rows if row.incident.topic and row.incident.partition < 0]
-        return [row for row in whole if row.incident.policy != POLICY_UNCUT]
+        return [row for row in whole if row.incident.policy.effect is not Effect.UNCUT]
 
 
 def _ends(row: LedgerRow, twins: Container[str]) -> bool:
     """Whether the row ends with its topic. What became of twins is the follower's to say."""
     told = row.incident
-    if told.policy != POLICY_TOPIC or told.kind is IncidentKind.RECREATED_TOPIC:
+    if told.policy.effect is not Effect.TOPIC or told.kind is IncidentKind.RECREATED_TOPIC:
         return False
     return told.kind is not IncidentKind.RIGHTS_LOST or told.topic not in twins

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 from twinshore.fleet import NamedPartition
+from twinshore.fleet.incidents import Effect
 from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.driver.plan import Grow
 from twinshore.mirror.driver.recorder import Recorder
-from twinshore.mirror.incidents.kinds import After, known, passing, stops
+from twinshore.mirror.incidents.kinds import After, known, passing
 from twinshore.mirror.lane.orders import Stoppage
 from twinshore.store import IncidentKind, LedgerRow, PartitionState, Store
 
@@ -128,7 +129,7 @@ class Standing:
         named = NamedPartition(told.topic, told.partition)
         if passing(told.kind, told.policy):
             self._passing.add(named)
-        elif not told.policy:
+        elif told.policy is None:
             self._rests[named] = Rest(known(told.kind).after is After.RETRIES, Stage.LEAVING)
 
     def _pass(self, rows: dict[NamedPartition, list[LedgerRow]]) -> None:
@@ -191,7 +192,7 @@ def stopping(store: Store, link: str) -> dict[NamedPartition, list[LedgerRow]]:
 
 def retries(rows: list[LedgerRow]) -> bool:
     """Whether what they stop is tried again unasked."""
-    return all(known(row.incident.kind).after is After.RETRIES for row in rows)
+    return all(row.incident.policy.effect is Effect.RETRIES for row in rows)
 
 
 def _of_partitions(store: Store, link: str) -> dict[NamedPartition, list[LedgerRow]]:
@@ -203,7 +204,7 @@ def _of_partitions(store: Store, link: str) -> dict[NamedPartition, list[LedgerR
 
 
 def _stopping(rows: list[LedgerRow]) -> list[LedgerRow]:
-    return [row for row in rows if stops(row.incident.policy)]
+    return [row for row in rows if row.incident.policy.stops]
 
 
 def grown(step: Grow) -> Stoppage:

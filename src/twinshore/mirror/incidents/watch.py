@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from twinshore.fleet import ConfigError, KafkaError, Link, NamedPartition, WireError
+from twinshore.fleet.incidents import IncidentSide
 from twinshore.fleet.listing import listed
 from twinshore.fleet.once import Once, each, in_words
 from twinshore.fleet.settings import Settings
@@ -172,7 +173,7 @@ class Watch:
     def _tell_away(self, side: Side, trouble: str, came_to: str) -> None:
         if side.row is not None:
             self._close(side.row, came_to)
-        side.row = self._open(side.kind, trouble) if trouble else None
+        side.row = self._open(side.kind, trouble, side.kind.side) if trouble else None
 
     def _tell_refused(self, side: Side, trouble: str, came_to: str) -> None:
         """The row names every side that turns the mirror away: a new one begins when that changes."""
@@ -182,7 +183,8 @@ class Watch:
             self._close(self._refused_row, came_to or "more changed")
             self._refused_row = None
         if sentence:
-            self._refused_row = self._open(IncidentKind.RIGHTS_LOST, sentence)
+            (first, *more) = [one.kind.side for one in self._sides if said[one.called]]
+            self._refused_row = self._open(IncidentKind.RIGHTS_LOST, sentence, IncidentSide.BOTH if more else first)
         side.refuses = trouble
 
     def _say_whether_away(self, side: Side, none: str, begun_s: float) -> None:
@@ -245,7 +247,7 @@ class Watch:
             self._disk_row = None
         if sentence:
             rest = f"; {len(self.held)} partitions rest" if self.held else ""
-            self._disk_row = self._open(IncidentKind.DISK_NEAR_FULL, sentence + rest)
+            self._disk_row = self._open(IncidentKind.DISK_NEAR_FULL, sentence + rest, IncidentSide.TARGET)
 
     # -- the ledger
 
@@ -270,13 +272,14 @@ class Watch:
         self._adopted = True
 
     def _adopt_refused(self, row: LedgerRow) -> None:
-        for words in row.incident.sentence.split(BETWEEN):
-            for side in self._sides:
-                if words.startswith(f"the {side.called} {TURNS_AWAY}"):
-                    self._refused_row, side.refuses, side.refused.open = row, words, True
+        told = row.incident
+        away = [side for side in self._sides if told.side in (side.kind.side, IncidentSide.BOTH)]
+        words = told.sentence.split(BETWEEN)
+        for side, said in zip(away, words if len(words) == len(away) else [told.sentence] * len(away), strict=True):
+            self._refused_row, side.refuses, side.refused.open = row, said, True
 
-    def _open(self, kind: IncidentKind, sentence: str) -> LedgerRow:
-        incident = Incident(self._link.name, "", -1, kind, -1, -1, known(kind).policy, sentence)
+    def _open(self, kind: IncidentKind, sentence: str, where: IncidentSide) -> LedgerRow:
+        incident = Incident(self._link.name, "", -1, kind, -1, -1, known(kind).policy, sentence, where)
         row = self._store.ledger.add(incident, now_ms=int(time.time() * 1000))
         self._log(f"{self._link.name}: {kind}: {sentence}")
         return row

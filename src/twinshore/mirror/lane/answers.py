@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from enum import Enum
 
 from twinshore.fleet import KafkaError, NamedPartition
-from twinshore.fleet.incidents import IncidentKind
+from twinshore.fleet.incidents import POLICY_HEAL, IncidentKind, IncidentSide
 from twinshore.kafka.errors import describe
 from twinshore.mirror.lane.cutting import Halt, Parcel
 from twinshore.mirror.lane.observe import Stop, Verdict, Wait, parted_sentence
@@ -88,7 +88,6 @@ MEANINGS: Mapping[int, tuple[Means, str]] = {
 }
 RIGHTS = frozenset(code for code, (means, _) in MEANINGS.items() if means is Means.RIGHT)
 UNREADABLE_MAX = 10
-HEAL_POLICY = "carry it once more from the source"
 LOOKS_MAX = 40
 PARTITION_BYTES_LIMIT = 1 << 30
 RETRY_S_MAX = 2.0
@@ -104,7 +103,11 @@ def source_error(part: FetchedPartition, position: int, failures: int = 0) -> Ha
     kind, means = describe(part.error), meaning(part.error)
     if means is Means.RIGHT:
         return Halt(
-            IncidentKind.RIGHTS_LOST, position, position, f"the source refuses to be read: {kind.sentence}. {kind.hint}"
+            IncidentKind.RIGHTS_LOST,
+            position,
+            position,
+            f"the source refuses to be read: {kind.sentence}. {kind.hint}",
+            IncidentSide.SOURCE,
         )
     if means is Means.DAMAGE and failures >= UNREADABLE_MAX:
         sentence = f"the source's leader said {failures + 1} times in a row that it cannot read its log at offset"
@@ -113,7 +116,7 @@ def source_error(part: FetchedPartition, position: int, failures: int = 0) -> Ha
         )
     if means in (Means.NEVER, Means.SIZE):
         sentence = f"the source refuses to be read at offset {position}: {kind.name}, {kind.sentence}"
-        return Halt(IncidentKind.REFUSED, position, position, sentence)
+        return Halt(IncidentKind.REFUSED, position, position, sentence, IncidentSide.SOURCE)
     return None
 
 
@@ -123,7 +126,11 @@ def target_error(part: ProducedPartition, parcel: Parcel, failures: int) -> Halt
     where = f"offsets {parcel.base} to {parcel.end - 1}"
     if means is Means.RIGHT:
         return Halt(
-            IncidentKind.RIGHTS_LOST, parcel.base, parcel.end, f"the twin refuses {where}: {kind.sentence}. {kind.hint}"
+            IncidentKind.RIGHTS_LOST,
+            parcel.base,
+            parcel.end,
+            f"the twin refuses {where}: {kind.sentence}. {kind.hint}",
+            IncidentSide.TARGET,
         )
     if means is Means.SIZE:
         sentence = f"the batch of {parcel.size} bytes at {where} exceeds the twin's limit"
@@ -135,7 +142,7 @@ def target_error(part: ProducedPartition, parcel: Parcel, failures: int) -> Halt
     if means is Means.NEVER or (again and failures >= UNREADABLE_MAX):
         said = f": {part.message}" if part.message else ""
         sentence = f"the twin refuses {where}{again}: {kind.name}, {kind.sentence}{said}"
-        return Halt(IncidentKind.REFUSED, parcel.base, parcel.end, sentence)
+        return Halt(IncidentKind.REFUSED, parcel.base, parcel.end, sentence, IncidentSide.TARGET)
     return None
 
 
@@ -154,7 +161,9 @@ def unseen(error: KafkaError | None, told_to: int) -> Verdict:
 def gone(named: NamedPartition, acked: int, side: str, *, recreated: bool) -> Halt:
     """A side has no such topic any more, or another one of its name."""
     what = "is another one of the same name now" if recreated else "is there no more"
-    return Halt(IncidentKind.RECREATED_TOPIC, acked, acked, f"topic {named.topic} on the {side} {what}")
+    return Halt(
+        IncidentKind.RECREATED_TOPIC, acked, acked, f"topic {named.topic} on the {side} {what}", IncidentSide(side)
+    )
 
 
 def misplaced(parcel: Parcel, base: int) -> Halt:
@@ -174,12 +183,12 @@ def lost_by_target(named: NamedPartition, position: int, told_to: int, source_st
     if source_start > position:
         sentence += f" from {min(source_start, told_to)} on: the source has no more what came before"
     return [
-        Stoppage(named.topic, named.partition, IncidentKind.LOST_BY_TARGET, position, told_to, sentence, HEAL_POLICY)
+        Stoppage(named.topic, named.partition, IncidentKind.LOST_BY_TARGET, position, told_to, sentence, POLICY_HEAL)
     ]
 
 
 def stoppage(named: NamedPartition, halt: Halt) -> Stoppage:
-    return Stoppage(named.topic, named.partition, halt.kind, halt.offset, halt.end, halt.sentence)
+    return Stoppage(named.topic, named.partition, halt.kind, halt.offset, halt.end, halt.sentence, None, halt.side)
 
 
 def wait_s(failures: int) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from twinshore.fleet import TooLargeError, WireError
-from twinshore.fleet.incidents import IncidentKind
+from twinshore.fleet.incidents import IncidentKind, IncidentSide
 from twinshore.logs.visible import Aborted
 from twinshore.mirror.lane.fates import Blank, Piece, fates
 from twinshore.mirror.lane.joining import Hold, Joining
@@ -39,9 +39,11 @@ Batch = tuple[memoryview, BatchHeader]
 class Halt(Exception):
     """The partition cannot go on at `offset`; the lane turns this into an incident."""
 
-    def __init__(self, kind: IncidentKind, offset: int, end: int, sentence: str) -> None:
+    def __init__(
+        self, kind: IncidentKind, offset: int, end: int, sentence: str, side: IncidentSide | None = None
+    ) -> None:
         super().__init__(sentence)
-        self.kind, self.offset, self.end, self.sentence = kind, offset, end, sentence
+        self.kind, self.offset, self.end, self.sentence, self.side = kind, offset, end, sentence, side
 
 
 class Stamp(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from twinshore.fleet import NamedPartition
-from twinshore.fleet.incidents import IncidentKind
+from twinshore.fleet.incidents import POLICY_GAP, IncidentKind, IncidentSide
 from twinshore.mirror.lane.cutting import Halt, Parcel
 from twinshore.mirror.lane.fates import Blank, Leap
 from twinshore.mirror.lane.observe import Observation
@@ -23,7 +23,6 @@ GAP_MARKED_MAX = 20_000  # A longer gap below a running twin is filled and cut o
 GAP_MAX = 20_000_000_000  # About an hour of filling.
 UNCUT_MARKED_MAX = 1_000_000  # About a minute of marking; a right that is missing takes no longer to give.
 NEVER_CUT_MARKED_MAX = 100_000_000  # More than an hour of marking, and 8 GB on each replica.
-GAP_POLICY = "go on behind the gap, whose offsets nobody sees on the twin either"
 
 
 def cut_limit(seen: Observation, anchor: int, *, never: bool) -> int:
@@ -51,7 +50,7 @@ def fill(track: Track, seen: Observation, now_ms: int, *, cut_to: int) -> tuple[
             return halt, []
     told: list[Stoppage] = []
     if begin >= max(track.order.anchor_offset, track.gap_told_to) and begin:
-        told = [Stoppage(named.topic, named.partition, IncidentKind.RETENTION_GAP, begin, end, sentence, GAP_POLICY)]
+        told = [Stoppage(named.topic, named.partition, IncidentKind.RETENTION_GAP, begin, end, sentence, POLICY_GAP)]
         track.gap_told_to = end
     for piece in _pieces(track, begin, filled_to, end):
         track.queue(piece, None)
@@ -82,7 +81,7 @@ def _unfilled(track: Track, seen: Observation, filled_to: int, sentence: str) ->
             why = "they are too many for markers, and what fills them must be cut off again"
         else:
             return None
-        return Halt(IncidentKind.RIGHTS_LOST, begin, end, f"{before}; {why}: {seen.uncut}")
+        return Halt(IncidentKind.RIGHTS_LOST, begin, end, f"{before}; {why}: {seen.uncut}", IncidentSide.TARGET)
     if long > NEVER_CUT_MARKED_MAX:
         why = "never_delete lets nothing be filled here that would have to be cut off, and markers would take too long"
         return Halt(IncidentKind.RETENTION_GAP, begin, end, f"{sentence}; {why}")

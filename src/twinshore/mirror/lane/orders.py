@@ -10,14 +10,13 @@ from typing import Any
 
 from twinshore.fleet import Cluster, NamedPartition, SaslMechanism, Secret, Security
 from twinshore.fleet.extents import Extent
-from twinshore.fleet.incidents import IncidentKind
+from twinshore.fleet.incidents import Effect, IncidentKind, IncidentSide, Policy
 from twinshore.fleet.settings import MirrorSettings
 from twinshore.mirror.lane.history import Stand
 from twinshore.mirror.lane.reach import Reach
 from twinshore.wire.merge import MERGED_PLAIN_BYTES_MAX
 
 UNDELIVERED_S_MAX = 4.0  # and a part of a tide at most, or a lane of short tides would never be sure
-WAIT_POLICY = "wait, and go on where it was left"
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +189,8 @@ def stands_from(raw: Iterable[list[Any]]) -> dict[NamedPartition, Stand]:
 
 @dataclass(frozen=True, slots=True)
 class Stoppage:
-    """Why a partition stopped, or what was done about it instead when `policy` says so; the ledger keeps it."""
+    """Why a partition stopped, or what was done about it instead when `policy` says so; the ledger keeps it. `side`
+    None: the one where such things happen."""
 
     topic: str
     partition: int
@@ -198,13 +198,17 @@ class Stoppage:
     from_offset: int
     to_offset: int
     sentence: str
-    policy: str = ""
+    policy: Policy | None = None
+    side: IncidentSide | None = None
 
 
 def stoppage_from(raw: list[Any]) -> Stoppage:
     """What a pump told, out of its JSON form."""
-    topic, partition, kind, *rest = raw
-    return Stoppage(topic, partition, IncidentKind(kind), *rest)
+    topic, partition, kind, begin, end, sentence, done, side = raw
+    policy = Policy(done[0], Effect(done[1])) if done else None
+    return Stoppage(
+        topic, partition, IncidentKind(kind), begin, end, sentence, policy, IncidentSide(side) if side else None
+    )
 
 
 def fence_of(generation: int, tide: int) -> int:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from twinshore.fleet.incidents import IncidentKind
+from twinshore.fleet.incidents import POLICY_WAIT, IncidentKind
 from twinshore.kafka.errors import describe
 from twinshore.mirror.lane.answers import wait_s
 from twinshore.mirror.lane.cutting import Parcel
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.marking import Marked
-from twinshore.mirror.lane.orders import WAIT_POLICY, Stoppage
+from twinshore.mirror.lane.orders import Stoppage
 from twinshore.mirror.lane.track import Track
 from twinshore.mirror.lane.trouble import NONE
 from twinshore.wire.fetch import FetchedPartition
@@ -37,7 +37,7 @@ def unheard(track: Track, said: str, why: str, now_s: float, since_s: float = NO
     at, named = track.fetched, track.named
     end = at + 1 if track.source_end > at else at
     sentence = f"the source's leader {said}, for {lasted_s:.0f} s by now: {why}"
-    return [Stoppage(named.topic, named.partition, IncidentKind.SOURCE_AWAY, at, end, sentence, WAIT_POLICY)]
+    return [Stoppage(named.topic, named.partition, IncidentKind.SOURCE_AWAY, at, end, sentence, POLICY_WAIT)]
 
 
 def untaken(track: Track, part: ProducedPartition | None, parcel: Parcel, now_s: float) -> list[Stoppage]:
@@ -87,7 +87,7 @@ def stalled(
     if not lasted_s:
         return []
     named, sentence = track.named, f"the twin's leader {said}, for {lasted_s:.0f} s by now: {why}"
-    return [Stoppage(named.topic, named.partition, IncidentKind.TARGET_AWAY, *span, sentence, WAIT_POLICY)]
+    return [Stoppage(named.topic, named.partition, IncidentKind.TARGET_AWAY, *span, sentence, POLICY_WAIT)]
 
 
 def in_vain(
@@ -99,7 +99,7 @@ def in_vain(
         return []
     named, told = track.named, f"where the twin ends cannot be told: {sentence}"
     span = (track.told_to, track.told_to)
-    return [Stoppage(named.topic, named.partition, kind, *span, told, WAIT_POLICY)]
+    return [Stoppage(named.topic, named.partition, kind, *span, told, POLICY_WAIT)]
 
 
 def read_again(track: Track) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from twinshore.fleet import NamedPartition
-from twinshore.fleet.incidents import IncidentKind
+from twinshore.fleet.incidents import IncidentKind, IncidentSide
 from twinshore.kafka.errors import Code, describe
 from twinshore.mirror.lane.answers import LOOKS_MAX, RIGHTS, Means, meaning
 from twinshore.mirror.lane.cutting import Halt
@@ -99,7 +99,7 @@ def refused(answer: Marked | None, blank: Blank, failures: int) -> Halt | None:
     kind = describe(answer.error)
     if answer.error in RIGHTS:
         sentence = f"the target refuses markers for {where}: {kind.sentence}. {_GRANTS.get(answer.error, kind.hint)}"
-        return Halt(IncidentKind.RIGHTS_LOST, blank.base, blank.end, sentence)
+        return Halt(IncidentKind.RIGHTS_LOST, blank.base, blank.end, sentence, IncidentSide.TARGET)
     if answer.error in FENCED and failures >= LOOKS_MAX:
         sentence = f"the twin keeps refusing markers for {where} as fenced: another pump of this link is at work"
         return Halt(IncidentKind.POSITION_DISAGREEMENT, blank.base, blank.end, sentence)
@@ -110,4 +110,5 @@ def refused(answer: Marked | None, blank: Blank, failures: int) -> Halt | None:
         blank.base,
         blank.end,
         f"the twin refuses markers for {where}: {kind.name}, {kind.sentence}",
+        IncidentSide.TARGET,
     )

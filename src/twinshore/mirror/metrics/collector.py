@@ -12,9 +12,9 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
 from twinshore.fleet import Link, NamedPartition, StoreError
+from twinshore.fleet.incidents import Effect
 from twinshore.links.in_force import in_force
 from twinshore.mirror.driver.link_state import STATES, STOPPED, UNKNOWN
-from twinshore.mirror.incidents.kinds import POLICY_TOPIC, stops
 from twinshore.mirror.lane.quota import SIDES
 from twinshore.mirror.metrics import table
 from twinshore.mirror.metrics.group_word import GROUPS_KIND, group_word, put_groups
@@ -186,7 +186,7 @@ class MirrorCollector(Collector):
         return frozenset(
             NamedPartition(one.topic, one.partition)
             for one in rows
-            if one.topic and (stops(one.policy) or one.policy == POLICY_TOPIC)
+            if one.topic and (one.policy.stops or one.policy.effect is Effect.TOPIC)
         )
 
 

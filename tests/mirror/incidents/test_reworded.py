@@ -1,0 +1,68 @@
+"""What a row does is its columns' to say: reword every sentence of a ledger, and the same partitions rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import update
+
+from twinshore.delay.sampler import resting_of
+from twinshore.fleet import Link, Secret
+from twinshore.fleet.incidents import (
+    POLICY_LEFT_FILLER,
+    POLICY_RETRY,
+    POLICY_STOP,
+    POLICY_TOPIC,
+    POLICY_UNCUT,
+)
+from twinshore.mirror.driver.left_filler import is_left_filler
+from twinshore.mirror.incidents.kinds import KINDS, passing
+from twinshore.mirror.incidents.standing import retries, stopping
+from twinshore.mirror.metrics.source_ends import refused_topics
+from twinshore.proof.crossing import uncrossed_topics
+from twinshore.store import Incident, Store, open_store
+from twinshore.store.engine import Database
+from twinshore.store.tables import incidents
+
+LINK = Link("east", "west")
+ELSE = "said in words that no version ever wrote"
+
+
+def every_row() -> list[Incident]:
+    """Of each kind a partition's row and a topic's, by each policy."""
+    special = (POLICY_STOP, POLICY_RETRY, POLICY_TOPIC, POLICY_UNCUT, POLICY_LEFT_FILLER)
+    found = []
+    for kind, known in KINDS.items():
+        for policy in {known.policy, *special}:
+            topic = f"{kind.name.lower()}-{policy.effect}"
+            found += [Incident(LINK.name, topic, part, kind, 5, 9, policy, "why", kind.side) for part in (0, -1)]
+    return found
+
+
+def decided(store: Store) -> dict[str, object]:
+    """All that is read out of a ledger to decide by."""
+    rows = store.ledger.rows(LINK.name, open_only=True)
+    stopped = stopping(store, LINK.name)
+    return {
+        "stopping": {named: [row.id for row in found] for named, found in stopped.items()},
+        "retried": {named for named, found in stopped.items() if retries(found)},
+        "refused": refused_topics(store, LINK.name),
+        "resting": resting_of(LINK, rows)[1],
+        "uncrossed": {one.topic for one in uncrossed_topics(LINK, {row.incident.topic for row in rows}, (), rows)},
+        "passing": {row.id for row in rows if passing(row.incident.kind, row.incident.policy)},
+        "filler": {row.id for row in rows if is_left_filler(row)},
+    }
+
+
+def test_no_sentence_decides(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    with open_store(url) as store:
+        for one in every_row():
+            store.ledger.add(one, now_ms=1)
+        before = decided(store)
+        assert all(before.values()), "each has something to decide"
+        database = Database(url, Secret())
+        reworded = update(incidents).values(policy=ELSE, sentence=ELSE)
+        assert database.write(lambda connection: connection.execute(reworded)).rowcount == len(every_row())
+        database.close()
+        assert decided(store) == before
