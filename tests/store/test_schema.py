@@ -11,6 +11,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
@@ -20,11 +21,11 @@ from sqlalchemy.schema import CreateTable
 
 import twinshore
 from twinshore.fleet import Secret, StoreError
-from twinshore.store import open_store
+from twinshore.store import LinkRow, LinkState, open_store
 from twinshore.store.engine import Database
 from twinshore.store.migrate import scripts
 from twinshore.store.schema import SCHEMA, VERSION_TABLE, bring_up, schema_of
-from twinshore.store.tables import audit, incidents, metadata
+from twinshore.store.tables import audit, controls, incidents, metadata, twins
 
 OPEN = """
 import sys
@@ -162,3 +163,30 @@ def run_packed(packed: Path, url: str) -> str:
     command = [sys.executable, "-W", "error", "-c", OPEN, url]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     return run.stdout + run.stderr
+
+
+def test_a_store_that_knew_no_links_goes_on_and_takes_them_from_settings(store_url: str) -> None:
+    """As version 0011 left it: with a twin and a word of an operator, and without rows of links."""
+    database = Database(store_url, Secret())
+    drop_all(database)
+
+    def as_of_0011(connection: Connection) -> None:
+        config = scripts()
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0011")
+
+    database.write(as_of_0011)
+    assert database.read(schema_of) == "0011"
+    twin = {"link": "east->west", "topic": "orders", "partition": 0, "source_topic_id": "aa", "target_topic_id": "bb"}
+    numbers = {"anchor_offset": 7, "anchor_sequence": 3, "created_ms": 1}
+    word = {"link": "east->west", "name": "paused", "value": "true", "changed_ms": 1, "changed_by": "anna"}
+    database.write(lambda connection: connection.execute(twins.insert().values(twin | numbers)))
+    database.write(lambda connection: connection.execute(controls.insert().values(word)))
+    with open_store(store_url) as store:
+        assert store.link_rows.read() == (0, ())
+        row = LinkRow("east->west", LinkState.KEPT, "{}", "{}", 0, 5, "the settings")
+        assert store.link_rows.change([row], seen=0)
+        assert [one.topic for one in store.twins.of("east->west")] == ["orders"]
+        assert [one.name for one in store.controls.of("east->west")] == ["paused"]
+    assert database.read(differences) == []
+    database.close()

@@ -11,6 +11,7 @@ from twinshore.store.delays import DelayStore
 from twinshore.store.engine import open_to_others
 from twinshore.store.lease_watch import HeldLease, LeaseWatch
 from twinshore.store.refused_receipts import ReceiptsRefusedError, RefusedReceipt
+from twinshore.store.revisions import LINKS
 from twinshore.store.store import Store, empty_store, open_store
 from twinshore.store.values import (
     AlarmRow,
@@ -23,6 +24,8 @@ from twinshore.store.values import (
     LeaseRow,
     LedgerRow,
     LinkIdentity,
+    LinkRow,
+    LinkState,
     LinkStatus,
     PartitionState,
     Position,
@@ -38,6 +41,7 @@ from twinshore.store.values import (
 )
 
 __all__ = [
+    "LINKS",
     "AlarmRow",
     "AuditRow",
     "ControlRow",
@@ -52,6 +56,8 @@ __all__ = [
     "LeaseWatch",
     "LedgerRow",
     "LinkIdentity",
+    "LinkRow",
+    "LinkState",
     "LinkStatus",
     "PartitionState",
     "Position",

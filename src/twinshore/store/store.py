@@ -18,10 +18,12 @@ from twinshore.store.extents import Extents
 from twinshore.store.key_looks import KeyLooks
 from twinshore.store.leases import Leases
 from twinshore.store.ledger import Ledger
+from twinshore.store.link_rows import LinkRows
 from twinshore.store.links import Links
 from twinshore.store.memories import Memories
 from twinshore.store.proofs import Proofs
 from twinshore.store.receipts import Receipts
+from twinshore.store.revisions import Revisions
 from twinshore.store.schema import bring_up
 from twinshore.store.twins import Twins
 from twinshore.store.values import AuditRow, Remembered
@@ -63,6 +65,8 @@ class Store:
         self._database = database
         self.leases = Leases(database)
         self.links = Links(database)
+        self.link_rows = LinkRows(database)
+        self.revisions = Revisions(database)
         self.twins = Twins(database)
         self.receipts = Receipts(database)
         self.extents = Extents(database)

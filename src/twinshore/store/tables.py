@@ -245,6 +245,27 @@ control_versions = Table(
     _number("version"),
 )
 
+# What each link is: its section of the settings as JSON. `seed`: what the settings said when they were last taken.
+link_rows = Table(
+    "link_rows",
+    metadata,
+    Column("link", _name(LINK_LENGTH), primary_key=True),
+    Column("state", _name(32), nullable=False),
+    Column("section", _text(), nullable=False),
+    Column("seed", _text(), nullable=False),
+    _number("revision"),
+    _number("changed_ms"),
+    Column("changed_by", _name(255), nullable=False),
+)
+
+# A number for each subject that grows with each change of it, so that whoever follows reads only that.
+revisions = Table(
+    "revisions",
+    metadata,
+    Column("subject", _name(64), primary_key=True),
+    _number("revision"),
+)
+
 # As with incidents: `open_key` is unique while an alarm stands, and NULL in the history.
 alarms = Table(
     "alarms",

@@ -194,6 +194,27 @@ class Remembered:
     since_ms: int
 
 
+class LinkState(StrEnum):
+    """Whether a link is to be carried: who removed one wants it gone whatever settings still name it."""
+
+    KEPT = "kept"
+    REMOVED = "removed"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRow:
+    """What a link is. `section` is what settings would say of it, as JSON; `seed` what settings said when they were
+    last taken, empty where none ever named it. `revision` is that of all links at its last change."""
+
+    link: str
+    state: LinkState
+    section: str
+    seed: str
+    revision: int
+    changed_ms: int
+    changed_by: str
+
+
 @dataclass(frozen=True, slots=True)
 class LinkStatus:
     """What the mirror last said of a link. Latencies are None while there was nothing to measure."""

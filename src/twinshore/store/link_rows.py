@@ -1,0 +1,46 @@
+"""What each link is, in SQL: a row for each, and one revision for all: whoever follows sees by it that any changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from sqlalchemy import Connection, select
+
+from twinshore.store import audit
+from twinshore.store.dialects import put
+from twinshore.store.engine import Database
+from twinshore.store.revisions import LINKS, advance, revision_of
+from twinshore.store.tables import link_rows
+from twinshore.store.values import AuditRow, LinkRow, LinkState
+
+
+def read(connection: Connection) -> tuple[LinkRow, ...]:
+    """All of them, by name."""
+    rows = connection.execute(select(link_rows).order_by(link_rows.c.link)).mappings()
+    return tuple(LinkRow(**{**row, "state": LinkState(row["state"])}) for row in rows)
+
+
+def change(connection: Connection, rows: Sequence[LinkRow], seen: int, told: Sequence[AuditRow]) -> bool:
+    """Puts the rows at the next revision, and tells the audit; False, and nothing done, when any link was changed since
+    `seen`."""
+    if not advance(connection, LINKS, seen):
+        return False
+    put(connection, link_rows, [{**asdict(row), "state": row.state.value, "revision": seen + 1} for row in rows])
+    audit.add(connection, told)
+    return True
+
+
+class LinkRows:
+    """What each link is: those that were removed too."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def read(self) -> tuple[int, tuple[LinkRow, ...]]:
+        """The revision and the rows by name, as of one moment or the rows newer: so no change is missed."""
+        return self._database.read(lambda connection: (revision_of(connection, LINKS), read(connection)))
+
+    def change(self, rows: Sequence[LinkRow], *, seen: int, told: Sequence[AuditRow] = ()) -> bool:
+        """Whether the revision was still `seen` and the rows stand now. The audit is told with it."""
+        return self._database.write(lambda connection: change(connection, rows, seen, told))

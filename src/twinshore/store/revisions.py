@@ -1,0 +1,35 @@
+"""Numbers that grow with each change of a subject, in SQL: whoever follows a subject reads one number, and all the rest
+only when that is another one."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, select
+
+from twinshore.store.dialects import insert_absent
+from twinshore.store.engine import Database
+from twinshore.store.tables import revisions
+
+LINKS = "links"
+
+
+def revision_of(connection: Connection, subject: str) -> int:
+    """How often the subject was changed."""
+    return connection.scalar(select(revisions.c.revision).where(revisions.c.subject == subject)) or 0
+
+
+def advance(connection: Connection, subject: str, seen: int) -> bool:
+    """One more, in the transaction that changes the subject; False, and nothing done, where it is no longer `seen`."""
+    insert_absent(connection, revisions, [{"subject": subject, "revision": 0}])
+    as_seen = (revisions.c.subject == subject, revisions.c.revision == seen)
+    return connection.execute(revisions.update().where(*as_seen).values(revision=seen + 1)).rowcount == 1
+
+
+class Revisions:
+    """How often each subject was changed."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def of(self, subject: str) -> int:
+        """0 before the first change."""
+        return self._database.read(lambda connection: revision_of(connection, subject))
