@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from twinshore.cli.recovering import recover
 from twinshore.cli.steps import carry_out
 
 if TYPE_CHECKING:
+    from twinshore.links.operations.change import Asked as AskedOfLinks
     from twinshore.mirror.operations.control import Asked
 
 LINK = typer.Argument(help="The link, as its settings name it: `east->west`.")
@@ -23,6 +25,12 @@ EXCLUDED = typer.Option([], "--exclude", help="Topics to leave out; may be given
 GROUPS = typer.Option([], "--groups", help="Consumer groups that follow; may be given several times.")
 EXCLUDED_GROUPS = typer.Option([], "--exclude-groups", help="Consumer groups to leave out.")
 NAMES = typer.Option([], "--name", help="Only this value, as `link list` names it.")
+NEW = typer.Argument(help="The link's name: `source->target`, as the settings name the clusters.")
+VALUES = typer.Argument(
+    None, help='Values as the settings have them, like `topics=["orders.*"]`.', metavar="NAME=VALUE..."
+)
+UNSET = typer.Option([], "--unset", help="A value that shall be as usual again, like `naming` or `groups.enabled`.")
+AS_SETTINGS = typer.Option(False, "--as-settings", help="Take all values as the settings have them now.")
 DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would change.")
 EVERY = typer.Option(False, "--all", help="The link's own pause and all of its topics'.")
 
@@ -35,17 +43,24 @@ def register(app: typer.Typer) -> None:
     link.command("list")(list_links)
     link.command("filter")(filter_names)
     link.command("recover")(recover)
+    link.command("add")(add)
+    link.command("set")(set_values)
+    link.command("turn")(turn)
+    link.command("remove")(remove)
     app.add_typer(link, name="link")
 
 
 def list_links(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: bool = JSON) -> None:
     """Says what holds for each link, and whether from the settings or from the store."""
+    from twinshore.links.operations.look import about_links
     from twinshore.mirror.operations.links import held_links
     from twinshore.store.opening import open_if_there
 
     loaded = load(settings)
     with open_if_there(loaded) or nullcontext() as store:
         shown = held_links(link, loaded, store)
+        gone = about_links(loaded, store, now_ms=int(time.time() * 1000)) if store and not link else []
+    about = [one for one in gone if one.link not in {held.link for held in shown}]
     if json_output:
         typer.echo(json.dumps([one.as_values() for one in shown]))
         return
@@ -53,8 +68,10 @@ def list_links(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: 
         typer.echo(f"{one.link} (naming {one.naming}{', chain' if one.chain else ''})")
         for value in one.values:
             typer.echo(f"  {value.name} = {value.text}  from the {value.origin}")
-        for trouble in one.troubles:
-            typer.echo(f"  {trouble}")
+        for said in (*one.troubles, *one.differs):
+            typer.echo(f"  {said}")
+    for other in about:
+        typer.echo(str(other))
 
 
 def pause(link: str = LINK, topic: list[str] = TOPICS, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
@@ -128,6 +145,51 @@ def reset(
     from twinshore.mirror.operations.control import Reset
 
     _change(settings, Reset(link, name), dry_run=dry_run)
+
+
+def add(link: str = NEW, values: list[str] | None = VALUES, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
+    """Adds a link between two clusters of the settings. A running mirror takes it up within seconds."""
+    from twinshore.links.operations.change import Add
+
+    _change_links(settings, Add(link, values or ()), dry_run=dry_run)
+
+
+def set_values(
+    link: str = LINK,
+    values: list[str] | None = VALUES,
+    unset: list[str] = UNSET,
+    as_settings: bool = AS_SETTINGS,
+    settings: Path = SETTINGS,
+    dry_run: bool = DRY_RUN,
+) -> None:
+    """Gives a link other values than its settings have. A running mirror ends it in good order and begins it again."""
+    from twinshore.links.operations.change import Set
+
+    _change_links(settings, Set(link, values or (), unset, as_settings), dry_run=dry_run)
+
+
+def turn(link: str = LINK, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
+    """Makes a link's source its target, and its target its source. Refused once it has written a twin."""
+    from twinshore.links.operations.change import Turn
+
+    _change_links(settings, Turn(link), dry_run=dry_run)
+
+
+def remove(link: str = LINK, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
+    """Carries a link no more. Its twins stay as they are, and so does all that is remembered of them."""
+    from twinshore.links.operations.change import Remove
+
+    _change_links(settings, Remove(link), dry_run=dry_run)
+
+
+def _change_links(path: Path, asked: AskedOfLinks, *, dry_run: bool) -> None:
+    from twinshore.links.operations.change import act, plan
+    from twinshore.store.opening import open_or_make, open_to_look
+
+    settings = load(path)
+    with (open_to_look if dry_run else open_or_make)(settings) as store:
+        planned = plan(asked, settings, store)
+        carry_out(planned, act(planned, settings, store, by=who()), dry_run=dry_run)
 
 
 def _change(path: Path, asked: Asked, *, dry_run: bool) -> None:

@@ -16,8 +16,10 @@ JSON = typer.Option(False, "--json", help="Print JSON for programs.")
 
 
 def load(path: Path) -> Settings:
-    """The settings as every verb reads them."""
-    return load_settings(path, os.environ)
+    """The settings as every verb reads them, with the links that there are by the store."""
+    from twinshore.links.operations.look import with_links
+
+    return with_links(load_settings(path, os.environ), lambda sentence: typer.echo(sentence, err=True))
 
 
 def who() -> str:

@@ -41,7 +41,7 @@ def register(app: typer.Typer) -> None:
 
 
 def run(settings: Path = SETTINGS, link: list[str] = LINKS, dry_run: bool = DRY_RUN) -> None:
-    """Runs the links of the settings until stopped (Ctrl-C or SIGTERM ends it in good order)."""
+    """Runs the links until stopped (Ctrl-C or SIGTERM ends it in good order); takes up what is changed of them."""
     if dry_run:
         plan(settings, link, json_output=False, rate_mb_s=0.0)
         return
@@ -53,7 +53,7 @@ def run(settings: Path = SETTINGS, link: list[str] = LINKS, dry_run: bool = DRY_
     loaded = load(settings)
     log = LogLines()
     try:
-        Mirror(loaded, loaded.chosen(link), log, beside=[begin, begin_proof]).run()
+        Mirror(loaded, link, log, beside=[begin, begin_proof]).run()
     finally:
         log.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,10 @@ from twinshore.fleet.lines import one_line
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from twinshore.links.operations.look import AboutLink
     from twinshore.status import LinkView
+
+    Seen = tuple[list[LinkView], list[AboutLink]]
 
 WATCH = typer.Option(False, "--watch", help="Show it anew every second until Ctrl-C.")
 TOPICS = typer.Option(False, "--topics", help="Every topic's positions too.")
@@ -40,42 +43,46 @@ def status(
 ) -> None:
     """Shows how each link stands: rate, lag, latency, incidents. Reads the store; where no mirror looks at a source any
     more, its ends are asked for from here, for two seconds at most."""
+    from twinshore.links.operations.look import about_links
     from twinshore.status import look
     from twinshore.store.opening import open_found
 
     loaded = load(settings)
     with open_found(loaded) as store:
 
-        def views() -> list[LinkView]:
-            return look(store, loaded, link, clock=lambda: int(time.time() * 1000), topics=topics)
+        def seen() -> Seen:
+            views = look(store, loaded, link, clock=lambda: int(time.time() * 1000), topics=topics)
+            return views, [] if link else about_links(loaded, store, now_ms=int(time.time() * 1000))
 
         if watch:
-            _watch(views, as_json=json_output, topics=topics)
+            _watch(seen, as_json=json_output, topics=topics)
         else:
-            _show(views(), as_json=json_output, topics=topics)
+            _show(seen(), as_json=json_output, topics=topics)
 
 
-def _show(views: list[LinkView], *, as_json: bool, topics: bool) -> None:
+def _show(seen: Seen, *, as_json: bool, topics: bool) -> None:
     from twinshore.status import as_values
 
+    views, about = seen
     if as_json:
-        typer.echo(json.dumps({"links": [as_values(view, topics=topics) for view in views]}))
+        beside = [{"link": one.link, "says": one.sentence} for one in about]
+        typer.echo(json.dumps({"links": [as_values(view, topics=topics) for view in views], "about_links": beside}))
         return
-    _console().print(render(views, topics=topics))
+    _console().print(render(views, about, topics=topics))
 
 
-def _watch(views: Callable[[], list[LinkView]], *, as_json: bool, topics: bool) -> None:
+def _watch(seen: Callable[[], Seen], *, as_json: bool, topics: bool) -> None:
     from rich.live import Live
 
     try:
         if as_json or not sys.stdout.isatty():
             while True:
-                _show(views(), as_json=as_json, topics=topics)
+                _show(seen(), as_json=as_json, topics=topics)
                 time.sleep(EVERY_S)
-        with Live(render(views(), topics=topics), console=_console(), auto_refresh=False) as live:
+        with Live(render(*seen(), topics=topics), console=_console(), auto_refresh=False) as live:
             while True:
                 time.sleep(EVERY_S)
-                live.update(render(views(), topics=topics), refresh=True)
+                live.update(render(*seen(), topics=topics), refresh=True)
     except KeyboardInterrupt:
         return
 
@@ -87,7 +94,7 @@ def _console() -> Console:
     return Console() if sys.stdout.isatty() else Console(width=PIPE_COLUMNS)
 
 
-def render(views: list[LinkView], *, topics: bool) -> RenderableType:
+def render(views: list[LinkView], about: Sequence[AboutLink] = (), *, topics: bool) -> RenderableType:
     """The view for people."""
     from rich.console import Group
     from rich.table import Table
@@ -107,6 +114,7 @@ def render(views: list[LinkView], *, topics: bool) -> RenderableType:
         parts.append(_topic_table(views))
     for view in views:
         parts += view.says_of_incidents
+    parts += [str(one) for one in about]
     return Group(*(_plain(part) if isinstance(part, str) else part for part in parts))
 
 

@@ -32,16 +32,18 @@ class StoreSettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All that one Twinshore process is told. `file` is where it was read, if it was."""
+    """All that one Twinshore process is told. `file` is where it was read, if it was. `link_sections` are the links as
+    the text has them, which are the seeds of those in the store. `links` are the text's until the store was asked."""
 
     store: StoreSettings
     clusters: Mapping[str, Cluster]
-    links: tuple[Link, ...]
+    links: Sequence[Link]
     mirror: MirrorSettings
     delay: DelaySettings = field(default_factory=DelaySettings)
     proof: ProofSettings = field(default_factory=ProofSettings)
     safety: SafetySettings = field(default_factory=SafetySettings)
     file: Path | None = None
+    link_sections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
 
     def link(self, name: str) -> Link:
         """The link of that name; a ConfigError with the nearest one otherwise."""
@@ -62,6 +64,10 @@ class Settings:
             known = ", ".join(repr(one.name) for one in found)
             raise ConfigError(f"there are {len(found)} links: {known}", hint="say with --link which one is meant")
         return found[0]
+
+    def with_links(self, links: Sequence[Link]) -> Settings:
+        """The same with the links that there are."""
+        return replace(self, links=links)
 
     def cluster(self, name: str) -> Cluster:
         """The cluster of that name; a ConfigError with the nearest one otherwise."""
@@ -113,7 +119,9 @@ def parse_settings(text: str, *, name: str, env: Mapping[str, str]) -> Settings:
         raise ConfigError(_all_of(complaints.lines, name), hint="docs/settings.md lists every setting")
     url, password = store
     whole = {key: cluster for key, cluster in clusters.items() if cluster is not None}
-    return Settings(StoreSettings(url, password), whole, links, mirror, delay, proof, safety)
+    return Settings(
+        StoreSettings(url, password), whole, links, mirror, delay, proof, safety, link_sections=raw.get("links", {})
+    )
 
 
 def _all_of(lines: list[str], name: str) -> str:

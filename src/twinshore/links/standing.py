@@ -28,6 +28,7 @@ def right_of(links: Iterable[Link], store: Store) -> dict[str, Filters]:
 
 def standing(links: Sequence[Link], store: Store) -> dict[str, InForce]:
     """What holds for each link."""
+    links = tuple(links)  # those of a running mirror may be others a moment later
     return settled(links, said_of(links, store), right_of(links, store))
 
 

@@ -16,6 +16,7 @@ from twinshore.fleet.listing import listed
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.in_force import in_force
+from twinshore.links.known import known
 from twinshore.mirror.driver.link_state import STANDBY, STOPPED, UNKNOWN
 from twinshore.mirror.follow.lifecycle import KEEP
 from twinshore.mirror.metrics.lag_word import (
@@ -175,6 +176,7 @@ def look(
     """How these links stand now, or all; their topics too where they are asked for. `clock` gives the time in ms, and
     is read behind whatever is judged by it: a look may take seconds, in which a mirror writes on."""
     holds_s = word_holds_s(settings.mirror.receipts_s)
+    settings = settings.with_links(known(settings, store).links)
     words = {word.link: word for word in store.links.statuses()}
     read_ms = clock()
     views = []

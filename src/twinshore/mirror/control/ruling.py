@@ -31,7 +31,7 @@ class Ruling:
         self._begins, self._links, self._store, self._log = link, links, store, log
         self._notes = notes
         self._clashes = False
-        self._versions: tuple[int, ...] = ()
+        self._versions: tuple[object, ...] = ()
         self._looked_at_s = 0.0
         self._said: tuple[str, ...] = ()
         self._parting: set[str] = set()
@@ -47,13 +47,14 @@ class Ruling:
         looked_at_s = time.monotonic()
         if looked_at_s - self._looked_at_s < EVERY_S:
             return False
-        versions = self._seen()
+        links = tuple(self._links)  # a moment later they may be others
+        versions = self._seen(links)
         if versions == self._versions:
             self._looked_at_s = looked_at_s
             return False
         name = self._begins.name
-        said = said_of(self._links, self._store)
-        now = settled(self._links, said, right_of(self._links, self._store))[name]
+        said = said_of(links, self._store)
+        now = settled(links, said, right_of(links, self._store))[name]
         # Until they agree, another link's filters may end it too.
         self._clashes = now.link != said[name].link
         if self._notes:
@@ -104,9 +105,10 @@ class Ruling:
         if self._unsaid:
             self._store.memories.forget(rows)
 
-    def _seen(self) -> tuple[int, ...]:
-        links = self._links if self._clashes else [self._begins]
-        return tuple(self._store.controls.version(link.name) for link in links)
+    def _seen(self, links: Sequence[Link]) -> tuple[object, ...]:
+        heard = links if self._clashes else [self._begins]
+        # Another link that came or went may end a clash, or begin one.
+        return (*(self._store.controls.version(link.name) for link in heard), *links)
 
     def _note(self, said: InForce) -> None:
         """Remembers filters of operators that are right, for the day they clash."""

@@ -382,11 +382,11 @@ class LinkDriver:
         self._desk.close_link(self.link.name)
         return clean
 
-    def close(self, *, clean: bool, why: str = "") -> None:
-        """`why` the process ends, where nobody asked it to."""
+    def close(self, *, clean: bool, now: Idle | None = None) -> None:
+        """`now`: how the link stands then; where it is not given, somebody has stopped the mirror."""
         if self.lease.left_s() > 0:
             how = "the mirror was stopped in good order" if clean else "the mirror was stopped, not all pumps said so"
-            self._say(Idle(STOPPED, f"the mirror ended: {why}" if why else how))
+            self._say(now or Idle(STOPPED, how))
         self._heart.close()
         self._follower.close()
         self._watch.close()

@@ -216,6 +216,17 @@ class Recorder:
         if held:
             self._trouble(f"{link}: {len(held)} receipts of the last term could not be written; pumps tell them again")
 
+    def leave(self, link: str) -> None:
+        """The link has ended here: once its last word is written, nothing is said or shown of it any more. What its
+        pumps told is written still, whenever the store takes it."""
+        deadline_s = time.monotonic() + SETTLE_S
+        while not self._flush() and time.monotonic() < deadline_s:
+            time.sleep(self._every_s)
+        with self._writing, self._lock:
+            self._passing.forget(link)
+            for table in (self._facts, self._away, self._doubted, self._ledgered, self.live):
+                table.pop(link, None)
+
     def close(self) -> None:
         self._closed.set()
         self._thread.join(timeout=10)
@@ -225,7 +236,8 @@ class Recorder:
         while not self._closed.wait(self._every_s):
             self._flush()
 
-    def _flush(self) -> None:
+    def _flush(self) -> bool:
+        """Whether all was written."""
         with self._writing:
             try:
                 self._write()
@@ -233,6 +245,8 @@ class Recorder:
             except Exception as error:
                 # Nothing is dropped that was queued to be written: it is once the store is back.
                 self._once.say(in_words(error))
+                return False
+        return True
 
     def _write(self) -> None:
         """Each part by itself: what the store refuses of one does not keep the others from it."""

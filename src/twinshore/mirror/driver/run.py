@@ -1,45 +1,51 @@
-"""`twinshore mirror run`: one process for all links of the settings, until it is told to stop."""
+"""`twinshore mirror run`: one process for all links that there are, until it is told to stop."""
 
 from __future__ import annotations
 
 import os
 import socket
 import threading
-import time
 import uuid
 from collections.abc import Callable, Sequence
 
 from twinshore.fleet import Link, RefusedError, StoreError, TwinshoreError
 from twinshore.fleet.settings import Settings
+from twinshore.links.known import Known, taken
+from twinshore.links.registry import Registry
 from twinshore.mirror.driver import engine as engines
 from twinshore.mirror.driver.desk import Desk
-from twinshore.mirror.driver.engine import Engine
 from twinshore.mirror.driver.first_words import first_words, refusals
 from twinshore.mirror.driver.link_driver import LinkDriver
 from twinshore.mirror.driver.link_state import STANDBY, STOPPED, Idle
 from twinshore.mirror.driver.plan import lanes_for
 from twinshore.mirror.driver.ready import check_chosen, open_writable
 from twinshore.mirror.driver.recorder import Recorder
+from twinshore.mirror.driver.roster import Roster, Running
+from twinshore.mirror.driver.shared import Shared
 from twinshore.mirror.driver.tides import Tides
 from twinshore.mirror.metrics import Instruments, Meters
 from twinshore.service import signals
-from twinshore.service.companions import Beside, Companion, Start
-from twinshore.service.workers import failures
+from twinshore.service.companions import Beside, Start
+from twinshore.service.workers import failures, keep_on
 from twinshore.store import Store, open_to_others
 
 TURN_S = 0.1
 REFUSED_AGAIN_S = 2.0
+# Room for links that are added while it runs: an embedded Spark's free slots cost nothing.
+LINKS_MORE = 32
 
 
 class Mirror:
-    """Runs the links in threads of their own. `log` gets one line per event; `beside` starts each link's companions."""
+    """Runs links in threads of their own: those of these names, or all that there are. `log` gets one line per event;
+    `beside` starts each link's companions."""
 
     def __init__(
-        self, settings: Settings, links: list[Link], log: Callable[[str], None], beside: Sequence[Start] = ()
+        self, settings: Settings, names: Sequence[str], log: Callable[[str], None], beside: Sequence[Start] = ()
     ) -> None:
+        links = settings.chosen(names)
         check_chosen(settings, links)
         self._settings = settings
-        self._links = links
+        self._names = [link.name for link in links] if names else []
         self._log = log
         self._beside = beside
         self._stop = threading.Event()
@@ -56,86 +62,94 @@ class Mirror:
         failures.log = self._log
         threading.excepthook = failures.hear
         mirror = self._settings.mirror
-        lanes = mirror.lanes or lanes_for(os.cpu_count() or 1)
         store = self._open_store()
-        self._check_addresses(store)
+        begins = self._take_links(store)
+        registry = Registry(self._settings, store, begins, self._names, self._log)
+        links = list(registry.wanted().values())
+        self._check_addresses(links, store)
         meters = Meters(mirror.ends_s)
         recorder = Recorder(store, self._owner, mirror.receipts_s, self._log, meters.lag)
-        instruments = Instruments(mirror, self._links, store, recorder, meters, self._log)
-        new = self._say_first(store, recorder)
-        engine = engines.begin(mirror, lanes * len(self._links), self._stop)
+        instruments = Instruments(mirror, links, store, recorder, meters, self._log)
+        new = self._say_first(links, store, recorder)
+        lanes, links_max = mirror.lanes or lanes_for(os.cpu_count() or 1), len(links) + LINKS_MORE
+        engine = engines.begin(mirror, lanes * links_max, self._stop)
         if engine is None:
             self._never_begun(new, instruments, recorder, store)
             return
-        keepers: dict[str, LinkDriver] = {}
-        companions: list[Companion] = []
-        desk = Desk(engine.host, allowed_s=lambda link: keepers[link].lease.left_s(), take=instruments.take)
+        desk = Desk(engine.host, allowed_s=lambda link: roster.left_s(link), take=instruments.take)
         tides = Tides(desk, mirror.tide_s, engine.ride, self._log)
+        shared = Shared(self._owner, lanes, store, registry, recorder, instruments, engine, desk, tides, self._log)
+        roster = Roster(
+            registry,
+            lambda link: self._begin(link, shared),
+            shared.leave,
+            links_max=links_max,
+            stop_s=mirror.stop_s,
+            log=self._log,
+        )
+        keep_on(lambda: registry.follow(self._stop), "links")
         try:
-            for link in self._links:
-                keepers[link.name] = LinkDriver(
-                    link,
-                    self._settings,
-                    store=store,
-                    desk=desk,
-                    tides=tides,
-                    recorder=recorder,
-                    owner=self._owner,
-                    lanes=lanes,
-                    log=self._log,
-                )
-                instruments.watch(link, self._settings.cluster(link.source), keepers[link.name].lease.generation)
-            threads = [threading.Thread(target=self._drive, args=(one,), daemon=True) for one in keepers.values()]
-            for thread in threads:
-                thread.start()
-            companions += [start(self._beside_link(one, store)) for one in keepers.values() for start in self._beside]
-            self._until_stopped(threads, instruments, engine)
-            for companion in companions:
-                companion.close()
-            for thread in threads:
-                thread.join(timeout=mirror.stop_s)
-            deadline_s = time.monotonic() + mirror.stop_s
-            for one in keepers.values():
-                one.close(clean=one.stop(deadline_s), why=self._failure.message if self._failure else "")
+            self._until_stopped(roster, shared)
+            roster.close(self._failure.message if self._failure else "")
         finally:
-            instruments.close()
-            tides.close()
-            desk.close()
-            recorder.close()
-            store.close()
-            engine.close()
+            shared.close()
         if self._failure:
             raise self._failure
         self._log("stopped in good order")
 
-    def _check_addresses(self, store: Store) -> None:
+    def _take_links(self, store: Store) -> Known:
+        """The links that there are, now that the store has taken what the settings say anew."""
+        try:
+            begins = taken(self._settings, store, by=f"the settings on {socket.gethostname()}")
+            for difference in begins.differences:
+                self._log(f"{difference}; see `twinshore link list`")
+            self._settings = self._settings.with_links(begins.links)
+            check_chosen(self._settings, self._settings.chosen(self._names))
+        except BaseException:
+            store.close()
+            raise
+        return begins
+
+    def _begin(self, link: Link, shared: Shared) -> Running:
+        driver = shared.driver_of(link)
+        stop = threading.Event()
+        thread = threading.Thread(
+            target=self._drive, args=(driver, stop, shared), name=f"link {link.name}", daemon=True
+        )
+        thread.start()
+        beside = Beside(link, shared.registry.settings_around(link), shared.store, driver.is_ours, self._log)
+        companions = [start(beside) for start in self._beside]
+        return Running(link, driver, companions, stop, thread)
+
+    def _check_addresses(self, links: Sequence[Link], store: Store) -> None:
         """Before Spark starts: RefusedError where every link's addresses lead to clusters that are not its own."""
-        refused = refusals(self._links, self._settings, store)
-        if len(refused) == len(self._links):
+        refused = refusals(links, self._settings, store)
+        if len(refused) == len(links):
             store.close()
             raise next(iter(refused.values()))
 
-    def _until_stopped(self, threads: list[threading.Thread], instruments: Instruments, engine: Engine) -> None:
+    def _until_stopped(self, roster: Roster, shared: Shared) -> None:
         while not self._stop.wait(TURN_S):
-            if all(thread.is_alive() for thread in threads):
-                instruments.beat()
-            if not engine.alive():
+            roster.turn()
+            if roster.alive():
+                shared.instruments.beat()
+            if not shared.engine.alive():
                 self._failure = TwinshoreError("Spark's driver has died", hint="start the mirror again")
                 self._stop.set()
 
-    def _say_first(self, store: Store, recorder: Recorder) -> list[str]:
+    def _say_first(self, links: Sequence[Link], store: Store, recorder: Recorder) -> list[str]:
         """Spark takes its time to start; whether there will be anything to carry is said meanwhile.
 
         What the last mirror said of a link stays until this one carries it, since it says when that was. Links of which
         nobody has ever said a word come back.
         """
-        names = ", ".join(link.name for link in self._links)
+        names = ", ".join(link.name for link in links)
         self._log(f"{names}: starting Spark on {self._settings.mirror.spark.master}, which takes some seconds")
         known = {word.link for word in store.links.statuses()}
-        new = [link.name for link in self._links if link.name not in known]
+        new = [link.name for link in links if link.name not in known]
         for name in new:
             recorder.say(name, Idle(STANDBY, "starting: Spark first, then it takes the link's lease"), 0)
-        looks = [first_words(link, self._settings, store) for link in self._links]
+        looks = [first_words(link, self._settings, store) for link in links]
 
         def say() -> None:
             for look in looks:
@@ -160,35 +174,35 @@ class Mirror:
             self._log(told)
         return store
 
-    def _beside_link(self, driver: LinkDriver, store: Store) -> Beside:
-        return Beside(driver.link, self._settings, store, driver.is_ours, self._log)
-
-    def _drive(self, driver: LinkDriver) -> None:
-        last = ""
-        while not self._stop.wait(TURN_S):
+    def _drive(self, driver: LinkDriver, stop: threading.Event, shared: Shared) -> None:
+        """The thread of one link. `stop` is the link's own end."""
+        last, name = "", driver.link.name
+        while not (stop.wait(TURN_S) or self._stop.is_set()):
             try:
                 sentence = driver.turn()
-                self._refused.pop(driver.link.name, None)
+                self._refused.pop(name, None)
             except StoreError as error:
-                sentence = f"{driver.link.name}: {error}"
+                sentence = f"{name}: {error}"
             except RefusedError as error:
                 # Its clusters are not the link's: that is its own trouble, until there is no link that has none.
-                sentence = f"{driver.link.name}: refused: {error}; {error.hint}"
-                self._refused[driver.link.name] = error
-                if len(self._refused) == len(self._links):
-                    self._failure = error
-                    self._stop.set()
+                sentence = f"{name}: refused: {error}; {error.hint}"
+                self._refused[name] = error
+                if self._refused.keys() >= shared.registry.wanted().keys():
+                    self._fail(error)
                     return
-                self._stop.wait(REFUSED_AGAIN_S)
+                stop.wait(REFUSED_AGAIN_S)
             except TwinshoreError as error:
-                self._failure = error
-                self._stop.set()
+                self._fail(error)
                 return
             except Exception as error:
                 # A link that nobody drives must not look as if it ran.
-                self._failure = TwinshoreError(f"link {driver.link.name}: {type(error).__name__}: {error}")
-                self._stop.set()
+                self._fail(TwinshoreError(f"link {name}: {type(error).__name__}: {error}"))
                 return
             if sentence != last:
                 last = sentence
                 self._log(sentence)
+        self._refused.pop(name, None)
+
+    def _fail(self, error: TwinshoreError) -> None:
+        self._failure = error
+        self._stop.set()

@@ -91,20 +91,30 @@ class MirrorCollector(Collector):
         """`word_s`: what a mirror said of a link longer ago is not known to be so still. `quotas`: a link's, bytes a
         second by the side whose quota holds it back. `before`: the words that stood when this process began; while one
         of them stands, nobody knows whether its mirror still lives."""
-        self._links, self._meters, self._store, self._bounds = list(links), meters, store, bounds
+        self._links = {link.name: link for link in links}
+        self._meters, self._store, self._bounds = meters, store, bounds
         self._word_s, self._quotas = word_s, quotas
         self._before = {(word.link, word.owner, word.updated_ms) for word in before}
+
+    def watch(self, link: Link) -> None:
+        """From the next scrape on it is shown."""
+        self._links = {**self._links, link.name: link}
+
+    def leave(self, link: Link) -> None:
+        """From the next scrape on nothing is shown of it."""
+        self._links = {name: one for name, one in self._links.items() if name != link.name}
 
     def describe(self) -> list[Family]:
         """The registry asks at the start; the store need not answer then."""
         return [_family(one) for one in table.METRICS]
 
     def collect(self) -> Iterator[Family]:
-        sheet, now_s, known = Sheet(), time.time(), self._known()
+        watched = list(self._links.values())
+        sheet, now_s, known = Sheet(), time.time(), self._known(watched)
         sheet.put(table.STORE_UP, (), float(known.up))
         topics_left, partitions_left = self._bounds.topics, self._bounds.partitions
         missing = {"topic": 0, "partition": 0}
-        for link in self._links:
+        for link in watched:
             readings = self._meters.readings(link.name, time.monotonic())
             self._link(sheet, link.name, readings, known, now_s)
             topics = _by_topic(readings)
@@ -169,10 +179,10 @@ class MirrorCollector(Collector):
         """Whether it was said since this process began: by the word itself, for a clock may be set back."""
         return (word.link, word.owner, word.updated_ms) not in self._before
 
-    def _known(self) -> Known:
-        names = {link.name for link in self._links}
+    def _known(self, watched: Sequence[Link]) -> Known:
+        names = {link.name for link in watched}
         try:
-            links = {link.name: in_force(link, self._store.controls.of(link.name)).link for link in self._links}
+            links = {link.name: in_force(link, self._store.controls.of(link.name)).link for link in watched}
             words = {word.link: word for word in self._store.links.statuses() if word.link in names}
             counts = [one for one in self._store.ledger.counts() if one.link in names]
             stopped = {name: self._stopped(name) for name in names}

@@ -34,7 +34,7 @@ class Instruments:
         log: Callable[[str], None],
     ) -> None:
         self._settings, self._store, self._recorder, self._meters = settings, store, recorder, meters
-        self._looks: list[Looks] = []
+        self._looks: dict[str, Looks] = {}
         self._server: MetricsServer | None = None
         self._log = log
         self._tried_at_s: float | None = None
@@ -51,7 +51,15 @@ class Instruments:
 
     def watch(self, link: Link, source: Cluster, ours: Callable[[], object]) -> None:
         """From now on the source's ends are looked at, while `ours` says that this process carries the link."""
-        self._looks.append(Looks(link, source, self._store, self._meters, self._settings.ends_s, ours))
+        self._looks[link.name] = Looks(link, source, self._store, self._meters, self._settings.ends_s, ours)
+        self._collector.watch(link)
+
+    def leave(self, link: Link) -> None:
+        """Nobody here carries the link any more."""
+        self._collector.leave(link)
+        if look := self._looks.pop(link.name, None):
+            look.close()
+        self._meters.forget(link.name)
 
     def _words(self) -> dict[str, dict[str, Any]]:
         """How each link stands, for /health; a lag that is not known now is null."""
@@ -85,7 +93,7 @@ class Instruments:
     def close(self) -> None:
         if self._server:
             self._server.close()
-        for look in self._looks:
+        for look in list(self._looks.values()):
             look.close()
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from twinshore.fleet.settings import Settings
 from twinshore.links.in_force import InForce, as_json, in_force
+from twinshore.links.known import known
+from twinshore.links.seeds import Difference
 from twinshore.links.standing import standing
 from twinshore.store import Store
 
@@ -31,20 +33,28 @@ class HeldLink:
     chain: bool
     values: tuple[HeldValue, ...]
     troubles: tuple[str, ...]
+    # What the settings say otherwise: the store's word stands.
+    differs: tuple[str, ...] = ()
 
     def as_values(self) -> dict[str, Any]:
         """For programs."""
         about = {"link": self.link, "naming": self.naming, "chain": self.chain}
         values = {one.name: {"value": json.loads(one.text), "from": one.origin} for one in self.values}
-        return {**about, **values, "troubles": list(self.troubles)}
+        return {**about, **values, "troubles": list(self.troubles), "differs": list(self.differs)}
 
 
 def held_links(names: Sequence[str], settings: Settings, store: Store | None) -> list[HeldLink]:
     """These links, or all; by the settings alone where there is no store yet."""
-    holds = standing(settings.links, store) if store else {one.name: in_force(one, ()) for one in settings.links}
-    return [_held(holds[one.name]) for one in settings.chosen(names)]
+    if store is None:
+        return [_held(in_force(one, ()), ()) for one in settings.chosen(names)]
+    found = known(settings, store)
+    settings = settings.with_links(found.links)
+    holds = standing(settings.links, store)
+    return [_held(holds[one.name], found.differences) for one in settings.chosen(names)]
 
 
-def _held(now: InForce) -> HeldLink:
+def _held(now: InForce, differences: Sequence[Difference]) -> HeldLink:
+    link = now.link
     values = tuple(HeldValue(name, as_json(now.value(name)), origin) for name, origin in now.origins)
-    return HeldLink(now.link.name, now.link.naming.value, now.link.chain, values, now.troubles)
+    differs = tuple(one.sentence for one in differences if one.link == link.name)
+    return HeldLink(link.name, link.naming.value, link.chain, values, now.troubles, differs)

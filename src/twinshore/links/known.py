@@ -1,0 +1,98 @@
+"""The links that there are now, for whoever has settings and the store: the one place that answers it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from twinshore.fleet import ConfigError, Link
+from twinshore.fleet.settings import Settings
+from twinshore.fleet.settings_edge import Complaints
+from twinshore.fleet.settings_sections import read_links
+from twinshore.links.rules import check_links
+from twinshore.links.seeds import Difference, Section, sections_of, sow
+from twinshore.store import AuditRow, LinkRow, LinkState, Store
+
+TRIES_MAX = 20
+KIND = "link"  # as the audit calls what is told here
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The links as of `revision`. `differences`: what settings say otherwise, and links that cannot be with them.
+    `removed`: the rows of links that were taken away and did not come back."""
+
+    links: tuple[Link, ...]
+    revision: int
+    differences: tuple[Difference, ...] = ()
+    removed: tuple[LinkRow, ...] = ()
+
+
+def known(settings: Settings, store: Store) -> Known:
+    """The links as they stand; what the settings say anew counts, and is not written."""
+    revision, rows = store.link_rows.read()
+    sown = sow(settings.link_sections, rows, 0, "")
+    return _known(settings, revision, rows, sown.links, sown.differences)
+
+
+def followed(settings: Settings, store: Store) -> Known:
+    """As `known`, for a process that has taken its settings: since then the rows alone count."""
+    revision, rows = store.link_rows.read()
+    return _known(settings, revision, rows, sections_of(rows, settings.link_sections.keys()), ())
+
+
+def taken(settings: Settings, store: Store, *, by: str, check: Callable[[Sequence[Link]], None] = check_links) -> Known:
+    """As `known`, once the store has taken what the settings say anew. `by`: who, for the audit; `check` raises where
+    links cannot be carried together, and nothing is written then."""
+    for _ in range(TRIES_MAX):
+        revision, rows = store.link_rows.read()
+        now_ms = int(time.time() * 1000)
+        sown = sow(settings.link_sections, rows, now_ms, by)
+        found = _known(settings, revision, rows, sown.links, sown.differences)
+        check(found.links)
+        if not sown.rows or store.link_rows.change(sown.rows, seen=revision, told=told(rows, sown.rows)):
+            return replace(found, revision=revision + bool(sown.rows))
+    raise ConfigError("the links are being changed by somebody else all the time", hint="try again")
+
+
+def told(before: Iterable[LinkRow], after: Iterable[LinkRow]) -> list[AuditRow]:
+    """What the audit says of rows that are put in place of others."""
+    was = {row.link: _in_words(row) for row in before}
+    return [
+        AuditRow(
+            row.changed_ms, row.link, KIND, row.link, was.get(row.link, ""), _in_words(row), f"by {row.changed_by}"
+        )
+        for row in after
+    ]
+
+
+def links_of(sections: Mapping[str, Section], settings: Settings) -> tuple[Link, ...]:
+    """These sections as links between the settings' clusters; ConfigError where they cannot be."""
+    complaints = Complaints()
+    links = read_links(sections, settings.clusters, complaints)
+    if complaints.lines:
+        raise ConfigError("; ".join(complaints.lines), hint="docs/settings.md lists every setting")
+    return links
+
+
+def _known(
+    settings: Settings,
+    revision: int,
+    rows: Iterable[LinkRow],
+    sections: Mapping[str, Section],
+    differences: tuple[Difference, ...],
+) -> Known:
+    links: list[Link] = []
+    strange: list[Difference] = []
+    for name, section in sections.items():
+        try:
+            links += links_of({name: section}, settings)
+        except ConfigError as error:
+            strange.append(Difference(name, f"is in the store, and cannot be with these settings: {error.message}"))
+    gone = tuple(row for row in rows if row.state is LinkState.REMOVED)
+    return Known(tuple(links), revision, (*differences, *strange), gone)
+
+
+def _in_words(row: LinkRow) -> str:
+    return row.section if row.state is LinkState.KEPT else "removed"

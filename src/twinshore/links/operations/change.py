@@ -1,0 +1,228 @@
+"""An operator adds, changes, turns or removes a link. Mirrors that run take it up by themselves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from twinshore.fleet import ConfigError, Link, RefusedError
+from twinshore.fleet.listing import counted, listed
+from twinshore.fleet.operations import Plan
+from twinshore.fleet.settings import Settings, with_arrow
+from twinshore.fleet.settings_edge import did_you_mean
+from twinshore.links.assignments import with_values, without
+from twinshore.links.in_force import in_force
+from twinshore.links.known import links_of, told
+from twinshore.links.rules import check_links
+from twinshore.links.seeds import Section, added, as_settings, changed, differing, removed, section_of, sections_of, sow
+from twinshore.store import ControlRow, LinkRow, LinkState, Store
+
+TRIES_MAX = 5
+NAMED_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """A link that is to be carried from now on. `values` are words such as `topics=["orders.*"]`."""
+
+    link: str
+    values: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """Other values for a link: these, those of `unset` as usual, or `as_settings` all as the settings say."""
+
+    link: str
+    values: Sequence[str] = ()
+    unset: Sequence[str] = ()
+    as_settings: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The link's source becomes its target, and its target its source."""
+
+    link: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """The link is carried no more. Nothing of what it wrote is touched."""
+
+    link: str
+
+
+Asked = Add | Set | Turn | Remove
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStep:
+    """What becomes of one link: `what` is a word such as "removed"."""
+
+    link: str
+    what: str
+    values: str = ""
+
+    def sentence(self, *, done: bool) -> str:
+        return f"{self.link}: {'is' if done else 'would be'} {self.what}{f': {self.values}' if self.values else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkChange(Plan[LinkStep]):
+    """`rows` are to be put in place of those of revision `seen`; `words` are what operators said of a turned link."""
+
+    asked: Asked = Add("")
+    rows: tuple[LinkRow, ...] = ()
+    seen: int = 0
+    words: tuple[ControlRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Now:
+    """The links as they are: `rows` by name, with what settings say anew, and `sections` of those that are carried."""
+
+    revision: int
+    rows: Mapping[str, LinkRow]
+    sections: Mapping[str, Section]
+
+    def section(self, link: str) -> Section:
+        if link not in self.sections:
+            raise ConfigError(f"there is no link {link!r}{did_you_mean(link, self.sections)}")
+        return self.sections[link]
+
+
+def plan(asked: Asked, settings: Settings, store: Store, *, by: str = "") -> LinkChange:
+    """What would change; ConfigError where the link cannot be so, or where links could loop or collide."""
+    now = _now(settings, store)
+    asked = replace(asked, link=with_arrow(asked.link))
+    match asked:
+        case Add():
+            found = _add(asked, now, by)
+        case Set():
+            found = _set(asked, now, settings, by)
+        case Turn():
+            found = _turn(asked, now, store, by)
+        case Remove():
+            found = _remove(asked, now, settings, store, by)
+    if found.steps:
+        _check(found, now, settings, store)
+    return replace(found, asked=asked, seen=now.revision)
+
+
+def act(planned: LinkChange, settings: Settings, store: Store, *, by: str) -> Iterator[LinkStep]:
+    """Does it in one transaction, with the audit. ConfigError where the links are others by now, so that something else
+    would be done than was planned."""
+    for _ in range(TRIES_MAX):
+        found = plan(planned.asked, settings, store, by=by)
+        if found.steps != planned.steps:
+            raise ConfigError("the links were changed meanwhile; nothing was done", hint="look at them and try again")
+        if not found.steps:
+            return
+        for row in found.words:
+            store.controls.change(row.link, {row.name: row}, seen=store.controls.version(row.link), told=[])
+        before = store.link_rows.read()[1]
+        if store.link_rows.change(found.rows, seen=found.seen, told=told(before, found.rows)):
+            yield from found.steps
+            return
+    raise ConfigError("the links are being changed by somebody else all the time", hint="look at them and try again")
+
+
+def _now(settings: Settings, store: Store) -> _Now:
+    revision, rows = store.link_rows.read()
+    sown = sow(settings.link_sections, rows, _ms(), "the settings")
+    known = {row.link: row for row in (*rows, *sown.rows)}
+    return _Now(revision, known, sown.links)
+
+
+def _add(asked: Add, now: _Now, by: str) -> LinkChange:
+    if asked.link in now.sections:
+        raise ConfigError(f"link {asked.link} is there already", hint="change it with `twinshore link set`")
+    section = with_values({}, asked.values)
+    step = LinkStep(asked.link, "added", _in_words(section))
+    return LinkChange((step,), rows=(added(asked.link, section, _ms(), by),))
+
+
+def _set(asked: Set, now: _Now, settings: Settings, by: str) -> LinkChange:
+    section, row = now.section(asked.link), now.rows[asked.link]
+    if asked.as_settings:
+        if asked.values or asked.unset or asked.link not in settings.link_sections:
+            raise ConfigError("--as-settings takes all from the settings, which must name the link, and nothing else")
+        wanted = dict(settings.link_sections[asked.link])
+        after = as_settings(asked.link, wanted, _ms(), by)
+    else:
+        wanted = with_values(without(section, asked.unset), asked.values)
+        after = changed(row, wanted, _ms(), by)
+    parts = [f"{name} from {one} to {other}" for name, one, other in differing(section, wanted)]
+    if not parts:
+        return LinkChange(shown=(f"{asked.link}: nothing to change",))
+    return LinkChange((LinkStep(asked.link, "changed", ", ".join(parts)),), rows=(after,))
+
+
+def _turn(asked: Turn, now: _Now, store: Store, by: str) -> LinkChange:
+    section = now.section(asked.link)
+    source, _, target = asked.link.partition("->")
+    other = f"{target}->{source}"
+    if other in now.sections:
+        why = f"link {other} is there already: of a pair, each topic is turned for itself"
+        return _refused(RefusedError(f"link {asked.link} cannot be turned: {why}", hint="remove one of them first"))
+    for mine, theirs in ((asked.link, target), (other, source)):
+        if twins := sorted({row.topic for row in store.twins.of(mine)}):
+            why = (
+                f"{mine} has twins on {theirs} ({listed(twins, NAMED_MAX)}). Turned, the link would write twins of "
+                "twins, or records into topics that others write. Who writes a topic is changed by a switch, which is "
+                "not there yet"
+            )
+            hint = "a link can be turned before it has carried anything"
+            return _refused(RefusedError(f"link {asked.link} cannot be turned: {why}", hint=hint))
+    words = tuple(replace(row, link=other) for row in store.controls.of(asked.link))
+    rows = (removed(now.rows[asked.link], _ms(), by), added(other, section, _ms(), by))
+    kept = f", with what operators said of it ({listed([row.name for row in words], NAMED_MAX)})" if words else ""
+    return LinkChange((LinkStep(asked.link, f"turned into {other}{kept}"),), rows=rows, words=words)
+
+
+def _remove(asked: Remove, now: _Now, settings: Settings, store: Store, by: str) -> LinkChange:
+    now.section(asked.link)
+    target = asked.link.partition("->")[2]
+    topics = sorted({row.topic for row in store.twins.of(asked.link)})
+    twins = f"{counted(len(topics), 'twin')} ({listed(topics, NAMED_MAX)})" if topics else "no twin"
+    shown = (
+        f"{asked.link}: what it wrote stays on {target} as it is: {twins}; nothing is deleted on any cluster",
+        f"{asked.link}: notes on {target}, receipts, open incidents and what operators said of it stay as well: "
+        "`twinshore link add` goes on from there",
+    )
+    remarks = (f"{asked.link}: the settings still name it; it stays removed",)
+    step = LinkStep(asked.link, "removed")
+    row = removed(now.rows[asked.link], _ms(), by)
+    return LinkChange((step,), shown, remarks if asked.link in settings.link_sections else (), rows=(row,))
+
+
+def _check(found: LinkChange, now: _Now, settings: Settings, store: Store) -> None:
+    """All links as they would be, as settings have them and with what operators said of them."""
+    rows = {**now.rows, **{row.link: row for row in found.rows}}
+    for row in found.rows:
+        if row.state is LinkState.KEPT:
+            links_of({row.link: section_of(row)}, settings)  # all that is wrong with it, in words
+    sections = sections_of(rows.values(), settings.link_sections.keys())
+    mine = {row.link for row in found.rows}
+    links: list[Link] = []
+    for name, section in sections.items():
+        with suppress(ConfigError):  # what cannot be with these settings is carried by nobody who has them
+            links += links_of({name: section}, settings)
+    check_links(links)
+    words = {link.name: found.words if found.words and link.name in mine else () for link in links}
+    check_links([in_force(link, words[link.name] or store.controls.of(link.name)).link for link in links])
+
+
+def _refused(why: RefusedError) -> LinkChange:
+    return LinkChange(refused=why)
+
+
+def _in_words(section: Section) -> str:
+    return ", ".join(f"{name} {value}" for name, _, value in differing({}, section)) or "all topics"
+
+
+def _ms() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,59 @@
+"""Which links there are, what settings say otherwise, and which were removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from twinshore.fleet import StoreError
+from twinshore.fleet.listing import counted
+from twinshore.fleet.settings import Settings
+from twinshore.links.known import known
+from twinshore.store import LinkRow, Store
+from twinshore.store.opening import open_if_there
+
+SHOWN_MS = 24 * 3_600_000  # so long a removed link is named that left nothing
+
+
+@dataclass(frozen=True, slots=True)
+class AboutLink:
+    """Something worth knowing of a link beside how it stands."""
+
+    link: str
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"{self.link}: {self.sentence}"
+
+
+def with_links(settings: Settings, log: Callable[[str], None]) -> Settings:
+    """The settings with the links that there are. `log` hears where the store cannot say it; they are the settings'
+    then."""
+    try:
+        store = open_if_there(settings)
+        if store is None:
+            return settings
+        with store:
+            return settings.with_links(known(settings, store).links)
+    except StoreError as error:
+        log(f"links are as the settings have them: {error.message}")
+        return settings
+
+
+def about_links(settings: Settings, store: Store, *, now_ms: int) -> list[AboutLink]:
+    """What settings say otherwise than the store, and links that were removed: while twins of theirs stay, or for a
+    day."""
+    found = known(settings, store)
+    gone = {row.link: row for row in found.removed}
+    said = [AboutLink(one.link, one.sentence) for one in found.differences if one.link not in gone]
+    for row in gone.values():
+        twins = len({one.topic for one in store.twins.of(row.link)})
+        if twins or now_ms - row.changed_ms < SHOWN_MS or row.link in settings.link_sections:
+            said.append(AboutLink(row.link, _removed(row, twins, named=row.link in settings.link_sections)))
+    return sorted(said, key=lambda one: one.link)
+
+
+def _removed(row: LinkRow, twins: int, *, named: bool) -> str:
+    target = row.link.partition("->")[2]
+    stays = f"; what it wrote stays on {target}: {counted(twins, 'twin')}" if twins else ""
+    return f"was removed by {row.changed_by}{stays}{'; the settings still name it' if named else ''}"

@@ -1,0 +1,147 @@
+"""The links that this process runs: new ones begin, those that are gone end, and the others go on untouched."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from twinshore.fleet import Link
+from twinshore.fleet.once import in_words
+from twinshore.links.registry import Registry
+from twinshore.mirror.driver.link_driver import LinkDriver
+from twinshore.mirror.driver.link_state import STANDBY, STOPPED, Idle
+from twinshore.service.companions import Companion
+
+CHANGED = "the link was changed; it begins again with what it is now"
+END_S = 60.0  # beyond what is waited for pumps: a cluster that is asked right now, and what runs beside the link
+
+
+class Running:
+    """A link while this process runs it: its driver, the `thread` that turns that until `stop`, and its companions."""
+
+    def __init__(
+        self,
+        link: Link,
+        driver: LinkDriver,
+        companions: Sequence[Companion],
+        stop: threading.Event,
+        thread: threading.Thread,
+    ) -> None:
+        self.link, self.driver = link, driver
+        self._companions, self._stop, self._thread = companions, stop, thread
+        self._ending: threading.Thread | None = None
+
+    def alive(self) -> bool:
+        """Whether its driver turns, or has been told to end."""
+        return self._stop.is_set() or self._thread.is_alive()
+
+    def end(
+        self, stop_s: float, log: Callable[[str], None], now: Idle | None, then: Callable[[], None] | None = None
+    ) -> None:
+        """Begins to end it, in a thread: others go on meanwhile. Pumps have `stop_s` for what is on its way. `now`: how
+        the link stands then; None where somebody has stopped the whole mirror. `then` is called last: where it is
+        given, the process goes on, and the link may begin again."""
+        self._stop.set()
+
+        def work() -> None:
+            try:
+                # A turn that still waits for a cluster would open lanes again behind whoever begins the link anew.
+                self._end(stop_s, now, turn_s=stop_s if then is None else None)
+                if then is not None:
+                    then()
+            except Exception as error:
+                log(f"{self.link.name}: it did not end in good order: {in_words(error)}")
+
+        self._ending = threading.Thread(target=work, name=f"end of {self.link.name}", daemon=True)
+        self._ending.start()
+
+    def ended(self, within_s: float = 0.0) -> bool:
+        """Whether nothing of it is left."""
+        if self._ending is not None:
+            self._ending.join(within_s)
+        return self._ending is not None and not self._ending.is_alive()
+
+    def _end(self, stop_s: float, now: Idle | None, *, turn_s: float | None) -> None:
+        for companion in self._companions:
+            companion.close()
+        self._thread.join(timeout=turn_s)
+        clean = self.driver.stop(time.monotonic() + stop_s)
+        self.driver.close(clean=clean, now=now)
+
+
+class Roster:
+    """`begin` starts a link, and `leave` is called once it has ended while the others go on. There is room for
+    `links_max`: one more waits until another goes."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        begin: Callable[[Link], Running],
+        leave: Callable[[Link], None],
+        *,
+        links_max: int,
+        stop_s: float,
+        log: Callable[[str], None],
+    ) -> None:
+        self._registry, self._begin, self._leave, self._links_max = registry, begin, leave, links_max
+        self._stop_s, self._log = stop_s, log
+        self._running: dict[str, Running] = {}
+        self._ending: dict[str, Running] = {}
+        # Links that could not begin, or that wait for room: as they were then.
+        self._failed: dict[str, Link] = {}
+        self._waiting: set[str] = set()
+
+    def turn(self) -> None:
+        """Begins and ends what the registry says. Nothing of the other links is touched."""
+        wanted = self._registry.wanted()
+        for name in [name for name, one in self._ending.items() if one.ended()]:
+            del self._ending[name]
+        for name in [name for name, one in self._running.items() if wanted.get(name) != one.link]:
+            self._end(name, gone=name not in wanted)
+        self._failed = {name: link for name, link in self._failed.items() if wanted.get(name) == link}
+        for name, link in wanted.items():
+            if name not in self._running and name not in self._ending and name not in self._failed:
+                self._start(link)
+
+    def left_s(self, link: str) -> float:
+        """For how long the link is ours; 0 where it is not run here."""
+        one = self._running.get(link) or self._ending.get(link)
+        return one.driver.lease.left_s() if one else 0.0
+
+    def alive(self) -> bool:
+        """Whether each driver turns."""
+        return all(one.alive() for one in list(self._running.values()))
+
+    def close(self, why: str = "") -> None:
+        """Ends them all at once. `why`: what ended the mirror, where nobody asked for it."""
+        now = Idle(STOPPED, f"the mirror ended: {why}") if why else None
+        for name, one in self._running.items():
+            one.end(self._stop_s, self._log, now)
+            self._ending[name] = one
+        self._running = {}
+        until_s = time.monotonic() + 2 * self._stop_s + END_S
+        for one in self._ending.values():
+            one.ended(max(0.0, until_s - time.monotonic()))
+
+    def _start(self, link: Link) -> None:
+        if len(self._running) + len(self._ending) >= self._links_max:
+            if link.name not in self._waiting:
+                self._log(
+                    f"{link.name}: waits: this mirror began with room for {self._links_max} links; start it again"
+                )
+            self._waiting.add(link.name)
+            return
+        self._waiting.discard(link.name)
+        try:
+            self._running[link.name] = self._begin(link)
+        except Exception as error:
+            # The others go on; this one is tried again once it is changed.
+            self._failed[link.name] = link
+            self._log(f"{link.name}: cannot begin: {in_words(error)}")
+
+    def _end(self, name: str, *, gone: bool) -> None:
+        one = self._ending[name] = self._running.pop(name)
+        now = Idle(STOPPED, self._registry.why_gone(name)) if gone else Idle(STANDBY, CHANGED)
+        self._log(f"{name}: {now.sentence}")
+        one.end(self._stop_s, self._log, now, lambda: self._leave(one.link))

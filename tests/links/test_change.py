@@ -1,0 +1,161 @@
+"""What operators ask of links: each plan says all, changes nothing, and is done whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.links.test_known import LINK, OTHER, section, settings_of, topics_of
+from twinshore.fleet import ConfigError, RefusedError
+from twinshore.fleet.settings import Settings
+from twinshore.links.known import known, taken
+from twinshore.links.operations import change
+from twinshore.links.operations.change import Add, Asked, Remove, Set, Turn
+from twinshore.mirror.operations.control import Pause
+from twinshore.mirror.operations.control import act as act_control
+from twinshore.mirror.operations.control import plan as plan_control
+from twinshore.store import Store, TwinRow, open_store
+
+BACK = "west->east"
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return settings_of(tmp_path, section(LINK, "orders"))
+
+
+@pytest.fixture
+def store(settings: Settings) -> Iterator[Store]:
+    with open_store(settings.store.url) as opened:
+        yield opened
+
+
+def links(settings: Settings, store: Store) -> dict[str, tuple[str, ...]]:
+    return topics_of(settings.with_links(known(settings, store).links))
+
+
+def do(asked: Asked, settings: Settings, store: Store) -> list[str]:
+    planned = change.plan(asked, settings, store)
+    if planned.refused:
+        raise planned.refused
+    return [step.sentence(done=True) for step in change.act(planned, settings, store, by="anna")]
+
+
+def test_a_plan_changes_nothing(settings: Settings, store: Store) -> None:
+    for asked in (Add(OTHER), Set(LINK, ['naming="prefix"']), Turn(LINK), Remove(LINK)):
+        assert len(change.plan(asked, settings, store).steps) == 1
+    assert store.link_rows.read() == (0, ())
+
+
+def test_a_link_is_added_changed_and_removed_with_the_audit(settings: Settings, store: Store) -> None:
+    assert do(Add("east..north", ['topics=["bills"]']), settings, store) == ['east->north: is added: topics ["bills"]']
+    assert do(Set(OTHER, ['naming="prefix"', "groups.enabled=false"]), settings, store) == [
+        'east->north: is changed: groups from not set to {"enabled": false}, naming from not set to "prefix"'
+    ]
+    assert do(Set(OTHER, ["groups.every_s=5"], ["naming"]), settings, store) == [
+        'east->north: is changed: groups from {"enabled": false} to {"enabled": false, "every_s": 5}, '
+        'naming from "prefix" to not set'
+    ]
+    assert do(Set(OTHER, ["groups.every_s=5"]), settings, store) == []
+    assert links(settings, store) == {OTHER: ("bills",), LINK: ("orders",)}
+    assert do(Remove(OTHER), settings, store) == ["east->north: is removed"]
+    assert links(settings, store) == {LINK: ("orders",)}
+    told = store.audit.rows(OTHER)
+    assert [(row.kind, row.after == "removed", row.outcome) for row in told] == [
+        ("link", True, "by anna"),
+        ("link", False, "by anna"),
+        ("link", False, "by anna"),
+        ("link", False, "by anna"),
+    ]
+
+
+def test_a_word_on_a_link_of_the_settings_holds_over_a_restart_until_it_is_taken_back(
+    settings: Settings, store: Store
+) -> None:
+    taken(settings, store, by="the settings")
+    do(Set(LINK, ['topics=["letters"]']), settings, store)
+    assert [link.topics for link in taken(settings, store, by="the settings").links] == [("letters",)]
+    assert len(known(settings, store).differences) == 1
+    assert do(Set(LINK, as_settings=True), settings, store) == [
+        'east->west: is changed: topics from ["letters"] to ["orders"]'
+    ]
+    assert known(settings, store).differences == ()
+
+
+def test_what_stays_of_a_removed_link_is_said_before(settings: Settings, store: Store) -> None:
+    taken(settings, store, by="the settings")
+    store.twins.save([TwinRow(LINK, "orders", number, "aa", "bb", 0, 0, 1) for number in range(3)])
+    planned = change.plan(Remove(LINK), settings, store)
+    assert planned.shown[0] == (
+        "east->west: what it wrote stays on west as it is: 1 twin (orders); nothing is deleted on any cluster"
+    )
+    assert planned.remarks == ("east->west: the settings still name it; it stays removed",)
+    do(Remove(LINK), settings, store)
+    assert links(settings, store) == {}
+    assert store.twins.count(LINK) == 3
+    do(Add(LINK, ['topics=["orders"]']), settings, store)
+    assert links(settings, store) == {LINK: ("orders",)}
+
+
+def test_a_link_is_turned_with_what_operators_said_of_it(settings: Settings, store: Store) -> None:
+    taken(settings, store, by="the settings")
+    paused = plan_control(Pause(LINK), settings, store)
+    assert list(act_control(paused, settings, store, by="anna"))
+    assert do(Turn(LINK), settings, store) == [
+        "east->west: is turned into west->east, with what operators said of it (paused)"
+    ]
+    assert links(settings, store) == {BACK: ("orders",)}
+    assert [(row.name, row.value) for row in store.controls.of(BACK)] == [("paused", "true")]
+    assert do(Turn(BACK), settings, store)
+    assert links(settings, store) == {LINK: ("orders",)}, "and back"
+
+
+def test_a_link_with_twins_is_not_turned_from_either_side(settings: Settings, store: Store) -> None:
+    store.twins.save([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
+    with pytest.raises(RefusedError, match=r"east->west has twins on west \(orders\)"):
+        do(Turn(LINK), settings, store)
+    do(Remove(LINK), settings, store)
+    do(Add(BACK, ['topics=["orders"]']), settings, store)
+    with pytest.raises(RefusedError, match=r"west->east cannot be turned: east->west has twins on west"):
+        do(Turn(BACK), settings, store)
+
+
+def test_of_a_pair_of_links_none_is_turned(tmp_path: Path, store: Store) -> None:
+    both = settings_of(tmp_path, section(LINK, "orders"), section(BACK, "bills"))
+    with pytest.raises(RefusedError, match="link west->east is there already"):
+        do(Turn(LINK), both, store)
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        (Add(LINK), "link east->west is there already"),
+        (Add("east->south"), "no cluster 'south'; did you mean north"),
+        (Add("east"), "is not a link's name"),
+        (Add(OTHER, ["topics=orders"]), "'topics=orders' is not a value"),
+        (Add(OTHER, ['topcs=["a"]']), "did you mean topics"),
+        (Add(BACK, ['topics=["ord.*"]']), "in a circle"),
+        (Add("north->west", ['topics=["orders"]']), "north->west"),
+        (Set(OTHER, ["chain=true"]), "there is no link 'east->north'"),
+        (Set(LINK, ['naming="other"']), "no such policy 'other'"),
+        (Set(LINK, unset=["naming"]), "'naming' is not set"),
+        (Set(LINK, ["chain=true"], as_settings=True), "--as-settings takes all"),
+        (Turn(OTHER), "there is no link 'east->north'"),
+        (Remove(OTHER), "there is no link 'east->north'; did you mean east->west"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_words(asked: Asked, sentence: str, settings: Settings, store: Store) -> None:
+    with pytest.raises(ConfigError) as caught:
+        do(asked, settings, store)
+    assert sentence in f"{caught.value.message} {caught.value.hint}"
+    assert store.link_rows.read() == (0, ())
+
+
+def test_what_was_planned_is_not_done_to_something_else(settings: Settings, store: Store) -> None:
+    planned = change.plan(Set(LINK, ['topics=["letters"]']), settings, store)
+    do(Set(LINK, ['topics=["bills"]']), settings, store)
+    with pytest.raises(ConfigError, match="changed meanwhile; nothing was done"):
+        list(change.act(planned, settings, store, by="bert"))
+    assert links(settings, store) == {LINK: ("bills",)}

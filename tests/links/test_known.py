@@ -1,0 +1,144 @@
+"""Which links there are: rows of a real store, with settings as their seed, and a process that follows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from twinshore.fleet import ConfigError
+from twinshore.fleet.settings import Settings, parse_settings
+from twinshore.links.known import known, taken
+from twinshore.links.operations.look import about_links, with_links
+from twinshore.links.registry import Registry
+from twinshore.links.seeds import added, changed, removed
+from twinshore.store import LinkRow, LinkState, Store, TwinRow, open_store
+
+LINK, OTHER = "east->west", "east->north"
+
+
+def settings_of(folder: Path, *links: str) -> Settings:
+    """Clusters that nobody can reach, and these links."""
+    clusters = "".join(f'[clusters.{name}]\nbootstrap = ["{name}:9092"]\n' for name in ("east", "west", "north"))
+    text = f'[store]\nurl = "sqlite:///{folder / "store.db"}"\n{clusters}{"".join(links)}'
+    return parse_settings(text, name="settings", env={})
+
+
+def section(link: str, topics: str) -> str:
+    return f'[links."{link}"]\ntopics = ["{topics}"]\n'
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as opened:
+        yield opened
+
+
+def topics_of(settings: Settings) -> dict[str, tuple[str, ...]]:
+    return {link.name: link.topics for link in settings.links}
+
+
+def put(store: Store, *rows: LinkRow) -> None:
+    assert store.link_rows.change(rows, seen=store.link_rows.read()[0])
+
+
+def row_of(store: Store, link: str) -> LinkRow:
+    return next(row for row in store.link_rows.read()[1] if row.link == link)
+
+
+def test_a_store_takes_what_settings_say_once_and_tells_the_audit(tmp_path: Path, store: Store) -> None:
+    settings = settings_of(tmp_path, section(LINK, "orders"))
+    assert known(settings, store).links == tuple(settings.links)
+    assert store.link_rows.read() == (0, ()), "looking writes nothing"
+    assert taken(settings, store, by="the settings").revision == 1
+    assert taken(settings, store, by="the settings").revision == 1, "a second start finds it there"
+    (told,) = store.audit.rows(LINK)
+    assert (told.kind, told.before, told.after, told.outcome) == (
+        "link",
+        "",
+        '{"topics":["orders"]}',
+        "by the settings",
+    )
+
+
+def test_edited_settings_are_taken_and_an_operators_word_is_not_lost_to_them(tmp_path: Path, store: Store) -> None:
+    taken(settings_of(tmp_path, section(LINK, "orders")), store, by="the settings")
+    edited = settings_of(tmp_path, section(LINK, "bills"))
+    assert taken(edited, store, by="the settings").links == tuple(edited.links)
+    put(store, changed(row_of(store, LINK), {"topics": ["letters"]}, 5, "anna"))
+    found = taken(edited, store, by="the settings")
+    assert [link.topics for link in found.links] == [("letters",)]
+    assert [str(one) for one in found.differences] == [
+        'east->west: topics is ["letters"], and ["bills"] in the settings (by anna)'
+    ]
+
+
+def test_links_that_could_loop_are_refused_and_nothing_of_them_is_taken(tmp_path: Path, store: Store) -> None:
+    settings = settings_of(tmp_path, section(LINK, "orders"), section("west->east", "orders"))
+    with pytest.raises(ConfigError, match="circle"):
+        taken(settings, store, by="the settings")
+    assert store.link_rows.read() == (0, ())
+
+
+def test_a_link_of_a_cluster_that_settings_do_not_know_is_told_and_hinders_no_other(
+    tmp_path: Path, store: Store
+) -> None:
+    settings = settings_of(tmp_path, section(LINK, "orders"))
+    put(store, added("east->south", {"topics": ["orders"]}, 5, "anna"))
+    found = taken(settings, store, by="the settings")
+    assert [link.name for link in found.links] == [LINK]
+    assert [one.link for one in found.differences] == ["east->south"]
+    assert "no cluster 'south'" in found.differences[0].sentence
+
+
+def test_whoever_has_settings_alone_sees_the_links_of_the_store(tmp_path: Path) -> None:
+    settings, said = settings_of(tmp_path, section(LINK, "orders")), list[str]()
+    assert with_links(settings, said.append).links == settings.links
+    assert not (tmp_path / "store.db").exists(), "looking makes no store"
+    with open_store(settings.store.url) as store:
+        taken(settings, store, by="the settings")
+        put(store, removed(row_of(store, LINK), 5, "anna"), added(OTHER, {"topics": ["bills"]}, 5, "anna"))
+        store.twins.save([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
+        told = [str(one) for one in about_links(settings, store, now_ms=10**13)]
+    assert topics_of(with_links(settings, said.append)) == {OTHER: ("bills",)}
+    assert told == ["east->west: was removed by anna; what it wrote stays on west: 1 twin; the settings still name it"]
+    assert said == []
+    (tmp_path / "store.db").write_bytes(b"no database" * 100)
+    assert with_links(settings, said.append).links == settings.links
+    assert "links are as the settings have them" in said[0]
+
+
+def test_a_process_follows_the_rows_and_whoever_carries_a_link_keeps_its_own(tmp_path: Path, store: Store) -> None:
+    settings, said = settings_of(tmp_path, section(LINK, "orders")), list[str]()
+    registry = Registry(settings, store, taken(settings, store, by="the settings"), (), said.append)
+    (link,) = registry.wanted().values()
+    around = registry.settings_around(link)
+    put(store, added(OTHER, {"topics": ["bills"]}, 5, "anna"))
+    registry.turn()
+    assert list(registry.wanted()) == [LINK, OTHER]
+    assert set(topics_of(around)) == {LINK, OTHER}, "the others as they are now"
+    put(store, changed(row_of(store, LINK), {"topics": ["letters"]}, 6, "anna"))
+    registry.turn()
+    assert registry.wanted()[LINK].topics == ("letters",)
+    assert topics_of(around)[LINK] == ("orders",), "its own as it began"
+    put(store, removed(row_of(store, LINK), 7, "anna"))
+    registry.turn()
+    assert (list(registry.wanted()), registry.why_gone(LINK)) == ([OTHER], "the link was removed by anna")
+    assert link in around.links
+    # Settings that somebody edited meanwhile are another start's business, and rows that could loop are nobody's.
+    put(store, added("north->east", {"topics": ["bills"]}, 8, "anna"))
+    registry.turn()
+    assert list(registry.wanted()) == [OTHER]
+    assert said and "links stay as they were" in said[0]
+    put(store, LinkRow("north->east", LinkState.REMOVED, "{}", "", 0, 9, "anna"))
+    registry.turn()
+    assert list(registry.wanted()) == [OTHER]
+
+
+def test_a_process_that_was_told_which_links_carries_no_other(tmp_path: Path, store: Store) -> None:
+    settings = settings_of(tmp_path, section(LINK, "orders"))
+    registry = Registry(settings, store, taken(settings, store, by="the settings"), [LINK], print)
+    put(store, added(OTHER, {"topics": ["bills"]}, 5, "anna"))
+    registry.turn()
+    assert list(registry.wanted()) == [LINK]

@@ -1,0 +1,169 @@
+"""Which links a process runs, as operators change them: real drivers, whose clusters answer nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from twinshore.fleet import KafkaError, Link
+from twinshore.fleet.settings import parse_settings
+from twinshore.links.known import taken
+from twinshore.links.operations.change import Add, Asked, Remove, Set, act, plan
+from twinshore.links.registry import Registry
+from twinshore.mirror.driver.desk import Desk
+from twinshore.mirror.driver.link_driver import LinkDriver
+from twinshore.mirror.driver.recorder import Recorder
+from twinshore.mirror.driver.roster import Roster, Running
+from twinshore.mirror.driver.tides import Tides
+from twinshore.store import open_store
+
+ONE, TWO, THREE = "east->west", "west->north", "north->east"
+WITHIN_S = 60.0
+SETTINGS = f"""
+[clusters.east]
+bootstrap = ["127.0.0.1:1"]
+[clusters.west]
+bootstrap = ["127.0.0.1:2"]
+[clusters.north]
+bootstrap = ["127.0.0.1:3"]
+[links."{ONE}"]
+topics = ["orders"]
+[links."{TWO}"]
+topics = ["bills"]
+[mirror]
+heartbeat_s = 0
+lease_s = 3
+receipts_s = 0.2
+"""
+
+
+class Place:
+    """A roster with room for two links."""
+
+    def __init__(self, folder: Path) -> None:
+        self.said: list[str] = []
+        self.begun: list[Running] = []
+        self.left: list[str] = []
+        self.settings = parse_settings(SETTINGS, name="settings.toml", env={})
+        self.store = open_store(f"sqlite:///{folder}/store.db")
+        begins = taken(self.settings, self.store, by="the settings")
+        self.registry = Registry(self.settings, self.store, begins, (), self.said.append)
+        self.recorder = Recorder(self.store, "first", 0.02, self.said.append)
+        self.desk = Desk("127.0.0.1", allowed_s=lambda link: self.roster.left_s(link), take=self.recorder.take)
+        self.tides = Tides(self.desk, 60.0, lambda *_: "finished", self.said.append)
+        self.roster = Roster(self.registry, self.begin, self.leave, links_max=2, stop_s=2.0, log=self.said.append)
+        self.hold = threading.Event()
+
+    def begin(self, link: Link) -> Running:
+        driver = LinkDriver(
+            link,
+            self.registry.settings_around(link),
+            store=self.store,
+            desk=self.desk,
+            tides=self.tides,
+            recorder=self.recorder,
+            owner="first",
+            lanes=1,
+            log=self.said.append,
+        )
+        stop = threading.Event()
+        thread = threading.Thread(target=self.drive, args=(driver, stop), daemon=True)
+        thread.start()
+        self.begun.append(Running(link, driver, (), stop, thread))
+        return self.begun[-1]
+
+    def drive(self, driver: LinkDriver, stop: threading.Event) -> None:
+        while not stop.wait(0.02):
+            try:
+                driver.turn()
+            except KafkaError as error:
+                self.said.append(str(error))
+        while self.hold.is_set():  # a cluster that takes its time
+            time.sleep(0.02)
+
+    def leave(self, link: Link) -> None:
+        self.recorder.leave(link.name)
+        self.left.append(link.name)
+
+    def ask(self, asked: Asked) -> None:
+        assert list(act(plan(asked, self.settings, self.store), self.settings, self.store, by="anna"))
+        self.registry.turn()
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + WITHIN_S
+        while not holds():
+            self.roster.turn()
+            assert time.monotonic() < deadline, (self.names(), self.left, self.said)
+            time.sleep(0.02)
+
+    def names(self) -> list[str]:
+        return [one.link.name for one in self.begun]
+
+    def held(self, link: str) -> bool:
+        row = self.store.leases.read(f"link {link}")
+        return row is not None and not row.released
+
+    def close(self) -> None:
+        self.hold.clear()
+        self.roster.close()
+        self.tides.close()
+        self.desk.close()
+        self.recorder.close()
+        self.store.close()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    made = Place(tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_removed_link_ends_and_says_so_and_the_others_are_the_same_as_before(place: Place) -> None:
+    place.until(lambda: place.held(ONE) and place.held(TWO))
+    assert place.roster.left_s(ONE) > 0
+    place.ask(Remove(ONE))
+    place.until(lambda: place.left == [ONE])
+    assert not place.held(ONE)
+    assert place.names() == [ONE, TWO], "nothing else began"
+    assert place.held(TWO)
+    assert place.roster.left_s(ONE) == 0.0, "the desk grants its pumps nothing"
+    words = {word.link: (word.state, word.sentence) for word in place.store.links.statuses()}
+    assert words[ONE] == ("stopped", "the link was removed by anna")
+    assert list(place.recorder.words()) == [TWO], "nobody says anything of it any more"
+    place.ask(Add(ONE, ['topics=["orders"]']))
+    place.until(lambda: place.held(ONE))
+    assert place.names() == [ONE, TWO, ONE]
+    assert place.recorder.words()[ONE]["state"] != "stopped", "its last word was the last one's"
+
+
+def test_a_changed_link_begins_again_only_once_its_driver_has_ended(place: Place) -> None:
+    place.until(lambda: place.held(ONE) and place.held(TWO))
+    place.hold.set()
+    place.ask(Set(ONE, ['topics=["orders", "letters"]']))
+    until_s = time.monotonic() + 3.0  # longer than pumps would be waited for
+    while time.monotonic() < until_s:
+        place.roster.turn()
+        time.sleep(0.02)
+    assert place.names() == [ONE, TWO], "a turn of it still waits"
+    assert place.held(ONE)
+    place.hold.clear()
+    place.until(lambda: place.names() == [ONE, TWO, ONE])
+    assert place.begun[-1].link.topics == ("orders", "letters")
+    place.until(lambda: place.held(ONE))
+
+
+def test_a_link_that_there_is_no_room_for_waits_until_another_goes(place: Place) -> None:
+    place.until(lambda: place.names() == [ONE, TWO])
+    place.ask(Add(THREE, ['topics=["letters"]']))
+    for _ in range(5):
+        place.roster.turn()
+    assert place.names() == [ONE, TWO]
+    told = f"{THREE}: waits: this mirror began with room for 2 links; start it again"
+    assert place.said.count(told) == 1
+    place.ask(Remove(TWO))
+    place.until(lambda: place.names() == [ONE, TWO, THREE])
