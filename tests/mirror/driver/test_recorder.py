@@ -16,7 +16,7 @@ from twinshore.mirror.driver.desk import Account
 from twinshore.mirror.driver.link_state import Carrying, Idle
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.lane.orders import Carried, Stoppage
-from twinshore.store import Receipt, Store, open_store
+from twinshore.store import LinkStatus, Receipt, Store, open_store
 
 LINK = "east->west"
 
@@ -33,6 +33,31 @@ def test_who_stands_by_does_not_write_over_the_word_of_who_carries(tmp_path: Pat
         (word,) = store.links.statuses()
         assert (word.owner, word.state, word.sentence) == ("first", "flowing", "2 partitions on 1 lane")
     assert troubles == []
+
+
+@pytest.mark.parametrize("late_ms", [0, 3_600_000, -3_600_000], ids=["as ours", "late", "ahead"])
+def test_whether_who_carries_speaks_is_told_by_its_words_not_by_its_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late_ms: int
+) -> None:
+    """On another host it says so twice a second: where its clock was late, who stands by wrote over it each time."""
+    monkeypatch.setattr(recording, "WORD_HOLDS_MS", 2_000)
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        standing = Recorder(store, "second", 60, lambda _: None)
+        standing.say(LINK, Idle("standby", "carried by first; standing by"), 0)
+        owners = []
+        for _ in range(5):
+            at_ms = int(time.time() * 1000) - late_ms
+            store.links.save_status(LinkStatus(LINK, "first", "flowing", "2 partitions", at_ms))
+            standing._flush()
+            owners += [word.owner for word in store.links.statuses()]
+            time.sleep(0.01)
+        assert owners[1:] == ["first"] * 4
+        deadline_s = time.monotonic() + 30
+        while store.links.statuses()[0].owner == "first":
+            assert time.monotonic() < deadline_s, "it has said nothing more"
+            time.sleep(0.1)
+            standing._flush()
+        standing.close()
 
 
 def test_who_stands_by_alone_says_so(tmp_path: Path) -> None:

@@ -112,6 +112,8 @@ class Recorder:
         self._forgotten: list[tuple[str, str]] = []
         self.live: dict[str, LinkLive] = defaultdict(LinkLive)
         self._facts: dict[str, tuple[Facts, int]] = {}
+        # By link: the last word of another mirror, by its owner and its time, and when it was first seen here.
+        self._others: dict[str, tuple[tuple[str, int], float]] = {}
         self._away: dict[str, dict[str, str]] = defaultdict(dict)
         self._closed = threading.Event()
         self._thread = keep_on(self._work, "recorder")
@@ -301,14 +303,18 @@ class Recorder:
             self._unledgered.append((link, stopped))
 
     def _covers_another(self, link: str, now_ms: int) -> bool:
-        """Whether another mirror has just said how the link stands: who stands by must not write over it."""
-        return any(
-            word.link == link
-            and word.owner != self._owner
-            and word.state not in (STANDBY, STOPPED)
-            and now_ms - word.updated_ms < WORD_HOLDS_MS
-            for word in self._store.links.statuses()
-        )
+        """Whether another mirror speaks for the link: who stands by must not write over it. It speaks while its words
+        change, whatever its clock says; only of the first one that is seen nothing else tells how old it is."""
+        words = [word for word in self._store.links.statuses() if word.link == link and word.owner != self._owner]
+        for word in words:
+            if word.state in (STANDBY, STOPPED):
+                continue
+            said, now_s, before = (word.owner, word.updated_ms), time.monotonic(), self._others.get(link)
+            if before is None or before[0] != said:
+                lives = before is not None or now_ms - word.updated_ms < WORD_HOLDS_MS
+                before = self._others[link] = said, now_s if lives else -1e9
+            return now_s - before[1] < WORD_HOLDS_MS / 1000
+        return False
 
     def _say_stopped(self, link: str, stopped: Stoppage) -> None:
         self._trouble(f"{link}: {stopped.topic}-{stopped.partition}: {stopped.kind}: {stopped.sentence}")
