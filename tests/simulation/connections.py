@@ -12,10 +12,9 @@ from tests.simulation.schedule import Channel
 from tests.simulation.twin_log import Appended, TwinLog
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.errors import Code
-from twinshore.mirror.core.commands import Fetch
-from twinshore.mirror.core.flights import Answered, Flight
+from twinshore.mirror.core.commands import Fetch, Flight
 from twinshore.mirror.core.source_flow import SourceFlow
-from twinshore.mirror.core.target_flow import TargetFlow
+from twinshore.mirror.core.target_flow import Answered, TargetFlow
 from twinshore.mirror.lane.fetch_book import FetchOrder
 from twinshore.mirror.lane.marking import Run, marker_id
 from twinshore.wire.fetch import FetchAnswer

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from twinshore.mirror.core.grant import Grant
+from twinshore.mirror.core.pump_core import Grant
 from twinshore.mirror.driver.relay import Relay
 from twinshore.mirror.incidents import beginnings
 from twinshore.mirror.lane import answers, observe, runs
@@ -207,7 +207,7 @@ MUTANTS = {
         Mutant("grant", "writes on when its grant has run out", 60, write_on_without_a_grant),
         Mutant("base-offset", "believes that a batch lies where it should", 1500, believe_any_base_offset, cheap=False),
         Mutant("receipts", "tells what is sent, not what is acknowledged", 20, account_for_what_is_sent),
-        Mutant("foreign-write", "goes on behind what somebody else wrote", 150, go_on_after_a_foreign_write),
+        Mutant("foreign-write", "goes on behind what somebody else wrote", 250, go_on_after_a_foreign_write),
     )
 }
 

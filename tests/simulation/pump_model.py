@@ -15,11 +15,9 @@ from tests.simulation.schedule import Channel
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.core import commands
 from twinshore.mirror.core.commands import Command
-from twinshore.mirror.core.flights import Answered
-from twinshore.mirror.core.grant import Grant
-from twinshore.mirror.core.pump_core import PumpCore
+from twinshore.mirror.core.pump_core import Grant, PumpCore
 from twinshore.mirror.core.source_flow import SourceFlow
-from twinshore.mirror.core.target_flow import TargetFlow
+from twinshore.mirror.core.target_flow import Answered, TargetFlow
 from twinshore.mirror.driver.relay import Say
 from twinshore.mirror.lane.fetch_book import Line
 from twinshore.mirror.lane.history import Stand

@@ -14,6 +14,7 @@ from twinshore.mirror.core.commands import (
     Detach,
     Dial,
     Done,
+    EndsOf,
     Fetch,
     HangUp,
     Look,
@@ -21,9 +22,7 @@ from twinshore.mirror.core.commands import (
     SayReady,
     Send,
 )
-from twinshore.mirror.core.flights import EndsOf
-from twinshore.mirror.core.grant import Grant
-from twinshore.mirror.core.pump_core import CONGESTED_S, STANDBY_S_MAX, TIMERS_S, PumpCore
+from twinshore.mirror.core.pump_core import CONGESTED_S, STANDBY_S_MAX, TIMERS_S, Grant, PumpCore
 from twinshore.mirror.core.source_flow import ANSWER_SLACK_S, SourceFlow
 from twinshore.mirror.core.target_flow import TargetFlow
 from twinshore.mirror.lane.cutting import Parcel

@@ -13,9 +13,8 @@ from tests.kafka.peers import greet, peer, read_request, woken
 from twinshore.fleet import KafkaError, Security
 from twinshore.kafka.opening import open_connection
 from twinshore.mirror.core.commands import Wake
-from twinshore.mirror.core.flights import Answered
 from twinshore.mirror.core.source_flow import ANSWER_SLACK_S
-from twinshore.mirror.core.target_flow import TargetFlow
+from twinshore.mirror.core.target_flow import Answered, TargetFlow
 from twinshore.mirror.lane.cutting import Parcel, Stamp
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.orders import LaneLimits, TrackOrder

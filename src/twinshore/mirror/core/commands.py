@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from twinshore.fleet import NamedPartition
-from twinshore.mirror.core.flights import Flight
 from twinshore.mirror.lane.fetch_book import FetchOrder
 from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.orders import Carried, Handover, Stoppage
+from twinshore.mirror.lane.resting import Rest
 from twinshore.mirror.lane.runs import Marks
+from twinshore.mirror.lane.track import Sent
 
 if TYPE_CHECKING:
     from twinshore.mirror.core.source_flow import SourceFlow
     from twinshore.mirror.core.target_flow import TargetFlow
 
 # -- to brokers
+
+
+class EndsOf(NamedTuple):
+    """Names the connection to a leader that only asks where logs end."""
+
+    node: int
+
+
+class Flight(NamedTuple):
+    """A produce request; or markers with the question behind them; or, `asking`, the question before them, and where
+    other twins end."""
+
+    sent: list[Sent]
+    sent_s: float
+    marks: list[Marks]
+    asking: bool = False
+    rests: Sequence[Rest] = ()
+    size: int = 0
 
 
 class Send(NamedTuple):

@@ -19,6 +19,7 @@ from twinshore.mirror.core.commands import (
     Detach,
     Dial,
     Done,
+    EndsOf,
     HangUp,
     Look,
     Receive,
@@ -26,11 +27,8 @@ from twinshore.mirror.core.commands import (
     SayReady,
     Used,
 )
-from twinshore.mirror.core.dials import Dials
-from twinshore.mirror.core.flights import Answered, EndsOf
-from twinshore.mirror.core.grant import Grant
 from twinshore.mirror.core.source_flow import SourceFlow
-from twinshore.mirror.core.target_flow import TargetFlow
+from twinshore.mirror.core.target_flow import Answered, TargetFlow
 from twinshore.mirror.lane.fetch_book import Line
 from twinshore.mirror.lane.gaps import cuts
 from twinshore.mirror.lane.history import Stand
@@ -51,6 +49,61 @@ FINISH_S_MAX = 5.0
 USED_S = 0.5
 STANDBY_S_MAX = 600.0
 TIMES_MAX = 2048  # of produce requests between two beats
+REDIAL_S_MIN = 0.1
+REDIAL_S_MAX = 2.0
+UNDER_WAY_S = 30.0
+DOUBLINGS_MAX = 5
+
+
+class Grant:
+    """A pump's permission to write, on its own clock. It counts from before it was asked for: the desk counts from
+    after it answered, and a little longer."""
+
+    def __init__(self) -> None:
+        self.until_s = 0.0
+
+    def longer(self, asked_s: float, grant_s: float) -> None:
+        """The desk answered what was asked at `asked_s`; several questions may be on their way."""
+        self.until_s = max(self.until_s, asked_s + grant_s)
+
+    def anew(self) -> None:
+        """The word to go answers no question: what it took to arrive is unknown, so one asks at once."""
+        self.until_s = 0.0
+
+    def holds(self, now_s: float) -> bool:
+        """Whether the partitions may still be written."""
+        return now_s < self.until_s
+
+    def ran_out(self, now_s: float) -> bool:
+        """Whether there was one that holds no more."""
+        return 0.0 < self.until_s <= now_s
+
+
+class Dials:
+    """When connections that are needed may be dialled, and dialled again. A place is a side and a node or line."""
+
+    def __init__(self) -> None:
+        # When it may be dialled next, and how often it was in vain.
+        self._next: dict[tuple[str, object], tuple[float, int]] = {}
+
+    def due(self, side: str, key: object, now_s: float) -> bool:
+        """Whether to dial it now; then it counts as under way."""
+        at_s, times = self._next.get((side, key), (0.0, 0))
+        if now_s >= at_s:
+            self._next[side, key] = (now_s + UNDER_WAY_S, times)
+        return now_s >= at_s
+
+    def failed(self, side: str, key: object, now_s: float) -> None:
+        times = self._next.get((side, key), (0.0, 0))[1] + 1
+        wait_s = min(REDIAL_S_MAX, REDIAL_S_MIN * 2 ** min(times, DOUBLINGS_MAX))
+        self._next[side, key] = (now_s + wait_s, times)
+
+    def made(self, side: str, key: object) -> None:
+        self._next.pop((side, key), None)
+
+    def all_tried(self) -> bool:
+        """Whether each that is still missing was tried at least once."""
+        return bool(self._next) and all(times > 0 for _, times in self._next.values())
 
 
 class PumpCore:

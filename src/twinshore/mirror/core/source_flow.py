@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 
 from twinshore.mirror.core.commands import Fetch
-from twinshore.mirror.lane.distance import Distance
 from twinshore.mirror.lane.fetch_book import FetchOrder, Line
 from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.orders import LaneLimits
@@ -14,6 +14,9 @@ from twinshore.wire.batch import PREFIX_BYTES
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition
 
 ANSWER_SLACK_S = 10.0
+FAR_S = 0.01
+FETCH_BYTES_WIDEST = 128 << 20
+WAITS = 6
 
 
 class SourceFlow:
@@ -74,3 +77,31 @@ def batch_bytes(part: FetchedPartition) -> int:
     """How large the first batch is, whole or not; 0 where there is none."""
     records = part.records
     return PREFIX_BYTES + int.from_bytes(records[8:PREFIX_BYTES], "big") if len(records) >= PREFIX_BYTES else 0
+
+
+class Distance:
+    """How far away a source is, as its answers tell. `fetch_bytes` is how much the next fetch may bring from there.
+
+    Where the round trip sets the pace, not the reading, a larger fetch is faster. Where the source is near, it only
+    grows out of the processor's caches. A busy near broker answers late too, but now and then it answers at once: so it
+    is the shortest of several waits that counts.
+    """
+
+    def __init__(self, fetch_bytes_least: int) -> None:
+        self.fetch_bytes = self._least = fetch_bytes_least
+        self._waits_s: deque[float] = deque(maxlen=WAITS)
+
+    def answered(self, size: int, waited_s: float, took_s: float) -> bool:
+        """A fetch brought `size` bytes in `took_s`, `waited_s` of it spent waiting for the first one. Whether the
+        source is so far away that partitions which filled what they may bring should bring more."""
+        if size < self._least // 8:  # It waited for records, perhaps.
+            return False
+        self._waits_s.append(waited_s)
+        if len(self._waits_s) < WAITS:
+            return False
+        far = min(self._waits_s) >= max(FAR_S, took_s / 10)
+        if not far:
+            self.fetch_bytes = max(self._least, self.fetch_bytes // 2)
+        elif 4 * size >= 3 * self.fetch_bytes:
+            self.fetch_bytes = min(2 * self.fetch_bytes, FETCH_BYTES_WIDEST)
+        return far

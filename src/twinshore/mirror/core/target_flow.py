@@ -14,12 +14,13 @@ import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from typing import NamedTuple
 
-from twinshore.mirror.core.commands import Command, MarkByUnits, Send, Wake
-from twinshore.mirror.core.flights import Answered, Flight, joined
+from twinshore.mirror.core.commands import Command, Flight, MarkByUnits, Send, Wake
 from twinshore.mirror.core.source_flow import ANSWER_SLACK_S
 from twinshore.mirror.lane.certainty import SURE_S
 from twinshore.mirror.lane.lane import Lane
+from twinshore.mirror.lane.marking import Marked
 from twinshore.mirror.lane.orders import LaneLimits
 from twinshore.mirror.lane.quota import Quota
 from twinshore.mirror.lane.resting import REST_S, Rest
@@ -34,6 +35,26 @@ FIRST_BYTES = 1 << 20
 # What is guarded waits so long for the answer that others wait for, so that all go in one request.
 WORD_S = 2.0
 UNIT_MARKERS_MAX = 100  # of one partition until its answer is given: what else waits for it is not held up for long
+
+
+UNANSWERED = -1  # as brokers call an error without a name
+
+
+class Answered(NamedTuple):
+    """A request of a target line with its answer: `marked` for markers, `produced` for all else. Of markers that were
+    only asked for, `flight` keeps those that may not go."""
+
+    flight: Flight
+    produced: list[ProducedPartition]
+    marked: list[Marked]
+
+    def tell(self, lane: Lane, now_s: float) -> None:
+        if self.flight.rests:
+            lane.rested(self.flight.rests, self.marked, now_s)
+        if self.flight.marks:
+            lane.marked(self.flight.marks, [] if self.flight.asking else self.marked, now_s)
+        elif self.flight.sent:
+            lane.produced(self.flight.sent, self.produced, now_s)
 
 
 class TargetFlow:
@@ -305,3 +326,9 @@ class TargetFlow:
         unanswered = [entry.marks or entry.sent for entry in self.in_flight if not entry.asking]
         self.in_flight.clear()
         return unanswered
+
+
+def joined(codes: dict[tuple[str, int], int], end: LogEnd, unsaid: int = UNANSWERED) -> Marked:
+    """What a partition's markers were answered; without a word about them the look at the twin must tell."""
+    error = codes.get((end.topic, end.partition), unsaid)
+    return Marked(end.topic, end.partition, error or end.error, -1 if end.error else end.end)

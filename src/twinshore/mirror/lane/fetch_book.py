@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from twinshore.mirror.lane.buckets import LONGEST_WAIT_MS, Buckets, whole_batches
 from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.route import Route
-from twinshore.mirror.lane.session import SESSION_LOST, FetchSession
 from twinshore.mirror.lane.track import Track
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition, FetchPartition
 
@@ -17,6 +16,8 @@ Line = tuple[int, int]  # source node, stream
 PARTITION_BYTES_WIDEST = 32 << 20
 # How long a broker may hold a fetch while a partition of its line is left out because too much of it waits to be sent.
 CHOKED_WAIT_MS = 5
+SourceKey = tuple[bytes, int]
+SESSION_LOST = frozenset({70, 71, 106})  # id not found, wrong epoch, topic id inconsistent with the session
 
 
 class FetchOrder(NamedTuple):
@@ -209,3 +210,50 @@ class FetchBook:
         for track in self._tracks.values():
             if track.phase is Phase.RUNNING and self.line_of(track, track.route) == line:
                 self.wake(track)
+
+
+class FetchSession:
+    """One incremental fetch session (KIP-227): only what changed is asked, so a thousand quiet partitions cost nothing.
+    Remembers what the broker believes we want; `changes` says what to send so that it believes the right thing."""
+
+    def __init__(self) -> None:
+        self.session_id = 0
+        self.epoch = 0
+        self._told: dict[SourceKey, FetchPartition] = {}
+
+    def changes(
+        self, wanted: Iterable[FetchPartition], unwanted: Iterable[SourceKey]
+    ) -> tuple[list[FetchPartition], list[SourceKey]]:
+        """What to put in the next request: partitions new or moved, and those to forget."""
+        told = self._told
+        # A broker adds what is asked before it removes what is forgotten: forgetting must not undo asking.
+        forgotten = [key for key in unwanted if told.pop(key, None) is not None]
+        asked = []
+        for want in wanted:
+            key = (want.topic_id, want.partition)
+            if told.get(key) != want:
+                told[key] = want
+                asked.append(want)
+        return asked, [key for key in forgotten if key not in told]
+
+    def __len__(self) -> int:
+        return len(self._told)
+
+    def position(self, key: SourceKey) -> int:
+        """From where the broker reads this partition as far as it was told; -1 while it is not asked for."""
+        want = self._told.get(key)
+        return want.position if want else -1
+
+    def answered(self, session_id: int) -> None:
+        """The broker took the request: the next one continues the session."""
+        if session_id == 0:
+            self.reset()
+            return
+        self.session_id = session_id
+        self.epoch = self.epoch + 1 if self.epoch < 2**31 - 1 else 1
+
+    def reset(self) -> None:
+        """The next request opens a new session and names everything again."""
+        self.session_id = 0
+        self.epoch = 0
+        self._told.clear()

@@ -8,7 +8,7 @@ from typing import Any
 
 from twinshore.fleet import TwinshoreError
 from twinshore.mirror.core.commands import Beat, Done, Released
-from twinshore.mirror.core.grant import Grant
+from twinshore.mirror.core.pump_core import Grant
 from twinshore.mirror.lane.orders import TideOrder
 from twinshore.service.clock import steady_s
 

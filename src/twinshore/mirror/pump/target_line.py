@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from twinshore.fleet import KafkaError, WireError
 from twinshore.kafka.connection import Connection, explain_wire_error
 from twinshore.kafka.transport import WOULD_BLOCK
-from twinshore.mirror.core.flights import Answered, Flight
+from twinshore.mirror.core.commands import Flight
 from twinshore.mirror.core.source_flow import ANSWER_SLACK_S
-from twinshore.mirror.core.target_flow import TargetFlow
+from twinshore.mirror.core.target_flow import Answered, TargetFlow
 from twinshore.mirror.lane.marking import asked, layers
 from twinshore.mirror.lane.track import Sent
 from twinshore.mirror.pump.outbox import BUFFER_BYTES_MIN, CLIENT_ID, Outbox

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from twinshore.mirror.lane.distance import FETCH_BYTES_WIDEST, WAITS, Distance
+from twinshore.mirror.core.source_flow import FETCH_BYTES_WIDEST, WAITS, Distance
 
 LEAST = 8 << 20
 
