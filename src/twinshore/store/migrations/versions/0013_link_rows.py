@@ -7,8 +7,8 @@ from alembic import op
 from sqlalchemy.dialects.mysql import MEDIUMTEXT, VARCHAR
 from sqlalchemy.types import TypeEngine
 
-revision = "0012"
-down_revision = "0011"
+revision = "0013"
+down_revision = "0012"
 
 
 def _name(name: str, length: int) -> sa.Column[str]:
