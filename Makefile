@@ -40,16 +40,16 @@ simulate: setup ## the mirror in simulated clusters: SEEDS=n runs so many, SEED=
 	@PYTHONPATH=src $(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000) --processes 2)
 
 bench-mirror: setup ## side by side with MirrorMaker 2; writes docs/benchmarks.md
-	@$(BIN)/python -m bench.mirror
+	@$(BIN)/python -m bench.measure.mirror
 
 show-crossing: setup ## each claim about the mirror on real brokers; LONG=1 at full size
-	@$(BIN)/python -m bench.show_crossing
+	@$(BIN)/python -m bench.show.crossing
 
 show-topics: setup ## each claim about topics and incidents on real brokers; LONG=1 at full size
-	@$(BIN)/python -m bench.show_topics
+	@$(BIN)/python -m bench.show.topics
 
 show-groups: setup ## each claim about groups, delay and proof on real clusters; LONG=1 at full size
-	@$(BIN)/python -m bench.show_groups
+	@$(BIN)/python -m bench.show.groups
 
 docs: setup ## write the generated pages again
 	@$(BIN)/python scripts/pages.py

@@ -1,5 +1,7 @@
-"""Twinshore beside what a user would pick instead: both on the same clusters, in one run, by turns.
+"""What compares and shows: `kit` is what both need, `measure` puts figures beside each other, `show` tries claims.
 
-`python -m bench.mirror` puts it beside MirrorMaker 2, `python -m bench.wan` puts distance between the sites. Each ends
-with one flat line of JSON and writes its own part of docs/benchmarks.md; no figure there is typed by hand.
+`measure` has Twinshore beside what a user would pick instead, both on the same clusters, in one run, by turns. Each
+ends with one flat line of JSON; `bench.measure.mirror` and `bench.measure.wan` write their parts of docs/benchmarks.md,
+`show` writes docs/evidence, and no figure is typed by hand. Nothing here imports a test, and nothing in `tests` imports
+this: what both set up is `twinshore.lab.stages`. The tests of what is here are in `bench/tests`.
 """

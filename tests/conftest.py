@@ -51,11 +51,12 @@ _TESTS = Path(__file__).parent
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: _turn(item.path.relative_to(_TESTS)))
+    items.sort(key=lambda item: _turn(item.path))
 
 
-def _turn(file: Path) -> int:
+def _turn(path: Path) -> int:
     """When a file begins; files of one turn keep their order."""
+    file = path.relative_to(_TESTS) if path.is_relative_to(_TESTS) else path.relative_to(_TESTS.parent)
     if file.as_posix() in _LONGEST:
         return _LONGEST.index(file.as_posix())
     return len(_LONGEST) + (file.parts[0] not in {"scenarios", "cli", "lab", "kafka"})

@@ -125,6 +125,18 @@ def test_what_says_that_it_is_pure_stands_under_a_contract(path: Path) -> None:
     assert any(name == module or name.startswith(f"{module}.") for modules in held for module in modules)
 
 
+@each_of(SOURCES)
+def test_tests_and_benches_know_nothing_of_each_other_and_the_product_of_neither(path: Path) -> None:
+    room = path.relative_to(ROOT).parts[:2]
+    forbidden = {"src": ("bench", "tests", "scripts"), "tests": ("bench",), "bench": ("tests",)}.get(room[0], ())
+    forbidden += {"kit": ("bench.measure", "bench.show"), "measure": ("bench.show",)}.get(room[1], ())
+    for node in ast.walk(ast.parse(path.read_text())):
+        named = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        named += [one.name for one in node.names] if isinstance(node, ast.Import) else []
+        wrong = [module for module in named for one in forbidden if f"{module}.".startswith(f"{one}.")]
+        assert wrong == [], "imported here"
+
+
 @each_of(OPERATIONS)
 def test_an_operation_is_tested_without_the_command_line(path: Path) -> None:
     parts = path.relative_to(ROOT / "src").with_suffix("").parts

@@ -10,10 +10,10 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.cimpl import KafkaException
 from typer.testing import CliRunner
 
-from bench.fault_stage import MirrorProcess
 from twinshore.cli.entry import app, gather
 from twinshore.fleet import Cluster, Secret, Security
 from twinshore.lab.clients import client_settings
+from twinshore.lab.stages.mirror_process import MirrorProcess
 from twinshore.store import LedgerRow, open_store
 
 IN_THREADS = "tests.scenarios.pumps_in_threads"

@@ -11,11 +11,11 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from tests.scenarios.mirror_rig import settings_text
-from tests.scenarios.raw_writer import RawWriter
 from twinshore.cli.entry import app, gather
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.lab import LabCluster
+from twinshore.lab.stages.raw_writer import RawWriter
 from twinshore.proof import Proven, Stretch, Way
 from twinshore.proof.prover import prove_all
 from twinshore.wire.codecs import Codec

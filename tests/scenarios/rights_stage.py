@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 
 from confluent_kafka.admin import ScramMechanism, UserScramCredentialDeletion  # type: ignore[attr-defined]
 
-from tests.scenarios.raw_writer import RawWriter
 from twinshore.fleet import Cluster, KafkaError, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
 from twinshore.lab import KAFKA_NEWEST, LabCluster, LabSecurity
 from twinshore.lab.clients import admin_of
+from twinshore.lab.stages.raw_writer import RawWriter
 
 
 def acl(

@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 
 from tests.scenarios.incident_stage import QUICK
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
-from tests.scenarios.raw_writer import RawWriter
 from twinshore.cli.entry import app, gather
 from twinshore.fleet import Cluster, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import add_partitions, alter_topic, client_settings, committed, delete_records
+from twinshore.lab.stages.raw_writer import RawWriter
 
 LINK = "east->west"
 ORDERS, GROUP = "orders", "billing"

@@ -15,10 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.java_gateway import launch_gateway
 from typer.testing import CliRunner
 
-from bench.copiers import CopyJob, MirrorMaker
-from bench.fault_stage import MirrorProcess
 from tests.conftest import ClusterFactory
-from tests.scenarios.delay_rig import PERIOD_S, History, Verb, addresses, delay_text, until
 from tests.scenarios.mirror_rig import spans
 from twinshore.cli.entry import app, gather
 from twinshore.delay.alarms import AlarmKind
@@ -26,6 +23,9 @@ from twinshore.fleet import Cluster
 from twinshore.lab import LabCluster, Workload
 from twinshore.lab.clients import client_settings
 from twinshore.lab.ports import free_port
+from twinshore.lab.stages.copiers import CopyJob, MirrorMaker
+from twinshore.lab.stages.mirror_process import MirrorProcess
+from twinshore.lab.stages.monitors import PERIOD_S, History, Verb, addresses, delay_text, until
 
 LINK = "east->west"
 WITHIN_S = 4 * PERIOD_S

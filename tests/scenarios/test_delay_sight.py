@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios.raw_writer import RawWriter
 from twinshore.delay.alarms import AlarmKey, AlarmKind, Book, Event, Sign, turn
 from twinshore.delay.sampler import Expected, Sample, Sampler
 from twinshore.delay.state import LinkState
@@ -19,6 +18,7 @@ from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
 from twinshore.kafka.rights_requests import delete_acls
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster, LabSecurity
 from twinshore.lab.clients import admin_of, allow, topic_id
+from twinshore.lab.stages.raw_writer import RawWriter
 from twinshore.store import TwinRow, open_store
 
 LINK = Link("east", "west", topics=("seen-.*",))

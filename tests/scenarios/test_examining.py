@@ -12,12 +12,12 @@ from confluent_kafka import Producer
 from typer.testing import CliRunner
 
 from tests.scenarios.incident_stage import QUICK, cut_to, down_and_up, log_file
-from tests.scenarios.log_kinds import COMPACTED, SOURCE_SETTINGS
 from tests.scenarios.mirror_rig import Rig, read_all, same_ends, settings_text, until
 from twinshore.cli.entry import app, gather
 from twinshore.fleet import NamedPartition
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings, delete_records
+from twinshore.lab.stages.log_kinds import COMPACTED, SOURCE_SETTINGS
 
 LINK = "east->west"
 COUNT, CUT = 20, 12

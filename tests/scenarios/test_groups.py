@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.scenarios.log_kinds import COMPACTED, SOURCE_SETTINGS, Seen, compacted, seen, transactional
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.fleet import ConfigError
@@ -19,6 +18,7 @@ from twinshore.kafka.share_groups import ShareGroups
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
 from twinshore.lab.clients import committed as places_of_group
+from twinshore.lab.stages.log_kinds import COMPACTED, SOURCE_SETTINGS, Seen, compacted, seen, transactional
 from twinshore.wire.group_places import Place
 
 TOPICS = {"grp-plain": 2, "grp-tx": 2, "grp-compact": 1}

@@ -15,13 +15,13 @@ import pytest
 
 from tests.scenarios.incident_stage import LINK, QUICK, IncidentStage
 from tests.scenarios.mirror_rig import read_all
-from tests.scenarios.raw_writer import RawWriter
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
 from twinshore.kafka.rights_requests import create_acls, delete_acls, read_acls
 from twinshore.lab import LabCluster, LabSecurity
 from twinshore.lab.clients import allow
+from twinshore.lab.stages.raw_writer import RawWriter
 from twinshore.mirror.driver.link_driver import SETTLE_LOG_START_S
 from twinshore.store import open_store
 

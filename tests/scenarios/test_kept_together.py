@@ -11,12 +11,12 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.scenarios.log_kinds import seen
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
 from tests.scenarios.test_groups import committed
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
+from twinshore.lab.stages.log_kinds import seen
 
 LINK = "east->west"
 GROUP = "billing"

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from bench.control_stage import ControlStage, Neighbour, drained, prioritised, throttle
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.cli.entry import app, gather
 from twinshore.lab import LabCluster, Workload
+from twinshore.lab.stages.control import ControlStage, Neighbour, drained, prioritised, throttle
 
 LINK = "east->west"
 IN_FORCE_S = 5.0

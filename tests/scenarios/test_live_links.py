@@ -23,7 +23,7 @@ from twinshore.store import open_store
 KEPT = {"east-1->west-1": "links-kept-1", "east-2->west-2": "links-kept-2"}
 ADDED, FRESH, TURNED = "east-3->west-3", "east-4->west-4", "west-4->east-4"
 # A second until the change is seen, one for the lease, one for the first look at both clusters: on a machine that is
-# busy with other things three times that. How long it takes on one that is not is measured by `python -m bench.links`.
+# busy with other things three times that. `python -m bench.measure.links` measures how long it takes otherwise.
 TAKEN_UP_S = 30.0
 
 

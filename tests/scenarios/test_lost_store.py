@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.scenarios.log_kinds import seen, transactional
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.cli.entry import app, gather
@@ -17,6 +16,7 @@ from twinshore.fleet import Link, NamedPartition, RefusedError, Secret
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import delete_records
+from twinshore.lab.stages.log_kinds import seen, transactional
 from twinshore.mirror.driver.link_notes import LinkNotes
 from twinshore.mirror.driver.recovery import Recoverer
 from twinshore.store import LinkIdentity, Position, TwinRow, open_store

@@ -9,13 +9,13 @@ import pytest
 from confluent_kafka import Producer
 from typer.testing import CliRunner
 
-from bench.mapped_stage import PARTITIONS, Move, read
 from tests.scenarios.mirror_rig import Rig, until
 from twinshore.cli.entry import app, gather
 from twinshore.fleet import SourceOffset
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings, topic_id
+from twinshore.lab.stages.mapped import PARTITIONS, Move, read
 from twinshore.mirror.mapping.place import on_target
 from twinshore.store import Store, open_store
 

@@ -9,13 +9,13 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.scenarios.raw_writer import RawWriter
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.questions import OffsetKind, ProducerState
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
 from twinshore.lab.clients import client_settings, delete_records
+from twinshore.lab.stages.raw_writer import RawWriter
 from twinshore.mirror.lane.marking import marker_id
 from twinshore.wire.filler import FILLER_RECORDS_MAX, filler
 from twinshore.wire.log_ends import LOG_ENDS_KEY, LOG_ENDS_VERSION, LogEnd, encode_log_ends, parse_log_ends

@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.scenarios import log_kinds
 from tests.scenarios.kill_stage import KillStage
-from tests.scenarios.log_kinds import COMPACTED, SOURCE_SETTINGS, seen
-from tests.scenarios.raw_writer import RawWriter
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
 from twinshore.lab import LabCluster
+from twinshore.lab.stages import log_kinds
+from twinshore.lab.stages.log_kinds import COMPACTED, SOURCE_SETTINGS, seen
+from twinshore.lab.stages.raw_writer import RawWriter
 from twinshore.mirror.driver.plan import TWINS_OWN
 
 TRANSACTIONS, HOLES, RUNS = TOPICS = ("kill-transactions", "kill-holes", "kill-runs")

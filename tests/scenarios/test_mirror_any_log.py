@@ -4,75 +4,28 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import pytest
 from confluent_kafka import Producer
 
-from tests.scenarios import log_kinds, log_shapes
-from tests.scenarios.log_kinds import COMPACTED, SOURCE_SETTINGS, seen
-from tests.scenarios.log_shapes import FUTURE_MS, LIMIT_BYTES, headers_on_disk
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
 from twinshore.lab.clients import client_settings, delete_records
+from twinshore.lab.stages import log_kinds
+from twinshore.lab.stages.kinds import HOLDS, KINDS
+from twinshore.lab.stages.log_kinds import SOURCE_SETTINGS, seen
+from twinshore.lab.stages.log_shapes import headers_on_disk
 from twinshore.store import IncidentKind
-from twinshore.wire.batch import CODEC_MASK, CONTROL, DELETE_HORIZON, TIMESTAMP_APPEND, TRANSACTIONAL, BatchHeader
 
 LINK = "here->there"
-LATE_START = 1_000_123
 # Longer than any transaction of the other topics stays open on a busy machine: those are no incident.
 HANGING_S = 10
 MIRROR = {"tide_s": 4, "refresh_s": 1, "hanging_transaction_s": HANGING_S}
-
-
-class Kind(NamedTuple):
-    """How a topic of this kind is made and filled."""
-
-    settings: dict[str, str]
-    fill: Callable[[LabCluster, str], None]
-
-
-KINDS = {
-    "transactional": Kind({}, lambda cluster, topic: log_kinds.transactional(cluster, topic, 1)),
-    "compacted": Kind(COMPACTED, lambda cluster, topic: log_kinds.compacted(cluster, topic)),
-    "compacted-transactional": Kind(
-        COMPACTED, lambda cluster, topic: log_kinds.compacted(cluster, topic, transactions=True)
-    ),
-    "late": Kind({}, lambda cluster, topic: log_kinds.late(cluster, topic, LATE_START)),
-    "late-compacted": Kind(
-        {"cleanup.policy": "compact,delete", "retention.ms": "-1"},
-        lambda cluster, topic: log_kinds.late(cluster, topic, 777),
-    ),
-    "append-time": Kind(
-        {"message.timestamp.type": "LogAppendTime"},
-        lambda cluster, topic: log_kinds.plain(cluster, topic, codec="gzip"),
-    ),
-    "delete-horizon": Kind(
-        {**COMPACTED, "delete.retention.ms": "86400000"}, lambda cluster, topic: log_kinds.compacted(cluster, topic)
-    ),
-    "idle": Kind({}, log_shapes.idle),
-    "codecs": Kind({}, log_shapes.codecs),
-    "bare": Kind({}, log_shapes.bare),
-    "at-the-limit": Kind({"max.message.bytes": str(LIMIT_BYTES)}, log_shapes.at_the_limit),
-    "future": Kind({"message.timestamp.after.max.ms": str(2 * FUTURE_MS), "retention.ms": "-1"}, log_shapes.future),
-    "empty": Kind({}, lambda _cluster, _topic: None),
-}
-# What must be in the source's files, or the test would show nothing.
-HOLDS: dict[str, Callable[[BatchHeader], bool]] = {
-    "transactional": lambda batch: bool(batch.attributes & TRANSACTIONAL and not batch.attributes & CONTROL),
-    "compacted": lambda batch: 0 < batch.count <= batch.last_offset_delta,
-    "compacted-transactional": lambda batch: bool(batch.attributes & CONTROL),
-    "delete-horizon": lambda batch: bool(batch.attributes & DELETE_HORIZON),
-    "append-time": lambda batch: bool(batch.attributes & TIMESTAMP_APPEND),
-    "idle": lambda batch: bool(batch.attributes & CONTROL),
-    "codecs": lambda batch: batch.attributes & CODEC_MASK == 4,
-    "at-the-limit": lambda batch: batch.length + 12 == LIMIT_BYTES,
-    "future": lambda batch: batch.max_timestamp > time.time() * 1000 + FUTURE_MS / 2,
-}
 
 
 class Pair(NamedTuple):

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from bench.fault_stage import MirrorProcess
-from bench.faults import FaultReport, run_faults
 from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
 from twinshore.lab import LabCluster, compare_topic
 from twinshore.lab.clients import client_settings
+from twinshore.lab.stages.faults import FaultReport, run_faults
+from twinshore.lab.stages.mirror_process import MirrorProcess
 
 WEEK_MS = 7 * 86_400_000
 LINK = "east->west"

@@ -12,11 +12,11 @@ from confluent_kafka import Producer
 from typer.testing import CliRunner
 
 from tests.scenarios.incident_stage import QUICK
-from tests.scenarios.log_kinds import COMPACTED, SOURCE_SETTINGS
 from tests.scenarios.mirror_rig import Rig, read_all, same_ends, settings_text, until
 from twinshore.cli.entry import app, gather
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
+from twinshore.lab.stages.log_kinds import COMPACTED, SOURCE_SETTINGS
 
 LINK = "east->west"
 OWING, KEPT = "owing", "kept"

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.scenarios.raw_writer import RawWriter
 from twinshore.fleet import SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import delete_records
+from twinshore.lab.stages.raw_writer import RawWriter
 from twinshore.mirror.lane.cutting import Stamp
 from twinshore.mirror.lane.marking import marker_id
 from twinshore.mirror.lane.observe import Go, Observation, Stop, Verdict, judge

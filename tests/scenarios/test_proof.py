@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from pyspark import SparkContext
 
-from tests.scenarios import log_kinds
 from tests.scenarios.mirror_rig import until
 from tests.scenarios.pair_of_logs import (
     AT,
@@ -32,12 +31,13 @@ from tests.scenarios.pair_of_logs import (
     stretch_of,
     write,
 )
-from tests.scenarios.raw_writer import RawWriter
 from twinshore.fleet import NamedPartition
 from twinshore.fleet.settings import load_settings
 from twinshore.kafka.cluster import OffsetKind
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import delete_records, delete_topic
+from twinshore.lab.stages import log_kinds
+from twinshore.lab.stages.raw_writer import RawWriter
 from twinshore.proof import DifferenceKind, Stretch, Way
 from twinshore.proof.job import on_spark
 from twinshore.proof.planning import RENEWED_MS, Wishes

@@ -10,9 +10,6 @@ import pytest
 from confluent_kafka import Producer
 from typer.testing import CliRunner
 
-from bench.copiers import CopyJob, MirrorMaker
-from bench.ends import TopicEnd
-from tests.scenarios import log_kinds
 from tests.scenarios.mirror_rig import Rig, settings_text, until
 from twinshore.cli.entry import app, gather
 from twinshore.fleet import NamedPartition
@@ -20,6 +17,9 @@ from twinshore.fleet.settings import load_settings
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.lab import LabCluster, Workload
 from twinshore.lab.clients import client_settings
+from twinshore.lab.stages import log_kinds
+from twinshore.lab.stages.copiers import CopyJob, MirrorMaker
+from twinshore.lab.stages.ends import TopicEnd
 from twinshore.proof import Way
 from twinshore.proof.job import in_this_process
 from twinshore.proof.planning import Wishes

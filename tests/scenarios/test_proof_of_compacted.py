@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.scenarios.pair_of_logs import Pair, both, in_order, log, made, names, said
-from tests.scenarios.raw_writer import RawWriter
 from twinshore.fleet import NamedPartition
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import alter_topic, delete_records
+from twinshore.lab.stages.raw_writer import RawWriter
 from twinshore.store import TwinRow, open_store
 from twinshore.wire.records import Record, encode_batch
 

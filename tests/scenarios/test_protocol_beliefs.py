@@ -11,7 +11,6 @@ from contextlib import closing
 
 import pytest
 
-from tests.scenarios.raw_writer import RawWriter, end_of, fetched, state_of
 from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
@@ -21,6 +20,7 @@ from twinshore.kafka.rights import QuotaEntity
 from twinshore.kafka.rights_requests import alter_quotas
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
 from twinshore.lab.clients import admin_of, delete_records
+from twinshore.lab.stages.raw_writer import RawWriter, end_of, fetched, state_of
 from twinshore.wire.batch import TIMESTAMP_APPEND
 from twinshore.wire.fetch import (
     FETCH_KEY,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios.raw_writer import RawWriter
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
+from twinshore.lab.stages.raw_writer import RawWriter
 from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents.standing import Standing

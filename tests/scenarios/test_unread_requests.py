@@ -8,7 +8,6 @@ from contextlib import closing
 
 import pytest
 
-from tests.scenarios.raw_writer import RawWriter
 from twinshore.fleet import KafkaError, NamedPartition, Security
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
@@ -17,6 +16,7 @@ from twinshore.kafka.questions import OffsetKind
 from twinshore.kafka.rights import QuotaEntity
 from twinshore.kafka.rights_requests import alter_quotas
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
+from twinshore.lab.stages.raw_writer import RawWriter
 from twinshore.wire.headers import frame
 from twinshore.wire.produce import (
     PRODUCE_KEY,

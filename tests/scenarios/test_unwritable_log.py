@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 
 from tests.scenarios.mirror_rig import IN_THREADS, settings_text, spans
-from tests.scenarios.raw_writer import RawWriter
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import alter_topic
 from twinshore.lab.ports import free_port
+from twinshore.lab.stages.raw_writer import RawWriter
 
 LINK = "east->west"
 PIPE_BYTES = 4_096

@@ -12,13 +12,13 @@ from confluent_kafka import Producer
 
 from tests.scenarios.incident_stage import CALM, LINK, QUICK, IncidentStage
 from tests.scenarios.mirror_rig import read_all, spans_of
-from tests.scenarios.raw_writer import RawWriter, end_of
 from tests.scenarios.rights_stage import guarded
 from twinshore.fleet import Link, NamedPartition
 from twinshore.fleet.incidents import POLICY_GAP
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import allow, client_settings, delete_records, delete_topic, topic_id
+from twinshore.lab.stages.raw_writer import RawWriter, end_of
 from twinshore.mirror.driver import left_filler
 from twinshore.mirror.driver.link_driver import SETTLE_LOG_START_S
 from twinshore.mirror.driver.log_starts import LogStarts

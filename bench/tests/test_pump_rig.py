@@ -1,0 +1,18 @@
+"""The rig of the pump's CPU measures a pump that carries, of this tree and of another."""
+
+from __future__ import annotations
+
+from bench.measure.pump_rig import ROOT, WORKLOADS, Stretch, of_tree, stretch_of
+from twinshore.wire.batch import split_batches
+
+
+def test_a_peers_bytes_are_batches_at_the_offsets_that_are_asked_for() -> None:
+    stretch: Stretch = stretch_of("small")
+    headers = [header for _, header in split_batches(stretch.at(1_000))]
+    assert [header.base_offset for header in headers] == list(range(1_000, 1_000 + stretch.offsets, 4))
+    assert len(headers) > 50
+
+
+def test_each_workload_crosses_and_its_cpu_is_told() -> None:
+    for workload in WORKLOADS:
+        assert 0 < of_tree(ROOT, workload, 4_000) < 10_000

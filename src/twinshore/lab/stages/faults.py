@@ -1,0 +1,315 @@
+"""Does the twin stay identical while everything around it fails? Random faults under load, then every record compared.
+
+`python -m twinshore.lab.stages.faults --faults 20 --seed 7 --rate 10000 [--mirrors 2] [--brokers 3] [--leaders-move]`
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from twinshore.fleet import Secret
+from twinshore.lab import LabCluster, LabError, Workload
+from twinshore.lab.broker import LabBroker
+from twinshore.lab.stages.fault_verdict import compare, ends
+from twinshore.lab.stages.mirror_process import MirrorProcess, settings_of
+from twinshore.store import open_store
+
+TOPIC = "orders"
+ARRIVE_S_MAX = 180.0
+CALM_S = (0.5, 3.0)
+PUMPS_S_MAX = 90.0  # a killed driver's successor starts a JVM and waits for the lease
+BEGIN_S_MAX = 240.0  # two mirrors and six brokers on two cores start slowly
+PAUSE_S = (1.0, 7.0)
+# Preferred leaders are elected again within seconds of a broker's return, not within minutes.
+RESTLESS = {"leader.imbalance.check.interval.seconds": "5", "leader.imbalance.per.broker.percentage": "0"}
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class FaultReport:
+    """`identical`: every offset of every partition holds the same record on both sides, and all that was acked.
+    `records_s` were acknowledged, the source's own faults included."""
+
+    faults: int
+    lost: int
+    duplicated: int
+    reordered: int
+    identical: bool
+    seed: int
+    records: int
+    acked: int
+    partitions: int
+    brokers: int
+    mirrors: int
+    incidents: int
+    catch_up_s: float
+    took_s: float
+    records_s: float
+    kinds: dict[str, int]
+
+    def line(self) -> str:
+        return json.dumps({"bench": "faults", **asdict(self)})
+
+
+def run_faults(
+    *,
+    faults: int = 20,
+    seed: int = 1,
+    rate: float = 10_000,
+    mirrors: int = 1,
+    brokers: int = 1,
+    leaders_move: bool = False,
+    partitions: int = 4,
+    value_bytes: int = 100,
+    kinds: tuple[str, ...] = (),
+    say: Say = print,
+) -> FaultReport:
+    """Runs the whole of it on clusters of its own; `kinds` limits which faults may happen."""
+    began_s = time.monotonic()
+    with (
+        tempfile.TemporaryDirectory(prefix="twinshore-faults-") as folder,
+        Stage(Path(folder), brokers=brokers, mirrors=mirrors, partitions=partitions, seed=seed, say=say) as stage,
+    ):
+        allowed = kinds or stage.kinds(leaders_move=leaders_move)
+        done: Counter[str] = Counter()
+        with Workload(stage.source.cluster, TOPIC, records_per_s=rate, value_bytes=value_bytes, seed=seed) as load:
+            loading_s = time.monotonic()
+            stage.await_flow(load)
+            for number in range(faults):
+                kind = allowed[number] if number < len(allowed) else stage.chance.choice(allowed)
+                say(f"fault {number + 1} of {faults}: {kind}")
+                stage.act(kind)
+                done[kind] += 1
+                time.sleep(stage.chance.uniform(*CALM_S))
+                stage.check()
+                say(f"  the twin is {load.acked - sum(ends(stage.target.cluster, TOPIC, partitions))} records behind")
+            acked = load.stop()
+            stopped_s = time.monotonic()
+        arrived = stage.await_end()
+        caught_up_s = time.monotonic() - stopped_s
+        say(f"{acked} records acknowledged; the twin {'' if arrived else 'NEVER '}caught up: {caught_up_s:.1f} s")
+        counts = compare(stage.source.cluster, stage.target.cluster, TOPIC, partitions)
+        incidents = stage.incidents()
+    return FaultReport(
+        faults=faults,
+        lost=counts.lost,
+        duplicated=counts.duplicated,
+        reordered=counts.reordered,
+        identical=counts.identical and counts.records == acked,
+        seed=seed,
+        records=counts.records,
+        acked=acked,
+        partitions=partitions,
+        brokers=brokers,
+        mirrors=mirrors,
+        incidents=incidents,
+        catch_up_s=round(caught_up_s, 1),
+        took_s=round(time.monotonic() - began_s, 1),
+        records_s=round(acked / (stopped_s - loading_s)),
+        kinds=dict(done),
+    )
+
+
+class Stage:
+    """Two clusters behind proxies, the mirrors between them, and every way to harm them."""
+
+    def __init__(self, folder: Path, *, brokers: int, mirrors: int, partitions: int, seed: int, say: Say) -> None:
+        self.chance = random.Random(seed)
+        self._say = say
+        self._folder = folder
+        shape: dict[str, Any] = {"brokers": brokers, "via_proxy": True, "heap_mb": 512 if brokers == 1 else 384}
+        self.source = LabCluster("east", settings=RESTLESS, **shape)
+        self.target = LabCluster("west", settings=RESTLESS, **shape)
+        self.mirrors: list[MirrorProcess] = []
+        self._count = mirrors
+        self._partitions = partitions
+
+    def __enter__(self) -> Stage:
+        try:
+            for cluster in (self.source, self.target):
+                cluster.start()
+            safe = {"min.insync.replicas": "2"} if len(self.source.brokers) > 1 else {}
+            self.source.create_topic(TOPIC, partitions=self._partitions, settings=safe)
+            for number in range(self._count):
+                self._start_mirror(number)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for mirror in self.mirrors:
+            mirror.end()
+        self.source.stop()
+        self.target.stop()
+
+    def _start_mirror(self, number: int) -> None:
+        store = self._folder / "store.db"
+        settings = settings_of(
+            self.source.wan_cluster,
+            self.target.wan_cluster,
+            store=store,
+            topics=f"{TOPIC}.*",
+            mirror={"tide_s": 10, "lanes": 2},
+        )
+        ports = [proxy.port for proxy in self.target.proxies]
+        mirror = MirrorProcess(self._folder / f"mirror-{number}", settings, target_ports=ports)
+        mirror.start()
+        self.mirrors.append(mirror)
+
+    def kinds(self, *, leaders_move: bool) -> tuple[str, ...]:
+        """Every fault there is for these clusters: moves of leaders first where they are wanted, so that a short run
+        has them too; the others in an order of the seed's own."""
+        both = ("broker killed", "broker paused", "network cut", "network half open")
+        found = ["worker killed", "worker paused", "driver killed"]
+        found += [f"{side} {what}" for side in ("source", "target") for what in both]
+        self.chance.shuffle(found)
+        moves = leaders_move and len(self.source.brokers) > 1
+        first = [f"{side} leaders moved" for side in ("source", "target")] if moves else []
+        return (*first, *found)
+
+    def act(self, kind: str) -> None:
+        """Does it, waits as long as it lasts, and mends what does not mend itself."""
+        side = self.source if kind.startswith("source") else self.target
+        match kind.removeprefix("source ").removeprefix("target "):
+            case "worker killed":
+                self._strike(psutil.Process.kill)
+            case "worker paused":
+                self._pause_worker()
+            case "driver killed":
+                mirror = self.chance.choice(self.mirrors)
+                mirror.kill()
+                mirror.start()
+            case "broker killed":
+                broker = self._broker(side)
+                broker.kill()
+                time.sleep(self.chance.uniform(0.0, 3.0))
+                broker.restart()
+            case "broker paused":
+                broker = self._broker(side)
+                broker.pause()
+                time.sleep(self.chance.uniform(*PAUSE_S))
+                broker.resume()
+            case "network cut":
+                self._network(side, "cut")
+            case "network half open":
+                self._network(side, "half_open")
+            case "leaders moved":
+                self._move_leaders(side)
+            case other:
+                raise LabError(f"no such fault: {other}")
+
+    def _strike(self, strike: Callable[[psutil.Process], None]) -> psutil.Process:
+        """A worker that carries a lane, as soon as there is one: a fault that met nobody would count as survived."""
+        deadline = time.monotonic() + PUMPS_S_MAX
+        while time.monotonic() < deadline:
+            pumps = [pump for mirror in self.mirrors for pump in mirror.pumps()]
+            if pumps:
+                victim = self.chance.choice(pumps)
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    strike(victim)
+                    return victim
+            self.check()
+            time.sleep(0.1)
+        raise LabError(f"nobody pumps within {PUMPS_S_MAX:.0f} s")
+
+    def _pause_worker(self) -> None:
+        """Longer than its lease now and then: another will have taken over when it wakes up."""
+        victim = self._strike(psutil.Process.suspend)
+        time.sleep(self.chance.uniform(1.0, 9.0))
+        with contextlib.suppress(psutil.NoSuchProcess):
+            victim.resume()
+
+    def _broker(self, side: LabCluster) -> LabBroker:
+        return self.chance.choice(side.brokers)
+
+    def _network(self, side: LabCluster, what: str) -> None:
+        proxies = list(side.proxies) if self.chance.random() < 0.5 else [self.chance.choice(side.proxies)]
+        for proxy in proxies:
+            getattr(proxy, what)()
+        time.sleep(self.chance.uniform(*PAUSE_S))
+        for proxy in proxies:
+            proxy.heal()
+
+    def _move_leaders(self, side: LabCluster) -> None:
+        """A broker lags, another gives its leaderships away; the preferred leaders take over again by themselves."""
+        first, second = self.chance.sample(list(side.brokers), 2)
+        first.pause()
+        time.sleep(self.chance.uniform(0.5, 3.0))
+        first.resume()
+        second.stop()
+        second.restart()
+
+    def await_flow(self, load: Workload) -> None:
+        """Returns once records reach the twin: faults before that would meet nothing."""
+        deadline = time.monotonic() + BEGIN_S_MAX
+        while sum(ends(self.target.cluster, TOPIC, self._partitions)) < min(1_000, load.acked or 1):
+            self.check()
+            if time.monotonic() > deadline:
+                raise LabError(
+                    f"nothing has crossed within {BEGIN_S_MAX:.0f} s; the mirror says:\n{self.mirrors[0].said[-2000:]}"
+                )
+            time.sleep(0.2)
+
+    def await_end(self) -> bool:
+        """Whether the twin reached the source's end in good time."""
+        deadline = time.monotonic() + ARRIVE_S_MAX
+        while time.monotonic() < deadline:
+            source, target = (ends(side.cluster, TOPIC, self._partitions) for side in (self.source, self.target))
+            if source == target and sum(source) > 0:
+                return True
+            self.check()
+            time.sleep(0.25)
+        for mirror in self.mirrors:
+            self._say(mirror.said[-4000:])
+        return False
+
+    def check(self) -> None:
+        """Raises when a mirror has ended by itself."""
+        for mirror in self.mirrors:
+            mirror.check()
+
+    def incidents(self) -> int:
+        """Rows of the ledger that speak of a topic: nothing that happened here deserves one. A cluster that was away
+        for a while, or a disk of this machine, is told as it should be."""
+        with_store = open_store(f"sqlite:///{self._folder / 'store.db'}", Secret())
+        try:
+            rows = [row for row in with_store.ledger.rows("east->west") if row.incident.topic]
+        finally:
+            with_store.close()
+        for row in rows:
+            self._say(f"in the ledger: {row.incident.topic}-{row.incident.partition}: {row.incident.sentence}")
+        return len(rows)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m twinshore.lab.stages.faults", description=__doc__)
+    parser.add_argument("--faults", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
+    parser.add_argument("--rate", type=float, default=10_000)
+    parser.add_argument("--mirrors", type=int, default=1)
+    parser.add_argument("--brokers", type=int, default=1, choices=(1, 3))
+    parser.add_argument("--partitions", type=int, default=4)
+    parser.add_argument("--leaders-move", action="store_true")
+    asked = parser.parse_args()
+    print(f"seed {asked.seed}", flush=True)
+    report = run_faults(**vars(asked), say=lambda sentence: print(sentence, flush=True))
+    print(report.line(), flush=True)
+    return 0 if report.identical else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
