@@ -19,7 +19,7 @@ from twinshore.fleet.extents import Extent
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from twinshore.kafka.questions import OffsetKind
-from twinshore.store import Receipt, Store, TwinRow, open_store
+from twinshore.store import HomeRow, Receipt, Store, TwinRow, open_store
 from twinshore.wire.group_places import GroupPlaces, Where
 
 LINK = Link("east", "west")
@@ -187,6 +187,21 @@ def test_a_topic_that_the_store_knows_a_twin_of_is_expected_and_an_excluded_one_
     sample = without.sample(lambda: 5_000, -1)
     assert sample.failures == {}
     assert sample.over["orders"] == "the link does not carry orders any more"
+
+
+def test_a_topic_that_is_at_home_on_the_target_is_no_delay_of_this_link(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twinshore.delay.sampler.REFRESH_S", 0.0)
+    east, west = Side("east", {"orders": 5, "bills": 3}), Side("west", {"orders": 9, "bills": 3})
+    known = Expected(frozenset({"orders"}))
+    sampler = Sampler(LINK, east, west, store, groups=False, expected=lambda: known)
+    assert {one.place.topic for one in sampler.sample(lambda: 5_000, -1).readings} == {"orders", "bills"}
+    store.homes.settle([HomeRow("east<>west", "orders", "west", 1, 1, "me")])
+    sample = sampler.sample(lambda: 6_000, -1)
+    assert {one.place.topic for one in sample.readings} == {"bills"}
+    assert sample.failures == {}
+    assert sample.over["orders"].startswith("topic orders is at home on west")
 
 
 def test_a_late_group_that_a_list_leaves_out_is_asked_for_by_name(store: Store) -> None:

@@ -75,7 +75,7 @@ def test_edited_settings_are_taken_and_an_operators_word_is_not_lost_to_them(tmp
 
 
 def test_links_that_could_loop_are_refused_and_nothing_of_them_is_taken(tmp_path: Path, store: Store) -> None:
-    settings = settings_of(tmp_path, section(LINK, "orders"), section("west->east", "orders"))
+    settings = settings_of(tmp_path, *(section(one, "orders") for one in (LINK, "west->north", "north->east")))
     with pytest.raises(ConfigError, match="circle"):
         taken(settings, store, by="the settings")
     assert store.link_rows.read() == (0, ())
@@ -126,12 +126,12 @@ def test_a_process_follows_the_rows_and_whoever_carries_a_link_keeps_its_own(tmp
     registry.turn()
     assert (list(registry.wanted()), registry.why_gone(LINK)) == ([OTHER], "the link was removed by anna")
     assert link in around.links
-    # Settings that somebody edited meanwhile are another start's business, and rows that could loop are nobody's.
-    put(store, added("north->east", {"topics": ["bills"]}, 8, "anna"))
+    # Settings that somebody edited meanwhile are another start's business, and rows that clash are nobody's.
+    put(store, added("west->north", {"topics": ["bills"]}, 8, "anna"))
     registry.turn()
     assert list(registry.wanted()) == [OTHER]
     assert said and "links stay as they were" in said[0]
-    put(store, LinkRow("north->east", LinkState.REMOVED, "{}", "", 0, 9, "anna"))
+    put(store, LinkRow("west->north", LinkState.REMOVED, "{}", "", 0, 9, "anna"))
     registry.turn()
     assert list(registry.wanted()) == [OTHER]
 

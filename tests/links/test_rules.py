@@ -22,6 +22,9 @@ FINE = {
     "both ways by prefix": [link("a>b", naming=PREFIX), link("b>a", naming=PREFIX)],
     "both ways, topics apart": [link("a>b", "orders.*"), link("b>a", "bills.*")],
     "both ways, apart by exclusion": [link("a>b", ".*", "x.*"), link("b>a", "x.+")],
+    "both ways, each topic from its home": [link("a>b"), link("b>a")],
+    "both ways, in part from their homes": [link("a>b", "x|y"), link("b>a", "y|z")],
+    "both ways, and on from there": [link("a>b"), link("b>a"), link("b>c", chain=True)],
     "one way by prefix, back as it is": [link("a>b", naming=PREFIX), link("b>a")],
     "fan-in by prefix": [link("a>c", naming=PREFIX), link("b>c", naming=PREFIX)],
     "fan-in, topics apart": [link("a>c", "orders"), link("b>c", "bills")],
@@ -32,8 +35,8 @@ FINE = {
     "mesh by prefix": [link(f"{s}>{t}", naming=PREFIX) for s in "abc" for t in "abc" if s != t],
 }
 WRONG = {
-    "both ways": ([link("a>b"), link("b>a")], "loop", ("a->b", "b->a"), "a"),
-    "both ways, in part": ([link("a>b", "x|y"), link("b>a", "y|z")], "loop", ("a->b", "b->a"), "y"),
+    "both ways, and a third": ([link("a>b"), link("b>a"), link("c>a")], "collision", ("b->a", "c->a"), "a"),
+    "ring in part": ([link("a>b", "x|y"), link("b>c", "y|z"), link("c>a", "y")], "loop", ("a->b", "b->c", "c->a"), "y"),
     "ring": ([link("a>b", "o.*"), link("b>c", ".*o"), link("c>a")], "loop", ("a->b", "b->c", "c->a"), "o"),
     "fan-in": ([link("a>c"), link("b>c", "orders")], "collision", ("a->c", "b->c"), "orders"),
     "fan-in, chained": (
@@ -70,27 +73,27 @@ def test_links_that_could_are_refused_with_their_names_and_a_topic(
 
 
 def test_a_sentence_names_topics_that_exist_where_there_are_any() -> None:
-    both_ways = [link("a>b", ".*s"), link("b>a")]
-    (found,) = conflicts(both_ways, {"a": ["orders", "bills", "x"], "b": ["lists", "news"]})
+    ring = [link("a>b", ".*s"), link("b>c"), link("c>a")]
+    (found,) = conflicts(ring, {"a": ["orders", "bills", "x"], "b": ["lists", "news"]})
     assert found.topics == ("bills", "lists", "news", "orders")
     assert found.sentence == (
-        "links a->b and b->a would carry topics bills, lists, news and 1 more in a circle, each under the same name: "
-        "it could loop"
+        "links a->b, b->c and c->a would carry topics bills, lists, news and 1 more in a circle, each under the same "
+        "name: it could loop"
     )
 
 
 def test_what_an_expression_says_is_not_guessed_at() -> None:
-    strange = [link("a>b", r"(x)\1"), link("b>a", "bills")]
+    strange = [link("a>b", r"(x)\1"), link("b>c", "bills"), link("c>a", "bills")]
     (found,) = conflicts(strange, {})
     assert found.topics == ()
     assert "topics that their expressions do not rule out" in found.sentence
 
 
 def test_heartbeats_are_no_reason_to_refuse() -> None:
-    inside = [link("a>b", r"twinshore\..*"), link("b>a")]
+    inside = [link("a>b", r"twinshore\..*"), link("b>c"), link("c>a")]
     (found,) = conflicts(inside, {"a": ["twinshore.heartbeats", "twinshore.twins"]})
     assert found.topics != ("twinshore.heartbeats",)
-    assert not conflicts([replace(inside[0], topics=(r"twinshore\.(heartbeats|twins)",)), inside[1]], {})
+    assert not conflicts([replace(inside[0], topics=(r"twinshore\.(heartbeats|twins)",)), *inside[1:]], {})
 
 
 def test_each_ring_is_found_once() -> None:

@@ -20,6 +20,7 @@ from twinshore.proof.crossing import NEVER, PAUSED
 from twinshore.proof.surveying import Surveyor, way_of
 from twinshore.proof.values import Way
 from twinshore.store import (
+    HomeRow,
     Incident,
     IncidentKind,
     LinkIdentity,
@@ -133,7 +134,9 @@ def test_what_the_filters_or_the_archive_have_let_go_is_not_missed(tmp_path: Pat
 REFUSED = "topic small holds data that this link did not write"
 
 
-@pytest.mark.parametrize("case", ["never", "refused", "gone on before", "paused", "at its end", "excluded", "a twin"])
+@pytest.mark.parametrize(
+    "case", ["never", "refused", "gone on before", "paused", "at its end", "excluded", "a twin", "at home there"]
+)
 def test_what_is_admitted_and_does_not_cross_is_named(tmp_path: Path, case: str) -> None:
     logs = [batched(random.Random(1), [Record(n, n, b"k", b"v") for n in range(end)], end, first=0) for end in (9, 5)]
     east, west = (SmallBroker(name, log) for name, log in zip(("east", "west"), logs, strict=True))
@@ -154,6 +157,8 @@ def test_what_is_admitted_and_does_not_cross_is_named(tmp_path: Path, case: str)
         if case == "a twin":  # Of a link that comes here from elsewhere.
             store.links.save_identity(LinkIdentity("north->east", 8, 0, "north", "east"))
             store.twins.save([TwinRow("north->east", TOPIC, 0, "aa", uuid.UUID(int=7).hex, 0, 0, 1)])
+        if case == "at home there":
+            store.homes.settle([HomeRow("east<>west", TOPIC, "west", 1, 1, "me")])
         source, target = KafkaCluster(one), KafkaCluster(other)
         try:
             link = Link("east", "west", (".*",), exclude=(TOPIC,) if case == "excluded" else ())
@@ -178,6 +183,7 @@ def test_what_is_admitted_and_does_not_cross_is_named(tmp_path: Path, case: str)
             ],
             "excluded": [],
             "a twin": [],
+            "at home there": [],
         }[case]
     )
     assert len(found.sides) == (case in ("gone on before", "at its end")), "what it holds is compared all the same"

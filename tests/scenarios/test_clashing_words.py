@@ -11,9 +11,10 @@ import pytest
 
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
 from tests.scenarios.test_mirror_basic import fill
+from twinshore.fleet import Cluster
 from twinshore.lab import LabCluster
 
-LINK, BACK = "east->west", "west->east"
+LINK, OTHER = "east->west", "north->west"
 
 
 @pytest.fixture
@@ -27,7 +28,9 @@ def rig(east: LabCluster, west: LabCluster, tmp_path: Path) -> Iterator[Rig]:
 
 
 def text_of(folder: Path, east: LabCluster, west: LabCluster, links: dict[str, str]) -> str:
-    return settings_text(folder, [east.cluster, west.cluster], links, mirror={"refresh_s": 1, "lanes": 1})
+    # Nothing answers at north: what is said of a link's filters is judged without its clusters.
+    clusters = [east.cluster, west.cluster, Cluster("north", ("127.0.0.1:1",))]
+    return settings_text(folder, clusters, links, mirror={"refresh_s": 1, "lanes": 1})
 
 
 def test_a_paused_link_stays_paused_when_a_new_link_clashes_with_it(
@@ -41,7 +44,7 @@ def test_a_paused_link_stays_paused_when_a_new_link_clashes_with_it(
     rig.process.end()
 
     # Both links are right as the settings say them; what the operator said of the first clashes with the new one.
-    rig.process.settings.write_text(text_of(tmp_path, east, west, {LINK: "clash-a", BACK: "clash-b"}))
+    rig.process.settings.write_text(text_of(tmp_path, east, west, {LINK: "clash-a", OTHER: "clash-b"}))
     rig.process.start()
     rig.until_said("what operators said of its filters does not count", within_s=90)
     until(lambda: rig.process.said.count("paused: nothing is carried") > 1, 60, "paused again", rig)
@@ -51,11 +54,11 @@ def test_a_paused_link_stays_paused_when_a_new_link_clashes_with_it(
     (shown, _) = json.loads(rig.verb("link", "list", "--json"))
     assert shown["paused"] == {"value": True, "from": "store"}
     assert shown["topics"] == {"value": ["clash-a"], "from": "settings"}
-    assert "would carry" in shown["troubles"][0]
+    assert "would both write" in shown["troubles"][0]
     assert [row.incident.kind for row in rig.ledger(LINK) if not row.closed_ms] == ["clashing filters"]
 
     # While they clash a link can be paused and resumed all the same.
-    rig.verb("link", "pause", BACK)
+    rig.verb("link", "pause", OTHER)
     rig.verb("link", "resume", LINK)
     until(lambda: same_ends(east.cluster, west.cluster, "clash-a", 2), 60, "it goes on by its settings", rig)
     assert spans(west.cluster, "clash-b", 2) == [(-1, -1)] * 2

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from twinshore.cli.homes import home, homes
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, who
 from twinshore.cli.recovering import recover
 from twinshore.cli.steps import carry_out
@@ -38,7 +39,7 @@ EVERY = typer.Option(False, "--all", help="The link's own pause and all of its t
 def register(app: typer.Typer) -> None:
     """Adds the verb to the command."""
     link = typer.Typer(help="Look at links and change them while they run.", no_args_is_help=True)
-    for verb in (pause, resume, throttle, priority, reset):
+    for verb in (pause, resume, throttle, priority, reset, homes, home):
         link.command(verb.__name__)(verb)
     link.command("list")(list_links)
     link.command("filter")(filter_names)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from twinshore.delay.arrival import carried_to
-from twinshore.delay.missing import sought
+from twinshore.delay.missing import Sought, sought
 from twinshore.delay.readings import BEATS, CUT, GROUPS, Axis, Place, Reading, group_named
 from twinshore.fleet import HEARTBEATS, KafkaError, Link, NamedPartition, StoreError, is_heartbeats
 from twinshore.fleet.extents import Extent
@@ -26,10 +26,11 @@ from twinshore.kafka.metadata import ClusterMetadata
 from twinshore.kafka.notes import Notebook
 from twinshore.kafka.questions import OffsetKind
 from twinshore.links.filters import admits
+from twinshore.links.homes import at_home_in_words, elsewhere, pair_of
 from twinshore.links.in_force import in_force
 from twinshore.mirror.driver.identity import hold_to
 from twinshore.mirror.incidents.kinds import rests
-from twinshore.store import LedgerRow, Store
+from twinshore.store import HomeRow, LedgerRow, Store
 from twinshore.wire.group_places import GroupPlaces
 
 REFRESH_S = 2.0
@@ -87,6 +88,8 @@ class _Told:
     receipted: Mapping[tuple[str, int], int]  # how far, on the source
     stopped: Mapping[str, str] = field(default_factory=dict)
     resting: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    # Topics that are written on the target: the link the other way carries them.
+    elsewhere: Mapping[str, HomeRow] = field(default_factory=dict)
     old: bool = False
 
 
@@ -163,7 +166,8 @@ class Sampler:
         self._ask_store()
         link = self._told.link
         source, target = self._both()
-        self._topics = dict(_shared(link, source, target))
+        shared = _shared(link, source, target)
+        self._topics = {name: one for name, one in shared if name not in self._told.elsewhere}
         self._seek()
         names = (f"{link.source}.{HEARTBEATS}", f"{link.source}.{MIRROR_MAKERS_HEARTBEATS}")
         there = next((name for name in names if name in target.topics and not target.topics[name].error), None)
@@ -208,6 +212,8 @@ class Sampler:
         for name in names:
             mine, twin = ours.get(name), theirs.get(link.twin_of(name))
             found[name] = sought(link, name, mine.error if mine else None, twin.error if twin else None)
+            if name in self._told.elsewhere:
+                found[name] = Sought(True, at_home_in_words(name, self._told.elsewhere[name], link))
         self._unseen = {name: one.why for name, one in found.items() if not one.over}
         self._over = {name: one.why for name, one in found.items() if one.over}
         self._deleted = frozenset(name for name, one in found.items() if one.deleted)
@@ -227,7 +233,8 @@ class Sampler:
             twins = {(row.topic, row.partition): row.target_topic_id for row in self._store.twins.of(name)}
             receipted = {(at.topic, at.partition): at.to_offset for at in self._store.receipts.positions(name)}
             stopped, resting = resting_of(link, self._store.ledger.rows(name, open_only=True))
-            self._told = _Told(link, twins, self._store.extents.reached(name), receipted, stopped, resting)
+            reached, away = self._store.extents.reached(name), elsewhere(link, self._store.homes.of(pair_of(link)))
+            self._told = _Told(link, twins, reached, receipted, stopped, resting, away)
         except StoreError:
             if not self._heard_store:
                 raise

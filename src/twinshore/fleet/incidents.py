@@ -35,6 +35,7 @@ class IncidentKind(StrEnum):
     DOUBTFUL_NOTE = "doubtful note"
     GROUP_REFUSED = "group refused"
     CLASHING_FILTERS = "clashing filters"
+    HOME_UNDECIDED = "home undecided"
 
     @property
     def side(self) -> IncidentSide:
@@ -113,4 +114,5 @@ _SIDES = {
     IncidentKind.LOST_BEGINNING: _TARGET,
     IncidentKind.DOUBTFUL_NOTE: _SOURCE,
     IncidentKind.GROUP_REFUSED: _BOTH,
+    IncidentKind.HOME_UNDECIDED: _BOTH,
 }

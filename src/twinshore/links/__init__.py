@@ -7,7 +7,8 @@ change them (`operations`).
 
 What a link lets through (`filters`), what operators have said of that since (`in_force`, `wishes`), filters that clash
 and those that hold instead (`clashes`, `standing`), and the algebra of names by which two filters can be compared
-(`names`, `patterns`): no record may come back to where it was, and no two links may write one topic (`rules`).
+(`names`, `patterns`): no record may come back to where it was, and no two links may write one topic (`rules`);
+where two links go both ways under the same names, each topic has a home (`homes`).
 
 Nothing here knows a cluster or a running mirror.
 """

@@ -16,6 +16,7 @@ from twinshore.links.patterns import StrangeError, names_of
 
 SHOWN_MAX = 3
 CYCLE_LINKS_MAX = 12
+PAIR = 2  # links, whose topics have homes: see `homes`
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +44,10 @@ def conflicts(links: Sequence[Link], topics: Mapping[str, Sequence[str]]) -> tup
 
 def _loops(links: Sequence[Link], topics: Mapping[str, Sequence[str]]) -> Iterator[Conflict]:
     """Rings in which a topic would come back under its own name. By prefix it comes back under another one, and there
-    its provenance stops it."""
+    its provenance stops it. Of two links that are each other's way back, the topic's home says which one carries it."""
     for ring in rings([link for link in links if link.naming is Naming.SAME]):
+        if len(ring) == PAIR:
+            continue
         shared = _shared([_admitted(link) for link in ring], [n for link in ring for n in topics.get(link.source, ())])
         if shared is None:
             continue

@@ -13,6 +13,7 @@ from twinshore.kafka.metadata import NO_LEADER, TopicMetadata
 from twinshore.links.filters import admits
 from twinshore.mirror.follow.cleaned import KIND, Cleaned, cleaned_of, compacts, row_of
 from twinshore.mirror.topology.descents import Descents
+from twinshore.mirror.topology.homing import Homing
 from twinshore.proof.borders import Side
 from twinshore.proof.crossing import uncrossed_partitions, uncrossed_topics
 from twinshore.proof.values import Way
@@ -162,8 +163,10 @@ class Surveyor:
         admitted = known & found.keys()
         fresh = {name: one for name, one in found.items() if name not in known}
         if fresh and not asked:
-            quiet = Descents(lambda: self._link, self._links, self._store, self._source, self._target, lambda _: None)
-            admitted |= quiet.admitted(fresh).keys()
+            sides_of = (self._links, self._store, self._source, self._target)
+            descents = Descents(lambda: self._link, *sides_of, lambda _: None)
+            homing = Homing(lambda: self._link, *sides_of, descents, lambda _: None, notes=False)
+            admitted |= homing.admitted(fresh).keys() | homing.refused.keys()
         for one in (*uncrossed_topics(self._link, admitted, known, rows), *uncrossed_partitions(sides, rows)):
             yield Lack(self._link.name, *one)
 

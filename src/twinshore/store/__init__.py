@@ -1,5 +1,5 @@
-"""What is remembered, in SQL, by subject: `store.leases`, `links`, `twins`, `receipts`, `extents`, `ledger`, `audit`,
-`memories`, `controls`, `proofs`, `key_looks`, `delay`. Each is a file here, each of its methods one transaction.
+"""What is remembered, in SQL, by subject: `store.leases`, `links`, `twins`, `homes`, `receipts`, `extents`, `ledger`,
+`audit`, `memories`, `controls`, `proofs`, `key_looks`, `delay`. Each is a file here, each method one transaction.
 
 Values enter and leave (`values`); SQLite, PostgreSQL, MySQL and MariaDB answer alike. A position never moves back, a
 receipt never leaves a gap, and nothing grows without bound but the ledger. Nothing here knows Kafka or a wall clock:
@@ -18,6 +18,7 @@ from twinshore.store.values import (
     AuditRow,
     ControlRow,
     DelayPlace,
+    HomeRow,
     Incident,
     IncidentCount,
     KeyLookRow,
@@ -48,6 +49,7 @@ __all__ = [
     "DelayPlace",
     "DelayStore",
     "HeldLease",
+    "HomeRow",
     "Incident",
     "IncidentCount",
     "IncidentKind",

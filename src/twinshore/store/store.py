@@ -15,6 +15,7 @@ from twinshore.store.controls import Controls
 from twinshore.store.delays import DelayStore
 from twinshore.store.engine import Database, check_place, place_of
 from twinshore.store.extents import Extents
+from twinshore.store.homes import Homes
 from twinshore.store.key_looks import KeyLooks
 from twinshore.store.leases import Leases
 from twinshore.store.ledger import Ledger
@@ -68,6 +69,7 @@ class Store:
         self.link_rows = LinkRows(database)
         self.revisions = Revisions(database)
         self.twins = Twins(database)
+        self.homes = Homes(database)
         self.receipts = Receipts(database)
         self.extents = Extents(database)
         self.ledger = Ledger(database)

@@ -92,6 +92,18 @@ twins = Table(
     _number("created_ms"),
 )
 
+# Where each topic of a pair of clusters is written. `term` grows whenever another home is set.
+homes = Table(
+    "homes",
+    metadata,
+    Column("pair", _name(LINK_LENGTH), primary_key=True),
+    Column("topic", _name(TOPIC_LENGTH), primary_key=True),
+    Column("home", _name(64), nullable=False),
+    _number("term"),
+    _number("since_ms"),
+    Column("set_by", _name(255), nullable=False),
+)
+
 # One row per partition holds its youngest receipt too (the open_* columns), so recording writes one row a partition.
 positions = Table(
     "positions",

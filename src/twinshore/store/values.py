@@ -50,6 +50,19 @@ class TwinRow:
 
 
 @dataclass(frozen=True, slots=True)
+class HomeRow:
+    """The cluster where a topic of a pair of clusters is written. A later home has a higher `term`; `since_ms` is for
+    people."""
+
+    pair: str
+    topic: str
+    home: str
+    term: int
+    since_ms: int
+    set_by: str
+
+
+@dataclass(frozen=True, slots=True)
 class SourceBatch:
     """A batch as its producer numbered it and as the source, and so the twin, holds it."""
 

@@ -11,7 +11,18 @@ from twinshore.mirror.operations.control import Filter, Pause, Prioritise, Resum
 from twinshore.mirror.operations.links import held_links
 from twinshore.store import Store
 
-SETTINGS = settings_of(f'[links."{LINK}"]\ntopics = ["orders.*"]\n[links."{BACK}"]\ntopics = ["bills.*"]\n')
+SETTINGS = settings_of(
+    f"""[clusters.south]
+bootstrap = ["127.0.0.1:3"]
+[links."{LINK}"]
+topics = ["orders.*"]
+[links."{BACK}"]
+topics = ["lists.*"]
+[links."west->south"]
+[links."south->east"]
+topics = ["bills.*"]
+"""
+)
 
 
 def change(asked: control.Asked, store: Store, by: str = "anna") -> list[str]:
@@ -52,7 +63,7 @@ def test_it_says_which_pauses_stay_and_that_nobody_could_be_asked(store: Store) 
 
 
 def test_what_cannot_be_is_refused_by_the_plan(store: Store) -> None:
-    with pytest.raises(ConfigError, match=r"west->east would carry .*bills"):
+    with pytest.raises(ConfigError, match=r"south->east would carry .*bills"):
         control.plan(Filter(LINK, topics=["bills-new"]), SETTINGS, store)
     with pytest.raises(ConfigError, match="one or the other"):
         control.plan(Resume(LINK, ["x"], every=True), SETTINGS, store)

@@ -15,6 +15,8 @@ from twinshore.mirror.operations.running import RunPlan, plan_of_running
 from twinshore.store import AuditRow, Store, TwinRow
 
 SETTINGS = settings_of(f'[links."{LINK}"]\nmode = "mapped"\n[links."{BACK}"]\n')
+SOUTH = '[clusters.south]\nbootstrap = ["127.0.0.1:3"]\n'
+RING = settings_of(f'{SOUTH}[links."{LINK}"]\n[links."west->south"]\n[links."south->east"]\n')
 NOTHING = "nothing to do: the links' filters admit no topic that their sources show to the mirror"
 
 
@@ -56,4 +58,4 @@ def test_a_plan_of_running_has_first_what_nobody_can_tell() -> None:
 
 def test_links_that_could_loop_have_no_plan(store: Store) -> None:
     with pytest.raises(ConfigError, match="would carry"):
-        plan_of_running((), SETTINGS, store, log=lambda _: None)
+        plan_of_running((), RING, store, log=lambda _: None)

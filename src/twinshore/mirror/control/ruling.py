@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Mapping, Sequence, Set
 
 from twinshore.fleet import Link
 from twinshore.links.clashes import KIND, Filters, said_filters, settled
@@ -82,13 +82,19 @@ class Ruling:
         """Those of the topics that may flow now; one that is still leaving its lanes comes back once it has left."""
         return {name: seen for name, seen in names.items() if name not in self._parting and not self.holds(name)}
 
-    def partings(self, placed: Set[str], withdraw: Callable[[str], bool]) -> list[str]:
-        """Topics on lanes that from now on may not flow, each told once. `withdraw` is asked until it says True."""
+    def partings(self, placed: Set[str], withdraw: Callable[[str], bool], elsewhere: Container[str] = ()) -> list[str]:
+        """Topics on lanes that from now on may not flow, each told once. `withdraw` is asked until it says True.
+        `elsewhere`: those at home on another cluster."""
         unwanted = {topic for topic in placed if self.holds(topic) or not admits(self.link, topic)}
+        unwanted |= {topic for topic in placed if topic in elsewhere}
         fresh = sorted(unwanted - self._parting)
         self._parting |= unwanted
         self._parting -= {topic for topic in self._parting if withdraw(topic)}
         return fresh
+
+    def parted(self, topic: str) -> str:
+        """Why the topic leaves its lanes."""
+        return f"topic {topic} {'is paused' if self.holds(topic) else 'is no longer admitted'}"
 
     def acknowledge(self, *, lanes_left: bool) -> None:
         """Tells other processes which filters hold, once no pump writes what these do not admit. Until then all twins

@@ -43,6 +43,7 @@ from twinshore.mirror.pump.probing import may_write_markers
 from twinshore.mirror.pump.units import id_prefix
 from twinshore.mirror.topology.descents import Descents
 from twinshore.mirror.topology.heart import Heart
+from twinshore.mirror.topology.homing import Homing
 from twinshore.service.ends import Ends
 from twinshore.service.lease_keeper import LeaseKeeper
 from twinshore.store import Store
@@ -75,6 +76,7 @@ class LinkDriver:
         doubts = DoubtfulNotes(link, store, log)
         ends = (store, self._source, self._target)
         self._descents = Descents(lambda: self.link, settings.links, *ends, log, doubts.tell)
+        self._homing = Homing(lambda: self.link, settings.links, *ends, self._descents, log)
         self._adopter = Adopter(link, self._source, self._target, store, log)
         self._ruling = Ruling(link, settings.links, store, log)
         self._throttle, self._others = Throttle(link.name, desk), Others(link, store)
@@ -131,7 +133,8 @@ class LinkDriver:
                 self._surveyed_at_s = time.monotonic()
             self._follow_log_starts()
             self._balance.turn()
-            self._look_at_held()
+            lag, placed = self._recorder.live[self.link.name].lag.copy(), self._desk.placed(self.link.name)
+            self._held.look(named for named, behind in lag.items() if behind and named in placed)
         except RefusedError as error:
             if self._term:
                 self._end_term()
@@ -163,6 +166,8 @@ class LinkDriver:
             aligning=self._recorder.live[name].aligning.sentence(),
             paused=paused,
             trouble=trouble,
+            elsewhere=len(self._homing.elsewhere),
+            homeless=len(self._homing.homeless),
             hindered_s=now_s - self._hindered_at_s if hindered else 0.0,
         )
 
@@ -239,9 +244,10 @@ class LinkDriver:
             self._follower.heed()
             self._log(f"{name}: now holds: {in_words(self.link)}")
         placed = {named.topic for named in self._desk.placed(name)}
-        for topic in self._ruling.partings(placed, lambda topic: self._desk.withdraw(name, topic)):
+        away = self._homing.elsewhere
+        for topic in self._ruling.partings(placed, lambda topic: self._desk.withdraw(name, topic), away):
             term.flowing.pop(topic, None)
-            self._log(f"{name}: topic {topic} {'is paused' if self._ruling.holds(topic) else 'is no longer admitted'}")
+            self._log(f"{name}: {away.get(topic) or self._ruling.parted(topic)}")
         self._ruling.acknowledge(lanes_left=self._desk.past_is_over(name))
 
     # -- survey and plan
@@ -251,13 +257,13 @@ class LinkDriver:
         assert term is not None
         self._notes.check()
         self._safety.against()
-        admitted = self._descents.admitted(self._surveyor.names())
-        self._refusals.keep(admitted)
+        admitted = self._homing.admitted(self._surveyor.names())
+        self._refusals.keep(admitted, self._homing.refused.values(), self._homing.elsewhere)
         names = self._ruling.flowing(admitted)
         fresh = [name for name, seen in names.items() if term.flowing.get(name) != seen and name not in self._leaving]
         for name in [name for name in term.flowing if name not in names]:
             if admits(self.link, name):
-                self._follower.doubt([name])
+                self._follower.doubt([name] if name not in self._homing.elsewhere else ())
             else:
                 self._log(f"{self.link.name}: topic {name} is no longer admitted")
             del term.flowing[name]
@@ -325,7 +331,7 @@ class LinkDriver:
     def _supply(
         self, term: Term, steps: list[CarryTopic], known: Container[str], seen: dict[str, tuple[str, int]]
     ) -> None:
-        steps = self._others.kept(steps, known)
+        steps = self._homing.kept(self._others.kept(steps, known), known)
         self._descents.declare(steps)
         found = twins.orders_for(self._store, self.link.name, steps)
         orders = {named: order for named, order in found.items() if named not in self._standing}
@@ -354,10 +360,6 @@ class LinkDriver:
         cuts = {named: at for named, at in live.cuts().items() if named in placed}
         filled = bool(self._term and self._term.never_cut) and self._desk.past_is_over(self.link.name)
         self._log_starts.cut(self._adopter.without_mapped(cuts, live.lag.copy()), live.cut_to, filled=filled)
-
-    def _look_at_held(self) -> None:
-        lag, placed = self._recorder.live[self.link.name].lag.copy(), self._desk.placed(self.link.name)
-        self._held.look(named for named, behind in lag.items() if behind and named in placed)
 
     def _order(self, lane: int, tide: int) -> TideOrder:
         if (term := self._term) is None:

@@ -29,7 +29,8 @@ class Carrying:
     """What a link carries now. `placed`: partitions on lanes; of these, `unmanned` are on lanes that no pump carries
     now, and `away` are carried and have a leader that is. `resting`: partitions that incidents stopped. `refused`:
     topics. `paused`: the whole link, by an operator. `trouble`: what failed at the last look, or as the link began;
-    `hindered_s`: for how long no look has ended, each for something that may pass by itself."""
+    `hindered_s`: for how long no look has ended, each for something that may pass by itself. `elsewhere`: topics at
+    home on the target, which the link the other way carries. `homeless`: topics that are empty on both sides yet."""
 
     placed: int
     lanes: int
@@ -41,6 +42,8 @@ class Carrying:
     paused: bool = False
     trouble: str = ""
     hindered_s: float = 0.0
+    elsewhere: int = 0
+    homeless: int = 0
 
     @property
     def lasting(self) -> bool:
@@ -66,12 +69,14 @@ def carrying(
     paused: bool = False,
     trouble: str = "",
     hindered_s: float = 0.0,
+    elsewhere: int = 0,
+    homeless: int = 0,
 ) -> Carrying:
     """In numbers, each partition once: what was told of one that is on no lane by now says nothing of the link."""
     alone = unmanned & placed
     without = (away & placed) - alone
     numbers = (len(placed), lanes, len(alone), len(without), resting, refused)
-    return Carrying(*numbers, aligning, paused, trouble, hindered_s)
+    return Carrying(*numbers, aligning, paused, trouble, hindered_s, elsewhere, homeless)
 
 
 Facts = Idle | Carrying
@@ -95,6 +100,10 @@ def _parts(now: Carrying) -> list[str]:
     parts = [f"{counted(now.placed, 'partition')} on {counted(now.lanes, 'lane')}"]
     if now.refused:
         parts[0] += f", {counted(now.refused, 'topic')} refused"
+    if now.elsewhere:
+        parts[0] += f", {counted(now.elsewhere, 'topic')} at home on the target"
+    if now.homeless:
+        parts[0] += f", {counted(now.homeless, 'topic')} without a home yet"
     if now.resting:
         parts.append(f"{counted(now.resting, 'partition')} stopped by incidents")
     if now.away:

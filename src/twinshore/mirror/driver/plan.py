@@ -137,6 +137,14 @@ class Stay:
 
 
 @dataclass(frozen=True, slots=True)
+class AtHome:
+    """The link carries it because it is written on the link's source."""
+
+    topic: str
+    home: str
+
+
+@dataclass(frozen=True, slots=True)
 class Rest:
     """A partition that an open incident has stopped: the rest of its topic is carried without it."""
 
@@ -148,7 +156,7 @@ class Rest:
     retries: bool
 
 
-Step = Create | Grow | Settle | CarryTopic | Refuse | Stay | Rest
+Step = Create | Grow | Settle | CarryTopic | Refuse | AtHome | Stay | Rest
 
 
 def twin_settings(link: Link, source: SourceTopic, replication: int, *, old_bound: bool) -> tuple[tuple[str, str], ...]:

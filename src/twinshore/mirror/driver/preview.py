@@ -10,7 +10,7 @@ from twinshore.mirror.control.ruling import Ruling
 from twinshore.mirror.driver.identity import recognise
 from twinshore.mirror.driver.link_notes import LinkNotes
 from twinshore.mirror.driver.others import Others
-from twinshore.mirror.driver.plan import CarryTopic, Create, Grow, Refuse, Rest, Settle, Stay, Step
+from twinshore.mirror.driver.plan import AtHome, CarryTopic, Create, Grow, Refuse, Rest, Settle, Stay, Step
 from twinshore.mirror.driver.survey import Surveyor, known_twins
 from twinshore.mirror.incidents.standing import retries, stopping
 from twinshore.mirror.mapping.cost import Cost
@@ -18,6 +18,7 @@ from twinshore.mirror.mapping.forecast import forecast
 from twinshore.mirror.mapping.positions import Positions
 from twinshore.mirror.pump.probing import may_write_markers
 from twinshore.mirror.topology.descents import Descents
+from twinshore.mirror.topology.homing import Homing
 from twinshore.service.ends import Ends
 from twinshore.store import Store
 
@@ -39,11 +40,16 @@ def preview(link: Link, settings: Settings, store: Store, rate_bytes_s: float = 
         LinkNotes(link, store, target).refuse_another(source.cluster_id())
         surveyor = Surveyor(link, source, target)
         known = known_twins(store, link)
-        descents = Descents(lambda: link, settings.links, store, source, target, log=lambda _: None)
-        names = [name for name in descents.admitted(surveyor.names()) if not is_heartbeats(name)]
+        ends_of = (settings.links, store, source, target)
+        descents = Descents(lambda: link, *ends_of, log=lambda _: None)
+        homing = Homing(lambda: link, *ends_of, descents, log=lambda _: None, notes=False)
+        names = [name for name in homing.admitted(surveyor.names()) if not is_heartbeats(name)]
         chunks = [names[at : at + TOPICS_AT_ONCE] for at in range(0, len(names), TOPICS_AT_ONCE)]
         steps = Others(link, store).judged([step for chunk in chunks for step in surveyor.plan(chunk, known)], known)
-        stay = [Stay(name, why) for name, why in descents.staying.items() if not is_heartbeats(name)]
+        staying = descents.staying | homing.homeless | homing.elsewhere
+        stay = [Stay(name, why) for name, why in sorted(staying.items()) if not is_heartbeats(name)]
+        at_home = [AtHome(name, row.home) for name, row in sorted(homing.at_home.items()) if name in names]
+        steps = [*at_home, *homing.refused.values(), *steps]
         steps, paused = _without_paused(link, steps)
         rows, unproven = Positions(link, source, target, store).propose(
             [step for step in steps if isinstance(step, CarryTopic) and step.mapped]
@@ -99,6 +105,8 @@ def in_words(step: Step | Cost) -> str:
         case Rest(topic, partition, incident, kind, sentence):
             then = "it is tried again by itself" if step.retries else "then `twinshore mirror resume`"
             return f"do not carry {topic}-{partition}: incident {incident} stops it, {kind}: {sentence}; {then}"
+        case AtHome(topic, home):
+            return f"home of {topic}: {home}"
         case Stay(_, sentence):
             return f"leave: {sentence}"
         case Cost():

@@ -290,6 +290,18 @@ _ROWS = (
         "back what was said with `twinshore link reset LINK --name topics --name exclude`. The row closes within "
         "seconds.",
     ),
+    Known(
+        IncidentKind.HOME_UNDECIDED,
+        After.TOPIC,
+        POLICY_TOPIC,
+        "Two links carry topics to each other's source under one name, and both clusters hold records of this topic, "
+        "none of which came from the other: nobody can tell where it is written, so neither link carries it.",
+        "Look who writes it where, and have one side alone write it. Where nobody needs what the other cluster holds, "
+        "delete the topic there: then its home is plain. Else say which it is with `twinshore link home TOPIC "
+        "CLUSTER`: the link from there carries it, and what the other cluster holds stands in the twin's way, as "
+        '[foreign write](#foreign-write) says, unless the link carries it on behind with `mode = "mapped"`. The row '
+        "closes within seconds.",
+    ),
 )
 KINDS: Mapping[IncidentKind, Known] = {row.kind: row for row in _ROWS}
 

@@ -4,7 +4,7 @@ or without it: when the topic is carried, and when there is no such topic to car
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 
 from twinshore.fleet import is_heartbeats
 from twinshore.fleet.incidents import Effect
@@ -67,8 +67,14 @@ class Refusals:
             del self._steps[topic]
             self._log(f"{self._link}: topic {topic} is refused no more")
 
-    def keep(self, there: Container[str]) -> None:
-        """`there` are the topics that the link admits: others are refused no more, since nobody would carry them."""
+    def keep(self, there: Iterable[str], undecided: Collection[Refuse] = (), elsewhere: Iterable[str] = ()) -> None:
+        """`there` are the topics that the link carries, `undecided` those whose home nobody knows: others are refused
+        no more, since nobody would carry them. Nor are those at home `elsewhere`, which the link the other way has."""
+        for topic in elsewhere:
+            self.over(topic)
+        for step in undecided:
+            self.add(step)
+        there = {*there, *(step.topic for step in undecided)}
         now_s = time.monotonic()
         self._missed = {topic: self._missed.get(topic, now_s) for topic in self._steps if topic not in there}
         gone = {topic for topic, since_s in self._missed.items() if now_s - since_s >= GONE_S}

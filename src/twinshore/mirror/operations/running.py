@@ -8,7 +8,7 @@ from typing import Any
 
 from twinshore.fleet import KafkaError
 from twinshore.fleet.settings import Settings
-from twinshore.mirror.driver.plan import Refuse, Stay, Step
+from twinshore.mirror.driver.plan import AtHome, Refuse, Stay, Step
 from twinshore.mirror.driver.preview import holding, in_words, preview
 from twinshore.mirror.driver.ready import check_chosen
 from twinshore.mirror.follow.preview import Line
@@ -55,7 +55,7 @@ def plan_of_running(
     for link in [holding(one, settings, store, log) for one in chosen]:
         try:
             found = list(preview(link, settings, store, rate_bytes_s))
-            carried = {step.topic for step in found if not isinstance(step, Refuse | Stay)}
+            carried = {step.topic for step in found if not isinstance(step, Refuse | AtHome | Stay)}
             lines = list(follows(link, settings, store, carried))
         except KafkaError as error:
             away.append((link.name, str(error)))

@@ -64,17 +64,24 @@ class Descents:
     def _sides(self) -> tuple[tuple[str, KafkaCluster], ...]:
         return ("source", self._source), ("target", self._target)
 
-    def admitted(self, names: Seen) -> Seen:
-        """Those of the source's topics that the link may carry on."""
+    def admitted(self, names: Seen, at_home: Collection[str] = ()) -> Seen:
+        """Those of the source's topics that the link may carry on. `at_home`: they are written on the source by now,
+        wherever they came from once."""
+        for name in at_home:
+            self._descents[name] = ORIGINAL
+            self.staying.pop(name, None)
         if self._judged_by != _filters(self._link):
             self._judged.clear()
             self._judged_by = _filters(self._link)
-        fresh = {name: seen for name, seen in names.items() if (name, seen[0]) not in self._judged}
+        judged = {name: seen for name, seen in names.items() if name not in at_home}
+        fresh = {name: seen for name, seen in judged.items() if (name, seen[0]) not in self._judged}
         if self._doubted and time.monotonic() - self._doubted_at_s >= DOUBTED_AGAIN_S:
-            fresh |= {name: names[name] for name in self._doubted if name in names}
+            fresh |= {name: judged[name] for name in self._doubted if name in judged}
         if fresh:
             self._judge(fresh)
-        return {name: seen for name, seen in names.items() if self._judged.get((name, seen[0])) == ""}
+        return {
+            name: seen for name, seen in names.items() if name in at_home or self._judged.get((name, seen[0])) == ""
+        }
 
     def announce(self, steps: Iterable[Create]) -> None:
         """Before twins are made."""

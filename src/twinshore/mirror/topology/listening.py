@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from twinshore.fleet import KafkaError, StoreError, WireError, is_heartbeats
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.notes import Note, Notebook
+from twinshore.links.homes import counterpart, pair_of
 from twinshore.mirror.driver.identity import known_clusters
 from twinshore.mirror.driver.target_notes import bounded_json
 from twinshore.mirror.topology.picture import Beat, Picture, path_of, picture
+from twinshore.store import Store
 from twinshore.store.opening import open_to_look
 
 PATIENCE_S = 5.0
@@ -20,7 +24,7 @@ PATIENCE_S = 5.0
 def listen(settings: Settings, log: Callable[[str], None]) -> Picture:
     """What runs now, as the clusters of the settings show it; one that cannot be asked is named, not waited for. Nor is
     another cluster asked than the links began with. `log` hears where the store cannot say which these are."""
-    ids = _ids(settings, log)
+    ids, homes = _remembered(settings, log)
     beats: list[Beat] = []
     away: dict[str, str] = {}
     for name, known in settings.clusters.items():
@@ -33,17 +37,27 @@ def listen(settings: Settings, log: Callable[[str], None]) -> Picture:
             away[name] = error.message
         finally:
             cluster.close()
-    return picture(settings.links, beats, away)
+    return replace(picture(settings.links, beats, away), homes=homes)
 
 
-def _ids(settings: Settings, log: Callable[[str], None]) -> dict[str, str]:
-    """What runs is shown also while the store is away."""
+def _remembered(
+    settings: Settings, log: Callable[[str], None]
+) -> tuple[dict[str, str], tuple[tuple[str, str, int], ...]]:
+    """Which clusters these are, and where topics of pairs are at home. What runs is shown also while the store is
+    away."""
     try:
         with open_to_look(settings) as store:
-            return known_clusters(settings.links, store)
+            return known_clusters(settings.links, store), tuple(_homes(settings, store))
     except StoreError as error:
         log(f"whether these are the clusters that the links began with is not known: {error}")
-        return {}
+        return {}, ()
+
+
+def _homes(settings: Settings, store: Store) -> Iterator[tuple[str, str, int]]:
+    pairs = {pair_of(link) for link in settings.links if counterpart(link, settings.links)}
+    for pair in sorted(pairs):
+        for home, count in sorted(Counter(row.home for row in store.homes.of(pair).values()).items()):
+            yield pair, home, count
 
 
 def _newest(cluster: KafkaCluster, topic: str, path: tuple[str, ...]) -> list[Beat]:

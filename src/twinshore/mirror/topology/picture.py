@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from twinshore.fleet import HEARTBEATS, Link
+from twinshore.fleet.listing import counted
 
 RUNS_S = 10.0
 
@@ -32,17 +33,27 @@ class LinkSeen:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """`away`: clusters that could not be asked, and why."""
+    """`away`: clusters that could not be asked, and why. `homes`: by pair of clusters and home, how many topics are
+    written there that links carry both ways."""
 
     links: tuple[LinkSeen, ...]
     paths: tuple[Beat, ...]
     away: tuple[tuple[str, str], ...]
+    homes: tuple[tuple[str, str, int], ...] = ()
 
     def as_values(self) -> dict[str, object]:
         """For programs."""
         paths = [{"path": list(beat.path), "age_s": round(beat.age_s, 3)} for beat in self.paths]
         away = [{"cluster": name, "error": why} for name, why in self.away]
-        return {"links": [asdict(link) for link in self.links], "paths": paths, "away": away}
+        homes = [{"pair": pair, "home": home, "topics": count} for pair, home, count in self.homes]
+        return {"links": [asdict(link) for link in self.links], "paths": paths, "away": away, "homes": homes}
+
+    def says_of_homes(self) -> list[str]:
+        """A sentence for each pair."""
+        by_pair: dict[str, list[str]] = {}
+        for pair, home, count in self.homes:
+            by_pair.setdefault(pair, []).append(f"{counted(count, 'topic')} at home on {home}")
+        return [f"{pair}: {', '.join(parts)}" for pair, parts in by_pair.items()]
 
 
 def path_of(topic: str, seen_on: str, clusters: Iterable[str]) -> tuple[str, ...]:

@@ -1,0 +1,147 @@
+"""Two links that carry topics to each other under the same names: each topic goes from its home, and never back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.scenarios.mirror_rig import Rig, read_all, settings_text, spans, until, url_in
+from tests.scenarios.test_mirror_basic import fill
+from twinshore.cli.entry import app
+from twinshore.fleet import RefusedError
+from twinshore.lab import LabCluster
+from twinshore.lab.clients import admin_of
+from twinshore.store import HomeRow, open_store
+
+THERE, BACK = "east->west", "west->east"
+PAIR = "east<>west"
+CONTESTED = ("home-both", "home-race")
+QUICK = {"lanes": 1, "refresh_s": 0.5}
+
+
+@pytest.fixture
+def rig(east: LabCluster, west: LabCluster, tmp_path: Path) -> Iterator[Rig]:
+    """Of each cluster a topic with records, one that is empty on both, one that both hold records of, and one of which
+    east held records alone when a link said so, and west held some too a moment later."""
+    for lab, ours in ((east, "home-orders"), (west, "home-bills")):
+        lab.create_topic(ours, partitions=2)
+        fill(lab, ours, 20, partition=1)
+        for shared in ("home-empty", "home-both", "home-race"):
+            lab.create_topic(shared)
+    for lab, count in ((east, 5), (west, 7)):
+        fill(lab, "home-both", count)
+        fill(lab, "home-race", count)
+    with open_store(url_in(tmp_path)) as store:
+        store.homes.settle([HomeRow(PAIR, "home-race", "east", 1, 1, f"link {THERE}")])
+    clusters = [east.cluster, west.cluster]
+    made = Rig(tmp_path, settings_text(tmp_path, clusters, {THERE: "home-.*", BACK: "home-.*"}, mirror=QUICK))
+    yield made
+    made.process.end()
+
+
+def homes(rig: Rig) -> dict[str, tuple[str, int]]:
+    found = json.loads(rig.verb("link", "homes", "--json"))
+    assert not found["away"]
+    return {one["topic"]: (one["home"], one["term"]) for one in found["topics"]}
+
+
+def open_rows(rig: Rig, link: str) -> dict[str, str]:
+    return {row.incident.topic: row.incident.kind.value for row in rig.ledger(link) if not row.closed_ms}
+
+
+def crossed(source: LabCluster, target: LabCluster, topic: str, partitions: int, *ends: int) -> bool:
+    found = [end for _, end in spans(target.cluster, topic, partitions)]
+    return found == list(ends) == [end for _, end in spans(source.cluster, topic, partitions)]
+
+
+def alike(source: LabCluster, target: LabCluster, topic: str, partition: int = 0) -> bool:
+    return read_all(source.cluster, topic, partition) == read_all(target.cluster, topic, partition)
+
+
+def test_each_topic_goes_from_its_home_and_nothing_goes_back(rig: Rig, east: LabCluster, west: LabCluster) -> None:
+    _plan_says_so(rig)
+    before = {place: read_all(place[0].cluster, place[1], 0) for place in product((east, west), CONTESTED)}
+    rig.process.start()
+    until(lambda: crossed(east, west, "home-orders", 2, 0, 20), 120, "from east", rig)
+    until(lambda: crossed(west, east, "home-bills", 2, 0, 20), 120, "from west", rig)
+    _what_is_open_is_told(rig)
+    _the_first_record_decides(rig, east, west)
+
+    rig.process.end()
+    fill(east, "home-orders", 5)
+    fill(west, "home-bills", 6, partition=1)
+    rig.process.start()
+    until(lambda: crossed(east, west, "home-orders", 2, 5, 20), 120, "on after a restart", rig)
+    until(lambda: crossed(west, east, "home-bills", 2, 0, 26), 120, "on after a restart", rig)
+    assert alike(east, west, "home-orders", 1)
+    assert alike(west, east, "home-bills", 1)
+    assert homes(rig)["home-empty"] == ("west", 1)
+    assert spans(east.cluster, "home-empty", 1) == [(0, 4)]
+    assert spans(west.cluster, "home-empty", 1) == [(0, 5)]
+    assert {(lab, topic): read_all(lab.cluster, topic, 0) for lab, topic in before} == before, "nothing was written"
+
+    _an_operator_decides(rig, east, west)
+
+
+def _plan_says_so(rig: Rig) -> None:
+    planned = rig.verb("mirror", "plan")
+    assert "east->west: home of home-orders: east" in planned
+    assert "west->east: home of home-bills: west" in planned
+    assert "east->west: leave: topic home-empty is empty on east and west: it has no home yet" in planned
+    assert "refuse: topic home-both holds records on west and east" in planned
+    assert "west->east: leave: topic home-race is at home on east" in planned
+    assert homes(rig)["home-orders"] == ("east", 0), "nobody has written it down yet"
+
+
+def _what_is_open_is_told(rig: Rig) -> None:
+    refused = {"home-both": "home undecided"}
+    until(lambda: open_rows(rig, BACK) == refused, 60, "one side's word", rig)
+    until(lambda: open_rows(rig, THERE) == {**refused, "home-race": "foreign write"}, 60, "the other's", rig)
+    (told,) = [row.incident.sentence for row in rig.ledger(BACK) if row.incident.topic == "home-both"]
+    assert "`twinshore link home home-both west`" in told
+    rig.until_said("west->east: topic home-race is at home on east, where it is written: west->east does not carry it")
+    rig.until_said("topic home-empty is empty on east and west: it has no home yet")
+    assert homes(rig) == {
+        "home-orders": ("east", 1),
+        "home-bills": ("west", 1),
+        "home-race": ("east", 1),
+        "home-both": ("", 0),
+        "home-empty": ("", 0),
+    }
+    until(lambda: ", 1 topic without a home yet" in rig.verb("status"), 30, "its status says so", rig)
+    assert "east<>west: 2 topics at home on east, 1 topic at home on west" in rig.verb("topology")
+
+
+def _the_first_record_decides(rig: Rig, east: LabCluster, west: LabCluster) -> None:
+    fill(west, "home-empty", 3)
+    until(lambda: crossed(west, east, "home-empty", 1, 3), 90, "the empty one goes by its first record", rig)
+    assert alike(west, east, "home-empty")
+    # What is written to a twin all the same is told, and stays where it is.
+    fill(east, "home-empty", 1)
+    until(lambda: open_rows(rig, BACK).get("home-empty") == "foreign write", 90, "a foreign write is told", rig)
+    fill(west, "home-empty", 2)
+
+
+def _an_operator_decides(rig: Rig, east: LabCluster, west: LabCluster) -> None:
+    """What stands in the twin's way is told as ever, and nothing is written over it."""
+    dry = rig.verb("link", "home", "home-both", "east", "--dry-run")
+    assert "topic home-both would be at home on east" in dry
+    assert "what west holds of home-both stands in the twin's way" in dry
+    assert "topic home-both is at home on east" in rig.verb("link", "home", "home-both", "east")
+    until(lambda: "home-both" not in open_rows(rig, BACK), 60, "it is at home elsewhere", rig)
+    until(lambda: open_rows(rig, THERE).get("home-both") == "foreign write", 60, "west's are in the way", rig)
+    admin = admin_of(west.cluster)
+    admin.delete_topics(["home-both"], operation_timeout=30)["home-both"].result(timeout=40)
+    until(lambda: crossed(east, west, "home-both", 1, 5), 90, "it goes from its home", rig)
+    assert alike(east, west, "home-both")
+
+    asked = ["link", "home", "home-orders", "west", "--settings", str(rig.process.settings)]
+    result = CliRunner().invoke(app, asked)
+    assert isinstance(result.exception, RefusedError)
+    assert "is carried by link east->west" in result.exception.message
+    assert homes(rig)["home-orders"] == ("east", 1)
