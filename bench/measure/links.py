@@ -180,15 +180,21 @@ def main() -> int:
         with Flow(links.source.cluster, links.target.cluster, topics) as flow:
             flow.delays(lambda: time.sleep(WINDOW_S))  # the first of them wait for their twins
             before = flow.delays(lambda: time.sleep(WINDOW_S))
+            begins = len(links.process.said)
             during = flow.delays(lambda: links.change(took_s))
+            told = links.process.said[begins:]
             after = flow.delays(lambda: time.sleep(WINDOW_S))
-        again = [number for number in range(count) if links.process.said.count(f"{links.name(number)}: carried by") > 1]
+    again = [number for number in range(count) if f"{links.name(number)}: carried by" in told]
     print(f"{count} links, {RATE} records/s each")
     for when, delays in (("before", before), ("during", during), ("after", after)):
         print(f"  {when:7} {delays}")
     for what, times in took_s.items():
         print(f"  {what}: taken up within {', '.join(f'{one:.1f}' for one in times)} s of the verb's end")
-    print(f"  links that began again though nobody changed them: {len(again)}")
+    print(f"  links that began again meanwhile though nobody changed them: {len(again)}")
+    names = tuple(f"{links.name(number)}:" for number in again)
+    for line in told.splitlines():
+        if names and any(name in line for name in names):
+            print(f"    {line}")
     return 1 if again else 0
 
 
