@@ -1,4 +1,4 @@
-"""What a link's driver says while the store fails it at each look."""
+"""What a link's driver says while the store fails it at each look, and what it leaves unsaid once its lease is lost."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from tests.mirror.driver.test_link_driver import LINK, Place, answering_clusters
 from twinshore.fleet import StoreError
+from twinshore.mirror.control.ruling import IN_FORCE
 from twinshore.mirror.driver.link_driver import LinkDriver
 from twinshore.mirror.driver.link_state import LASTING_S
 from twinshore.mirror.lane.orders import TrackOrder
@@ -49,3 +50,18 @@ def test_a_link_waits_where_the_store_refuses_each_look_for_a_minute(
     monkeypatch.setattr(LinkDriver, "_survey", lambda _: None)
     place.turned(lambda sentence: "flowing" in sentence)
     assert stands() == ("flowing", "1 partition on 1 lane")
+
+
+def test_who_has_lost_the_lease_in_the_middle_of_a_turn_says_no_more_which_filters_hold(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process may have slept there for long: another one carries the link by now, perhaps by wider filters."""
+    place.turned(lambda sentence: "flowing" in sentence)
+    place.store.memories.forget(place.store.memories.of(LINK, IN_FORCE))
+    place.driver._ruling.anew()
+    with monkeypatch.context() as lost:
+        lost.setattr(place.driver.lease, "left_s", lambda: 0.0)
+        place.driver._heed()
+        assert not place.store.memories.of(LINK, IN_FORCE)
+    place.driver._heed()
+    assert len(place.store.memories.of(LINK, IN_FORCE)) == 1

@@ -248,7 +248,7 @@ class LinkDriver:
         for topic in self._ruling.partings(placed, lambda topic: self._desk.withdraw(name, topic), away):
             term.flowing.pop(topic, None)
             self._log(f"{name}: {away.get(topic) or self._ruling.parted(topic)}")
-        self._ruling.acknowledge(lanes_left=self._desk.past_is_over(name))
+        self._ruling.acknowledge(lanes_left=self._desk.past_is_over(name) and self.is_ours())
 
     # -- survey and plan
 
