@@ -81,7 +81,7 @@ def test_a_link_that_a_mirror_carries_is_left_alone(file: Path) -> None:
         def beat() -> None:
             row = held
             while row is not None and not done.wait(0.2):
-                row = store.leases.beat(row)
+                row = store.leases.beat_each([row], {row.name: row.ttl_ms}).get(row.name)
 
         mirror = threading.Thread(target=beat)
         mirror.start()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.groups.companion import GroupsCompanion, begin
 from twinshore.lab.ports import free_port
 from twinshore.service.companions import Beside
+from twinshore.service.scheduler import tasks
 from twinshore.store import Store, open_store
 
 
@@ -44,7 +44,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def running() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("groups ")]
+    return [name for name in tasks.names() if name.startswith("groups ")]
 
 
 def test_clusters_that_are_away_are_told_once_and_hinder_nobody(tmp_path: Path, store: Store) -> None:

@@ -93,12 +93,12 @@ def test_the_recorder_writes_on(store: Store, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_lease_is_kept_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    left = failing(monkeypatch, store.leases, "read", 3)
+    left = failing(monkeypatch, store.leases, "read_each", 3)
     keeper = LeaseKeeper(store, f"link {LINK}", "first", 0.5, 0.1)
     until(lambda: left[0] < 3)
     until(lambda: keeper.sentence() == "IndexError: bytes that nobody understands" or keeper.generation() > 0)
     until(lambda: keeper.generation() > 0)
-    beats = failing(monkeypatch, store.leases, "beat", 1)
+    beats = failing(monkeypatch, store.leases, "beat_each", 1)
     until(lambda: beats[0] == 0)
     until(lambda: keeper.generation() > 0)
     keeper.close(release=True)

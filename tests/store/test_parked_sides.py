@@ -102,7 +102,7 @@ def take(owner: str, seen: LeaseRow | None = HELD) -> Act:
 
 
 def beat(store: Store) -> object:
-    return store.leases.beat(HELD)
+    return store.leases.beat_each([HELD], {HELD.name: HELD.ttl_ms}).get(HELD.name)
 
 
 def release(store: Store) -> object:

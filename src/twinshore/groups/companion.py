@@ -1,4 +1,4 @@
-"""Rounds of one link, in a thread beside its mirror: they can be late or fail, and hinder no record."""
+"""Rounds of one link, in a task beside its mirror: they can be late or fail, and hinder no record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from twinshore.groups.word import COMPARED_KIND, compared_among, word_of
 from twinshore.mirror.incidents import link_row
 from twinshore.mirror.metrics.group_word import GROUPS_KIND
 from twinshore.service.companions import Beside, Companion
-from twinshore.service.workers import keep_on
+from twinshore.service.scheduler import tasks
 from twinshore.store import IncidentKind, Remembered, Store
 
 ROUND = "round"
@@ -45,31 +45,32 @@ class GroupsCompanion:
         self.last: Round | None = None
         self.totals: dict[str, int] = {"rounds": 0, "failed": 0, "moved": 0}
         self._closed = threading.Event()
-        self._thread = keep_on(self._work, f"groups {link.name}")
+        self._rounds: Rounds | None = None
+        self._task = tasks.every(f"groups {link.name}", self._turn, asks=(link.source, link.target), last=self._let_go)
 
     def close(self) -> None:
         """A round that waits for a cluster is not waited for: each commit is whole by itself."""
         self._closed.set()
-        self._thread.join(timeout=CLOSE_S)
+        self._task.close(CLOSE_S)
 
-    def _work(self) -> None:
-        every_s = self._link.groups.every_s
-        rounds: Rounds | None = None
-        while not self._closed.is_set():
-            begun_s = time.monotonic()
-            if self._active():
-                if rounds is None:
-                    rounds = Rounds(self._link, self._settings, self._store)
-                    self._began_s = begun_s
-                self._round(rounds)
-            elif rounds is not None:
-                # Another process moves them now; what is remembered here will be wrong when it is ours again.
-                rounds.close()
-                rounds, self._compared = None, None
-            took_s = time.monotonic() - begun_s
-            self._closed.wait(max(every_s - took_s, every_s * REST_PART))
-        if rounds is not None:
-            rounds.close()
+    def _let_go(self) -> None:
+        if self._rounds is not None:
+            self._rounds.close()
+            self._rounds = None
+
+    def _turn(self) -> float:
+        every_s, begun_s = self._link.groups.every_s, time.monotonic()
+        if self._active():
+            if self._rounds is None:
+                self._rounds = Rounds(self._link, self._settings, self._store)
+                self._began_s = begun_s
+            self._round(self._rounds)
+        elif self._rounds is not None:
+            # Another process moves them now; what is remembered here will be wrong when it is ours again.
+            self._let_go()
+            self._compared = None
+        took_s = time.monotonic() - begun_s
+        return max(every_s - took_s, every_s * REST_PART)
 
     def _may(self) -> bool:
         return self._active() and not self._closed.is_set()

@@ -101,11 +101,8 @@ class Groups:
         self.asked: Counter[str] = Counter()
         self._lines: dict[int, list[Connection]] = {}
         self._commit_bytes: dict[str, int] = {}
-        self._pool: ThreadPoolExecutor | None = None
 
     def close(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
         for line in [line for lines in self._lines.values() for line in lines]:
             line.close()
         self._lines.clear()
@@ -159,13 +156,19 @@ class Groups:
                 continue
             names = list(groups)
             parts = [{name: groups[name] for name in names[number :: len(lines)]} for number in range(len(lines))]
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(COMMIT_LINES, thread_name_prefix=f"commits {self.name}")
-            for done in [self._pool.submit(self._commit_on, *one, still) for one in zip(lines, parts, strict=True)]:
-                found, requests = done.result()
+            for found, requests in self._commit_all(list(zip(lines, parts, strict=True)), still):
                 answers.update(found)
                 self.asked["OffsetCommit"] += requests
         return answers
+
+    def _commit_all(
+        self, shares: Sequence[tuple[Connection, Mapping[str, Mapping[Where, Place]]]], still: Callable[[], bool]
+    ) -> list[tuple[dict[str, dict[Where, int]], int]]:
+        """Each share over its line; threads only where there are several, and only for so long."""
+        if len(shares) == 1:
+            return [self._commit_on(*shares[0], still)]
+        with ThreadPoolExecutor(len(shares), thread_name_prefix=f"commits {self.name}") as pool:
+            return [done.result() for done in [pool.submit(self._commit_on, *share, still) for share in shares]]
 
     def _commit_on(
         self, line: Connection, groups: Mapping[str, Mapping[Where, Place]], still: Callable[[], bool]

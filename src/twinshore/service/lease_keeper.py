@@ -1,17 +1,24 @@
-"""Holds a link's lease for this process, or watches who does. Beats in a thread of its own, whatever else is slow."""
+"""Leases kept: what this process holds is renewed by one statement, in a thread that does nothing else.
+
+However many links there are, and whatever else is slow, one thread of the process beats for all of them in one
+transaction, and watches those that others hold.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 
 from twinshore.fleet import StoreError
 from twinshore.fleet.once import in_words
 from twinshore.service.clock import steady_s
 from twinshore.service.workers import keep_on
 from twinshore.store import HeldLease, LeaseWatch, Store
+from twinshore.store.values import LeaseRow
 
-POLL_PART = 0.1  # of the lease's length
+POLL_PART = 0.1  # of the shortest lease's length
+CLOSE_S = 10.0
 
 
 class LeaseKeeper:
@@ -27,17 +34,16 @@ class LeaseKeeper:
         grace_s: float,
         lands_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        self._store = store
-        self.name = name
-        self._owner = owner
-        self._ttl_s = ttl_s
-        self._lands_s = lands_s
+        self.store, self.name, self.ttl_s = store, name, ttl_s
+        self._owner, self._lands_s = owner, lands_s
         self._watch = LeaseWatch(ttl_s, grace_s)
         self._held: HeldLease | None = None
         self._trouble = ""
-        self._closed = threading.Event()
         self._holder, self._waits_s = "", 0.0
-        self._thread = keep_on(self._work, f"lease {name}")
+        # Held while the store is asked to change the lease; `closed` says that it must not be any more.
+        self.changing = threading.Lock()
+        self.closed = False
+        kept.join(self)
 
     def left_s(self) -> float:
         held = self._held
@@ -58,40 +64,135 @@ class LeaseKeeper:
 
     def close(self, *, release: bool) -> None:
         """Gives the lease up, at once when nothing of ours is on its way any more (`release`)."""
-        self._closed.set()
-        self._thread.join(timeout=10)
-        held, self._held = self._held, None
-        if held and release:
-            try:
-                self._store.leases.release(held.row)
-            except StoreError as error:
-                self._trouble = error.message
+        kept.leave(self)
+        # A store that does not answer has the time of one of its transactions.
+        free = self.changing.acquire(timeout=CLOSE_S)
+        try:
+            self.closed = True
+            held, self._held = self._held, None
+            if held and release:
+                try:
+                    self.store.leases.release(held.row)
+                except StoreError as error:
+                    self._trouble = error.message
+        finally:
+            if free:
+                self.changing.release()
 
-    def _work(self) -> None:
-        while not self._closed.wait(self._ttl_s * POLL_PART):
-            try:
-                self._turn()
-                self._trouble = ""
-            except Exception as error:
-                # Nobody would beat for the link any more: whatever it is, the next turn tries again.
-                self._trouble = in_words(error)
+    # -- what the thread of all leases asks and tells
 
-    def _turn(self) -> None:
+    def due(self) -> LeaseRow | None:
+        """The row that is to be renewed now."""
         held = self._held
-        if held:
-            if not held.beat_due(steady_s()):
+        return held.row if held and not self.closed and held.beat_due(steady_s()) else None
+
+    def held(self) -> bool:
+        return self._held is not None
+
+    def ttl_ms(self) -> int:
+        """For how long others are to wait after the next beat."""
+        return int(max(self.ttl_s, self._lands_s()) * 1000)
+
+    def beaten(self, row: LeaseRow | None, sent_s: float) -> None:
+        """The lease after a beat that was sent then; None: it is lost."""
+        held = self._held
+        if held and not self.closed:
+            self._held = held.beaten(row, sent_s) if row else None
+
+    def saw(self, row: LeaseRow | None) -> None:
+        """How the lease stands that is not ours; it is taken where that is allowed."""
+        self._holder = row.owner if row and not row.released else ""
+        self._waits_s = self._watch.waits_s(row) if row else 0.0
+        if not self._watch.observe(row, steady_s()):
+            return
+        with self.changing:
+            if self.closed:
                 return
             sent_s = steady_s()
-            row = self._store.leases.beat(held.row, self._ttl_ms(self._lands_s()))
-            self._held = held.beaten(row, sent_s) if row else None
-            return
-        seen = self._store.leases.read(self.name)
-        self._holder = seen.owner if seen and not seen.released else ""
-        self._waits_s = self._watch.waits_s(seen) if seen else 0.0
-        if self._watch.observe(seen, steady_s()):
-            sent_s = steady_s()
-            row = self._store.leases.take(self.name, self._owner, self._ttl_ms(0.0), seen=seen)
-            self._held = HeldLease(row, sent_s, self._ttl_s) if row else None
+            taken = self.store.leases.take(self.name, self._owner, int(self.ttl_s * 1000), seen=row)
+            self._held = HeldLease(taken, sent_s, self.ttl_s) if taken else None
 
-    def _ttl_ms(self, lands_s: float) -> int:
-        return int(max(self._ttl_s, lands_s) * 1000)
+    def tell(self, trouble: str) -> None:
+        """What hinders it; empty where nothing does."""
+        self._trouble = trouble
+
+
+class Kept:
+    """All leases of this process: one thread for each store, begun with its first lease and ended with its last."""
+
+    def __init__(self) -> None:
+        self._news = threading.Condition()
+        self._keepers: dict[Store, list[LeaseKeeper]] = {}
+
+    def join(self, keeper: LeaseKeeper) -> None:
+        with self._news:
+            others = self._keepers.get(keeper.store)
+            self._keepers[keeper.store] = [*(others or ()), keeper]
+            self._news.notify_all()
+        if others is None:
+            keep_on(lambda: self._work(keeper.store), "leases")
+
+    def leave(self, keeper: LeaseKeeper) -> None:
+        with self._news:
+            left = [one for one in self._keepers.get(keeper.store, ()) if one is not keeper]
+            self._keepers[keeper.store] = left
+            self._news.notify_all()
+
+    def stores(self) -> list[Store]:
+        """Those of which it keeps leases."""
+        with self._news:
+            return [store for store, ours in self._keepers.items() if ours]
+
+    def _work(self, store: Store) -> None:
+        while True:
+            with self._news:
+                ours = self._keepers.get(store)
+                if not ours:
+                    self._keepers.pop(store, None)
+                    return
+                self._news.wait(min(one.ttl_s for one in ours) * POLL_PART)
+                ours = self._keepers.get(store) or []
+            turn(store, ours)
+
+
+def turn(store: Store, keepers: Sequence[LeaseKeeper]) -> None:
+    """Renews what is due, all at once; then looks at those that are not ours."""
+    _renew(store, keepers)
+    others = [one for one in keepers if not one.held()]
+    if not others:
+        return
+    until_s = time.monotonic() + POLL_PART * min(one.ttl_s for one in keepers)
+    try:
+        seen = store.leases.read_each([one.name for one in others])
+    except Exception as error:
+        # Nobody would look any more: whatever it is, the next turn tries again.
+        for one in others:
+            one.tell(in_words(error))
+        return
+    for one in others:
+        if time.monotonic() > until_s:
+            return  # Each taking is a transaction: what is held must be renewed in time.
+        try:
+            one.saw(seen.get(one.name))
+            one.tell("")
+        except Exception as error:
+            one.tell(in_words(error))
+
+
+def _renew(store: Store, keepers: Sequence[LeaseKeeper]) -> None:
+    due = {one: row for one in keepers if (row := one.due())}
+    if not due:
+        return
+    sent_s = steady_s()
+    try:
+        beaten = store.leases.beat_each(list(due.values()), {one.name: one.ttl_ms() for one in due})
+    except Exception as error:
+        for one in due:
+            one.tell(in_words(error))
+        return
+    for one in due:
+        one.beaten(beaten.get(one.name), sent_s)
+        one.tell("")
+
+
+kept = Kept()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from sqlalchemy import ColumnElement, Connection, false, select
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, false, select
 
 from twinshore.store.dialects import insert_absent
 from twinshore.store.engine import Database
@@ -17,7 +20,7 @@ def read(connection: Connection, name: str) -> LeaseRow | None:
     row = connection.execute(select(leases).where(leases.c.name == name)).one_or_none()
     if row is None:
         return None
-    return LeaseRow(row.name, row.owner, row.generation, row.beat, row.ttl_ms, bool(row.released))
+    return _row(row)
 
 
 def probe(connection: Connection) -> None:
@@ -38,14 +41,27 @@ def take(connection: Connection, name: str, owner: str, ttl_ms: int, seen: Lease
     return _swap(connection, seen, LeaseRow(name, owner, seen.generation + 1, 0, ttl_ms))
 
 
-def beat(connection: Connection, row: LeaseRow, ttl_ms: int) -> LeaseRow | None:
-    """The lease with its next beat and this ttl, or None when it is lost.
+def read_each(connection: Connection, names: Collection[str]) -> dict[str, LeaseRow]:
+    """The leases of these names that somebody took once."""
+    found = connection.execute(select(leases).where(leases.c.name.in_(names)))
+    return {row.name: _row(row) for row in found}
+
+
+def beat_each(connection: Connection, rows: Collection[LeaseRow], ttl_ms: Mapping[str, int]) -> dict[str, LeaseRow]:
+    """Those of these leases that are held, each after one more beat and with its ttl: the others are lost.
 
     A beat whose answer got lost may stand in the database already. It is of the same holder and generation, so he
     goes on from there; what others see changes once more.
     """
-    changed = connection.execute(leases.update().where(*_held(row)).values(beat=leases.c.beat + 1, ttl_ms=ttl_ms))
-    return read(connection, row.name) if changed.rowcount == 1 else None
+    alike: dict[tuple[str, int, int], list[str]] = {}
+    for row in rows:
+        alike.setdefault((row.owner, row.generation, ttl_ms[row.name]), []).append(row.name)
+    for (owner, generation, ttl), names in alike.items():
+        held = (leases.c.owner == owner, leases.c.generation == generation, leases.c.released == false())
+        update = leases.update().where(leases.c.name.in_(names), *held)
+        connection.execute(update.values(beat=leases.c.beat + 1, ttl_ms=ttl))
+    now = read_each(connection, [row.name for row in rows])
+    return {row.name: now[row.name] for row in rows if row.name in now and _same(now[row.name], row)}
 
 
 def release(connection: Connection, row: LeaseRow) -> bool:
@@ -56,6 +72,15 @@ def release(connection: Connection, row: LeaseRow) -> bool:
 def _held(row: LeaseRow) -> tuple[ColumnElement[bool], ...]:
     same = (leases.c[name] == getattr(row, name) for name in ("name", "owner", "generation"))
     return *same, leases.c.released == false()
+
+
+def _same(now: LeaseRow, held: LeaseRow) -> bool:
+    """Whether it is the holder's still, whatever its beat."""
+    return (now.owner, now.generation, now.released) == (held.owner, held.generation, False)
+
+
+def _row(row: Row[Any]) -> LeaseRow:
+    return LeaseRow(row.name, row.owner, row.generation, row.beat, row.ttl_ms, bool(row.released))
 
 
 def _swap(connection: Connection, seen: LeaseRow, new: LeaseRow) -> LeaseRow | None:
@@ -92,12 +117,16 @@ class Leases:
         """
         return self._database.write(lambda connection: take(connection, name, owner, ttl_ms, seen))
 
-    def beat(self, row: LeaseRow, ttl_ms: int = 0) -> LeaseRow | None:
-        """The lease after one more beat, or None: lost. After a StoreError it may be tried again with the same row.
+    def read_each(self, names: Collection[str]) -> dict[str, LeaseRow]:
+        """The leases of these names that somebody took once."""
+        return self._database.read(lambda connection: read_each(connection, names))
 
-        `ttl_ms`: for how long others are to wait from now on; 0 leaves it as it is.
-        """
-        return self._database.write(lambda connection: beat(connection, row, ttl_ms or row.ttl_ms))
+    def beat_each(self, rows: Collection[LeaseRow], ttl_ms: Mapping[str, int]) -> dict[str, LeaseRow]:
+        """All these leases after one more beat, in one transaction; those that are not among the answers are lost.
+
+        After a StoreError it may be tried again with the same rows. `ttl_ms` by name: for how long others are to wait
+        from now on."""
+        return self._database.write(lambda connection: beat_each(connection, rows, ttl_ms))
 
     def release(self, row: LeaseRow) -> bool:
         """Gives the lease up so that another may take it at once: so only when no request is on its way any more."""

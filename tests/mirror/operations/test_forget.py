@@ -38,7 +38,7 @@ def test_of_two_links_neither_is_touched_while_one_is_carried(store: Store, monk
     held = store.leases.take(f"link {BACK}", "a mirror", 2_000, seen=None)
     assert held is not None
     # The mirror renews its lease between two looks.
-    monkeypatch.setattr(time, "sleep", lambda _: store.leases.beat(held))
+    monkeypatch.setattr(time, "sleep", lambda _: store.leases.beat_each([held], {held.name: held.ttl_ms}))
     planned = plan(Forget("orders", [LINK, BACK]), SETTINGS, store)
     told: list[str] = []
     with pytest.raises(RefusedError, match="is carried by a mirror now"):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from twinshore.fleet import KafkaError, Link, RefusedError, TwinshoreError
 from twinshore.fleet.settings import Settings
@@ -14,6 +14,7 @@ from twinshore.mirror.driver.preview import holding
 from twinshore.mirror.driver.survey import Surveyor
 from twinshore.mirror.incidents.standing import stopping
 from twinshore.service.ends import Ends
+from twinshore.service.scheduler import tasks
 from twinshore.store import Store
 
 # Not long: the link's driver asks again, and says it, as soon as it runs.
@@ -34,12 +35,11 @@ def refusals(links: Sequence[Link], settings: Settings, store: Store) -> dict[st
             except TwinshoreError:
                 return
 
-    threads = [threading.Thread(target=look, args=(link,), name=f"address {link.name}", daemon=True) for link in links]
-    for thread in threads:
-        thread.start()
     until_s = time.monotonic() + 2 * PATIENCE_S
-    for thread in threads:
-        thread.join(max(0.0, until_s - time.monotonic()))
+    asked = [tasks.once(f"address {link.name}", partial(look, link), asks=(link.source, link.target)) for link in links]
+    for task in asked:
+        task.ended(max(0.0, until_s - time.monotonic()))
+        task.close(0.0)
     return dict(found)
 
 

@@ -1,13 +1,12 @@
 """Every few seconds: compare both clusters in everything but records, and make the target follow.
 
-A thread of its own, with connections of its own, so that no slow errand here holds up what carries records. It acts
+A task of its own, with connections of its own, so that no slow errand here holds up what carries records. It acts
 only while the link is this process's own, and everything it does may be done twice.
 """
 
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
@@ -23,7 +22,7 @@ from twinshore.mirror.follow.endings import Endings
 from twinshore.mirror.follow.hands import Hands, now_ms
 from twinshore.mirror.follow.rules import Rules
 from twinshore.service.ends import Ends
-from twinshore.service.workers import keep_on
+from twinshore.service.scheduler import tasks
 from twinshore.store import Remembered, Store
 
 TOPICS_AT_ONCE = 100  # whose settings are compared in one look; the others' come in the next ones
@@ -56,10 +55,14 @@ class Follower:
         self._troubles: dict[str, Once] = {}
         self._held = False
         self._next_topic = ""
-        self._closed = threading.Event()
-        self._wake = threading.Event()
-        self.rules = Rules(link, *given, active=active, wake=self._wake.set, survey_s=settings.mirror.refresh_s)
-        self._thread = keep_on(self._work, f"follow {begins.name}")
+        self.rules = Rules(link, *given, active=active, wake=self.heed, survey_s=settings.mirror.refresh_s)
+        self._task = tasks.every(
+            f"follow {begins.name}",
+            self._go,
+            asks=(begins.source, begins.target),
+            first_s=begins.follow.every_s,
+            rest_s=REST_S,
+        )
 
     @property
     def _link(self) -> Link:
@@ -69,25 +72,20 @@ class Follower:
     def doubt(self, topics: Iterable[str]) -> None:
         """Pumps stopped at these: look at once."""
         if self.endings.doubt(topics):
-            self._wake.set()
+            self._task.wake()
 
     def heed(self) -> None:
         """Operators said something: look at once."""
-        self._wake.set()
+        self._task.wake()
 
     def close(self) -> None:
-        self._closed.set()
-        self._wake.set()
-        self._thread.join(timeout=15)
+        self._task.close()
         self._ends.close()
 
-    def _work(self) -> None:
-        while not self._closed.is_set():
-            self._wake.wait(self._link.follow.every_s)
-            self._wake.clear()
-            if self._active() and not self._closed.is_set():
-                self.look()
-            self._closed.wait(REST_S)
+    def _go(self) -> float:
+        if self._active():
+            self.look()
+        return REST_S + self._link.follow.every_s
 
     def look(self) -> None:
         """One look at everything that follows; what cannot be done is told, and hinders nothing else."""

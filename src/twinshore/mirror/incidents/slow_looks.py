@@ -1,12 +1,11 @@
 """Looks that may take long: where twins begin, and how long the target's brokers remember a producer.
 
-A thread of its own for each link, with connections of its own: a cluster that does not answer must not keep the watch
+A task of its own for each link, with connections of its own: a cluster that does not answer must not keep the watch
 from saying so.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 from twinshore.fleet import Link
@@ -16,7 +15,7 @@ from twinshore.mirror.driver.forgetting import STATE_EXPIRY_MS_DEFAULT, state_ex
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents.beginning_watch import BeginningWatch
 from twinshore.service.ends import Ends
-from twinshore.service.workers import keep_on
+from twinshore.service.scheduler import tasks
 from twinshore.store import Store
 
 EVERY_S = 10.0
@@ -41,21 +40,20 @@ class SlowLooks:
         self._ends = Ends(link, settings, client_id="twinshore-slow", patience_s=PATIENCE_S, call_s=PATIENCE_S)
         self._beginnings = BeginningWatch(link, self._ends.source, self._ends.target, store, recorder, log)
         self.state_expiry_ms = STATE_EXPIRY_MS_DEFAULT
-        self._closed = threading.Event()
-        self._thread = keep_on(self._work, f"slow looks {link.name}")
+        ends = (link.source, link.target)
+        self._task = tasks.every(f"slow looks {link.name}", self._turn, asks=ends, first_s=EVERY_S)
 
     def close(self) -> None:
-        self._closed.set()
-        self._thread.join(timeout=15)
+        self._task.close()
         self._ends.close()
 
-    def _work(self) -> None:
-        while not self._closed.wait(EVERY_S):
-            if not self._active():
-                continue
-            try:
-                self._beginnings.look()
-                self.state_expiry_ms = state_expiry_ms(self._ends.target)
-                self._once.well(f"{self._link.name}: twins' beginnings are looked at again")
-            except Exception as error:
-                self._once.say(f"{self._link.name}: twins' beginnings are not looked at: {in_words(error)}")
+    def _turn(self) -> float:
+        if not self._active():
+            return EVERY_S
+        try:
+            self._beginnings.look()
+            self.state_expiry_ms = state_expiry_ms(self._ends.target)
+            self._once.well(f"{self._link.name}: twins' beginnings are looked at again")
+        except Exception as error:
+            self._once.say(f"{self._link.name}: twins' beginnings are not looked at: {in_words(error)}")
+        return EVERY_S

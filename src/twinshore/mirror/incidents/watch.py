@@ -1,11 +1,10 @@
 """Watches what no pump can tell apart: a side that is away, one that turns the mirror away, disks that fill up.
 
-A thread of its own for each link, with connections of its own: it says within seconds what others still try again.
+A task of its own for each link, with connections of its own: it says within seconds what others still try again.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents.kinds import known
 from twinshore.mirror.incidents.watch_rules import Absence, Room, Turn, disks_in_words, rooms
 from twinshore.mirror.lane.answers import RIGHTS
-from twinshore.service.workers import keep_on
+from twinshore.service.scheduler import tasks
 from twinshore.store import Incident, IncidentKind, LedgerRow, Store
 
 EVERY_S = 1.0
@@ -81,12 +80,10 @@ class Watch:
         self._refused_row: LedgerRow | None = None
         self._disks_unknown = ""
         self._adopted = False
-        self._closed = threading.Event()
-        self._thread = keep_on(self._work, f"watch {link.name}")
+        self._task = tasks.every(f"watch {link.name}", self._turn, asks=(link.source, link.target), first_s=EVERY_S)
 
     def close(self) -> None:
-        self._closed.set()
-        self._thread.join(timeout=15)
+        self._task.close()
         for side in self._sides:
             side.cluster.close()
 
@@ -99,19 +96,19 @@ class Watch:
     def _absence(self) -> Absence:
         return Absence(self._mirror.away_after_s)
 
-    def _work(self) -> None:
-        while not self._closed.wait(EVERY_S):
-            if not self._active():
-                self._adopted = False
-                for side in self._sides:
-                    self._say_whether_away(side, "", 0.0)
-                continue
-            try:
-                self.look()
-                self._once.well()
-            except Exception as error:
-                # A watch that has ended would look as if all were well.
-                self._once.say(f"{self._link.name}: {in_words(error)}")
+    def _turn(self) -> float:
+        if not self._active():
+            self._adopted = False
+            for side in self._sides:
+                self._say_whether_away(side, "", 0.0)
+            return EVERY_S
+        try:
+            self.look()
+            self._once.well()
+        except Exception as error:
+            # A watch that has ended would look as if all were well.
+            self._once.say(f"{self._link.name}: {in_words(error)}")
+        return EVERY_S
 
     def look(self) -> None:
         """One look at both sides, and at the target's disks when they are due, each whatever becomes of the others."""
@@ -152,12 +149,12 @@ class Watch:
         self._say_whether_away(side, "" if some else away or refused, begun_s)
         each(
             [
-                lambda: self._turn(side.away, away, partial(self._tell_away, side), now_s, begun_s),
-                lambda: self._turn(side.refused, refused, partial(self._tell_refused, side), now_s, begun_s),
+                lambda: self._judge(side.away, away, partial(self._tell_away, side), now_s, begun_s),
+                lambda: self._judge(side.refused, refused, partial(self._tell_refused, side), now_s, begun_s),
             ]
         )
 
-    def _turn(
+    def _judge(
         self, absence: Absence, trouble: str, tell: Callable[[str, str], None], now_s: float, begun_s: float
     ) -> None:
         """Only where the ledger took it does the absence count as told."""

@@ -1,4 +1,4 @@
-"""Takes on target topics that hold data already. What must be read to prove where to go on is read in a thread of its
+"""Takes on target topics that hold data already. What must be read to prove where to go on is read in a task of its
 own: the link's driver asks, and gets the answer when there is one."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from twinshore.mirror.driver.plan import CarryTopic, Refuse
 from twinshore.mirror.lane.answers import RIGHTS
 from twinshore.mirror.mapping.evidence import Unproven
 from twinshore.mirror.mapping.positions import Notes, Positions, Row, refusal
-from twinshore.service.workers import keep_on
+from twinshore.service.scheduler import UNTIL_WOKEN, Task, tasks
 from twinshore.store import Store
 
 AGAIN_S = 30.0
@@ -41,6 +41,14 @@ class Finding:
     wait_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Own:
+    """The task's own connections, and what asks by them."""
+
+    clusters: tuple[KafkaCluster, KafkaCluster]
+    positions: Positions
+
+
 class Adopter:
     """For one link. `log` hears where each adopted partition goes on."""
 
@@ -53,10 +61,10 @@ class Adopter:
         self._wanted: dict[str, tuple[CarryTopic, list[int]]] = {}
         self._due_s: dict[str, float] = {}
         self._asked: set[CarryTopic] = set()
-        self._news = threading.Condition()
+        self._news = threading.Lock()
         self._closed = False
-        self._thread: threading.Thread | None = None
-        self._own: list[KafkaCluster] = []
+        self._task: Task | None = None
+        self._own: Own | None = None
         self._trouble = Once(lambda sentence: log(f"{link.name}: adoptions wait: {sentence}"))
 
     def adopt(self, steps: Sequence[CarryTopic]) -> tuple[list[CarryTopic], list[Refuse]]:
@@ -99,11 +107,11 @@ class Adopter:
         """A proof that is under way is not waited for: it changes nothing."""
         with self._news:
             self._closed = True
-            self._news.notify_all()
-        for cluster in self._own:
+            own, task = self._own, self._task
+        for cluster in own.clusters if own else ():
             cluster.close()
-        if self._thread is not None:
-            self._thread.join(timeout=CLOSE_S)
+        if task is not None:
+            task.close(CLOSE_S)
 
     # -- the driver's side
 
@@ -131,30 +139,34 @@ class Adopter:
             self._log(f"{self._link.name}: topic {step.topic}: finding where to go on behind what the target holds")
         with self._news:
             self._wanted[step.topic] = (step, numbers)
-            self._news.notify()
-            if self._thread is None and not self._closed:
-                self._thread = keep_on(self._work, f"adopts {self._link.name}")
+            if self._closed:
+                return
+            if self._task is None:
+                link = self._link
+                asks = (link.source, link.target)
+                self._task = tasks.every(f"adopts {link.name}", self._turn, asks=asks, last=self._let_go)
+        self._task.wake()
 
-    # -- the thread's side
+    # -- the task's side
 
-    def _work(self) -> None:
-        positions = self._own_positions()
-        while not self._closed:
-            with self._news:
-                self._news.wait_for(lambda: self._closed or bool(self._wanted))
-                wanted, self._wanted = self._wanted, {}
-            notes: list[Notes] = []
-            for step, numbers in wanted.values():
-                if not self._closed and time.monotonic() >= self._due_s.get(step.topic, 0.0):
-                    self._one(positions, step, numbers, notes)
-        for cluster in self._own:
-            cluster.close()
+    def _turn(self) -> float:
+        own = self._own = self._own or self._own_positions()
+        with self._news:
+            wanted, self._wanted = self._wanted, {}
+        notes: list[Notes] = []
+        for step, numbers in wanted.values():
+            if not self._closed and time.monotonic() >= self._due_s.get(step.topic, 0.0):
+                self._one(own.positions, step, numbers, notes)
+        return UNTIL_WOKEN
 
-    def _own_positions(self) -> Positions:
-        # Its own connections: the driver's are one thread's.
+    def _own_positions(self) -> Own:
+        # Its own connections: the driver's are not to wait for it.
         source, target = (KafkaCluster(one.cluster, patience_s=PATIENCE_S) for one in (self._source, self._target))
-        self._own = [source, target]
-        return Positions(self._link, source, target, self._store)
+        return Own((source, target), Positions(self._link, source, target, self._store))
+
+    def _let_go(self) -> None:
+        for cluster in self._own.clusters if self._own else ():
+            cluster.close()
 
     def _one(self, positions: Positions, step: CarryTopic, numbers: list[int], notes: list[Notes]) -> None:
         """`notes` are read once for many topics."""

@@ -4,9 +4,9 @@ What they come to is left in the store, with its time: `twinshore status` reads 
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from twinshore.fleet import Cluster, Link, NamedPartition, TwinshoreError
 from twinshore.kafka.cluster import KafkaCluster
@@ -14,7 +14,7 @@ from twinshore.mirror.driver.link_state import STANDBY
 from twinshore.mirror.metrics.lag_word import LOOK_S_MAX, as_row, reached_of
 from twinshore.mirror.metrics.meters import Meters
 from twinshore.mirror.metrics.source_ends import made_again, refused_topics, source_ends, starts_of, still_there
-from twinshore.service.workers import keep_on
+from twinshore.service.scheduler import tasks
 from twinshore.store import Store
 
 TWINS_S = 15.0
@@ -22,13 +22,13 @@ OURS_S = 0.2
 
 
 class Looks:
-    """One link's, in a thread of its own: a slow source must not hold up the driver. `ours`: whether this process
+    """One link's, in a task of its own: a slow source must not hold up the driver. `ours`: whether this process
     carries the link now."""
 
     def __init__(
         self, link: Link, source: Cluster, store: Store, meters: Meters, every_s: float, ours: Callable[[], object]
     ) -> None:
-        self._link, self._cluster, self._store, self._meters = link.name, source, store, meters
+        self._link, self._store, self._meters = link.name, store, meters
         self._every_s, self._ours = every_s, ours
         self._twins: tuple[NamedPartition, ...] = ()
         self._count = 0
@@ -36,28 +36,24 @@ class Looks:
         self._read_at_s = self._looked_at_s = -1e9
         self._held = False
         self._spoken_s: float | None = None
-        self._closed = threading.Event()
-        self._thread = keep_on(self._work, f"looks {link.name}")
+        self._source = KafkaCluster(source, client_id="twinshore-looks", patience_s=LOOK_S_MAX, call_s=LOOK_S_MAX)
+        self._task = tasks.every(f"looks {link.name}", self._turn, asks=(link.source,), first_s=OURS_S)
 
     def close(self) -> None:
-        self._closed.set()
-        self._thread.join(timeout=10)
+        self._task.close()
+        self._source.close()
 
-    def _work(self) -> None:
-        source = KafkaCluster(self._cluster, client_id="twinshore-looks", patience_s=LOOK_S_MAX, call_s=LOOK_S_MAX)
-        while not self._closed.wait(OURS_S):
-            ours = bool(self._ours())
-            if ours == self._held and time.monotonic() - self._looked_at_s < self._every_s:
-                continue
-            self._looked_at_s = time.monotonic()
-            try:
-                self._turn(source, ours)
-            except TwinshoreError:
-                # The driver says what is wrong; here the age of the last look grows, and that is a metric.
-                continue
-        source.close()
+    def _turn(self) -> float:
+        ours = bool(self._ours())
+        if ours == self._held and time.monotonic() - self._looked_at_s < self._every_s:
+            return OURS_S
+        self._looked_at_s = time.monotonic()
+        # The driver says what is wrong; here the age of the last look grows, and that is a metric.
+        with suppress(TwinshoreError):
+            self._look(self._source, ours)
+        return OURS_S
 
-    def _turn(self, source: KafkaCluster, ours: bool) -> None:
+    def _look(self, source: KafkaCluster, ours: bool) -> None:
         if not ours:
             if self._held:
                 self._meters.forget(self._link)

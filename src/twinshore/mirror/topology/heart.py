@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable
 
@@ -11,14 +10,14 @@ from twinshore.fleet import HEARTBEATS, KafkaError, Link
 from twinshore.fleet.once import Once, in_words
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.notes import Notebook
-from twinshore.service.workers import keep_on
+from twinshore.service.scheduler import tasks
 
 HEARTBEAT_SETTINGS = {"cleanup.policy": "delete", "retention.ms": "604800000", "segment.bytes": "16777216"}
 REFUSED_PAUSE_S = 30.0
 
 
 class Heart:
-    """Beats in a thread of its own while `may_beat`; a slow source must not hold up the driver."""
+    """Beats in a task of its own while `may_beat`; a slow source must not hold up the driver."""
 
     def __init__(
         self,
@@ -31,39 +30,37 @@ class Heart:
         self._link, self._cluster, self._every_s = link, source, every_s
         self._may_beat = may_beat
         self._once = Once(log)
-        self._closed = threading.Event()
-        self._thread = keep_on(self._work, f"heart {link.name}") if every_s else None
+        self._source = KafkaCluster(source.cluster, client_id="twinshore-heart", patience_s=2.0, call_s=2.0)
+        self._notebook, self._there = Notebook(self._source, HEARTBEATS, call_s=2.0), False
+        name, asks = f"heart {link.name}", (link.source,)
+        self._task = tasks.every(name, self._turn, asks=asks, first_s=every_s) if every_s else None
 
     def close(self) -> None:
-        self._closed.set()
-        if self._thread:
-            self._thread.join(timeout=10)
+        if self._task:
+            self._task.close()
+        self._source.close()
 
-    def _work(self) -> None:
-        source = KafkaCluster(self._cluster.cluster, client_id="twinshore-heart", patience_s=2.0, call_s=2.0)
-        notebook = Notebook(source, HEARTBEATS, call_s=2.0)
-        pause_s, there = self._every_s, False
-        while not self._closed.wait(pause_s):
-            if not self._may_beat():
-                continue
-            try:
-                source.must_be(self._cluster.cluster_id())
-                if not there and not notebook.exists():
-                    notebook.make(HEARTBEAT_SETTINGS)
-                there = True
-                now_ms = int(time.time() * 1000)
-                notebook.append([(self._link.name.encode(), self._beat(now_ms))], now_ms)
-                pause_s = self._every_s
-                self._once.well(f"{self._link.name}: heartbeats are written on {self._link.source} again")
-            except KafkaError as error:
-                there = False
-                pause_s = self._every_s if error.retriable else REFUSED_PAUSE_S
-                self._say(error)
-            except Exception as error:
-                # A secret that cannot be read now, perhaps: who owns it may mend it.
-                there, pause_s = False, REFUSED_PAUSE_S
-                self._tell(in_words(error))
-        source.close()
+    def _turn(self) -> float:
+        if not self._may_beat():
+            return self._every_s
+        try:
+            self._source.must_be(self._cluster.cluster_id())
+            if not self._there and not self._notebook.exists():
+                self._notebook.make(HEARTBEAT_SETTINGS)
+            self._there = True
+            now_ms = int(time.time() * 1000)
+            self._notebook.append([(self._link.name.encode(), self._beat(now_ms))], now_ms)
+            self._once.well(f"{self._link.name}: heartbeats are written on {self._link.source} again")
+            return self._every_s
+        except KafkaError as error:
+            self._there = False
+            self._say(error)
+            return self._every_s if error.retriable else REFUSED_PAUSE_S
+        except Exception as error:
+            # A secret that cannot be read now, perhaps: who owns it may mend it.
+            self._there = False
+            self._tell(in_words(error))
+            return REFUSED_PAUSE_S
 
     def _beat(self, now_ms: int) -> bytes:
         beat = {"link": self._link.name, "source": self._link.source, "target": self._link.target, "at_ms": now_ms}
