@@ -19,6 +19,7 @@ from twinshore.fleet import Cluster, ConfigError, KafkaError, NamedPartition
 from twinshore.kafka.client_settings import client_settings
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.nodes import parse_address
+from twinshore.kafka.pool import Pool
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import delete_topic, topic_id
 from twinshore.lab.proxy import FaultProxy
@@ -282,6 +283,25 @@ def test_a_closed_client_keeps_no_connection(east: LabCluster) -> None:
     assert kept.closed
     with pytest.raises(KafkaError, match="east: this client was closed"):
         kafka.metadata([])
+
+
+def test_askers_that_share_connections_keep_each_to_its_own_cluster(east: LabCluster) -> None:
+    pool = Pool(2)
+    with (
+        closing(KafkaCluster(east.cluster, pool=pool)) as one,
+        closing(KafkaCluster(east.cluster, pool=pool)) as two,
+        closing(KafkaCluster(east.cluster, pool=pool, cluster_id="another")) as wrong,
+    ):
+        line = one.connection_to(1)
+        assert two.connection_to(1) is line, "nobody waits on it"
+        with pytest.raises(KafkaError, match=f"lead to another cluster now: {east.cluster_id}, it was another"):
+            wrong.metadata([])
+        assert one.metadata([]).cluster_id == two.metadata([]).cluster_id == east.cluster_id
+        two.must_be(east.cluster_id)
+        with pytest.raises(KafkaError, match="lead to another cluster now"):
+            two.must_be("another")
+        one.close()
+        assert not two.connection_to(1).closed
 
 
 def test_an_advertised_address_that_leads_nowhere_is_told_from_a_bootstrap_address(

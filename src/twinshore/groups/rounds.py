@@ -25,6 +25,7 @@ from twinshore.kafka.share_groups import ShareGroups
 from twinshore.links.in_force import in_force
 from twinshore.mirror.driver.identity import hold_to
 from twinshore.mirror.metrics.group_word import GROUPS_KIND
+from twinshore.service.connections import PATIENT
 from twinshore.service.ends import Ends
 from twinshore.store import Store
 from twinshore.wire.group_places import Place, Where
@@ -65,11 +66,11 @@ class Round:
 
 
 class Rounds:
-    """One link's. It has connections of its own; `close` ends them."""
+    """One link's. `close` ends its connections."""
 
     def __init__(self, link: Link, settings: Settings, store: Store, *, retention_s: float | None = None) -> None:
         self.link, self._begins, self._store = link, link, store
-        self._ends = Ends(link, settings, client_id="twinshore-groups", patience_s=5.0)
+        self._ends = Ends(link, settings, patience_s=5.0, shared=PATIENT)
         self.source, self.target = self._ends.source, self._ends.target
         self.at_source, self.at_target = Groups(self.source), Groups(self.target)
         crossing = LinkCrossing(self.source, self.target, lambda: self.link, lambda: self.scope, self._crossed)

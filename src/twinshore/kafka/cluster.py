@@ -16,6 +16,7 @@ from twinshore.kafka.memory import Memory
 from twinshore.kafka.metadata import NO_LEADER, ClusterMetadata, PartitionMetadata, ask_metadata
 from twinshore.kafka.nodes import Nodes
 from twinshore.kafka.patience import Patience
+from twinshore.kafka.pool import Pool
 from twinshore.kafka.questions import (
     OffsetKind,
     ProducerState,
@@ -48,7 +49,8 @@ class KafkaCluster:
 
     Every question is asked again, after fresh metadata and a growing pause, while the failure is one that may pass;
     after `patience_s`, whoever is silent, it is a KafkaError. `cluster_id` is which cluster it must be; without it the
-    first one seen. `clock`, `sleep` and `rng` are arguments so that tests need no patience.
+    first one seen. `pool`: connections that it shares with others; without it they are its own. `clock`, `sleep` and
+    `rng` are arguments so that tests need no patience.
     """
 
     def __init__(
@@ -62,13 +64,14 @@ class KafkaCluster:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         rng: Random | None = None,
+        pool: Pool | None = None,
     ) -> None:
         self.cluster = cluster
         self.name = cluster.name
         self._call_s = call_s
         chance = rng or Random()
         self._patience = Patience(cluster.name, patience_s, clock, sleep, chance)
-        self._nodes = Nodes(cluster, client_id, clock, chance, call_s=call_s)
+        self._nodes = Nodes(cluster, client_id, clock, chance, call_s=call_s, pool=pool)
         self._memory = Memory(cluster.name, cluster_id)
         self._leaders = Leaders(
             place=cluster.name,
@@ -111,8 +114,10 @@ class KafkaCluster:
     def connection_to(self, node_id: int) -> Connection:
         """The shared connection to this broker, which was seen to be one of the right cluster."""
         connection = self._nodes.kept(self._address_of(node_id), timeout_s=self._time_s())
-        if not connection.vouched:
+        if not connection.cluster_id:
             self._vouch(connection, {})
+        else:
+            self._same(connection, connection.cluster_id)
         return connection
 
     def dial(self, node_id: int) -> Connection:
@@ -247,7 +252,6 @@ class KafkaCluster:
     def _vouch(self, connection: Connection, ids: Mapping[str, bytes]) -> None:
         """Whoever is at the connection's other end is the right cluster, and has these topics under these ids."""
         seen = self._recognised(connection, list(ids), timeout_s=self._time_s())
-        connection.vouched = True
         for name, topic_id in ids.items():
             topic = seen.topics.get(name)
             code = topic.error if topic else Code.UNKNOWN_TOPIC_OR_PARTITION
@@ -263,12 +267,17 @@ class KafkaCluster:
     def _recognised(self, connection: Connection, topics: Sequence[str] | None, *, timeout_s: float) -> ClusterMetadata:
         """What the other end says of the topics; KafkaError where it is another cluster."""
         seen = ask_metadata(connection, topics, timeout_s=timeout_s)
+        connection.cluster_id = seen.cluster_id
+        self._same(connection, seen.cluster_id)
+        return seen
+
+    def _same(self, connection: Connection, cluster_id: str) -> None:
+        """KafkaError where the connection's other end is another cluster than it must be."""
         try:
-            self._memory.same(seen.cluster_id)
+            self._memory.same(cluster_id)
         except KafkaError:
             self._nodes.leads_elsewhere(connection)
             raise
-        return seen
 
     def _find(self, named: NamedPartition, *, refresh: bool, led: bool) -> PartitionMetadata:
         stale = refresh

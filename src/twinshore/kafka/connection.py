@@ -7,6 +7,7 @@ import math
 import struct
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -43,8 +44,12 @@ class Connection:
         self.place = transport.place
         self.expires_at = math.inf
         self.closed = False
-        # Whether its broker was seen to belong to the right cluster: as long as it is open it leads to no other.
-        self.vouched = False
+        # The address that was dialled.
+        self.address = ("", 0)
+        # Which cluster its broker was seen to belong to: as long as it is open it leads to no other.
+        self.cluster_id = ""
+        # One for each call that waits for its turn, or for its answer.
+        self.callers: deque[None] = deque()
         self.timeout_s = timeout_s
         self._exchange = Exchange(client_id)
         self._versions: Mapping[int, tuple[int, int]] = {}
@@ -217,19 +222,31 @@ class Connection:
         )
 
     def _take_turn(self, api_key: int, version: int, body: bytes, timeout_s: float | None) -> Answer:
-        with self._turn:
-            if self.closed:
-                raise KafkaError(f"{self.place}: the connection is closed", retriable=True)
-            limit_s = self.timeout_s if timeout_s is None else timeout_s
+        limit_s = self.timeout_s if timeout_s is None else timeout_s
+        until_s = time.monotonic() + limit_s
+        self.callers.append(None)
+        try:
+            if not self._turn.acquire(timeout=max(0.0, limit_s)):
+                raise self._late(api_key)
             try:
-                # Each answer has a buffer of its own: whoever asked may keep it.
-                self.lend(bytearray())
-                self.begin(api_key, version, [body], timeout_s=limit_s)
-                return self.finish()
-            except BaseException:
-                # Half a request or half a response leaves the stream out of step.
-                self.close()
-                raise
+                return self._call(api_key, version, body, max(LEFT_S_MIN, until_s - time.monotonic()))
+            finally:
+                self._turn.release()
+        finally:
+            self.callers.pop()
+
+    def _call(self, api_key: int, version: int, body: bytes, limit_s: float) -> Answer:
+        if self.closed:
+            raise KafkaError(f"{self.place}: the connection is closed", retriable=True)
+        try:
+            # Each answer has a buffer of its own: whoever asked may keep it.
+            self.lend(bytearray())
+            self.begin(api_key, version, [body], timeout_s=limit_s)
+            return self.finish()
+        except BaseException:
+            # Half a request or half a response leaves the stream out of step.
+            self.close()
+            raise
 
     def _late(self, api_key: int) -> KafkaError:
         return KafkaError(f"{self.place}: no answer to {api_name(api_key)} in time", retriable=True)

@@ -234,6 +234,8 @@ class Groups:
             yield GroupListing(str(one.group_id), one.group_state, kind, one.protocol_type, node)
 
     def _lines_to(self, node: int, width: int) -> list[Connection]:
+        if width == 1:
+            return [self.cluster.connection_to(node)]
         lines = [line for line in self._lines.get(node, []) if line.usable]
         while len(lines) < width:
             lines.append(self.cluster.dial(node))

@@ -1,4 +1,4 @@
-"""The brokers of one cluster: where they are, one kept connection to each, and whom to ask first."""
+"""The brokers of one cluster: where they are, connections that are kept to them, and whom to ask first."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from twinshore.fleet import Cluster, ConfigError, KafkaError
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.metadata import BrokerAddress
 from twinshore.kafka.opening import open_connection
+from twinshore.kafka.pool import Pool
 
 Address = tuple[str, int]
 ELSEWHERE_S = 5.0
@@ -20,7 +21,14 @@ class Nodes:
     """Safe for several threads."""
 
     def __init__(
-        self, cluster: Cluster, client_id: str, clock: Callable[[], float], rng: Random, *, call_s: float
+        self,
+        cluster: Cluster,
+        client_id: str,
+        clock: Callable[[], float],
+        rng: Random,
+        *,
+        call_s: float,
+        pool: Pool | None = None,
     ) -> None:
         self._cluster = cluster
         self._call_s = call_s
@@ -31,7 +39,7 @@ class Nodes:
         if not self._bootstrap:
             raise ConfigError(f"cluster {cluster.name} has no bootstrap address")
         self._known: dict[int, BrokerAddress] = {}
-        self._kept: dict[Address, Connection] = {}
+        self._pool = pool or Pool()
         self._failed_at: dict[Address, float] = {}
         self._closed = False
         self._guard = threading.Lock()
@@ -41,10 +49,8 @@ class Nodes:
         with self._guard:
             self._known = dict(brokers)
             valid = {(broker.host, broker.port) for broker in brokers.values()} | set(self._bootstrap)
-            gone = [self._kept.pop(address) for address in self._kept.keys() - valid]
             self._failed_at = {address: at for address, at in self._failed_at.items() if address in valid}
-        for connection in gone:
-            connection.retire()
+        self._pool.leave(self, but=valid)
 
     def address_of(self, node_id: int) -> Address | None:
         with self._guard:
@@ -61,23 +67,11 @@ class Nodes:
         return addresses
 
     def kept(self, address: Address, *, timeout_s: float) -> Connection:
-        """The connection kept to this address, a new one where it was lost or its session is over."""
-        with self._guard:
-            connection = self._kept.get(address)
-        if connection is not None and connection.usable:
-            return connection
-        fresh = self.dial(address, timeout_s=timeout_s)
-        with self._guard:
-            if self._closed:
-                fresh.close()
-                raise KafkaError(f"{self._cluster.name}: this client was closed")
-            other = self._kept.get(address)
-            if other is not None and other is not connection and other.usable:
-                fresh, connection = other, fresh
-            self._kept[address] = fresh
-        if connection is not None:
-            connection.retire()
-        return fresh
+        """A connection that is kept to this address, a new one where it was lost or its session is over."""
+        if self._closed:
+            raise KafkaError(f"{self._cluster.name}: this client was closed")
+        key = (address, self._cluster.security)
+        return self._pool.lend(key, self, lambda: self.dial(address, timeout_s=timeout_s))
 
     def dial(self, address: Address, *, timeout_s: float) -> Connection:
         """A new connection for the caller alone."""
@@ -108,16 +102,11 @@ class Nodes:
         """It is kept for seconds only, since its address may be set right again, and its address is asked after the
         others. No sooner: whoever is there is not to be dialled at each question."""
         connection.expires_at = min(connection.expires_at, time.monotonic() + ELSEWHERE_S)
-        with self._guard:
-            for address in [address for address, kept in self._kept.items() if kept is connection]:
-                self._failed_at[address] = self._clock()
+        self.note_failure(connection.address)
 
     def close(self) -> None:
-        with self._guard:
-            self._closed = True
-            kept, self._kept = list(self._kept.values()), {}
-        for connection in kept:
-            connection.retire()
+        self._closed = True
+        self._pool.leave(self)
 
 
 def parse_address(text: str, place: str) -> Address:

@@ -30,6 +30,7 @@ def open_connection(
     deadline = time.monotonic() + timeout_s
     transport = dial(address, security, connect_timeout_s=timeout_s, cluster=cluster)
     connection = Connection(transport, client_id=client_id, timeout_s=timeout_s if call_s is None else call_s)
+    connection.address = address
     try:
         connection.handshake(timeout_s=deadline - time.monotonic())
         if security.sasl:

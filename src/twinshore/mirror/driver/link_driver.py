@@ -44,6 +44,7 @@ from twinshore.mirror.pump.units import id_prefix
 from twinshore.mirror.topology.descents import Descents
 from twinshore.mirror.topology.heart import Heart
 from twinshore.mirror.topology.homing import Homing
+from twinshore.service.connections import PATIENT
 from twinshore.service.ends import Ends
 from twinshore.service.lease_keeper import LeaseKeeper
 from twinshore.store import Store
@@ -70,7 +71,7 @@ class LinkDriver:
     ) -> None:
         self.link = link
         self._mirror: MirrorSettings = settings.mirror
-        self._ends = Ends(link, settings, patience_s=10.0)
+        self._ends = Ends(link, settings, patience_s=10.0, shared=PATIENT)
         self._source, self._target = self._ends.source, self._ends.target
         self._surveyor = Surveyor(link, self._source, self._target)
         doubts = DoubtfulNotes(link, store, log)

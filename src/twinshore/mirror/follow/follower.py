@@ -1,6 +1,6 @@
 """Every few seconds: compare both clusters in everything but records, and make the target follow.
 
-A task of its own, with connections of its own, so that no slow errand here holds up what carries records. It acts
+A task of its own, so that no slow errand here holds up what carries records. It acts
 only while the link is this process's own, and everything it does may be done twice.
 """
 
@@ -21,6 +21,7 @@ from twinshore.mirror.follow.comparing import Comparing
 from twinshore.mirror.follow.endings import Endings
 from twinshore.mirror.follow.hands import Hands, now_ms
 from twinshore.mirror.follow.rules import Rules
+from twinshore.service.connections import PATIENT
 from twinshore.service.ends import Ends
 from twinshore.service.scheduler import tasks
 from twinshore.store import Remembered, Store
@@ -44,7 +45,7 @@ class Follower:
         log: Callable[[str], None],
     ) -> None:
         self._now, begins = link, link()
-        self._ends = Ends(begins, settings, client_id="twinshore-follow", patience_s=10.0)
+        self._ends = Ends(begins, settings, patience_s=10.0, shared=PATIENT)
         self._source, self._target = self._ends.source, self._ends.target
         self._store = store
         self._active = active

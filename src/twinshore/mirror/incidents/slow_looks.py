@@ -1,7 +1,6 @@
 """Looks that may take long: where twins begin, and how long the target's brokers remember a producer.
 
-A task of its own for each link, with connections of its own: a cluster that does not answer must not keep the watch
-from saying so.
+A task of its own for each link: a cluster that does not answer must not keep the watch from saying so.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from twinshore.fleet.settings import Settings
 from twinshore.mirror.driver.forgetting import STATE_EXPIRY_MS_DEFAULT, state_expiry_ms
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents.beginning_watch import BeginningWatch
+from twinshore.service.connections import QUICK
 from twinshore.service.ends import Ends
 from twinshore.service.scheduler import tasks
 from twinshore.store import Store
@@ -37,7 +37,7 @@ class SlowLooks:
         log: Callable[[str], None],
     ) -> None:
         self._link, self._active, self._once = link, active, Once(log)
-        self._ends = Ends(link, settings, client_id="twinshore-slow", patience_s=PATIENCE_S, call_s=PATIENCE_S)
+        self._ends = Ends(link, settings, patience_s=PATIENCE_S, call_s=PATIENCE_S, shared=QUICK)
         self._beginnings = BeginningWatch(link, self._ends.source, self._ends.target, store, recorder, log)
         self.state_expiry_ms = STATE_EXPIRY_MS_DEFAULT
         ends = (link.source, link.target)

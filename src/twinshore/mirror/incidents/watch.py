@@ -1,6 +1,7 @@
 """Watches what no pump can tell apart: a side that is away, one that turns the mirror away, disks that fill up.
 
-A task of its own for each link, with connections of its own: it says within seconds what others still try again.
+A task of its own for each link, by connections that only quick looks share: it says within seconds what others still
+try again.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents.kinds import known
 from twinshore.mirror.incidents.watch_rules import Absence, Room, Turn, disks_in_words, rooms
 from twinshore.mirror.lane.answers import RIGHTS
+from twinshore.service.connections import QUICK
 from twinshore.service.scheduler import tasks
 from twinshore.store import Incident, IncidentKind, LedgerRow, Store
 
@@ -89,7 +91,11 @@ class Watch:
 
     def _side(self, called: str, kind: IncidentKind, settings: Settings, name: str) -> Side:
         cluster = KafkaCluster(
-            settings.cluster(name), client_id="twinshore-watch", patience_s=PATIENCE_S, call_s=CALL_S
+            settings.cluster(name),
+            client_id=QUICK.client_id,
+            patience_s=PATIENCE_S,
+            call_s=CALL_S,
+            pool=QUICK.pool,
         )
         return Side(called, kind, cluster, self._absence(), self._absence())
 

@@ -17,6 +17,7 @@ from twinshore.mirror.driver.plan import CarryTopic, Refuse
 from twinshore.mirror.lane.answers import RIGHTS
 from twinshore.mirror.mapping.evidence import Unproven
 from twinshore.mirror.mapping.positions import Notes, Positions, Row, refusal
+from twinshore.service.connections import PATIENT
 from twinshore.service.scheduler import UNTIL_WOKEN, Task, tasks
 from twinshore.store import Store
 
@@ -43,7 +44,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """The task's own connections, and what asks by them."""
+    """What the task asks by, which the driver does not wait for."""
 
     clusters: tuple[KafkaCluster, KafkaCluster]
     positions: Positions
@@ -160,8 +161,9 @@ class Adopter:
         return UNTIL_WOKEN
 
     def _own_positions(self) -> Own:
-        # Its own connections: the driver's are not to wait for it.
-        source, target = (KafkaCluster(one.cluster, patience_s=PATIENCE_S) for one in (self._source, self._target))
+        source, target = (
+            KafkaCluster(one.cluster, patience_s=PATIENCE_S, pool=PATIENT.pool) for one in (self._source, self._target)
+        )
         return Own((source, target), Positions(self._link, source, target, self._store))
 
     def _let_go(self) -> None:

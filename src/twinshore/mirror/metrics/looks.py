@@ -14,6 +14,7 @@ from twinshore.mirror.driver.link_state import STANDBY
 from twinshore.mirror.metrics.lag_word import LOOK_S_MAX, as_row, reached_of
 from twinshore.mirror.metrics.meters import Meters
 from twinshore.mirror.metrics.source_ends import made_again, refused_topics, source_ends, starts_of, still_there
+from twinshore.service.connections import QUICK
 from twinshore.service.scheduler import tasks
 from twinshore.store import Store
 
@@ -36,7 +37,9 @@ class Looks:
         self._read_at_s = self._looked_at_s = -1e9
         self._held = False
         self._spoken_s: float | None = None
-        self._source = KafkaCluster(source, client_id="twinshore-looks", patience_s=LOOK_S_MAX, call_s=LOOK_S_MAX)
+        self._source = KafkaCluster(
+            source, client_id=QUICK.client_id, patience_s=LOOK_S_MAX, call_s=LOOK_S_MAX, pool=QUICK.pool
+        )
         self._task = tasks.every(f"looks {link.name}", self._turn, asks=(link.source,), first_s=OURS_S)
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from twinshore.fleet import HEARTBEATS, KafkaError, Link
 from twinshore.fleet.once import Once, in_words
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.notes import Notebook
+from twinshore.service.connections import QUICK
 from twinshore.service.scheduler import tasks
 
 HEARTBEAT_SETTINGS = {"cleanup.policy": "delete", "retention.ms": "604800000", "segment.bytes": "16777216"}
@@ -30,7 +31,9 @@ class Heart:
         self._link, self._cluster, self._every_s = link, source, every_s
         self._may_beat = may_beat
         self._once = Once(log)
-        self._source = KafkaCluster(source.cluster, client_id="twinshore-heart", patience_s=2.0, call_s=2.0)
+        self._source = KafkaCluster(
+            source.cluster, client_id=QUICK.client_id, patience_s=2.0, call_s=2.0, pool=QUICK.pool
+        )
         self._notebook, self._there = Notebook(self._source, HEARTBEATS, call_s=2.0), False
         name, asks = f"heart {link.name}", (link.source,)
         self._task = tasks.every(name, self._turn, asks=asks, first_s=every_s) if every_s else None
