@@ -17,8 +17,9 @@ import pytest
 from tests.mirror.driver.desk_office import GRANT_S, KEY, LINK, Office, begun, going, heard, until
 from twinshore.fleet import Cluster, NamedPartition, SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent
-from twinshore.mirror.driver import desk as desk_module
-from twinshore.mirror.driver.desk import STRANGERS_MAX, Desk
+from twinshore.mirror.driver import desk_door
+from twinshore.mirror.driver.desk import Desk
+from twinshore.mirror.driver.desk_door import STRANGERS_MAX
 from twinshore.mirror.lane.orders import Carried, Handover, TideOrder, TrackOrder, carried_from
 from twinshore.mirror.lane.reach import Reach, reach_of
 from twinshore.mirror.pump.desk_line import DeskLine, DeskLost
@@ -368,14 +369,14 @@ def test_strangers_who_say_nothing_keep_no_pump_out(office: Office) -> None:
     began_s = steady_s()
     line = going(office)
     assert steady_s() - began_s < 5.0
-    until(lambda: sum(thread.name == "desk-pump" for thread in threading.enumerate()) <= STRANGERS_MAX + 2)
+    until(lambda: len(office.desk._door._guests) <= STRANGERS_MAX + 2)
     assert line.grant.holds(steady_s())
     for stranger in strangers:
         stranger.close()
 
 
 def test_a_stranger_who_speaks_byte_by_byte_is_sent_away(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk_module, "HELLO_S", 0.5)
+    monkeypatch.setattr(desk_door, "HELLO_S", 0.5)
     with socket.create_connection((office.desk.host, office.desk.port), timeout=30) as stranger:
         began_s = steady_s()
         with pytest.raises(OSError):

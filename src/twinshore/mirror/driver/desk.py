@@ -1,35 +1,28 @@
 """The driver's desk: every pump of every lane reports here, is granted time, and is told what to carry.
 
-One thread per pump's connection; all decisions are the pure `relay`'s, under one lock.
+All pumps' connections are its door's, in one thread; all decisions are the pure `relay`'s, under one lock.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hmac
 import json
 import secrets
 import socket
-import struct
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any
 
 from twinshore.fleet import NamedPartition
+from twinshore.mirror.driver.desk_door import Door, Place, hang_up
 from twinshore.mirror.driver.relay import Relay, Say
 from twinshore.mirror.lane.history import NOWHERE, Stand, told_on
 from twinshore.mirror.lane.orders import Carried, Handover, Stoppage, TrackOrder, carried_from, stoppage_from
 from twinshore.mirror.lane.quota import STILL
 from twinshore.mirror.lane.reach import reach_of
-from twinshore.mirror.pump.desk_line import LINE_BYTES_MAX
 from twinshore.service.clock import steady_s
-from twinshore.service.workers import keep_on
 
-TICK_S = 0.02
-HELLO_S = 20.0
-PUMPS_MAX, STRANGERS_MAX = 4096, 64
-SEND_S_MAX = 1
 LaneKey = tuple[str, int]
 
 
@@ -74,13 +67,8 @@ class Desk:
         # By link: until when a pump of lanes that are closed may still write, and what it sent may still land.
         self._past: dict[str, tuple[float, float]] = {}
         self._lock = threading.RLock()
-        # Who has come and not said who they are, the oldest first, and when they came.
-        self._strangers: dict[socket.socket, float] = {}
-        self._closed = threading.Event()
-        self._server = socket.create_server((bind or host, 0), backlog=256)
-        self.port: int = self._server.getsockname()[1]
-        for name, work in (("desk-door", self._welcome), ("desk-clock", self._clock)):
-            keep_on(work, name)
+        self._door = Door(bind or host, arrive=self._hello, hear=self._hear, depart=self._depart, tick=self._tick)
+        self.port = self._door.port
 
     # -- what the driver asks and tells
 
@@ -206,63 +194,18 @@ class Desk:
                 granted_s, lands_s = self._past.get(link, (0.0, 0.0))
                 self._past[link] = max(granted_s, post.relay.granted_until_s), max(lands_s, post.relay.lands_until_s)
                 for pump in post.pumps.values():
-                    _hang_up(pump)
+                    hang_up(pump)
 
     def close(self) -> None:
-        self._closed.set()
-        _hang_up(self._server)
-        self._server.close()
-        with self._lock:
-            for pump in [pump for post in self._posts.values() for pump in post.pumps.values()]:
-                _hang_up(pump)
+        self._door.close()
 
-    # -- pumps
+    # -- pumps, as the door tells of them
 
-    def _welcome(self) -> None:
-        while not self._closed.is_set():
-            try:
-                pump, _ = self._server.accept()
-            except OSError:
-                # Out of descriptors for a moment, perhaps: the door stays open.
-                self._closed.wait(TICK_S)
-                continue
-            if threading.active_count() > PUMPS_MAX:
-                pump.close()
-                continue
-            with self._lock:
-                self._strangers[pump] = steady_s()
-                # A pump says who it is at once: the oldest are those who do not.
-                for stranger in list(self._strangers)[:-STRANGERS_MAX]:
-                    self._send_away(stranger)
-            threading.Thread(target=self._serve, args=(pump,), name="desk-pump", daemon=True).start()
-
-    def _send_away(self, stranger: socket.socket) -> None:
-        self._strangers.pop(stranger, None)
-        _hang_up(stranger)
-
-    def _serve(self, pump: socket.socket) -> None:
-        pump.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # A pump that reads nothing must not hold up the desk, whose lock is held while it is written to.
-        pump.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_S_MAX, 0))
-        pump.settimeout(HELLO_S)
-        key: LaneKey | None = None
-        tide = -1
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError), pump, pump.makefile("rb") as lines:
-            hello = json.loads(lines.readline(1 << 16))
-            with self._lock:
-                self._strangers.pop(pump, None)
-            if not hmac.compare_digest(str(hello["token"]), self.token):
-                return
-            key, tide = (str(hello["link"]), int(hello["lane"])), int(hello["tide"])
-            if not self._arrive(key, tide, pump):
-                return
-            pump.settimeout(None)
-            while line := lines.readline(LINE_BYTES_MAX):
-                self._hear(key, tide, pump, json.loads(line))
-        with self._lock:
-            self._strangers.pop(pump, None)
-        if key:
-            self._depart(key, tide, pump)
+    def _hello(self, pump: socket.socket, hello: dict[str, Any]) -> Place | None:
+        if not hmac.compare_digest(str(hello["token"]), self.token):
+            return None
+        key, tide = (str(hello["link"]), int(hello["lane"])), int(hello["tide"])
+        return (key, tide) if self._arrive(key, tide, pump) else None
 
     def _arrive(self, key: LaneKey, tide: int, pump: socket.socket) -> bool:
         with self._lock:
@@ -276,7 +219,8 @@ class Desk:
                 self._send(post, tide, post.bounds)
             return True
 
-    def _depart(self, key: LaneKey, tide: int, pump: socket.socket) -> None:
+    def _depart(self, place: Place, pump: socket.socket) -> None:
+        key, tide = place
         with self._lock:
             post = self._posts.get(key)
             # A later term of the link numbers its tides anew: only its own socket speaks for a pump.
@@ -287,7 +231,8 @@ class Desk:
                     post.moving.clear()
                 self._say(post, post.relay.lost(tide, steady_s(), self._allowed_s(key[0])))
 
-    def _hear(self, key: LaneKey, tide: int, pump: socket.socket, message: dict[str, Any]) -> None:
+    def _hear(self, place: Place, pump: socket.socket, message: dict[str, Any]) -> None:
+        key, tide = place
         with self._lock:
             post = self._posts.get(key)
             # What a pump of an earlier term said before it was hung up on is not its namesake's word.
@@ -370,18 +315,14 @@ class Desk:
         try:
             pump.sendall((json.dumps(message, separators=(",", ":")) + "\n").encode())
         except OSError:
-            _hang_up(pump)
+            hang_up(pump)
 
-    def _clock(self) -> None:
-        while not self._closed.wait(TICK_S):
-            with self._lock:
-                now_s = steady_s()
-                # Byte by byte, a stranger could take for ever over its first line.
-                for stranger in [one for one, came_s in self._strangers.items() if now_s - came_s > HELLO_S]:
-                    self._send_away(stranger)
-                for key, post in self._posts.items():
-                    if post.relay.heir is not None:
-                        self._say(post, post.relay.tick(now_s, self._allowed_s(key[0])))
+    def _tick(self) -> None:
+        with self._lock:
+            now_s = steady_s()
+            for key, post in self._posts.items():
+                if post.relay.heir is not None:
+                    self._say(post, post.relay.tick(now_s, self._allowed_s(key[0])))
 
 
 def _let_go(post: Post) -> None:
@@ -392,9 +333,3 @@ def _let_go(post: Post) -> None:
         post.tracks.pop(named, None)
         post.told.pop(named, None)
     post.leaving.clear()
-
-
-def _hang_up(peer: socket.socket) -> None:
-    """At once, though another thread reads from it: closing alone would wait for that thread."""
-    with contextlib.suppress(OSError):
-        peer.shutdown(socket.SHUT_RDWR)
