@@ -35,8 +35,8 @@ class Task:
         """Whether a run has ended, within this time."""
         return self._scheduler.ran(self, within_s)
 
-    def close(self, within_s: float = CLOSE_S) -> bool:
-        """It begins no more. Waits for the run that is under way; whether that has ended."""
+    def close(self, within_s: float | None = CLOSE_S) -> bool:
+        """It begins no more. Waits for the run that is under way, None: however long; whether it has ended."""
         return self._scheduler.end(self, within_s)
 
 
@@ -103,7 +103,7 @@ class Scheduler:
         with self._ended:
             return self._ended.wait_for(lambda: task.entry.runs > 0, within_s)
 
-    def end(self, task: Task, within_s: float) -> bool:
+    def end(self, task: Task, within_s: float | None) -> bool:
         with self._ended:
             if self._tasks.pop(task.entry, None) is None:
                 return self._ended.wait_for(lambda: task.entry.began_s is None, within_s)

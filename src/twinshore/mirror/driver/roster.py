@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from twinshore.fleet import Link
 from twinshore.fleet.once import in_words
 from twinshore.links.registry import Registry
+from twinshore.mirror.driver.drive import Drive
 from twinshore.mirror.driver.link_driver import LinkDriver
 from twinshore.mirror.driver.link_state import STANDBY, STOPPED, Idle
 from twinshore.service.companions import Companion
@@ -18,23 +19,16 @@ END_S = 60.0  # beyond what is waited for pumps: a cluster that is asked right n
 
 
 class Running:
-    """A link while this process runs it: its driver, the `thread` that turns that until `stop`, and its companions."""
+    """A link while this process runs it: its driver, what turns that, and its companions."""
 
-    def __init__(
-        self,
-        link: Link,
-        driver: LinkDriver,
-        companions: Sequence[Companion],
-        stop: threading.Event,
-        thread: threading.Thread,
-    ) -> None:
+    def __init__(self, link: Link, driver: LinkDriver, companions: Sequence[Companion], drive: Drive) -> None:
         self.link, self.driver = link, driver
-        self._companions, self._stop, self._thread = companions, stop, thread
+        self._companions, self._drive = companions, drive
         self._ending: threading.Thread | None = None
 
     def alive(self) -> bool:
         """Whether its driver turns, or has been told to end."""
-        return self._stop.is_set() or self._thread.is_alive()
+        return self._ending is not None or self._drive.alive()
 
     def end(
         self, stop_s: float, log: Callable[[str], None], now: Idle | None, then: Callable[[], None] | None = None
@@ -42,7 +36,7 @@ class Running:
         """Begins to end it, in a thread: others go on meanwhile. Pumps have `stop_s` for what is on its way. `now`: how
         the link stands then; None where somebody has stopped the whole mirror. `then` is called last: where it is
         given, the process goes on, and the link may begin again."""
-        self._stop.set()
+        self._drive.close(0.0)
 
         def work() -> None:
             try:
@@ -65,7 +59,7 @@ class Running:
     def _end(self, stop_s: float, now: Idle | None, *, turn_s: float | None) -> None:
         for companion in self._companions:
             companion.close()
-        self._thread.join(timeout=turn_s)
+        self._drive.close(turn_s)
         clean = self.driver.stop(time.monotonic() + stop_s)
         self.driver.close(clean=clean, now=now)
 

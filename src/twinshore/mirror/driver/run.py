@@ -7,15 +7,16 @@ import socket
 import threading
 import uuid
 from collections.abc import Callable, Sequence
+from functools import partial
 
-from twinshore.fleet import Link, RefusedError, StoreError, TwinshoreError
+from twinshore.fleet import Link, RefusedError, TwinshoreError
 from twinshore.fleet.settings import Settings
 from twinshore.links.known import Known, taken
 from twinshore.links.registry import Registry
 from twinshore.mirror.driver import engine as engines
 from twinshore.mirror.driver.desk import Desk
+from twinshore.mirror.driver.drive import Drive
 from twinshore.mirror.driver.first_words import first_words, refusals
-from twinshore.mirror.driver.link_driver import LinkDriver
 from twinshore.mirror.driver.link_state import STANDBY, STOPPED, Idle
 from twinshore.mirror.driver.plan import lanes_for
 from twinshore.mirror.driver.ready import check_chosen, open_writable
@@ -30,13 +31,12 @@ from twinshore.service.workers import failures, keep_on
 from twinshore.store import Store, open_to_others
 
 TURN_S = 0.1
-REFUSED_AGAIN_S = 2.0
 # Room for links that are added while it runs: an embedded Spark's free slots cost nothing.
 LINKS_MORE = 32
 
 
 class Mirror:
-    """Runs links in threads of their own: those of these names, or all that there are. `log` gets one line per event;
+    """Runs links: those of these names, or all that there are. `log` gets one line per event;
     `beside` starts each link's companions."""
 
     def __init__(
@@ -112,14 +112,10 @@ class Mirror:
 
     def _begin(self, link: Link, shared: Shared) -> Running:
         driver = shared.driver_of(link)
-        stop = threading.Event()
-        thread = threading.Thread(
-            target=self._drive, args=(driver, stop, shared), name=f"link {link.name}", daemon=True
-        )
-        thread.start()
+        drive = Drive(driver, self._log, partial(self._note_refused, shared.registry), self._fail)
         beside = Beside(link, shared.registry.settings_around(link), shared.store, driver.is_ours, self._log)
         companions = [start(beside) for start in self._beside]
-        return Running(link, driver, companions, stop, thread)
+        return Running(link, driver, companions, drive)
 
     def _check_addresses(self, links: Sequence[Link], store: Store) -> None:
         """Before Spark starts: RefusedError where every link's addresses lead to clusters that are not its own."""
@@ -174,34 +170,14 @@ class Mirror:
             self._log(told)
         return store
 
-    def _drive(self, driver: LinkDriver, stop: threading.Event, shared: Shared) -> None:
-        """The thread of one link. `stop` is the link's own end."""
-        last, name = "", driver.link.name
-        while not (stop.wait(TURN_S) or self._stop.is_set()):
-            try:
-                sentence = driver.turn()
-                self._refused.pop(name, None)
-            except StoreError as error:
-                sentence = f"{name}: {error}"
-            except RefusedError as error:
-                # Its clusters are not the link's: that is its own trouble, until there is no link that has none.
-                sentence = f"{name}: refused: {error}; {error.hint}"
-                self._refused[name] = error
-                if self._refused.keys() >= shared.registry.wanted().keys():
-                    self._fail(error)
-                    return
-                stop.wait(REFUSED_AGAIN_S)
-            except TwinshoreError as error:
-                self._fail(error)
-                return
-            except Exception as error:
-                # A link that nobody drives must not look as if it ran.
-                self._fail(TwinshoreError(f"link {name}: {type(error).__name__}: {error}"))
-                return
-            if sentence != last:
-                last = sentence
-                self._log(sentence)
-        self._refused.pop(name, None)
+    def _note_refused(self, registry: Registry, name: str, error: RefusedError | None) -> None:
+        """Where there is no link that may run, neither may the mirror."""
+        if error is None:
+            self._refused.pop(name, None)
+            return
+        self._refused[name] = error
+        if self._refused.keys() >= registry.wanted().keys():
+            self._fail(error)
 
     def _fail(self, error: TwinshoreError) -> None:
         self._failure = error
