@@ -113,6 +113,7 @@ class KafkaCluster:
 
     def connection_to(self, node_id: int) -> Connection:
         """The shared connection to this broker, which was seen to be one of the right cluster."""
+        self._nodes.silence.check()
         connection = self._nodes.kept(self._address_of(node_id), timeout_s=self._time_s())
         if not connection.cluster_id:
             self._vouch(connection, {})
@@ -308,6 +309,10 @@ class KafkaCluster:
 
     def _anybody(self, ask: Callable[..., Value]) -> Value:
         """Asks brokers in turn until one answers; a final refusal of one is the refusal of all."""
+        with self._nodes.silence.asking():
+            return self._whoever(ask)
+
+    def _whoever(self, ask: Callable[..., Value]) -> Value:
         last: KafkaError | None = None
         addresses = self._nodes.somebody()
         for number, address in enumerate(addresses):

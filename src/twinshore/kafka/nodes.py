@@ -40,6 +40,7 @@ class Nodes:
             raise ConfigError(f"cluster {cluster.name} has no bootstrap address")
         self._known: dict[int, BrokerAddress] = {}
         self._pool = pool or Pool()
+        self.silence = self._pool.silence_of((frozenset(self._bootstrap), cluster.security))
         self._failed_at: dict[Address, float] = {}
         self._closed = False
         self._guard = threading.Lock()

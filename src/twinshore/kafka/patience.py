@@ -13,6 +13,7 @@ from typing import TypeVar
 from twinshore.fleet import KafkaError
 from twinshore.kafka.backoff import delay_s
 from twinshore.kafka.errors import Code
+from twinshore.kafka.silence import SilentError
 
 # A topic that was just created may be unknown to some broker for a moment; one that does not exist stays unknown.
 UNKNOWN_TOPIC_S = 3.0
@@ -76,7 +77,7 @@ class Patience:
         wait_s = delay_s(failures, self.rng)
         if error.code == Code.UNKNOWN_TOPIC_OR_PARTITION and self.clock() + wait_s - started >= UNKNOWN_TOPIC_S:
             raise error
-        if wait_s >= self.left_s():
+        if wait_s >= self.left_s() or isinstance(error, SilentError):
             message = (
                 f"{self.place}: no answer about {what} within {self.limit_s:g} s; the last failure: {error.message}"
             )

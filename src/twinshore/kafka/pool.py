@@ -8,20 +8,31 @@ from collections.abc import Callable, Collection
 
 from twinshore.fleet import KafkaError, Security
 from twinshore.kafka.connection import Connection
+from twinshore.kafka.silence import Silence, Unheard
 
 Key = tuple[tuple[str, int], Security]
+UNHEARD = Unheard()
 
 
 class Pool:
     """Safe for several threads. At most `each` are kept to one address for one user. A connection is kept for as long
     as one of those that asked by it is there."""
 
-    def __init__(self, each: int = 1) -> None:
-        self._each = each
+    def __init__(self, each: int = 1, *, spares: bool = False) -> None:
+        """`spares`: a cluster that is silent is asked by one of its askers only, for all of them."""
+        self._each, self._spares = each, spares
+        self._silences: dict[object, Silence] = {}
         self._kept: dict[Key, list[Connection]] = {}
         self._askers: dict[Key, set[object]] = {}
         self._dialling: Counter[Key] = Counter()
         self._guard = threading.Lock()
+
+    def silence_of(self, cluster: object) -> Silence:
+        """Of the cluster that all who give the same value ask."""
+        if not self._spares:
+            return UNHEARD
+        with self._guard:
+            return self._silences.setdefault(cluster, Silence())
 
     def lend(self, key: Key, asker: object, dial: Callable[[], Connection]) -> Connection:
         """A connection on which nobody waits for an answer; a new one while there is room, else the one on which the

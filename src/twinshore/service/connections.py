@@ -1,7 +1,8 @@
 """The connections to clusters that all links of a process share: a few to each broker, however many links there are.
 
 There are two registries. Who gives up within seconds, and says so, must not stand behind those who ask much and wait
-long. Pumps have connections of their own, and so has who drives one by himself.
+long. Of a cluster that has been silent for some seconds only one is asking at a time. Pumps have connections of their
+own, and so has who drives one by himself.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ class Shared:
     """`client_id`: what brokers know its connections by."""
 
     client_id: str
-    pool: Pool = field(default_factory=lambda: Pool(LINES))
+    pool: Pool = field(default_factory=lambda: Pool(LINES, spares=True))
 
 
 QUICK = Shared("twinshore-looks")
