@@ -39,6 +39,18 @@ def test_the_newest_of_several_links_are_as_many_as_asked_for(file: Path, words:
     assert [row["link"] for row in found] == [OTHER] * 5, "and none of a link that the settings do not name"
 
 
+def test_a_page_leads_on_to_the_next_and_holds_what_is_asked_for(file: Path) -> None:
+    with opened(file) as store:
+        store.audit.add([AuditRow(9, LINK, "control", "paused", "", "true", "by anna", "anna")])
+    first = asking.run(file, "audit", "--last", "40")
+    (before,) = [line.split()[-1] for line in first.splitlines() if line.startswith("older ones: --before ")]
+    rest = asking.run(file, "audit", "--last", "40", "--before", before)
+    assert len(first.splitlines()) - 1 + len(rest.splitlines()) == 62
+    (row,) = json.loads(asking.run(file, "audit", "--by", "anna", "--json"))
+    assert (row["actor"], row["kind"], row["subject"]) == ("anna", "control", "paused")
+    assert asking.run(file, "audit", "--topic", "none") == "nothing has been changed besides records\n"
+
+
 def test_it_says_so_where_nothing_was_changed(tmp_path: Path) -> None:
     found = write_settings(tmp_path, f'[links."{LINK}"]\n')
     opened(found).close()

@@ -41,7 +41,11 @@ def test_what_is_refused_is_told_and_written_down(store: Store) -> None:
     west = ModelSide("west")
     west.members.add("live")
     west.forbidden.add("forbidden")
-    steps = [step for name in ("a", "live", "forbidden") for step in moved(store, west, "east->west", name, WISHES)]
+    steps = [
+        step
+        for name in ("a", "live", "forbidden")
+        for step in moved(store, west, "east->west", name, WISHES, by="anna")
+    ]
     assert [step.refused for step in steps] == [False, True, True]
     assert west.groups == {"a": {TWIN: Place(40)}}
     told = [(row.subject, row.after, row.outcome) for row in store.audit.rows("east->west")]
@@ -62,7 +66,7 @@ class Breaking(ModelSide):
 def test_a_failure_at_one_group_leaves_no_other_unaudited(store: Store) -> None:
     west = Breaking("west")
     for name in ("a", "b", "c"):
-        moved(store, west, "east->west", name, WISHES)
+        moved(store, west, "east->west", name, WISHES, by="anna")
     outcomes = {row.subject.split()[0]: row.outcome for row in store.audit.rows("east->west")}
     assert outcomes == {"a": "done", "b": "refused: west turns us away", "c": "done"}
 
@@ -70,16 +74,16 @@ def test_a_failure_at_one_group_leaves_no_other_unaudited(store: Store) -> None:
 def test_a_group_that_has_gone_on_since_it_was_seen_is_not_set_back(store: Store) -> None:
     west = ModelSide("west")
     west.groups["a"] = {TWIN: Place(50)}
-    (step,) = moved(store, west, "east->west", "a", WISHES)
+    (step,) = moved(store, west, "east->west", "a", WISHES, by="anna")
     assert (step.outcome, step.refused) == ("not done: it stands at 50 by now", False)
-    (step,) = moved(store, west, "east->west", "a", {TWIN: (70, Place(40))}, lower=True)
+    (step,) = moved(store, west, "east->west", "a", {TWIN: (70, Place(40))}, by="anna", lower=True)
     assert (step.outcome, step.refused) == ("refused: it stands at 50 by now", True)
     assert west.groups == {"a": {TWIN: Place(50)}}
-    (step,) = moved(store, west, "east->west", "a", {TWIN: (50, Place(40))}, lower=True)
+    (step,) = moved(store, west, "east->west", "a", {TWIN: (50, Place(40))}, by="anna", lower=True)
     assert step.sentence(done=True) == "east->west: group a: east.orders-0 on west: 50 -> 40 (done)"
     assert step.sentence(done=False).endswith("50 -> 40 (not done)")
     west.groups["b"] = {TWIN: Place(30)}
-    (step,) = moved(store, west, "east->west", "b", WISHES)
+    (step,) = moved(store, west, "east->west", "b", WISHES, by="anna")
     assert (step.outcome, west.groups["b"]) == ("done", {TWIN: Place(40)}), "it is still onwards"
 
 
@@ -102,7 +106,7 @@ def test_a_commit_that_was_done_and_not_answered_is_told_as_done(store: Store, m
     for lower in (False, True):
         west = Deaf("west")
         west.groups["a"] = {TWIN: Place(10)}
-        (step,) = moved(store, west, "east->west", "a", {TWIN: (10, Place(40))}, lower=lower)
+        (step,) = moved(store, west, "east->west", "a", {TWIN: (10, Place(40))}, by="anna", lower=lower)
         assert (step.outcome, west.groups["a"]) == ("done", {TWIN: Place(40)})
 
 

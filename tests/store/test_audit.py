@@ -24,6 +24,32 @@ def test_the_newest_change_comes_first_and_each_link_has_its_own(store: Store) -
     assert len(store.audit.rows()) == 3
 
 
+def test_pages_follow_each_other_by_id_and_hold_what_is_wanted_alone(store: Store) -> None:
+    by_anna = replace(ROW, actor="anna", kind="group", topic="orders", group="billing", outcome="done")
+    rows = [replace(by_anna if number % 2 else ROW, at_ms=number) for number in range(20)]
+    store.audit.add(rows)
+    store.audit.add([replace(by_anna, link="north->west", at_ms=99)])
+    found: list[AuditRow] = []
+    wanted = audit.Wanted(("east->west",), kind="group", actor="anna", topic="orders", group="billing")
+    while page := store.audit.page(wanted, limit=3):
+        assert len(page) <= 3
+        found += page
+        store.audit.add([replace(by_anna, at_ms=1_000)])  # What comes meanwhile moves no page.
+        wanted = replace(wanted, before=page[-1].id)
+    assert [row.at_ms for row in found] == list(range(19, 0, -2))
+    for other in ({"actor": "bert"}, {"kind": "acl"}, {"topic": "bills"}, {"group": "shipping"}):
+        assert store.audit.page(audit.Wanted(("east->west",), **other)) == ()  # type: ignore[arg-type]
+    assert {row.actor for row in store.audit.page(audit.Wanted(actor="the mirror"))} == {"the mirror"}
+
+
+def test_a_group_longer_than_a_name_is_kept_and_found_by_its_beginning(store: Store) -> None:
+    long = replace(ROW, group="\U0001f6a8" * 400, actor="a" * 400)
+    store.audit.add([long])
+    (row,) = store.audit.page(audit.Wanted(group=long.group))
+    assert long.group.startswith(row.group)
+    assert len(row.group) == len(row.actor) == 255
+
+
 def test_a_link_keeps_a_bounded_number_of_changes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "AUDIT_KEPT", 3)
     other = replace(ROW, link="north->west")

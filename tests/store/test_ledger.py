@@ -12,9 +12,10 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from twinshore.fleet import StoreError
-from twinshore.fleet.incidents import POLICY_RETRY, POLICY_STOP, Effect, Policy
+from twinshore.fleet.incidents import POLICY_RETRY, POLICY_STOP, Effect, IncidentSide, Policy
 from twinshore.mirror.incidents.kinds import KINDS, known
 from twinshore.store import Incident, IncidentCount, IncidentKind, LedgerRow, Store, open_store
+from twinshore.store.ledger import Wanted
 
 GAP = Incident(
     "east->west", "orders", 3, IncidentKind.RETENTION_GAP, 100, 250, POLICY_STOP, "offsets 100 to 249 are gone 🌊"
@@ -112,3 +113,19 @@ def test_the_ledger_in_numbers_by_link_and_kind(store: Store) -> None:
         IncidentCount("east->west", GAP.kind, 2, 1),
         IncidentCount("west->east", IncidentKind.RIGHTS_LOST, 1, 1),
     )
+
+
+def test_pages_of_the_ledger_follow_each_other_by_id(store: Store) -> None:
+    rows = [store.ledger.add(replace(GAP, from_offset=at, side=IncidentSide.SOURCE), now_ms=at) for at in range(10)]
+    other = store.ledger.add(replace(GAP, kind=IncidentKind.OLD_FORMAT, topic="bills"), now_ms=99)
+    store.ledger.close(rows[4].id, now_ms=100)
+    found: list[LedgerRow] = []
+    wanted = Wanted((GAP.link,), GAP.kind, "orders", Effect.STOPS, IncidentSide.SOURCE, open_only=True)
+    while page := store.ledger.page(wanted, limit=4):
+        assert len(page) <= 4
+        found += page
+        wanted = replace(wanted, before=page[-1].id)
+    assert found == [row for row in reversed(rows) if row.id != rows[4].id]
+    assert store.ledger.page(Wanted(), limit=1) == (other,)
+    for none in (Wanted(("x->y",)), Wanted(topic="none"), Wanted(effect=Effect.TELLS), Wanted(side=IncidentSide.BOTH)):
+        assert store.ledger.page(none) == ()

@@ -170,6 +170,8 @@ def test_receipts_are_rolled_up_and_bounded(store: Store) -> None:
     assert all(newer.from_offset == older.to_offset for newer, older in pairwise(rows))
     assert sum(row.records for row in rows) == store.receipts.positions(LINK)[0].records == rounds * 10
     assert store.receipts.of(LINK, "orders", 0, limit=3) == rows[:3]
+    assert store.receipts.of(LINK, "orders", 0, limit=3, below=rows[2].from_offset) == rows[3:6]
+    assert store.receipts.of(LINK, "orders", 0, below=rows[-1].from_offset) == ()
 
 
 def test_the_last_five_batches_of_each_producer(store: Store) -> None:

@@ -22,6 +22,11 @@ UNCARRIED = typer.Option(
     False, "--even-uncarried", help="Agree that what the link did not carry, as the plan shows it, is deleted too."
 )
 LAST = typer.Option(50, "--last", min=1, max=10_000, help="How many changes, newest first.")
+BEFORE = typer.Option(0, "--before", min=0, help="Only changes older than the one with this id.")
+BY = typer.Option("", "--by", help='Only what this operator did, or "the mirror" by itself.')
+KIND = typer.Option("", "--kind", help='Only this kind, such as acl, twin, control, group or "topic setting".')
+TOPIC = typer.Option("", "--topic", help="Only what is about this topic, as it is called where it was changed.")
+GROUP = typer.Option("", "--group", help="Only what is about this consumer group.")
 
 
 def begin_again(
@@ -47,14 +52,27 @@ def begin_again(
         carry_out(planned, act(planned, store, by=who()), dry_run=dry_run)
 
 
-def audit(settings: Path = SETTINGS, link: list[str] = LINKS, last: int = LAST, json_output: bool = JSON) -> None:
-    """Prints what links changed on their targets besides records: settings, ACLs, quotas, users, twins."""
-    from twinshore.mirror.operations.audit import changes
+def audit(
+    settings: Path = SETTINGS,
+    link: list[str] = LINKS,
+    last: int = LAST,
+    before: int = BEFORE,
+    by: str = BY,
+    kind: str = KIND,
+    topic: str = TOPIC,
+    group: str = GROUP,
+    json_output: bool = JSON,
+) -> None:
+    """Prints what links changed on their targets besides records: settings, ACLs, quotas, users, twins.
+
+    And what operators said of links, topics and groups. Of more rows than --last the id of the last one shown leads on.
+    """
+    from twinshore.mirror.operations.audit import Changes, changes
     from twinshore.store.opening import open_known
 
     loaded = load(settings)
     with open_known(loaded) as store:
-        rows = changes(link, loaded, store, last=last)
+        rows = changes(Changes(link, kind, by, topic, group, before), loaded, store, last=last)
     if json_output:
         typer.echo(json.dumps([asdict(row) for row in rows], indent=2))
         return
@@ -64,6 +82,8 @@ def audit(settings: Path = SETTINGS, link: list[str] = LINKS, last: int = LAST, 
         typer.echo(one_line(f"{when} {row.link}: {row.kind} {row.subject}: {change} ({row.outcome})"))
     if not rows:
         typer.echo("nothing has been changed besides records")
+    elif len(rows) == last:
+        typer.echo(f"older ones: --before {rows[-1].id}")
 
 
 def register(app: typer.Typer) -> None:

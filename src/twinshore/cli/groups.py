@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.looking import JSON, LINKS, SETTINGS, load
+from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, who
 from twinshore.cli.steps import carry_out
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def move(
     loaded = load(settings)
     with open_found(loaded) as store:
         planned = plan(Move(group, link, back, lower), loaded, store)
-        steps = carry_out(planned, act(planned, loaded, store), dry_run=dry_run)
+        steps = carry_out(planned, act(planned, loaded, store, by=who()), dry_run=dry_run)
     if any(step.refused for step in steps):
         raise typer.Exit(1)
 

@@ -61,7 +61,8 @@ def told(before: Iterable[LinkRow], after: Iterable[LinkRow]) -> list[AuditRow]:
     was = {row.link: _in_words(row) for row in before}
     return [
         AuditRow(
-            row.changed_ms, row.link, KIND, row.link, was.get(row.link, ""), _in_words(row), f"by {row.changed_by}"
+            *(row.changed_ms, row.link, KIND, row.link, was.get(row.link, ""), _in_words(row)),
+            *(f"by {row.changed_by}", row.changed_by),
         )
         for row in after
     ]

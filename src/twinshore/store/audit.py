@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, RowMapping, select
 
 from twinshore.store.dialects import storable
 from twinshore.store.engine import Database
-from twinshore.store.tables import audit
+from twinshore.store.tables import ACTOR_LENGTH, GROUP_LENGTH, audit
 from twinshore.store.values import AuditRow
 
 AUDIT_KEPT = 10_000  # rows of each link, and as many of what was refused
 REFUSED = "refused: "  # how the outcome of such a row begins
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which rows: of these links, kind, actor, topic and group, where they are named, and older than the one with the
+    id `before`."""
+
+    links: tuple[str, ...] = ()
+    kind: str = ""
+    actor: str = ""
+    topic: str = ""
+    group: str = ""
+    before: int = 0
+
+
 def add(connection: Connection, rows: Sequence[AuditRow]) -> None:
     """Adds the rows; of each link only the newest are kept. What was refused pushes nothing out that was done."""
     if not rows:
         return
-    texts = ("subject", "before", "after", "outcome")
-    values = [{**asdict(row), **{name: storable(getattr(row, name)) for name in texts}} for row in rows]
-    connection.execute(audit.insert(), values)
+    connection.execute(audit.insert(), [_values(row) for row in rows])
     for link, refused in {(row.link, row.outcome.startswith(REFUSED)) for row in rows}:
         told = audit.c.outcome.startswith(REFUSED)
         ours = (audit.c.link == link, told if refused else ~told)
@@ -33,12 +44,37 @@ def add(connection: Connection, rows: Sequence[AuditRow]) -> None:
             connection.execute(audit.delete().where(*ours, audit.c.id <= oldest))
 
 
-def read(connection: Connection, links: Collection[str] | None, limit: int) -> tuple[AuditRow, ...]:
-    """The newest rows of these links together, or of all, newest first."""
-    query = select(*(column for column in audit.c if column.name != "id")).order_by(audit.c.id.desc()).limit(limit)
-    if links is not None:
-        query = query.where(audit.c.link.in_(links))
-    return tuple(AuditRow(**row) for row in connection.execute(query).mappings())
+def read(connection: Connection, wanted: Wanted, limit: int) -> tuple[AuditRow, ...]:
+    """The newest of the rows that are wanted, newest first."""
+    query = select(audit).order_by(audit.c.id.desc()).limit(limit)
+    if wanted.links:
+        query = query.where(audit.c.link.in_(wanted.links))
+    for name in ("kind", "actor", "topic"):
+        if getattr(wanted, name):
+            query = query.where(audit.c[name] == getattr(wanted, name))
+    if wanted.group:
+        query = query.where(audit.c.group_id == _group(wanted.group))
+    if wanted.before:
+        query = query.where(audit.c.id < wanted.before)
+    return tuple(_row(row) for row in connection.execute(query).mappings())
+
+
+def _values(row: AuditRow) -> dict[str, object]:
+    values = asdict(row)
+    texts = {name: storable(values[name]) for name in ("subject", "before", "after", "outcome", "topic")}
+    group, actor = _group(values.pop("group")), storable(row.actor)[:ACTOR_LENGTH]
+    del values["id"]
+    return {**values, **texts, "group_id": group, "actor": actor}
+
+
+def _group(name: str) -> str:
+    # Of a longer one the beginning: so it is kept, and so it is asked for.
+    return storable(name)[:GROUP_LENGTH]
+
+
+def _row(row: RowMapping) -> AuditRow:
+    values = dict(row)
+    return AuditRow(group=values.pop("group_id"), **values)
 
 
 class Audit:
@@ -53,4 +89,8 @@ class Audit:
 
     def rows(self, *links: str, limit: int = 100) -> tuple[AuditRow, ...]:
         """The newest changes of these links together, or of all where none is named, newest first."""
-        return self._database.read(lambda connection: read(connection, links or None, limit))
+        return self.page(Wanted(links), limit=limit)
+
+    def page(self, wanted: Wanted, *, limit: int = 100) -> tuple[AuditRow, ...]:
+        """The newest of the rows that are wanted; the next page is what is `before` the last row's id."""
+        return self._database.read(lambda connection: read(connection, wanted, limit))

@@ -27,6 +27,15 @@ DRIVERS = {
 WAIT_S = 10  # How long a transaction waits for others, and is tried again when they made it fail.
 ANSWER_S = 30
 FIRST_PAUSE_S = 0.02
+# Connections of one process, however many links it serves: transactions are short, and who finds none free waits for
+# one. More would only wait in the database, whose own limit (100 in PostgreSQL) all processes share.
+CONNECTIONS_KEPT = 8
+CONNECTIONS_MAX = 16
+_POOL: dict[str, Any] = {
+    "pool_size": CONNECTIONS_KEPT,
+    "max_overflow": CONNECTIONS_MAX - CONNECTIONS_KEPT,
+    "pool_timeout": 2 * ANSWER_S,
+}
 # The server's own limits cannot reach who waits for a server that the network has cut off.
 _POSTGRES_NETWORK = {
     "tcp_user_timeout": ANSWER_S * 1000,
@@ -128,7 +137,7 @@ def _engine(url: URL, password: Secret, place: str) -> Engine:
     kind = url.get_backend_name()
     if kind == "sqlite":
         _keep_private(Path(place))
-        engine = create_engine(url, connect_args={"timeout": WAIT_S, "isolation_level": None})
+        engine = create_engine(url, connect_args={"timeout": WAIT_S, "isolation_level": None}, **_POOL)
         event.listen(engine, "connect", _tune_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
@@ -141,7 +150,7 @@ def _engine(url: URL, password: Secret, place: str) -> Engine:
         arguments |= {"read_timeout": ANSWER_S, "write_timeout": ANSWER_S, "charset": "utf8mb4"}
         arguments["init_command"] = f"SET SESSION sql_mode='TRADITIONAL', innodb_lock_wait_timeout={WAIT_S}"
     engine = create_engine(
-        url, connect_args=arguments, isolation_level="READ COMMITTED", pool_pre_ping=True, pool_recycle=1800
+        url, connect_args=arguments, isolation_level="READ COMMITTED", pool_pre_ping=True, pool_recycle=1800, **_POOL
     )
     if password:
         event.listen(engine, "do_connect", _with_password(password, place))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, func, select
@@ -13,6 +14,20 @@ from twinshore.store.dialects import insert_absent, standing, storable
 from twinshore.store.engine import Database
 from twinshore.store.tables import incidents
 from twinshore.store.values import Incident, IncidentCount, LedgerRow
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which rows: of these links, kind, topic, effect and side, where they are named, and older than the one with the
+    id `before`."""
+
+    links: tuple[str, ...] = ()
+    kind: IncidentKind | None = None
+    topic: str = ""
+    effect: Effect | None = None
+    side: IncidentSide | None = None
+    open_only: bool = False
+    before: int = 0
 
 
 def add(connection: Connection, incident: Incident, now_ms: int) -> LedgerRow:
@@ -45,6 +60,21 @@ def read(connection: Connection, link: str | None, *, open_only: bool) -> tuple[
         query = query.where(incidents.c.link == link)
     if open_only:
         query = query.where(incidents.c.closed_ms.is_(None))
+    return tuple(_ledger_row(row) for row in connection.execute(query).mappings())
+
+
+def page(connection: Connection, wanted: Wanted, limit: int) -> tuple[LedgerRow, ...]:
+    """The newest of the rows that are wanted, newest first."""
+    query = select(incidents).order_by(incidents.c.id.desc()).limit(limit)
+    if wanted.links:
+        query = query.where(incidents.c.link.in_(wanted.links))
+    for name in ("kind", "topic", "effect", "side"):
+        if getattr(wanted, name):
+            query = query.where(incidents.c[name] == str(getattr(wanted, name)))
+    if wanted.open_only:
+        query = query.where(incidents.c.closed_ms.is_(None))
+    if wanted.before:
+        query = query.where(incidents.c.id < wanted.before)
     return tuple(_ledger_row(row) for row in connection.execute(query).mappings())
 
 
@@ -120,6 +150,10 @@ class Ledger:
     def rows(self, link: str | None = None, *, open_only: bool = False) -> tuple[LedgerRow, ...]:
         """The ledger of one link, or of all, oldest first."""
         return self._database.read(lambda connection: read(connection, link, open_only=open_only))
+
+    def page(self, wanted: Wanted, *, limit: int = 100) -> tuple[LedgerRow, ...]:
+        """The newest of the rows that are wanted, newest first; the next page is what is `before` the last row's id."""
+        return self._database.read(lambda connection: page(connection, wanted, limit))
 
     def counts(self) -> tuple[IncidentCount, ...]:
         """The ledger in numbers, by link and kind."""

@@ -87,15 +87,18 @@ def read_positions(connection: Connection, link: str) -> tuple[Position, ...]:
     return tuple(_position(row) for row in found)
 
 
-def read_receipts(connection: Connection, key: Key, limit: int) -> tuple[Receipt, ...]:
-    """The partition's last receipts as rolled up, newest first."""
+def read_receipts(connection: Connection, key: Key, limit: int, below: int | None) -> tuple[Receipt, ...]:
+    """The partition's last receipts as rolled up, newest first, that begin `below` an offset."""
     progress = _progresses(connection, [key]).get(key)
     if progress is None:
         return ()
     query = select(receipts).where(receipts.c.position_id == progress.id)
+    if below is not None:
+        query = query.where(receipts.c.from_offset < below)
     query = query.order_by(receipts.c.from_offset.desc()).limit(limit)
     older = [_receipt(progress.position, row) for row in connection.execute(query).mappings()]
-    newest = [progress.open] if progress.open is not None else []
+    last = progress.open
+    newest = [last] if last is not None and (below is None or last.from_offset < below) else []
     return tuple([*newest, *older][:limit])
 
 
@@ -298,9 +301,13 @@ class Receipts:
         """Marks a partition; False where it has no receipt yet."""
         return self._database.write(lambda connection: set_state(connection, (link, topic, partition), state))
 
-    def of(self, link: str, topic: str, partition: int, limit: int = 100) -> tuple[Receipt, ...]:
-        """The partition's receipts as rolled up, newest first, without their producers."""
-        return self._database.read(lambda connection: read_receipts(connection, (link, topic, partition), limit))
+    def of(
+        self, link: str, topic: str, partition: int, limit: int = 100, *, below: int | None = None
+    ) -> tuple[Receipt, ...]:
+        """The partition's receipts as rolled up, newest first, without their producers. The next page is what lies
+        `below` the last one's first offset."""
+        key = (link, topic, partition)
+        return self._database.read(lambda connection: read_receipts(connection, key, limit, below))
 
     def source_producers(self, link: str, topic: str, partition: int) -> tuple[SourceProducer, ...]:
         """The source's producers of that partition with their last batches; the one that wrote last comes first."""

@@ -21,6 +21,7 @@ from sqlalchemy.types import TypeEngine
 
 LINK_LENGTH = 130
 TOPIC_LENGTH = 249
+ACTOR_LENGTH = GROUP_LENGTH = 255
 
 metadata = MetaData(
     naming_convention={
@@ -224,6 +225,9 @@ audit = Table(
     Column("before", _text(), nullable=False),
     Column("after", _text(), nullable=False),
     Column("outcome", _text(), nullable=False),
+    Column("actor", _name(ACTOR_LENGTH), nullable=False),
+    Column("topic", _name(TOPIC_LENGTH), nullable=False),
+    Column("group_id", _name(GROUP_LENGTH), nullable=False),
 )
 
 # `item` is the subject's digest: subjects are longer than keys may be.

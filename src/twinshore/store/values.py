@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
 from twinshore.fleet.extents import Extent
 from twinshore.fleet.incidents import IncidentKind, IncidentSide, Policy
 
+MIRROR = "the mirror"  # Who changed what no operator did.
 BATCHES_KEPT = 5  # As many as a broker remembers of each producer to know a retry.
 
 
@@ -173,7 +174,11 @@ class IncidentCount:
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """A change that a link made, or tried to, on its target: `kind` of thing, which one, what it was and became."""
+    """A change that a link made, or tried to, on its target: `kind` of thing, which one, what it was and became.
+
+    `actor` is who did it: an operator's name, or the mirror by itself. `topic` and `group`: what it is about, as it is
+    called where the change was made; empty where it is about neither. The store gives the `id`, which grows.
+    """
 
     at_ms: int
     link: str
@@ -182,6 +187,10 @@ class AuditRow:
     before: str
     after: str
     outcome: str
+    actor: str = MIRROR
+    topic: str = ""
+    group: str = ""
+    id: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from twinshore.fleet import ConfigError, SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent
 from twinshore.mirror.driver.plan import Grow
 from twinshore.mirror.follow.change import Remark
-from twinshore.mirror.operations.audit import changes
+from twinshore.mirror.operations.audit import Changes, changes
 from twinshore.mirror.operations.extents import LookUp, look_up
 from twinshore.mirror.operations.running import RunPlan, plan_of_running
 from twinshore.store import AuditRow, Store, TwinRow
@@ -39,8 +39,8 @@ def test_an_offset_is_found_from_either_side(store: Store) -> None:
 def test_changes_are_those_of_the_links_that_are_meant(store: Store) -> None:
     for at_ms, link in ((1, LINK), (2, BACK)):
         store.audit.add([AuditRow(at_ms, link, "acl", "a rule", "", "written", "done")])
-    assert [row.link for row in changes((), SETTINGS, store, last=9)] == [BACK, LINK]
-    assert [row.link for row in changes([LINK], SETTINGS, store, last=9)] == [LINK]
+    assert [row.link for row in changes(Changes(), SETTINGS, store, last=9)] == [BACK, LINK]
+    assert [row.link for row in changes(Changes([LINK]), SETTINGS, store, last=9)] == [LINK]
 
 
 def test_a_plan_of_running_has_first_what_nobody_can_tell() -> None:

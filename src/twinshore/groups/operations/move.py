@@ -129,7 +129,7 @@ def plan(asked: Move, settings: Settings, store: Store) -> Moving:
     return Moving(shown=(nothing_moved(asked.group, known),), asked=asked)
 
 
-def act(planned: Moving, settings: Settings, store: Store) -> Iterator[Step | Left]:
+def act(planned: Moving, settings: Settings, store: Store, *, by: str) -> Iterator[Step | Left]:
     """Each step is in the audit by the time it is given out. A group that has gone on meanwhile is not set back."""
     asked = planned.asked
     if asked is None:
@@ -142,7 +142,7 @@ def act(planned: Moving, settings: Settings, store: Store) -> Iterator[Step | Le
             for one in groups:
                 yield from one.left
                 if one.wishes:
-                    yield from moved(store, writer, name, one.group, one.wishes, lower=asked.lower)
+                    yield from moved(store, writer, name, one.group, one.wishes, by=by, lower=asked.lower)
         finally:
             rounds.close()
 
@@ -239,7 +239,9 @@ def nothing_moved(pattern: str, known: Collection[str]) -> str:
     raise ConfigError(f"no group called {pattern} has a place in a topic that these links carry", hint=hint)
 
 
-def moved(store: Store, writer: Side, link: str, group: str, wishes: Wishes, *, lower: bool = False) -> list[Step]:
+def moved(
+    store: Store, writer: Side, link: str, group: str, wishes: Wishes, *, by: str, lower: bool = False
+) -> list[Step]:
     """Commits one group's places and writes to the audit what came of each, before anything else is begun."""
     try:
         codes, gone_on = _commit(writer, group, wishes, lower=lower)
@@ -258,6 +260,9 @@ def moved(store: Store, writer: Side, link: str, group: str, wishes: Wishes, *, 
                 "" if step.before is None else str(step.before),
                 str(step.after),
                 step.outcome,
+                by,
+                step.topic,
+                step.group,
             )
             for step in steps
         ]

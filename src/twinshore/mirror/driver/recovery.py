@@ -118,7 +118,7 @@ class Recoverer:
         store.receipts.record([_stands(one, now_ms) for one in fresh])
         was = f"store {seen.holder.store}" if seen.holder else "no store"
         count = f"store {seen.own}, {len(seen.found)} partitions put back"
-        store.audit.add([AuditRow(now_ms, link, "recover", link, was, count, f"by {by}")])
+        store.audit.add([AuditRow(now_ms, link, "recover", link, was, count, f"by {by}", by)])
 
     def _rows(self, told: Mapping[str, list[TwinNote]]) -> tuple[list[TwinRow], dict[str, str]]:
         """Rows of the twins whose topics are still those, and why the others are left."""

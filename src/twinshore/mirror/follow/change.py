@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """`before` and `after` are empty where there is, or will be, nothing."""
+    """`before` and `after` are empty where there is, or will be, nothing. `topic`: which it is about, if any."""
 
     kind: str
     subject: str
     before: str
     after: str
+    topic: str = ""
 
     def __str__(self) -> str:
         if not self.before:

@@ -187,7 +187,7 @@ class Endings:
         self._take_back(act.topic, lifecycle.ALLOWED)
         self._close(act.topic, DELETION, HELD)
         self._told.get(act.topic, set()).difference_update((DELETION, HELD))
-        self._hands.account([Change(lifecycle.KIND, act.topic, "", THERE_AGAIN)], DONE)
+        self._hands.account([Change(lifecycle.KIND, act.topic, "", THERE_AGAIN, act.topic)], DONE)
 
     def _tell(self, act: Tell) -> None:
         incident = Incident(
@@ -202,7 +202,7 @@ class Endings:
         at_ms = now_ms()
         row = self._store.ledger.add(incident, now_ms=at_ms)
         self._told.setdefault(act.topic, set()).add(act.kind)
-        change = Change(lifecycle.KIND, act.topic, "", act.sentence)
+        change = Change(lifecycle.KIND, act.topic, "", act.sentence, act.topic)
         if row.opened_ms == at_ms:
             self._hands.account([change], act.policy.words)
         else:
@@ -233,7 +233,7 @@ class Endings:
         for partition in range(twin.partitions):
             self._store.receipts.set_state(self._link.name, topic, partition, PartitionState.ARCHIVED)
         self._close(topic, DELETION)
-        self._hands.account([Change(lifecycle.KIND, topic, "", ARCHIVED)], DONE)
+        self._hands.account([Change(lifecycle.KIND, topic, "", ARCHIVED, topic)], DONE)
 
     def _forget(self, topic: str) -> None:
         self._close(topic, *OF_KNOWN_TOPICS)
@@ -241,7 +241,7 @@ class Endings:
         self._store.forget_topic(self._link.name, topic, spent(self._link.name, topic))
         self._refused_s.pop(topic, None)
         self._orders.append(Order(topic, forget=True))
-        self._hands.account([Change(lifecycle.KIND, topic, "", FORGOTTEN)], DONE)
+        self._hands.account([Change(lifecycle.KIND, topic, "", FORGOTTEN, topic)], DONE)
 
     def _close(self, topic: str, *kinds: IncidentKind) -> None:
         for row in self._rows(topic, *kinds):

@@ -125,7 +125,7 @@ class Hands:
 
         outcome = self._try(delete)
         if outcome == DONE or (still() and not told):
-            self.account([Change("twin", twin, "", f"deleted: {reason}")], outcome)
+            self.account([Change("twin", twin, "", f"deleted: {reason}", twin)], outcome)
         return "" if outcome == DONE else outcome
 
     def account(self, changes: Sequence[Change], outcome: str) -> None:
@@ -137,7 +137,8 @@ class Hands:
             self.log(f"{self.link}: {change}{ended}")
         at_ms = now_ms()
         self.unwritten += [
-            AuditRow(at_ms, self.link, one.kind, one.subject, one.before, one.after, outcome) for one in changes
+            AuditRow(at_ms, self.link, one.kind, one.subject, one.before, one.after, outcome, topic=one.topic)
+            for one in changes
         ]
         self.write_audit()
 

@@ -116,7 +116,9 @@ def as_changes(twin: str, wanted: Mapping[str, tuple[str | None, str | None]]) -
     """The same, for people."""
     default = "Kafka's default"
     return [
-        Change(KIND, f"{name} of {twin}", default if before is None else before, default if after is None else after)
+        Change(
+            KIND, f"{name} of {twin}", default if before is None else before, default if after is None else after, twin
+        )
         for name, (before, after) in wanted.items()
     ]
 

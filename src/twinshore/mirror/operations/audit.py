@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from twinshore.fleet.settings import Settings
 from twinshore.store import AuditRow, Store
+from twinshore.store.audit import Wanted
 
 
-def changes(links: Sequence[str], settings: Settings, store: Store, *, last: int) -> tuple[AuditRow, ...]:
-    """The newest of these links together, or of all links of the settings; newest first."""
-    return store.audit.rows(*(one.name for one in settings.chosen(links)), limit=last)
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Of these links together, or of all links of the settings; by one actor, of one kind, about one topic or group,
+    where one is named; only those older than the row with the id `before`."""
+
+    links: Sequence[str] = ()
+    kind: str = ""
+    actor: str = ""
+    topic: str = ""
+    group: str = ""
+    before: int = 0
+
+
+def changes(asked: Changes, settings: Settings, store: Store, *, last: int) -> tuple[AuditRow, ...]:
+    """The newest, newest first; the page that follows is what is `before` the id of the last."""
+    links = tuple(one.name for one in settings.chosen(asked.links))
+    wanted = Wanted(links, asked.kind, asked.actor, asked.topic, asked.group, asked.before)
+    return store.audit.page(wanted, limit=last)

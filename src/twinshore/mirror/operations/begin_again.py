@@ -54,7 +54,7 @@ def act(planned: Plan[BeginStep], store: Store, *, by: str) -> Iterator[BeginSte
     """The running mirror does it, as far as what it finds then is what was agreed to."""
     for step in planned.steps:
         now_ms = int(time.time() * 1000)
-        told = AuditRow(now_ms, step.link, "topic", step.topic, "", "begins again", f"agreed by {by}")
+        told = AuditRow(now_ms, step.link, "topic", step.topic, "", "begins again", f"agreed by {by}", by, step.topic)
         word = step.seen.word(now_ms).to_json()
         store.memories.remember([Remembered(step.link, CONFIRMED, step.topic, word, "agreed", now_ms)], [told])
         yield step

@@ -127,7 +127,9 @@ def act(planned: Change, settings: Settings, store: Store, *, by: str) -> Iterat
     for _ in range(TRIES_MAX):
         link, now_ms = planned.asked.link, int(time.time() * 1000)
         rows = _rows(link, planned.wish or {}, {step.name for step in planned.steps}, now_ms, by)
-        told = [AuditRow(now_ms, link, "control", one.name, one.before, one.after, f"by {by}") for one in planned.steps]
+        told = [
+            AuditRow(now_ms, link, "control", one.name, one.before, one.after, f"by {by}", by) for one in planned.steps
+        ]
         if not planned.steps or store.controls.change(link, rows, seen=planned.seen, told=told):
             yield from planned.steps
             return

@@ -98,7 +98,7 @@ def act_keep(planned: Plan[KeepStep], store: Store, *, by: str) -> Iterator[Keep
         now_ms = int(time.time() * 1000)
         row = Remembered(step.link, KEEP, step.topic, "", "kept", now_ms)
         said = "a word that keeps was taken back" if step.undo else "kept: nothing deletes it, or them"
-        told = AuditRow(now_ms, step.link, "topic", step.topic or "all topics", "", said, f"by {by}")
+        told = AuditRow(now_ms, step.link, "topic", step.topic or "all topics", "", said, f"by {by}", by, step.topic)
         (store.memories.forget if step.undo else store.memories.remember)([row], [told])
         yield step
 
@@ -125,7 +125,9 @@ def act_delete(planned: Plan[DeleteStep], store: Store, *, by: str) -> Iterator[
     """The running mirror looks at everything again before it deletes."""
     for step in planned.steps:
         now_ms = int(time.time() * 1000)
-        told = AuditRow(now_ms, step.link, "topic", step.topic, "", "its twin may be deleted", f"by {by}")
+        told = AuditRow(
+            now_ms, step.link, "topic", step.topic, "", "its twin may be deleted", f"by {by}", by, step.topic
+        )
         store.memories.remember(
             [Remembered(step.link, ALLOWED, step.topic, Word(now_ms).to_json(), "agreed", now_ms)], [told]
         )

@@ -61,7 +61,7 @@ def act(
         refuse_under_a_mirror(store, step.link, settings.mirror.lease_s, tell)
     for step in planned.steps:
         link, topic, now_ms = step.link, step.topic, int(time.time() * 1000)
-        told = AuditRow(now_ms, link, "topic", topic, "", "forgotten: a new twin may begin", f"by {by}")
+        told = AuditRow(now_ms, link, "topic", topic, "", "forgotten: a new twin may begin", f"by {by}", by, topic)
         store.forget_topic(link, topic, spent(link, topic), [told])
         # What stopped the old twin's partitions does not stop the new one's.
         _close_forgotten(store, link, topic, now_ms)

@@ -75,7 +75,9 @@ def act(planned: Plan[ResumeStep], store: Store, *, by: str) -> Iterator[ResumeS
         for row in step.rows:
             if store.ledger.close(row.id, now_ms=now_ms):  # Else somebody else has closed it since.
                 change = f"{row.incident.kind} at offset {row.incident.from_offset}"
-                told = AuditRow(now_ms, step.link, "resume", str(step.named), change, "resumed", f"by {by}")
+                told = AuditRow(
+                    now_ms, step.link, "resume", str(step.named), change, "resumed", f"by {by}", by, step.named.topic
+                )
                 store.audit.add([told])
         yield step
 
