@@ -32,6 +32,12 @@ def test_a_link_of_which_nothing_crosses_does_not_flow() -> None:
     assert link_state(Carrying(1, 1, resting=5, refused=3))[0] == "flowing"
 
 
+def test_topics_that_are_written_elsewhere_or_nowhere_yet_are_counted_and_hold_nothing_up() -> None:
+    left = ", 2 topics at home on the target, 1 topic without a home yet"
+    assert link_state(Carrying(3, 1, elsewhere=2, homeless=1)) == ("flowing", f"3 partitions on 1 lane{left}")
+    assert link_state(Carrying(0, 1, elsewhere=2, homeless=1)) == ("flowing", f"0 partitions on 1 lane{left}")
+
+
 def test_each_partition_that_does_not_cross_counts_once_and_only_while_it_is_placed() -> None:
     parts = [NamedPartition("orders", number) for number in range(8)]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from twinshore.fleet import Link, Naming
@@ -57,3 +59,13 @@ def test_links_run_are_silent_unseen_or_not_to_be_asked() -> None:
 def test_branches_stay_apart() -> None:
     beats = [Beat(("a", "b"), 0), Beat(("a", "c"), 0), Beat(("a", "b", "d"), 0)]
     assert drawing(picture([], beats, {})) == ["a", "├─ b  0 s ago", "│  └─ d  0 s ago", "└─ c  0 s ago"]
+
+
+def test_homes_are_counted_by_pair() -> None:
+    homes = (("east<>north", "north", 1), ("east<>west", "east", 2), ("east<>west", "west", 1))
+    seen = replace(picture([], [], {}), homes=homes)
+    assert seen.says_of_homes() == [
+        "east<>north: 1 topic at home on north",
+        "east<>west: 2 topics at home on east, 1 topic at home on west",
+    ]
+    assert seen.as_values()["homes"] == [{"pair": pair, "home": home, "topics": n} for pair, home, n in homes]
