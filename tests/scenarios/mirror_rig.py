@@ -16,6 +16,7 @@ from twinshore.lab.clients import client_settings
 from twinshore.lab.stages.mirror_process import MirrorProcess
 from twinshore.store import LedgerRow, open_store
 
+SPARK_S_MAX = 240.0
 IN_THREADS = "tests.scenarios.pumps_in_threads"
 
 Seen = tuple[int, bytes | str | None, bytes | str | None, object, int]
@@ -71,10 +72,21 @@ class Rig:
     def __init__(self, folder: Path, settings: str, *, spark: bool = False, store: str = "") -> None:
         self.folder, self._store = folder, store or url_in(folder)
         command = "twinshore.cli" if spark else IN_THREADS
+        self._spark = spark
         self.process = MirrorProcess(folder, settings, command=command)
+
+    def until_spark_has_started(self) -> None:
+        """Where pumps run on Spark: on a machine that is busy it takes minutes, which no other wait is to count."""
+        deadline = time.monotonic() + SPARK_S_MAX
+        while self._spark and "carried by this process" not in self.process.said.rpartition("starting Spark")[2]:
+            said = self.process.said[-3000:]
+            assert self.process.child.alive(), f"it ended while Spark started:\n{said}"
+            assert time.monotonic() < deadline, f"Spark had not started in {SPARK_S_MAX:.0f} s:\n{said}"
+            time.sleep(0.05)
 
     def until_said(self, words: str, within_s: float = 60.0) -> str:
         """The first line of its log that holds these words."""
+        self.until_spark_has_started()
         deadline = time.monotonic() + within_s
         while True:
             alive = self.process.child.alive()
@@ -119,6 +131,8 @@ class Rig:
 
 def until(holds: Callable[[], bool], within_s: float, what: str, rig: Rig | None = None) -> float:
     """Returns how long it took to come true."""
+    if rig:
+        rig.until_spark_has_started()
     began_s = time.monotonic()
     while not holds():
         said = rig.process.said[-3000:] if rig else ""

@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psutil
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, until
@@ -18,6 +19,7 @@ from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
 from twinshore.wire.batch import split_batches
 
+pytestmark = pytest.mark.timeout(600)  # Spark starts first, beside whatever else this machine does
 LINK = "east->west"
 BOMBS, VALUE_BYTES = 160, 1_000_000
 GROWTH_MB_MAX = 150.0
@@ -89,13 +91,13 @@ def test_small_batches_that_unpack_to_much_are_read_by_any_consumer(
     rig = Rig(tmp_path, settings_text(tmp_path, [east.cluster, west.cluster], {LINK: topic}, mirror=mirror), spark=True)
     rig.process.start()
     try:
-        until(lambda: same_ends(east.cluster, west.cluster, topic, 1), 90, "it runs", rig)
+        until(lambda: same_ends(east.cluster, west.cluster, topic, 1), 180, "it runs", rig)
         with peak_of(rig.process.child.pid) as peak:
             before = peak[0]
             for _ in range(BOMBS):
                 producer.produce(topic, bytes(VALUE_BYTES), b"key")
             assert producer.flush(60) == 0
-            until(lambda: same_ends(east.cluster, west.cluster, topic, 1), 90, "all has crossed", rig)
+            until(lambda: same_ends(east.cluster, west.cluster, topic, 1), 180, "all has crossed", rig)
         assert not rig.ledger(LINK)
     finally:
         rig.process.end()

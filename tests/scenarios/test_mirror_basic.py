@@ -16,6 +16,7 @@ from tests.scenarios.mirror_rig import Rig, read_all, same_ends, settings_text, 
 from twinshore.lab import LabCluster, Workload, compare_topic
 from twinshore.lab.clients import admin_of, client_settings
 
+pytestmark = pytest.mark.timeout(600)  # Spark starts first, beside whatever else this machine does
 LINK = "east->west"
 CODECS = ("none", "gzip", "lz4", "zstd", "snappy")
 NEW_TOPIC_S = 5.0

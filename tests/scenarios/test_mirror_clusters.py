@@ -44,7 +44,7 @@ def test_an_old_and_a_new_kafka_with_tls_mirror_each_other(new: LabCluster, old:
             assert acked > 4_000
         for topic, (source, target) in pairs.items():
             crossed = partial(same_ends, source.cluster, target.cluster, topic, 3)
-            until(crossed, 60, f"{topic} crossed", rig)
+            until(crossed, 180, f"{topic} crossed", rig)
             found = compare_topic(source.cluster, target.cluster, topic)
             assert found.identical, str(found)
             assert found.records > 4_000
@@ -107,6 +107,7 @@ ADD_OPENS = [
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 def test_a_spark_cluster_carries_the_lanes(east: LabCluster, west: LabCluster, tmp_path: Path) -> None:
     spark = SparkCluster(tmp_path)
     settings = {"master": spark.master, "spark.executor.memory": "512m", "spark.executor.cores": "4"}

@@ -36,6 +36,7 @@ def judged(report: FaultReport) -> None:
     assert report.incidents == 0, told
 
 
+@pytest.mark.timeout(900)
 def test_three_faults_change_nothing() -> None:
     kinds = ("worker killed", "target broker killed", "source network half open")
     judged(run_faults(faults=3, seed=seed(), rate=2_000, kinds=kinds))
@@ -73,6 +74,7 @@ def old_records(producer: Producer, topic: str, first: int, count: int, *, mixed
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_a_pump_paused_beyond_its_lease_writes_nothing_wrong_though_the_broker_forgets(
     cluster_factory: ClusterFactory, tmp_path: Path
 ) -> None:
@@ -93,7 +95,7 @@ def test_a_pump_paused_beyond_its_lease_writes_nothing_wrong_though_the_broker_f
             old_records(producer, "aged", written, 400, mixed=False)
             old_records(producer, "aged-mixed", written, 400, mixed=True)
             written += 400
-            until(lambda: bool(process.pumps()), 60, "somebody pumps")
+            until(lambda: bool(process.pumps()), 240, "somebody pumps")
             pumps = process.pumps() if paused_s else []
             for pump in pumps:
                 pump.suspend()

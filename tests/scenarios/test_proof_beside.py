@@ -26,6 +26,7 @@ from twinshore.proof.planning import Wishes
 from twinshore.proof.proving import Proving
 from twinshore.store import ProofRow, ProofState, open_store
 
+pytestmark = pytest.mark.timeout(600)  # Spark starts first, beside whatever else this machine does
 LINK = "east->west"
 PLAIN, TRANSACTIONS = "beside-plain", "beside-transactions"
 
@@ -58,7 +59,7 @@ def test_links_are_proven_beside_the_mirror_while_traffic_flows(
     try:
         with Workload(east.cluster, PLAIN, records_per_s=4_000) as workload:
             log_kinds.transactional(east, TRANSACTIONS, seed=5, steps=60)
-            until(lambda: len(kept(tmp_path)) == 4, 90, "a proof of every partition", rig)
+            until(lambda: len(kept(tmp_path)) == 4, 240, "a proof of every partition", rig)
             early = kept(tmp_path)
             until(
                 lambda: all(

@@ -30,7 +30,7 @@ from twinshore.store import open_store
 TOPIC = "orders"
 ARRIVE_S_MAX = 180.0
 CALM_S = (0.5, 3.0)
-PUMPS_S_MAX = 90.0  # a killed driver's successor starts a JVM and waits for the lease
+PUMPS_S_MAX = 240.0  # a killed driver's successor starts a JVM and waits for the lease
 BEGIN_S_MAX = 240.0  # two mirrors and six brokers on two cores start slowly
 PAUSE_S = (1.0, 7.0)
 # Preferred leaders are elected again within seconds of a broker's return, not within minutes.
