@@ -30,7 +30,7 @@ def as_before(connection: Connection) -> None:
     connection.execute(text(f"DROP TABLE IF EXISTS {VERSION_TABLE}"))
     config = scripts()
     config.attributes["connection"] = connection
-    command.upgrade(config, "0013")
+    command.upgrade(config, "0014")
     names = ("at_ms", "link", "kind", "subject", "before", "after", "outcome")
     audit = table("audit", *(column(name) for name in names))
     for at_ms, (kind, subject, outcome, *_) in enumerate(WRITTEN):
@@ -41,7 +41,7 @@ def as_before(connection: Connection) -> None:
 def test_rows_of_a_store_before_say_who_did_it_as_far_as_they_did(store_url: str) -> None:
     database = Database(store_url, Secret())
     database.write(as_before)
-    assert database.read(schema_of) == "0013"
+    assert database.read(schema_of) == "0014"
     database.close()
     with open_store(store_url) as store:
         rows = reversed(store.audit.rows())

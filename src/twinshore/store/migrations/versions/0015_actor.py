@@ -9,8 +9,8 @@ from sqlalchemy.types import TypeEngine
 
 from twinshore.store.migrate import add_column
 
-revision = "0014"
-down_revision = "0013"
+revision = "0015"
+down_revision = "0014"
 
 _audit = sa.table("audit", *(sa.column(name, sa.String()) for name in ("kind", "subject", "outcome", "actor", "topic")))
 _kind, _outcome = _audit.c.kind, _audit.c.outcome
