@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from twinshore.store import AuditRow, ControlRow, Store
+from twinshore.store import AuditRow, ControlRow, Remembered, Store
 
 LINK = "east->west"
 
@@ -35,3 +35,17 @@ def test_of_two_who_change_at_once_one_is_told_to_look_again(store: Store, open_
     assert store.controls.of(LINK) == (row("paused", "true"),)
     assert len(store.audit.rows(LINK)) == 1, "what was not done is not told"
     assert not store.controls.change(LINK, {"paused": None}, seen=7, told=())
+
+
+def test_what_is_said_and_remembered_of_many_links_is_read_at_once(store: Store) -> None:
+    names = ["east->west", "west->north", "north->east"]
+    for name in names[:2]:
+        row = ControlRow(name, "paused", "1", 5, "anna")
+        assert store.controls.change(name, {"paused": row}, seen=0, told=[])
+        store.memories.remember(
+            [Remembered(name, "kind", "", name, "who", 5), Remembered(name, "other", "", "", "", 5)]
+        )
+    assert store.controls.of_each(names) == {name: store.controls.of(name) for name in names}
+    assert [row.link for row in store.memories.of_each(names, "kind")] == sorted(names[:2])
+    assert store.controls.of_each([]) == {}
+    assert store.memories.of_each([], "kind") == ()

@@ -13,16 +13,17 @@ from twinshore.store import Store
 
 def said_of(links: Iterable[Link], store: Store) -> dict[str, InForce]:
     """Each link as its settings and its operators say, whether or not they clash."""
-    return {link.name: in_force(link, store.controls.of(link.name)) for link in links}
+    links = tuple(links)
+    said = store.controls.of_each([link.name for link in links])
+    return {link.name: in_force(link, said[link.name]) for link in links}
 
 
 def right_of(links: Iterable[Link], store: Store) -> dict[str, Filters]:
     """The filters of operators that held last, as far as any did."""
     found = {}
-    for link in links:
-        for row in store.memories.of(link.name, KIND):
-            with suppress(ValueError, TypeError):
-                found[link.name] = filters_from_json(row.value)
+    for row in store.memories.of_each([link.name for link in links], KIND):
+        with suppress(ValueError, TypeError):
+            found[row.link] = filters_from_json(row.value)
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 
 from sqlalchemy import Connection, select
@@ -24,6 +24,15 @@ def read(connection: Connection, link: str) -> tuple[ControlRow, ...]:
     """What was changed, by name."""
     query = select(controls).where(controls.c.link == link).order_by(controls.c.name)
     return tuple(ControlRow(**row) for row in connection.execute(query).mappings())
+
+
+def read_each(connection: Connection, links: Collection[str]) -> dict[str, tuple[ControlRow, ...]]:
+    """What was changed of each of these links, by name."""
+    found: dict[str, list[ControlRow]] = {link: [] for link in links}
+    query = select(controls).where(controls.c.link.in_(found)).order_by(controls.c.link, controls.c.name)
+    for row in connection.execute(query).mappings():
+        found[row["link"]].append(ControlRow(**row))
+    return {link: tuple(rows) for link, rows in found.items()}
 
 
 def change(
@@ -55,6 +64,10 @@ class Controls:
     def of(self, link: str) -> tuple[ControlRow, ...]:
         """What operators have said of the link, by name."""
         return self._database.read(lambda connection: read(connection, link))
+
+    def of_each(self, links: Collection[str]) -> dict[str, tuple[ControlRow, ...]]:
+        """The same of many links, in one look."""
+        return self._database.read(lambda connection: read_each(connection, links))
 
     def change(self, link: str, rows: Mapping[str, ControlRow | None], *, seen: int, told: Sequence[AuditRow]) -> bool:
         """Whether the version was still `seen` and the rows stand now; None drops a name. The audit is told with it."""

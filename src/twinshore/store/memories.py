@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
 
 from sqlalchemy import Connection, select
@@ -34,6 +34,14 @@ def read(connection: Connection, link: str, kind: str | None) -> tuple[Remembere
         query = query.where(memories.c.kind == kind)
     rows = [Remembered(**row) for row in connection.execute(query).mappings()]
     return tuple(sorted(rows, key=lambda row: (row.kind, row.subject)))
+
+
+def read_each(connection: Connection, links: Collection[str], kind: str) -> tuple[Remembered, ...]:
+    """What is remembered of these links, of one kind, by link and subject."""
+    query = select(*(column for column in memories.c if column.name != "item"))
+    query = query.where(memories.c.link.in_(links), memories.c.kind == kind)
+    rows = [Remembered(**row) for row in connection.execute(query).mappings()]
+    return tuple(sorted(rows, key=lambda row: (row.link, row.subject)))
 
 
 def _item(subject: str) -> str:
@@ -68,3 +76,7 @@ class Memories:
     def of(self, link: str, kind: str | None = None) -> tuple[Remembered, ...]:
         """What is remembered of what follows, by kind and subject."""
         return self._database.read(lambda connection: read(connection, link, kind))
+
+    def of_each(self, links: Collection[str], kind: str) -> tuple[Remembered, ...]:
+        """What is remembered of many links, in one look."""
+        return self._database.read(lambda connection: read_each(connection, links, kind))
