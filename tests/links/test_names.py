@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from twinshore.links.names import EVERYTHING, both, example, holds, without
+from twinshore.links.names import EVERYTHING, apart, beginnings, both, example, holds, without
 from twinshore.links.patterns import StrangeError, names_of
 
 PATTERNS = [
@@ -50,6 +50,24 @@ def test_an_example_of_two_sets_is_matched_by_both(one: str, other: str) -> None
     short = [a + b for a in "abc." for b in ("", *"abc.1")]
     if found is None:
         assert not [name for name in short if re.fullmatch(one, name) and re.fullmatch(other, name)]
+
+
+@pytest.mark.parametrize("one", PATTERNS)
+@pytest.mark.parametrize("other", PATTERNS)
+def test_sets_that_a_quick_look_tells_apart_have_no_name_in_common(one: str, other: str) -> None:
+    sets = [names_of(one), names_of(other)]
+    if apart(*sets):
+        assert example(both(*sets)) is None
+    found = example(both(*sets))
+    assert found is None or all(any(found.startswith(word) for word in beginnings(term)) for term in sets)
+
+
+def test_a_quick_look_tells_beginnings_apart() -> None:
+    assert beginnings(names_of(r"(east|west)\.o.*")) == {"east.o", "west.o"}
+    assert apart(names_of(r"east\..*"), both(names_of(r"west\..*"), without(names_of(".*x"))))
+    assert not apart(names_of("orders"), names_of("orders-2.*"))
+    assert not apart(names_of("[^a]b?"), names_of("b"))
+    assert apart(names_of("a"), both(names_of("b"), names_of("c")))
 
 
 def test_exclusions_are_part_of_a_set() -> None:

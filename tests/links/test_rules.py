@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from twinshore.fleet import ConfigError, Link, Naming
+from twinshore.links import rules
 from twinshore.links.rules import check_links, conflicts, rings
 
 SAME, PREFIX = Naming.SAME, Naming.PREFIX
@@ -100,3 +101,12 @@ def test_each_ring_is_found_once() -> None:
     mesh = [link(f"{s}>{t}") for s in "abcd" for t in "abcd" if s != t]
     found = [tuple(one.name for one in ring) for ring in rings(mesh)]
     assert len(found) == len(set(found)) == 6 + 8 + 6, "of two, of three, of four clusters"
+
+
+def test_two_hundred_links_into_one_cluster_are_judged_with_little_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[object] = []
+    monkeypatch.setattr(rules, "example", lambda term: searched.append(term))
+    many = [link(f"c{number}>hub", f"t{number}-.*", "x.*", PREFIX if number % 2 else SAME) for number in range(200)]
+    assert conflicts(many, {}) == ()
+    assert not searched, "only what begins alike has to be searched"
+    assert conflicts(list(many), {}) == ()

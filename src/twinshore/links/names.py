@@ -17,9 +17,11 @@ ALPHABET = frozenset(string.ascii_letters + string.digits + "._-")
 LENGTH_MAX = 249
 NOTHING: Term = ("set", frozenset())
 BLANK: Term = ("blank",)
+NOT_TOLD = frozenset({""})
 # Names made up for a sentence should look like names.
 PREFERRED = "abcdefghijklmnopqrstuvwxyz0123456789-_."
 _TERMS_KEPT = 1 << 16
+_BEGINNINGS_MAX = 64
 
 
 class TooManyError(Exception):
@@ -138,6 +140,29 @@ def holds(term: Term, name: str) -> bool:
         if term == NOTHING:
             return False
     return blank(term)
+
+
+@lru_cache(_TERMS_KEPT)
+def beginnings(term: Term) -> frozenset[str]:
+    """Words with one of which each name of the set begins. The empty word tells nothing; no word: there is no name."""
+    found = NOT_TOLD
+    match term:
+        case ("set", characters):
+            found = characters
+        case ("then", first, second) if first[0] == "set":
+            found = frozenset(head + rest for head in beginnings(first) for rest in beginnings(second))
+        case ("then", first, _):
+            found = beginnings(first)
+        case ("either", parts):
+            found = frozenset().union(*(beginnings(part) for part in parts))
+        case ("both", parts):
+            found = min((beginnings(part) for part in parts), key=lambda words: ("" in words, len(words)))
+    return NOT_TOLD if "" in found or len(found) > _BEGINNINGS_MAX else found
+
+
+def apart(one: Term, other: Term) -> bool:
+    """Whether their beginnings alone tell that no name is in both: a quick look, before `example` is searched for."""
+    return not any(a.startswith(b) or b.startswith(a) for a in beginnings(one) for b in beginnings(other))
 
 
 def example(term: Term, *, terms_max: int = 4000) -> str | None:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from twinshore.fleet import ConfigError, Link, Naming
 from twinshore.fleet.listing import listed
-from twinshore.links.names import Term, TooManyError, both, either, example, holds, text, then, without
+from twinshore.links.names import Term, TooManyError, apart, both, either, example, holds, text, then, without
 from twinshore.links.patterns import StrangeError, names_of
 
 SHOWN_MAX = 3
 CYCLE_LINKS_MAX = 12
+KEPT = 64
 PAIR = 2  # links, whose topics have homes: see `homes`
 
 
@@ -39,7 +41,13 @@ def check_links(links: Sequence[Link], topics: Mapping[str, Sequence[str]] | Non
 
 def conflicts(links: Sequence[Link], topics: Mapping[str, Sequence[str]]) -> tuple[Conflict, ...]:
     """All that could go wrong between these links."""
-    return (*_loops(links, topics), *_collisions(links, topics))
+    return (*_loops(links, topics), *_collisions(links, topics)) if topics else _without_topics(tuple(links))
+
+
+@lru_cache(KEPT)
+def _without_topics(links: tuple[Link, ...]) -> tuple[Conflict, ...]:
+    """Each of many links asks the same of all of them."""
+    return (*_loops(links, {}), *_collisions(links, {}))
 
 
 def _loops(links: Sequence[Link], topics: Mapping[str, Sequence[str]]) -> Iterator[Conflict]:
@@ -60,12 +68,16 @@ def _loops(links: Sequence[Link], topics: Mapping[str, Sequence[str]]) -> Iterat
 
 def _collisions(links: Sequence[Link], topics: Mapping[str, Sequence[str]]) -> Iterator[Conflict]:
     """Two links that would write the same twin of their target."""
+    called = [_twins(link) for link in links]
     for index, one in enumerate(links):
-        for other in links[index + 1 :]:
+        for at, other in enumerate(links[index + 1 :], index + 1):
             if one.target != other.target or one.source == other.source:
                 continue
+            ours, theirs = called[index], called[at]
+            if ours is not None and theirs is not None and apart(ours, theirs):
+                continue
             known = [link.twin_of(name) for link in (one, other) for name in topics.get(link.source, ())]
-            shared = _shared([_twins(one), _twins(other)], known)
+            shared = _shared([ours, theirs], known)
             if shared is None:
                 continue
             names = (one.name, other.name)
