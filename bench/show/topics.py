@@ -169,8 +169,8 @@ SCENARIOS = (
     ),
     (
         "one-link-a-topic",
-        "two processes of one store that have read other settings never carry one topic to one twin: who had it first "
-        "goes on, whether or not its mirror seems to live, and the other is refused with that link's name",
+        "two processes of one store that were started with other settings never carry one topic to one twin: both "
+        "follow the settings that were taken last, and a link takes a topic only once the other one has let it go",
         "tests/scenarios/test_topologies.py::test_two_processes_that_read_other_settings_never_carry_one_topic",
     ),
     (

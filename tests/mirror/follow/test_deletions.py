@@ -191,7 +191,7 @@ def test_nothing_is_deleted_while_what_operators_said_clashes_with_another_link(
     stage.link = replace(stage.link, topics=("a",))
     row = ControlRow(LINK, "topics", '["a", "b"]', 1, "test")
     stage.store.controls.change(LINK, {"topics": row}, seen=stage.store.controls.version(LINK), told=[])
-    stage.others = [Link("west", "east", ("b",))]
+    stage.others = [Link("north", "west", ("b",))]
     stage.endings = stage.begun()
     stage.gone = {"a"}
     assert stage.looks() == ()
