@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,6 +11,7 @@ from twinshore.fleet.settings_edge import Complaints
 from twinshore.fleet.settings_sections import read_links
 from twinshore.links.rules import check_links
 from twinshore.links.seeds import Difference, Section, sections_of, sow
+from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, LinkRow, LinkState, Store
 
 TRIES_MAX = 20
@@ -47,8 +47,7 @@ def taken(settings: Settings, store: Store, *, by: str, check: Callable[[Sequenc
     links cannot be carried together, and nothing is written then."""
     for _ in range(TRIES_MAX):
         revision, rows = store.link_rows.read()
-        now_ms = int(time.time() * 1000)
-        sown = sow(settings.link_sections, rows, now_ms, by)
+        sown = sow(settings.link_sections, rows, wall_ms(), by)
         found = _known(settings, revision, rows, sown.links, sown.differences)
         check(found.links)
         if not sown.rows or store.link_rows.change(sown.rows, seen=revision, told=told(rows, sown.rows)):

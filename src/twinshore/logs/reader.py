@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from functools import cache
 from random import Random
-from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -21,8 +19,7 @@ from twinshore.logs.pace import Pace
 from twinshore.wire.batch import split_batches
 from twinshore.wire.fetch import FETCH_KEY, FetchedPartition, FetchPartition, encode_fetch, parse_fetch
 from twinshore.wire.framing import Framer
-from twinshore.wire.join import LOOPS
-from twinshore.wire.loops import loops
+from twinshore.wire.join import compiled_loops
 
 FETCH_BYTES = 4 << 20
 PATIENCE_S = 45.0
@@ -173,14 +170,9 @@ class LogReader:
         self._asked_at = position
 
 
-@cache
-def _compiled() -> ModuleType | None:
-    return loops(LOOPS)
-
-
 def offset_behind(records: memoryview) -> int:
     """The offset behind the last complete batch of a fetch, -1 where none is complete."""
-    compiled = _compiled()
+    compiled = compiled_loops()
     if compiled is not None and len(records):
         after, place = compiled.last_of(np.frombuffer(records.toreadonly(), dtype=np.uint8), 0)
         if place == len(records):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,6 +12,7 @@ from twinshore.proof.borders import Side
 from twinshore.proof.job import Run, run_bundles
 from twinshore.proof.key_looks import Keys, due, incident_of, looked, marked, overtaken, retention_of, stands_ms
 from twinshore.proof.values import Proven, Stretch, Way
+from twinshore.service.clock import wall_ms
 from twinshore.store import KeyLookRow, Store
 
 
@@ -40,7 +40,7 @@ class KeyRounds:
         found: dict[NamedPartition, Keys] = {}
         turn: list[Side] = []
         for side in sides:
-            now_ms = _now_ms()
+            now_ms = wall_ms()
             old = before.get((side.named.topic, side.named.partition))
             row = marked(old, side, retentions[side.named.topic], seen_ms, now_ms)
             found[side.named] = Keys(row, stands_ms(row, side, now_ms))
@@ -69,10 +69,10 @@ class KeyRounds:
             return
         opened = self.store.ledger.rows(link.name, open_only=True)
         for number, came_to in overtaken(opened, {(row.link, row.topic, row.partition): row}):
-            self.store.ledger.close(number, now_ms=_now_ms(), came_to=came_to)
+            self.store.ledger.close(number, now_ms=wall_ms(), came_to=came_to)
         incident = incident_of(row)
         if incident is not None:
-            self.store.ledger.add(incident, now_ms=_now_ms())
+            self.store.ledger.add(incident, now_ms=wall_ms())
 
     def _save(self, rows: Sequence[KeyLookRow]) -> None:
         if self.store is not None:
@@ -91,8 +91,4 @@ class KeyRounds:
 def _after(keys: Keys, side: Side, answer: Proven) -> Keys:
     if answer.trouble:
         return replace(keys, trouble=(f"its keys were not compared: {answer.trouble}", answer.hint))
-    return replace(keys, row=looked(keys.row, side, answer, _now_ms()), looked=True, keys=answer.owed_keys)
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)
+    return replace(keys, row=looked(keys.row, side, answer, wall_ms()), looked=True, keys=answer.owed_keys)

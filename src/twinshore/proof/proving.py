@@ -19,6 +19,7 @@ from twinshore.proof.lacking import KIND, row_of
 from twinshore.proof.planning import OFFSETS_COUNT, Wishes, bundled, outcome, rested, sampled_outcome, stretches
 from twinshore.proof.surveying import Lack, Survey, Surveyor, away
 from twinshore.proof.values import Proven, Stretch, Way
+from twinshore.service.clock import wall_ms
 from twinshore.service.ends import Ends
 from twinshore.store import LedgerRow, ProofRow, Store
 
@@ -181,7 +182,7 @@ class Proving:
         """For whoever looks at the link."""
         if self._store is None:
             return
-        row = row_of(link, lacks, _now_ms())
+        row = row_of(link, lacks, wall_ms())
         if lacks:
             self._store.memories.remember([row])
         elif self._store.memories.of(link, KIND):
@@ -191,7 +192,7 @@ class Proving:
         """Proves one link, and adds to both lists: what can be compared, and what cannot."""
         if self._stopped():
             raise KafkaError(STOPPED, hint=GO_ON)
-        seen_ms = _now_ms()
+        seen_ms = wall_ms()
         with Ends(link, self._settings, sleep=self._wait) as ends:
             if self._store is not None:
                 hold_to(link, self._store, ends.source, ends.target)
@@ -205,7 +206,7 @@ class Proving:
         sides = list(survey.sides)
         if again:  # All of it is compared anew; what was found to differ is not forgotten before that has gone past it.
             sides = [replace(side, stored=None, remembered=side.resumes) for side in sides]
-        works += (_Work(side, outcome(side, [], [], _now_ms())) for side in sides)
+        works += (_Work(side, outcome(side, [], [], wall_ms())) for side in sides)
         self._prove(link, works)
         self._look_at_keys(link, works, seen_ms, again=again)
 
@@ -281,7 +282,7 @@ class Proving:
 
     def _renew(self, works: Iterable[_Work]) -> None:
         """A quiet partition's proof does not grow old: it was looked at, and there was nothing more."""
-        renewed = [(work, row) for work in works if (row := rested(work.side, _now_ms()))]
+        renewed = [(work, row) for work in works if (row := rested(work.side, wall_ms()))]
         for work, row in renewed:
             work.row = row
         if self._store is not None and renewed:
@@ -291,9 +292,9 @@ class Proving:
         changed = []
         for work in works:
             if self._samples(work):
-                row = sampled_outcome(work.side, work.results, _now_ms())
+                row = sampled_outcome(work.side, work.results, wall_ms())
             else:
-                row = outcome(work.side, work.asked, work.results, _now_ms())
+                row = outcome(work.side, work.asked, work.results, wall_ms())
             if row is not None:
                 work.row = row
                 changed.append(row)
@@ -302,10 +303,10 @@ class Proving:
     def _tell_ledger(self, store: Store, rows: Sequence[ProofRow]) -> None:
         """A difference is an open row until a proof goes past it."""
         for incident in filter(None, map(incident_of, rows)):
-            store.ledger.add(incident, now_ms=_now_ms())
+            store.ledger.add(incident, now_ms=wall_ms())
         for link in {row.link for row in rows}:
             for number in mended(store.ledger.rows(link, open_only=True), rows):
-                store.ledger.close(number, now_ms=_now_ms())
+                store.ledger.close(number, now_ms=wall_ms())
 
     def _tell_gone(self, link: Link, works: Sequence[_Work]) -> None:
         """Of what is no more nobody can speak: it is not proven any longer. Where both sides have lost it, neither does
@@ -317,7 +318,7 @@ class Proving:
         sides = [work.side for work in works]
         below = {(link.name, side.named.topic, side.named.partition): side.gone_below for side in sides}
         for number in gone(self._store.ledger.rows(link.name, open_only=True), below):
-            self._store.ledger.close(number, now_ms=_now_ms(), came_to=GONE)
+            self._store.ledger.close(number, now_ms=wall_ms(), came_to=GONE)
         self._tell_ledger(self._store, voided)
 
     def _samples(self, work: _Work) -> bool:
@@ -330,7 +331,3 @@ def _known(stored: ProofRow | None, answer: Proven) -> bool:
     if stored is None or told is None or answer.difference is None:
         return False
     return stored.to_offset == answer.to or told.offset == answer.difference.offset
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

@@ -15,6 +15,7 @@ from twinshore.proof.borders import Side
 from twinshore.proof.job import Run, answers_of
 from twinshore.proof.planning import Wishes
 from twinshore.proof.values import Proven
+from twinshore.service.clock import wall_ms
 from twinshore.store import ProofRow, Store
 
 # A task reads for about so long: so soon may it end in good order, and so often is what it found kept.
@@ -68,7 +69,7 @@ class Rereading:
             self._begin()
 
     def _begin(self) -> None:
-        now_ms, now_s = _now_ms(), time.monotonic()
+        now_ms, now_s = wall_ms(), time.monotonic()
         self._failed = {place: until_s for place, until_s in self._failed.items() if until_s > now_s}
         stored = {(row.link, row.topic, row.partition): row for row in self._store.proofs.of()}
         sides: dict[Link, list[Side]] = {}
@@ -109,7 +110,7 @@ class Rereading:
             self._say(errand, result)
             place = (errand.side.link, errand.side.named.topic, errand.side.named.partition)
             row = changed.get(place) or stored.get(place)
-            after = folded(row, errand, result, read_ms, _now_ms()) if row is not None else None
+            after = folded(row, errand, result, read_ms, wall_ms()) if row is not None else None
             if after is not None:
                 changed[place] = after
         if changed:
@@ -132,7 +133,3 @@ class Rereading:
         if refused and not self._refused:
             self._log(refused)
         self._refused = refused
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

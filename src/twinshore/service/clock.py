@@ -1,4 +1,4 @@
-"""The clock by which grants and leases are judged, in the driver as in its pumps."""
+"""The clock by which grants and leases are judged, in the driver as in its pumps; and the one that people read."""
 
 from __future__ import annotations
 
@@ -10,3 +10,8 @@ def steady_s() -> float:
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
+
+
+def wall_ms() -> int:
+    """Milliseconds since 1970, as far as this machine knows."""
+    return time.time_ns() // 1_000_000

@@ -32,14 +32,14 @@ class Joined(NamedTuple):
 
 
 @cache
-def _compiled() -> ModuleType | None:
+def compiled_loops() -> ModuleType | None:
     """Loaded when a lane first needs it, since that takes half a second, and some more the first time on a machine."""
     return loops(LOOPS)
 
 
 def available() -> bool:
     """Whether this machine can join by now."""
-    return not being_built(LOOPS) and _compiled() is not None
+    return not being_built(LOOPS) and compiled_loops() is not None
 
 
 def room_needed(size: int) -> int:
@@ -57,7 +57,7 @@ class Joiner:
 
     def able(self) -> bool:
         """Whether it joins by now: loops that are still being built are taken up once they are there."""
-        if self._join is None and available() and (compiled := _compiled()) is not None:
+        if self._join is None and available() and (compiled := compiled_loops()) is not None:
             self._row = np.zeros(compiled.ROW_FIELDS, dtype=np.int64)
             self._seen = np.zeros((compiled.SEEN_MAX, compiled.SEEN_FIELDS), dtype=np.int64)
             self._join = compiled.join_batches

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from twinshore.links.in_force import in_force
 from twinshore.links.known import links_of, told
 from twinshore.links.rules import check_links
 from twinshore.links.seeds import Section, added, as_settings, changed, differing, removed, section_of, sections_of, sow
+from twinshore.service.clock import wall_ms
 from twinshore.store import ControlRow, LinkRow, LinkState, Store
 
 TRIES_MAX = 5
@@ -132,7 +132,7 @@ def act(planned: LinkChange, settings: Settings, store: Store, *, by: str) -> It
 
 def _now(settings: Settings, store: Store) -> _Now:
     revision, rows = store.link_rows.read()
-    sown = sow(settings.link_sections, rows, _ms(), "the settings")
+    sown = sow(settings.link_sections, rows, wall_ms(), "the settings")
     known = {row.link: row for row in (*rows, *sown.rows)}
     return _Now(revision, known, sown.links)
 
@@ -142,7 +142,7 @@ def _add(asked: Add, now: _Now, by: str) -> LinkChange:
         raise ConfigError(f"link {asked.link} is there already", hint="change it with `twinshore link set`")
     section = with_values({}, asked.values)
     step = LinkStep(asked.link, "added", _in_words(section))
-    return LinkChange((step,), rows=(added(asked.link, section, _ms(), by),))
+    return LinkChange((step,), rows=(added(asked.link, section, wall_ms(), by),))
 
 
 def _set(asked: Set, now: _Now, settings: Settings, by: str) -> LinkChange:
@@ -151,10 +151,10 @@ def _set(asked: Set, now: _Now, settings: Settings, by: str) -> LinkChange:
         if asked.values or asked.unset or asked.link not in settings.link_sections:
             raise ConfigError("--as-settings takes all from the settings, which must name the link, and nothing else")
         wanted = dict(settings.link_sections[asked.link])
-        after = as_settings(asked.link, wanted, _ms(), by)
+        after = as_settings(asked.link, wanted, wall_ms(), by)
     else:
         wanted = with_values(without(section, asked.unset), asked.values)
-        after = changed(row, wanted, _ms(), by)
+        after = changed(row, wanted, wall_ms(), by)
     parts = [f"{name} from {one} to {other}" for name, one, other in differing(section, wanted)]
     if not parts:
         return LinkChange(shown=(f"{asked.link}: nothing to change",))
@@ -178,7 +178,7 @@ def _turn(asked: Turn, now: _Now, store: Store, by: str) -> LinkChange:
             hint = "a link can be turned before it has carried anything"
             return _refused(RefusedError(f"link {asked.link} cannot be turned: {why}", hint=hint))
     words = tuple(replace(row, link=other) for row in store.controls.of(asked.link))
-    rows = (removed(now.rows[asked.link], _ms(), by), added(other, section, _ms(), by))
+    rows = (removed(now.rows[asked.link], wall_ms(), by), added(other, section, wall_ms(), by))
     kept = f", with what operators said of it ({listed([row.name for row in words], NAMED_MAX)})" if words else ""
     return LinkChange((LinkStep(asked.link, f"turned into {other}{kept}"),), rows=rows, words=words)
 
@@ -195,7 +195,7 @@ def _remove(asked: Remove, now: _Now, settings: Settings, store: Store, by: str)
     )
     remarks = (f"{asked.link}: the settings still name it; it stays removed",)
     step = LinkStep(asked.link, "removed")
-    row = removed(now.rows[asked.link], _ms(), by)
+    row = removed(now.rows[asked.link], wall_ms(), by)
     return LinkChange((step,), shown, remarks if asked.link in settings.link_sections else (), rows=(row,))
 
 
@@ -222,7 +222,3 @@ def _refused(why: RefusedError) -> LinkChange:
 
 def _in_words(section: Section) -> str:
     return ", ".join(f"{name} {value}" for name, _, value in differing({}, section)) or "all topics"
-
-
-def _ms() -> int:
-    return int(time.time() * 1000)

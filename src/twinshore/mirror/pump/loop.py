@@ -27,17 +27,13 @@ from twinshore.mirror.pump.scout import Dialled, Looked, Report, Routes, Scout
 from twinshore.mirror.pump.source_line import SourceLine
 from twinshore.mirror.pump.target_line import TargetLine
 from twinshore.mirror.pump.units import Closed
-from twinshore.service.clock import steady_s
+from twinshore.service.clock import steady_s, wall_ms
 from twinshore.wire.fetch import FETCH_KEY
 from twinshore.wire.produce import PRODUCE_KEY
 
 EXPIRY_S = 5.0
 READ, BOTH = selectors.EVENT_READ, selectors.EVENT_READ | selectors.EVENT_WRITE
 Handler = Callable[[int], None]
-
-
-def wall_ms() -> int:
-    return int(time.time() * 1000)
 
 
 class Pump:
