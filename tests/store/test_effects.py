@@ -12,6 +12,7 @@ from twinshore.fleet import Secret, StoreError
 from twinshore.fleet.incidents import POLICY_STOP, Effect, IncidentKind, IncidentSide
 from twinshore.store import Incident, open_store
 from twinshore.store.engine import Database
+from twinshore.store.ledger import Wanted
 from twinshore.store.migrate import scripts
 from twinshore.store.schema import VERSION_TABLE, schema_of
 from twinshore.store.tables import incidents, metadata
@@ -94,10 +95,15 @@ def as_before(connection: Connection) -> None:
     config = scripts()
     config.attributes["connection"] = connection
     command.upgrade(config, "0011")
+    write_as_before(connection)
+
+
+def write_as_before(connection: Connection, keys: str = "key") -> None:
+    """A row of each kind, as a version wrote it that knew no columns for what it does."""
     names = ("open_key", "link", "topic", "partition", "kind", "from_offset", "to_offset", "policy", "sentence")
     ledger = table("incidents", *(column(name) for name in (*names, "opened_ms", "closed_ms")))
     for number, (kind, policy, sentence, *_) in enumerate(WRITTEN):
-        row = (f"key {number}", "east->west", "orders", 3, kind, number, number + 1, policy, sentence)
+        row = (f"{keys} {number}", "east->west", "orders", 3, kind, number, number + 1, policy, sentence)
         closed_ms = 7 if number % 5 == 0 else None
         connection.execute(
             insert(ledger).values(**dict(zip(names, row, strict=True)), opened_ms=5, closed_ms=closed_ms)
@@ -115,6 +121,22 @@ def test_rows_of_a_store_before_do_what_their_sentences_meant(store_url: str) ->
     assert found == list(WRITTEN)
     assert {one.policy.effect for one in rows} == set(Effect), "each effect is written by some version"
     assert {one.side for one in rows} == set(IncidentSide)
+
+
+def test_rows_that_an_old_mirror_writes_behind_the_change_of_the_store_do_what_their_words_mean(store_url: str) -> None:
+    """A mirror of a newer version that stands by, or a mere look, brings the store up under one that still carries."""
+    database = Database(store_url, Secret())
+    database.write(as_before)
+    with open_store(store_url) as store:
+        database.write(lambda connection: write_as_before(connection, "late"))
+        rows = store.ledger.rows()
+        found = [(row.incident.kind, row.incident.policy.effect, row.incident.side) for row in rows[len(WRITTEN) :]]
+        assert found == [(kind, effect, side) for kind, _, _, effect, side in WRITTEN]
+        stops = store.ledger.page(Wanted(effect=Effect.STOPS, side=IncidentSide.TARGET), limit=1000)
+        assert len(stops) == 2 * sum(row[3:] == ("stops", "target") for row in WRITTEN)
+        again = store.ledger.add(rows[-1].incident, now_ms=9)
+        assert again.incident == rows[-1].incident
+    database.close()
 
 
 def test_a_row_whose_effect_nobody_knows_is_named(store_url: str) -> None:

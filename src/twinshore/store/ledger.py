@@ -6,14 +6,22 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, func, select
+from sqlalchemy import Connection, RowMapping, case, func, select
 
 from twinshore.fleet import StoreError
 from twinshore.fleet.incidents import Effect, IncidentKind, IncidentSide, Policy
 from twinshore.store.dialects import insert_absent, standing, storable
 from twinshore.store.engine import Database
+from twinshore.store.old_words import effect_by_words, side_by_words
 from twinshore.store.tables import incidents
 from twinshore.store.values import Incident, IncidentCount, LedgerRow
+
+# A mirror of a version that knew no effect leaves it empty, and may still run where the store has the columns already.
+_OLD = incidents.c.effect == ""
+_EFFECT = case((_OLD, effect_by_words(incidents.c.kind, incidents.c.policy)), else_=incidents.c.effect)
+_SIDE = case((_OLD, side_by_words(incidents.c.kind, incidents.c.sentence)), else_=incidents.c.side)
+_TOLD = {"effect": _EFFECT, "side": _SIDE}
+_ROWS = select(*(_TOLD[one.name].label(one.name) if one.name in _TOLD else one for one in incidents.c))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +42,7 @@ def add(connection: Connection, incident: Incident, now_ms: int) -> LedgerRow:
     """The open row for this incident: a new one, or the one that is open for the same thing and place already."""
     key = _open_key(incident)
     row = {**_values(incident), "open_key": key, "opened_ms": now_ms}
-    is_open = select(incidents).where(incidents.c.open_key == key)
+    is_open = _ROWS.where(incidents.c.open_key == key)
     found = standing(
         lambda: insert_absent(connection, incidents, [row]),
         lambda: connection.execute(is_open).mappings().one_or_none(),
@@ -55,7 +63,7 @@ def close(connection: Connection, row_id: int, now_ms: int, came_to: str = "") -
 
 def read(connection: Connection, link: str | None, *, open_only: bool) -> tuple[LedgerRow, ...]:
     """The ledger of one link or of all, oldest first."""
-    query = select(incidents).order_by(incidents.c.id)
+    query = _ROWS.order_by(incidents.c.id)
     if link is not None:
         query = query.where(incidents.c.link == link)
     if open_only:
@@ -65,12 +73,12 @@ def read(connection: Connection, link: str | None, *, open_only: bool) -> tuple[
 
 def page(connection: Connection, wanted: Wanted, limit: int) -> tuple[LedgerRow, ...]:
     """The newest of the rows that are wanted, newest first."""
-    query = select(incidents).order_by(incidents.c.id.desc()).limit(limit)
+    query = _ROWS.order_by(incidents.c.id.desc()).limit(limit)
     if wanted.links:
         query = query.where(incidents.c.link.in_(wanted.links))
     for name in ("kind", "topic", "effect", "side"):
         if getattr(wanted, name):
-            query = query.where(incidents.c[name] == str(getattr(wanted, name)))
+            query = query.where(_TOLD.get(name, incidents.c[name]) == str(getattr(wanted, name)))
     if wanted.open_only:
         query = query.where(incidents.c.closed_ms.is_(None))
     if wanted.before:
