@@ -6,7 +6,9 @@ SHELL := /bin/sh
 BIN := .venv/bin
 # Tests wait more than they work: so many run side by side, each with servers of its own. WORKERS=0 for one after the other.
 WORKERS := 2
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=25
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=25 --record .cache/runs/$@
+# RUN="FILE ..." takes what tests show from such records of this very commit, and plays no test again.
+SHOWN = $(foreach file,$(RUN),--from-run $(file))
 
 # Another Spark or Python that the user's shell points at would be loaded in place of the locked one.
 unexport SPARK_HOME SPARK_CONF_DIR PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON PYTHONPATH PYTHONHOME VIRTUAL_ENV
@@ -43,13 +45,13 @@ bench-mirror: setup ## side by side with MirrorMaker 2; writes docs/benchmarks.m
 	@$(BIN)/python -m bench.measure.mirror
 
 show-crossing: setup ## each claim about the mirror on real brokers; LONG=1 at full size
-	@$(BIN)/python -m bench.show.crossing
+	@$(BIN)/python -m bench.show.crossing $(SHOWN)
 
 show-topics: setup ## each claim about topics and incidents on real brokers; LONG=1 at full size
-	@$(BIN)/python -m bench.show.topics
+	@$(BIN)/python -m bench.show.topics $(SHOWN)
 
 show-groups: setup ## each claim about groups, delay and proof on real clusters; LONG=1 at full size
-	@$(BIN)/python -m bench.show.groups
+	@$(BIN)/python -m bench.show.groups $(SHOWN)
 
 docs: setup ## write the generated pages again
 	@$(BIN)/python scripts/pages.py

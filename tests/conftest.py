@@ -49,6 +49,10 @@ _LONGEST = (
 _TESTS = Path(__file__).parent
 
 
+def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
+    pluginmanager.import_plugin("tests.recording")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _turn(item.path))

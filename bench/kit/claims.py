@@ -17,6 +17,10 @@ Say = Callable[[str], None]
 NOT_RUN = "not run"
 
 
+class NotPlayed(Exception):
+    """What would show a claim was not played: it neither holds nor falls short."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """What a claim's trial gave: the figure in words, whether it is enough, and the numbers for programs."""
@@ -81,6 +85,10 @@ def try_claims(claims: Sequence[Claim], only: Collection[str], *, long: bool, sa
         begun_s = time.monotonic()
         try:
             finding = claim.run(long)
+        except NotPlayed:
+            say(f"{claim.name}: {NOT_RUN}")
+            verdicts.append(Verdict(claim, None))
+            continue
         except Exception as error:
             # Whole, for whoever looks on; the page has its first line.
             say(str(error))

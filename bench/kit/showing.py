@@ -9,9 +9,9 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from bench.kit.claims import Claim, all_hold, to_json, to_page, to_text, try_claims
+from bench.kit.claims import Claim, Once, all_hold, to_json, to_page, to_text, try_claims
 from bench.kit.machine import this_machine
-from bench.kit.playing import ROOT
+from bench.kit.playing import ROOT, Played, RunRefused, all_marks, claimed_for, claims_of, differs_from, of_runs, play
 
 EVIDENCE = ROOT / "docs" / "evidence"
 
@@ -26,19 +26,35 @@ def run_show(
     head: str,
     claims: Callable[[int, Collection[str]], list[Claim]],
     arguments: Sequence[str] | None = None,
+    *,
+    keys: Sequence[str] = (),
 ) -> int:
-    """Tries the claims and tells of them; the exit code. `claims` takes a seed and the names asked for (none: all)."""
+    """Tries the claims and tells of them; the exit code. `claims`, those that are measured, takes a seed and the names
+    asked for (none: all). `keys` are those that tests are marked with: they are played, or taken from runs that did."""
     seed = int(os.environ.get("TWINSHORE_SEED") or random.SystemRandom().randrange(1_000_000))
-    names = [claim.name for claim in claims(seed, ())]
+    names = [*(claim.name for claim in claims(seed, ())), *keys]
     parser = argparse.ArgumentParser(prog=f"bench.show.{show}")
     parser.add_argument("--only", action="append", default=[], help=f"one of {', '.join(names)}; several times")
     parser.add_argument("--page", type=Path, help="write this page, whatever was tried")
+    left = "take what tests show from a run of this commit that pytest left with --record; several times"
+    parser.add_argument("--from-run", action="append", default=[], type=Path, metavar="FILE", help=left)
     asked = parser.parse_args(arguments)
     for name in asked.only:
         if name not in names:
             parser.error(f"--only {name}: there is {', '.join(names)}")
     long = os.environ.get("LONG", "") not in ("", "0")
-    verdicts = try_claims(claims(seed, asked.only), asked.only, long=long, say=to_stderr)
+    try:
+        runs = of_runs(asked.from_run, differs_from)
+    except (RunRefused, OSError) as error:
+        parser.error(f"--from-run: {error}")
+    marked = claimed_for(show, all_marks()) if keys else {}
+    wanted = [marked[key] for key in keys if key in marked and (not asked.only or key in asked.only)]
+
+    def played(long: bool) -> tuple[Played, ...]:
+        return play([test for one in wanted for test in (long and one.full) or one.tests], seed)
+
+    shown = claims_of(marked, keys, (lambda _long: runs) if asked.from_run else Once(played))
+    verdicts = try_claims([*claims(seed, asked.only), *shown], asked.only, long=long, say=to_stderr)
     line = to_json(show, verdicts)
     page = asked.page or (None if asked.only else EVIDENCE / f"{show}.md")
     if page is not None:

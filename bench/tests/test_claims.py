@@ -6,16 +6,18 @@ import json
 import tempfile
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from bench.kit.claims import Claim, Finding, Once, all_hold, to_json, to_page, to_text, try_claims
-from bench.kit.playing import ROOT
+from bench.kit.playing import all_marks, claimed_for
 from bench.measure.mirror import PARTS
 from bench.show import crossing as show_crossing
 from bench.show import groups as show_groups
 from bench.show import topics as show_topics
 from bench.show.crossing import AGAINST_MIRROR_MAKER, OVER_DISTANCE, bench_parts
+from twinshore.lab.stages.kinds import KINDS
 
 
 def _gives(finding: Finding) -> Callable[[bool], Finding]:
@@ -96,10 +98,24 @@ def test_the_promises_against_mirror_maker_are_as_they_were_made() -> None:
     assert not far["rate_kept"].holds(2.0), "a disturbed measurement shows nothing"
 
 
-@pytest.mark.parametrize(("show", "least"), [(show_crossing, 18), (show_topics, 50), (show_groups, 10)])
-def test_every_claim_has_a_name_of_its_own(show: ModuleType, least: int) -> None:
-    names = [claim.name for claim in show.claims(1)]
+@pytest.fixture(scope="module")
+def marks() -> list[dict[str, Any]]:
+    return all_marks()
+
+
+@pytest.mark.parametrize(("show", "least"), [(show_crossing, 18), (show_topics, 89), (show_groups, 58)])
+def test_every_claim_has_a_name_of_its_own_and_is_measured_or_marked_on_a_test(
+    show: ModuleType, least: int, marks: list[dict[str, Any]]
+) -> None:
+    names = [*(claim.name for claim in show.claims(1)), *show.KEYS]
     assert len(names) == len(set(names)) >= least
+    marked = claimed_for(show.__name__.rpartition(".")[2], marks)
+    assert set(marked) == set(show.KEYS), "a page has each claim that a test is marked with, and no other"
+    assert all(claim.tests for claim in marked.values()), "there is something to play that is not of full size"
+
+
+def test_every_kind_of_log_that_is_filled_is_claimed() -> None:
+    assert {key.removeprefix("log-") for key in show_topics.KEYS if key.startswith("log-")} == set(KINDS)
 
 
 def test_one_claim_alone_measures_only_what_it_rests_on() -> None:
@@ -107,9 +123,3 @@ def test_one_claim_alone_measures_only_what_it_rests_on() -> None:
     assert bench_parts(["lz4-cpu", "demo"]) == ["lz4"]
     assert bench_parts(["p999"]) == ["plain", "latency"]
     assert set(bench_parts([bound.name for bound in AGAINST_MIRROR_MAKER])) <= set(PARTS)
-
-
-@pytest.mark.parametrize("test", [test for show in (show_crossing, show_topics) for _, _, test in show.SCENARIOS])
-def test_a_scenario_that_stands_for_a_claim_exists(test: str) -> None:
-    path, _, name = test.partition("::")
-    assert f"\ndef {name or 'test_'}" in (ROOT / path).read_text()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bench.kit.playing import ROOT
 from bench.measure.proof import SPOILT, Found, Speed, Spoil, spoilt
-from bench.show.proof import SCENARIOS, claims
+from bench.show.proof import claims
 from twinshore.lab.stages.workloads import lz4
 from twinshore.proof import DifferenceKind
 from twinshore.proof.differences import first_difference
@@ -26,12 +25,6 @@ def test_what_is_hidden_is_of_its_kind(kind: DifferenceKind, spoil: Spoil) -> No
     found = first_difference(records(batch.data), records(spoilt(batch, spoil)))
     assert found is not None
     assert (found.kind, found.offset) == (kind, 7)
-
-
-@pytest.mark.parametrize("test", [test for _, _, test in SCENARIOS])
-def test_a_scenario_that_stands_for_a_claim_exists(test: str) -> None:
-    path, _, name = test.partition("::")
-    assert f"\ndef {name}(" in (ROOT / path).read_text()
 
 
 def test_claims_fall_short_when_something_is_missed_or_slow(monkeypatch: pytest.MonkeyPatch) -> None:

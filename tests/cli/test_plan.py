@@ -17,6 +17,12 @@ from twinshore.lab.clients import admin_of
 from twinshore.mirror.incidents.kinds import halt_policy
 from twinshore.store import Incident, IncidentKind, open_store
 
+pytestmark = pytest.mark.claim(
+    "groups",
+    "plan-as-run",
+    "mirror plan refuses what mirror run refuses, in the same words, and carries nothing that is paused or stopped",
+)
+
 LINK = "east->west"
 
 

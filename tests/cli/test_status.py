@@ -30,6 +30,12 @@ from twinshore.store import (
 )
 from twinshore.store.values import ProofPiece
 
+pytestmark = pytest.mark.claim(
+    "groups",
+    "status-words",
+    "status names what is paused, says no lag that nobody has seen, and of a mirror that was killed where it ran",
+)
+
 LINK = "east->west"
 SETTINGS = """
 [store]

@@ -22,6 +22,13 @@ from twinshore.delay.alarms import (
 )
 from twinshore.delay.causes import STORE, causes, cluster_key, parts, rank, root
 
+pytestmark = pytest.mark.claim(
+    "groups",
+    "delay-causes",
+    "one cause, one alarm: whatever is wrong in whatever order, each alarm is told or listed in its "
+    "cause, and none clears while it holds",
+)
+
 LINKS = ("east->west", "west->east")
 WEST = cluster_key("west")
 MIRROR, BLIND, BEATS = (AlarmKey(LINKS[0], kind) for kind in (AlarmKind.MIRROR, AlarmKind.BLIND, AlarmKind.HEARTBEAT))

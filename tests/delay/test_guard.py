@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
+
 from twinshore.delay.guard import Guarded, observe
 from twinshore.delay.readings import Place, Reading
 from twinshore.delay.streaming import from_state, to_state
 from twinshore.delay.windows import Thresholds, Verdict
+
+pytestmark = pytest.mark.claim(
+    "groups",
+    "delay-traps",
+    "missing readings, partitions that appear or are made anew, pauses, resets: no false alarm, no blind spot",
+)
 
 ORDERS = Place("east->west", "orders", 0)
 GROUP = Place("east->west", "orders", 0, "billing")

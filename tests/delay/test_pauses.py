@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.delay.test_state import LINK, reading, signs
 from twinshore.delay.alarms import AlarmKey, AlarmKind, Book, Event, Manner, turn
 from twinshore.delay.signs import PAUSED
 from twinshore.delay.state import LinkState
 
 
+@pytest.mark.claim(
+    "groups",
+    "delay-pause",
+    "a pause ends no alarm: what stands stays open as paused, nobody is told again, and it is well when it crossed",
+)
 def test_an_alarm_that_stands_is_not_well_again_by_a_pause() -> None:
     state = LinkState(LINK, 0)
     key = AlarmKey(LINK, AlarmKind.RECOVERY_POINT, "orders")

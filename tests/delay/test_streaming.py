@@ -23,7 +23,14 @@ from twinshore.delay.streaming import SCHEMA, judge_batch, open_session, start_w
 from twinshore.fleet.settings_delay import DelaySettings
 
 # Starts Spark; the same step without it is tested with every run.
-pytestmark = pytest.mark.long
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.claim(
+        "groups",
+        "delay-streaming",
+        "the same as a Structured Streaming query: the pure step's verdicts, and a state that survives restarts",
+    ),
+]
 
 RULES = Rules(DelaySettings(latest_thresholds=(("audit", 150),)))
 PLACES = [

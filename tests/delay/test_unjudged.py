@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.delay.test_state import BOUNDS, LINK, reading, wrong
 from twinshore.delay.alarms import AlarmKind, Sign
 from twinshore.delay.guard import NO_PLACE
@@ -9,6 +11,12 @@ from twinshore.delay.readings import Place
 from twinshore.delay.signs import Judged
 from twinshore.delay.state import LinkState
 from twinshore.delay.windows import NOT_YET, Verdict
+
+pytestmark = pytest.mark.claim(
+    "groups",
+    "delay-restless-windows",
+    "a place whose window begins anew again and again is an alarm though others are judged",
+)
 
 
 def test_windows_that_judge_nothing_are_an_alarm_unless_there_is_nothing_to_judge() -> None:

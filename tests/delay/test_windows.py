@@ -8,6 +8,12 @@ import pytest
 
 from twinshore.delay.windows import TIMES_MAX, Offsets, Thresholds, Verdict, Window, after, step
 
+pytestmark = pytest.mark.claim(
+    "groups",
+    "delay-windows",
+    "the published window algorithm, exactly: a test for each of its lines and thresholds",
+)
+
 ANY = Thresholds()
 
 

@@ -358,6 +358,11 @@ def test_a_twins_partition_without_a_leader_holds_up_no_other_topic() -> None:
     assert not stage.direction.book.entries["g"].check
 
 
+@pytest.mark.claim(
+    "groups",
+    "word-of-groups",
+    "a group whose commit nobody answered, or that was not sent, is not called the same, also once the source is lost",
+)
 @pytest.mark.parametrize("what", ["no answer", "asked somebody else", "lease lost", "read too slowly"])
 def test_a_commit_that_nobody_answered_does_not_count_as_the_same(what: str) -> None:
     stage = Stage()

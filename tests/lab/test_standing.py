@@ -17,6 +17,12 @@ from twinshore.lab.clients import admin_of, create_topic
 from twinshore.lab.processes import mark_of
 from twinshore.lab.standing import bring_down, bring_up, standing
 
+pytestmark = pytest.mark.claim(
+    "topics",
+    "lab-down",
+    "`lab down` removes folders that `lab up` marked, and no others that look alike",
+)
+
 
 def lab(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "twinshore.cli", "lab", *map(str, arguments)]

@@ -26,6 +26,11 @@ def extent(length: int) -> Extent:
     return Extent(SourceOffset(COUNT), TargetOffset(90), length, 0)
 
 
+@pytest.mark.claim(
+    "groups",
+    "proof-of-nothing",
+    "of a mapped partition to which nothing was carried yet a proof says so, and never that it is identical",
+)
 @pytest.mark.parametrize("again", [False, True])
 def test_a_mapped_twin_to_which_nothing_was_carried_yet_is_not_said_to_be_identical(
     tmp_path: Path, again: bool

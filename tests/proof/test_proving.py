@@ -159,6 +159,11 @@ def test_a_proof_that_is_stopped_says_so_and_asks_nobody_whether_the_target_is_f
         assert exit_code(two.round()) == 0
 
 
+@pytest.mark.claim(
+    "groups",
+    "proof-verdict-first",
+    "a proof that was stopped, or of a cluster that is away, says so in its verdict and waits for nobody",
+)
 def test_a_cluster_that_is_away_is_the_verdict_and_is_not_waited_for_once_it_is_stopped(tmp_path: Path) -> None:
     with rig(tmp_path, log(), log()) as two:
         text = two.settings.read_text()

@@ -135,6 +135,11 @@ def test_what_was_read_is_kept_and_another_process_goes_on_there(tmp_path: Path)
         later.hands.close()
 
 
+@pytest.mark.claim(
+    "groups",
+    "proof-budget",
+    "what is proven is read again, the oldest first, within its budget of bytes per second",
+)
 def test_the_budget_is_kept(tmp_path: Path) -> None:
     many = [Record(n, n, b"k%d" % n, b"%d" % n * 200) for n in range(3_000)]
     with rig(tmp_path, many, many) as two:

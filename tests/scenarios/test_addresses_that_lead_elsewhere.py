@@ -22,6 +22,14 @@ from twinshore.lab import LabCluster
 from twinshore.lab.clients import add_partitions, alter_topic, client_settings, committed, delete_records
 from twinshore.lab.stages.raw_writer import RawWriter
 
+pytestmark = pytest.mark.claim(
+    "topics",
+    "addresses-elsewhere",
+    "a target's address that leads to another cluster after the start, or both swapped in the "
+    "settings: no record is cut, no topic, setting, partition or group's place changed there; all "
+    "goes on when it leads back",
+)
+
 LINK = "east->west"
 ORDERS, GROUP = "orders", "billing"
 LOOKS_S = 40.0  # several surveys, looks of the follower, rounds of groups and log-start cuts

@@ -19,6 +19,14 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
 from twinshore.lab.clients import client_settings, delete_records
 
+pytestmark = pytest.mark.claim(
+    "topics",
+    "adoption-proven",
+    "a copy that retention has taken in part or whole, or that ends in a repeated transaction, is "
+    'refused where nothing proves the place; with mapped_from = "end" only what comes from now on '
+    "crosses",
+)
+
 OLD_MS = int(time.time() * 1000) - 3_600_000
 IDLE, COMMANDS, AGAIN = "idle", "commands", "again"
 

@@ -14,6 +14,12 @@ from tests.scenarios.test_mirror_basic import fill
 from twinshore.fleet import Cluster
 from twinshore.lab import LabCluster
 
+pytestmark = pytest.mark.claim(
+    "topics",
+    "clashing-words",
+    "a paused link stays paused, over a restart, when a new link of the settings clashes with what operators said",
+)
+
 LINK, OTHER = "east->west", "north->west"
 
 

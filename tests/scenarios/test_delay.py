@@ -76,14 +76,14 @@ class Stage:
         """Within four periods."""
         self.until(lambda: self.history.stands(kind), 4 * PERIOD_S + 5, f"{kind} rises")
         took_s = self.history.risen_s(kind, since_ms)
-        print(f"{kind}: {took_s} s")
+        print(f"told: {kind}: {took_s} s")
         assert took_s is not None
         assert took_s <= 4 * PERIOD_S
 
     def clears(self, *kinds: AlarmKind) -> None:
         for kind in kinds:
             took_s = self.until(lambda kind=kind: not self.history.stands(kind), 60, f"{kind} clears")  # type: ignore[misc]
-            print(f"{kind}: clear after {took_s:.1f} s more")
+            print(f"told: {kind}: clear after {took_s:.1f} s more")
 
 
 class Calm:
@@ -145,10 +145,17 @@ def backfill_is_as_old_as_its_arrival(cluster: Cluster, history: History) -> Non
         if rows and rows[0].recovery_point_ms > 1_000:
             break
     wrong_by_ms = rows[0].recovery_point_ms - (rows[0].at_ms - arrived_ms)
-    print(f"recovery point {rows[0].recovery_point_ms} ms, off by {wrong_by_ms} ms; by timestamps: {year_ms} ms")
+    print(f"told: recovery point {rows[0].recovery_point_ms} ms, off by {wrong_by_ms} ms; by timestamps: {year_ms} ms")
     assert abs(wrong_by_ms) <= 1_000
 
 
+@pytest.mark.claim(
+    "groups",
+    "delay-stall",
+    "a paused mirror raises within 4 PT and clears, records and groups; a backfill with timestamps of"
+    " a year ago has a recovery point right within 1 s; a monitor killed with -9 is found from "
+    "another process",
+)
 @pytest.mark.long
 def test_a_stall_and_a_killed_monitor_are_found_and_clear(east: LabCluster, west: LabCluster, history: History) -> None:
     east.create_topic("late-orders", partitions=2)
@@ -188,6 +195,11 @@ def test_a_stall_and_a_killed_monitor_are_found_and_clear(east: LabCluster, west
     assert "are on east alone" in sentence
 
 
+@pytest.mark.claim(
+    "groups",
+    "delay-cut",
+    "a cut line between mirror and target raises within 4 PT, by the query on Spark, and clears",
+)
 @pytest.mark.long
 def test_a_cut_line_is_found_by_the_query_and_clears(
     east: LabCluster, cluster_factory: ClusterFactory, history: History
@@ -213,6 +225,11 @@ def test_a_cut_line_is_found_by_the_query_and_clears(
         stage.end()
 
 
+@pytest.mark.claim(
+    "groups",
+    "delay-one-message",
+    "a killed driver with three late topics is one message, and so is a dead target",
+)
 @pytest.mark.long
 def test_a_killed_driver_and_a_dead_target_are_one_message_each(
     east: LabCluster, cluster_factory: ClusterFactory, history: History
@@ -259,6 +276,11 @@ def test_a_killed_driver_and_a_dead_target_are_one_message_each(
         stage.end()
 
 
+@pytest.mark.claim(
+    "groups",
+    "delay-mirrormaker",
+    "a pair that MirrorMaker 2 mirrors: its stall raises within 4 PT and clears",
+)
 @pytest.mark.long
 def test_the_stall_of_a_pair_that_mirrormaker_mirrors_is_found(
     east: LabCluster, west: LabCluster, history: History, tmp_path: Path
@@ -315,6 +337,11 @@ def latency_by_mirrormaker(port: int) -> float:
         gateway.proc.wait(timeout=20)
 
 
+@pytest.mark.claim(
+    "groups",
+    "delay-old-timestamps",
+    "MirrorMaker 2's own latency metric says a year of the same backfill",
+)
 @pytest.mark.long
 def test_mirrormakers_own_latency_is_fooled_by_old_timestamps(
     east: LabCluster, west: LabCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -342,5 +369,5 @@ def test_mirrormakers_own_latency_is_fooled_by_old_timestamps(
         said_ms = latency_by_mirrormaker(port)
     finally:
         child.end(patience_s=10)
-    print(f"MirrorMaker's replication-latency-ms-max: {said_ms:.0f}")
+    print(f"told: MirrorMaker's replication-latency-ms-max: {said_ms:.0f}")
     assert said_ms >= year_ms

@@ -21,6 +21,14 @@ from twinshore.lab.clients import admin_of, allow, topic_id
 from twinshore.lab.stages.raw_writer import RawWriter
 from twinshore.store import TwinRow, open_store
 
+pytestmark = pytest.mark.claim(
+    "groups",
+    "delay-sight",
+    "a topic whose twin was deleted, or that the monitor may not describe any more, is an alarm until"
+    " it is seen again or known to be over, and none of its alarms clears meanwhile; on two versions "
+    "of Kafka",
+)
+
 LINK = Link("east", "west", topics=("seen-.*",))
 LATE = AlarmKey(LINK.name, AlarmKind.END_OFFSET, "seen-orders")
 BLIND = AlarmKey(LINK.name, AlarmKind.BLIND, "seen-orders")
@@ -128,6 +136,11 @@ def test_out_of_sight_is_an_alarm_and_only_what_is_over_clears(
     delete(east.cluster, "seen-bills")
 
 
+@pytest.mark.claim(
+    "groups",
+    "delay-lost-ends",
+    "a twin that lost its end, or was made anew, while no monitor ran has an alarm once its bound is over",
+)
 @pytest.mark.parametrize("left", [0, 50])
 def test_what_a_twin_lost_while_no_monitor_ran_is_an_alarm_soon(
     east: LabCluster, west: LabCluster, tmp_path: Path, left: int
@@ -176,6 +189,11 @@ def test_what_a_twin_lost_while_no_monitor_ran_is_an_alarm_soon(
         assert late in alarms(80_000), state.views
 
 
+@pytest.mark.claim(
+    "groups",
+    "delay-deleted",
+    "what never crossed of a topic that was deleted is an alarm, until there is such a topic again",
+)
 def test_what_never_crossed_of_a_deleted_topic_is_an_alarm(east: LabCluster, west: LabCluster, tmp_path: Path) -> None:
     link = Link("east", "west", topics=("doomed-.*",))
     with contextlib.ExitStack() as stack:

@@ -17,6 +17,13 @@ from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
 from twinshore.lab.clients import admin_of
 from twinshore.store import Store
 
+pytestmark = pytest.mark.claim(
+    "groups",
+    "deleted-groups",
+    "a group deleted on the source, of Kafka 3 and 4, is not brought back by `back = true`, nor is "
+    "one made that the target alone knows; begun again lower it is followed, by the next process too",
+)
+
 NONE = -1001  # what a client calls no place
 
 

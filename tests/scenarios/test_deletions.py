@@ -15,6 +15,14 @@ from twinshore.lab import LabCluster
 from twinshore.lab.clients import admin_of, client_settings, delete_topic
 from twinshore.store import LedgerRow
 
+pytestmark = pytest.mark.claim(
+    "topics",
+    "deletions",
+    "a twin is deleted only at an announced time, and never while paused, left out, kept by a word, "
+    "written to by others, or with all the others at once; never_delete that is set while the mirror "
+    "runs is heard at once, and `mirror plan` says of such a topic what the mirror decides",
+)
+
 LINK = "east->west"
 DELAY_S = 25
 FOLLOW = f"""

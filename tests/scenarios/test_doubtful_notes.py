@@ -21,6 +21,13 @@ from twinshore.mirror.topology.descents import Descents
 from twinshore.mirror.topology.provenance import Descent, Hop
 from twinshore.store import TwinRow, open_store
 
+pytestmark = pytest.mark.claim(
+    "topics",
+    "forged-notes",
+    "lines that strangers write to a source's `twinshore.twins` stop no carried topic and no process,"
+    " and a new topic for a minute at most; the ledger says of which they speak",
+)
+
 LINK = "east->west"
 NOWHERE = Hop("x", "nowhere")
 

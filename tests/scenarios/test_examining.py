@@ -19,6 +19,13 @@ from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings, delete_records
 from twinshore.lab.stages.log_kinds import COMPACTED, SOURCE_SETTINGS
 
+pytestmark = pytest.mark.claim(
+    "topics",
+    "traces",
+    "one look finds in twins that were spoilt unseen another history, a lost beginning, owed "
+    "deletions, a foreign write, and nothing else, and changes nothing",
+)
+
 LINK = "east->west"
 COUNT, CUT = 20, 12
 TOPICS = {"history": {}, "begins": {}, "keys": {**COMPACTED, "segment.ms": "300"}, "written": {}, "well": {}}

@@ -193,6 +193,11 @@ def test_on_a_mapped_topic_a_group_at_any_lag_reads_on_at_the_very_next_record(
             assert [one[1:] for one in read.get(number, [])] == expected, f"{group}, partition {number}, from {offset}"
 
 
+@pytest.mark.claim(
+    "groups",
+    "live-group",
+    "a group with members on the target is left alone, and so is where they have read on, until asked for",
+)
 def test_a_group_with_members_on_the_target_is_left_alone_and_so_is_where_they_have_read_on(
     rig: Rig, clusters: tuple[LabCluster, LabCluster]
 ) -> None:
@@ -222,6 +227,11 @@ def test_a_group_with_members_on_the_target_is_left_alone_and_so_is_where_they_h
         follows(west, rig, "lives", "grp-plain", 399, number)
 
 
+@pytest.mark.claim(
+    "groups",
+    "resets",
+    "a reset on the source is followed; who has read on at the target is not set back",
+)
 def test_a_reset_on_the_source_is_followed_and_one_that_read_on_at_the_target_is_not_set_back(
     rig: Rig, clusters: tuple[LabCluster, LabCluster]
 ) -> None:
@@ -238,6 +248,12 @@ def test_a_reset_on_the_source_is_followed_and_one_that_read_on_at_the_target_is
     assert '"state": "ahead"' in rig.verb("groups", "--group", "reads-on", "--json")
 
 
+@pytest.mark.claim(
+    "groups",
+    "reads-on-its-own",
+    "a reader without membership on the target (as Flink and Spark) is left alone, by a restarted "
+    "mirror too, until an operator asks for it",
+)
 def test_a_reader_without_membership_on_the_target_is_left_alone_until_it_is_asked_for(
     rig: Rig, clusters: tuple[LabCluster, LabCluster]
 ) -> None:
@@ -263,12 +279,16 @@ def test_a_reader_without_membership_on_the_target_is_left_alone_until_it_is_ask
     until(lambda: committed(west, "assigns", "grp-plain", 1) == 98, 120, "the mirror follows again", rig)
     assert committed(west, "assigns", "grp-plain") == 42
 
-    # Asked for, it follows again.
     rig.verb("groups", "move", "assigns")
     commit(east, "assigns", {("grp-plain", 0): 120})
     follows(west, rig, "assigns", "grp-plain", 120)
 
 
+@pytest.mark.claim(
+    "groups",
+    "new-protocol",
+    "a group of the new protocol (KIP-848) moves, and its consumers take over on the target",
+)
 def test_groups_of_the_new_protocol_move_and_take_over(rig: Rig, clusters: tuple[LabCluster, LabCluster]) -> None:
     east, west = clusters
     modern = {"group.protocol": "consumer"}
@@ -295,6 +315,7 @@ def test_groups_of_the_new_protocol_move_and_take_over(rig: Rig, clusters: tuple
         second.close()
 
 
+@pytest.mark.claim("groups", "both-ways", "with prefixed names a group finds its place on the other side, both ways")
 def test_with_prefixed_names_a_group_finds_its_place_both_ways(
     rig: Rig, clusters: tuple[LabCluster, LabCluster]
 ) -> None:

@@ -18,6 +18,14 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.metadata import PartitionMetadata
 from twinshore.lab import LabCluster
 
+pytestmark = pytest.mark.claim(
+    "topics",
+    "idle-histories",
+    "a source that loses its end under a resting partition and grows beyond it unseen, also by an "
+    "unclean election of three brokers, ends in a truncation that names the range; nothing is written"
+    " beyond it",
+)
+
 ORDERS = NamedPartition("orders", 0)
 MIRROR = {"away_after_s": 2, "tide_s": 4, "lanes": 1, "heartbeat_s": 0}
 OLD = [[b"old %d" % offset for offset in range(first, first + 10)] for first in range(0, 100, 10)]

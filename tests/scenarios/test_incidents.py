@@ -47,6 +47,11 @@ def stage(tmp_path_factory: pytest.TempPathFactory, postgres: PostgresServer) ->
         made.close()
 
 
+@pytest.mark.claim(
+    "topics",
+    "corrupt-and-old",
+    "corrupt batch, format below v2: told apart with their range; what came before crosses, neighbours flow",
+)
 def test_damaged_and_old_batches_stop_their_partitions_alone(stage: IncidentStage) -> None:
     damaged, old = stage.row("damaged", "corrupt batch"), stage.row("old", "old format")
     assert (damaged.incident.partition, damaged.incident.from_offset, damaged.incident.to_offset) == (0, 2, 4)
@@ -56,7 +61,7 @@ def test_damaged_and_old_batches_stop_their_partitions_alone(stage: IncidentStag
     assert damaged.incident.policy == old.incident.policy == POLICY_STOP
     stage.crossed("damaged", 1)
     assert [stage.ends(stage.west, topic, 0) for topic in ("damaged", "old")] == [2, 2], "what came before crossed"
-    print(f"a neighbour's record took {stage.calm_s():.2f} s")
+    print(f"told: a neighbour's record took {stage.calm_s():.2f} s")
     code, said = stage.resume("damaged")
     assert code != 0
     assert "damaged-0: corrupt batch at offset 2" in said
@@ -66,6 +71,11 @@ def test_damaged_and_old_batches_stop_their_partitions_alone(stage: IncidentStag
     assert stage.row("damaged", "corrupt batch").closed_ms is None, "one row, over several tides"
 
 
+@pytest.mark.claim(
+    "topics",
+    "truncation",
+    "truncation on the source names the range; source away opens and closes; what was mended is resumed",
+)
 def test_what_the_source_lost_is_named_and_what_was_mended_goes_on(stage: IncidentStage) -> None:
     for partition in (0, 1):
         stage.crossed("cut", partition)
@@ -84,7 +94,7 @@ def test_what_the_source_lost_is_named_and_what_was_mended_goes_on(stage: Incide
     assert "records behind" in away.incident.sentence
     stage.put(stage.east, "cut", 1, [[b"seven"]])
     stage.crossed("cut", 1)
-    print(f"a neighbour's record took {stage.calm_s():.2f} s")
+    print(f"told: a neighbour's record took {stage.calm_s():.2f} s")
     code, said = stage.resume("cut")
     assert code != 0
     assert "cut-0: the source ends at 4, the twin already at 6" in said
@@ -97,11 +107,12 @@ def test_what_the_source_lost_is_named_and_what_was_mended_goes_on(stage: Incide
         code, said = stage.resume(topic)
         assert code == 0, said
         took_s = stage.crossed(topic, 0, within_s=15)
-        print(f"{topic} went on after {took_s:.1f} s")
+        print(f"told: {topic} went on after {took_s:.1f} s")
         assert compare_topic(stage.east.cluster, stage.west.cluster, topic).identical
     assert stage.row("damaged", "corrupt batch").closed_ms
 
 
+@pytest.mark.claim("topics", "retention-gap", "retention gap: told with its range, crossed")
 def test_a_retention_gap_is_told_and_crossed(stage: IncidentStage) -> None:
     stage.put(stage.east, "gap", 0, THREE)
     stage.crossed("gap", 0)
@@ -111,7 +122,7 @@ def test_a_retention_gap_is_told_and_crossed(stage: IncidentStage) -> None:
         stage.put(stage.east, "gap", partition, THREE)
     stage.delete_records("gap", 0, 10)
     stage.twinshore("link", "resume", "east->west", "--topic", "gap")
-    print(f"a neighbour's record took {stage.calm_s():.2f} s")
+    print(f"told: a neighbour's record took {stage.calm_s():.2f} s")
     for partition in (0, 1):
         stage.crossed("gap", partition)
     row = stage.row("gap", "retention gap", closed=True)
@@ -120,6 +131,11 @@ def test_a_retention_gap_is_told_and_crossed(stage: IncidentStage) -> None:
     assert [seen[0] for seen in read_all(stage.west.cluster, "gap", 0)][-2:] == [10, 11]
 
 
+@pytest.mark.claim(
+    "topics",
+    "lost-beginning",
+    "records that somebody deletes at a twin's beginning are told by their range, until the source has passed them",
+)
 def test_a_beginning_that_the_target_lost_is_told(stage: IncidentStage) -> None:
     for partition in (0, 1):
         stage.put(stage.east, "early", partition, THREE)
@@ -135,6 +151,11 @@ def test_a_beginning_that_the_target_lost_is_told(stage: IncidentStage) -> None:
     assert "the twin has all that its source has" in stage.row("early", "lost beginning", closed=True).incident.sentence
 
 
+@pytest.mark.claim(
+    "topics",
+    "foreign-write",
+    "foreign write on a twin: stops that partition, its neighbours flow, resuming is refused",
+)
 def test_a_foreign_write_stops_the_twin_it_was_made_on(stage: IncidentStage) -> None:
     """Also while the source writes nothing that would meet it."""
     for partition in (0, 1):
@@ -147,7 +168,7 @@ def test_a_foreign_write_stops_the_twin_it_was_made_on(stage: IncidentStage) -> 
     for partition in (0, 1):
         stage.put(stage.east, "foreign", partition, [[b"seven"]])
     stage.crossed("foreign", 1)
-    print(f"a neighbour's record took {stage.calm_s():.2f} s")
+    print(f"told: a neighbour's record took {stage.calm_s():.2f} s")
     stage.put(stage.east, "foreign", 0, [[b"eight", b"nine", b"ten"]])
     code, said = stage.resume("foreign")
     assert code != 0
@@ -155,6 +176,7 @@ def test_a_foreign_write_stops_the_twin_it_was_made_on(stage: IncidentStage) -> 
     assert stage.ends(stage.west, "foreign", 0) == 7, "nothing follows"
 
 
+@pytest.mark.claim("topics", "oversize", "oversize batch: rests until the twin takes it, goes on by itself")
 @pytest.mark.long
 def test_an_oversize_batch_rests_until_the_twin_takes_it(stage: IncidentStage) -> None:
     stage.until(lambda: "big" in admin_of(stage.west.cluster).list_topics(timeout=5).topics, 20, "the twin is there")
@@ -174,7 +196,7 @@ def test_an_oversize_batch_rests_until_the_twin_takes_it(stage: IncidentStage) -
         )
         assert tries < 5, "it never rested"
     stage.put(stage.east, "big", 1, THREE)
-    print(f"a neighbour's record took {stage.calm_s():.2f} s")
+    print(f"told: a neighbour's record took {stage.calm_s():.2f} s")
     stage.crossed("big", 1)
     stage.crossed("big", 0)
     row = stage.row("big", "oversize batch", closed=True)
@@ -183,6 +205,11 @@ def test_an_oversize_batch_rests_until_the_twin_takes_it(stage: IncidentStage) -
     assert row.incident.policy == POLICY_RETRY
 
 
+@pytest.mark.claim(
+    "topics",
+    "lost-by-target",
+    "a target that lost acknowledged data heals by itself and says so; target away opens and closes",
+)
 def test_what_the_target_lost_is_carried_again(stage: IncidentStage) -> None:
     stage.crossed("lost", 0)
     stage.put(stage.east, "lost", 0, [[b"seven", b"eight"]])
@@ -196,14 +223,15 @@ def test_what_the_target_lost_is_carried_again(stage: IncidentStage) -> None:
     assert (found.identical, found.records) == (True, 8)
     away = stage.row("", "target away", closed=True)
     assert "west does not answer" in away.incident.sentence
-    print(f"a neighbour's record took {stage.calm_s():.2f} s")
+    print(f"told: a neighbour's record took {stage.calm_s():.2f} s")
 
 
+@pytest.mark.claim("topics", "partition-added", "added partitions: carried, and a row")
 @pytest.mark.long
 def test_added_partitions_are_told_and_carried(stage: IncidentStage) -> None:
     add_partitions(stage.east.cluster, "lost", 2)
     stage.put(stage.east, "lost", 1, THREE)
-    print(f"a neighbour's record took {stage.calm_s():.2f} s")
+    print(f"told: a neighbour's record took {stage.calm_s():.2f} s")
     stage.crossed("lost", 1)
     row = stage.row("lost", "partition added", closed=True)
     assert row.incident.partition == -1

@@ -75,6 +75,11 @@ def stage(tmp_path_factory: pytest.TempPathFactory, step_bytes: int) -> Iterator
         made.close()
 
 
+@pytest.mark.claim(
+    "topics",
+    "rights",
+    "a right taken back is told apart from a target that is away; given back, it goes on by itself",
+)
 def test_a_right_that_is_taken_back_and_given_again(stage: IncidentStage) -> None:
     stage.crossed("orders", 0)
     with closing(KafkaCluster(stage.west.cluster)) as west:
@@ -86,13 +91,18 @@ def test_a_right_that_is_taken_back_and_given_again(stage: IncidentStage) -> Non
         assert (row.incident.partition, row.incident.from_offset, row.closed_ms) == (0, 3, None)
         assert "the twin refuses offsets 3" in row.incident.sentence
         assert "at the target Describe, Create, Write" in row.incident.sentence
-        print(f"a neighbour's record took {stage.calm_s():.2f} s")
+        print(f"told: a neighbour's record took {stage.calm_s():.2f} s")
         assert not stage.rows("", "target away"), "it is there, it only refuses"
         delete_acls(west, [deny("orders", Operation.WRITE)])
-    print(f"went on by itself after {stage.crossed('orders', 0):.1f} s")
+    print(f"told: went on by itself after {stage.crossed('orders', 0):.1f} s")
     stage.row("orders", "rights lost", closed=True)
 
 
+@pytest.mark.claim(
+    "topics",
+    "no-filler",
+    "without the right to cut a twin its readers see no record that its source has not, from the first offset on",
+)
 def test_a_twin_that_may_not_be_cut_shows_nothing_but_its_sources_records(stage: IncidentStage) -> None:
     """The topic begins at offset 60."""
     stage.crossed("uncut", 0, within_s=60)
@@ -104,6 +114,11 @@ def test_a_twin_that_may_not_be_cut_shows_nothing_but_its_sources_records(stage:
     stage.crossed("uncut", 0, within_s=60)
 
 
+@pytest.mark.claim(
+    "topics",
+    "uncut-told",
+    "a cut that the target refuses has a row until the right is given, and takes no partition off its lane",
+)
 def test_a_cut_that_is_refused_has_its_row_until_it_is_done_and_nothing_leaves_its_lane(stage: IncidentStage) -> None:
     row = stage.row("uncut", "rights lost", within_s=3 * SETTLE_LOG_START_S)
     assert "grant Delete on topic uncut" in row.incident.sentence
@@ -119,6 +134,11 @@ def test_a_cut_that_is_refused_has_its_row_until_it_is_done_and_nothing_leaves_i
     stage.row("uncut", "rights lost", closed=True)
 
 
+@pytest.mark.claim(
+    "topics",
+    "position-disagreement",
+    "position disagreement: a write in the link's own name is found out, resuming is refused",
+)
 def test_who_writes_in_the_links_own_name_is_found_out(stage: IncidentStage) -> None:
     stage.crossed("riddle", 0)
     with open_store(f"sqlite:///{stage.rig.folder / 'store.db'}") as store:
@@ -140,7 +160,7 @@ def test_who_writes_in_the_links_own_name_is_found_out(stage: IncidentStage) -> 
     row = stage.row("riddle", "position disagreement")
     assert (row.incident.partition, row.incident.from_offset, row.incident.to_offset) == (0, 3, 4)
     stage.crossed("riddle", 1)
-    print(f"a neighbour's record took {stage.calm_s():.2f} s")
+    print(f"told: a neighbour's record took {stage.calm_s():.2f} s")
     code, said = stage.resume("riddle")
     assert code != 0
     assert "riddle-0: the record at offset 3 of the twin is not the source's" in said
@@ -151,6 +171,7 @@ def fill(path: Path, size: int) -> None:
         os.posix_fallocate(file.fileno(), 0, size)
 
 
+@pytest.mark.claim("topics", "disk", "a disk that fills up: told, then spared; goes on by itself when there is room")
 def test_a_disk_that_fills_up_is_told_then_spared(stage: IncidentStage, step_bytes: int) -> None:
     ballast = stage.west.folder / "ballast"
     stage.crossed("orders", 0)
@@ -159,7 +180,7 @@ def test_a_disk_that_fills_up_is_told_then_spared(stage: IncidentStage, step_byt
         little = stage.row("", "disk near full")
         assert "broker 1 of west has" in little.incident.sentence
         assert "%) free in" in little.incident.sentence
-        print(f"with little room a record took {stage.calm_s():.2f} s")
+        print(f"told: with little room a record took {stage.calm_s():.2f} s")
         fill(ballast, step_bytes * 5 // 2)
         stage.until(lambda: len(stage.rows("", "disk near full")) == 2, 30, "a second row")
         full = stage.rows("", "disk near full")[-1]
@@ -172,7 +193,7 @@ def test_a_disk_that_fills_up_is_told_then_spared(stage: IncidentStage, step_byt
         assert stage.ends(stage.west, "orders", 1) == before == 0
     finally:
         ballast.unlink(missing_ok=True)
-    print(f"went on by itself after {stage.crossed('orders', 1):.1f} s")
+    print(f"told: went on by itself after {stage.crossed('orders', 1):.1f} s")
     stage.until(lambda: all(row.closed_ms for row in stage.rows("", "disk near full")), 20, "rows are closed")
     assert "there is room again" in stage.rows("", "disk near full")[-1].incident.sentence
     assert not stage.rows("orders", "retention gap")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
@@ -17,6 +18,14 @@ from tests.scenarios.test_mirror_basic import fill
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
 from twinshore.lab.stages.log_kinds import seen
+
+pytestmark = pytest.mark.claim(
+    "groups",
+    "kept-together",
+    "with `outputs`, the place of a group that reads, writes and commits in transactions never passes"
+    " on the target what it wrote: not while the outputs' twin stands still, nor while it catches up;"
+    " `groups` says that it waits",
+)
 
 LINK = "east->west"
 GROUP = "billing"

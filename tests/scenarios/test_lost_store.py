@@ -21,6 +21,12 @@ from twinshore.mirror.driver.link_notes import LinkNotes
 from twinshore.mirror.driver.recovery import Recoverer
 from twinshore.store import LinkIdentity, Position, TwinRow, open_store
 
+pytestmark = pytest.mark.claim(
+    "topics",
+    "lost-store",
+    "a lost store is recovered from its target, nothing is copied again, and the logs stay equal",
+)
+
 LINK = "east->west"
 QUICK = {"heartbeat_s": 0, "lanes": 1, "lease_s": 4}
 EXACT = {"lost-orders": 2, "lost-late": 1, "lost-tx": 2, "lost-empty": 3}

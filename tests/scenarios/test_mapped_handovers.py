@@ -14,6 +14,13 @@ from tests.scenarios.mirror_rig import Rig, settings_text, spans
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
 
+pytestmark = pytest.mark.claim(
+    "topics",
+    "mapped-at-rest",
+    "mapped partitions at rest stop for no hand-over and no restart of their leader or of the mirror,"
+    " also where they end in markers that nobody sees; nothing is called lost that is there",
+)
+
 PLAIN, UNSEEN = "plain", "unseen"
 PARTITIONS = {PLAIN: 60, UNSEEN: 3}
 TIDE_S = 4

@@ -34,6 +34,11 @@ def test_a_copy_of_mirror_maker_is_carried_on(
     assert all("behind MirrorMaker's note of" in sentence for sentence in moved.sentences)
 
 
+@pytest.mark.claim(
+    "topics",
+    "mapped-settings",
+    "a mapped topic keeps the settings of its owner while it is carried, and nothing is there twice",
+)
 def test_a_topic_that_others_write_to_takes_transactions_without_their_markers(
     east: LabCluster, west: LabCluster, unique_topic: str, tmp_path: Path
 ) -> None:

@@ -23,6 +23,7 @@ from twinshore.mirror.driver.plan import TWINS_OWN
 TRANSACTIONS, HOLES, RUNS = TOPICS = ("kill-transactions", "kill-holes", "kill-runs")
 PARTITIONS = 2
 RUN_MARKERS = 2_500
+WHOLE, WHOLE_OF_UNITS = 20, 10
 UNITS_REST_S = 2.0
 # The source's markers of the long runs carry these, as if many producers had come and gone.
 FIRST_EPOCH = 100
@@ -94,7 +95,8 @@ def play(clusters: Clusters, seed: int, deaths: int, tag: str, *, closed_units: 
     took_s = time.monotonic() - harmed_s
     print(f"{stage.accounts} accounts, the twins end at {ends} after {took_s:.1f} s more")
     crossing = {topic.removeprefix("kill-").removesuffix(f"-{tag}"): count for topic, count in stage.crossing.items()}
-    print(f"deaths: {_counts(stage.kills)}; while the lane had these before it: {_counts(crossing)}")
+    died = f"deaths: {_counts(stage.kills)}; while the lane had these before it: {_counts(crossing)}"
+    print(f"told: {died}, seed {seed}")
     assert sum(stage.kills.values()) == deaths
     assert not stage.incidents
     judge(clusters, topics)
@@ -142,31 +144,54 @@ def the_seed() -> int:
     return seed
 
 
-def deaths(few: int) -> int:
-    """TWINSHORE_DEATHS has more of them."""
-    return int(os.environ.get("TWINSHORE_DEATHS") or few)
+def deaths(few: int, whole: int) -> int:
+    """TWINSHORE_DEATHS has so many of them, or a `whole` round of those that the long tests play several of."""
+    asked = os.environ.get("TWINSHORE_DEATHS") or few
+    return whole if asked == "whole" else int(asked)
 
 
+@pytest.mark.claim(
+    "topics",
+    "pumps-die",
+    "pumps killed, or paused beyond their lease, at random points of transactions, holes, marker runs: equal",
+)
 def test_pumps_die_while_markers_cross(clusters: Clusters) -> None:
-    play(clusters, the_seed(), deaths(4), "short")
+    play(clusters, the_seed(), deaths(4, WHOLE), "short")
 
 
+@pytest.mark.claim(
+    "topics",
+    "units-die",
+    "pumps killed, or paused beyond their lease, at random points of closed units: equal",
+)
 @pytest.mark.long
 def test_pumps_die_while_closed_units_cross(clusters: Clusters) -> None:
-    play(clusters, the_seed(), deaths(3), "short-units", closed_units=True)
+    play(clusters, the_seed(), deaths(3, WHOLE_OF_UNITS), "short-units", closed_units=True)
 
 
+@pytest.mark.claim(
+    "topics",
+    "pumps-die",
+    "pumps killed, or paused beyond their lease, at random points of transactions, holes, marker runs: equal",
+    full_size=True,
+)
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_pumps_die_a_hundred_times_while_markers_cross(clusters: Clusters) -> None:
     seed = the_seed()
     for number in range(5):
-        play(clusters, seed + number, 20, f"long{number}")
+        play(clusters, seed + number, WHOLE, f"long{number}")
 
 
+@pytest.mark.claim(
+    "topics",
+    "units-die",
+    "pumps killed, or paused beyond their lease, at random points of closed units: equal",
+    full_size=True,
+)
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_pumps_die_a_hundred_times_while_closed_units_cross(clusters: Clusters) -> None:
     seed = the_seed()
     for number in range(10):
-        play(clusters, seed + number, 10, f"long-units{number}", closed_units=True)
+        play(clusters, seed + number, WHOLE_OF_UNITS, f"long-units{number}", closed_units=True)

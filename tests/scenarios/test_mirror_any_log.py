@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import pytest
+from _pytest.mark import ParameterSet
 from confluent_kafka import Producer
 
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
@@ -26,6 +27,25 @@ LINK = "here->there"
 # Longer than any transaction of the other topics stays open on a busy machine: those are no incident.
 HANGING_S = 10
 MIRROR = {"tide_s": 4, "refresh_s": 1, "hanging_transaction_s": HANGING_S}
+
+
+# What is shown of each kind. Where the source's files are looked into as well, both tests show it.
+EQUAL = "offsets, log start, log end and what consumers are given are equal"
+SHOWN = {
+    "transactional": "transactions of three producers, interleaved, committed and aborted, among plain records",
+    "idle": "transactional topics that are long idle, one wholly aborted",
+    "compacted": "compacted, with holes and tombstones",
+    "compacted-transactional": "compacted, with control records and holes of aborted transactions",
+    "delete-horizon": "compacted, with tombstones under a delete horizon",
+    "late": "a log that begins inside a batch beyond offset 1 000 000",
+    "late-compacted": "a compacted log that begins above 0",
+    "append-time": "LogAppendTime, compressed",
+    "codecs": "all five codecs in one partition",
+    "bare": "null keys, tombstones, zero-byte keys and values, headers with and without values",
+    "at-the-limit": "batches of exactly max.message.bytes",
+    "future": "time stamps a month ahead and of 1970",
+    "empty": "empty partitions",
+}
 
 
 class Pair(NamedTuple):
@@ -62,18 +82,25 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             made.process.end()
 
 
+def claimed(kinds: Iterable[str]) -> list[ParameterSet]:
+    def mark(kind: str) -> pytest.MarkDecorator:
+        return pytest.mark.claim("topics", f"log-{kind}", f"{SHOWN[kind]}: {EQUAL}")
+
+    return [pytest.param(kind, marks=mark(kind)) for kind in kinds]
+
+
 def same_spans(pair: Pair, topic: str) -> bool:
     ours = spans(pair.source.cluster, topic, 2)
     return ours == spans(pair.target.cluster, topic, 2) and ours[0] != (-1, -1)
 
 
-@pytest.mark.parametrize("kind", HOLDS)
+@pytest.mark.parametrize("kind", claimed(HOLDS))
 def test_the_source_has_the_case(pair: Pair, kind: str) -> None:
     found = headers_on_disk(pair.source, f"any-{kind}")
     assert any(HOLDS[kind](batch) for batch in found), found
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", claimed(KINDS))
 def test_a_twin_is_exact(pair: Pair, kind: str) -> None:
     topic = f"any-{kind}"
     took_s = until(lambda: same_spans(pair, topic), 60, f"{topic}: same start and end", pair.rig)
@@ -104,6 +131,11 @@ def latest(records: list[log_kinds.Seen]) -> dict[object, object]:
     return {key: value for key, value in values.items() if value is not None}
 
 
+@pytest.mark.claim(
+    "topics",
+    "transactions-go-on",
+    "transactions written while the mirror carries them, over the borders of its tides: equal",
+)
 def test_transactions_go_on_crossing(pair: Pair) -> None:
     """Written while the mirror carries them, over the borders of its tides."""
     began_s = time.monotonic()
@@ -119,6 +151,11 @@ def test_transactions_go_on_crossing(pair: Pair) -> None:
     assert not [row for row in pair.rig.ledger(LINK) if row.incident.topic == "any-transactional"]
 
 
+@pytest.mark.claim(
+    "topics",
+    "open-transaction",
+    "an open transaction holds its twin, not its neighbours; hanging, it is named by producer id and first offset",
+)
 def test_an_open_transaction_holds_its_twin_at_its_first_record(pair: Pair) -> None:
     topic = "any-open"
     pair.source.create_topic(topic, partitions=2)
@@ -166,6 +203,11 @@ def opener(pair: Pair, topic: str) -> int:
     return found.producer_id
 
 
+@pytest.mark.claim(
+    "topics",
+    "retention-while-running",
+    "retention gaps while running, short and long: same log, and a row with the range",
+)
 @pytest.mark.parametrize(("kind", "lost"), [("short", 60), ("long", 30_000)])
 def test_retention_that_was_faster_leaves_the_same_log_and_a_row(pair: Pair, kind: str, lost: int) -> None:
     """A topic paused while retention goes on: the twin's readers are right behind, so a short gap becomes markers."""
@@ -188,6 +230,7 @@ def test_retention_that_was_faster_leaves_the_same_log_and_a_row(pair: Pair, kin
     assert (row.kind, row.from_offset, row.to_offset) == (IncidentKind.RETENTION_GAP, 50, 50 + lost)
 
 
+@pytest.mark.claim("topics", "driver-killed", "the driver is killed with kill -9 while transactions cross: equal")
 @pytest.mark.long
 def test_the_driver_is_killed_while_transactions_cross(pair: Pair) -> None:
     """kill -9, and another start: its pumps must find out by themselves. The last test here."""

@@ -115,6 +115,7 @@ def test_append_times_cross_as_consumers_of_the_source_see_them(rig: Rig, east: 
     assert ours == theirs
 
 
+@pytest.mark.claim("topics", "empty-topics", "an empty topic has an empty twin")
 def test_an_empty_topic_has_an_empty_twin(rig: Rig, east: LabCluster, west: LabCluster) -> None:
     east.create_topic("basic-empty", partitions=5)
     until(lambda: len(topics_of(west).get("basic-empty", ())) == 5, 15, "the twin is there", rig)
@@ -127,6 +128,11 @@ def topics_of(cluster: LabCluster) -> dict[str, list[int]]:
     return {name: sorted(topic.partitions) for name, topic in listed.items()}
 
 
+@pytest.mark.claim(
+    "topics",
+    "new-topics",
+    "topics and partitions that are added while it runs flow within 5 s, surveyed every second",
+)
 def test_new_topics_and_partitions_flow_within_five_seconds(rig: Rig, east: LabCluster, west: LabCluster) -> None:
     until(lambda: same_ends(east.cluster, west.cluster, "basic-steady", 2), 60, "its lanes are at work", rig)
     east.create_topic("basic-new")
@@ -137,7 +143,7 @@ def test_new_topics_and_partitions_flow_within_five_seconds(rig: Rig, east: LabC
     until(lambda: len(topics_of(east)["basic-new"]) == 4, 10, "the source has grown")
     fill(east, "basic-new", partition=3)
     grew_s = until(lambda: spans(west.cluster, "basic-new", 4)[3] == (0, 20), 30, "the partition flows", rig)
-    print(f"a new topic took {took_s:.1f} s, a new partition {grew_s:.1f} s")
+    print(f"told: a new topic took {took_s:.1f} s, a new partition {grew_s:.1f} s")
     assert max(took_s, grew_s) <= NEW_TOPIC_S
 
 
@@ -182,7 +188,7 @@ def test_nothing_waits_at_the_border_of_two_tides(rig: Rig, east: LabCluster, we
     found = compare_topic(east.cluster, west.cluster, "basic-tides")
     assert found.identical, str(found)
     assert found.records == acked
-    print(f"the longest wait was {max(waits):.2f} s")
+    print(f"told: the longest wait was {max(waits):.2f} s")
     assert max(waits) < 3.0
     assert "begins again" not in rig.process.said, "a tide has died"
 
@@ -197,6 +203,7 @@ def test_a_remedied_topic_flows_without_a_restart(rig: Rig, east: LabCluster, we
     assert row.closed_ms is not None, "the ledger knows that it is over"
 
 
+@pytest.mark.claim("topics", "restart", "a stop and a start go on where they stood")
 def test_an_orderly_stop_and_a_start_go_on_where_they_stood(rig: Rig, east: LabCluster, west: LabCluster) -> None:
     until(lambda: spans(west.cluster, "basic-steady", 2)[0] == (0, 500), 60, "some have crossed", rig)
     began_s = time.monotonic()
@@ -220,7 +227,7 @@ def test_an_idle_twin_follows_its_sources_log_start(rig: Rig, east: LabCluster, 
     until(lambda: spans(west.cluster, "basic-steady", 1) == [(0, 800)], 60, "it has crossed", rig)
     cut_before(east, "basic-steady", 321)
     took_s = until(lambda: spans(west.cluster, "basic-steady", 1) == [(321, 800)], 65, "the start followed", rig)
-    print(f"the log start followed within {took_s:.0f} s")
+    print(f"told: the log start followed within {took_s:.0f} s")
     found = compare_topic(east.cluster, west.cluster, "basic-steady")
     assert found.identical, str(found)
 

@@ -73,6 +73,11 @@ def old_records(producer: Producer, topic: str, first: int, count: int, *, mixed
     assert producer.flush(30) == 0
 
 
+@pytest.mark.claim(
+    "crossing",
+    "paused-pump",
+    "producer ids forgotten after 5 s, week-old records: a pump paused beyond its lease writes nothing wrong",
+)
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_pump_paused_beyond_its_lease_writes_nothing_wrong_though_the_broker_forgets(
@@ -155,6 +160,7 @@ def begin_far_away(cluster: LabCluster, topic: str) -> None:
     assert spans(cluster.cluster, topic, 1) == [(FAR, FAR)]
 
 
+@pytest.mark.claim("crossing", "beyond-2-31", "offsets and sequences cross 2^31")
 @pytest.mark.long
 def test_offsets_and_sequences_cross_two_to_the_thirty_first(cluster_factory: ClusterFactory, tmp_path: Path) -> None:
     east, west = cluster_factory("east"), cluster_factory("west")

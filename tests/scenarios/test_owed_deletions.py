@@ -18,6 +18,12 @@ from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
 from twinshore.lab.stages.log_kinds import COMPACTED, SOURCE_SETTINGS
 
+pytestmark = pytest.mark.claim(
+    "topics",
+    "deletions-owed",
+    "keys whose tombstones were cleaned away before they crossed are found, told and never called identical",
+)
+
 LINK = "east->west"
 OWING, KEPT = "owing", "kept"
 Put = tuple[bytes, bytes | None]

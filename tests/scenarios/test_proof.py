@@ -142,6 +142,7 @@ def test_by_content_sides_that_begin_apart_are_laid_beside_each_other(pair: Pair
     assert (found.start, found.to, found.target_to, found.records) == (40, COUNT, COUNT - 40, COUNT - 40)
 
 
+@pytest.mark.claim("groups", "proof-mapped", "a mapped twin is proven through its extents, behind data of others")
 def test_a_mapped_twin_is_proven_through_its_extents(pair: Pair) -> None:
     before = [Record(0, 5, b"before", b"the link")] * 30
     topic = made(pair, log(), in_order([*before, *log()]))
@@ -171,6 +172,7 @@ def test_a_throttle_is_kept(pair: Pair) -> None:
     assert found.bytes / found.seconds < 60_000
 
 
+@pytest.mark.claim("groups", "proof-transactions", "transactions, aborted ones too, are compared by what consumers see")
 def test_transactions_are_compared_by_what_consumers_see(pair: Pair, east: LabCluster) -> None:
     topic = f"proof-{next(names)}"
     pair[0].admin.create_topic(topic, partitions=2, replication_factor=1, settings={})
@@ -189,6 +191,11 @@ def test_transactions_are_compared_by_what_consumers_see(pair: Pair, east: LabCl
     assert (found.to, found.records) == (end, len(seen))
 
 
+@pytest.mark.claim(
+    "groups",
+    "proof-compacted",
+    "compacted sides are the same when the latest record of each key is, and a lost one is found",
+)
 def test_compacted_sides_are_the_same_when_the_latest_of_each_key_is(pair: Pair) -> None:
     whole = [Record(n, 1_700_000_000_000 + n, b"key %d" % (n % 37), b"value %d" % n) for n in range(COUNT)]
     latest = {record.key: record.offset for record in whole}
@@ -202,6 +209,11 @@ def test_compacted_sides_are_the_same_when_the_latest_of_each_key_is(pair: Pair)
     assert (found.difference.kind, found.difference.offset) == (DifferenceKind.MISSING, lost.offset)
 
 
+@pytest.mark.claim(
+    "groups",
+    "proof-resumes",
+    "a proof goes on from the last one, and a script learns of a difference by the exit code",
+)
 def test_the_verb_goes_on_from_the_last_proof_and_scripts_learn_by_its_exit_code(
     pair: Pair, east: LabCluster, west: LabCluster, tmp_path: Path
 ) -> None:
@@ -227,6 +239,11 @@ def test_the_verb_goes_on_from_the_last_proof_and_scripts_learn_by_its_exit_code
     assert said(tmp_path, east, west, topic, "--here", "--topic", "nowhere")[0] == 2
 
 
+@pytest.mark.claim(
+    "groups",
+    "proof-borders",
+    "what a twin has lost since it was proven is never called identical: the missing range is named, each round",
+)
 def test_what_a_twin_has_lost_since_it_was_proven_is_never_called_identical(
     pair: Pair, east: LabCluster, west: LabCluster, tmp_path: Path
 ) -> None:
@@ -249,6 +266,11 @@ def test_what_a_twin_has_lost_since_it_was_proven_is_never_called_identical(
     assert said(tmp_path, east, west, topic, *how)[0] == 2, "it was of another topic"
 
 
+@pytest.mark.claim(
+    "groups",
+    "proof-names-unseen",
+    "what is carried and cannot be seen is named, with exit code 2, and no proof of it is renewed",
+)
 def test_what_is_carried_and_cannot_be_seen_is_named_and_no_proof_of_it_is_renewed(
     pair: Pair, east: LabCluster, west: LabCluster, tmp_path: Path
 ) -> None:
@@ -268,6 +290,11 @@ def test_what_is_carried_and_cannot_be_seen_is_named_and_no_proof_of_it_is_renew
     assert ages[unseen] == before[unseen] and ages[seen] > before[seen]
 
 
+@pytest.mark.claim(
+    "groups",
+    "proof-beside-lanes",
+    "a proof runs on Spark while every lane and both heirs are at work, and they go on",
+)
 def test_a_proof_runs_on_spark_while_lanes_are_full(
     pair: Pair, east: LabCluster, west: LabCluster, tmp_path: Path
 ) -> None:

@@ -36,6 +36,11 @@ def source() -> Iterator[LabCluster]:
     cluster.stop()
 
 
+@pytest.mark.claim(
+    "groups",
+    "proof-never-rests",
+    "a history that parted below a proof, with equal borders, is told at its offset by the next pass over all",
+)
 def test_a_history_that_parted_below_a_proof_is_told_by_the_next_pass(
     source: LabCluster, west: LabCluster, tmp_path: Path
 ) -> None:

@@ -47,6 +47,11 @@ def ends(cluster: LabCluster) -> dict[tuple[str, int], int]:
         kafka.close()
 
 
+@pytest.mark.claim(
+    "groups",
+    "proof-while-mirroring",
+    "links are proven beside the mirror while traffic flows, and their parts add up to one proof of the whole",
+)
 def test_links_are_proven_beside_the_mirror_while_traffic_flows(
     east: LabCluster, west: LabCluster, tmp_path: Path
 ) -> None:
@@ -86,6 +91,7 @@ def test_links_are_proven_beside_the_mirror_while_traffic_flows(
     assert {at: made[at] for at in rows} == {at: row.digest for at, row in rows.items()}, "parts add up to the whole"
 
 
+@pytest.mark.claim("groups", "proof-mirror-maker", "what MirrorMaker 2 copied is proven by content")
 @pytest.mark.long
 def test_what_mirror_maker_copied_is_proven_by_content(east: LabCluster, west: LabCluster, tmp_path: Path) -> None:
     topic, records = "maker", 5_000

@@ -56,6 +56,12 @@ def compactable(count: int = 120) -> list[Record]:
     return [Record(n, 1_700_000_000_000 + n, b"busy %d" % (n % 7), b"value %d" % n) for n in range(count)]
 
 
+@pytest.mark.claim(
+    "groups",
+    "compacted-while-written",
+    "each round of a proof finds a compacted topic's lost latest record while other keys are written,"
+    " until its key is written anew",
+)
 def test_a_lost_latest_record_is_found_while_its_compacted_topic_is_written(
     pair: Pair, east: LabCluster, west: LabCluster, tmp_path: Path
 ) -> None:
@@ -75,6 +81,12 @@ def test_a_lost_latest_record_is_found_while_its_compacted_topic_is_written(
     assert (code, json.loads(text)["state"]) == (0, "identical"), text
 
 
+@pytest.mark.claim(
+    "groups",
+    "compacted-once",
+    "what cleaners took is no difference after a topic was turned from compact to delete; it is "
+    "compared offset by offset again once retention has taken that part",
+)
 def test_what_a_cleaner_took_is_no_difference_once_the_topic_is_compacted_no_more(
     pair: Pair, east: LabCluster, west: LabCluster, tmp_path: Path
 ) -> None:

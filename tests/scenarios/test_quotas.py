@@ -63,6 +63,13 @@ def watched(cluster: LabCluster, topic: str, seconds: float) -> tuple[float, flo
     return (sum(ends) - sum(first)) * len(VALUE) / (time.monotonic() - began_s), rest_s
 
 
+@pytest.mark.claim(
+    "topics",
+    "quotas",
+    "of a byte quota of the target's brokers nine tenths cross, of one of the source's eight tenths "
+    "and more; partitions rest for less than 5 s once the first burst is over, and status names the "
+    "quota",
+)
 @pytest.mark.long
 @pytest.mark.parametrize("side", ["target", "source"])
 def test_what_a_quota_lets_through_crosses_steadily(
@@ -110,6 +117,12 @@ def put_some(cluster: LabCluster, backfill: str, transactional: str, number: int
     grouped.commit_transaction(60)
 
 
+@pytest.mark.claim(
+    "topics",
+    "request-quotas",
+    "under a quota for requests that throttles each answer for a second a backfill, transactions and "
+    "each tide's first batch cross, and status names the quota",
+)
 def test_what_no_sequence_guards_crosses_under_a_quota_for_requests_too(
     east: LabCluster, west: LabCluster, tmp_path: Path
 ) -> None:

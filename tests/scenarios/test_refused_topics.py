@@ -51,6 +51,11 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         made.close()
 
 
+@pytest.mark.claim(
+    "groups",
+    "proof-names-refused",
+    "a proof names each admitted topic that the mirror refuses, with exit code 2, and calls no such link identical",
+)
 def test_a_proof_names_each_admitted_topic_that_does_not_cross(stage: Watched) -> None:
     code, said = stage.twinshore("prove", "--here")
     first, *rest = said.splitlines()

@@ -28,6 +28,13 @@ from twinshore.kafka.rights_requests import (
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import allow
 
+pytestmark = pytest.mark.claim(
+    "topics",
+    "rights-follow",
+    "ACLs are the same after sync, as the users themselves find, those of groups by the filters that "
+    "hold now; quotas and SCRAM users follow",
+)
+
 LINK = "east->west"
 QUOTA = QuotaEntity((("user", "anna"),))
 TOPICS = ("orders", "orders-eu", "secret")

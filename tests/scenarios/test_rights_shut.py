@@ -22,6 +22,14 @@ from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
 from twinshore.lab.clients import allow, topic_id
 from twinshore.mirror.follow.reading import OPEN_UNLESS_RULED
 
+pytestmark = pytest.mark.claim(
+    "topics",
+    "rights-shut",
+    "ACLs that follow open nothing else, also where everybody may use what no ACL speaks of: the last"
+    " rule of a topic stays, a new twin carries nothing before its rules stand, and the ledger says "
+    "what it waits for; a refusal is told once a day, and no name writes a line of the log",
+)
+
 LINK = "east->west"
 ALL_BUT_DELETE = (
     *(Operation.READ, Operation.WRITE, Operation.CREATE, Operation.ALTER),

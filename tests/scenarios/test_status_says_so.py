@@ -24,7 +24,15 @@ from twinshore.lab.ports import free_port
 from twinshore.status import as_values, look
 from twinshore.store import open_store
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [
+    pytest.mark.timeout(400),
+    pytest.mark.claim(
+        "groups",
+        "true-status",
+        "status, /metrics and /health say the true lag, or how old it is, beside a mirror that is paused,"
+        " cut off from either side, killed or stopped; a side that is down is waited for within 10 s",
+    ),
+]
 SOON_S = 10.0
 UP_S = 180.0  # a broker or a mirror that starts beside much else
 TOPIC = "counted"

@@ -15,6 +15,13 @@ from twinshore.lab import LabCluster, LabSecurity
 from twinshore.lab.clients import admin_of, allow, client_settings
 from twinshore.store import LedgerRow
 
+pytestmark = pytest.mark.claim(
+    "topics",
+    "topics-apart",
+    "a source partition without a leader, and a topic whose settings may not be read, hold up no "
+    "other topic or partition when a mirror starts; each has its row",
+)
+
 LINK = "east->west"
 SECURED = {"security": LabSecurity.SASL_PLAIN, "authorizer": True, "users": ("mirror",), "heap_mb": 256}
 LEFT, LOST = [1], [3]  # brokers of the source: the third one dies

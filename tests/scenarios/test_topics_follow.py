@@ -21,6 +21,12 @@ from twinshore.lab import LabCluster
 from twinshore.lab.clients import add_partitions, admin_of, alter_topic, client_settings, create_topic, delete_topic
 from twinshore.store import AuditRow, LedgerRow, Remembered, open_store
 
+pytestmark = pytest.mark.claim(
+    "topics",
+    "topics-follow",
+    "settings, partitions, deletion and re-creation follow; a recreated topic is known across a restart",
+)
+
 LINK = "east->west"
 FOLLOW = f'[links."{LINK}".follow]\nevery_s = 0.5\n'
 

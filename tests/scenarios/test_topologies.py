@@ -58,6 +58,11 @@ def topics_of(cluster: Cluster, *parts: str) -> set[str]:
     return {name for name in names if any(part in name for part in parts)}
 
 
+@pytest.mark.claim(
+    "topics",
+    "ring",
+    "a ring of three with prefixed names carries everything everywhere once, without a loop",
+)
 def test_a_chained_ring_of_three_carries_everything_everywhere_once(tmp_path: Path, ring: Ring) -> None:
     """Without provenance each turn of the ring would name every topic anew, for ever."""
     for lab in ring:
@@ -126,6 +131,13 @@ def test_one_process_carries_two_sources_into_one_target(tmp_path: Path, ring: R
         rig.process.end()
 
 
+@pytest.mark.claim(
+    "topics",
+    "one-link-a-topic",
+    "two processes of one store that were started with other settings never carry one topic to one "
+    "twin: both follow the settings that were taken last, and a link takes a topic only once the "
+    "other one has let it go",
+)
 def test_two_processes_that_read_other_settings_never_carry_one_topic(tmp_path: Path, ring: Ring) -> None:
     """The settings were edited, and only one process was started with them. Both follow these, as links are rows of the
     store: the link that had `same-x`, whose twin is empty as yet, lets go of it before the other one takes it."""
@@ -168,6 +180,11 @@ def test_two_processes_that_read_other_settings_never_carry_one_topic(tmp_path: 
             rig.process.end()
 
 
+@pytest.mark.claim(
+    "topics",
+    "both-ways",
+    "both directions at once with heartbeats, by mirrors that share no store: nothing goes round",
+)
 def test_both_directions_at_once_by_two_mirrors_that_share_no_store(
     tmp_path: Path, east: LabCluster, west: LabCluster
 ) -> None:

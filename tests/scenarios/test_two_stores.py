@@ -21,6 +21,13 @@ from twinshore.mirror.driver.link_notes import POLICY, Holding, LinkNotes
 from twinshore.mirror.driver.target_notes import Claim, Told
 from twinshore.store import LinkIdentity, TwinRow, open_store
 
+pytestmark = pytest.mark.claim(
+    "topics",
+    "second-store",
+    "a second store is refused a link by name and writes nothing, also after the notes that say so "
+    "were cut away; of two that start at once one goes on",
+)
+
 LINK = "east->west"
 QUICK = {"heartbeat_s": 0, "lanes": 1, "lease_s": 4}
 STORES = 5

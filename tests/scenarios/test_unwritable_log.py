@@ -24,6 +24,13 @@ from twinshore.lab.clients import alter_topic
 from twinshore.lab.ports import free_port
 from twinshore.lab.stages.raw_writer import RawWriter
 
+pytestmark = pytest.mark.claim(
+    "topics",
+    "unwritable-log",
+    "a mirror whose log has no reader, a reader that reads nothing, or a full disk goes on whole: "
+    "topics begin, settings follow, /health is ok, and it stops in good order",
+)
+
 LINK = "east->west"
 PIPE_BYTES = 4_096
 WITHIN_S = 120.0

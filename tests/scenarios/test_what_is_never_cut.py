@@ -25,6 +25,14 @@ from twinshore.mirror.driver.log_starts import LogStarts
 from twinshore.store import Incident, IncidentKind, TwinRow, open_store
 from twinshore.wire.filler import filler
 
+pytestmark = pytest.mark.claim(
+    "topics",
+    "never-cut",
+    "with `never_delete` no record is cut off a twin, neither by the driver nor by a pump that "
+    "begins; what a link filled a new twin with goes all the same, and what it had filled a gap with "
+    "is told with its offsets",
+)
+
 CUT_S = 3.0  # what a pump cuts it has cut by then, right behind its look
 LOOKS_S = 10.0  # a survey, a look of the follower and a tide's end, and more
 

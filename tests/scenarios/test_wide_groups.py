@@ -25,6 +25,14 @@ from twinshore.store import IncidentKind, Store
 from twinshore.wire.apis import OFFSET_COMMIT
 from twinshore.wire.group_places import PLACES_VERSION, Place, Where, encode_offset_commit, parse_offset_commit
 
+pytestmark = pytest.mark.claim(
+    "groups",
+    "wide-groups",
+    "a group too large for one commit (300 places with long texts, to a broker of batches of 100 KB) "
+    "follows, to Kafka 3 and 4; what is refused again and again is told on the ledger, until it is "
+    "taken",
+)
+
 PARTITIONS = 300
 
 

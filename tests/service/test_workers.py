@@ -14,6 +14,12 @@ from twinshore.service import server, workers
 from twinshore.service.server import MetricsServer
 from twinshore.service.workers import TOLD_S, Failures, keep_on
 
+pytestmark = pytest.mark.claim(
+    "topics",
+    "threads-kept-on",
+    "a thread that ends unasked begins again, and /health says 503 with its name and why for a minute",
+)
+
 
 class Clock:
     now_s = 100.0

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
 from twinshore.delay.readings import group_named
 from twinshore.store import AlarmRow, DelayPlace, Store, WatchRow, delays
 
@@ -28,6 +30,11 @@ def test_one_thing_has_one_open_alarm_whoever_raises_it(store: Store, open_anoth
     assert [one.id for one in store.delay.alarms("west->east", LINK, limit=1)] == [other.id]
 
 
+@pytest.mark.claim(
+    "groups",
+    "delay-long-ids",
+    "groups with ids of any length have alarms and places in SQLite, PostgreSQL and MariaDB",
+)
 def test_alarms_and_places_of_groups_with_the_longest_ids_are_kept(store: Store) -> None:
     groups = [group_named(group) for group in ("g" * 255, "g" * 256, "\U0001f6a8" * 400, "with\0nul")]
     assert len(set(groups)) == 4

@@ -29,6 +29,11 @@ def test_an_incident_is_open_once(store: Store) -> None:
     assert store.ledger.rows("east->west") == (row,)
 
 
+@pytest.mark.claim(
+    "topics",
+    "ledger-has-room",
+    "the ledger takes each kind of incident with what was done about it, on SQLite, PostgreSQL and MariaDB",
+)
 def test_each_kind_has_room_for_what_was_done_about_it(store: Store) -> None:
     """PostgreSQL and MariaDB hold a column to its length, SQLite does not: a policy is a sentence."""
     told = [replace(GAP, kind=kind, policy=known(kind).policy) for kind in KINDS]

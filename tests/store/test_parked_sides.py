@@ -34,6 +34,14 @@ from twinshore.store import (
 )
 from twinshore.store.tables import metadata
 
+pytestmark = pytest.mark.claim(
+    "groups",
+    "one-after-the-other",
+    "whatever two processes do to a store at once, one parked at each of its statements, ends as if "
+    "one had come after the other, on SQLite, PostgreSQL and MariaDB: no extent, receipt, row or "
+    "lease is lost",
+)
+
 LINK = "east->west"
 # Whoever has not come through by then waits for the side that is parked.
 WAITS_S = 0.15

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -36,6 +39,38 @@ class Office:
     def pump(self, tide: int, *, token: str = "") -> DeskLine:
         self.pumps.append(DeskLine(self.order(tide, token=token)))
         return self.pumps[-1]
+
+
+class Passage:
+    """A way to a desk that can break on the desk's side alone, as where a network forgets a connection: the pump's end
+    stays open, and nothing comes through it any more."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._door = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._door.getsockname()[1]
+        self._ends: list[socket.socket] = []
+        self._desk = desk
+        threading.Thread(target=self._pass_on, daemon=True).start()
+
+    def _pass_on(self) -> None:
+        pump, _ = self._door.accept()
+        desk = socket.create_connection((self._desk.host, self._desk.port))
+        self._ends = [desk, pump]
+        threading.Thread(target=self._copy, args=(desk, pump), daemon=True).start()
+        self._copy(pump, desk)
+
+    @staticmethod
+    def _copy(begin: socket.socket, end: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while got := begin.recv(1 << 16):
+                end.sendall(got)
+
+    def break_at_the_desk(self) -> None:
+        self._ends[0].shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        for end in (self._door, *self._ends):
+            end.close()
 
 
 def heard(line: DeskLine, *whats: str, within_s: float = 3.0) -> dict[str, Any]:

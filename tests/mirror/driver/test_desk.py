@@ -6,7 +6,6 @@ import contextlib
 import gc
 import json
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import astuple, replace
@@ -14,17 +13,22 @@ from typing import Any
 
 import pytest
 
-from tests.mirror.driver.desk_office import GRANT_S, KEY, LINK, Office, begun, going, heard, until
+from tests.mirror.driver.desk_office import GRANT_S, KEY, LINK, Office, Passage, begun, going, heard, until
 from twinshore.fleet import Cluster, NamedPartition, SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent
 from twinshore.mirror.driver import desk_door
-from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.driver.desk_door import STRANGERS_MAX
 from twinshore.mirror.lane.orders import Carried, Handover, TideOrder, TrackOrder, carried_from
 from twinshore.mirror.lane.reach import Reach, reach_of
 from twinshore.mirror.pump.desk_line import DeskLine, DeskLost
 from twinshore.mirror.pump.tide import carry
 from twinshore.service.clock import steady_s
+
+pytestmark = pytest.mark.claim(
+    "topics",
+    "one-owner",
+    "a partition changes lanes only when no pump can write it: it has said so, or its last grant has run out",
+)
 
 
 @pytest.fixture
@@ -187,38 +191,6 @@ def test_a_topic_is_withdrawn_once_the_grant_of_its_lost_pump_has_run_out(office
     holder.close()
     until(lambda: office.desk.withdraw(LINK, "orders"), within_s=GRANT_S + 3)
     assert steady_s() > granted_until_s
-
-
-class Passage:
-    """A way to a desk that can break on the desk's side alone, as where a network forgets a connection: the pump's end
-    stays open, and nothing comes through it any more."""
-
-    def __init__(self, desk: Desk) -> None:
-        self._door = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._door.getsockname()[1]
-        self._ends: list[socket.socket] = []
-        self._desk = desk
-        threading.Thread(target=self._pass_on, daemon=True).start()
-
-    def _pass_on(self) -> None:
-        pump, _ = self._door.accept()
-        desk = socket.create_connection((self._desk.host, self._desk.port))
-        self._ends = [desk, pump]
-        threading.Thread(target=self._copy, args=(desk, pump), daemon=True).start()
-        self._copy(pump, desk)
-
-    @staticmethod
-    def _copy(begin: socket.socket, end: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while got := begin.recv(1 << 16):
-                end.sendall(got)
-
-    def break_at_the_desk(self) -> None:
-        self._ends[0].shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        for end in (self._door, *self._ends):
-            end.close()
 
 
 @pytest.fixture

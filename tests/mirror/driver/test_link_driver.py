@@ -10,16 +10,8 @@ from typing import Any
 
 import pytest
 
-from twinshore.fleet import (
-    ConfigError,
-    KafkaError,
-    Link,
-    NamedPartition,
-    RefusedError,
-    StoreError,
-    TwinshoreError,
-    WireError,
-)
+from twinshore.fleet import Link, NamedPartition
+from twinshore.fleet.errors import ConfigError, KafkaError, RefusedError, StoreError, TwinshoreError, WireError
 from twinshore.fleet.incidents import IncidentKind
 from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.mirror.control.ruling import IN_FORCE, Ruling
@@ -31,6 +23,13 @@ from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.driver.tides import Tides
 from twinshore.mirror.lane.orders import Carried, Stoppage, TrackOrder
 from twinshore.store import LinkIdentity, Store, open_store
+
+pytestmark = pytest.mark.claim(
+    "groups",
+    "word-of-links",
+    "the log says of a link what status says; a look that fails makes no link flow that is paused or "
+    "has no pump, and none wait of which lanes carry",
+)
 
 LINK = "east->west"
 SETTINGS = """

@@ -249,6 +249,11 @@ def test_what_cannot_be_written_holds_up_no_term_for_long(tmp_path: Path, monkey
     ]
 
 
+@pytest.mark.claim(
+    "topics",
+    "refused-row",
+    "one incident that the store refuses keeps no other, and no link's status, from it",
+)
 def test_an_incident_that_is_refused_keeps_no_other_and_no_status_from_the_store(tmp_path: Path) -> None:
     troubles: list[str] = []
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:

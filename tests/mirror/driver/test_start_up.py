@@ -109,6 +109,11 @@ def run(tmp_path: Path) -> Iterator[Run]:
         yield made
 
 
+@pytest.mark.claim(
+    "groups",
+    "spark-stopped",
+    "whatever starts Spark can be stopped at any moment of its start: no process is left, no trace is shown",
+)
 @pytest.mark.timeout(900)
 def test_whatever_starts_spark_can_be_stopped_while_it_starts_and_leaves_nothing(tmp_path: Path) -> None:
     cases = [

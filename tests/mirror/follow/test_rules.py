@@ -237,6 +237,12 @@ def of_group(name: str, who: str = "User:anna", *, deny: bool = False, prefixed:
     return replace(acl(name, deny=deny), principal=who, pattern=pattern, resource=Resource.GROUP)
 
 
+@pytest.mark.claim(
+    "topics",
+    "bounded-rights",
+    "no ACL of a group allows anything on the target that a denial bounds which the target refused, "
+    "whether of one group or of many",
+)
 @pytest.mark.parametrize(
     ("denial", "bound"),
     [

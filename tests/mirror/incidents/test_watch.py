@@ -24,6 +24,12 @@ from twinshore.mirror.incidents import watch_rules
 from twinshore.mirror.incidents.watch import Watch
 from twinshore.store import Incident, IncidentKind, Store, open_store
 
+pytestmark = pytest.mark.claim(
+    "topics",
+    "both-refuse",
+    "where both clusters turn the mirror away, the ledger names each until its own is mended",
+)
+
 LINK = "east->west"
 SETTINGS = """
 [clusters.east]

@@ -21,6 +21,13 @@ from twinshore.mirror.lane.trouble import TROUBLE_S
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition
 from twinshore.wire.produce import ProducedPartition
 
+pytestmark = pytest.mark.claim(
+    "topics",
+    "errors-pass",
+    "of every error code that brokers know, only what never passes by itself stops a partition; the "
+    "rest is waited out, told, and over by itself",
+)
+
 CODES = [code.value for code in ErrorCode if code.value] + [140, 999]
 STOPPING = {17, 21, 32, 42, 43, 44, 48, 49, 76, 87}
 PARCEL = Parcel(b"", b"", 10, 13, 900, 0)

@@ -261,6 +261,11 @@ def test_a_partition_is_let_go_of_only_when_nothing_of_a_lost_line_can_land_any_
     assert not lane.tracks
 
 
+@pytest.mark.claim(
+    "topics",
+    "quotas-are-told",
+    "what a quota of the target keeps from a twin for half a minute is a row that names it, over once it goes",
+)
 def test_what_a_quota_never_lets_be_sent_is_told_and_over_once_it_goes() -> None:
     lane, still = running_lane(LaneLimits()), frozenset({NODE})
     lane.fetch_order(LINE)

@@ -13,6 +13,8 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 
+import pytest
+
 from tests.kafka.peers import greet, next_request, peer, say
 from twinshore.fleet import NamedPartition, Security
 from twinshore.kafka.opening import open_connection
@@ -31,6 +33,13 @@ from twinshore.wire.markers import MARKERS_KEY, MARKERS_VERSION
 from twinshore.wire.primitives import compact_string, uvarint
 from twinshore.wire.produce import PRODUCE_KEY
 from twinshore.wire.serving.produce import Appended, ProduceAnswer, write_answer
+
+pytestmark = pytest.mark.claim(
+    "topics",
+    "asking-apart",
+    "a connection of its own asks a throttling broker where twins end, and what no sequence guards "
+    "follows within half a second or not at all",
+)
 
 SOURCE_ID, TARGET_ID = "11" * 16, "22" * 16
 NODE = 2
