@@ -13,9 +13,9 @@ import os
 from itertools import pairwise
 from time import perf_counter
 
-from twinshore.wire.batch import BatchHeader, split_batches
+from twinshore.wire.batch import BatchHeader, restamp, split_batches
 from twinshore.wire.codecs import Codec
-from twinshore.wire.merge import can_merge, merge_small, restamp_merged
+from twinshore.wire.merge import can_merge, merge_small
 from twinshore.wire.records import Record, encode_batch
 
 RECORDS = 30_000
@@ -55,7 +55,7 @@ def carry(view: memoryview) -> int:
     sent = 0
     for group in groups(split_batches(view)):
         body, header, _ = merge_small(group)
-        sent += len(restamp_merged(body, header, 5, 0, header.base_offset)) + len(body)
+        sent += len(restamp(header, 5, 0, header.base_offset)) + len(body)
     return sent
 
 

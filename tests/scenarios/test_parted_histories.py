@@ -15,10 +15,10 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import delete_records
 from twinshore.lab.stages.raw_writer import RawWriter
-from twinshore.mirror.lane.cutting import Stamp
 from twinshore.mirror.lane.marking import marker_id
 from twinshore.mirror.lane.observe import Go, Observation, Stop, Verdict, judge
 from twinshore.mirror.lane.reach import reach_of
+from twinshore.mirror.lane.stamp import Stamp
 from twinshore.mirror.mapping.look import look_at_mapped
 from twinshore.mirror.pump.twin_look import look_at
 

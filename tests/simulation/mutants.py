@@ -14,12 +14,13 @@ from twinshore.mirror.core.pump_core import Grant
 from twinshore.mirror.driver.relay import Relay
 from twinshore.mirror.incidents import beginnings
 from twinshore.mirror.lane import answers, observe, runs
-from twinshore.mirror.lane.cutting import Halt, Parcel, Stamp
+from twinshore.mirror.lane.cutting import Halt, Parcel
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.marking import Marked
 from twinshore.mirror.lane.observe import Go, Observation, Stop, Verdict
 from twinshore.mirror.lane.orders import Carried
+from twinshore.mirror.lane.stamp import Stamp
 from twinshore.mirror.lane.track import Track
 from twinshore.store.lease_watch import LeaseWatch
 from twinshore.store.values import LeaseRow

@@ -23,7 +23,7 @@ from crc32c import crc32c
 
 from twinshore.fleet.errors import WireError
 from twinshore.wire.api_versions import Feature, Offer, VersionsAnswer, encode_versions, parse_versions
-from twinshore.wire.batch import CRC_START, HEADER_BYTES, restamp_checked, split_batches
+from twinshore.wire.batch import CRC_START, HEADER_BYTES, check_crc, restamp, split_batches
 from twinshore.wire.codecs import Codec, compress, decompress
 from twinshore.wire.fetch import parse_fetch
 from twinshore.wire.headers import read_response_header
@@ -133,7 +133,8 @@ def feed_batches(view: memoryview) -> None:
         last = header.last_offset
         for step in (
             lambda b, h: decode_batch(b, h, limit_bytes=LIMIT_BYTES),
-            lambda b, h: restamp_checked(b, h, 1, 0, 5),
+            check_crc,
+            lambda _, h: restamp(h, 1, 0, 5),
             lambda b, h: hole_free_runs(b, h, limit_bytes=LIMIT_BYTES),
             lambda b, h, last=last: slice_batch(b, h, last, last + 1, limit_bytes=LIMIT_BYTES),
         ):

@@ -18,10 +18,11 @@ from twinshore.wire.batch import (
     BatchHeader,
     check_crc,
     head_bytes,
+    restamp,
     split_batches,
 )
 from twinshore.wire.codecs import Codec
-from twinshore.wire.merge import can_merge, merge_small, restamp_merged
+from twinshore.wire.merge import can_merge, merge_small
 from twinshore.wire.records import Record, decode_batch, encode_batch
 from twinshore.wire.slice import hole_free_runs, slice_batch, slice_runs
 
@@ -48,7 +49,7 @@ def test_merged_neighbours_read_as_before(records: list[Record], cuts: list[int]
     body, header, _ = merge_small(batches)
     assert read(body, header) == records
     assert (header.count, header.attributes) == (len(records), codec)
-    head = restamp_merged(body, header, 9, 1, 77)
+    head = restamp(header, 9, 1, 77)
     view, stamped = one(head + body)
     check_crc(view, stamped)
     assert (stamped.base_offset, stamped.producer_id, stamped.base_sequence) == (0, 9, 77)
@@ -88,9 +89,6 @@ def test_merging_what_may_not_be_merged_is_the_callers_mistake() -> None:
     far = [one(encode_batch([Record(offset, 5, b"k", b"v")])) for offset in (4, 6)]
     with pytest.raises(ValueError, match="offset 6 cannot follow one that ends at 4"):
         merge_small(far)
-    body, header, _ = merge_small(far[:1])
-    with pytest.raises(ValueError, match="under a header for"):
-        restamp_merged(body + b"!", header, 1, 0, 0)
 
 
 def test_merging_and_slicing_do_not_launder_damage() -> None:

@@ -21,13 +21,12 @@ from twinshore.wire.batch import (
     check_crc,
     next_sequence,
     restamp,
-    restamp_checked,
     split_batches,
 )
 from twinshore.wire.codecs import Codec
 from twinshore.wire.fetch import FETCH_KEY, FETCH_VERSION, FetchAnswer, FetchPartition, encode_fetch, parse_fetch
 from twinshore.wire.markers import MARKERS_KEY, MARKERS_VERSION, MarkedPartition, Marker, encode_markers, parse_markers
-from twinshore.wire.merge import merge_small, restamp_merged
+from twinshore.wire.merge import merge_small
 from twinshore.wire.primitives import Buffer
 from twinshore.wire.produce import PRODUCE_KEY, ProducedPartition, encode_produce, parse_produce
 from twinshore.wire.records import Record, decode_batch, encode_batch
@@ -101,7 +100,7 @@ class Line:
 
     def append(self, body: Buffer, header: BatchHeader, version: int = 9) -> None:
         """Appends where the batch stood at its source, and the broker agrees that it stands there."""
-        head = restamp_merged(bytes(body), header, self.producer_id, self.producer_epoch, header.base_offset)
+        head = restamp(header, self.producer_id, self.producer_epoch, header.base_offset)
         produced = self.produce(head, body, version)
         assert (produced.error, produced.message) == (0, None)
         assert produced.base_offset == header.base_offset
@@ -225,7 +224,7 @@ def test_sequences_go_on_across_two_to_the_31(line: Line) -> None:
     sequence = 2**31 - 3
     for base in (0, 5, 10):
         view, header = split_batches(memoryview(encode_batch(RECORDS[base : base + 5])))[0]
-        head = restamp_checked(view, header, line.producer_id, line.producer_epoch, sequence)
+        head = restamp(header, line.producer_id, line.producer_epoch, sequence)
         produced = line.produce(head, view[HEADER_BYTES:])
         assert (produced.error, produced.base_offset) == (0, base)
         sequence = next_sequence(sequence, 5)
@@ -268,6 +267,6 @@ def test_markers_take_offsets_that_no_consumer_sees(east: LabCluster, line: Line
     assert set(parse_markers(answer, 0)) == {MarkedPartition(line.producer_id, line.topic, 0, 0)}
     after = [record._replace(offset=record.offset + 20) for record in RECORDS[5:10]]
     view, header = split_batches(memoryview(encode_batch(after)))[0]
-    head = restamp_checked(view, header, line.producer_id, line.producer_epoch, 5)
+    head = restamp(header, line.producer_id, line.producer_epoch, 5)
     assert line.produce(head, view[HEADER_BYTES:]).base_offset == 25
     assert read(east.cluster, line.topic, 10) == RECORDS[:5] + after

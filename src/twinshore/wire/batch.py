@@ -128,12 +128,6 @@ def restamp(header: BatchHeader, producer_id: int, producer_epoch: int, sequence
     return _HEAD.pack(0, length, -1, 2, crc) + new
 
 
-def restamp_checked(view: Buffer, header: BatchHeader, producer_id: int, producer_epoch: int, sequence: int) -> bytes:
-    """As `restamp`, after the source's CRC was found right; raises WireError when it is not."""
-    check_crc(view, header)
-    return restamp(header, producer_id, producer_epoch, sequence)
-
-
 def seal(header: BatchHeader, body: Buffer) -> BatchHeader:
     """`header` with the length and CRC that fit `body`."""
     try:

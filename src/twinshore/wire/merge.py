@@ -16,11 +16,10 @@ from twinshore.wire.batch import (
     HEADER_BYTES,
     BatchHeader,
     check_crc,
-    restamp,
     seal,
 )
 from twinshore.wire.codecs import codec_of, compress
-from twinshore.wire.primitives import Buffer, varint
+from twinshore.wire.primitives import varint
 from twinshore.wire.records import plain_records
 from twinshore.wire.rewrite import rewrite
 
@@ -120,10 +119,3 @@ def merge_small(batches: Sequence[Batch], begin: int = 0, *, plain_bytes_max: in
         count=next_offset - base_offset,
     )
     return Merged(body, seal(merged, body), merged_count)
-
-
-def restamp_merged(body: Buffer, header: BatchHeader, producer_id: int, producer_epoch: int, sequence: int) -> bytes:
-    """As `restamp`, for a body and header made here or in `slice`; refuses a body that is not the header's."""
-    if len(body) != header[1] - BODY_IN_LENGTH:
-        raise ValueError(f"a body of {len(body)} bytes under a header for {header[1] - BODY_IN_LENGTH}")
-    return restamp(header, producer_id, producer_epoch, sequence)

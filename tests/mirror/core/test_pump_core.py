@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from tests.mirror.lane.parcels import a_parcel
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.core.commands import (
     AskRoutes,
@@ -108,7 +109,7 @@ def kinds(commands: Iterable[Command]) -> list[type]:
 
 
 def parcel(offset: int) -> Parcel:
-    return Parcel(b"head", b"body", offset, offset + 1, 8, NOW_MS)
+    return a_parcel(offset, offset + 1, 8, NOW_MS)
 
 
 def test_what_is_here_goes_before_more_is_asked_for() -> None:

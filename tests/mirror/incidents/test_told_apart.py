@@ -7,14 +7,14 @@ import zlib
 
 import pytest
 
+from tests.mirror.lane.parcels import a_parcel
 from twinshore.mirror.lane.answers import misplaced, target_error
-from twinshore.mirror.lane.cutting import Parcel, Stamp, cut
+from twinshore.mirror.lane.cutting import cut
 from twinshore.mirror.lane.orders import LaneLimits
 from twinshore.wire.produce import ProducedPartition
 from twinshore.wire.records import Record, encode_batch
 
-PARCEL = Parcel(b"", b"", 10, 13, 900, 0)
-STAMP = Stamp(7, 0, 0, 0)
+PARCEL = a_parcel(10, 13, 900, 0)
 
 
 def batch(base: int, count: int) -> bytes:
@@ -29,7 +29,7 @@ def old(base: int) -> bytes:
 
 @pytest.mark.parametrize("behind", [b"", batch(4, 2)], ids=["last", "in the midst"])
 def test_an_old_message_is_no_damage(behind: bytes) -> None:
-    done = cut(memoryview(batch(0, 3) + old(3) + behind), 0, 0, STAMP, LaneLimits())
+    done = cut(memoryview(batch(0, 3) + old(3) + behind), 0, 0, LaneLimits())
     assert done.halt is not None
     assert (done.halt.kind, done.halt.offset, done.halt.end) == ("old format", 3, 4)
     assert "message format v1" in done.halt.sentence
@@ -41,7 +41,7 @@ def test_damage_names_all_offsets_of_its_batch(joined: int) -> None:
     damaged = bytearray(batch(3, 4))
     damaged[-1] ^= 1
     data = memoryview(batch(0, 3) + bytes(damaged) + batch(7, 1))
-    done = cut(data, 0, 0, STAMP, LaneLimits(join_below_bytes=joined))
+    done = cut(data, 0, 0, LaneLimits(join_below_bytes=joined))
     assert done.halt is not None
     assert (done.halt.kind, done.halt.offset, done.halt.end) == ("corrupt batch", 3, 7)
     assert done.end == 3

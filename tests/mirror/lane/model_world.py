@@ -167,7 +167,7 @@ class World:
             assert not marks, f"the twin got markers where the source holds records: {marks[0].blank}"
             sent = self.lane.produce_order(node, self.now_s, self.now_ms)
             if sent:
-                bodies = [(one.track.named, bytes(one.parcel.head) + bytes(one.parcel.body)) for one in sent]
+                bodies = [(one.track.named, one.head + bytes(one.parcel.body)) for one in sent]
                 line.append(Request(node, sent, bodies, self.now_s))
             elif rests := self.lane.rest_order(node, self.now_s, self.now_ms, idle=False):
                 line.append(Request(node, [], [], self.now_s, rests=rests))

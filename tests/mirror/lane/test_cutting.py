@@ -7,10 +7,11 @@ import struct
 
 import pytest
 
-from twinshore.mirror.lane.cutting import Cut, Halt, Parcel, Stamp, cut
+from twinshore.mirror.lane.cutting import Cut, Halt, Parcel, cut, parcel_of
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.joining import Joining
 from twinshore.mirror.lane.orders import LaneLimits
+from twinshore.mirror.lane.stamp import Stamp, stamped
 from twinshore.wire.batch import (
     CONTROL,
     HEADER_BYTES,
@@ -59,9 +60,9 @@ def source(
     return data, seen
 
 
-def fed(data: bytes, position: int = 0, write_from: int = -1, stamp: Stamp = STAMP, *, joins: bool = False) -> Cut:
+def fed(data: bytes, position: int = 0, write_from: int = -1, *, joins: bool = False) -> Cut:
     at = position if write_from < 0 else write_from
-    return cut(memoryview(data), position, at, stamp, LIMITS, Joining(LIMITS) if joins else None)
+    return cut(memoryview(data), position, at, LIMITS, Joining(LIMITS) if joins else None)
 
 
 def body_of(piece: Parcel | Blank) -> Buffer:
@@ -72,9 +73,9 @@ def body_of(piece: Parcel | Blank) -> Buffer:
 def read_back(found: Cut, stamp: Stamp = STAMP) -> list[Record]:
     """The parcels' records as the twin's consumers would see them; every header is judged on the way."""
     read: list[Record] = []
-    for parcel in found.parcels:
+    for parcel, head in stamped(found.parcels, stamp):
         assert isinstance(parcel, Parcel)
-        ((view, header),) = split_batches(memoryview(bytes(parcel.head) + bytes(parcel.body)))
+        ((view, header),) = split_batches(memoryview(head + bytes(parcel.body)))
         check_crc(view, header)
         assert header.base_offset == 0, "brokers refuse another base offset"
         assert header.count == header.last_offset_delta + 1 == parcel.end - parcel.base
@@ -95,7 +96,7 @@ def test_parcels_hold_the_same_records_at_the_same_offsets(base: int, append_tim
     stamp = STAMP._replace(anchor_offset=base, anchor_sequence=3)
     for seed in range(40):
         data, seen = source(base, random.Random(seed), append_time=append_time)
-        found = fed(data, base, stamp=stamp, joins=joins)
+        found = fed(data, base, joins=joins)
         assert found.halt is None, f"seed {seed}"
         assert read_back(found, stamp) == seen, f"seed {seed}"
         assert found.end == seen[-1].offset + 1
@@ -183,22 +184,22 @@ def test_what_nobody_sees_becomes_blanks_and_takes_no_sequence(
     before: bytes, odd: bytes, aborted: list[tuple[int, int]], blanks: list[tuple[int, int]], offsets: list[int]
 ) -> None:
     records = memoryview(before + odd + plain(6))
-    found = cut(records, 0, 0, STAMP, LIMITS, None, aborted)
+    found = cut(records, 0, 0, LIMITS, None, aborted)
     assert found.halt is None
     assert found.end == 9
     assert [piece for piece in found.parcels if isinstance(piece, Blank)] == blanks
     at, sequence, read = 0, 0, []
-    for piece in found.parcels:
+    for piece, head in stamped(found.parcels, STAMP):
         assert piece.base == at
         at = piece.end
         if isinstance(piece, Parcel):
-            ((view, header),) = split_batches(memoryview(bytes(piece.head) + bytes(piece.body)))
+            ((view, header),) = split_batches(memoryview(head + bytes(piece.body)))
             assert header.base_sequence == sequence
             sequence += header.count
             read += [piece.base + record.offset for record in decode_batch(view, header)]
     assert at == 9
     assert read == [0, 1, 2, *offsets, 6, 7, 8]
-    assert found.stamp == STAMP.after(9 - len(read))
+    assert sequence == len(read)
 
 
 @pytest.mark.parametrize("size", [1, 300], ids=["small", "large"])
@@ -230,3 +231,9 @@ def test_a_record_count_that_lies_is_not_carried() -> None:
     found = fed(bytes(data))
     assert found.parcels == []
     assert isinstance(found.halt, Halt)
+
+
+def test_a_body_that_is_not_the_headers_is_refused() -> None:
+    ((view, header),) = split_batches(memoryview(plain(0)))
+    with pytest.raises(ValueError, match="under a header for"):
+        parcel_of(header, view[HEADER_BYTES + 1 :])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from kio.schema.errors import ErrorCode
 
+from tests.mirror.lane.parcels import a_parcel
 from tests.mirror.lane.test_lane_bounds import LINE, NAMED, NOW_MS, SOURCE_ID, answer, running_lane
 from twinshore.mirror.incidents.kinds import After, known, passing
 from twinshore.mirror.lane.answers import MEANINGS, UNREADABLE_MAX, Means, meaning, source_error, target_error
-from twinshore.mirror.lane.cutting import Parcel
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.lane import Lane
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.claim(
 
 CODES = [code.value for code in ErrorCode if code.value] + [140, 999]
 STOPPING = {17, 21, 32, 42, 43, 44, 48, 49, 76, 87}
-PARCEL = Parcel(b"", b"", 10, 13, 900, 0)
+PARCEL = a_parcel(10, 13, 900, 0)
 OFTEN = 10_000
 KINDS = {Means.RIGHT: "rights lost", Means.SIZE: "oversize batch", Means.SEQUENCE: "position disagreement"}
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from twinshore.fleet import NamedPartition
-from twinshore.mirror.lane.cutting import Parcel, Stamp
+from twinshore.mirror.lane.cutting import Parcel
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.gaps import NEVER_CUT_MARKED_MAX, UNCUT_MARKED_MAX, cut_limit
 from twinshore.mirror.lane.lane import Lane
@@ -16,8 +16,8 @@ from twinshore.mirror.lane.observe import Go, Observation, Tail, judge
 from twinshore.mirror.lane.orders import TrackOrder
 from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.route import Route
+from twinshore.mirror.lane.stamp import Stamp
 from twinshore.mirror.lane.track import Track
-from twinshore.wire.batch import sequence_of
 
 OURS = 7
 NOW_MS = 1_800_000_000_000
@@ -91,7 +91,7 @@ def test_without_the_right_to_cut_a_twin_gets_markers_and_its_sequences_follow_i
         half = Observation(0, run.end, run.end, Tail(run.end - 1, run.end - 1, -1, -1, unit=True), None, 60, 100)
         assert isinstance(judge(half, stamp), Go), "the next pump goes on behind them"
     track.set_back()
-    assert sequence_of(track.stamp.anchor_offset, track.stamp.anchor_sequence, 60) == 60
+    assert track.stamp.sequence(60) == 60
     whole = Observation(0, 100, 100, Tail(99, 99, OURS, 99), (99, NOW_MS), 60, 100)
     assert judge(whole, stamp) == Go(100, NOW_MS, 100)
 

@@ -12,9 +12,10 @@ import pytest
 
 from tests.mirror.lane.model_world import World
 from twinshore.mirror.lane import track as track_module
-from twinshore.mirror.lane.cutting import Parcel, Stamp
+from twinshore.mirror.lane.cutting import Parcel
 from twinshore.mirror.lane.fetch_book import FetchBook, Line
 from twinshore.mirror.lane.observe import Observation, Verdict, judge
+from twinshore.mirror.lane.stamp import Stamp
 from twinshore.mirror.lane.track import Track
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition
 

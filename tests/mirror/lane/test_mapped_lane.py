@@ -81,7 +81,7 @@ class World:
     def append(self, entry: Sent) -> ProducedPartition:
         """As a broker compares and swaps: only what is next of ours lands."""
         base, last = len(self.twin), [one for one in self.twin if one is not None]
-        first = BatchHeader(*_header(entry.parcel.head)).base_sequence
+        first = BatchHeader(*_header(entry.head)).base_sequence
         error = 0 if first == (last[-1] + 1 if last else 0) else 45
         if not error:
             self.twin += range(first, first + entry.parcel.end - entry.parcel.base)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from twinshore.mirror.lane.cutting import Stamp
 from twinshore.mirror.lane.marking import marker_id
 from twinshore.mirror.lane.observe import Go, Observation, Stop, Tail, Wait, judge
+from twinshore.mirror.lane.stamp import Stamp
 
 STAMP = Stamp(producer_id=9, producer_epoch=0, anchor_offset=100, anchor_sequence=0)
 TAIL = Tail(base_offset=195, last_offset=199, producer_id=9, base_sequence=95)

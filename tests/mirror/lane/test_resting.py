@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tests.mirror.lane.parcels import a_parcel
 from twinshore.kafka.errors import Code
-from twinshore.mirror.lane.cutting import Parcel
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.marking import Marked
 from twinshore.mirror.lane.orders import TrackOrder
@@ -60,7 +60,7 @@ def test_a_leader_that_cannot_tell_has_the_leaders_looked_up() -> None:
 
 def waiting(partition: int) -> Track:
     made = track(partition)
-    made.queue(Parcel(b"", b"", 10, 12, 10, 5), None)
+    made.queue(a_parcel(10, 12), None)
     return made
 
 
@@ -73,9 +73,9 @@ def test_where_something_waits_that_no_sequence_guards_the_end_is_asked_for_once
     asked = unsure([bare, guarded, sending, marking, idle], 50.0, 0)
     assert asked == [Rest(bare, 10)]
     assert not unsure([bare], 50.1, 0), "one question at a time"
-    assert not bare.may_send(Parcel(b"", b"", 10, 12, 10, 5), 50.2, 0, 1000)
+    assert not bare.may_send(a_parcel(10, 12), 50.2, 0, 1000)
     assert not look_again(asked, [Marked("t", 0, 0, 10)], 50.2)[0]
-    assert bare.may_send(Parcel(b"", b"", 10, 12, 10, 5), 50.3, 0, 1000)
+    assert bare.may_send(a_parcel(10, 12), 50.3, 0, 1000)
 
 
 def test_of_a_batch_that_crossed_in_part_the_rest_is_asked_for() -> None:
@@ -85,7 +85,7 @@ def test_of_a_batch_that_crossed_in_part_the_rest_is_asked_for() -> None:
     assert asked == [Rest(one, 10)]
     assert not look_again(asked, [Marked("t", 0, 0, 10)], 50.2)[0]
     assert one.phase is Phase.RUNNING, "else it would be looked at for ever"
-    assert one.may_send(Parcel(b"", b"", 10, 12, 10, 5), 50.3, 0, 1000)
+    assert one.may_send(a_parcel(10, 12), 50.3, 0, 1000)
 
 
 def test_where_it_ends_elsewhere_or_nobody_can_tell_only_a_look_can() -> None:
@@ -100,4 +100,4 @@ def test_where_it_ends_elsewhere_or_nobody_can_tell_only_a_look_can() -> None:
 def test_an_answer_that_took_long_counts_nevertheless() -> None:
     one = waiting(0)
     look_again(unsure([one], 50.0, 0), [Marked("t", 0, 0, 10)], 59.0)
-    assert one.may_send(Parcel(b"", b"", 10, 12, 10, 5), 59.0, 0, 1000), "else nothing would go behind a long line"
+    assert one.may_send(a_parcel(10, 12), 59.0, 0, 1000), "else nothing would go behind a long line"

@@ -5,13 +5,15 @@ from __future__ import annotations
 import random
 from collections import deque
 
-from twinshore.mirror.lane.cutting import Parcel, Stamp, producer_of
+from tests.mirror.lane.parcels import a_parcel
+from twinshore.mirror.lane.cutting import Parcel, producer_of
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.observe import Go, Observation, Tail
 from twinshore.mirror.lane.orders import Carried, TrackOrder
 from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.recent import Noted, Producers, latest_of
+from twinshore.mirror.lane.stamp import Stamp
 from twinshore.mirror.lane.track import Track
 from twinshore.wire.batch import split_batches
 from twinshore.wire.records import Record, encode_batch
@@ -29,7 +31,7 @@ def begun(position: int, told_to: int = 0) -> Track:
 
 
 def parcel(base: int, end: int) -> Parcel:
-    return Parcel(b"", b"", base, end, 10, 5)
+    return a_parcel(base, end)
 
 
 def fetch(ours: Track, end: int, producers: Producers | None = None) -> None:
@@ -226,7 +228,7 @@ def test_a_batch_waits_for_strays_exactly_while_something_that_waits_may_be_forg
         for _ in range(40):
             now_ms += chance.choice((0, 0, 5, 30))
             for _ in range(chance.randrange(4)):
-                piece = Parcel(b"", b"", offset, offset + 1, 10, now_ms - chance.randrange(60))
+                piece = a_parcel(offset, offset + 1, 10, now_ms - chance.randrange(60))
                 ours.queue(piece, None)
                 offset += 1
             if not ours.waiting:

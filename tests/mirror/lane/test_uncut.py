@@ -10,12 +10,13 @@ import pytest
 from tests.mirror.lane.test_lane_bounds import NOW_MS, TARGET_ID
 from twinshore.fleet import NamedPartition
 from twinshore.fleet.incidents import IncidentKind
-from twinshore.mirror.lane.cutting import Cut, Cutter, Halt, Parcel, Stamp, cut
+from twinshore.mirror.lane.cutting import Cut, Cutter, Halt, Parcel, cut
 from twinshore.mirror.lane.fates import ANEW_RECORDS_MAX, Blank
 from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.orders import Handover, LaneLimits, TrackOrder
 from twinshore.mirror.lane.route import Route
+from twinshore.mirror.lane.stamp import Stamp, stamped
 from twinshore.mirror.lane.track import Track
 from twinshore.wire.batch import CONTROL, TIMESTAMP_APPEND, TRANSACTIONAL, split_batches
 from twinshore.wire.codecs import Codec
@@ -51,18 +52,20 @@ def a_log(chance: random.Random, batches: int = 12) -> tuple[bytes, list[tuple[i
     return b"".join(out), aborted
 
 
-def offsets_of(found: list[Cut]) -> tuple[list[tuple[int, str]], list[int], Stamp]:
-    """What each offset became, which source batches are told, and how it ended."""
+def offsets_of(found: list[Cut]) -> tuple[list[tuple[int, str]], list[int], list[int]]:
+    """What each offset became, which source batches are told, and which sequences the records took."""
     seen: list[tuple[int, str]] = []
-    for piece in (piece for one in found for piece in one.parcels):
+    sequences: list[int] = []
+    for piece, head in stamped([piece for one in found for piece in one.parcels], STAMP):
         if isinstance(piece, Blank):
             seen += [(offset, "nothing") for offset in range(piece.base, piece.end)]
         else:
-            ((view, header),) = split_batches(memoryview(bytes(piece.head) + bytes(piece.body)))
+            ((view, header),) = split_batches(memoryview(head + bytes(piece.body)))
             theirs = [(piece.base + record.offset, str(record[1:])) for record in decode_batch(view, header)]
             assert [offset for offset, _ in theirs] == list(range(piece.base, piece.end))
             seen += theirs
-    return seen, [entry.base for one in found for entry in one.carried], found[-1].stamp
+            sequences += range(header.base_sequence, header.base_sequence + header.count)
+    return seen, [entry.base for one in found for entry in one.carried], sequences
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -72,8 +75,8 @@ def test_portions_are_the_same_pieces(seed: int) -> None:
     position = chance.choice((0, 0, 17))
     write_from = max(position, chance.choice((0, 30)))
     limits = LaneLimits(merge_below_bytes=chance.choice((0, 300)))
-    whole = cut(memoryview(data), position, write_from, STAMP, limits, None, aborted)
-    cutter = Cutter(memoryview(data), position, write_from, STAMP, limits, None, aborted)
+    whole = cut(memoryview(data), position, write_from, limits, None, aborted)
+    cutter = Cutter(memoryview(data), position, write_from, limits, None, aborted)
     found: list[Cut] = []
     while cutter.more:
         found.append(cutter.cut(chance.choice((0, 1, 30))))
@@ -90,7 +93,7 @@ def test_damage_in_a_later_portion_stops_where_it_lies() -> None:
     good = encode_batch([Record(offset, 5, b"k", b"v") for offset in range(4)], attributes=TIMESTAMP_APPEND)
     bad = bytearray(encode_batch([Record(4, 5, b"k", b"v")], attributes=TIMESTAMP_APPEND))
     bad[-1] ^= 1
-    cutter = Cutter(memoryview(good + bytes(bad)), 0, 0, STAMP, LaneLimits(), None, ())
+    cutter = Cutter(memoryview(good + bytes(bad)), 0, 0, LaneLimits(), None, ())
     assert [piece.end for piece in cutter.cut(0).parcels] == [4]
     found = cutter.cut(0)
     assert isinstance(found.halt, Halt)
@@ -101,7 +104,7 @@ def test_of_many_records_that_are_written_anew_several_batches_are_made() -> Non
     count = 2 * ANEW_RECORDS_MAX + 5
     records = [Record(offset, 5, None, None) for offset in range(count)]
     data = encode_batch(records, codec=Codec.ZSTD, attributes=TIMESTAMP_APPEND)
-    found = cut(memoryview(data), 0, 0, STAMP, LaneLimits())
+    found = cut(memoryview(data), 0, 0, LaneLimits())
     edges = [0, ANEW_RECORDS_MAX, 2 * ANEW_RECORDS_MAX, count]
     assert [(piece.base, piece.end) for piece in found.parcels] == list(itertools.pairwise(edges))
     assert all(isinstance(piece, Parcel) for piece in found.parcels)

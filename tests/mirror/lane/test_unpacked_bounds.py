@@ -9,11 +9,11 @@ import pytest
 
 from tests.wire.strategies import one, raw_batch
 from twinshore.fleet import TooLargeError
-from twinshore.mirror.lane.cutting import Cut, Cutter, Parcel, Stamp, cut
+from twinshore.mirror.lane.cutting import Cut, Cutter, Parcel, cut
 from twinshore.mirror.lane.likeness import unlike
 from twinshore.mirror.lane.orders import LaneLimits
 from twinshore.proof.chunks import Room
-from twinshore.wire.batch import CONTROL, TIMESTAMP_APPEND, TRANSACTIONAL
+from twinshore.wire.batch import CONTROL, TIMESTAMP_APPEND, TRANSACTIONAL, head_bytes
 from twinshore.wire.codecs import Codec, decompress
 from twinshore.wire.merge import MERGED_PLAIN_BYTES_MAX
 from twinshore.wire.primitives import Buffer
@@ -21,7 +21,6 @@ from twinshore.wire.records import Record, decode_batch, encode_batch, plain_rec
 from twinshore.wire.slice import REWRITE_BYTES_MAX, REWRITE_RECORDS_MAX
 
 PACKED = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
-STAMP = Stamp(9, 2, 0, 0)
 LIMITS = LaneLimits(merge_below_bytes=64 << 10)
 SENT_MS = 1_700_000_000_000
 MEGABYTE = bytes(1_000_000)
@@ -37,7 +36,7 @@ def packed(value: bytes, codec: Codec = Codec.ZSTD, attributes: int = 0) -> byte
 
 
 def fed(data: bytes, limits: LaneLimits = LIMITS, position: int = 0) -> Cut:
-    return cut(memoryview(data), position, position, STAMP, limits)
+    return cut(memoryview(data), position, position, limits)
 
 
 def parcels(found: Cut) -> list[Parcel]:
@@ -46,7 +45,7 @@ def parcels(found: Cut) -> list[Parcel]:
 
 
 def unpacked_bytes(parcel: Parcel) -> int:
-    return len(plain_records(*one(parcel.head + bytes(parcel.body))))
+    return len(plain_records(*one(head_bytes(parcel.header) + bytes(parcel.body))))
 
 
 @pytest.mark.parametrize("codec", PACKED)
@@ -92,7 +91,7 @@ def bomb(attributes: int) -> bytes:
 )
 def test_what_must_be_written_anew_and_is_too_large_stops_by_its_own_name(attributes: int, why: str) -> None:
     data = at(packed(b"before"), 0) + at(bomb(attributes), 1) + at(packed(b"behind"), 2)
-    found = cut(memoryview(data), 0, 0, STAMP, LIMITS, None, [(-1, 0)])
+    found = cut(memoryview(data), 0, 0, LIMITS, None, [(-1, 0)])
     assert [(parcel.base, parcel.end) for parcel in parcels(found)] == [(0, 1)], "what came before crosses"
     assert found.halt
     assert (found.halt.kind, found.halt.offset, found.halt.end) == ("too large unpacked", 1, 2)
@@ -112,7 +111,7 @@ def test_so_does_a_batch_of_too_many_records_with_a_hole() -> None:
 def test_what_costs_much_to_cut_is_cut_in_portions() -> None:
     single = packed(MEGABYTE, attributes=TIMESTAMP_APPEND)
     data = b"".join(at(single, offset) for offset in range(10))
-    cutter = Cutter(memoryview(data), 0, 0, STAMP, LIMITS, None, ())
+    cutter = Cutter(memoryview(data), 0, 0, LIMITS, None, ())
     ends, position = [], 0
     while cutter.more:
         found = cutter.cut(20_000)

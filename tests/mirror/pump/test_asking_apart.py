@@ -16,12 +16,12 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from tests.kafka.peers import greet, next_request, peer, say
+from tests.mirror.lane.parcels import a_parcel
 from twinshore.fleet import NamedPartition, Security
 from twinshore.kafka.opening import open_connection
 from twinshore.mirror.core.commands import Command, Send, Wake
 from twinshore.mirror.core.target_flow import TargetFlow
 from twinshore.mirror.lane.certainty import SURE_S
-from twinshore.mirror.lane.cutting import Parcel
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.orders import Handover, LaneLimits, TrackOrder
@@ -97,7 +97,7 @@ def waiting_lane(parcels: int, blanks: int) -> Lane:
     lane.take_over([Handover("orders", number, 0, -1, 0, True, 0, NODE, 0) for number in (PLAIN, MARKED)])
     plain, marked = (lane.tracks[NamedPartition("orders", number)] for number in (PLAIN, MARKED))
     for offset in range(parcels):
-        plain.queue(Parcel(b"head", b"body", offset, offset + 1, 8, OLD_MS), None)
+        plain.queue(a_parcel(offset, offset + 1, 8, OLD_MS), None)
     for offset in range(blanks):
         marked.queue(Blank(offset, offset + 1), None)
     plain.fetched, marked.fetched = parcels, blanks

@@ -10,14 +10,15 @@ from collections.abc import Iterator
 import pytest
 
 from tests.kafka.peers import greet, peer, read_request, woken
+from tests.mirror.lane.parcels import a_parcel
 from twinshore.fleet import KafkaError, Security
 from twinshore.kafka.opening import open_connection
 from twinshore.mirror.core.commands import Wake
 from twinshore.mirror.core.source_flow import ANSWER_SLACK_S
 from twinshore.mirror.core.target_flow import Answered, TargetFlow
-from twinshore.mirror.lane.cutting import Parcel, Stamp
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.orders import LaneLimits, TrackOrder
+from twinshore.mirror.lane.stamp import Stamp
 from twinshore.mirror.lane.track import Sent, Track
 from twinshore.mirror.pump.target_line import TargetLine
 from twinshore.wire.log_ends import LOG_ENDS_KEY, LOG_ENDS_VERSION
@@ -70,7 +71,7 @@ def sent(parts: int) -> list[Sent]:
     tracks = [
         Track(TrackOrder("t", number, "aa", "bb"), Stamp(1, 0, 0, 0), (b"a", 0), TOPIC) for number in range(parts)
     ]
-    return [Sent(track, Parcel(b"head", b"body", 0, 1, 8, 5), None) for track in tracks]
+    return [Sent(track, a_parcel(0, 1, 8), None, b"head") for track in tracks]
 
 
 def send(line: TargetLine, requests: int, parts: int) -> None:

@@ -229,7 +229,7 @@ class TargetFlow:
 
     def send(self, sent: list[Sent], now_s: float) -> Send:
         """One produce request."""
-        return self._put(Flight(sent, now_s, [], size=sum(parcel.size for _, parcel, _ in sent)))
+        return self._put(Flight(sent, now_s, [], size=sum(entry.parcel.size for entry in sent)))
 
     def _ask_ends(self, marks: list[Marks], rests: Sequence[Rest], now_s: float) -> Send:
         """Asks where the logs end that these markers are for, which go as soon as the answer allows it; or those of
@@ -257,9 +257,9 @@ class TargetFlow:
         self.pinned = [entry._replace(hold=None) for entry in self.pinned]
 
     def _unpin(self) -> None:
-        for _, _, hold in self.pinned:
-            if hold:
-                hold.uses -= 1
+        for entry in self.pinned:
+            if entry.hold:
+                entry.hold.uses -= 1
 
     # -- what comes
 

@@ -19,8 +19,8 @@ from twinshore.mirror.driver.identity import recognise
 from twinshore.mirror.driver.link_notes import LinkNotes
 from twinshore.mirror.driver.survey import known_twins
 from twinshore.mirror.driver.target_notes import Claim, TwinNote, anchors
-from twinshore.mirror.lane.cutting import Stamp
 from twinshore.mirror.lane.observe import Go, Observation, Stop, judge
+from twinshore.mirror.lane.stamp import Stamp
 from twinshore.mirror.pump.twin_look import look_at
 from twinshore.service.ends import Ends
 from twinshore.store import AuditRow, LinkIdentity, Receipt, Store, TwinRow

@@ -1,6 +1,7 @@
-"""Fetched batches become parcels, restamped for the target and joined, and blanks: offsets that nobody sees.
+"""Fetched batches become parcels, checked and joined, and blanks: offsets that nobody sees.
 
-Pure, and the pump's hottest loop: the ordinary batch costs one header check, two CRCs and one packed header.
+What is cut is for any target: `stamp.py` writes what a batch bears of one of them. Pure, and the pump's hottest loop:
+the ordinary batch costs one header check and one CRC.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from twinshore.mirror.lane.fates import Blank, Piece, fates
 from twinshore.mirror.lane.joining import Hold, Joining
 from twinshore.mirror.lane.orders import LaneLimits
 from twinshore.wire.batch import (
+    BODY_IN_LENGTH,
     CONTROL,
     HEADER_BYTES,
     PREFIX_BYTES,
@@ -22,11 +24,11 @@ from twinshore.wire.batch import (
     TIMESTAMP_APPEND,
     TRANSACTIONAL,
     BatchHeader,
+    check_crc,
     next_batch,
-    restamp_checked,
 )
 from twinshore.wire.join import Producer
-from twinshore.wire.merge import can_merge, merge_small, restamp_merged
+from twinshore.wire.merge import can_merge, merge_small
 from twinshore.wire.primitives import Buffer
 
 MAGIC_AT, MAGIC = 16, 2
@@ -46,23 +48,11 @@ class Halt(Exception):
         self.kind, self.offset, self.end, self.sentence, self.side = kind, offset, end, sentence, side
 
 
-class Stamp(NamedTuple):
-    """How offsets become sequences on one twin: the data's own, so that the broker can compare and swap."""
-
-    producer_id: int
-    producer_epoch: int
-    anchor_offset: int
-    anchor_sequence: int
-
-    def after(self, blanks: int) -> Stamp:
-        """The stamp behind so many more offsets that no sequence counts."""
-        return self._replace(anchor_offset=self.anchor_offset + blanks)
-
-
 class Parcel(NamedTuple):
-    """One batch ready to send: offsets [base, end) of the twin. `room` is where a joined body lies."""
+    """One batch that crosses: offsets [base, end) of the source. Its header's CRC was found right, or made here; a
+    stamp makes a target's own of it. `room` is where a joined body lies."""
 
-    head: bytes
+    header: BatchHeader
     body: Buffer
     base: int
     end: int
@@ -83,7 +73,7 @@ class Carriage(NamedTuple):
 class Cut(NamedTuple):
     """What one fetch gave for a partition. `noted_to` is how far batches lay below `write_from`: counted, not sent.
 
-    `stamp` is the one that holds from `end` on; `blanks` are all those from the position on, also below `write_from`.
+    `blanks` are all those from the position on, also below `write_from`.
     """
 
     parcels: list[Parcel | Blank]
@@ -92,7 +82,6 @@ class Cut(NamedTuple):
     leader_epoch: int
     halt: Halt | None
     carried: list[Carriage]
-    stamp: Stamp
     blanks: list[Blank]
 
 
@@ -100,13 +89,12 @@ def cut(
     records: memoryview,
     position: int,
     write_from: int,
-    stamp: Stamp,
     limits: LaneLimits,
     joining: Joining | None = None,
     aborted: Iterable[tuple[int, int]] = (),
 ) -> Cut:
     """All parcels and blanks for the batches from `position` on, as `Cutter` makes them."""
-    return Cutter(records, position, write_from, stamp, limits, joining, aborted).cut(1 << 62)
+    return Cutter(records, position, write_from, limits, joining, aborted).cut(1 << 62)
 
 
 class Cutter:
@@ -126,13 +114,12 @@ class Cutter:
         records: memoryview,
         position: int,
         write_from: int,
-        stamp: Stamp,
         limits: LaneLimits,
         joining: Joining | None,
         aborted: Iterable[tuple[int, int]],
     ) -> None:
         self.records, self.position, self.write_from = records, position, write_from
-        self.stamp, self.limits, self.joining = stamp, limits, joining
+        self.limits, self.joining = limits, joining
         self.aborted = Aborted(aborted)
         self.parcels: list[Parcel | Blank] = []
         self.blanks: list[Blank] = []
@@ -140,7 +127,6 @@ class Cutter:
         self.noted_to = position
         self._small: list[Batch] = []
         self._join_below = joining.below_bytes if joining else 0
-        self._shift = stamp.anchor_sequence - stamp.anchor_offset
 
     def cut(self, work_max: int) -> Cut:
         """What comes next. A halt ends it; what came before that still crosses. Stops behind so much `work`, of which
@@ -159,7 +145,7 @@ class Cutter:
         parcels, end = self.parcels, self.position
         if halt:
             self.more, end = False, parcels[-1].end if parcels else self.noted_to
-        return Cut(parcels, end, self.noted_to, self.leader_epoch, halt, self.carried, self.stamp, self.blanks)
+        return Cut(parcels, end, self.noted_to, self.leader_epoch, halt, self.carried, self.blanks)
 
     def _run(self) -> None:
         place = self._place
@@ -210,9 +196,8 @@ class Cutter:
             self._small.append((view, header))
         else:
             self._flush()
-            sequence = (base + self._shift) % SEQUENCE_SPAN
-            head = restamp_checked(view, header, self.stamp.producer_id, self.stamp.producer_epoch, sequence)
-            self.parcels.append(Parcel(head, view[HEADER_BYTES:], base, end, length + PREFIX_BYTES, max_timestamp))
+            check_crc(view, header)
+            self.parcels.append(Parcel(header, view[HEADER_BYTES:], base, end, length + PREFIX_BYTES, max_timestamp))
             self.work += 1 + (length >> 15)
         numbered = producer_id >= 0 and not attributes & CONTROL
         self.carried.append(Carriage(base, length + PREFIX_BYTES, 1, [producer_of(header)] if numbered else []))
@@ -226,9 +211,7 @@ class Cutter:
             return False
         (body, header, self._joined_to, batches, producers), room = found
         self._flush()
-        sequence = (header[0] + self._shift) % SEQUENCE_SPAN
-        head = restamp_merged(body, header, self.stamp.producer_id, self.stamp.producer_epoch, sequence)
-        self.parcels.append(_parcel(head, body, header)._replace(room=room))
+        self.parcels.append(parcel_of(header, body)._replace(room=room))
         self.carried.append(Carriage(header[0], self._joined_to - place, batches, producers))
         self._next_offset = self.position = header[0] + header[12]
         self.work += WORK_JOINED
@@ -247,9 +230,7 @@ class Cutter:
                 self.work += WORK_BLANK
             else:
                 body, ours, unpacked = fate
-                sequence = (ours[0] + self._shift) % SEQUENCE_SPAN
-                head = restamp_merged(body, ours, self.stamp.producer_id, self.stamp.producer_epoch, sequence)
-                self.parcels.append(_parcel(head, body, ours))
+                self.parcels.append(parcel_of(ours, body))
                 self.position = ours.last_offset + 1
                 self.work += WORK_PIECE + ours.count + (unpacked >> 7)
             if self.work > self._work_max and self.write_from <= self.position <= header.last_offset:
@@ -264,8 +245,6 @@ class Cutter:
         self.position, self.leader_epoch = end, header.leader_epoch
 
     def _blank(self, blank: Blank) -> None:
-        self.stamp = self.stamp.after(blank.end - blank.base)
-        self._shift = self.stamp.anchor_sequence - self.stamp.anchor_offset
         last = self.parcels[-1] if self.parcels else None
         if isinstance(last, Blank):
             self.parcels[-1] = Blank(last.base, blank.end)
@@ -274,7 +253,7 @@ class Cutter:
 
     def _flush(self) -> None:
         if self._small:
-            _flush(self._small, self.parcels, self.stamp, self.limits)
+            _flush(self._small, self.parcels, self.limits)
 
 
 def producer_of(header: BatchHeader) -> Producer:
@@ -283,55 +262,51 @@ def producer_of(header: BatchHeader) -> Producer:
     return header[9], header[10], header[11], last, header[0], header[8]
 
 
-def _flush(small: list[Batch], parcels: list[Parcel | Blank], stamp: Stamp, limits: LaneLimits) -> None:
+def _flush(small: list[Batch], parcels: list[Parcel | Blank], limits: LaneLimits) -> None:
     """Turns the waiting small batches into as few parcels as the rules of merging allow."""
     run: list[Batch] = []
     size = 0
     for batch in small:
         header = batch[1]
         if run and (size + header[1] > limits.merged_bytes_max or not can_merge(run[-1][1], header)):
-            _pack(run, parcels, stamp, limits)
+            _pack(run, parcels, limits)
             run, size = [], 0
         run.append(batch)
         size += header[1]
     if run:
-        _pack(run, parcels, stamp, limits)
+        _pack(run, parcels, limits)
     small.clear()
 
 
-def _pack(run: list[Batch], parcels: list[Parcel | Blank], stamp: Stamp, limits: LaneLimits) -> None:
+def _pack(run: list[Batch], parcels: list[Parcel | Blank], limits: LaneLimits) -> None:
     """One parcel, or a few where one would unpack to too much; or, where one of the batches is damaged, one for each
     that lies before it."""
     done = 0
     try:
         while done < len(run):
             body, header, count = merge_small(run, done, plain_bytes_max=limits.merged_plain_bytes_max)
-            parcels.append(_as_it_is(run[done], stamp) if count == 1 else _merged(body, header, stamp))
+            parcels.append(_as_it_is(*run[done]) if count == 1 else parcel_of(header, body))
             done += count
     except WireError:
-        for batch in run[done:]:
-            header = batch[1]
+        for view, header in run[done:]:
             try:
-                parcels.append(_as_it_is(batch, stamp))
+                parcels.append(_as_it_is(view, header))
             except WireError as error:
                 raise Halt(
                     IncidentKind.CORRUPT_BATCH, header.base_offset, header.last_offset + 1, str(error)
                 ) from error
 
 
-def _as_it_is(batch: Batch, stamp: Stamp) -> Parcel:
-    view, header = batch
-    head = restamp_checked(view, header, stamp.producer_id, stamp.producer_epoch, _sequence(header, stamp))
-    return _parcel(head, view[HEADER_BYTES:], header)
+def _as_it_is(view: memoryview, header: BatchHeader) -> Parcel:
+    check_crc(view, header)
+    return parcel_of(header, view[HEADER_BYTES:])
 
 
-def _merged(body: Buffer, header: BatchHeader, stamp: Stamp) -> Parcel:
-    head = restamp_merged(body, header, stamp.producer_id, stamp.producer_epoch, _sequence(header, stamp))
-    return _parcel(head, body, header)
-
-
-def _sequence(header: BatchHeader, stamp: Stamp) -> int:
-    return (header[0] - stamp.anchor_offset + stamp.anchor_sequence) % SEQUENCE_SPAN
+def parcel_of(header: BatchHeader, body: Buffer) -> Parcel:
+    """Refuses a body that is not the one that the header speaks of."""
+    if len(body) != header[1] - BODY_IN_LENGTH:
+        raise ValueError(f"a body of {len(body)} bytes under a header for {header[1] - BODY_IN_LENGTH}")
+    return Parcel(header, body, header[0], header[0] + header[6] + 1, header[1] + PREFIX_BYTES, header[8])
 
 
 def _oddity(header: BatchHeader) -> str:
@@ -343,7 +318,3 @@ def _oddity(header: BatchHeader) -> str:
     if header.count != header.last_offset_delta + 1:
         return "the source's compaction took records from it"
     return "a part of it is on the twin already"
-
-
-def _parcel(head: bytes, body: Buffer, header: BatchHeader) -> Parcel:
-    return Parcel(head, body, header[0], header[0] + header[6] + 1, header[1] + 12, header[8])

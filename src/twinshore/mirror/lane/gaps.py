@@ -10,13 +10,12 @@ from collections.abc import Iterable, Iterator
 
 from twinshore.fleet import NamedPartition
 from twinshore.fleet.incidents import POLICY_GAP, IncidentKind, IncidentSide
-from twinshore.mirror.lane.cutting import Halt, Parcel
+from twinshore.mirror.lane.cutting import Halt, Parcel, parcel_of
 from twinshore.mirror.lane.fates import Blank, Leap
 from twinshore.mirror.lane.observe import Observation
 from twinshore.mirror.lane.orders import Stoppage
 from twinshore.mirror.lane.recent import Noted
 from twinshore.mirror.lane.track import Track
-from twinshore.wire.batch import sequence_of
 from twinshore.wire.filler import FILLER_RECORDS_MAX, filler
 
 GAP_MARKED_MAX = 20_000  # A longer gap below a running twin is filled and cut off, not marked.
@@ -55,8 +54,6 @@ def fill(track: Track, seen: Observation, now_ms: int, *, cut_to: int) -> tuple[
     for piece in _pieces(track, begin, filled_to, end):
         track.queue(piece, None)
         track.noted.append(Noted(piece.base, piece.end, 0, 0, now_ms, [], (Blank(piece.base, piece.end),)))
-        if isinstance(piece, Blank):
-            track.stamp = track.stamp.after(piece.skipped)
     track.fetched, track.leader_epoch = end, -1
     return None, told
 
@@ -95,14 +92,11 @@ def _has_filler(track: Track, seen: Observation) -> bool:
 
 
 def _pieces(track: Track, begin: int, filled_to: int, end: int) -> Iterator[Blank | Parcel]:
-    stamp, first = track.stamp, track.order.anchor_offset
+    first = track.order.anchor_offset
     while begin < filled_to:
         made = filler(min(FILLER_RECORDS_MAX, filled_to - begin))
-        sequence = sequence_of(stamp.anchor_offset, stamp.anchor_sequence, begin)
-        head = made.stamped(stamp.producer_id, stamp.producer_epoch, sequence)
-        after = begin + made.header.count
-        yield Parcel(head, made.body, begin, after, len(head) + len(made.body), made.header.max_timestamp)
-        begin = after
+        yield parcel_of(made.header._replace(base_offset=begin), made.body)
+        begin += made.header.count
     if begin < first and not track.mapped:
         yield Leap(begin, min(first, end))
         begin = first

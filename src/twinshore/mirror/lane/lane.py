@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable
 
 from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.mirror.lane import answers
-from twinshore.mirror.lane.cutting import Cutter, Halt, Parcel, Stamp
+from twinshore.mirror.lane.cutting import Cutter, Halt, Parcel
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.fetch_book import FetchOrder, Line
 from twinshore.mirror.lane.gaps import cut_limit, fill
@@ -23,6 +23,7 @@ from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.resting import Rest, at_rest, look_again, unsure
 from twinshore.mirror.lane.roster import Roster
 from twinshore.mirror.lane.runs import MARKERS_MAX, Marks, by_partition, landed, next_runs, refused
+from twinshore.mirror.lane.stamp import Stamp
 from twinshore.mirror.lane.track import Sent, Track
 from twinshore.mirror.lane.uncut import Uncut
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition
@@ -169,7 +170,7 @@ class Lane(Roster):
             return
         if cutter is None:
             data, at = part.records, track.fetched
-            cutter = Cutter(data, at, track.write_from, track.stamp, self.limits, self._joining, part.aborted)
+            cutter = Cutter(data, at, track.write_from, self.limits, self._joining, part.aborted)
         done = cutter.cut(self._work_left)
         self._work_left -= cutter.work
         if done.end == track.fetched and not done.halt:
@@ -205,7 +206,7 @@ class Lane(Roster):
                 self.fetches.wake(track)
             track.in_flight += 1
             track.sent = parcel.end
-            sent.append(Sent(track, parcel, hold))
+            sent.append(Sent(track, parcel, hold, track.stamp.head(parcel)))
             size += parcel.size
             del ready[track]
             if track.waiting:

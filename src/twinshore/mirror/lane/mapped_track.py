@@ -13,13 +13,14 @@ from typing import Any, ClassVar
 
 from twinshore.fleet import NamedPartition, SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent, follow_on
-from twinshore.mirror.lane.cutting import Parcel, Stamp
+from twinshore.mirror.lane.cutting import Parcel
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.observe import Go, Observation, Verdict, Wait
 from twinshore.mirror.lane.orders import Carried, Handover, TrackOrder
 from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.reach import Reach, reach_of
+from twinshore.mirror.lane.stamp import Stamp
 from twinshore.mirror.lane.track import Track
 
 NOWHERE = Reach(0, 0, 0)
@@ -33,7 +34,6 @@ class MappedTrack(Track):
     reach: Reach = NOWHERE
     gained: list[Extent] = field(default_factory=list)
     blanks: deque[Blank] = field(default_factory=deque)
-    begun: bool = False
 
     def judge(self, seen: Observation, anchor: Stamp) -> Verdict:  # noqa: ARG002
         """The look has read the twin's batches itself; what it makes of them is its verdict."""
@@ -68,7 +68,6 @@ class MappedTrack(Track):
             next_sequence=next_sequence,
         )
         self.blanks.clear()
-        self.begun = True
         self.reach = self.reach._replace(source=position, sequence=self.stamp.anchor_sequence, warm=False)
 
     def lands(self, parcel: Parcel, base: int) -> bool:
@@ -131,7 +130,7 @@ class MappedTrack(Track):
 
     def _send_past(self, blank: Blank) -> None:
         self.sent = blank.end
-        self.sent_stamp = self.sent_stamp.after(blank.end - blank.base)
+        self.stamp = self.stamp.after(blank.end - blank.base)
 
 
 def track_of(order: TrackOrder, producer: tuple[int, int], fence: int, partition_bytes_max: int) -> Track:
@@ -156,4 +155,4 @@ def reaches(tracks: Mapping[NamedPartition, Track], wanted: list[NamedPartition]
     """How far those of these partitions that are mapped are written, for a look."""
     found = ((named, tracks.get(named)) for named in wanted)
     mapped = ((named, track) for named, track in found if isinstance(track, MappedTrack))
-    return {named: track.reach.passed(track.told_to)._replace(warm=track.begun) for named, track in mapped}
+    return {named: track.reach.passed(track.told_to)._replace(warm=track.begins > 0) for named, track in mapped}

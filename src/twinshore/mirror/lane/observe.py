@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from twinshore.fleet.extents import Extent
 from twinshore.fleet.incidents import IncidentKind
-from twinshore.mirror.lane.cutting import Stamp
 from twinshore.mirror.lane.marking import marker_id
+from twinshore.mirror.lane.stamp import Stamp
 from twinshore.wire.batch import SEQUENCE_SPAN, next_sequence, sequence_of
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.lane.answers import wait_s
 from twinshore.mirror.lane.certainty import Certainty
-from twinshore.mirror.lane.cutting import Cut, Halt, Parcel, Stamp
+from twinshore.mirror.lane.cutting import Cut, Halt, Parcel
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.history import Stand
 from twinshore.mirror.lane.joining import Hold
@@ -18,28 +18,30 @@ from twinshore.mirror.lane.orders import Carried, Handover, TrackOrder
 from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.recent import Noted, acknowledged, cut_back, latest_of
 from twinshore.mirror.lane.route import NOBODY, Route
+from twinshore.mirror.lane.stamp import Stamp
 from twinshore.mirror.lane.trouble import Trouble, Troubles
 from twinshore.wire.batch import sequence_of
 
 UNKNOWN = -1.0
 FAR_MS = 1 << 62
-NOWHERE = Stamp(-1, -1, 0, 0)
 
 
 class Sent(NamedTuple):
-    """One partition of a produce request on its way."""
+    """One partition of a produce request on its way. `head`: the parcel's header on this twin."""
 
     track: Track
     parcel: Parcel
     hold: Hold | None
+    head: bytes
 
 
 @dataclass(slots=True, eq=False)
 class Track:
     """Mutable, owned by one lane. Offsets: acked <= sent <= fetched; what waits lies in [sent, fetched).
 
-    Blanks take offsets and no sequences, so the stamp moves with them: `stamp` is that of `fetched`, `sent_stamp` that
-    of `sent`. `fence` is the coordinator epoch of our markers, `cut_to` where the twin's log should begin (-1: done).
+    Blanks take offsets and no sequences, so the stamp moves with them: it is that of `sent`. `begins`: how often it
+    began to run; what was fetched before the last time is of no use. `fence` is the coordinator epoch of our markers,
+    `cut_to` where the twin's log should begin (-1: done).
     """
 
     mapped: ClassVar[bool] = False
@@ -53,6 +55,7 @@ class Track:
     led: tuple[int, int] = (-1, -1)
     retry_at_s: float = 0.0
     failures: int = 0
+    begins: int = 0
     fetched: int = 0
     sent: int = 0
     acked: int = 0
@@ -73,7 +76,6 @@ class Track:
     source_end: int = 0
     source_start: int = 0
     waiting: deque[tuple[Parcel | Blank, Hold | None]] = field(default_factory=deque)
-    sent_stamp: Stamp = NOWHERE
     fence: int = 0
     lost_run: Blank | None = None
     # The line to its leader broke while we stood by or looked: what was known of the twin's end may be past.
@@ -140,11 +142,10 @@ class Track:
     ) -> None:
         """The twin ends at `position`: fetch from there, or from the last account when that lies behind, so that what
         crossed unaccounted is read and told, not sent."""
-        self.phase = Phase.RUNNING
-        stamp, order = self.stamp, self.order
+        self.phase, self.begins, order = Phase.RUNNING, self.begins + 1, self.order
         if next_sequence < 0:
             next_sequence = sequence_of(order.anchor_offset, order.anchor_sequence, position)
-        self.stamp = self.sent_stamp = stamp._replace(anchor_offset=position, anchor_sequence=next_sequence)
+        self.stamp = self.stamp._replace(anchor_offset=position, anchor_sequence=next_sequence)
         self.write_from = position
         self.fetched = self.sent = self.acked = min(position, max(self.told_to, source_start))
         if self.fetched < position:
@@ -234,7 +235,7 @@ class Track:
         self.in_flight += 1
         self.certain.sent(now_s, bare=True)
         self.sent = run.end
-        self.sent_stamp = self.sent_stamp.after(run.skipped)
+        self.stamp = self.stamp.after(run.skipped)
         return run
 
     def unsure(self, now_s: float, now_ms: int) -> bool:
@@ -287,7 +288,6 @@ class Track:
             seen = (size, batches, now_ms, producers, tuple(done.blanks), -1 if done.halt else done.leader_epoch)
             self.noted.append(Noted(self.fetched, done.end, *seen))
         self.fetched, self.leader_epoch, self.last_ms = done.end, done.leader_epoch, now_ms
-        self.stamp = done.stamp
 
     def queue(self, piece: Parcel | Blank, hold: Hold | None) -> None:
         """`piece` is what goes next after all that waits."""
@@ -360,7 +360,7 @@ class Track:
         """A slow target: let go of the buffers and fetch these offsets again later."""
         self.drop_waiting()
         self.halt_after = None
-        before, self.fetched, self.stamp = self.fetched, self.sent, self.sent_stamp
+        before, self.fetched = self.fetched, self.sent
         epoch = cut_back(self.noted, self.sent, self.stand)
         self.leader_epoch = epoch if self.sent < before else self.leader_epoch
 
@@ -393,6 +393,5 @@ class Track:
         if self.phase is not Phase.RUNNING or self.in_flight or self.acked < self.write_from:
             return None
         order, calm = self.order, not self.strays_until_s
-        following = sequence_of(self.sent_stamp.anchor_offset, self.sent_stamp.anchor_sequence, self.acked)
-        stand = (self.acked, self.leader_epoch, self.armed_until_ms, calm, following)
+        stand = (self.acked, self.leader_epoch, self.armed_until_ms, calm, self.stamp.sequence(self.acked))
         return Handover(order.topic, order.partition, *stand, *self.led, self.source_led)

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from twinshore.mirror.lane.cutting import Cutter, Stamp
+from twinshore.mirror.lane.cutting import Cutter
 from twinshore.mirror.lane.fetch_book import FetchBook, Line
 from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.track import Track
@@ -16,12 +16,12 @@ from twinshore.wire.fetch import FetchedPartition
 
 class Rest(NamedTuple):
     """One partition of an answer, with its `cutter` where a part is cut. It fits while its partition stands `at` that
-    offset, with the same `stamp`: every look makes a new one."""
+    offset, and has begun as often."""
 
     line: Line
     track: Track
     at: int
-    stamp: Stamp
+    begins: int
     part: FetchedPartition
     hold: Hold
     cutter: Cutter | None = None
@@ -43,12 +43,12 @@ class Uncut:
         """These, of which nothing is cut."""
         for track, part in parts:
             hold.uses += 1
-            self._rests.append(Rest(line, track, track.fetched, track.stamp, part, hold))
+            self._rests.append(Rest(line, track, track.fetched, track.begins, part, hold))
 
     def go_on_with(self, line: Line, track: Track, part: FetchedPartition, hold: Hold, cutter: Cutter) -> None:
         """A part of it is cut; the rest comes next."""
         hold.uses += 1
-        self._rests.appendleft(Rest(line, track, track.fetched, track.stamp, part, hold, cutter))
+        self._rests.appendleft(Rest(line, track, track.fetched, track.begins, part, hold, cutter))
 
     def next(self, fetches: FetchBook) -> Rest | None:
         """The next one that still fits; what does not is fetched again."""
@@ -56,7 +56,7 @@ class Uncut:
             rest = self._rests.popleft()
             rest.hold.uses -= 1
             track = rest.track
-            if track.stamp is rest.stamp and track.fetched == rest.at and fetches.asks(track, rest.line):
+            if track.begins == rest.begins and track.fetched == rest.at and fetches.asks(track, rest.line):
                 return rest
             fetches.wake(track)
         return None

@@ -57,13 +57,13 @@ class TargetLine:
 
     def _produce(self, sent: list[Sent]) -> list[Buffer]:
         topics: dict[str, tuple[str, bytes, list[tuple[int, bytes, Buffer]]]] = {}
-        for track, parcel, _ in sent:
+        for track, parcel, _, head in sent:
             order = track.order
             topic = order.twin or order.topic
             entry = topics.get(topic)
             if entry is None:
                 entry = topics[topic] = (topic, track.target_id, [])
-            entry[2].append((order.partition, parcel.head, parcel.body))
+            entry[2].append((order.partition, head, parcel.body))
         timeout_ms = int(self.flow.limits.produce_timeout_s * 1000)
         return encode_produce(self.flow.version, list(topics.values()), timeout_ms=timeout_ms)
 

@@ -1,0 +1,45 @@
+"""What a batch bears of one target: a producer, and sequences that follow from the offsets. Pure.
+
+What one fetch gave is cut once and stamped for each target: a stamp writes a header and leaves the body as it is. The
+new CRC follows from the old one, so no body is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from twinshore.mirror.lane.cutting import Parcel
+from twinshore.mirror.lane.fates import Blank
+from twinshore.wire.batch import restamp, sequence_of
+
+
+class Stamp(NamedTuple):
+    """How offsets become sequences on one twin: the data's own, so that the broker can compare and swap."""
+
+    producer_id: int
+    producer_epoch: int
+    anchor_offset: int
+    anchor_sequence: int
+
+    def sequence(self, offset: int) -> int:
+        """Of this offset, when all between the anchor and it are records."""
+        return sequence_of(self.anchor_offset, self.anchor_sequence, offset)
+
+    def head(self, parcel: Parcel) -> bytes:
+        """The header of this parcel on the twin; its body follows as it is."""
+        return restamp(parcel.header, self.producer_id, self.producer_epoch, self.sequence(parcel.base))
+
+    def after(self, blanks: int) -> Stamp:
+        """The stamp behind so many more offsets that no sequence counts."""
+        return self._replace(anchor_offset=self.anchor_offset + blanks)
+
+
+def stamped(pieces: Iterable[Parcel | Blank], stamp: Stamp) -> Iterator[tuple[Parcel | Blank, bytes]]:
+    """The pieces of a cut, in order, with their headers on one twin; a blank has none."""
+    for piece in pieces:
+        if isinstance(piece, Parcel):
+            yield piece, stamp.head(piece)
+        else:
+            stamp = stamp.after(piece.skipped)
+            yield piece, b""
