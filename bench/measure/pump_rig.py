@@ -314,7 +314,8 @@ def once(workload: str, records: int) -> float:
         cluster = Cluster("rig", ("127.0.0.1:1",))
         sides = (cluster, cluster, 7, 0, 86_400_000)
         # On a busy machine the peers may seem far away, and what is far is read in another way.
-        order = TideOrder(LINK, 0, 1, *sides, desk.host, desk.port, desk.token, LaneLimits(far_streams=1))
+        at = (desk.host, desk.port, desk.token_of((LINK, 0)))
+        order = TideOrder(LINK, 0, 1, *sides, *at, LaneLimits(far_streams=1))
         ender = threading.Thread(target=finish_once, args=(count.done, desk), daemon=True)
         ender.start()
         pump = shipped.Pump(order)

@@ -89,7 +89,7 @@ class KillStage:
             state_expiry_ms=86_400_000,
             desk_host=self.desk.host,
             desk_port=self.desk.port,
-            desk_token=self.desk.token,
+            desk_token=self.desk.token_of((LINK, lane)),
             # Small pieces, so that there are many points to die at.
             limits=LaneLimits(partition_bytes_max=16 << 10, fetch_bytes_max=64 << 10, undelivered_s=0.5),
             report_s=0.2,

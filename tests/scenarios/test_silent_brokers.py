@@ -43,7 +43,7 @@ class Carrying:
         self.standing = Standing(LINK, store, self.desk, self.recorder, self.says.append)
         order = TideOrder(
             *(LINK, 0, 1, east.cluster, west.cluster, producer_id, 0, DAY_MS),
-            *(self.desk.host, self.desk.port, self.desk.token, LaneLimits()),
+            *(self.desk.host, self.desk.port, self.desk.token_of(KEY), LaneLimits()),
         )
         self.pump = threading.Thread(target=Pump(order).run, daemon=True)
         self.pump.start()

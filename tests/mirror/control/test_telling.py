@@ -32,7 +32,8 @@ class Shop:
 
     def pump(self, lane: int, tide: int = 0) -> DeskLine:
         cluster = Cluster("east", ("127.0.0.1:1",))
-        at: dict[str, Any] = {"desk_host": self.desk.host, "desk_port": self.desk.port, "desk_token": self.desk.token}
+        token = self.desk.token_of((LINK, lane))
+        at: dict[str, Any] = {"desk_host": self.desk.host, "desk_port": self.desk.port, "desk_token": token}
         order = TideOrder(LINK, lane, tide, cluster, cluster, producer_id=1, producer_epoch=0, state_expiry_ms=1, **at)
         self.pumps.append(DeskLine(order))
         return self.pumps[-1]

@@ -33,7 +33,7 @@ class Office:
     def order(self, tide: int, *, token: str = "") -> TideOrder:
         cluster = Cluster("east", ("127.0.0.1:1",))
         desk = self.desk
-        at = {"desk_host": desk.host, "desk_port": desk.port, "desk_token": token or desk.token}
+        at = {"desk_host": desk.host, "desk_port": desk.port, "desk_token": token or desk.token_of(KEY)}
         return TideOrder(LINK, 0, tide, cluster, cluster, producer_id=1, producer_epoch=0, state_expiry_ms=1, **at)  # type: ignore[arg-type]
 
     def pump(self, tide: int, *, token: str = "") -> DeskLine:

@@ -213,7 +213,7 @@ def test_a_topic_changes_lanes_only_when_a_pump_that_the_desk_alone_lost_can_wri
     office: Office, half_lost: DeskLine
 ) -> None:
     office.desk.open_lane((LINK, 1), GRANT_S)
-    other = DeskLine(replace(office.order(0), lane=1))
+    other = DeskLine(replace(office.order(0), lane=1, desk_token=office.desk.token_of((LINK, 1))))
     office.pumps.append(other)
     begun(other)
     until_s = steady_s() + GRANT_S + 3

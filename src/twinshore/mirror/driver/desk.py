@@ -39,9 +39,11 @@ class Account:
 
 @dataclass(slots=True)
 class Post:
-    """One lane at the desk. `told`: how far each partition is accounted for."""
+    """One lane at the desk. `told`: how far each partition is accounted for. `token`: by it the desk knows the tides of
+    this term: a later one opens the same lane and numbers its tides anew."""
 
     relay: Relay
+    token: str = field(default_factory=lambda: secrets.token_hex(32))
     tracks: dict[NamedPartition, TrackOrder] = field(default_factory=dict)
     told: dict[NamedPartition, Stand] = field(default_factory=dict)
     pumps: dict[int, socket.socket] = field(default_factory=dict)
@@ -60,7 +62,6 @@ class Desk:
     def __init__(
         self, host: str, *, allowed_s: Callable[[str], float], take: Callable[[Account], None], bind: str = ""
     ) -> None:
-        self.token = secrets.token_hex(32)
         self.host = host
         self._allowed_s, self._take = allowed_s, take
         self._posts: dict[LaneKey, Post] = {}
@@ -76,6 +77,11 @@ class Desk:
         with self._lock:
             granted_s, lands_s = self._past.get(key[0], (0.0, 0.0))
             self._posts.setdefault(key, Post(Relay(grant_s, granted_until_s=granted_s, lands_until_s=lands_s)))
+
+    def token_of(self, key: LaneKey) -> str:
+        """What a tide has to know that carries the lane as it was opened last; empty where it is closed."""
+        with self._lock:
+            return post.token if (post := self._posts.get(key)) else ""
 
     def assign(self, key: LaneKey, orders: Iterable[TrackOrder]) -> None:
         """More partitions for a lane, at once where a pump runs; those that are on a lane of the link stay there."""
@@ -202,15 +208,15 @@ class Desk:
     # -- pumps, as the door tells of them
 
     def _hello(self, pump: socket.socket, hello: dict[str, Any]) -> Place | None:
-        if not hmac.compare_digest(str(hello["token"]), self.token):
-            return None
-        key, tide = (str(hello["link"]), int(hello["lane"])), int(hello["tide"])
-        return (key, tide) if self._arrive(key, tide, pump) else None
+        key, tide, token = (str(hello["link"]), int(hello["lane"])), int(hello["tide"]), str(hello["token"])
+        return (key, tide) if self._arrive(key, tide, token, pump) else None
 
-    def _arrive(self, key: LaneKey, tide: int, pump: socket.socket) -> bool:
+    def _arrive(self, key: LaneKey, tide: int, token: str, pump: socket.socket) -> bool:
         with self._lock:
             post = self._posts.get(key)
-            if post is None or post.closing or tide in post.pumps:
+            if post is None or not hmac.compare_digest(token.encode(), post.token.encode()):
+                return False
+            if post.closing or tide in post.pumps:
                 return False
             post.pumps[tide] = pump
             tracks = [asdict(order) for order in post.tracks.values()]

@@ -363,6 +363,7 @@ class LinkDriver:
         self._log_starts.cut(self._adopter.without_mapped(cuts, live.lag.copy()), live.cut_to, filled=filled)
 
     def _order(self, lane: int, tide: int) -> TideOrder:
+        token = self._desk.token_of((self.link.name, lane))  # before the term: one that ends now fits no later lane
         if (term := self._term) is None:
             raise TwinshoreError("the link has been let go")
         host = os.environ.get("TWINSHORE_DESK_HOST", self._desk.host)
@@ -371,7 +372,7 @@ class LinkDriver:
             tide,
             source=self._source.cluster,
             target=self._target.cluster,
-            desk=(host, self._desk.port, self._desk.token),
+            desk=(host, self._desk.port, token),
             settings=self._mirror,
         )
 
