@@ -16,7 +16,7 @@ import typer
 
 from twinshore.cli.entry import app, gather
 from twinshore.delay.simulation.page import with_table
-from twinshore.fleet.settings_page import render_settings_page
+from twinshore.fleet.settings.page import render_settings_page
 from twinshore.mirror.incidents.page import render_incidents_page
 from twinshore.mirror.metrics.table import render_metrics_page
 

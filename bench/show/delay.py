@@ -9,7 +9,7 @@ from bench.kit.claims import Claim, Finding
 from twinshore.delay.alarms import AlarmKind
 from twinshore.delay.simulation.traces import TRAFFIC, trace
 from twinshore.delay.simulation.trial import FAULTS, KINDS, detection, false_alarms_a_day, watch
-from twinshore.fleet.settings_delay import DelaySettings
+from twinshore.fleet.settings.sections.delay import DelaySettings
 
 RUNS, RUNS_LONG = 40, 400
 HOURS, HOURS_LONG = 24, 240

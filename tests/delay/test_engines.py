@@ -12,7 +12,7 @@ from twinshore.delay.readings import Axis, Place, Reading
 from twinshore.delay.signs import Judged
 from twinshore.delay.streaming import UNREAD_MAX, _judge, from_state, to_state
 from twinshore.delay.windows import NOT_YET
-from twinshore.fleet.settings_delay import DelaySettings
+from twinshore.fleet.settings.sections.delay import DelaySettings
 
 ORDERS = Place("east->west", "orders", 0)
 AUDIT = Place("east->west", "audit", 0)

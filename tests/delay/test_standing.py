@@ -43,7 +43,7 @@ from twinshore.delay.watchers import (
 )
 from twinshore.fleet.quiet import parse_quiet
 from twinshore.fleet.settings import parse_settings
-from twinshore.fleet.settings_delay import DelaySection
+from twinshore.fleet.settings.sections.delay import DelaySection
 from twinshore.store import AlarmRow, LinkStatus, Store, WatchRow, open_store
 
 LINK = "east->west"

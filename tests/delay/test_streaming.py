@@ -20,7 +20,7 @@ from twinshore.delay.journal import Journal, to_line
 from twinshore.delay.readings import Place, Reading
 from twinshore.delay.signs import Judged
 from twinshore.delay.streaming import SCHEMA, judge_batch, open_session, start_windows
-from twinshore.fleet.settings_delay import DelaySettings
+from twinshore.fleet.settings.sections.delay import DelaySettings
 
 # Starts Spark; the same step without it is tested with every run.
 pytestmark = [

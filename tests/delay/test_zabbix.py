@@ -13,7 +13,7 @@ from typing import Any
 from scripts.pages import options, verbs
 from twinshore.delay.ages import fresh_s
 from twinshore.delay.zabbix import ITEMS, discovery, figure, unknown
-from twinshore.fleet.settings_delay import DelaySection
+from twinshore.fleet.settings.sections.delay import DelaySection
 from twinshore.store import AlarmRow, DelayPlace
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy" / "zabbix"

@@ -16,8 +16,11 @@ from twinshore.fleet.settings import (
     load_settings,
     parse_settings,
 )
-from twinshore.fleet.settings_outputs import unmet
-from twinshore.fleet.settings_page import EXAMPLE, render_settings_page
+from twinshore.fleet.settings.page import EXAMPLE, render_settings_page
+from twinshore.fleet.settings.sections.delay import DelaySettings
+from twinshore.fleet.settings.sections.groups import unmet
+from twinshore.fleet.settings.sections.proof import ProofSettings
+from twinshore.fleet.settings.sections.safety import SafetySettings
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 
@@ -41,7 +44,10 @@ def refusal(text: str, **env: str) -> str:
 
 
 def test_nothing_set_gives_the_defaults() -> None:
-    assert parse("") == Settings(StoreSettings("sqlite:///twinshore.db"), {}, (), MirrorSettings())
+    settings = parse("")
+    assert (settings.store, settings.clusters, settings.links) == (StoreSettings("sqlite:///twinshore.db"), {}, ())
+    assert (settings.mirror, settings.delay, settings.proof) == (MirrorSettings(), DelaySettings(), ProofSettings())
+    assert settings.safety == SafetySettings()
 
 
 def test_the_example_of_the_docs_becomes_values() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from twinshore.fleet import ConfigError
 from twinshore.fleet.settings import parse_settings
-from twinshore.fleet.settings_delay import DelaySettings
+from twinshore.fleet.settings.sections.delay import DelaySettings
 
 
 def delay(section: str = "", env: dict[str, str] | None = None) -> DelaySettings:

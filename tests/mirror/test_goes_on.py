@@ -14,6 +14,7 @@ import pytest
 from twinshore.fleet import ConfigError
 from twinshore.fleet.once import Once, in_words
 from twinshore.fleet.settings import parse_settings
+from twinshore.fleet.settings.sections import mirror
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror.driver.desk import Account
 from twinshore.mirror.driver.recorder import Recorder
@@ -122,7 +123,7 @@ def test_the_watch_looks_on_and_names_a_side_that_it_cannot_ask(store: Store, mo
     monkeypatch.setattr(watching, "EVERY_S", 0.02)
     failing(monkeypatch, store.twins, "of", 3)
     settings = parse_settings(SETTINGS, name="settings.toml", env={})
-    settings = replace(settings, mirror=replace(settings.mirror, away_after_s=0.05))
+    settings = settings.having(mirror.SECTION, replace(settings.mirror, away_after_s=0.05))
     recorder = Recorder(store, "first", 60, said.append)
     watch = Watch(settings.links[0], settings, store, recorder, active=lambda: True, log=said.append)
     until(lambda: len(store.ledger.rows(LINK, open_only=True)) == 2)

@@ -9,7 +9,7 @@ import pytest
 from tests.proof.test_telling import BAD, GOOD, report
 from twinshore.fleet import ConfigError, KafkaError
 from twinshore.fleet.settings import parse_settings
-from twinshore.fleet.settings_proof import ProofSettings
+from twinshore.fleet.settings.sections.proof import ProofSettings
 from twinshore.proof.continuous import keep_proving, wishes_of
 from twinshore.proof.operations.prove import Prove, wishes_asked
 from twinshore.proof.planning import Wishes

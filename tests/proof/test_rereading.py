@@ -12,6 +12,7 @@ import pytest
 from tests.proof.small_broker import TOPIC
 from tests.proof.test_proving import AT, COUNT, Rig, log, rig, spoilt
 from twinshore.fleet.settings import load_settings
+from twinshore.fleet.settings.sections import proof
 from twinshore.proof.again import in_words, lasting, refusal, whole_pass
 from twinshore.proof.job import in_this_process
 from twinshore.proof.planning import Wishes
@@ -44,7 +45,7 @@ class Again:
             loaded, self.two.store, in_this_process, wishes=wishes, tasks=1, way=self.way, settle_s=0.0
         )
         self.hands = Rereading(
-            replace(loaded, proof=section),
+            loaded.having(proof.SECTION, section),
             self.two.store,
             in_this_process,
             wishes,

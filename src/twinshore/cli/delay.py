@@ -169,7 +169,7 @@ def simulate(
 ) -> None:
     """Tries both algorithms on made-up traffic: how soon each finds a fault, and what each says for nothing."""
     from twinshore.delay.simulation.trial import table
-    from twinshore.fleet.settings_delay import DelaySettings
+    from twinshore.fleet.settings.sections.delay import DelaySettings
 
     typer.echo(table(seed, hours, runs, load(settings).delay if settings else DelaySettings()))
 

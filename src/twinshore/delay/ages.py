@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from twinshore.fleet.settings_delay import DelaySection
+from twinshore.fleet.settings.sections.delay import DelaySection
 from twinshore.store.values import DelayPlace
 
 # The store gets figures once a period; a busy machine may be late with that.

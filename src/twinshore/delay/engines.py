@@ -17,7 +17,7 @@ from twinshore.delay.journal import Journal
 from twinshore.delay.readings import Place, Reading
 from twinshore.delay.signs import Judged
 from twinshore.delay.windows import Thresholds
-from twinshore.fleet.settings_delay import DelaySettings
+from twinshore.fleet.settings.sections.delay import DelaySettings
 
 AGAIN_S = 10.0
 UNREAD_MAX = 1000

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from twinshore.delay.causes import root
 from twinshore.delay.state import LinkState
-from twinshore.fleet.settings_delay import DelaySection
+from twinshore.fleet.settings.sections.delay import DelaySection
 from twinshore.service.server import MetricsServer
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from twinshore.delay.alarms import AlarmKey, AlarmKind, Event, Happening, Manner, Sign, Standing, in_words, moved, turn
 from twinshore.fleet import StoreError
 from twinshore.fleet.quiet import QuietTime, is_quiet
-from twinshore.fleet.settings_delay import DelaySection
+from twinshore.fleet.settings.sections.delay import DelaySection
 from twinshore.store import AlarmRow, Store
 
 # A store that is away may take ten seconds to say so; meanwhile nothing is judged.

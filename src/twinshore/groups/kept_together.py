@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from twinshore.fleet import KafkaError
 from twinshore.fleet.listing import listed
-from twinshore.fleet.settings_outputs import unmet
+from twinshore.fleet.settings.sections.groups import unmet
 from twinshore.groups.outputs import Moment, Rules, left_of, outputs_of, shortened, waits_for, within
 from twinshore.groups.sides import ByCoordinator, Reader
 from twinshore.wire.group_places import GroupPlaces, Where

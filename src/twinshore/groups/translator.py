@@ -7,7 +7,7 @@ from functools import partial
 
 from twinshore.fleet import ConfigError, Link
 from twinshore.fleet.settings import Settings
-from twinshore.fleet.settings_edge import did_you_mean
+from twinshore.fleet.settings.edge import did_you_mean
 from twinshore.groups.rounds import extents_of
 from twinshore.groups.translation import AS_IS, Spot, Translation
 from twinshore.store import Store

@@ -9,7 +9,8 @@ from typing import Any
 
 from twinshore.fleet import Link
 from twinshore.fleet.control import PRIORITY_MAX
-from twinshore.fleet.settings_control import RATE_MAX, why_not_pattern
+from twinshore.fleet.settings.sections.control import RATE_MAX
+from twinshore.fleet.settings.shapes import why_not_pattern
 from twinshore.store import ControlRow
 
 SETTINGS, STORE = "settings", "store"

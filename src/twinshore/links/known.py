@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from twinshore.fleet import ConfigError, Link
 from twinshore.fleet.settings import Settings
-from twinshore.fleet.settings_edge import Complaints
-from twinshore.fleet.settings_sections import read_links
+from twinshore.fleet.settings.edge import Complaints
+from twinshore.fleet.settings.section import Written
+from twinshore.fleet.settings.sections.links import read_links
 from twinshore.links.rules import check_links
 from twinshore.links.seeds import Difference, Section, sections_of, sow
 from twinshore.service.clock import wall_ms
@@ -70,7 +71,7 @@ def told(before: Iterable[LinkRow], after: Iterable[LinkRow]) -> list[AuditRow]:
 def links_of(sections: Mapping[str, Section], settings: Settings) -> tuple[Link, ...]:
     """These sections as links between the settings' clusters; ConfigError where they cannot be."""
     complaints = Complaints()
-    links = read_links(sections, settings.clusters, complaints)
+    links = read_links(Written(sections, "[links]", {"clusters": settings.clusters}), complaints)
     if complaints.lines:
         raise ConfigError("; ".join(complaints.lines), hint="docs/settings.md lists every setting")
     return links

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from twinshore.fleet import ConfigError
-from twinshore.fleet.settings_edge import did_you_mean
+from twinshore.fleet.settings.edge import did_you_mean
 from twinshore.links.in_force import READERS, BadValueError, InForce, as_json
 
 Wish = dict[str, Any]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from twinshore.fleet import TwinshoreError
-from twinshore.fleet.settings_proof import ProofSettings
+from twinshore.fleet.settings.sections.proof import ProofSettings
 from twinshore.proof.job import Run, on_spark
 from twinshore.proof.planning import Wishes
 from twinshore.proof.proving import Proving, Report

@@ -14,6 +14,7 @@ import pytest
 from twinshore.fleet import KafkaError, StoreError
 from twinshore.fleet.incidents import POLICY_RETRY, POLICY_WAIT, IncidentSide
 from twinshore.fleet.settings import parse_settings
+from twinshore.fleet.settings.sections import mirror
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.disks import Disk
 from twinshore.kafka.errors import Code
@@ -59,7 +60,7 @@ class Place:
         monkeypatch.setattr(watching, "read_disks", lambda *_: [Disk(1, "/data", 100_000, self.free_percent * 1_000)])
         monkeypatch.setattr(Watch, "_leaderless", lambda _, side: (self.trouble * (side.called == "source"), self.some))
         settings = parse_settings(SETTINGS, name="settings.toml", env={})
-        settings = replace(settings, mirror=replace(settings.mirror, away_after_s=0.0, disk_check_s=0.05))
+        settings = settings.having(mirror.SECTION, replace(settings.mirror, away_after_s=0.0, disk_check_s=0.05))
         self.watch = Watch(
             settings.links[0], settings, self.store, self.recorder, active=lambda: self.active, log=self.said.append
         )

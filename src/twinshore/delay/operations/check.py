@@ -12,7 +12,7 @@ from twinshore.delay.open_alarms import Heads, heads_of, standing_of
 from twinshore.delay.watchers import stale, unwatched
 from twinshore.fleet import ConfigError
 from twinshore.fleet.settings import Settings
-from twinshore.fleet.settings_edge import did_you_mean
+from twinshore.fleet.settings.edge import did_you_mean
 from twinshore.store import AlarmRow, DelayPlace, Store, WatchRow
 
 

@@ -10,7 +10,7 @@ from twinshore.delay.open_alarms import heads_of, standing_of
 from twinshore.delay.sampler import resting_of
 from twinshore.fleet import ConfigError, Link
 from twinshore.fleet.settings import Settings
-from twinshore.fleet.settings_edge import did_you_mean
+from twinshore.fleet.settings.edge import did_you_mean
 from twinshore.links.in_force import in_force
 from twinshore.store import AlarmRow, DelayPlace, Store, WatchRow
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from twinshore.delay.simulation.trial import table
-from twinshore.fleet.settings_delay import DelaySettings
+from twinshore.fleet.settings.sections.delay import DelaySettings
 
 SEED, HOURS, RUNS = 1, 3.0, 10
 BEGIN, END = "<!-- simulated -->\n", "<!-- end -->"

@@ -15,7 +15,7 @@ from twinshore.delay.signs import Judged, recovery_signs, window_signs
 from twinshore.delay.simulation.traces import TRAFFIC, Ends, Fault, Traffic, trace
 from twinshore.delay.standing import manners_of
 from twinshore.delay.windows import Thresholds
-from twinshore.fleet.settings_delay import DelaySettings
+from twinshore.fleet.settings.sections.delay import DelaySettings
 
 PLACE = Place("east->west", "orders", 0)
 BEGIN_S, FAULT_S, AFTER_S = 60.0, 120.0, 60.0

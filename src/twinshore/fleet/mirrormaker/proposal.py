@@ -11,7 +11,7 @@ from twinshore.fleet.mirrormaker.login import PLACEHOLDER, login
 from twinshore.fleet.mirrormaker.meanings import OF_CLUSTERS, OF_LINKS, Fate, Meaning, by_pattern
 from twinshore.fleet.mirrormaker.reading import Properties, Written, is_true, read_properties
 from twinshore.fleet.mirrormaker.rendering import ProposedLink, render
-from twinshore.fleet.settings_edge import did_you_mean
+from twinshore.fleet.settings.edge import did_you_mean
 
 TOPICS_DEFAULT = ".*"
 # Both of its default lists, the older and the newer, and what it makes for itself.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from twinshore.fleet.errors import ConfigError
-from twinshore.fleet.settings_edge import did_you_mean
+from twinshore.fleet.settings.edge import did_you_mean
 
 SOURCE_CONNECTOR = "MirrorSourceConnector"
 CONNECTORS = (SOURCE_CONNECTOR, "MirrorCheckpointConnector", "MirrorHeartbeatConnector")

@@ -12,8 +12,8 @@ from twinshore.fleet import ConfigError, KafkaError, Link, NamedPartition
 from twinshore.fleet.listing import counted
 from twinshore.fleet.operations import Plan
 from twinshore.fleet.settings import Settings
-from twinshore.fleet.settings_control import why_not_pattern
-from twinshore.fleet.settings_edge import did_you_mean
+from twinshore.fleet.settings.edge import did_you_mean
+from twinshore.fleet.settings.shapes import why_not_pattern
 from twinshore.groups.look import GroupView, PartView, look
 from twinshore.groups.place import MARK, State
 from twinshore.groups.rounds import Rounds

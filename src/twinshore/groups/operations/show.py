@@ -9,7 +9,7 @@ from typing import Any
 from twinshore.fleet import ConfigError
 from twinshore.fleet.listing import listed
 from twinshore.fleet.settings import Settings
-from twinshore.fleet.settings_control import why_not_pattern
+from twinshore.fleet.settings.shapes import why_not_pattern
 from twinshore.groups.look import AWAY, GroupView, look
 from twinshore.groups.place import State
 from twinshore.store import Store

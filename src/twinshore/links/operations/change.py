@@ -10,7 +10,7 @@ from twinshore.fleet import ConfigError, Link, RefusedError
 from twinshore.fleet.listing import counted, listed
 from twinshore.fleet.operations import Plan
 from twinshore.fleet.settings import Settings, with_arrow
-from twinshore.fleet.settings_edge import did_you_mean
+from twinshore.fleet.settings.edge import did_you_mean
 from twinshore.links.assignments import with_values, without
 from twinshore.links.in_force import in_force
 from twinshore.links.known import links_of, told

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from difflib import get_close_matches
 
 from twinshore.fleet import Link
-from twinshore.fleet.settings_edge import NEAR
+from twinshore.fleet.settings.edge import NEAR
 from twinshore.links.filters import admits
 
 

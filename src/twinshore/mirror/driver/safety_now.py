@@ -14,7 +14,7 @@ from pathlib import Path
 from twinshore.fleet import ConfigError
 from twinshore.fleet.once import Once, in_words
 from twinshore.fleet.settings import Settings, parse_settings
-from twinshore.fleet.settings_safety import SafetySettings
+from twinshore.fleet.settings.sections.safety import SafetySettings
 
 NEVER = "[safety] never_delete is set"
 READ_S = 1.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from twinshore.fleet import ConfigError, Link, RefusedError
 from twinshore.fleet.operations import Plan
 from twinshore.fleet.settings import Settings
-from twinshore.fleet.settings_edge import did_you_mean
+from twinshore.fleet.settings.edge import did_you_mean
 from twinshore.mirror.follow.last_resort import uncarried
 from twinshore.mirror.follow.lifecycle import CONFIRMED, RECREATED, Presence
 from twinshore.mirror.follow.words import Shown, show

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from twinshore.fleet import ConfigError, Deleted, RefusedError
 from twinshore.fleet.operations import Plan
 from twinshore.fleet.settings import Settings
-from twinshore.fleet.settings_edge import did_you_mean
+from twinshore.fleet.settings.edge import did_you_mean
 from twinshore.mirror.follow.acts import State
 from twinshore.mirror.follow.last_resort import EVERY_TOPIC, Word, kept_in_words, not_kept_in_words, unsafe
 from twinshore.mirror.follow.lifecycle import ALLOWED, KEEP

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from twinshore.fleet import ConfigError
 from twinshore.fleet.operations import Plan
 from twinshore.fleet.settings import Settings, with_arrow
-from twinshore.fleet.settings_edge import did_you_mean
+from twinshore.fleet.settings.edge import did_you_mean
 from twinshore.mirror.driver.no_mirror import refuse_under_a_mirror
 from twinshore.mirror.follow.memories import spent
 from twinshore.mirror.incidents.kinds import OF_KNOWN_TOPICS

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from twinshore.fleet import ConfigError, Link, NamedPartition, RefusedError
 from twinshore.fleet.operations import Plan
 from twinshore.fleet.settings import Settings
-from twinshore.fleet.settings_edge import did_you_mean
+from twinshore.fleet.settings.edge import did_you_mean
 from twinshore.mirror.incidents.causes import Sides, still_stands
 from twinshore.mirror.incidents.standing import stopping
 from twinshore.mirror.lane.history import NOWHERE, Stand

@@ -11,8 +11,8 @@ from typing import Any
 
 from twinshore.fleet import ConfigError, Link
 from twinshore.fleet.settings import Settings
-from twinshore.fleet.settings_edge import did_you_mean
-from twinshore.fleet.settings_proof import ProofSettings, overdrawn
+from twinshore.fleet.settings.edge import did_you_mean
+from twinshore.fleet.settings.sections.proof import ProofSettings, overdrawn
 from twinshore.proof import again
 from twinshore.proof.continuous import keep_proving, wishes_beside, wishes_of
 from twinshore.proof.job import Run

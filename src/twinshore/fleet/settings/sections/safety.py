@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from twinshore.fleet.settings_edge import Complaints, read_section
-from twinshore.fleet.settings_table import setting
+from twinshore.fleet.settings.declaring import setting
+from twinshore.fleet.settings.edge import Complaints, read_section
+from twinshore.fleet.settings.section import Section, Written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,9 @@ class SafetySettings:
     )
 
 
-def read_safety(raw: object, complaints: Complaints) -> SafetySettings:
+def read_safety(written: Written, complaints: Complaints) -> SafetySettings:
     """The section; complaints are added, and the defaults returned, where it is wrong."""
-    return read_section(SafetySettings, raw, "[safety]", complaints) or SafetySettings()
+    return read_section(SafetySettings, written.raw, written.place, complaints) or SafetySettings()
+
+
+SECTION = Section("safety", 70, (("[safety]", SafetySettings),), read_safety, overridden=True)

@@ -1,25 +1,10 @@
-"""docs/settings.md, written from the table: `python -m twinshore.fleet.settings_page > docs/settings.md`."""
+"""docs/settings.md, written from what the sections declare. `python scripts/pages.py` puts it there."""
 
 from __future__ import annotations
 
-from twinshore.fleet.settings_delay import DelaySection
-from twinshore.fleet.settings_env import OVERRIDABLE, variable
-from twinshore.fleet.settings_proof import ProofSettings
-from twinshore.fleet.settings_safety import SafetySettings
-from twinshore.fleet.settings_table import (
-    ClusterSection,
-    ControlSection,
-    FollowSection,
-    GroupsSection,
-    LinkSection,
-    MirrorSettings,
-    Row,
-    SecuritySection,
-    SparkSection,
-    StoreSection,
-    UserSection,
-    rows,
-)
+from twinshore.fleet.settings.declaring import Row, rows
+from twinshore.fleet.settings.environment import variable
+from twinshore.fleet.settings.sections import declared
 
 EXAMPLE = """\
 [store]
@@ -52,28 +37,13 @@ master = "local"
 spark.driver.memory = "2g"
 """
 
-PLACES: tuple[tuple[str, type], ...] = (
-    ("[store]", StoreSection),
-    ("[clusters.NAME]", ClusterSection),
-    ("[clusters.NAME.security]", SecuritySection),
-    ('[links."SOURCE->TARGET"]', LinkSection),
-    ('[links."SOURCE->TARGET".control]', ControlSection),
-    ('[links."SOURCE->TARGET".follow]', FollowSection),
-    ('[links."SOURCE->TARGET".follow.users.NAME]', UserSection),
-    ('[links."SOURCE->TARGET".groups]', GroupsSection),
-    ("[mirror]", MirrorSettings),
-    ("[mirror.spark]", SparkSection),
-    ("[delay]", DelaySection),
-    ("[proof]", ProofSettings),
-    ("[safety]", SafetySettings),
-)
-
 _KINDS = {str: "text", int: "whole number", float: "number", bool: "true or false", tuple[str, ...]: "list of text"}
 
 
 def render_settings_page() -> str:
     """The whole page as Markdown."""
-    variables = ", ".join(f"`{variable(section, '')}<NAME>`" for section in OVERRIDABLE)
+    overridden = [one.name for one in declared() if one.overridden]
+    variables = ", ".join(f"`{variable(section, '')}<NAME>`" for section in overridden)
     parts = [
         "# Settings",
         "",
@@ -87,7 +57,7 @@ def render_settings_page() -> str:
         "environment that it was started with: a new value of a variable counts after a restart of every process that",
         "reads it, Spark's workers included.",
         "",
-        f"**The environment** overrides five sections: {variables}.",
+        f"**The environment** overrides some sections: {variables}.",
         f"So `{variable('store', 'url')}` stands for `[store] url`. Parts of a list are parted by commas.",
         "",
         "**What needs a restart**: everything here, of each process that reads it, but for two things. Secrets in",
@@ -103,7 +73,7 @@ def render_settings_page() -> str:
         "**Paths** that are relative start where the process was started; only the file of a store in SQLite is",
         "relative to the folder of the settings file, so that it is one store wherever a process is started.",
     ]
-    for place, section in PLACES:
+    for place, section in [table for one in declared() for table in one.tables]:
         parts += ["", f"## `{place}`", "", (section.__doc__ or "").strip(), ""]
         parts += ["| setting | kind | default | limits | meaning |", "| --- | --- | --- | --- | --- |"]
         parts += [_line(row) for row in rows(section)]
@@ -126,7 +96,3 @@ def _toml(value: object) -> str:
     if isinstance(value, tuple):
         return "[" + ", ".join(_toml(part) for part in value) + "]"
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-if __name__ == "__main__":
-    print(render_settings_page(), end="")

@@ -1,7 +1,6 @@
 """The environment's say: TWINSHORE_STORE_URL stands for [store] url, TWINSHORE_MIRROR_LANES for [mirror] lanes.
 
-The rule holds for the sections that have one fixed place: store, mirror, delay, proof and safety; lists are parted by
-commas.
+The rule holds for the sections that declare it; lists are parted by commas.
 """
 
 from __future__ import annotations
@@ -10,19 +9,9 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from twinshore.fleet.settings_delay import DelaySection
-from twinshore.fleet.settings_edge import Complaints, did_you_mean
-from twinshore.fleet.settings_proof import ProofSettings
-from twinshore.fleet.settings_safety import SafetySettings
-from twinshore.fleet.settings_table import MirrorSettings, Row, StoreSection, rows
-
-OVERRIDABLE = {
-    "store": StoreSection,
-    "mirror": MirrorSettings,
-    "delay": DelaySection,
-    "proof": ProofSettings,
-    "safety": SafetySettings,
-}
+from twinshore.fleet.settings.declaring import Row, rows
+from twinshore.fleet.settings.edge import Complaints, did_you_mean
+from twinshore.fleet.settings.sections import declared
 
 # Kubernetes tells each pod of a Service called twinshore-mirror by such variables.
 _SERVICE = re.compile(r".+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
@@ -38,8 +27,11 @@ def with_environment(raw: Mapping[str, Any], env: Mapping[str, str], complaints:
     """The settings with the environment's values laid over them."""
     merged = dict(raw)
     named_as_secrets = set(_secret_variables(raw)) | {env.get(variable("store", "password_env"), "")}
-    for section, kind in OVERRIDABLE.items():
-        table = {variable(section, row.name): row for row in rows(kind)}
+    for one in declared():
+        if not one.overridden:
+            continue
+        section = one.name
+        table = {variable(section, row.name): row for row in rows(one.keys)}
         prefix = variable(section, "")
         for key in sorted(env):
             if not key.startswith(prefix) or key in named_as_secrets or _is_of_a_service(key, env[key], table):

@@ -1,4 +1,4 @@
-"""Settings: TOML text and environment in, frozen values out, or one ConfigError that lists all that is wrong."""
+"""All settings of one process, and how they are read: every section that is declared, in its order."""
 
 from __future__ import annotations
 
@@ -6,44 +6,66 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from twinshore.fleet.errors import ConfigError
-from twinshore.fleet.nouns import Cluster, Link, Secret
-from twinshore.fleet.settings_delay import DelaySettings, read_delay
-from twinshore.fleet.settings_edge import Complaints, did_you_mean
-from twinshore.fleet.settings_env import with_environment
-from twinshore.fleet.settings_proof import ProofSettings, read_proof
-from twinshore.fleet.settings_safety import SafetySettings, read_safety
-from twinshore.fleet.settings_sections import read_clusters, read_links, read_mirror, read_store
-from twinshore.fleet.settings_table import MirrorSettings, SparkSettings
+from twinshore.fleet.nouns import Cluster, Link
+from twinshore.fleet.settings.edge import Complaints, did_you_mean
+from twinshore.fleet.settings.environment import with_environment
+from twinshore.fleet.settings.section import Section, Written
+from twinshore.fleet.settings.sections import clusters, declared, delay, mirror, proof, safety, store
+from twinshore.fleet.settings.sections import links as section_of_links
 from twinshore.fleet.store_place import beside
 
-SECTIONS = ("store", "clusters", "links", "mirror", "delay", "proof", "safety")
-
-
-@dataclass(frozen=True, slots=True)
-class StoreSettings:
-    """Where the store is. The URL never holds a password."""
-
-    url: str = "sqlite:///twinshore.db"
-    password: Secret = field(default_factory=Secret)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All that one Twinshore process is told. `file` is where it was read, if it was. `link_sections` are the links as
-    the text has them, which are the seeds of those in the store. `links` are the text's until the store was asked."""
+    """All that one Twinshore process is told. `values`: what each section gave, by its name. `file`: where it was read,
+    if it was. `link_sections` are the links as the text has them, which are the seeds of those in the store; `links`
+    are the text's until the store was asked."""
 
-    store: StoreSettings
-    clusters: Mapping[str, Cluster]
-    links: Sequence[Link]
-    mirror: MirrorSettings
-    delay: DelaySettings = field(default_factory=DelaySettings)
-    proof: ProofSettings = field(default_factory=ProofSettings)
-    safety: SafetySettings = field(default_factory=SafetySettings)
+    values: Mapping[str, Any]
     file: Path | None = None
     link_sections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
+
+    def of(self, section: Section[T]) -> T:
+        """What that section gave."""
+        value: T = self.values[section.name]
+        return value
+
+    @property
+    def store(self) -> store.StoreSettings:
+        return self.of(store.SECTION)
+
+    @property
+    def clusters(self) -> Mapping[str, Cluster]:
+        return self.of(clusters.SECTION)
+
+    @property
+    def links(self) -> Sequence[Link]:
+        return self.of(section_of_links.SECTION)
+
+    @property
+    def mirror(self) -> mirror.MirrorSettings:
+        return self.of(mirror.SECTION)
+
+    @property
+    def delay(self) -> delay.DelaySettings:
+        return self.of(delay.SECTION)
+
+    @property
+    def proof(self) -> proof.ProofSettings:
+        return self.of(proof.SECTION)
+
+    @property
+    def safety(self) -> safety.SafetySettings:
+        return self.of(safety.SECTION)
+
+    def having(self, section: Section[T], value: T) -> Settings:
+        """The same with another value of that section."""
+        return replace(self, values={**self.values, section.name: value})
 
     def link(self, name: str) -> Link:
         """The link of that name; a ConfigError with the nearest one otherwise."""
@@ -67,7 +89,7 @@ class Settings:
 
     def with_links(self, links: Sequence[Link]) -> Settings:
         """The same with the links that there are."""
-        return replace(self, links=links)
+        return replace(self, values={**self.values, section_of_links.SECTION.name: links})
 
     def cluster(self, name: str) -> Cluster:
         """The cluster of that name; a ConfigError with the nearest one otherwise."""
@@ -92,7 +114,8 @@ def load_settings(path: Path, env: Mapping[str, str]) -> Settings:
     except UnicodeDecodeError as error:
         raise ConfigError(f"settings file {path} is not UTF-8 text, at byte {error.start}") from error
     found = parse_settings(text, name=str(path), env=env)
-    return replace(found, store=replace(found.store, url=beside(found.store.url, path)), file=path.absolute())
+    whole = found.having(store.SECTION, replace(found.store, url=beside(found.store.url, path)))
+    return replace(whole, file=path.absolute())
 
 
 def parse_settings(text: str, *, name: str, env: Mapping[str, str]) -> Settings:
@@ -104,30 +127,21 @@ def parse_settings(text: str, *, name: str, env: Mapping[str, str]) -> Settings:
     except (RecursionError, ValueError) as error:  # the parser's own limits
         raise ConfigError(f"{name} is not TOML that can be read: {error}", hint="is it a settings file?") from error
     complaints = Complaints()
-    for section in raw:
-        if section not in SECTIONS:
-            complaints.add(f"[{section}]", f"unknown{did_you_mean(section, SECTIONS)}")
+    sections = [one for one in declared() if not one.inside]
+    names = [one.name for one in sections]
+    for name_of_section in raw:
+        if name_of_section not in names:
+            complaints.add(f"[{name_of_section}]", f"unknown{did_you_mean(name_of_section, names)}")
     raw = with_environment(raw, env, complaints)
-    store = read_store(raw.get("store", {}), complaints)
-    clusters = read_clusters(raw.get("clusters", {}), complaints)
-    links = read_links(raw.get("links", {}), clusters, complaints)
-    mirror = read_mirror(raw.get("mirror", {}), complaints)
-    delay = read_delay(raw.get("delay", {}), complaints)
-    proof = read_proof(raw.get("proof", {}), complaints)
-    safety = read_safety(raw.get("safety", {}), complaints)
-    if complaints.lines or store is None or mirror is None:
+    values: dict[str, Any] = {}
+    for one in sections:
+        values[one.name] = one.read(Written(raw.get(one.name, {}), f"[{one.name}]", values), complaints)
+    if complaints.lines:
         raise ConfigError(_all_of(complaints.lines, name), hint="docs/settings.md lists every setting")
-    url, password = store
-    whole = {key: cluster for key, cluster in clusters.items() if cluster is not None}
-    return Settings(
-        StoreSettings(url, password), whole, links, mirror, delay, proof, safety, link_sections=raw.get("links", {})
-    )
+    return Settings(values, link_sections=raw.get("links", {}))
 
 
 def _all_of(lines: list[str], name: str) -> str:
     if len(lines) == 1:
         return f"{name}: {lines[0]}"
     return f"{name}: {len(lines)} settings are wrong\n" + "\n".join(f"  {line}" for line in lines)
-
-
-__all__ = ["MirrorSettings", "Settings", "SparkSettings", "StoreSettings", "load_settings", "parse_settings"]

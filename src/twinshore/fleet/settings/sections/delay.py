@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import urlsplit
 
 from twinshore.fleet.control import first_match
 from twinshore.fleet.nouns import Secret
 from twinshore.fleet.quiet import parse_quiet
-from twinshore.fleet.settings_control import why_not_pattern
-from twinshore.fleet.settings_edge import Complaints, did_you_mean, read_section
-from twinshore.fleet.settings_table import setting
+from twinshore.fleet.settings.declaring import setting
+from twinshore.fleet.settings.edge import Complaints, did_you_mean, read_section
+from twinshore.fleet.settings.section import Section, Written
+from twinshore.fleet.settings.shapes import Numbers, read_numbers
 
-PLACE = "[delay]"
 OFFSET_MAX = 1 << 62
 AGE_MAX_S = 31_536_000
 ENGINES = ("spark", "plain")
 # Each a table from expression to number; the first that matches a topic's whole name counts.
 TABLES = {"latest_thresholds": OFFSET_MAX, "consume_thresholds": OFFSET_MAX, "recovery_points_s": AGE_MAX_S}
-Numbers = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,53 +93,36 @@ class DelaySettings:
         return self.section.recovery_point_s if found < 0 else found
 
 
-def read_delay(raw: object, complaints: Complaints) -> DelaySettings:
+def read_delay(written: Written, complaints: Complaints) -> DelaySettings:
     """The section; complaints are added, and the defaults returned, where it is wrong."""
-    rest = dict(raw) if isinstance(raw, Mapping) else raw
-    tables: dict[str, Any] = {}
-    for name, highest in TABLES.items():
-        table = rest.pop(name, {}) if isinstance(rest, dict) else {}
-        tables[name] = _numbers(table, name, highest, complaints)
-    section = read_section(DelaySection, rest, PLACE, complaints)
+    place = written.place
+    rest, inner = written.parted(*TABLES)
+    tables = {name: read_numbers(inner[name], name, 0, high, place, complaints) for name, high in TABLES.items()}
+    section = read_section(DelaySection, rest, place, complaints)
     if section is None:
         return DelaySettings()
     for text in section.quiet:
         try:
             parse_quiet(text)
         except ValueError as error:
-            complaints.add(PLACE, f"quiet: {error}")
+            complaints.add(place, f"quiet: {error}")
     if section.windows not in ENGINES:
-        complaints.add(PLACE, f"windows: no such place {section.windows!r}{did_you_mean(section.windows, ENGINES)}")
+        complaints.add(place, f"windows: no such place {section.windows!r}{did_you_mean(section.windows, ENGINES)}")
     if section.sample_s > section.period_s:
-        complaints.add(PLACE, f"sample_s: is {section.sample_s:g}, must not exceed period_s ({section.period_s:g})")
+        complaints.add(place, f"sample_s: is {section.sample_s:g}, must not exceed period_s ({section.period_s:g})")
     if section.webhook_token_env and section.webhook_token_file:
-        complaints.add(PLACE, "webhook_token_env and webhook_token_file: one or the other")
+        complaints.add(place, "webhook_token_env and webhook_token_file: one or the other")
     if section.webhook_url:
-        _check_url(section.webhook_url, complaints)
+        _check_url(section.webhook_url, place, complaints)
     return DelaySettings(section, **tables)
 
 
-def _check_url(url: str, complaints: Complaints) -> None:
+def _check_url(url: str, place: str, complaints: Complaints) -> None:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        complaints.add(PLACE, f"webhook_url: {url!r} is not like https://host/path")
+        complaints.add(place, f"webhook_url: {url!r} is not like https://host/path")
     elif parts.password:
-        complaints.add(PLACE, "webhook_url: a secret never stands in the settings; use webhook_token_env")
+        complaints.add(place, "webhook_url: a secret never stands in the settings; use webhook_token_env")
 
 
-def _numbers(table: object, name: str, highest: int, complaints: Complaints) -> Numbers:
-    if not isinstance(table, Mapping):
-        complaints.add(PLACE, f'{name}: must be a table like {{ "orders.*" = 1000 }}, not {table!r}')
-        return ()
-    found = []
-    for pattern, number in table.items():
-        reason = why_not_pattern(pattern)
-        if reason:
-            complaints.add(PLACE, f"{name}: {reason}")
-        if isinstance(number, bool) or not isinstance(number, int):
-            complaints.add(PLACE, f"{name}: {pattern!r}: must be a whole number, not {number!r}; quote names with dots")
-        elif not 0 <= number <= highest:
-            complaints.add(PLACE, f"{name}: {pattern!r}: is {number}, must be 0 to {highest:,}")
-        else:
-            found.append((pattern, number))
-    return tuple(found)
+SECTION = Section("delay", 50, (("[delay]", DelaySection),), read_delay, overridden=True)

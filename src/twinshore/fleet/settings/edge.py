@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from twinshore.fleet.settings_table import Row, rows
+from twinshore.fleet.settings.declaring import Row, rows
 
 S = TypeVar("S")
 

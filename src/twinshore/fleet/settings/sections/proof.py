@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from twinshore.fleet.settings_edge import Complaints, read_section
-from twinshore.fleet.settings_table import setting
+from twinshore.fleet.settings.declaring import setting
+from twinshore.fleet.settings.edge import Complaints, read_section
+from twinshore.fleet.settings.section import Section, Written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,16 +37,16 @@ class ProofSettings:
     )
 
 
-def read_proof(raw: object, complaints: Complaints) -> ProofSettings:
+def read_proof(written: Written, complaints: Complaints) -> ProofSettings:
     """The section; complaints are added, and the defaults returned, where it is wrong."""
-    found = read_section(ProofSettings, raw, "[proof]", complaints) or ProofSettings()
+    found = read_section(ProofSettings, written.raw, written.place, complaints) or ProofSettings()
     if found.read_again_h and not found.reread_mb_s:
         complaints.add(
-            "[proof]",
+            written.place,
             f"read_again_h = {found.read_again_h:g} cannot be kept with reread_mb_s = 0, which reads nothing again",
         )
     if refused := overdrawn(found):
-        complaints.add("[proof]", refused)
+        complaints.add(written.place, refused)
     return found
 
 
@@ -57,3 +58,6 @@ def overdrawn(settings: ProofSettings) -> str:
         f"reread_mb_s = {settings.reread_mb_s:g} is a part of throttle_mb_s = {settings.throttle_mb_s:g}, and would"
         " leave nothing of it for what is new: set it lower"
     )
+
+
+SECTION = Section("proof", 60, (("[proof]", ProofSettings),), read_proof, overridden=True)

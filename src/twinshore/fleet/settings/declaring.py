@@ -1,0 +1,54 @@
+"""How the keys of a section are declared: name, type, default, meaning, limits.
+
+The reader, its errors and docs/settings.md all come from that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, TypeVar, get_type_hints
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a setting means and what it may be."""
+
+    meaning: str
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One key of a section. `default` is None where the setting is required."""
+
+    name: str
+    kind: Any
+    default: Any
+    required: bool
+    rule: Rule
+
+
+def setting(default: T, meaning: str, *, low: float | None = None, high: float | None = None) -> T:
+    """Declares a setting with a default inside a section."""
+    spec: Any = field(default=default, metadata={"rule": Rule(meaning, low, high)})
+    declared: T = spec
+    return declared
+
+
+def required(meaning: str) -> Any:
+    """Declares a setting that has no default."""
+    return field(metadata={"rule": Rule(meaning)})
+
+
+def rows(section: type) -> Iterator[Row]:
+    """The keys of one section, in the order they are written."""
+    hints = get_type_hints(section)
+    for spec in fields(section):
+        rule = spec.metadata.get("rule")
+        if isinstance(rule, Rule):
+            bare = spec.default is MISSING
+            yield Row(spec.name, hints[spec.name], None if bare else spec.default, bare, rule)
