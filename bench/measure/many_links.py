@@ -1,7 +1,8 @@
 """`python -m bench.measure.many_links`: what one mirror process needs for many small links, in threads and connections.
 
-The links go between aliases of two lab clusters, and each has one topic. Pumps are left out unless `--spark`, as they
-are counted in lanes: without them no task of Spark runs, and what is measured is the driver itself.
+The links go between aliases of two lab clusters, and each has one topic. Pumps are left out unless `--spark`: without
+them no task of Spark runs, and what is measured is the driver itself. With them, Spark's Python workers are counted as
+well, and the memory of all processes; pages that several share count once (PSS).
 """
 
 from __future__ import annotations
@@ -71,6 +72,9 @@ def figures_of(process: psutil.Process, ports: dict[int, str], links: int) -> di
     """What the process holds now. Threads and descriptors of its lanes are counted with it."""
     seen = Counter(ports[one.raddr.port] for one in process.net_connections() if one.raddr and one.raddr.port in ports)
     children = process.children(recursive=True)
+    daemons = {child.pid for child in children if "pyspark.daemon" in " ".join(child.cmdline())}
+    workers = [child for child in children if child.pid in daemons and child.ppid() in daemons]
+    shares = [one.memory_full_info().pss for one in (process, *children)]
     return {
         "links": links,
         "threads": process.num_threads(),
@@ -78,6 +82,10 @@ def figures_of(process: psutil.Process, ports: dict[int, str], links: int) -> di
         "cpu_s": round(sum(process.cpu_times()[:2]), 1),
         "connections": dict(seen),
         "children": len(children),
+        "workers": len(workers),
+        "worker_threads": [worker.num_threads() for worker in workers],
+        "all_pss_mb": round(sum(shares) / 1e6),
+        "each_pss_mb": [round(share / 1e6) for share in shares],
         "children_rss_mb": round(sum(child.memory_info().rss for child in children) / 1e6),
     }
 

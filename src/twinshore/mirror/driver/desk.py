@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import os
 import secrets
 import socket
 import threading
@@ -15,7 +16,8 @@ from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any
 
 from twinshore.fleet import NamedPartition
-from twinshore.mirror.driver.desk_door import Door, Place, hang_up
+from twinshore.mirror.driver.desk_door import Door, Place, RaftPlace, hang_up
+from twinshore.mirror.driver.raft_lines import RaftLines
 from twinshore.mirror.driver.relay import Relay, Say
 from twinshore.mirror.lane.history import NOWHERE, Stand, told_on
 from twinshore.mirror.lane.orders import Carried, Handover, Stoppage, TrackOrder, carried_from, stoppage_from
@@ -51,8 +53,9 @@ class Post:
     leaving: set[NamedPartition] = field(default_factory=set)
     closing: bool = False
     holder_since_s: float = 0.0
-    # How much the lane may carry, and what it last said it used of that.
+    # How much the lane may carry, what it has carried, and what it last said it used of what it may.
     bounds: dict[str, Any] = field(default_factory=dict)
+    bytes: int = 0
     used: dict[str, list[float]] = field(default_factory=dict)
 
 
@@ -68,10 +71,15 @@ class Desk:
         # By link: until when a pump of lanes that are closed may still write, and what it sent may still land.
         self._past: dict[str, tuple[float, float]] = {}
         self._lock = threading.RLock()
+        self.rafts = RaftLines()
         self._door = Door(bind or host, arrive=self._hello, hear=self._hear, depart=self._depart, tick=self._tick)
         self.port = self._door.port
 
     # -- what the driver asks and tells
+
+    def reached_at(self) -> tuple[str, int]:
+        """Host and port, for whatever tides run on."""
+        return os.environ.get("TWINSHORE_DESK_HOST", self.host), self.port
 
     def open_lane(self, key: LaneKey, grant_s: float) -> None:
         with self._lock:
@@ -153,6 +161,11 @@ class Desk:
             post = self._posts[key]
             return post.relay.holder, steady_s() - post.holder_since_s, post.relay.heir is not None
 
+    def carried_bytes(self) -> dict[LaneKey, int]:
+        """How much each lane has carried since it was opened."""
+        with self._lock:
+            return {key: post.bytes for key, post in self._posts.items()}
+
     def unmanned(self, link: str) -> frozenset[NamedPartition]:
         """The partitions that are on lanes that no pump carries now."""
         with self._lock:
@@ -208,6 +221,9 @@ class Desk:
     # -- pumps, as the door tells of them
 
     def _hello(self, pump: socket.socket, hello: dict[str, Any]) -> Place | None:
+        if "raft" in hello:
+            place = RaftPlace(int(hello["raft"]), int(hello["tide"]))
+            return self.rafts.arrive(place, str(hello["token"]), pump)
         key, tide, token = (str(hello["link"]), int(hello["lane"])), int(hello["tide"]), str(hello["token"])
         return (key, tide) if self._arrive(key, tide, token, pump) else None
 
@@ -225,8 +241,13 @@ class Desk:
                 self._send(post, tide, post.bounds)
             return True
 
-    def _depart(self, place: Place, pump: socket.socket) -> None:
-        key, tide = place
+    def _depart(self, place: Place, gone: socket.socket) -> None:
+        if isinstance(place, RaftPlace):
+            self.rafts.depart(place, gone)
+        else:
+            self._depart_lane(*place, gone)
+
+    def _depart_lane(self, key: LaneKey, tide: int, pump: socket.socket) -> None:
         with self._lock:
             post = self._posts.get(key)
             # A later term of the link numbers its tides anew: only its own socket speaks for a pump.
@@ -237,8 +258,13 @@ class Desk:
                     post.moving.clear()
                 self._say(post, post.relay.lost(tide, steady_s(), self._allowed_s(key[0])))
 
-    def _hear(self, place: Place, pump: socket.socket, message: dict[str, Any]) -> None:
-        key, tide = place
+    def _hear(self, place: Place, whom: socket.socket, message: dict[str, Any]) -> None:
+        if isinstance(place, RaftPlace):
+            self.rafts.hear(place, message)
+        else:
+            self._hear_pump(*place, whom, message)
+
+    def _hear_pump(self, key: LaneKey, tide: int, pump: socket.socket, message: dict[str, Any]) -> None:
         with self._lock:
             post = self._posts.get(key)
             # What a pump of an earlier term said before it was hung up on is not its namesake's word.
@@ -292,6 +318,7 @@ class Desk:
 
     def _account(self, key: LaneKey, post: Post, message: dict[str, Any]) -> None:
         carried = tuple(carried_from(raw) for raw in message["carried"])
+        post.bytes += sum(entry.bytes for entry in carried)
         for entry in carried:
             named = NamedPartition(entry.topic, entry.partition)
             post.told[named] = told_on(post.told.get(named, NOWHERE), Stand(entry.epoch, entry.to_offset))

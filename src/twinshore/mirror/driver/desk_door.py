@@ -20,13 +20,22 @@ from twinshore.mirror.pump.desk_line import LINE_BYTES_MAX
 from twinshore.service.clock import steady_s
 from twinshore.service.workers import failures, keep_on
 
+
+@dataclass(frozen=True, slots=True)
+class RaftPlace:
+    """One tide of a raft, as it stands at the desk."""
+
+    raft: int
+    tide: int
+
+
 TICK_S = 0.02
 HELLO_S = 20.0
 HELLO_BYTES_MAX = 1 << 16
 PUMPS_MAX, STRANGERS_MAX = 4096, 64
 SEND_S_MAX = 1
 READ_BYTES = 1 << 18
-Place = tuple[tuple[str, int], int]  # a lane and one of its tides
+Place = tuple[tuple[str, int], int] | RaftPlace  # a lane and one of its tides, or a raft and one of its
 DAMAGED = (OSError, ValueError, KeyError, TypeError)
 
 

@@ -5,7 +5,6 @@ Each turn observes, decides by `plan`, acts, and returns the sentence that says 
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Container
 from functools import partial
@@ -366,13 +365,12 @@ class LinkDriver:
         token = self._desk.token_of((self.link.name, lane))  # before the term: one that ends now fits no later lane
         if (term := self._term) is None:
             raise TwinshoreError("the link has been let go")
-        host = os.environ.get("TWINSHORE_DESK_HOST", self._desk.host)
         return term.order(
             lane,
             tide,
             source=self._source.cluster,
             target=self._target.cluster,
-            desk=(host, self._desk.port, token),
+            desk=(*self._desk.reached_at(), token),
             settings=self._mirror,
         )
 

@@ -23,6 +23,7 @@ from twinshore.mirror.driver.ready import check_chosen, open_writable
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.driver.roster import Roster, Running
 from twinshore.mirror.driver.shared import Shared
+from twinshore.mirror.driver.sharing import tasks_for
 from twinshore.mirror.driver.tides import Tides
 from twinshore.mirror.metrics import Instruments, Meters
 from twinshore.service import signals
@@ -71,13 +72,14 @@ class Mirror:
         recorder = Recorder(store, self._owner, mirror.receipts_s, self._log, meters.lag)
         instruments = Instruments(mirror, links, store, recorder, meters, self._log)
         new = self._say_first(links, store, recorder)
-        lanes, links_max = mirror.lanes or lanes_for(os.cpu_count() or 1), len(links) + LINKS_MORE
+        cores = os.cpu_count() or 1
+        lanes, links_max = mirror.lanes or lanes_for(cores), len(links) + LINKS_MORE
         engine = engines.begin(mirror, lanes * links_max, self._stop)
         if engine is None:
             self._never_begun(new, instruments, recorder, store)
             return
         desk = Desk(engine.host, allowed_s=lambda link: roster.left_s(link), take=instruments.take)
-        tides = Tides(desk, mirror.tide_s, engine.ride, self._log)
+        tides = Tides(desk, mirror.tide_s, engine.ride, self._log, tasks_for(cores, lanes, mirror.tasks))
         shared = Shared(self._owner, lanes, store, registry, recorder, instruments, engine, desk, tides, self._log)
         roster = Roster(
             registry,

@@ -1,4 +1,4 @@
-"""Launches tides: single-task Spark jobs, each pumping one lane for a while. The next stands by before one ends."""
+"""Launches tides: single-task Spark jobs, each for one lane or one raft. The next stands by before one ends."""
 
 from __future__ import annotations
 
@@ -8,39 +8,62 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from twinshore.mirror.driver.desk import Desk, LaneKey
+from twinshore.mirror.driver.rafts import ARRIVE_S_MAX, Rafts, first_line
+from twinshore.mirror.driver.sharing import HEIRS_MAX, shared
 from twinshore.mirror.lane.orders import TideOrder
 from twinshore.service.workers import keep_on
 
 TURN_S = 0.05
-HEIRS_MAX = 2
-ARRIVE_S_MAX = 30.0
 RETRY_S_MAX = 5.0
 WAIT_S_TOLD = 5.0
+# Each heir that boards a raft dials its brokers: so many at once.
+BOARDING_MAX = 8
+WEIGH_S = 5.0
+
+
+@dataclass(slots=True)
+class LaneTide:
+    """One tide of a lane. `berth`: its pump's on a raft, None where it has a task of its own."""
+
+    launched_s: float
+    berth: int | None = None
 
 
 @dataclass(slots=True)
 class LaneJobs:
-    """A lane's Spark jobs that have not returned. `make` gives the order of the next tide."""
+    """A lane's tides that are not over. `make` gives the order of the next one."""
 
     make: Callable[[int], TideOrder]
     stagger_s: float
-    running: dict[int, float] = field(default_factory=dict)
+    running: dict[int, LaneTide] = field(default_factory=dict)
     next_tide: int = 0
     failures: int = 0
     retry_at_s: float = 0.0
     # Whether the log says that no pump begins.
     waits: bool = False
+    # Its raft, and what it carries in a second.
+    raft: int | None = None
+    rate: float = 0.0
+    carried: int = 0
 
 
 class Tides:
-    """`run(order, name)` is the Spark job; `heard(sentence)` gets what is worth a line in the log."""
+    """`run(order, name)` is the Spark job; `heard(sentence)` gets what is worth a line in the log. Where lanes
+    and their heirs are more than `tasks`, small ones share rafts; 0: they never do."""
 
-    def __init__(self, desk: Desk, tide_s: float, run: Callable[[str, str], str], heard: Callable[[str], None]) -> None:
+    def __init__(
+        self, desk: Desk, tide_s: float, run: Callable[[str, str], str], heard: Callable[[str], None], tasks: int = 0
+    ) -> None:
         self._desk = desk
         self._tide_s = tide_s
         self._run = run
         self._heard = heard
+        self._tasks = tasks
         self._lanes: dict[LaneKey, LaneJobs] = {}
+        self._rafts = Rafts(desk, tide_s, run, self._hear_of_raft, self._left_raft)
+        self._aboard: dict[int, tuple[LaneJobs, int, str]] = {}
+        self._dealt: frozenset[LaneKey] = frozenset()
+        self._weighed_s = 0.0
         self._lock = threading.Lock()
         self._closed = threading.Event()
         keep_on(self._work, "tides")
@@ -63,14 +86,38 @@ class Tides:
     def _work(self) -> None:
         while not self._closed.wait(TURN_S):
             with self._lock:
-                lanes = dict(self._lanes)
                 now_s = time.monotonic()
-                heirs = sum(len(jobs.running) - 1 for jobs in lanes.values() if len(jobs.running) > 1)
-                for key, jobs in lanes.items():
+                self._deal(now_s)
+                heirs = sum(len(jobs.running) - 1 for jobs in self._lanes.values() if _apart(jobs) > 1)
+                boarding = sum(self._boards(key, jobs, now_s) for key, jobs in self._lanes.items())
+                wanted = {jobs.raft for jobs in self._lanes.values() if jobs.raft is not None}
+                self._rafts.turn(wanted, heirs, now_s)
+                heirs += self._rafts.heirs()
+                for key, jobs in self._lanes.items():
                     self._tell_wait(key, jobs)
-                    if self._due(key, jobs, heirs, now_s):
+                    if not self._due(key, jobs, heirs, boarding, now_s):
+                        continue
+                    if jobs.raft is None:
                         heirs += bool(jobs.running)
-                        self._launch(key, jobs, now_s)
+                    else:
+                        boarding += bool(jobs.running)
+                    self._launch(key, jobs, now_s)
+
+    def _deal(self, now_s: float) -> None:
+        """Which lanes share rafts, whenever there are others and every few seconds."""
+        known = frozenset(self._lanes)
+        if not self._tasks or (known == self._dealt and now_s - self._weighed_s < WEIGH_S):
+            return
+        if (took_s := now_s - self._weighed_s) >= WEIGH_S:
+            self._weighed_s = now_s
+            for key, carried in self._desk.carried_bytes().items():
+                if jobs := self._lanes.get(key):
+                    jobs.rate, jobs.carried = max(0, carried - jobs.carried) / took_s, carried
+        self._dealt = known
+        rates = {key: jobs.rate for key, jobs in self._lanes.items()}
+        now = {key: jobs.raft for key, jobs in self._lanes.items() if jobs.next_tide}
+        for key, raft in shared(rates, now, self._tasks).items():
+            self._lanes[key].raft = raft
 
     def _tell_wait(self, key: LaneKey, jobs: LaneJobs) -> None:
         wait_s = self._desk.waits_s(key)
@@ -81,17 +128,32 @@ class Tides:
             )
         jobs.waits = wait_s > 0.0 and (jobs.waits or wait_s > WAIT_S_TOLD)
 
-    def _due(self, key: LaneKey, jobs: LaneJobs, heirs: int, now_s: float) -> bool:
+    def _boards(self, key: LaneKey, jobs: LaneJobs, now_s: float) -> bool:
+        """Whether an heir of the lane is on its way to a raft or stands by there."""
+        if len(jobs.running) < 2:
+            return False
+        tide = max(jobs.running)
+        last = jobs.running[tide]
+        return last.berth is not None and now_s - last.launched_s < ARRIVE_S_MAX and self._desk.holding(key)[0] != tide
+
+    def _due(self, key: LaneKey, jobs: LaneJobs, heirs: int, boarding: int, now_s: float) -> bool:
         if now_s < jobs.retry_at_s:
+            return False
+        raft = None if jobs.raft is None else self._rafts.serving(jobs.raft, now_s)
+        if jobs.raft is not None and raft is None:
             return False
         if not jobs.running:
             return True
         holder, age_s, heir = self._desk.holding(key)
-        if heir or any(tide != holder and now_s - at_s < ARRIVE_S_MAX for tide, at_s in jobs.running.items()):
+        if heir or any(tide != holder and now_s - one.launched_s < ARRIVE_S_MAX for tide, one in jobs.running.items()):
             return False
         if holder is None:
             return True
-        return age_s >= self._tide_s + jobs.stagger_s and heirs < HEIRS_MAX
+        held = jobs.running.get(holder)
+        carried_by = self._rafts.at(held.berth) if held else None
+        if raft is not None:
+            return carried_by != raft and boarding < BOARDING_MAX
+        return heirs < HEIRS_MAX and (carried_by is not None or age_s >= self._tide_s + jobs.stagger_s)
 
     def _launch(self, key: LaneKey, jobs: LaneJobs, now_s: float) -> None:
         tide = jobs.next_tide
@@ -99,12 +161,15 @@ class Tides:
         name = f"{key[0]} lane {key[1]} tide {tide}"
         try:
             order = jobs.make(tide)
-            jobs.running[tide] = now_s
-            threading.Thread(target=self._ride, args=(jobs, tide, order, name), name=name, daemon=True).start()
+            jobs.running[tide] = LaneTide(now_s)
+            if jobs.raft is not None:
+                self._board(jobs, tide, order, name, now_s)
+            else:
+                threading.Thread(target=self._ride, args=(jobs, tide, order, name), name=name, daemon=True).start()
         except Exception as error:
             # This lane's alone: the other lanes' tides come from the same thread. The machine may be out of threads.
             jobs.running.pop(tide, None)
-            self._heard(f"{name}: it cannot begin ({_first_line(error)}); the lane begins again")
+            self._heard(f"{name}: it cannot begin ({first_line(error)}); the lane begins again")
             self._pause(jobs, now_s)
 
     def _ride(self, jobs: LaneJobs, tide: int, order: TideOrder, name: str) -> None:
@@ -117,23 +182,45 @@ class Tides:
         except Exception as error:
             # Whatever Spark raises: the task, the worker or the executor is gone; the lane begins again.
             if not self._closed.is_set():
-                self._heard(f"{name}: its task died ({_first_line(error)}); the lane begins again")
+                self._heard(f"{name}: its task died ({first_line(error)}); the lane begins again")
             failed = True
         with self._lock:
-            jobs.running.pop(tide, None)
-            if failed:
-                self._pause(jobs, time.monotonic())
-            else:
-                jobs.failures, jobs.retry_at_s = 0, 0.0
+            self._over(jobs, tide, failed=failed)
+
+    def _board(self, jobs: LaneJobs, tide: int, order: TideOrder, name: str, now_s: float) -> None:
+        place = None if jobs.raft is None else self._rafts.serving(jobs.raft, now_s)
+        berth = self._rafts.board(place, order) if place else None
+        if berth is None:  # it went just now, and its heir comes
+            del jobs.running[tide]
+            return
+        jobs.running[tide].berth = berth
+        self._aboard[berth] = jobs, tide, name
+
+    def _left_raft(self, berth: int, sentence: str, died: bool) -> None:
+        jobs, tide, name = self._aboard.pop(berth)
+        launched_s = jobs.running[tide].launched_s if tide in jobs.running else 0.0
+        if sentence != "finished":
+            self._heard(f"{name}: {f'its pump died ({sentence}); the lane begins again' if died else sentence}")
+        failed = died or (sentence != "finished" and time.monotonic() - launched_s < RETRY_S_MAX)
+        self._over(jobs, tide, failed=failed)
+
+    def _hear_of_raft(self, sentence: str) -> None:
+        if not self._closed.is_set():
+            self._heard(sentence)
+
+    def _over(self, jobs: LaneJobs, tide: int, *, failed: bool) -> None:
+        jobs.running.pop(tide, None)
+        if failed:
+            self._pause(jobs, time.monotonic())
+        else:
+            jobs.failures, jobs.retry_at_s = 0, 0.0
 
     def _pause(self, jobs: LaneJobs, now_s: float) -> None:
         jobs.failures += 1
         jobs.retry_at_s = now_s + min(RETRY_S_MAX, 0.1 * 2**jobs.failures)
 
 
-def _first_line(error: Exception) -> str:
-    text = str(error).strip()
-    for line in text.splitlines():
-        if "Error" in line or "Exception" in line:
-            return line.strip()[:200]
-    return text.splitlines()[0][:200] if text else type(error).__name__
+def _apart(jobs: LaneJobs) -> int:
+    """How many tasks of its own a lane has now, where the latest is one."""
+    last = jobs.running[max(jobs.running)] if jobs.running else None
+    return len(jobs.running) if last and last.berth is None else 0

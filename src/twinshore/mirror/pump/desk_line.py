@@ -25,19 +25,16 @@ class DeskLost(TwinshoreError):
     """The driver cannot be reached; the grant decides how long the pump goes on."""
 
 
-class DeskLine:
-    """Blocking writes of small lines, non-blocking reads. `grant` is on `steady_s`."""
+class DriverLine:
+    """Blocking writes of small lines, non-blocking reads."""
 
-    def __init__(self, order: TideOrder) -> None:
+    def __init__(self, host: str, port: int) -> None:
         try:
-            self._sock = socket.create_connection((order.desk_host, order.desk_port), timeout=HELLO_S)
+            self._sock = socket.create_connection((host, port), timeout=HELLO_S)
             self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as error:
-            place = f"{order.desk_host}:{order.desk_port}"
-            raise DeskLost(f"the driver cannot be reached at {place}: {error}") from error
+            raise DeskLost(f"the driver cannot be reached at {host}:{port}: {error}") from error
         self._received = bytearray()
-        self.grant = Grant()
-        self.say("hello", token=order.desk_token, link=order.link, lane=order.lane, tide=order.tide)
 
     def fileno(self) -> int:
         return self._sock.fileno()
@@ -50,6 +47,37 @@ class DeskLine:
             self._sock.sendall(text.encode())
         except OSError as error:
             raise DeskLost(f"the driver cannot be told: {error}") from error
+
+    def heard(self) -> list[dict[str, Any]]:
+        """Every message that has come."""
+        self._sock.setblocking(False)
+        while True:
+            try:
+                got = self._sock.recv(1 << 16)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                raise DeskLost(f"the driver is gone: {error}") from error
+            if not got:
+                raise DeskLost("the driver hung up")
+            self._received += got
+            if len(self._received) > LINE_BYTES_MAX:
+                raise DeskLost("the driver sends a line without an end")
+        *lines, rest = self._received.split(b"\n")
+        self._received = bytearray(rest)
+        return [json.loads(line) for line in lines]
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+class DeskLine(DriverLine):
+    """A pump's. `grant` is on `steady_s`."""
+
+    def __init__(self, order: TideOrder) -> None:
+        super().__init__(order.desk_host, order.desk_port)
+        self.grant = Grant()
+        self.say("hello", token=order.desk_token, link=order.link, lane=order.lane, tide=order.tide)
 
     def account(self, beat: Beat) -> None:
         """What the lane carried and met."""
@@ -73,22 +101,7 @@ class DeskLine:
 
     def heard(self) -> list[dict[str, Any]]:
         """Every message that has come; grants are taken on the way."""
-        self._sock.setblocking(False)
-        while True:
-            try:
-                got = self._sock.recv(1 << 16)
-            except BlockingIOError:
-                break
-            except OSError as error:
-                raise DeskLost(f"the driver is gone: {error}") from error
-            if not got:
-                raise DeskLost("the driver hung up")
-            self._received += got
-            if len(self._received) > LINE_BYTES_MAX:
-                raise DeskLost("the driver sends a line without an end")
-        *lines, rest = self._received.split(b"\n")
-        self._received = bytearray(rest)
-        messages = [json.loads(line) for line in lines]
+        messages = super().heard()
         for message in messages:
             self._take_grant(message)
         return messages
@@ -99,6 +112,3 @@ class DeskLine:
             self.grant.longer(float(message["asked_s"]), float(message["grant_s"]))
         elif what == "go":
             self.grant.anew()
-
-    def close(self) -> None:
-        self._sock.close()

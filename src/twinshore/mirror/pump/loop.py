@@ -78,15 +78,27 @@ class Pump:
         core = self.core
         try:
             while not core.ended:
-                self._turn()
+                self.turn(TIMERS_S)
         except DeskLost as error:
             core.ended = error.message
         finally:
-            self._close()
+            self.close()
         return core.ended
 
-    def _turn(self) -> None:
-        for key, mask in self._selector.select(TIMERS_S if not self._pending() else 0.0):
+    def fileno(self) -> int:
+        """Readable while `turn` has something to hear."""
+        return self._selector.fileno()
+
+    def due_s(self, quiet_s: float) -> float:
+        """When it wants a turn though nothing comes: at its next timers, `quiet_s` later where it only goes on."""
+        if self._pending():
+            return 0.0
+        at_s = self.core.timers_at_s
+        return at_s + quiet_s if self.core.going and not self.lane.finishing else at_s
+
+    def turn(self, wait_s: float) -> None:
+        """What has come, or comes within this time, and what follows from it."""
+        for key, mask in self._selector.select(wait_s if not self._pending() else 0.0):
             handler: Handler = key.data
             handler(mask)
         for line in [
@@ -233,7 +245,8 @@ class Pump:
         if self._scout.units:
             self._scout.units.take(wanted.marks)
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """At once, half a request included."""
         for source in self._sources.values():
             source.close()
         for target in self._targets.values():

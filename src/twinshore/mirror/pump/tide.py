@@ -1,4 +1,4 @@
-"""What runs inside Spark: one task, one lane, one tide."""
+"""What runs inside Spark: one task, for a tide of one lane or of a raft."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator
 def carry(orders: Iterable[str]) -> Iterator[str]:
     """The body of a tide's only task. Yields the sentence that says how each tide ended."""
     # Imported here: the driver ships this function without loading the pump.
-    from twinshore.mirror.lane.orders import TideOrder
+    from twinshore.mirror.lane.raft_words import RaftOrder, order_of
     from twinshore.mirror.pump.desk_line import DeskLost
     from twinshore.mirror.pump.loop import Pump
+    from twinshore.mirror.pump.raft import Raft
     from twinshore.service.compiling import build_beside
 
     build_beside()
@@ -19,7 +20,8 @@ def carry(orders: Iterable[str]) -> Iterator[str]:
     gc.collect()
     gc.freeze()
     for text in orders:
+        order = order_of(text)
         try:
-            yield Pump(TideOrder.from_json(text)).run()
+            yield Raft(order).run() if isinstance(order, RaftOrder) else Pump(order).run()
         except DeskLost as error:  # it stopped, or is out of reach, before this tide began
             yield error.message

@@ -35,6 +35,13 @@ class MirrorSettings:
     """How the mirror works. The defaults suit one machine and two clusters."""
 
     lanes: int = setting(0, "pumps side by side, for each link; 0: one for two cores, at most 8", low=0, high=1024)
+    tasks: int = setting(
+        0,
+        "Spark tasks that carry lanes at once, two of them to change over; where there are more lanes, small ones share"
+        " tasks. 0: 4 more than there are cores, or than a link has lanes",
+        low=0,
+        high=4096,
+    )
     tide_s: float = setting(60.0, "longest run of a lane before the plan is looked at again", low=0.2, high=3600)
     refresh_s: float = setting(2.0, "how often both clusters are asked for new topics and partitions", low=0.1, high=60)
     lease_s: float = setting(

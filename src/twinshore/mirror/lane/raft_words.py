@@ -1,0 +1,107 @@
+"""What a driver and a raft say to each other: frozen values that travel as lines of JSON. Pure.
+
+A **raft** is a set of small lanes, of several links, whose pumps run side by side in one Spark task.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from twinshore.mirror.lane.orders import LaneLimits, TideOrder
+
+# Lanes on a raft take turns: what one turn may fetch and cut is a part of what a lane with a task of its own may.
+FETCH_BYTES_MAX = 4 << 20
+PARTITION_BYTES_MAX = 1 << 20
+JOINED_BYTES_MAX = 8 << 20
+WORK_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class RaftOrder:
+    """All that a raft's task needs to begin: which lanes it carries is said at the desk, while it runs."""
+
+    raft: int
+    tide: int
+    desk_host: str
+    desk_port: int
+    desk_token: str = field(repr=False)
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """To the raft: begin a pump with this order. `berth` is this pump's number, never used again."""
+
+    berth: int
+    order: TideOrder
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """To the raft: take no more pumps, and end once those there have ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Afloat:
+    """Of the raft: its loop turns. Said every second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Of the raft: the pump of this berth is over, and why."""
+
+    berth: int
+    sentence: str
+    died: bool = False
+
+
+def order_of(text: str) -> TideOrder | RaftOrder:
+    """What a Spark task is to carry: one lane, or a raft."""
+    raw = json.loads(text)
+    return RaftOrder(**raw) if "raft" in raw else TideOrder.from_json(text)
+
+
+def told(word: Carry | Leave) -> dict[str, Any]:
+    """A word to the raft, as it travels."""
+    if isinstance(word, Leave):
+        return {"what": "leave"}
+    return {"what": "carry", "berth": word.berth, "order": dataclasses.asdict(word.order)}
+
+
+def heard_by_raft(message: dict[str, Any]) -> Carry | Leave:
+    """A word of the driver, out of its JSON form."""
+    match message["what"]:
+        case "carry":
+            return Carry(int(message["berth"]), TideOrder.from_json(json.dumps(message["order"])))
+        case "leave":
+            return Leave()
+        case other:
+            raise ValueError(f"a raft does not know the word {other!r}")
+
+
+def heard_of_raft(message: dict[str, Any]) -> Afloat | Ended:
+    """A word of the raft, out of its JSON form."""
+    match message["what"]:
+        case "afloat":
+            return Afloat()
+        case "ended":
+            return Ended(int(message["berth"]), str(message["sentence"]), bool(message["died"]))
+        case other:
+            raise ValueError(f"a driver does not know the word {other!r} of a raft")
+
+
+def narrowed(limits: LaneLimits) -> LaneLimits:
+    """The limits of a lane on a raft: no turn of one pump keeps the others from asking for their grants in time."""
+    return dataclasses.replace(
+        limits,
+        fetch_bytes_max=min(limits.fetch_bytes_max, FETCH_BYTES_MAX),
+        partition_bytes_max=min(limits.partition_bytes_max, PARTITION_BYTES_MAX),
+        joined_bytes_max=min(limits.joined_bytes_max, JOINED_BYTES_MAX),
+        work_max=min(limits.work_max, WORK_MAX),
+        far_streams=1,
+    )
