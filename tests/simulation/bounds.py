@@ -45,8 +45,8 @@ def check_bounds(pump: PumpModel) -> None:
             size += parcel.size
             if hold:
                 held[id(hold)] += 1
-        if size != track.waiting_bytes:
-            raise Violation(f"{track.named}: believes {track.waiting_bytes} bytes wait, there are {size}")
+        if size != track.waiting.bytes:
+            raise Violation(f"{track.named}: believes {track.waiting.bytes} bytes wait, there are {size}")
         if size > 4 * track.partition_bytes_max:
             raise Violation(f"{track.named}: {size} bytes wait, fetched {track.partition_bytes_max} at a time")
     for flow in pump.core.targets.values():

@@ -14,6 +14,7 @@ from twinshore.mirror.core.pump_core import Grant
 from twinshore.mirror.driver.relay import Relay
 from twinshore.mirror.incidents import beginnings
 from twinshore.mirror.lane import answers, observe, runs
+from twinshore.mirror.lane.certainty import Strays
 from twinshore.mirror.lane.cutting import Halt, Parcel
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.lane import Lane
@@ -54,10 +55,10 @@ def trust_a_markers_answer() -> None:
 
 
 def ignore_strays() -> None:
-    def seen(self: Track, _confirm_s: float) -> None:
-        self.strays_until_s = 0.0
+    def seen(self: Strays, _looked_at_s: float, _confirm_s: float) -> None:
+        self.until_s = 0.0
 
-    Track.seen = seen  # type: ignore[assignment, method-assign]
+    Strays.seen = seen  # type: ignore[assignment, method-assign]
 
 
 def keep_going_under_a_new_leader() -> None:

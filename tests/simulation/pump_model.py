@@ -217,7 +217,7 @@ class PumpModel:
 
     def _look(self, look: commands.Look) -> None:
         for named in look.partitions:
-            self._errands.look(named, self.lane.tracks[named].stand)
+            self._errands.look(named, self.lane.tracks[named].told.stand)
 
     def looked(self, named: NamedPartition, seen: Observation | None) -> None:
         self.schedule.say(f"{self.name} looked at {named}: {seen}")

@@ -336,7 +336,7 @@ class World:
                     lines.append(
                         f"  {pump.name} {state}: {track.phase}, {track.in_flight} in flight,"
                         f" {len(track.waiting)} waiting, fetched {track.fetched}, sent {track.sent},"
-                        f" acked {track.acked}, told {track.told_to}"
+                        f" acked {track.acked}, told {track.told.to}"
                     )
         return "\n".join(lines)
 

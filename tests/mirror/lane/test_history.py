@@ -111,7 +111,7 @@ def test_behind_a_gap_no_epoch_is_known() -> None:
     seen = Observation(0, 100, 100, Tail(90, 99, OURS, 90), (99, NOW_MS), 104, 120, source_epoch=5)
     lane.observed(NAMED, seen, 0.0, NOW_MS)
     track = lane.tracks[NAMED]
-    assert (track.fetched, track.leader_epoch) == (104, -1)
+    assert (track.fetched, track.source.epoch) == (104, -1)
 
 
 def restarted(seen: Observation, *, receipt_to: int = 100, receipt_epoch: int = 5) -> Lane:
@@ -121,7 +121,7 @@ def restarted(seen: Observation, *, receipt_to: int = 100, receipt_epoch: int = 
     lane.assign([order])
     lane.routed(NAMED, Route(1, 8, 2, target_epoch=1))
     assert lane.to_look_at(0.0, {2}) == [NAMED]
-    stand = lane.tracks[NAMED].stand
+    stand = lane.tracks[NAMED].told.stand
     assert stand == Stand(receipt_epoch, receipt_to)
     here = Stand(seen.source_epoch, seen.log_end)
     epoch, parted = compared(stand, here, SAID)
@@ -160,23 +160,23 @@ def test_a_healthy_partition_goes_on_after_a_restart(end: int, epoch: int, recei
 
 def test_an_account_says_the_epoch_of_its_own_end_alone() -> None:
     track = restarted(seen_at(100, 8), receipt_epoch=8).tracks[NAMED]
-    track.heard = True
+    track.source.heard = True
     idle = track.account()
     assert idle is not None
     assert (idle.from_offset, idle.to_offset, idle.epoch) == (100, 100, 8)
     for end, acked, epoch in ((110, 110, 8), (120, 125, -1)):
-        track.noted.append(Noted(track.told_to, end, 10, 1, NOW_MS, [], epoch=8))
+        track.told.noted.append(Noted(track.told.to, end, 10, 1, NOW_MS, [], epoch=8))
         track.acked = acked
         told = track.account()
         assert told is not None
         assert (told.to_offset, told.epoch) == (acked, epoch)
-        assert track.stand == Stand(epoch, acked)
+        assert track.told.stand == Stand(epoch, acked)
 
 
 def test_a_look_that_learns_the_epoch_of_what_was_told_tells_it() -> None:
     lane = looked_at(5)
     assert not lane.accounts(), "not before it can be read"
-    lane.tracks[NAMED].heard = True
+    lane.tracks[NAMED].source.heard = True
     (told,) = lane.accounts()
     assert (told.from_offset, told.to_offset, told.epoch) == (100, 100, 5)
 
@@ -190,13 +190,13 @@ def test_a_source_that_forgot_an_epoch_its_records_carry_goes_on_through_one_loo
     for now_s in (10.0, 20.0, 30.0):
         track.settle(now_s)
         assert lane.to_look_at(now_s, {2}) == [NAMED]
-        epoch, parted = compared(track.stand, Stand(9, 100), said)
+        epoch, parted = compared(track.told.stand, Stand(9, 100), said)
         assert (epoch, parted) == (4, -1), "a fetch may name 4 alone"
         lane.observed(NAMED, replace(seen, source_epoch=epoch, wrote_epoch=9, parted=parted), now_s, NOW_MS)
-        assert (track.phase, track.leader_epoch) == (Phase.RUNNING, 4)
-        assert track.stand == Stand(9, 100), "what it was written in"
+        assert (track.phase, track.source.epoch) == (Phase.RUNNING, 4)
+        assert track.told.stand == Stand(9, 100), "what it was written in"
     track.set_back()
-    assert track.stand == Stand(9, 100)
+    assert track.told.stand == Stand(9, 100)
 
 
 @pytest.mark.parametrize(

@@ -61,8 +61,8 @@ def test_a_lane_reads_only_so_far_ahead_of_a_slow_target_and_goes_on_when_it_dra
         asked += 1
         assert asked < 100, "nothing bounds what is read ahead"
         lane.fetched(LINE, answer(track.fetched, 50), Hold(bytearray()), 0.0, NOW_MS)
-    assert 20_000 <= track.waiting_bytes < 40_000
-    while track.waiting_bytes >= 10_000:
+    assert 20_000 <= track.waiting.bytes < 40_000
+    while track.waiting.bytes >= 10_000:
         assert lane.produce_order(2, NOW_S, NOW_MS)
     assert lane.fetch_order(LINE) is not None
 
@@ -82,13 +82,13 @@ def test_a_quiet_partition_holds_no_fetch_up_while_another_of_its_line_soon_has_
         return found
 
     assert order().wait_ms_max >= 500
-    while not track.choked:
+    while not track.waiting.choked:
         lane.fetched(LINE, answer(track.fetched, 50), Hold(bytearray()), 0.0, NOW_MS)
         asked = order()
     assert [key[1] for key in asked.forgotten] == [0]
     assert asked.wait_ms_max <= 10, "a broker would hold this one until the quiet partition gets something"
     assert order().wait_ms_max <= 10, "as long as it is so"
-    while track.waiting_bytes >= 10_000:
+    while track.waiting.bytes >= 10_000:
         lane.produce_order(2, NOW_S, NOW_MS)
     asked = order()
     assert [part.partition for part in asked.partitions] == [0]

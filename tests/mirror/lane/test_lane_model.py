@@ -92,9 +92,9 @@ def arming_by_the_youngest(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Track.may_send
 
     def proud(self: Track, parcel: Parcel, now_s: float, now_ms: int, kept_ms: int) -> bool:
-        before = self.armed_until_ms
+        before = self.certain.armed_until_ms
         allowed = honest(self, parcel, now_s, now_ms, kept_ms)
-        self.armed_until_ms = max(before, self.armed_until_ms, parcel.max_timestamp + kept_ms)
+        self.certain.armed_until_ms = max(before, self.certain.armed_until_ms, parcel.max_timestamp + kept_ms)
         return allowed
 
     monkeypatch.setattr(Track, "may_send", proud)
@@ -121,7 +121,7 @@ def blind_to_strays(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Track.may_send
 
     def forgetful(self: Track, parcel: Parcel, now_s: float, now_ms: int, kept_ms: int) -> bool:
-        self.strays_until_s = 0.0
+        self.strays.until_s = 0.0
         return honest(self, parcel, now_s, now_ms, kept_ms)
 
     monkeypatch.setattr(Track, "may_send", forgetful)

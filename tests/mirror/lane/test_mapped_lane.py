@@ -13,7 +13,6 @@ import pytest
 
 from twinshore.fleet import NamedPartition, SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent, follow_on, source_end
-from twinshore.mirror.lane.history import Stand
 from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.mapped_track import reaches
@@ -123,7 +122,7 @@ class World:
     def goes(self, stands: list[Handover]) -> Lane:
         """The word to go, to the heir that waits or to one that comes only now."""
         heir, self.heir = self.heir or self.lane(), None
-        heir.tracks[NAMED].stand = Stand(-1, self.told_to)
+        heir.tracks[NAMED].told.epoch, heir.tracks[NAMED].told.to = -1, self.told_to
         heir.take_over(stands, [(*astuple(NAMED), *reach_of(self.known[-1]))])
         return heir
 

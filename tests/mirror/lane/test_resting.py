@@ -66,10 +66,10 @@ def waiting(partition: int) -> Track:
 
 def test_where_something_waits_that_no_sequence_guards_the_end_is_asked_for_once_and_then_it_goes() -> None:
     bare, guarded, sending, marking, idle = (waiting(number) for number in range(5))
-    guarded.certain.bare, guarded.armed_until_ms = False, 10**12
+    guarded.certain.bare, guarded.certain.armed_until_ms = False, 10**12
     sending.in_flight = 1
     marking.waiting.appendleft((Blank(8, 10), None))
-    idle.drop_waiting()
+    idle.waiting.drop()
     asked = unsure([bare, guarded, sending, marking, idle], 50.0, 0)
     assert asked == [Rest(bare, 10)]
     assert not unsure([bare], 50.1, 0), "one question at a time"

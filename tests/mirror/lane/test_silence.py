@@ -243,7 +243,7 @@ def test_a_target_that_throttles_is_told_as_such() -> None:
     assert "a quota of the target's throttles the mirror" in told.sentence
     lane.lost(NODE, [sent], 100.0, 300.0)
     assert told_by(lane, 101.0) == [], "it says until when it takes nothing"
-    assert lane.tracks[NAMED].strays_until_s == 300.0 + lane.limits.produce_timeout_s
+    assert lane.tracks[NAMED].strays.until_s == 300.0 + lane.limits.produce_timeout_s
 
 
 def test_a_partition_is_let_go_of_only_when_nothing_of_a_lost_line_can_land_any_more() -> None:
@@ -307,9 +307,9 @@ def test_one_lost_line_long_after_another_is_no_trouble_that_lasts() -> None:
         lane.lost(NODE, [sent], at_s + 1.0)
         end = sent[-1].parcel.end
         track = lane.tracks[NAMED]
-        track.told_to = end
+        track.told.to = end
         track.begin(end, armed_until_ms=2 * NOW_MS, leader_epoch=-1)  # a look finds that all of it has landed
-        track.source_end, track.strays_until_s = end, 0.0
+        track.source.end, track.strays.until_s = end, 0.0
         assert told_by(lane, at_s + 5.0) == []
         assert lane.incidents == []
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import deque
 
 from tests.mirror.lane.parcels import a_parcel
 from twinshore.mirror.lane.cutting import Parcel, producer_of
@@ -12,7 +11,7 @@ from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.observe import Go, Observation, Tail
 from twinshore.mirror.lane.orders import Carried, TrackOrder
 from twinshore.mirror.lane.phase import Phase
-from twinshore.mirror.lane.recent import Noted, Producers, latest_of
+from twinshore.mirror.lane.recent import Noted, Producers, Told, latest_of
 from twinshore.mirror.lane.stamp import Stamp
 from twinshore.mirror.lane.track import Track
 from twinshore.wire.batch import split_batches
@@ -21,7 +20,7 @@ from twinshore.wire.records import Record, encode_batch
 
 def track(told_to: int = 0) -> Track:
     order = TrackOrder("t", 0, "aa", "bb", receipt_to=told_to)
-    return Track(order, Stamp(1, 0, 0, 0), (b"a", 0), b"b", told_to=told_to)
+    return Track(order, Stamp(1, 0, 0, 0), (b"a", 0), b"b", told=Told(to=told_to))
 
 
 def begun(position: int, told_to: int = 0) -> Track:
@@ -36,10 +35,10 @@ def parcel(base: int, end: int) -> Parcel:
 
 def fetch(ours: Track, end: int, producers: Producers | None = None) -> None:
     """Takes in one batch up to `end`, as the lane does."""
-    ours.noted.append(Noted(ours.fetched, end, 10, 1, 100, producers or []))
+    ours.told.noted.append(Noted(ours.fetched, end, 10, 1, 100, producers or []))
     ours.waiting.append((parcel(ours.fetched, end), None))
-    ours.fetched = ours.source_end = end
-    ours.last_ms = 200
+    ours.fetched = ours.source.end = end
+    ours.told.last_ms = 200
 
 
 def send(ours: Track) -> None:
@@ -84,7 +83,7 @@ def test_accounts_follow_one_another_whatever_comes_between() -> None:
 def test_a_pump_reads_again_what_nobody_accounted_for() -> None:
     ours = begun(40, told_to=10)
     assert (ours.fetched, ours.write_from) == (10, 40)
-    ours.noted.append(Noted(10, 40, 100, 3, 7, []))
+    ours.told.noted.append(Noted(10, 40, 100, 3, 7, []))
     ours.fetched = ours.sent = ours.acked = 40
     carried = ours.account()
     assert carried is not None
@@ -93,22 +92,22 @@ def test_a_pump_reads_again_what_nobody_accounted_for() -> None:
 
 def test_a_source_that_moved_on_is_told_once() -> None:
     ours = begun(5, told_to=5)
-    ours.source_end = 9
+    ours.source.end = 9
     assert ours.account() is None, "a look has seen the end, but nobody knows yet whether it can be read"
-    ours.heard = True
+    ours.source.heard = True
     first = ours.account()
     assert first is not None
     assert (first.from_offset, first.to_offset, first.source_end) == (5, 5, 9)
     assert ours.account() is None
-    ours.source_end = 11
+    ours.source.end = 11
     assert isinstance(ours.account(), Carried)
 
 
 def test_a_source_that_only_forgot_its_beginning_is_told_too() -> None:
     ours = begun(5, told_to=5)
-    ours.source_end, ours.heard = 5, True
+    ours.source.end, ours.source.heard = 5, True
     ours.account()
-    ours.source_start = 3
+    ours.source.start = 3
     moved = ours.account()
     assert moved is not None, "an idle twin's log start must follow as well"
     assert moved.source_start == 3
@@ -118,7 +117,7 @@ def test_a_source_that_only_forgot_its_beginning_is_told_too() -> None:
 def test_after_a_handover_nothing_is_said_of_a_source_not_heard_of_yet() -> None:
     ours = begun(5, told_to=5)
     assert ours.account() is None, "an end of 0 would be believed"
-    ours.source_end, ours.heard = 5, True
+    ours.source.end, ours.source.heard = 5, True
     assert isinstance(ours.account(), Carried)
 
 
@@ -127,7 +126,8 @@ def test_set_back_forgets_what_was_not_sent_and_frees_its_buffers() -> None:
     fetch(ours, 3, [(7, 0, 0, 2, 0, 1)])
     send(ours)
     fetch(ours, 6, [(7, 0, 3, 5, 3, 1)])
-    ours.waiting = deque([(parcel(3, 6), hold)])
+    ours.waiting.clear()
+    ours.waiting.put(parcel(3, 6), hold)
     hold.uses = 1
     ours.set_back()
     assert (ours.fetched, ours.sent, hold.uses, len(ours.waiting)) == (3, 3, 0, 0)
@@ -183,7 +183,7 @@ def test_the_last_five_batches_of_each_producer_are_known() -> None:
 
 def test_nothing_goes_behind_markers_before_they_are_seen_to_be_in() -> None:
     ours = begun(0)
-    ours.armed_until_ms = 10**12
+    ours.certain.armed_until_ms = 10**12
     ours.queue(Blank(0, 3), None)
     ours.send_blank(10, 5.0)
     assert not ours.may_send(parcel(3, 5), 5.1, 0, 1000), "no sequence counts markers: if they failed it would be taken"
@@ -193,14 +193,14 @@ def test_nothing_goes_behind_markers_before_they_are_seen_to_be_in() -> None:
 
 def test_what_no_sequence_guards_goes_only_where_the_end_was_seen_a_moment_ago() -> None:
     ours = begun(0)
-    ours.armed_until_ms = 10**12
+    ours.certain.armed_until_ms = 10**12
     assert not ours.may_send(parcel(0, 2), 5.0, 0, 1000), "a pump that begins does not know whose log it meets"
     ours.certain.begun(5.0)
     assert ours.may_send(parcel(0, 2), 5.4, 0, 1000)
     assert ours.may_send(parcel(2, 4), 99.0, 0, 1000), "its predecessor's sequence guards it"
-    ours.armed_until_ms = 0
+    ours.certain.armed_until_ms = 0
     assert not ours.may_send(parcel(4, 6), 99.6, 1, 1000), "which the broker may have forgotten"
-    ours.armed_until_ms = 10**12
+    ours.certain.armed_until_ms = 10**12
     ours.queue(Blank(4, 6), None)
     ours.send_blank(10, 99.0)
     acknowledge(ours)
@@ -223,7 +223,7 @@ def test_a_batch_waits_for_strays_exactly_while_something_that_waits_may_be_forg
     for seed in range(300):
         chance, now_ms, offset = random.Random(seed), 1_000, 0
         ours = begun(0)
-        ours.strays_until_s = 9e9
+        ours.strays.until_s = 9e9
         ours.certain.begun(0.0)
         for _ in range(40):
             now_ms += chance.choice((0, 0, 5, 30))

@@ -162,8 +162,8 @@ def test_one_turn_cuts_no_more_than_its_share_whatever_an_answer_holds() -> None
     for track in tracks(lane):
         spans = [(piece.base, piece.end) for piece, _ in track.waiting]
         assert spans == [(offset, offset + 1) for offset in range(800)]
-        assert [(one.begin, one.end) for one in track.noted][-1][1] == 800
-        assert sum(one.batches for one in track.noted) == 1
+        assert [(one.begin, one.end) for one in track.told.noted][-1][1] == 800
+        assert sum(one.batches for one in track.told.noted) == 1
     assert hold.uses == 0
     assert lane.fetch_order(LINE)
 
@@ -204,7 +204,7 @@ def test_what_was_fetched_before_a_look_is_not_cut_behind_it() -> None:
     lane.fetched(LINE, answer_of(1, dear(0, 800)), Hold(bytearray()), 0.0, NOW_MS)
     (only,) = tracks(lane)
     only.settle(0.0)
-    only.told_to = only.fetched
+    only.told.to = only.fetched
     only.begin(only.fetched, armed_until_ms=0, leader_epoch=-1)
     lane.go_on(0.0, NOW_MS)
     asked = lane.fetch_order(LINE)

@@ -336,7 +336,7 @@ class PumpCore:
         """The word to go, with these partitions."""
         self.lane.keep_only(told_of.keys())
         for named, track in self.lane.tracks.items():
-            track.stand = told_of[named]
+            track.told.epoch, track.told.to = told_of[named]
         self.lane.take_over(handovers, reached)
         self.going = True
         self._beat_at_s = now_s + self._report_s

@@ -105,9 +105,9 @@ class FetchBook:
             choked.pop(track, None)
             if asks and track.full():
                 choked[track] = None
-            if asks and not track.choked:
+            if asks and not track.waiting.choked:
                 topic_id, partition = track.source_key
-                ask = (topic_id, partition, track.fetched, track.route.source_epoch, track.leader_epoch)
+                ask = (topic_id, partition, track.fetched, track.route.source_epoch, track.source.epoch)
                 size = self.buckets.partition_bytes(track.order.topic, track.partition_bytes_max)
                 wanted.append(FetchPartition(*ask, size))
             else:
@@ -153,7 +153,7 @@ class FetchBook:
             if track.phase is not Phase.RUNNING:
                 self.wake(track)  # Until it goes on it would be answered the same again, and at once.
             elif not part.error:
-                track.source_led = track.route.source_epoch
+                track.source.led = track.route.source_epoch
         session.answered(answer.session_id)
         if answer.session_id == 0:
             self.reset(line)

@@ -14,7 +14,7 @@ from twinshore.mirror.lane.cutting import Halt, Parcel, parcel_of
 from twinshore.mirror.lane.fates import Blank, Leap
 from twinshore.mirror.lane.observe import Observation
 from twinshore.mirror.lane.orders import Stoppage
-from twinshore.mirror.lane.recent import Noted
+from twinshore.mirror.lane.recent import nothing_of
 from twinshore.mirror.lane.track import Track
 from twinshore.wire.filler import FILLER_RECORDS_MAX, filler
 
@@ -48,13 +48,14 @@ def fill(track: Track, seen: Observation, now_ms: int, *, cut_to: int) -> tuple[
         if halt := _unfilled(track, seen, filled_to, sentence):
             return halt, []
     told: list[Stoppage] = []
-    if begin >= max(track.order.anchor_offset, track.gap_told_to) and begin:
+    if begin >= max(track.order.anchor_offset, track.told.gap_to) and begin:
         told = [Stoppage(named.topic, named.partition, IncidentKind.RETENTION_GAP, begin, end, sentence, POLICY_GAP)]
-        track.gap_told_to = end
+        track.told.gap_to = end
     for piece in _pieces(track, begin, filled_to, end):
         track.queue(piece, None)
-        track.noted.append(Noted(piece.base, piece.end, 0, 0, now_ms, [], (Blank(piece.base, piece.end),)))
-    track.fetched, track.leader_epoch = end, -1
+        blanks = (Blank(piece.base, piece.end),)
+        track.told.noted.append(nothing_of(piece.base, piece.end, now_ms, blanks=blanks))
+    track.fetched, track.source.epoch = end, -1
     return None, told
 
 

@@ -96,7 +96,7 @@ class Lane(Roster):
         if isinstance(seen, Observation):
             verdict = Wait("its line broke meanwhile") if track.doubted else track.judge(seen, anchor)
         else:
-            verdict = answers.unseen(seen, track.told_to)
+            verdict = answers.unseen(seen, track.told.to)
         match verdict:
             case Go() if isinstance(seen, Observation):
                 self._begin(track, verdict, seen, now_ms)
@@ -107,8 +107,8 @@ class Lane(Roster):
                 track.again(now_s)
 
     def _begin(self, track: Track, go: Go, seen: Observation, now_ms: int) -> None:
-        track.seen(CONFIRM * self.limits.undelivered_s)
-        self.incidents.extend(answers.lost_by_target(track.named, go.position, track.told_to, seen.source_start))
+        track.strays.seen(track.certain.looked_at_s, CONFIRM * self.limits.undelivered_s)
+        self.incidents.extend(answers.lost_by_target(track.named, go.position, track.told.to, seen.source_start))
         if go.position > track.acked:
             track.rid_of(track.troubles.target)  # What was sent has landed, if only its answer was lost.
         cut_to = cut_limit(seen, track.order.anchor_offset, never=self._never_cut)
@@ -163,8 +163,8 @@ class Lane(Roster):
         if part.error or part.diverging_epoch:
             self._source_error(track, part, now_s)
             return
-        track.source_end, track.source_start = part.high_watermark, part.log_start
-        if not track.heard:
+        track.source.end, track.source.start = part.high_watermark, part.log_start
+        if not track.source.heard:
             read_again(track)
         if not len(part.records):
             return
@@ -201,8 +201,8 @@ class Lane(Roster):
             if isinstance(parcel, Blank) or not track.may_send(parcel, now_s, now_ms, self._armed_ms):
                 continue
             track.waiting.popleft()
-            track.waiting_bytes -= parcel.size
-            if track.choked and track.waiting_bytes < track.partition_bytes_max:
+            track.waiting.bytes -= parcel.size
+            if track.waiting.choked and track.waiting.bytes < track.partition_bytes_max:
                 self.fetches.wake(track)
             track.in_flight += 1
             track.sent = parcel.end
@@ -234,7 +234,7 @@ class Lane(Roster):
             self.incidents += untaken(track, part, parcel, now_s)
         elif part.error == 0 and track.lands(parcel, part.base_offset):
             if not track.in_flight:
-                track.armed_until_ms = parcel.max_timestamp + self._armed_ms
+                track.certain.armed_until_ms = parcel.max_timestamp + self._armed_ms
             self._arrived(track, parcel.end)
         elif part.error == 0:
             self._misplaced(track, parcel, part.base_offset)
@@ -293,9 +293,8 @@ class Lane(Roster):
             for entry in request:
                 track = entry.track
                 track.in_flight -= 1
-                track.strays_until_s = read_s + self.limits.produce_timeout_s
-                track.strays_kept_ms = track.armed_until_ms
-                track.lost_run = entry.blank if isinstance(entry, Marks) else None
+                run = entry.blank if isinstance(entry, Marks) else None
+                track.strays.lost(read_s + self.limits.produce_timeout_s, track.certain.armed_until_ms, run)
                 if track.phase is Phase.RUNNING:
                     track.again(read_s)
                     self.incidents += unanswered(track, now_s) if read_s == now_s else []
@@ -334,7 +333,7 @@ class Lane(Roster):
     def _source_error(self, track: Track, part: FetchedPartition, now_s: float) -> None:
         if part.diverging_epoch:
             track.set_back()  # what is not sent yet is lost by the source alone
-        if found := answers.source_error(part, track.fetched, track.unread):
+        if found := answers.source_error(part, track.fetched, track.source.unread):
             self._halt(track, found)
             return
         self.stale_routes = True

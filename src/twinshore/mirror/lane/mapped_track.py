@@ -118,9 +118,7 @@ class MappedTrack(Track):
             return carried
         told, self.gained = tuple(self.gained), []
         if carried is None:
-            order, at = self.order, self.told_to
-            span = (at, at, 0, 0, 0, max(self.source_end, at), self.source_start, self.last_ms, self.last_ms)
-            carried = Carried(order.topic, order.partition, *span, epoch=self.told_epoch)
+            carried = self.told.nothing(self.named, self.source.start, max(self.source.end, self.told.to))
         return replace(carried, extents=told)
 
     def _pass(self, blank: Blank) -> None:
@@ -155,4 +153,4 @@ def reaches(tracks: Mapping[NamedPartition, Track], wanted: list[NamedPartition]
     """How far those of these partitions that are mapped are written, for a look."""
     found = ((named, tracks.get(named)) for named in wanted)
     mapped = ((named, track) for named, track in found if isinstance(track, MappedTrack))
-    return {named: track.reach.passed(track.told_to)._replace(warm=track.begins > 0) for named, track in mapped}
+    return {named: track.reach.passed(track.told.to)._replace(warm=track.begins > 0) for named, track in mapped}

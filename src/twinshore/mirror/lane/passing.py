@@ -21,8 +21,8 @@ def unread(track: Track, part: FetchedPartition, now_s: float) -> list[Stoppage]
     """The source's leader did not let it be read."""
     kind = describe(part.error)
     name = kind.name if part.error else "another history"
-    track.unread += 1
-    track.settle(now_s + wait_s(track.unread))
+    track.source.unread += 1
+    track.settle(now_s + wait_s(track.source.unread))
     said = f"answers {name} to fetches at offset {track.fetched}"
     return unheard(track, said, kind.sentence, now_s)
 
@@ -30,12 +30,12 @@ def unread(track: Track, part: FetchedPartition, now_s: float) -> list[Stoppage]
 def unheard(track: Track, said: str, why: str, now_s: float, since_s: float = NONE) -> list[Stoppage]:
     """Nothing comes from the source's leader. The row is over once what lies there crosses, or once it can be read
     where nothing lies there."""
-    track.heard = False
+    track.source.heard = False
     lasted_s = track.troubles.source.lasts(now_s, since_s)
     if not lasted_s:
         return []
     at, named = track.fetched, track.named
-    end = at + 1 if track.source_end > at else at
+    end = at + 1 if track.source.end > at else at
     sentence = f"the source's leader {said}, for {lasted_s:.0f} s by now: {why}"
     return [Stoppage(named.topic, named.partition, IncidentKind.SOURCE_AWAY, at, end, sentence, POLICY_WAIT)]
 
@@ -98,13 +98,13 @@ def in_vain(
     if not track.troubles.vain.lasts(now_s, since_s):
         return []
     named, told = track.named, f"where the twin ends cannot be told: {sentence}"
-    span = (track.told_to, track.told_to)
+    span = (track.told.to, track.told.to)
     return [Stoppage(named.topic, named.partition, kind, *span, told, POLICY_WAIT)]
 
 
 def read_again(track: Track) -> None:
     """The source can be read: the next account says so, whether anything crosses or not."""
-    track.unread, track.heard = 0, True
+    track.source.unread, track.source.heard = 0, True
     track.rid_of(track.troubles.source)
 
 

@@ -4,10 +4,13 @@ twin must be known by. Pure."""
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from twinshore.fleet import NamedPartition
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.history import UNKNOWN, Stand
+from twinshore.mirror.lane.orders import Carried
 from twinshore.wire.join import Producer
 
 Producers = list[Producer]
@@ -25,6 +28,11 @@ class Noted(NamedTuple):
     producers: Producers
     blanks: tuple[Blank, ...] = ()
     epoch: int = -1  # the source's leader epoch of the last record below `end`, where that is known
+
+
+def nothing_of(begin: int, end: int, now_ms: int, *, blanks: tuple[Blank, ...] = (), epoch: int = -1) -> Noted:
+    """Offsets of which no record was fetched."""
+    return Noted(begin=begin, end=end, size=0, batches=0, seen_ms=now_ms, producers=[], blanks=blanks, epoch=epoch)
 
 
 class Summed(NamedTuple):
@@ -77,3 +85,87 @@ def latest_of(seen: Producers) -> Producers:
             kept.append(entry)
     kept.reverse()
     return kept
+
+
+@dataclass(slots=True)
+class Source:
+    """What is known of a partition's source: where it begins and ends, and how it was read."""
+
+    end: int = 0
+    start: int = 0
+    # How often in a row it could not be read, and whether it was since it could not, or since we began.
+    unread: int = 0
+    heard: bool = False
+    # What a fetch may name as the source's leader epoch of the last record below `fetched`, or -1: the source may know
+    # only an earlier one there. Where -1, what is fetched next follows on as long as the source is led in `led`.
+    epoch: int = -1
+    led: int = -1
+
+
+@dataclass(slots=True)
+class Told:
+    """What a partition's accounts have told, up to `to`; `epoch` is that of the last record below. `noted` was fetched
+    and is told once it is acknowledged."""
+
+    to: int = 0
+    epoch: int = -1
+    # Where the source began and ended in the last account.
+    source: tuple[int, int] = (-1, -1)
+    gap_to: int = 0
+    last_ms: int = 0
+    noted: deque[Noted] = field(default_factory=deque)
+
+    @property
+    def stand(self) -> Stand:
+        """Which history of the source was carried, and how far that was told."""
+        return Stand(self.epoch, self.to)
+
+    def account(self, named: NamedPartition, acked: int, source: Source) -> Carried | None:
+        """What was acknowledged since the last account; None when nothing was and the source stands still."""
+        if acked > self.to:
+            done = acknowledged(self.noted, acked)
+            if done.first_ms and done.end > self.to:
+                return self._carried(named, done, source)
+        # Nothing crossed; the source may have grown nevertheless, and then we lag, or have forgotten its beginning.
+        bounds = source.start, source.end
+        astray = acked < self.to or source.end < acked
+        if not source.heard or astray or bounds == self.source:
+            return None
+        self.source = bounds
+        return self.nothing(named, source.start, source.end)
+
+    def _carried(self, named: NamedPartition, done: Summed, source: Source) -> Carried:
+        begin, self.to, self.epoch = self.to, done.end, done.epoch
+        self.source = source.start, source.end
+        return Carried(
+            topic=named.topic,
+            partition=named.partition,
+            from_offset=begin,
+            to_offset=done.end,
+            records=max(0, done.end - begin - done.unseen),
+            bytes=done.size,
+            batches=done.batches,
+            source_end=source.end,
+            source_start=source.start,
+            first_ms=done.first_ms,
+            last_ms=self.last_ms,
+            producers=tuple(done.producers),
+            epoch=done.epoch,
+        )
+
+    def nothing(self, named: NamedPartition, source_start: int, source_end: int) -> Carried:
+        """An account of no record."""
+        return Carried(
+            topic=named.topic,
+            partition=named.partition,
+            from_offset=self.to,
+            to_offset=self.to,
+            records=0,
+            bytes=0,
+            batches=0,
+            source_end=source_end,
+            source_start=source_start,
+            first_ms=self.last_ms,
+            last_ms=self.last_ms,
+            epoch=self.epoch,
+        )

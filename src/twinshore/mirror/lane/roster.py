@@ -54,7 +54,7 @@ class Roster:
         still take of a lost line is known here alone: no other pump begins before it has had its time."""
         found = []
         for track in [one for one in self.tracks.values() if one.leaving and not one.in_flight]:
-            if track.strays_until_s > now_s:
+            if track.strays.until_s > now_s:
                 continue
             found.append((track.named, track.handover(), track.account()))
             del self.tracks[track.named]
@@ -100,7 +100,7 @@ class Roster:
             self._stop(track, halt)
 
     def _stop(self, track: Track, halt: Halt) -> None:
-        track.drop_waiting()
+        track.waiting.drop()
         track.phase = Phase.STOPPED
         self.fetches.forget(track, track.route)
         self._ready.get(track.route.target, {}).pop(track, None)

@@ -79,7 +79,7 @@ class Silence:
         if running and track.waiting and not track.in_flight and node in still:
             return unsent(track, now_s)
         if running and troubles.target.since_s != NONE:
-            there = not track.in_flight and track.acked == track.fetched == track.source_end
+            there = not track.in_flight and track.acked == track.fetched == track.source.end
             if there or not track.failures:
                 track.rid_of(troubles.target)  # Answers came late, or what was lost on its way has landed.
         return []

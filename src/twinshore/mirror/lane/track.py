@@ -8,22 +8,50 @@ from typing import ClassVar, NamedTuple
 
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.lane.answers import wait_s
-from twinshore.mirror.lane.certainty import Certainty
+from twinshore.mirror.lane.certainty import FAR_MS, UNKNOWN, Certainty, Strays
 from twinshore.mirror.lane.cutting import Cut, Halt, Parcel
 from twinshore.mirror.lane.fates import Blank
-from twinshore.mirror.lane.history import Stand
 from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.observe import Go, Observation, Verdict, judge
 from twinshore.mirror.lane.orders import Carried, Handover, TrackOrder
 from twinshore.mirror.lane.phase import Phase
-from twinshore.mirror.lane.recent import Noted, acknowledged, cut_back, latest_of
+from twinshore.mirror.lane.recent import Noted, Source, Told, cut_back, latest_of, nothing_of
 from twinshore.mirror.lane.route import NOBODY, Route
 from twinshore.mirror.lane.stamp import Stamp
 from twinshore.mirror.lane.trouble import Trouble, Troubles
 from twinshore.wire.batch import sequence_of
 
-UNKNOWN = -1.0
-FAR_MS = 1 << 62
+
+class Waiting(deque[tuple[Parcel | Blank, Hold | None]]):
+    """What was fetched and is not sent yet, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes, self.choked = 0, False
+        # No batch that waits has an older time stamp.
+        self.oldest_ms = FAR_MS
+
+    def put(self, piece: Parcel | Blank, hold: Hold | None) -> None:
+        """Goes next after all that waits."""
+        self.append((piece, hold))
+        self.bytes += piece.size
+        if not isinstance(piece, Blank) and piece.max_timestamp < self.oldest_ms:
+            self.oldest_ms = piece.max_timestamp
+
+    def drop(self) -> None:
+        """None of it is wanted any more."""
+        for _, hold in self:
+            if hold:
+                hold.uses -= 1
+        self.clear()
+        self.bytes, self.oldest_ms = 0, FAR_MS
+
+    def kept_ms(self, now_ms: int, kept_ms: int) -> int:
+        """Until when a broker that keeps our sequence for so long knows whichever of these it got last."""
+        if self.oldest_ms + kept_ms < now_ms:  # That one may have gone since.
+            behind = [piece.max_timestamp for piece, _ in self if not isinstance(piece, Blank)]
+            self.oldest_ms = min(behind, default=FAR_MS)
+        return self.oldest_ms + kept_ms
 
 
 class Sent(NamedTuple):
@@ -41,7 +69,8 @@ class Track:
 
     Blanks take offsets and no sequences, so the stamp moves with them: it is that of `sent`. `begins`: how often it
     began to run; what was fetched before the last time is of no use. `fence` is the coordinator epoch of our markers,
-    `cut_to` where the twin's log should begin (-1: done).
+    `cut_to` where the twin's log should begin (-1: done). What is about one thing is a part of its
+    own: `waiting`, `source`, `told`, and of the twin's end `certain` and `strays`.
     """
 
     mapped: ClassVar[bool] = False
@@ -53,67 +82,42 @@ class Track:
     route: Route = NOBODY
     # How the twin was led when its end was last known for certain.
     led: tuple[int, int] = (-1, -1)
-    retry_at_s: float = 0.0
-    failures: int = 0
+    # The line to its leader broke while we stood by or looked: what was known of the twin's end may be past.
+    doubted: bool = False
+    absences: int = 0
+    leaving: bool = False
     begins: int = 0
     fetched: int = 0
     sent: int = 0
     acked: int = 0
     write_from: int = 0
     in_flight: int = 0
-    leaving: bool = False
-    absences: int = 0
-    waiting_bytes: int = 0
-    choked: bool = False
-    # No batch that waits has an older time stamp.
-    oldest_ms: int = FAR_MS
-    # What a fetch may name as the source's leader epoch of the last record below `fetched`, or -1: the source may know
-    # only an earlier one there. Where -1, what is fetched next follows on as long as the source is led in `source_led`.
-    leader_epoch: int = -1
-    source_led: int = -1
-    armed_until_ms: int = 0
+    waiting: Waiting = field(default_factory=Waiting)
     partition_bytes_max: int = 0
-    source_end: int = 0
-    source_start: int = 0
-    waiting: deque[tuple[Parcel | Blank, Hold | None]] = field(default_factory=deque)
     fence: int = 0
-    lost_run: Blank | None = None
-    # The line to its leader broke while we stood by or looked: what was known of the twin's end may be past.
-    doubted: bool = False
-    # What is known of the twin's end, where no sequence guards what goes next.
-    certain: Certainty = field(default_factory=Certainty)
     cut_to: int = -1
-    gap_told_to: int = 0
+    source: Source = field(default_factory=Source)
+    told: Told = field(default_factory=Told)
+    # What is known of the twin's end, and what may still land there.
+    certain: Certainty = field(default_factory=Certainty)
+    strays: Strays = field(default_factory=Strays)
     # What came before this still crosses; then the partition stops for it.
     halt_after: Halt | None = None
     # The target refuses this, and so all behind it: the partition stops as soon as nothing is on its way.
     refusal: Halt | None = None
-    # How often in a row the source could not be read, and whether it was since it could not, or since we began.
-    unread: int = 0
-    heard: bool = False
+    retry_at_s: float = 0.0
+    failures: int = 0
     troubles: Troubles = field(default_factory=Troubles)
-    # Until then a request that was lost, or a dead pump's, may still land; 0: none can, UNKNOWN: no look has been yet.
-    strays_until_s: float = UNKNOWN
-    # Until when brokers know us, if all of those land that we know of.
-    strays_kept_ms: int = FAR_MS
-    looked_at_s: float = 0.0
-    # Fetched, told once acknowledged.
-    noted: deque[Noted] = field(default_factory=deque)
-    told_to: int = 0
-    told_epoch: int = -1  # that of the last record below `told_to`
-    told_source: tuple[int, int] = (-1, -1)
-    last_ms: int = 0
 
     @classmethod
     def of(cls, order: TrackOrder, producer: tuple[int, int], fence: int, partition_bytes_max: int) -> Track:
         """A partition whose twin has not been looked at yet."""
         return cls(
-            order,
-            Stamp(*producer, order.anchor_offset, order.anchor_sequence),
-            (bytes.fromhex(order.source_topic_id), order.partition),
-            bytes.fromhex(order.target_topic_id),
-            told_to=order.receipt_to,
-            told_epoch=order.receipt_epoch,
+            order=order,
+            stamp=Stamp(*producer, order.anchor_offset, order.anchor_sequence),
+            source_key=(bytes.fromhex(order.source_topic_id), order.partition),
+            target_id=bytes.fromhex(order.target_topic_id),
+            told=Told(to=order.receipt_to, epoch=order.receipt_epoch),
             fence=fence,
             partition_bytes_max=partition_bytes_max,
         )
@@ -121,15 +125,6 @@ class Track:
     @property
     def named(self) -> NamedPartition:
         return NamedPartition(self.order.topic, self.order.partition)
-
-    @property
-    def stand(self) -> Stand:
-        """Which history of the source was carried, and how far that was told."""
-        return Stand(self.told_epoch, self.told_to)
-
-    @stand.setter
-    def stand(self, told: Stand) -> None:
-        self.told_epoch, self.told_to = told
 
     def begin(
         self,
@@ -147,25 +142,25 @@ class Track:
             next_sequence = sequence_of(order.anchor_offset, order.anchor_sequence, position)
         self.stamp = self.stamp._replace(anchor_offset=position, anchor_sequence=next_sequence)
         self.write_from = position
-        self.fetched = self.sent = self.acked = min(position, max(self.told_to, source_start))
+        self.fetched = self.sent = self.acked = min(position, max(self.told.to, source_start))
         if self.fetched < position:
-            leader_epoch = self.told_epoch if self.fetched == self.told_to else -1
-        self.armed_until_ms, self.leader_epoch = armed_until_ms, leader_epoch
+            leader_epoch = self.told.epoch if self.fetched == self.told.to else -1
+        self.certain.armed_until_ms, self.source.epoch = armed_until_ms, leader_epoch
         self.rid_of(self.troubles.vain)
         self.certain.begun()
 
     def take_over(self, entry: Handover) -> None:
         """The last holder said where it stood: no look is needed."""
-        if entry.position > self.told_to:  # told already, and lost by the target
-            self.told_to, self.told_epoch = entry.position, -1
-        self.strays_until_s = 0.0 if entry.calm else UNKNOWN
+        if entry.position > self.told.to:  # told already, and lost by the target
+            self.told.to, self.told.epoch = entry.position, -1
+        self.strays.until_s = 0.0 if entry.calm else UNKNOWN
         known = {"armed_until_ms": entry.armed_until_ms, "leader_epoch": entry.leader_epoch}
         self.begin(entry.position, **known, next_sequence=entry.next_sequence)
-        self.led, self.source_led = (entry.target, entry.target_epoch), entry.source_led
+        self.led, self.source.led = (entry.target, entry.target_epoch), entry.source_led
 
     def resume(self, go: Go, seen: Observation, *, fence: int, armed_ms: int, cut_to: int) -> None:
         """A look says where to go on. `fence` and `armed_ms` are the lane's; `cut_to` is where the log may be cut."""
-        self.landed(go.position)
+        self.strays.landed(go.position)
         self.fence = max(fence, seen.fence + 1)
         self.cut_to = cut_to if seen.log_start < cut_to else -1
         self.begin(
@@ -175,18 +170,20 @@ class Track:
             source_start=seen.source_start,
             next_sequence=go.next_sequence,
         )
-        self.source_end, self.source_start = seen.source_end, seen.source_start
-        self.certain.begun(self.looked_at_s)
-        if self.fetched == self.told_to == go.position and self.told_epoch < 0:
-            self.stand, self.told_source = Stand(seen.wrote_epoch, go.position), (-1, -1)  # to be told
+        self.source.end, self.source.start = seen.source_end, seen.source_start
+        self.certain.begun(self.certain.looked_at_s)
+        told = self.told
+        if self.fetched == told.to == go.position and told.epoch < 0:
+            told.epoch, told.source = seen.wrote_epoch, (-1, -1)  # to be told
 
     def note_untold(self, now_ms: int, epoch: int) -> None:
         """After a look, which saw `epoch` below the twin's end. What crossed, was told by nobody and is gone from the
         source: receipts would have a gap."""
-        if self.told_to < self.fetched:
+        told = self.told
+        if told.to < self.fetched:
             known = epoch if self.fetched == self.write_from else -1
-            self.noted.append(Noted(self.told_to, self.fetched, 0, 0, now_ms, [], epoch=known))
-            self.last_ms = now_ms
+            told.noted.append(nothing_of(told.to, self.fetched, now_ms, epoch=known))
+            told.last_ms = now_ms
 
     def judge(self, seen: Observation, anchor: Stamp) -> Verdict:
         """What follows from a look at the twin."""
@@ -202,26 +199,12 @@ class Track:
         if not self.in_flight:
             self.certain.arrived()
 
-    def seen(self, confirm_s: float) -> None:
-        """The twin was looked at, `looked_at_s` or later: strays that had their time by then are in what was seen."""
-        if self.strays_until_s == UNKNOWN:
-            self.strays_until_s = self.looked_at_s + confirm_s
-        elif self.looked_at_s >= self.strays_until_s:
-            self.strays_until_s = 0.0
-            self.strays_kept_ms = FAR_MS
-
-    def landed(self, position: int) -> None:
-        """A look found the twin's end: a lost run of markers that is wholly in was all that could be on its way."""
-        if self.lost_run is not None and self.lost_run.end == position:
-            self.strays_until_s = 0.0
-        self.lost_run = None
-
     def may_mark(self) -> bool:
         """Whether markers may go now. No sequence guards them, so nothing of ours may be on its way or still land."""
         if self.in_flight:
             return False
-        if self.strays_until_s:
-            self.settle(self.strays_until_s)
+        if self.strays.until_s:
+            self.settle(self.strays.until_s)
             return False
         return True
 
@@ -240,36 +223,31 @@ class Track:
 
     def unsure(self, now_s: float, now_ms: int) -> bool:
         """Whether the next parcel must wait until it is seen where the twin ends."""
-        guarded = self.mapped or (not self.certain.bare and self.armed_until_ms >= now_ms)
+        guarded = self.mapped or (not self.certain.bare and self.certain.armed_until_ms >= now_ms)
         return not guarded and self.certain.stale(now_s)
 
     def may_send(self, parcel: Parcel, now_s: float, now_ms: int, kept_ms: int) -> bool:
         """Whether the next parcel may go now. A broker keeps our sequence for `kept_ms` after the time stamp of the
         last batch it appended; where it may have forgotten us, nothing but we ourselves keep the order."""
-        alone = self.certain.bare or self.armed_until_ms < now_ms
+        certain, strays = self.certain, self.strays
+        alone = certain.bare or certain.armed_until_ms < now_ms
         if (self.in_flight and alone) or self.unsure(now_s, now_ms):
             return False
         until_ms = parcel.max_timestamp + kept_ms
-        if self.strays_until_s and self._strays_kept(parcel, now_ms, kept_ms) < now_ms:
+        if strays.until_s and min(strays.kept_ms, until_ms, self.waiting.kept_ms(now_ms, kept_ms)) < now_ms:
             # After this batch a stray would be appended wherever the log ends, and this batch after an old one that
-            # lands before it: let them land first, then look again.
-            self.settle(self.strays_until_s)
+            # lands before it: let them land first, then look again. A stray is what we would send next, whether
+            # ourselves or whoever was before us sent it.
+            self.settle(strays.until_s)
             return False
-        self.armed_until_ms = min(self.armed_until_ms, until_ms)
-        self.certain.sent(now_s, bare=False)
+        certain.armed_until_ms = min(certain.armed_until_ms, until_ms)
+        certain.sent(now_s, bare=False)
         return True
-
-    def _strays_kept(self, parcel: Parcel, now_ms: int, kept_ms: int) -> int:
-        """Until when a broker knows the strays: what we would send next, ourselves or whoever was before us."""
-        if self.oldest_ms + kept_ms < now_ms:  # That one may have gone since.
-            behind = [piece.max_timestamp for piece, _ in self.waiting if not isinstance(piece, Blank)]
-            self.oldest_ms = min(behind, default=FAR_MS)
-        return min(self.strays_kept_ms, min(parcel.max_timestamp, self.oldest_ms) + kept_ms)
 
     def full(self) -> bool:
         """So much waits to be sent that no more is fetched; merged batches are copies, which no buffer bounds."""
-        self.choked = self.waiting_bytes >= 2 * self.partition_bytes_max
-        return self.choked
+        self.waiting.choked = self.waiting.bytes >= 2 * self.partition_bytes_max
+        return self.waiting.choked
 
     def take(self, done: Cut, hold: Hold, now_ms: int) -> None:
         """Queues what a fetch gave; pieces that point into its buffer are counted on `hold`."""
@@ -285,16 +263,22 @@ class Track:
             taken = [entry for entry in done.carried if entry.base < done.end]
             size, batches = sum(entry.size for entry in taken), sum(entry.batches for entry in taken)
             producers = latest_of([seen for entry in taken for seen in entry.producers])
-            seen = (size, batches, now_ms, producers, tuple(done.blanks), -1 if done.halt else done.leader_epoch)
-            self.noted.append(Noted(self.fetched, done.end, *seen))
-        self.fetched, self.leader_epoch, self.last_ms = done.end, done.leader_epoch, now_ms
+            noted = Noted(
+                begin=self.fetched,
+                end=done.end,
+                size=size,
+                batches=batches,
+                seen_ms=now_ms,
+                producers=producers,
+                blanks=tuple(done.blanks),
+                epoch=-1 if done.halt else done.leader_epoch,
+            )
+            self.told.noted.append(noted)
+        self.fetched, self.source.epoch, self.told.last_ms = done.end, done.leader_epoch, now_ms
 
     def queue(self, piece: Parcel | Blank, hold: Hold | None) -> None:
         """`piece` is what goes next after all that waits."""
-        self.waiting.append((piece, hold))
-        self.waiting_bytes += piece.size
-        if not isinstance(piece, Blank) and piece.max_timestamp < self.oldest_ms:
-            self.oldest_ms = piece.max_timestamp
+        self.waiting.put(piece, hold)
 
     def again(self, now_s: float) -> None:
         """The target did not answer as it should: look at the twin, later each time."""
@@ -304,33 +288,25 @@ class Track:
     def refused(self, halt: Halt) -> None:
         """The target takes no more; the first reason counts, what follows it only fits no more."""
         self.refusal = self.refusal or halt
-        self.drop_waiting()
+        self.waiting.drop()
 
     def rid_of(self, trouble: Trouble) -> None:
         """It is over. If it was told, the next account says so, whether anything crosses or not."""
         if trouble.over():
-            self.told_source = (-1, -1)
-
-    def drop_waiting(self) -> None:
-        """Forget what was fetched and not sent; it will be fetched again."""
-        for _, hold in self.waiting:
-            if hold:
-                hold.uses -= 1
-        self.waiting.clear()
-        self.waiting_bytes, self.oldest_ms = 0, FAR_MS
+            self.told.source = (-1, -1)
 
     def settle(self, retry_at_s: float) -> None:
         """An answer was wrong or missing: stop sending, look at the twin again once all answers are in."""
-        self.drop_waiting()
-        self.noted.clear()
+        self.waiting.drop()
+        self.told.noted.clear()
         self.halt_after = self.refusal = None
         self.phase = Phase.SETTLING if self.in_flight else Phase.LOOK
         self.retry_at_s = max(self.retry_at_s, retry_at_s)
 
     def looks(self, now_s: float) -> None:
         """A look at the twin begins."""
-        self.phase, self.looked_at_s, self.led, self.doubted = Phase.LOOKING, now_s, self.route.twin_led, False
-        self.source_led = self.route.source_epoch
+        self.phase, self.led, self.doubted = Phase.LOOKING, self.route.twin_led, False
+        self.certain.looked_at_s, self.source.led = now_s, self.route.source_epoch
 
     def doubt(self, now_s: float) -> None:
         """The line to the leader is gone, perhaps the end of its log too: only a look may tell where the twin ends."""
@@ -348,8 +324,8 @@ class Track:
     def _source_unsure(self) -> bool:
         """The source is led anew, and no fetch would tell whether it still has what the twin has: it would name no
         epoch, or begin below the twin's end."""
-        anew = self.source_led != self.route.source_epoch >= 0
-        return anew and (self.fetched < self.write_from or (self.leader_epoch < 0 and self.fetched > 0))
+        anew = self.source.led != self.route.source_epoch >= 0
+        return anew and (self.fetched < self.write_from or (self.source.epoch < 0 and self.fetched > 0))
 
     def settled(self) -> None:
         """To be asked whenever an answer is in: was it the last that was waited for?"""
@@ -358,40 +334,31 @@ class Track:
 
     def set_back(self) -> None:
         """A slow target: let go of the buffers and fetch these offsets again later."""
-        self.drop_waiting()
+        self.waiting.drop()
         self.halt_after = None
         before, self.fetched = self.fetched, self.sent
-        epoch = cut_back(self.noted, self.sent, self.stand)
-        self.leader_epoch = epoch if self.sent < before else self.leader_epoch
+        epoch = cut_back(self.told.noted, self.sent, self.told.stand)
+        if self.sent < before:
+            self.source.epoch = epoch
 
     def account(self) -> Carried | None:
-        """What was acknowledged since the last account; None when nothing was."""
-        if self.acked <= self.told_to:
-            return self._source_moved()
-        done = acknowledged(self.noted, self.acked)
-        begin, end = self.told_to, done.end
-        if not done.first_ms or end <= begin:
-            return self._source_moved()
-        self.told_to, self.told_epoch, self.told_source = end, done.epoch, (self.source_start, self.source_end)
-        counted = (max(0, end - begin - done.unseen), done.size, done.batches, self.source_end, self.source_start)
-        span = (self.order.topic, self.order.partition, begin, end, *counted)
-        return Carried(*span, done.first_ms, self.last_ms, tuple(done.producers), epoch=done.epoch)
-
-    def _source_moved(self) -> Carried | None:
-        """Nothing crossed; the source may have grown nevertheless, and then we lag, or have forgotten its beginning."""
-        bounds = self.source_start, self.source_end
-        astray = self.acked < self.told_to or self.source_end < self.acked
-        if not self.heard or astray or bounds == self.told_source:
-            return None
-        self.told_source = bounds
-        order, at = self.order, self.told_to
-        span = (at, at, 0, 0, 0, self.source_end, self.source_start, self.last_ms, self.last_ms)
-        return Carried(order.topic, order.partition, *span, epoch=self.told_epoch)
+        """What was acknowledged since the last account; None when nothing was and the source stands still."""
+        return self.told.account(self.named, self.acked, self.source)
 
     def handover(self) -> Handover | None:
         """For the next pump, if this one knows for certain where the twin ends."""
         if self.phase is not Phase.RUNNING or self.in_flight or self.acked < self.write_from:
             return None
-        order, calm = self.order, not self.strays_until_s
-        stand = (self.acked, self.leader_epoch, self.armed_until_ms, calm, self.stamp.sequence(self.acked))
-        return Handover(order.topic, order.partition, *stand, *self.led, self.source_led)
+        target, target_epoch = self.led
+        return Handover(
+            topic=self.order.topic,
+            partition=self.order.partition,
+            position=self.acked,
+            leader_epoch=self.source.epoch,
+            armed_until_ms=self.certain.armed_until_ms,
+            calm=not self.strays.until_s,
+            next_sequence=self.stamp.sequence(self.acked),
+            target=target,
+            target_epoch=target_epoch,
+            source_led=self.source.led,
+        )

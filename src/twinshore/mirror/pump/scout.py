@@ -151,7 +151,7 @@ class Scout:
         """By the same leader; mapped ones each by itself."""
         mapped = reaches(tracks, partitions)
         exact = [named for named in partitions if named not in mapped]
-        stands = {named: tracks[named].stand for named in partitions if named in tracks}
+        stands = {named: tracks[named].told.stand for named in partitions if named in tracks}
         if exact:
             self._send(lambda: Looked(self._look(exact, stands)), self._looks)
         for named, reach in mapped.items():
