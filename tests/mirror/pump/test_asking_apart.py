@@ -27,7 +27,7 @@ from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.orders import Handover, LaneLimits, TrackOrder
 from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.route import Route
-from twinshore.mirror.pump.target_line import TargetLine
+from twinshore.mirror.pump.lines import TargetLine
 from twinshore.wire.log_ends import LOG_ENDS_KEY, LOG_ENDS_VERSION
 from twinshore.wire.markers import MARKERS_KEY, MARKERS_VERSION
 from twinshore.wire.primitives import compact_string, uvarint

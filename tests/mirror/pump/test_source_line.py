@@ -14,7 +14,7 @@ from twinshore.kafka.opening import open_connection
 from twinshore.mirror.core.source_flow import SourceFlow
 from twinshore.mirror.lane.fetch_book import FetchOrder
 from twinshore.mirror.lane.orders import LaneLimits
-from twinshore.mirror.pump.source_line import SourceLine
+from twinshore.mirror.pump.lines import SourceLine
 from twinshore.wire.fetch import FETCH_KEY, FETCH_VERSION, FetchPartition
 from twinshore.wire.serving.fetch import FetchAnswer, Fetched, write_answer
 from twinshore.wire.serving.requests import answer_frame

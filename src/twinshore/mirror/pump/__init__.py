@@ -1,6 +1,6 @@
 """The loop that carries one lane: sockets, threads and a clock, as the pure decisions of `core` want them.
 
 `tide` is what runs inside Spark; it begins `loop`, which tells `core` what comes and carries out what it commands over
-`source_line`, `target_line` and `outbox`. Slow errands go to `scout` (`twin_look`, `probing`), markers that may not be
-written directly go as closed transactions (`units`), and `desk_line` is the pump's end of its talk with the driver.
+`lines`. Slow errands go to `scout` (`twin_look`, `probing`), markers that may not be written directly go as closed
+transactions (`units`), and `desk_line` is the pump's end of its talk with the driver.
 """

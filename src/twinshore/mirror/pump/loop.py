@@ -22,10 +22,8 @@ from twinshore.mirror.core.target_flow import TargetFlow
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.orders import Handover, TideOrder, TrackOrder, stands_from
 from twinshore.mirror.pump.desk_line import DeskLine, DeskLost
-from twinshore.mirror.pump.outbox import unregister
+from twinshore.mirror.pump.lines import SourceLine, TargetLine, unregister
 from twinshore.mirror.pump.scout import Dialled, Looked, Report, Routes, Scout
-from twinshore.mirror.pump.source_line import SourceLine
-from twinshore.mirror.pump.target_line import TargetLine
 from twinshore.mirror.pump.units import Closed
 from twinshore.service.clock import steady_s, wall_ms
 from twinshore.wire.fetch import FETCH_KEY

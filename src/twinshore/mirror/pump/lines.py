@@ -1,24 +1,128 @@
-"""A pump's connection to a leader on the target, as its `TargetFlow` wants it: requests go, answers become what they
-say."""
+"""A pump's connections to leaders, as its flows want them: requests go, answers become what they say. A source's are
+received into the buffers that its flow names."""
 
 from __future__ import annotations
 
+import selectors
 from collections.abc import Iterator
+from typing import Protocol
 
 from twinshore.fleet import KafkaError, WireError
 from twinshore.kafka.connection import Connection, explain_wire_error
 from twinshore.kafka.transport import WOULD_BLOCK
-from twinshore.mirror.core.commands import Flight
-from twinshore.mirror.core.source_flow import ANSWER_SLACK_S
+from twinshore.mirror.core.commands import Fetch, Flight
+from twinshore.mirror.core.source_flow import ANSWER_SLACK_S, SourceFlow
 from twinshore.mirror.core.target_flow import Answered, TargetFlow
 from twinshore.mirror.lane.marking import asked, layers
 from twinshore.mirror.lane.track import Sent
-from twinshore.mirror.pump.outbox import BUFFER_BYTES_MIN, CLIENT_ID, Outbox
 from twinshore.wire.exchange import Answer
+from twinshore.wire.fetch import FETCH_KEY, FetchAnswer, encode_fetch, parse_fetch
+from twinshore.wire.framing import forget_sent
 from twinshore.wire.log_ends import LOG_ENDS_KEY, LOG_ENDS_VERSION, encode_log_ends, parse_log_ends
 from twinshore.wire.markers import MARKERS_KEY, encode_markers, parse_markers
 from twinshore.wire.primitives import I32, Buffer
 from twinshore.wire.produce import PRODUCE_KEY, encode_produce, parse_produced
+
+CLIENT_ID = "twinshore-pump"
+BUFFER_BYTES_MIN = 256 << 10
+READ_COMMITTED = 1
+# A turn of the loop costs about what receiving 100 KB costs, and nothing is cut from an answer before it is whole.
+WAKE_BYTES = 1 << 20
+
+
+class HasFileno(Protocol):
+    """What a selector looks at."""
+
+    def fileno(self) -> int: ...
+
+
+class Outbox:
+    """Buffers on their way into a socket."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.transport = connection.transport
+        self._waiting: list[Buffer] = []
+
+    def put(self, buffers: list[Buffer]) -> None:
+        self._waiting = buffers
+
+    def detach(self) -> None:
+        """Copies what the kernel has not taken, so that the buffers it lies in are free."""
+        self._waiting = [bytes(piece) for piece in self._waiting]
+
+    def push(self) -> bool:
+        """Gives the kernel what it takes; True once everything is taken."""
+        waiting = self._waiting
+        while waiting:
+            taken = self.transport.sendv(waiting)
+            if taken == WOULD_BLOCK:
+                break
+            forget_sent(waiting, taken)
+        return not waiting
+
+
+class SourceLine:
+    """One connection to a leader on the source, for a share of its partitions."""
+
+    def __init__(self, flow: SourceFlow, connection: Connection) -> None:
+        self.flow = flow
+        self.outbox = Outbox(connection)
+        self.version = connection.spoken(FETCH_KEY)
+        self._exchange = connection.hand_over(CLIENT_ID)
+        for hold in flow.holds:
+            hold.buffer = bytearray(BUFFER_BYTES_MIN)
+
+    def fileno(self) -> int:
+        return self.outbox.transport.fileno()
+
+    def ask(self, fetch: Fetch) -> bool:
+        """Sends a fetch; True when the kernel took it whole."""
+        order = fetch.order
+        body = encode_fetch(
+            session_id=order.session_id,
+            session_epoch=order.session_epoch,
+            max_wait_ms=fetch.wait_ms,
+            min_bytes=1,
+            max_bytes=fetch.bytes_max,
+            isolation=READ_COMMITTED,
+            partitions=order.partitions,
+            forgotten=order.forgotten,
+        )
+        self.outbox.connection.lend(fetch.hold.buffer)
+        self.outbox.put(self._exchange.ask(FETCH_KEY, self.version, [body], self.flow.deadline_s))
+        return self.outbox.push()
+
+    def receive(self, now_s: float) -> tuple[FetchAnswer, int] | None:
+        """The whole answer once it is there, and its size."""
+        hold = self.flow.receiving
+        if hold is None:
+            raise KafkaError(f"{self.outbox.connection.place}: the broker spoke unasked or hung up", retriable=True)
+        exchange, framer, transport = self._exchange, self._exchange.framer, self.outbox.transport
+        heard = False
+        while True:
+            try:
+                answer = exchange.answer()
+            except WireError as error:
+                raise explain_wire_error(error, self.outbox.connection.place) from error
+            if answer is not None:
+                hold.buffer = framer.buffer  # a larger one, if need was
+                transport.owes(1)
+                return parse_fetch(answer.view, answer.position), len(answer.view)
+            got = transport.recv_into(framer.room())
+            if got == WOULD_BLOCK:
+                if framer.lacks:
+                    transport.owes(framer.lacks, WAKE_BYTES)
+                return None
+            if got == 0:
+                raise KafkaError(f"{self.outbox.connection.place}: the source hung up", retriable=True)
+            framer.took(got)
+            if not heard:
+                heard = True
+                self.flow.heard(now_s)
+
+    def close(self) -> None:
+        self.outbox.connection.close()
 
 
 class TargetLine:
@@ -114,3 +218,14 @@ class TargetLine:
 
     def close(self) -> None:
         self.outbox.connection.close()
+
+
+def unregister(selector: selectors.BaseSelector, line: HasFileno) -> None:
+    """Has the selector look at it no more, also where it is closed already."""
+    try:
+        selector.unregister(line)
+    except (KeyError, ValueError):
+        # A closed socket has already left the selector's kernel side; find it by value.
+        for key in list(selector.get_map().values()):
+            if key.fileobj is line:
+                selector.unregister(key.fileobj)
