@@ -44,6 +44,7 @@ from twinshore.delay.watchers import (
 from twinshore.fleet.quiet import parse_quiet
 from twinshore.fleet.settings import parse_settings
 from twinshore.fleet.settings.sections.delay import DelaySection
+from twinshore.links.operations.change import Add, Asked, Remove, act, plan
 from twinshore.store import AlarmRow, LinkStatus, Store, WatchRow, open_store
 
 LINK = "east->west"
@@ -213,6 +214,37 @@ def test_a_watcher_that_starts_again_ends_what_is_not_missed_any_more(tmp_path: 
         thread.join()
         # Of a link that its settings do not name it knows nothing.
         assert [row.link for row in store.delay.alarms(open_only=True)] == ["south->west"]
+
+
+def test_a_watcher_misses_the_mirror_of_an_added_link_and_not_that_of_a_removed_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, nobody would tell that the mirror of a link is gone which was added while the watcher ran."""
+    monkeypatch.setattr("twinshore.delay.watchers.SILENT_S_MIN", 0.1)
+    settings = parse_settings(
+        SETTINGS.format(path=tmp_path / "store.db") + "[mirror]\nreceipts_s = 0.05\n", name="t", env={}
+    )
+    said: list[str] = []
+
+    def missed() -> set[str]:
+        return {row.link for row in store.delay.alarms(open_only=True)}
+
+    def change(asked: Asked) -> None:
+        list(act(plan(asked, settings, store), settings, store, by="me"))
+
+    with a_store(tmp_path) as store:
+        for name in (LINK, "west->east"):
+            store.links.save_status(replace(WORD, link=name))
+        watcher = Watcher(settings, said.append, every_s=0.02)
+        thread = threading.Thread(target=watcher.run)
+        thread.start()
+        until(lambda: missed() == {LINK})
+        change(Add("west->east", ['topics=["bills"]']))
+        until(lambda: missed() == {LINK, "west->east"})
+        change(Remove(LINK))
+        until(lambda: missed() == {"west->east"})
+        watcher.stop()
+        thread.join()
 
 
 def test_a_watcher_without_a_store_calls_and_the_history_has_it_later(

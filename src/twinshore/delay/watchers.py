@@ -21,8 +21,9 @@ from twinshore.fleet import StoreError
 from twinshore.fleet.once import Once
 from twinshore.fleet.quiet import parse_quiet
 from twinshore.fleet.settings import Settings
+from twinshore.links.known import known
 from twinshore.service import signals
-from twinshore.store import LinkStatus, Store, WatchRow, open_store
+from twinshore.store import LINKS, LinkStatus, Store, WatchRow, open_store
 
 BEATS_MISSED = 4
 SILENT_S_MIN = 5.0
@@ -197,7 +198,6 @@ class Watcher:
             # Every monitor's, also of those that have ended since: only this process can see that they are not missed.
             alarms.load(None, (AlarmKind.MONITOR,))
             alarms.load({WATCHER}, (AlarmKind.BLIND,))
-            alarms.load({link.name for link in self._settings.links}, (AlarmKind.MIRROR,))
             signals.hear(self.stop)
             self._log("watches every monitor and every mirror of this store")
             self._watch(store, alarms)
@@ -207,8 +207,7 @@ class Watcher:
     def _watch(self, store: Store, alarms: StandingAlarms) -> None:
         silences, beat, heard_s, trouble = Silences(), 0, time.monotonic(), Once(self._log)
         watched: frozenset[str] = frozenset()
-        # A link that the settings no longer name is nobody's.
-        links = {link.name for link in self._settings.links}
+        links, revision = frozenset[str](), -1
         word_s = max(SILENT_S_MIN, 10 * self._settings.mirror.receipts_s)
         while not self._stop.wait(self._every_s):
             beat += 1
@@ -219,6 +218,11 @@ class Watcher:
                 )
                 store.delay.beat_watch(own)
                 watches = store.delay.watches()
+                if (now := store.revisions.of(LINKS)) != revision:
+                    # Links come and go while this runs; one that was removed is nobody's.
+                    there = frozenset(link.name for link in known(self._settings, store).links)
+                    alarms.load(there - links, (AlarmKind.MIRROR,))
+                    links, revision = there, now
                 words = [one for one in store.links.statuses() if one.link in links]
             except StoreError as error:
                 trouble.say(f"the store cannot be read, so nobody is watched: {error.message}")
