@@ -15,7 +15,7 @@ from twinshore.fleet.incidents import POLICY_KEEP_TWIN, POLICY_TOPIC
 from twinshore.mirror.follow import words
 from twinshore.mirror.follow.acts import Remember, State
 from twinshore.mirror.follow.last_resort import Span, Word, word_from_json
-from twinshore.mirror.follow.lifecycle import ALLOWED, Presence, Side
+from twinshore.mirror.follow.lifecycle import ALLOWED, Presence, SeenTopic
 from twinshore.mirror.follow.memories import row_of
 from twinshore.store import Incident, IncidentKind, TwinRow
 
@@ -47,7 +47,7 @@ def begin_again(file: Path, *words: str) -> str:
 def shown(monkeypatch: pytest.MonkeyPatch) -> list[Span]:
     """What the old twin of orders holds when the verb asks; the source's topic was made again."""
     held = [Span(0, 0, 1_000, 1_000, 1_000)]
-    twin = {"east": Side(Presence.THERE, "zz", 1), "west": Side(Presence.THERE, "bb", 1)}
+    twin = {"east": SeenTopic(Presence.THERE, "zz", 1), "west": SeenTopic(Presence.THERE, "bb", 1)}
     monkeypatch.setattr(words, "sides", lambda cluster, names: dict.fromkeys(names, twin[cluster.name]))
     monkeypatch.setattr(words, "spans", lambda *_: held)
     return held
@@ -137,7 +137,7 @@ def test_a_topic_to_keep_must_be_known(file: Path) -> None:
 def test_a_deletion_that_waits_is_agreed_to_and_no_other(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = file.read_text() + f'[links."{LINK}".follow]\ndeleted = "delete"\n'
     file.write_text(text)
-    gone = {"east": Side(Presence.GONE), "west": Side(Presence.THERE, "bb", 1)}
+    gone = {"east": SeenTopic(Presence.GONE), "west": SeenTopic(Presence.THERE, "bb", 1)}
     held = [Span(0, 0, 1_000, 1_000, 1_000)]
     monkeypatch.setattr(words, "sides", lambda cluster, names: dict.fromkeys(names, gone[cluster.name]))
     monkeypatch.setattr(words, "spans", lambda *_: held)

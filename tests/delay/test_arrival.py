@@ -7,9 +7,9 @@ import random
 import pytest
 
 from twinshore.delay.arrival import Arrivals, Sighting, look, thinned, worst
-from twinshore.delay.readings import Axis, Place, Reading, View
+from twinshore.delay.readings import Axis, Reading, View, WatchedPlace
 
-ORDERS = Place("east->west", "orders", 0)
+ORDERS = WatchedPlace("east->west", "orders", 0)
 
 
 def at(ms: int, a: int, b: int, axis: Axis = Axis.EXACT, source: str = "s1", carried: int = -1) -> Reading:

@@ -8,14 +8,14 @@ from pathlib import Path
 from twinshore.delay.engines import PlainEngine, Rules, by_tick
 from twinshore.delay.guard import Guarded
 from twinshore.delay.journal import KEEP_FILES, Journal, from_line, to_line
-from twinshore.delay.readings import Axis, Place, Reading
+from twinshore.delay.readings import Axis, Reading, WatchedPlace
 from twinshore.delay.signs import Judged
 from twinshore.delay.streaming import UNREAD_MAX, _judge, from_state, to_state
 from twinshore.delay.windows import NOT_YET
 from twinshore.fleet.settings.sections.delay import DelaySettings
 
-ORDERS = Place("east->west", "orders", 0)
-AUDIT = Place("east->west", "audit", 0)
+ORDERS = WatchedPlace("east->west", "orders", 0)
+AUDIT = WatchedPlace("east->west", "audit", 0)
 
 
 def test_the_plain_engine_judges_by_each_topics_own_threshold() -> None:

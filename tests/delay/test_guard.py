@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from twinshore.delay.guard import Guarded, observe
-from twinshore.delay.readings import Place, Reading
+from twinshore.delay.readings import Reading, WatchedPlace
 from twinshore.delay.streaming import from_state, to_state
 from twinshore.delay.windows import Thresholds, Verdict
 
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.claim(
     "missing readings, partitions that appear or are made anew, pauses, resets: no false alarm, no blind spot",
 )
 
-ORDERS = Place("east->west", "orders", 0)
-GROUP = Place("east->west", "orders", 0, "billing")
+ORDERS = WatchedPlace("east->west", "orders", 0)
+GROUP = WatchedPlace("east->west", "orders", 0, "billing")
 
 
 def at(a: int, b: int, *, source: str = "s1", target: str = "t1", paused: bool = False) -> Reading:

@@ -11,7 +11,7 @@ import pytest
 from twinshore.delay.alarms import AlarmKind, Event
 from twinshore.delay.engines import PlainEngine, Rules
 from twinshore.delay.monitor import KINDS, Clock, Monitor
-from twinshore.delay.readings import Axis, Place, Reading
+from twinshore.delay.readings import Axis, Reading, WatchedPlace
 from twinshore.delay.sampler import Sample
 from twinshore.delay.standing import StandingAlarms, manners_of
 from twinshore.delay.state import LEAVE_MS, LinkState
@@ -49,7 +49,7 @@ class Stage:
         self.engine = PlainEngine(Rules(settings.delay))
 
     def sample(self, at_ms: int, source_end: int) -> None:
-        reading = Reading(Place(LINK, "orders", 0), at_ms, source_end, 100, axis=Axis.EXACT)
+        reading = Reading(WatchedPlace(LINK, "orders", 0), at_ms, source_end, 100, axis=Axis.EXACT)
         self.monitor._samples.put(Sample(LINK, at_ms, -1, (reading,)))
 
     def turn(self) -> None:
@@ -88,7 +88,7 @@ def test_a_topic_that_the_link_carries_no_more_leaves_the_store(tmp_path: Path) 
         store.delay.save_places(rows)
         stage.monitor.states[LINK].restore(store.delay.places(LINK))
         for at_ms in (began_ms - LEAVE_MS, began_ms):
-            read = (Reading(Place(LINK, "orders", 0), at_ms, 100, 100, axis=Axis.EXACT),)
+            read = (Reading(WatchedPlace(LINK, "orders", 0), at_ms, 100, 100, axis=Axis.EXACT),)
             over = {"gone": "gone was deleted on east"}
             failures = {"bills": "bills-0 has no leader"}
             stage.monitor._samples.put(Sample(LINK, at_ms, -1, read, failures=failures, over=over))
@@ -136,7 +136,7 @@ def test_a_cluster_that_does_not_answer_is_one_alarm_and_what_follows_from_it_is
         def after(seconds: float, *, away: bool) -> None:
             machine.wall_s, machine.steady_s = machine.wall_s + seconds, machine.steady_s + seconds
             at_ms = stage.monitor._clock()
-            reading = Reading(Place(LINK, "orders", 0), at_ms, 100, 100, axis=Axis.EXACT)
+            reading = Reading(WatchedPlace(LINK, "orders", 0), at_ms, 100, 100, axis=Axis.EXACT)
             failures, sides = ({"": silent}, {"west": silent}) if away else ({}, {})
             readings = () if away else (reading,)
             stage.monitor._samples.put(Sample(LINK, at_ms, -1, readings, failures=failures, away=sides))

@@ -25,7 +25,7 @@ from twinshore.delay.alarms import (
 )
 from twinshore.delay.causes import cluster_key
 from twinshore.delay.metrics import DelayCollector
-from twinshore.delay.readings import Axis, Place, Reading
+from twinshore.delay.readings import Axis, Reading, WatchedPlace
 from twinshore.delay.standing import StandingAlarms, manners_of
 from twinshore.delay.state import LinkState
 from twinshore.delay.watchers import (
@@ -361,7 +361,7 @@ def test_the_metrics_on_the_page_are_the_ones_served_and_the_rules_ask_for_no_ot
     root = Path(__file__).resolve().parents[2]
     watching = Watching()
     for ms, end in ((0, 100), (1_000, 150), (4_000, 150)):
-        watching.states[LINK].take([Reading(Place(LINK, "orders", 0), ms, end, 100, axis=Axis.EXACT)], {}, ms)
+        watching.states[LINK].take([Reading(WatchedPlace(LINK, "orders", 0), ms, end, 100, axis=Axis.EXACT)], {}, ms)
     watching.states[LINK].heard(1, 3_500, 4_000)
     with a_store(tmp_path) as store:
         alarms = alarms_of(store, [])

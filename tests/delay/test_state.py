@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from twinshore.delay.alarms import AlarmKey, AlarmKind, Sign
-from twinshore.delay.readings import BEATS, GROUPS, Axis, Place, Reading
+from twinshore.delay.readings import BEATS, GROUPS, Axis, Reading, WatchedPlace
 from twinshore.delay.sampler import resting_of
 from twinshore.delay.signs import Judged, partitions, window_signs
 from twinshore.delay.state import LEAVE_MS, LinkState
@@ -17,7 +17,7 @@ BOUNDS = {"heartbeat_s": 30.0, "blind_s": 60.0, "period_s": 5.0}
 
 
 def reading(ms: int, a: int, b: int, *, topic: str = "orders", partition: int = 0, axis: Axis = Axis.EXACT) -> Reading:
-    return Reading(Place(LINK, topic, partition), ms, a, b, "s", "t", axis=axis)
+    return Reading(WatchedPlace(LINK, topic, partition), ms, a, b, "s", "t", axis=axis)
 
 
 def signs(state: LinkState, now_ms: int) -> list[Sign]:
@@ -108,7 +108,7 @@ def test_after_a_restart_nothing_is_well_until_something_was_read() -> None:
         (AlarmKind.BLIND, "", ""): False,
         (AlarmKind.BLIND, "orders", ""): False,
     }, "no window has judged yet, no heartbeat was heard"
-    state.ruled([Judged(Place(LINK, "orders", 0), 1, Verdict(judged=True))], 163_000)
+    state.ruled([Judged(WatchedPlace(LINK, "orders", 0), 1, Verdict(judged=True))], 163_000)
     assert said(state, 163_000)[AlarmKind.BLIND, "", "windows"] is False
 
 
@@ -145,7 +145,7 @@ def test_groups_that_cannot_be_read_are_an_alarm_of_their_own_and_all_else_goes_
         failures = {GROUPS: "west does not tell the places of billing"} if 20_000 <= ms < 150_000 else {}
         state.take([reading(ms, 1, 1)], failures, ms, {"gone": "gone was deleted on east"})
         state.asked_parts(failures, ms)
-        state.ruled([Judged(Place(LINK, "orders", 0), 1, Verdict(judged=True))], ms)
+        state.ruled([Judged(WatchedPlace(LINK, "orders", 0), 1, Verdict(judged=True))], ms)
         expected = None if 20_000 <= ms <= 80_000 else 80_000 < ms < 150_000
         assert said(state, ms).get(key) is expected, ms
         assert not [one for one, wrong in said(state, ms).items() if wrong and one != key], ms
@@ -181,7 +181,7 @@ def test_one_topic_that_cannot_be_read_is_named() -> None:
     for ms in range(0, 90_000, 1_000):
         read = [reading(ms, ms, ms)] + ([reading(ms, 1, 1, topic="bills")] if ms < 10_000 else [])
         state.take(read, {"bills": "no leader"} if ms >= 10_000 else {}, ms)
-        state.ruled([Judged(Place(LINK, "orders", 0), ms, Verdict(judged=True))], ms)
+        state.ruled([Judged(WatchedPlace(LINK, "orders", 0), ms, Verdict(judged=True))], ms)
     sign = wrong(state, 89_000)[AlarmKind.BLIND]
     assert sign.key.topic == "bills"
     assert "no leader" in sign.sentence
@@ -193,7 +193,7 @@ def test_a_topic_that_is_known_to_be_over_raises_nothing_and_is_forgotten() -> N
         there = ms < 10_000
         read = [reading(ms, ms, ms)] + ([reading(ms, 1, 1, topic="gone")] if there else [])
         state.take(read, {}, ms, {} if there else {"gone": "gone was deleted on east"})
-        state.ruled([Judged(Place(LINK, "orders", 0), 1, Verdict(judged=True))], ms)
+        state.ruled([Judged(WatchedPlace(LINK, "orders", 0), 1, Verdict(judged=True))], ms)
         assert not wrong(state, ms), ms
         if ms < 10_000 or ms >= 10_000 + LEAVE_MS:
             assert {row.topic for row in state.rows()} == ({"orders", "gone"} if there else {"orders"}), ms
@@ -212,7 +212,7 @@ def test_a_topic_that_nobody_names_is_missed_with_its_last_figures_for_as_long_a
         state.take([reading(ms, 5_000, 10), reading(ms, 1, 1, topic="bills")], {}, ms)
     for ms in range(100_000, 9_000_000, 60_000):
         state.take([reading(ms, 1, 1, topic="bills")], {"orders": unseen}, ms)
-        state.ruled([Judged(Place(LINK, "bills", 0), 1, Verdict(judged=True))], ms)
+        state.ruled([Judged(WatchedPlace(LINK, "bills", 0), 1, Verdict(judged=True))], ms)
         found = state.signs(ms, lambda _topic: 10.0, **BOUNDS)
         assert late not in {sign.key for sign in found}, "its alarm stands: nothing is known that would clear it"
         assert not state.knows_no_more(late, ms)
@@ -237,7 +237,7 @@ def test_a_topic_that_was_out_of_sight_before_a_restart_is_missed_after_it() -> 
     never = LinkState(LINK, 300_000)
     for ms in range(300_000, 400_000, 1_000):
         never.take([reading(ms, 1, 1, topic="bills")], {"orders": "west refuses to describe it"}, ms)
-        never.ruled([Judged(Place(LINK, "bills", 0), 1, Verdict(judged=True))], ms)
+        never.ruled([Judged(WatchedPlace(LINK, "bills", 0), 1, Verdict(judged=True))], ms)
         assert said(never, ms).get((AlarmKind.BLIND, "orders", "")) is (True if ms > 360_000 else None), ms
 
 
@@ -250,7 +250,7 @@ def test_a_topic_of_which_a_part_is_read_is_never_well_by_that_part() -> None:
     assert not state.vouches(Sign(AlarmKey(LINK, AlarmKind.END_OFFSET, "orders"), False))
     for ms in range(2_000, 70_000, 1_000):
         state.take([reading(ms, 50, 1)], few, ms)
-        state.ruled([Judged(Place(LINK, "orders", 0), 1, Verdict(judged=True))], ms)
+        state.ruled([Judged(WatchedPlace(LINK, "orders", 0), 1, Verdict(judged=True))], ms)
     found = wrong(state, 69_000)
     assert set(found) == {AlarmKind.RECOVERY_POINT, AlarmKind.BLIND}
 
@@ -291,7 +291,7 @@ def test_what_is_late_beside_the_partitions_that_are_stopped_is_beyond_their_sto
     said, resting = resting_of(Link("east", "west"), rows)
     assert set(said) == {"orders", "bills"}
     assert resting == {"orders": frozenset({1}), "bills": frozenset({-1})}
-    delayed = [Judged(Place(LINK, "orders", n), 10, Verdict(True, latest_delayed=True)) for n in (0, 1)]
+    delayed = [Judged(WatchedPlace(LINK, "orders", n), 10, Verdict(True, latest_delayed=True)) for n in (0, 1)]
     for on, beyond in ((frozenset[int](), False), (frozenset({1}), True), (frozenset({0, 1}), False), ({-1}, False)):
         state.resting = {"orders": frozenset(on)}
         assert wrong(state, 29_000)[AlarmKind.RECOVERY_POINT].beyond is beyond, on
@@ -308,7 +308,7 @@ def test_an_alarm_of_a_topic_that_is_over_can_clear() -> None:
         read = [reading(ms, ms, ms)] + ([reading(ms, 1, 1, topic="gone")] if there else [])
         state.take(read, {}, ms, {} if there else {"gone": "gone was deleted on east"})
         if ms == 50_000:
-            of_group = reading(ms, 1, 1)._replace(place=Place(LINK, "orders", 0, "billing"), source_commit=1)
+            of_group = reading(ms, 1, 1)._replace(place=WatchedPlace(LINK, "orders", 0, "billing"), source_commit=1)
             state.take([of_group, *read], {}, ms)
         if ms < 150_000:
             assert not state.knows_no_more(gone, ms), ms
@@ -336,7 +336,9 @@ def test_a_twin_made_anew_while_nobody_watched_is_behind_from_when_that_was_seen
 
 def test_a_groups_place_is_shown_beside_the_sources() -> None:
     state = LinkState(LINK, 0)
-    at = reading(0, 100, 100)._replace(place=Place(LINK, "orders", 0, "billing"), source_commit=80, target_commit=70)
+    at = reading(0, 100, 100)._replace(
+        place=WatchedPlace(LINK, "orders", 0, "billing"), source_commit=80, target_commit=70
+    )
     state.take([at], {}, 0)
     (view,) = state.views.values()
     assert (view.source_end, view.target_end, view.lag_records) == (80, 70, 10)
@@ -346,15 +348,18 @@ def test_a_groups_place_is_shown_beside_the_sources() -> None:
 
 def test_the_windows_sentence_says_what_moved_and_what_did_not() -> None:
     late = Verdict(True, latest_delayed=True, a_max_sub=600, b_max_sub=20)
-    judged = [Judged(Place(LINK, "orders", number), 9, late) for number in range(8)]
-    judged += [Judged(Place(LINK, "orders", 8), 9, Verdict(True)), Judged(Place(LINK, "orders", 9), 9, NOT_YET)]
+    judged = [Judged(WatchedPlace(LINK, "orders", number), 9, late) for number in range(8)]
+    judged += [
+        Judged(WatchedPlace(LINK, "orders", 8), 9, Verdict(True)),
+        Judged(WatchedPlace(LINK, "orders", 9), 9, NOT_YET),
+    ]
     (sign,) = window_signs(judged, 5.0)
     assert sign.key.kind is AlarmKind.END_OFFSET
     assert "orders moved by 4,800 on east within 5 s, and by 160 on west in 15 s" in sign.sentence
     assert "partitions 0, 1, 2, 3, 4 and 3 more" in sign.sentence
-    (right,) = window_signs([Judged(Place(LINK, "orders", 0), 10, Verdict(True))], 5.0)
+    (right,) = window_signs([Judged(WatchedPlace(LINK, "orders", 0), 10, Verdict(True))], 5.0)
     assert not right.wrong
-    group = Judged(Place(LINK, "orders", 0, "billing"), 9, Verdict(True, True, True, 9, 1, 600, 20))
+    group = Judged(WatchedPlace(LINK, "orders", 0, "billing"), 9, Verdict(True, True, True, 9, 1, 600, 20))
     (sign,) = window_signs([group], 5.0)
     assert (sign.key.kind, sign.key.group) == (AlarmKind.GROUP, "billing")
     assert "group billing on orders moved by 600 on east" in sign.sentence

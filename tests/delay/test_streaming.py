@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from twinshore.delay.engines import Rules
 from twinshore.delay.guard import Guarded, observe
 from twinshore.delay.journal import Journal, to_line
-from twinshore.delay.readings import Place, Reading
+from twinshore.delay.readings import Reading, WatchedPlace
 from twinshore.delay.signs import Judged
 from twinshore.delay.streaming import SCHEMA, judge_batch, open_session, start_windows
 from twinshore.fleet.settings.sections.delay import DelaySettings
@@ -34,10 +34,10 @@ pytestmark = [
 
 RULES = Rules(DelaySettings(latest_thresholds=(("audit", 150),)))
 PLACES = [
-    Place("east->west", "orders", 0),
-    Place("east->west", "audit", 0),
-    Place("east->west", "orders", 0, "billing"),
-    Place("east->south", "orders", 0),
+    WatchedPlace("east->west", "orders", 0),
+    WatchedPlace("east->west", "audit", 0),
+    WatchedPlace("east->west", "orders", 0, "billing"),
+    WatchedPlace("east->south", "orders", 0),
 ]
 
 
@@ -73,8 +73,8 @@ def ticks(seed: int, count: int) -> list[tuple[int, list[Reading]]]:
     return found
 
 
-def by_the_step(given: list[tuple[int, list[Reading]]]) -> dict[tuple[Place, int], Judged]:
-    states: dict[Place, Guarded] = {}
+def by_the_step(given: list[tuple[int, list[Reading]]]) -> dict[tuple[WatchedPlace, int], Judged]:
+    states: dict[WatchedPlace, Guarded] = {}
     found = {}
     for tick, readings in given:
         for reading in readings:
@@ -90,7 +90,7 @@ def test_a_query_that_is_ended_and_started_again_judges_as_if_it_had_never_ended
     seed = Random().randrange(1 << 32)
     given = ticks(seed, 14)
     journal = Journal(tmp_path / "journal")
-    found: dict[tuple[Place, int], Judged] = {}
+    found: dict[tuple[WatchedPlace, int], Judged] = {}
     for part in (given[:3], given[3:4], given[4:]):
         for tick, readings in part:
             journal.append(tick, readings)

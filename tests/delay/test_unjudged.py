@@ -7,7 +7,7 @@ import pytest
 from tests.delay.test_state import BOUNDS, LINK, reading, wrong
 from twinshore.delay.alarms import AlarmKind, Sign
 from twinshore.delay.guard import NO_PLACE
-from twinshore.delay.readings import Place
+from twinshore.delay.readings import WatchedPlace
 from twinshore.delay.signs import Judged
 from twinshore.delay.state import LinkState
 from twinshore.delay.windows import NOT_YET, Verdict
@@ -24,10 +24,10 @@ def test_windows_that_judge_nothing_are_an_alarm_unless_there_is_nothing_to_judg
     for ms in range(0, 70_000, 1_000):
         state.take([reading(ms, ms, ms)], {}, ms)
         wrong(state, ms)
-    state.ruled([Judged(Place(LINK, "orders", 0), 1, NOT_YET, "2 readings are missing")], 70_000)
+    state.ruled([Judged(WatchedPlace(LINK, "orders", 0), 1, NOT_YET, "2 readings are missing")], 70_000)
     sign = wrong(state, 70_000)[AlarmKind.BLIND]
     assert "judged nothing for 70 s, last because 2 readings are missing" in sign.sentence
-    state.ruled([Judged(Place(LINK, "orders", 0), 1, Verdict(judged=True))], 70_000)
+    state.ruled([Judged(WatchedPlace(LINK, "orders", 0), 1, Verdict(judged=True))], 70_000)
     assert not wrong(state, 71_000)
     empty = LinkState(LINK, 0)
     empty.take([], {}, 90_000)
@@ -35,8 +35,8 @@ def test_windows_that_judge_nothing_are_an_alarm_unless_there_is_nothing_to_judg
 
 
 def test_a_place_whose_window_begins_anew_again_and_again_is_an_alarm_though_others_are_judged() -> None:
-    state, restless = LinkState(LINK, 0), Place(LINK, "orders", 1)
-    going, paused = Place(LINK, "orders", 0), Place(LINK, "orders", 0, "away")
+    state, restless = LinkState(LINK, 0), WatchedPlace(LINK, "orders", 1)
+    going, paused = WatchedPlace(LINK, "orders", 0), WatchedPlace(LINK, "orders", 0, "away")
     why = "1 readings are missing"
 
     def tick(ms: int, *judged: Judged) -> dict[AlarmKind, Sign]:

@@ -12,7 +12,7 @@ from tests.store.test_proofs import LINK, ROW
 from twinshore.delay.alarms import AlarmKey, AlarmKind
 from twinshore.delay.signs import unproven_signs
 from twinshore.fleet import NamedPartition
-from twinshore.proof.borders import Side
+from twinshore.proof.borders import PartitionLook
 from twinshore.proof.planning import outcome
 from twinshore.proof.values import Proven, Stretch, Way
 from twinshore.store import ProofRow, TwinRow, open_store
@@ -55,13 +55,13 @@ def test_where_nobody_proves_anything_all_is_not_well() -> None:
     assert wrong.wrong and wrong.key == KEY and "nothing proven" in wrong.sentence
 
 
-def side(end: int, stored: ProofRow | None, now_ms: int) -> Side:
-    return Side(LINK, NAMED, "orders", Way.EXACT, 0, end, end, "aa", "bb", stored=stored, looked_ms=now_ms)
+def look(end: int, stored: ProofRow | None, now_ms: int) -> PartitionLook:
+    return PartitionLook(LINK, NAMED, "orders", Way.EXACT, 0, end, end, "aa", "bb", stored=stored, looked_ms=now_ms)
 
 
 def tried(row: ProofRow | None, day: int, end: int, answer: Proven) -> ProofRow:
     """A round on this day that asks for all that is new, and gets this."""
-    at = side(end, row, day * DAY_MS)
+    at = look(end, row, day * DAY_MS)
     return outcome(at, [Stretch(None, None, NAMED, "orders", Way.EXACT, at.start, end)], [answer], day * DAY_MS)  # type: ignore[arg-type]
 
 

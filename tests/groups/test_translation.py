@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from twinshore.groups.translation import AS_IS, Around, ByExtents, Reversed, Spot
 
 
-class Run(NamedTuple):
+class Extent(NamedTuple):
     source: int
     target: int
     length: int
 
 
-def around(runs: list[Run]) -> Around:
-    def find(offset: int, on_target: bool) -> tuple[Run | None, Run | None]:
+def around(runs: list[Extent]) -> Around:
+    def find(offset: int, on_target: bool) -> tuple[Extent | None, Extent | None]:
         begins = [run.target if on_target else run.source for run in runs]
         at = bisect.bisect_right(begins, offset)
         return (runs[at - 1] if at else None), (runs[at] if at < len(runs) else None)
@@ -30,16 +30,16 @@ def around(runs: list[Run]) -> Around:
 SHAPES = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(1, 6)), min_size=1, max_size=8)
 
 
-def runs_of(shapes: list[tuple[int, int, int]]) -> list[Run]:
+def runs_of(shapes: list[tuple[int, int, int]]) -> list[Extent]:
     runs, source, target = [], 0, 0
     for before_source, before_target, length in shapes:
         source, target = source + before_source, target + before_target
-        runs.append(Run(source, target, length))
+        runs.append(Extent(source, target, length))
         source, target = source + length, target + length
     return runs
 
 
-def records(runs: list[Run]) -> list[tuple[int, int]]:
+def records(runs: list[Extent]) -> list[tuple[int, int]]:
     """Each record's offsets on both sides."""
     return [(run.source + n, run.target + n) for run in runs for n in range(run.length)]
 
@@ -67,7 +67,7 @@ def test_there_and_back_reads_the_same_record(shapes: list[tuple[int, int, int]]
 
 
 def test_before_the_first_record_of_the_link_nothing_is_claimed() -> None:
-    translation = ByExtents(around([Run(100, 500, 0)]))
+    translation = ByExtents(around([Extent(100, 500, 0)]))
     assert translation.forward(99) is None
     assert translation.forward(100) == Spot(500)
     assert translation.forward(101) == Spot(500, reached=False)
@@ -76,7 +76,7 @@ def test_before_the_first_record_of_the_link_nothing_is_claimed() -> None:
 
 def test_offsets_without_records_behind_the_last_extent_are_reached_once_they_have_crossed() -> None:
     """The end of a transaction: the group stands behind it, and no extent ever will."""
-    runs = around([Run(0, 10, 90)])
+    runs = around([Extent(0, 10, 90)])
     assert ByExtents(runs, lambda: 90).forward(92) == Spot(100, reached=False)
     assert ByExtents(runs, lambda: 92).forward(92) == Spot(100)
 

@@ -6,25 +6,25 @@ from dataclasses import replace
 
 import pytest
 
-from tests.proof.test_planning import SIDE, answer, cut
+from tests.proof.test_planning import LOOK, answer, cut
 from twinshore.fleet.incidents import POLICY_STOP, IncidentKind
-from twinshore.proof.borders import Side
+from twinshore.proof.borders import PartitionLook
 from twinshore.proof.pieces import narrowed
 from twinshore.proof.planning import outcome, rested
 from twinshore.proof.values import Way
 from twinshore.store.values import Incident, LedgerRow, ProofRow, ProofState
 
-LEVEL = replace(SIDE, target_end=1_000)
-MAPPED = replace(SIDE, way=Way.EXTENTS, extents=((10, 100, 300), (310, 900, 400)), target_end=1_300)
+LEVEL = replace(LOOK, target_end=1_000)
+MAPPED = replace(LOOK, way=Way.EXTENTS, extents=((10, 100, 300), (310, 900, 400)), target_end=1_300)
 
 
-def proven(side: Side) -> ProofRow:
-    asked = cut(side)
-    return outcome(side, asked, [answer(one, target_to=one.end) for one in asked], 5)
+def proven(look: PartitionLook) -> ProofRow:
+    asked = cut(look)
+    return outcome(look, asked, [answer(one, target_to=one.end) for one in asked], 5)
 
 
 def opened(kind: IncidentKind, start: int, stop: int = -1) -> LedgerRow:
-    return LedgerRow(7, Incident(SIDE.link, "orders", 3, kind, start, stop, POLICY_STOP, "so it is"), 1, None)
+    return LedgerRow(7, Incident(LOOK.link, "orders", 3, kind, start, stop, POLICY_STOP, "so it is"), 1, None)
 
 
 @pytest.mark.parametrize(
@@ -43,12 +43,12 @@ def opened(kind: IncidentKind, start: int, stop: int = -1) -> LedgerRow:
     ],
 )
 def test_a_proof_is_narrowed_to_what_both_sides_hold(change: dict[str, object], span: tuple[int, int]) -> None:
-    side = replace(LEVEL, stored=proven(LEVEL), **change)  # type: ignore[arg-type]
-    row = side.resumes
+    look = replace(LEVEL, stored=proven(LEVEL), **change)  # type: ignore[arg-type]
+    row = look.resumes
     assert row is not None
     assert (row.from_offset, row.to_offset, row.records) == (*span, span[1] - span[0])
-    assert side.voided is (span != (10, 1_000))
-    assert side.start >= row.to_offset
+    assert look.voided is (span != (10, 1_000))
+    assert look.start >= row.to_offset
 
 
 def test_where_offsets_had_no_record_the_least_that_is_left_is_counted() -> None:
@@ -58,36 +58,36 @@ def test_where_offsets_had_no_record_the_least_that_is_left_is_counted() -> None
 
 
 def test_a_gap_that_is_open_is_never_called_identical_nor_kept_young() -> None:
-    side = replace(LEVEL, stored=proven(LEVEL), told=(opened(IncidentKind.RETENTION_GAP, 400, 600),))
-    assert [row.id for row in side.open_over] == [7]
-    assert rested(side, 10**9) is None
-    assert rested(replace(side, told=()), 10**9) is not None
-    behind = replace(side, told=(opened(IncidentKind.CORRUPT_BATCH, 1_000),))
+    look = replace(LEVEL, stored=proven(LEVEL), told=(opened(IncidentKind.RETENTION_GAP, 400, 600),))
+    assert [row.id for row in look.open_over] == [7]
+    assert rested(look, 10**9) is None
+    assert rested(replace(look, told=()), 10**9) is not None
+    behind = replace(look, told=(opened(IncidentKind.CORRUPT_BATCH, 1_000),))
     assert behind.open_over == (), "nothing was said of what lies there"
-    past = replace(side, told=(opened(IncidentKind.RETENTION_GAP, 2, 10),))
+    past = replace(look, told=(opened(IncidentKind.RETENTION_GAP, 2, 10),))
     assert past.open_over == (), "that part is gone on both sides"
 
 
 def test_what_is_gone_of_a_twins_beginning_is_looked_at_in_each_round() -> None:
-    side = replace(LEVEL, stored=proven(LEVEL), target_start=300)
-    (look,) = cut(side)
-    assert (look.start, look.end) == (10, 300)
-    assert outcome(side, [look], [answer(look)], 9) == replace(proven(LEVEL), proven_ms=9), "there was nothing to see"
-    more = replace(side, source_end=1_100, target_end=1_100)
+    look = replace(LEVEL, stored=proven(LEVEL), target_start=300)
+    (one,) = cut(look)
+    assert (one.start, one.end) == (10, 300)
+    assert outcome(look, [one], [answer(one)], 9) == replace(proven(LEVEL), proven_ms=9), "there was nothing to see"
+    more = replace(look, source_end=1_100, target_end=1_100)
     assert [(one.start, one.end) for one in cut(more)] == [(10, 300), (1_000, 1_100)]
-    failed = outcome(more, cut(more), [answer(look, to=10, trouble="away")], 9)
+    failed = outcome(more, cut(more), [answer(one, to=10, trouble="away")], 9)
     assert (failed.to_offset, failed.proven_ms) == (1_000, 5)
-    anew = replace(side, way=Way.COMPACTED, stored=replace(proven(LEVEL), way="compacted"))
+    anew = replace(look, way=Way.COMPACTED, stored=replace(proven(LEVEL), way="compacted"))
     assert anew.resumes is None, "of a compacted twin only all of it says which keys are gone"
 
 
 def test_a_log_that_is_shorter_than_its_proof_is_looked_at_again() -> None:
-    side = replace(LEVEL, stored=proven(LEVEL))
-    assert not side.shrunk and not replace(side, source_end=1_100).shrunk
-    assert replace(side, target_end=999).shrunk and replace(side, source_end=999).shrunk
-    lost = replace(side, target_end=999).resumes
+    look = replace(LEVEL, stored=proven(LEVEL))
+    assert not look.shrunk and not replace(look, source_end=1_100).shrunk
+    assert replace(look, target_end=999).shrunk and replace(look, source_end=999).shrunk
+    lost = replace(look, target_end=999).resumes
     assert lost is not None and lost.state is ProofState.DIFFERS and "held all through offset 999" in lost.sentence
-    both = replace(side, target_end=999, source_end=999).resumes
+    both = replace(look, target_end=999, source_end=999).resumes
     assert both is not None and both.state is ProofState.IDENTICAL, "neither side has what the other lacks"
 
 
@@ -95,8 +95,8 @@ def test_of_a_mapped_twin_what_its_own_cluster_took_leaves_the_books() -> None:
     row = proven(MAPPED)
     assert (row.from_offset, row.to_offset) == (10, 710)
     for target_start, first in ((50, 10), (150, 60), (400, 310), (1_300, 710)):
-        side = replace(MAPPED, stored=row, target_start=target_start)
-        left = side.resumes
+        look = replace(MAPPED, stored=row, target_start=target_start)
+        left = look.resumes
         assert left is not None and (left.from_offset, left.to_offset) == (first, 710)
     for target_end, upto in ((1_300, 710), (1_000, 410), (500, 310), (150, 60)):
         left = replace(MAPPED, stored=row, target_end=target_end).resumes
@@ -105,14 +105,14 @@ def test_of_a_mapped_twin_what_its_own_cluster_took_leaves_the_books() -> None:
 
 
 def test_by_content_a_shorter_side_is_laid_beside_the_other_anew() -> None:
-    side = replace(SIDE, way=Way.CONTENT, target_end=1_000)
-    row = replace(proven(side), to_offset=1_000, target_offset=1_000)
-    assert replace(side, stored=row).resumes == row
-    assert replace(side, stored=row, target_end=700).resumes is None
-    assert replace(side, stored=row, source_end=700).resumes is None
+    look = replace(LOOK, way=Way.CONTENT, target_end=1_000)
+    row = replace(proven(look), to_offset=1_000, target_offset=1_000)
+    assert replace(look, stored=row).resumes == row
+    assert replace(look, stored=row, target_end=700).resumes is None
+    assert replace(look, stored=row, source_end=700).resumes is None
 
 
 def test_nothing_is_compared_over_what_the_mirror_rests_at() -> None:
-    side = replace(SIDE, target_end=1_100, told=(opened(IncidentKind.TRUNCATION, 600, 700),))
-    last = cut(side)[-1]
+    look = replace(LOOK, target_end=1_100, told=(opened(IncidentKind.TRUNCATION, 600, 700),))
+    last = cut(look)[-1]
     assert (last.end, last.target_end) == (600, -1)

@@ -11,7 +11,7 @@ import pytest
 from tests.proof.logs import batched, chunks, records
 from twinshore.proof import rows
 from twinshore.proof.comparison import Tally, compare_content, compare_placed
-from twinshore.proof.placing import ByRuns, Run
+from twinshore.proof.placing import ByExtents, Extent
 from twinshore.wire.batch import HEADER_BYTES, head_bytes, seal, split_batches
 from twinshore.wire.codecs import Codec
 from twinshore.wire.primitives import varint
@@ -164,18 +164,21 @@ def test_a_mapped_twin_is_compared_through_its_runs(seed: int) -> None:
     log = records(chance, 150, start=40, holes=0.1)
     foreign = [Record(n, 5, b"before", b"the link") for n in range(30)]
     twin, at = list(foreign), 30
-    runs: list[Run] = []
+    extents: list[Extent] = []
     for record in log:
         if chance.random() < 0.05:
             at += chance.randint(1, 5)
         twin.append(record._replace(offset=at))
-        if runs and (runs[-1].source + runs[-1].length, runs[-1].target + runs[-1].length) == (record.offset, at):
-            runs[-1] = runs[-1]._replace(length=runs[-1].length + 1)
+        if extents and (extents[-1].source + extents[-1].length, extents[-1].target + extents[-1].length) == (
+            record.offset,
+            at,
+        ):
+            extents[-1] = extents[-1]._replace(length=extents[-1].length + 1)
         else:
-            runs.append(Run(record.offset, at, 1))
+            extents.append(Extent(record.offset, at, 1))
         at += 1
     end = log[-1].offset + 1
-    placement = ByRuns(runs, end)
+    placement = ByExtents(extents, end)
     one, other = batched(chance, log, end), batched(chance, twin, at)
     tally = Tally(40)
     assert compare_placed(chunks(one), placement.placed(chunks(other)), tally, end), f"seed {seed}"
@@ -184,5 +187,5 @@ def test_a_mapped_twin_is_compared_through_its_runs(seed: int) -> None:
     del twin[100]
     lacks = Tally(40)
     broken = chunks(batched(chance, twin, at))
-    assert not compare_placed(chunks(one), ByRuns(runs, end).placed(broken), lacks, end)
+    assert not compare_placed(chunks(one), ByExtents(extents, end).placed(broken), lacks, end)
     assert lacks.at == log[70].offset

@@ -6,7 +6,7 @@ import json
 import threading
 import time
 
-from tests.proof.test_planning import SIDE, SMALL, cut
+from tests.proof.test_planning import LOOK, SMALL, cut
 from twinshore.logs.pace import Pace
 from twinshore.proof.job import run_bundles
 from twinshore.proof.values import Proven, Stretch
@@ -26,14 +26,14 @@ def test_no_more_than_so_many_run_at_once_and_all_are_answered() -> None:
         orders = [Stretch.from_json(text) for text in json.loads(bundle)]
         return [Proven(one.number, one.start, one.end).to_json() for one in orders]
 
-    asked = cut(SIDE, SMALL)
+    asked = cut(LOOK, SMALL)
     answers = [one for some in run_bundles(run, [[one] for one in asked], 2, lambda: False) for one in some]
     assert sorted((one.number, one.to) for one in answers) == [(one.number, one.end) for one in asked]
     assert most == 2
 
 
 def test_a_task_that_dies_is_trouble_for_its_stretches_only() -> None:
-    asked = cut(SIDE, SMALL)
+    asked = cut(LOOK, SMALL)
 
     def run(bundle: str, _name: str) -> list[str]:
         (order,) = (Stretch.from_json(text) for text in json.loads(bundle))
@@ -53,7 +53,7 @@ def test_nothing_is_begun_once_stopped() -> None:
         begun.append(bundle)
         return []
 
-    asked = cut(SIDE, SMALL)
+    asked = cut(LOOK, SMALL)
     for _ in run_bundles(run, [[one] for one in asked], 1, lambda: bool(begun)):
         pass
     assert len(begun) == 1

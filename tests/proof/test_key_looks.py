@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from twinshore.fleet import NamedPartition
-from twinshore.proof.borders import Side
+from twinshore.proof.borders import PartitionLook
 from twinshore.proof.key_looks import (
     DELETE_RETENTION_MS,
     OWED_AGAIN_MS,
@@ -27,9 +27,9 @@ HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 
 
-def side(target_end: int, source_end: int, target_id: str = "bb") -> Side:
+def look(target_end: int, source_end: int, target_id: str = "bb") -> PartitionLook:
     named = NamedPartition("small", 0)
-    return Side("east->west", named, "small", Way.COMPACTED, 0, source_end, target_end, "aa", target_id)
+    return PartitionLook("east->west", named, "small", Way.COMPACTED, 0, source_end, target_end, "aa", target_id)
 
 
 class Played:
@@ -43,7 +43,7 @@ class Played:
         self, hour: float, target_end: int, source_end: int, *, retention_ms: int = DAY_MS, target_id: str = "bb"
     ) -> KeyLookRow:
         now_ms = 1_700_000_000_000 + int(hour * HOUR_MS)
-        at = side(target_end, source_end, target_id)
+        at = look(target_end, source_end, target_id)
         self.row = marked(self.row, at, retention_ms, now_ms - 5, now_ms)
         if due(self.row, at, now_ms):
             self.looks.append(int(hour))
@@ -151,16 +151,16 @@ def test_nothing_on_the_twin_is_nothing_to_look_at() -> None:
 
 def test_owed_keys_are_looked_at_again_in_case_they_were_paid() -> None:
     now_ms = 1_700_000_000_000
-    row = looked(marked(None, side(9, 9), DAY_MS, now_ms, now_ms), side(9, 9), Proven(0, 0, 9, owed=2), now_ms)
+    row = looked(marked(None, look(9, 9), DAY_MS, now_ms, now_ms), look(9, 9), Proven(0, 0, 9, owed=2), now_ms)
     for later_ms, end, again in ((OWED_AGAIN_MS, 10, True), (OWED_AGAIN_MS, 9, False), (5, 10, False)):
-        at = side(end, end)
+        at = look(end, end)
         assert due(marked(row, at, DAY_MS, now_ms, now_ms + later_ms), at, now_ms + later_ms) is again
 
 
 def test_standing_is_warned_of_in_time() -> None:
-    row = replace(marked(None, side(5, 9), DAY_MS, 1_000, 1_000))
-    assert stands_ms(row, side(8, 20), 1_000 + DAY_MS // 2) == DAY_MS // 2
-    assert stands_ms(row, side(9, 20), 1_000 + DAY_MS // 2) == 0
+    row = replace(marked(None, look(5, 9), DAY_MS, 1_000, 1_000))
+    assert stands_ms(row, look(8, 20), 1_000 + DAY_MS // 2) == DAY_MS // 2
+    assert stands_ms(row, look(9, 20), 1_000 + DAY_MS // 2) == 0
     assert Keys(row, DAY_MS // 2).warns and not Keys(row, DAY_MS // 2 - 1).warns
 
 
@@ -170,7 +170,7 @@ def test_a_topics_retention_of_tombstones(value: str | None, ms: int) -> None:
 
 
 def test_the_ledger_is_told_how_many_and_where_but_no_key() -> None:
-    at = side(9, 9)
+    at = look(9, 9)
     row = marked(None, at, DAY_MS, 1, 1)
     place = (row.link, row.topic, row.partition)
     assert incident_of(row) is None

@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from tests.proof.test_planning import SIDE, answer, cut
+from tests.proof.test_planning import LOOK, answer, cut
 from twinshore.proof import pieces as books
 from twinshore.proof.pieces import NO_RECORDS, PIECES_MAX, TOGETHER_MS, joined, laid, narrowed, pieces_of, with_pieces
 from twinshore.proof.planning import outcome
 from twinshore.proof.rows import digest_sum
 from twinshore.store.values import ProofPiece, ProofRow
 
-ROW = outcome(SIDE, cut(SIDE), [answer(one) for one in cut(SIDE)], 5)
+ROW = outcome(LOOK, cut(LOOK), [answer(one) for one in cut(LOOK)], 5)
 
 
 def piece(start: int, stop: int, read_ms: int = 0, *, digest: str = "") -> ProofPiece:

@@ -8,23 +8,23 @@ from dataclasses import replace
 import pytest
 
 from twinshore.fleet import Cluster, NamedPartition
-from twinshore.proof.borders import Side
+from twinshore.proof.borders import PartitionLook
 from twinshore.proof.planning import RENEWED_MS, Wishes, bundled, outcome, rested, sampled_outcome, stretches
 from twinshore.proof.rows import digest_sum
 from twinshore.proof.values import Difference, DifferenceKind, Proven, Shown, Stretch, Way
 from twinshore.store.values import ProofState
 
 EAST, WEST = Cluster("east", ("one:1",)), Cluster("west", ("two:1",))
-SIDE = Side("east->west", NamedPartition("orders", 3), "orders", Way.EXACT, 10, 1_000, 900, "aa", "bb")
+LOOK = PartitionLook("east->west", NamedPartition("orders", 3), "orders", Way.EXACT, 10, 1_000, 900, "aa", "bb")
 SMALL = Wishes(stretch_records=200)
 DIFFERENCE = Difference(
     DifferenceKind.CHANGED_VALUE, 450, "it is another", Shown(450, 1, None, "v", (("h", None),)), None
 )
 
 
-def cut(side: Side, wishes: Wishes = SMALL) -> list[Stretch]:
+def cut(look: PartitionLook, wishes: Wishes = SMALL) -> list[Stretch]:
     """As a round numbers them."""
-    return [replace(one, number=number) for number, one in enumerate(stretches(side, EAST, WEST, wishes))]
+    return [replace(one, number=number) for number, one in enumerate(stretches(look, EAST, WEST, wishes))]
 
 
 def answer(stretch: Stretch, **what: object) -> Proven:
@@ -33,27 +33,27 @@ def answer(stretch: Stretch, **what: object) -> Proven:
 
 
 def test_a_partition_is_cut_without_gap_or_overlap_through_the_lower_end() -> None:
-    spans = [(one.start, one.end) for one in cut(SIDE)]
+    spans = [(one.start, one.end) for one in cut(LOOK)]
     assert spans == [(10, 210), (210, 410), (410, 610), (610, 810), (810, 900)]
-    assert {one.target_end for one in cut(SIDE)} == {-1}
+    assert {one.target_end for one in cut(LOOK)} == {-1}
 
 
 def test_what_lies_beyond_the_sources_end_is_looked_at_too() -> None:
-    assert cut(replace(SIDE, target_end=1_003))[-1].target_end == 1_003
-    (only,) = cut(replace(SIDE, source_start=1_000, target_end=1_003))
+    assert cut(replace(LOOK, target_end=1_003))[-1].target_end == 1_003
+    (only,) = cut(replace(LOOK, source_start=1_000, target_end=1_003))
     assert (only.start, only.end, only.target_end) == (1_000, 1_000, 1_003)
-    assert cut(replace(SIDE, source_start=1_000, target_end=1_000)) == []
+    assert cut(replace(LOOK, source_start=1_000, target_end=1_000)) == []
 
 
 def test_answers_in_any_order_prove_only_what_has_no_gap() -> None:
-    asked = cut(SIDE)
+    asked = cut(LOOK)
     answers = [answer(one) for one in asked]
     random.Random(4).shuffle(answers)
     for count in range(len(answers) + 1):
         some = answers[:count]
         there = {one.number for one in some}
         whole = next((number for number in range(len(asked)) if number not in there), len(asked))
-        row = outcome(SIDE, asked, some, 5)
+        row = outcome(LOOK, asked, some, 5)
         assert row.to_offset == (asked[whole - 1].end if whole else 10)
         assert row.records == row.to_offset - 10
         if whole:
@@ -61,9 +61,9 @@ def test_answers_in_any_order_prove_only_what_has_no_gap() -> None:
 
 
 def test_the_next_round_goes_on_where_this_one_ended() -> None:
-    asked = cut(SIDE)
-    row = outcome(SIDE, asked, [answer(one) for one in asked], 5)
-    later = replace(SIDE, source_start=30, source_end=1_200, target_end=1_100, stored=row)
+    asked = cut(LOOK)
+    row = outcome(LOOK, asked, [answer(one) for one in asked], 5)
+    later = replace(LOOK, source_start=30, source_end=1_200, target_end=1_100, stored=row)
     more = cut(later)
     assert [(one.start, one.end) for one in more] == [(900, 1_100)]
     after = outcome(later, more, [answer(more[0])], 9)
@@ -79,7 +79,7 @@ def test_the_next_round_goes_on_where_this_one_ended() -> None:
 
 
 def test_the_proof_of_a_quiet_partition_does_not_grow_old() -> None:
-    level = replace(SIDE, target_end=1_000)
+    level = replace(LOOK, target_end=1_000)
     asked = cut(level)
     row = outcome(level, asked, [answer(one) for one in asked], 5)
     quiet, late = replace(level, stored=row), 5 + RENEWED_MS
@@ -93,118 +93,118 @@ def test_the_proof_of_a_quiet_partition_does_not_grow_old() -> None:
 
 @pytest.mark.parametrize("change", [{"source_topic_id": "cc"}, {"target_topic_id": "cc"}, {"way": Way.COMPACTED}])
 def test_a_topic_made_again_or_compared_otherwise_begins_again(change: dict[str, str]) -> None:
-    asked = cut(SIDE)
-    row = outcome(SIDE, asked, [answer(one) for one in asked], 5)
-    assert cut(replace(SIDE, stored=row, **change))[0].start == 10  # type: ignore[arg-type]
+    asked = cut(LOOK)
+    row = outcome(LOOK, asked, [answer(one) for one in asked], 5)
+    assert cut(replace(LOOK, stored=row, **change))[0].start == 10  # type: ignore[arg-type]
 
 
 def test_a_difference_ends_what_is_proven_and_is_kept_whole() -> None:
-    asked = cut(SIDE)
+    asked = cut(LOOK)
     answers = [answer(one) for one in asked]
     answers[2] = answer(asked[2], to=450, records=40, difference=DIFFERENCE)
-    row = outcome(SIDE, asked, answers, 5)
+    row = outcome(LOOK, asked, answers, 5)
     assert (row.state, row.to_offset, row.records) == ("differs", 450, 440)
-    again = cut(replace(SIDE, stored=row))
+    again = cut(replace(LOOK, stored=row))
     assert again[0].start == 450, "looked at again, in case it was mended"
-    mended = outcome(replace(SIDE, stored=row), again, [answer(one) for one in again], 6)
+    mended = outcome(replace(LOOK, stored=row), again, [answer(one) for one in again], 6)
     assert (mended.state, mended.to_offset, mended.sentence) == ("identical", 900, "")
 
 
 def test_trouble_ends_what_is_proven_too() -> None:
-    asked = cut(SIDE)
-    row = outcome(SIDE, asked, [answer(asked[0]), answer(asked[1], to=300, records=90, trouble="away")], 5)
+    asked = cut(LOOK)
+    row = outcome(LOOK, asked, [answer(asked[0]), answer(asked[1], to=300, records=90, trouble="away")], 5)
     assert (row.state, row.to_offset, row.records) == ("identical", 300, 290)
 
 
 def test_what_retention_took_uncompared_is_not_said_to_be_proven() -> None:
-    asked = cut(SIDE)
+    asked = cut(LOOK)
     row = outcome(
-        SIDE, asked[:3], [answer(asked[0]), answer(asked[1]), answer(asked[2], to=450, difference=DIFFERENCE)], 5
+        LOOK, asked[:3], [answer(asked[0]), answer(asked[1]), answer(asked[2], to=450, difference=DIFFERENCE)], 5
     )
     assert (row.state, row.to_offset) == ("differs", 450)
-    assert replace(SIDE, stored=row, source_start=450).resumes is not None, "all that is gone was compared"
-    side = replace(SIDE, stored=row, source_start=700)
-    assert side.resumes is None
-    more = cut(side)
-    after = outcome(side, more, [answer(one) for one in more], 6)
+    assert replace(LOOK, stored=row, source_start=450).resumes is not None, "all that is gone was compared"
+    look = replace(LOOK, stored=row, source_start=700)
+    assert look.resumes is None
+    more = cut(look)
+    after = outcome(look, more, [answer(one) for one in more], 6)
     assert (after.state, after.from_offset, after.to_offset, after.records) == ("identical", 700, 900, 200)
     assert int(after.digest, 16) == digest_sum(*(one.end for one in more))
-    assert outcome(side, [], [], 6).to_offset == 700
+    assert outcome(look, [], [], 6).to_offset == 700
 
 
 def test_what_retention_takes_meanwhile_is_not_said_to_be_proven_either() -> None:
-    asked = cut(SIDE)
+    asked = cut(LOOK)
     answers = [answer(one) for one in asked]
     answers[2] = answer(asked[2], start=500, records=110)
-    row = outcome(SIDE, asked, answers, 5)
+    row = outcome(LOOK, asked, answers, 5)
     assert (row.from_offset, row.to_offset, row.records) == (500, 900, 110 + 200 + 90)
     assert int(row.digest, 16) == digest_sum(610, 810, 900)
-    passed = outcome(SIDE, asked[:2], [answers[0], answer(asked[1], start=410, records=0, digest=0)], 5)
+    passed = outcome(LOOK, asked[:2], [answers[0], answer(asked[1], start=410, records=0, digest=0)], 5)
     assert (passed.from_offset, passed.to_offset, passed.records, passed.digest) == (410, 410, 0, "")
-    later = replace(SIDE, stored=replace(row, to_offset=810))
+    later = replace(LOOK, stored=replace(row, to_offset=810))
     (rest,) = cut(later)
     jumped = outcome(later, [rest], [answer(rest, start=850, records=50)], 6)
     assert (jumped.from_offset, jumped.records, int(jumped.digest, 16)) == (850, 50, 900)
 
 
 def test_what_is_gone_from_a_mapped_pair_is_on_neither_side() -> None:
-    assert replace(SIDE, source_start=700).gone_below == 700
-    side = replace(SIDE, way=Way.EXTENTS, source_start=700, extents=((10, 100, 300), (310, 900, 400)))
-    assert replace(side, target_start=50).gone_below == 0, "there may be extents before these"
-    assert replace(side, target_start=150).gone_below == 60
-    assert replace(side, target_start=400).gone_below == 310, "the twin holds all of the second one"
-    assert replace(side, target_start=1_299).gone_below == 700
-    assert replace(side, target_start=1_300).gone_below == 700
-    assert replace(side, extents=()).gone_below == 0
+    assert replace(LOOK, source_start=700).gone_below == 700
+    look = replace(LOOK, way=Way.EXTENTS, source_start=700, extents=((10, 100, 300), (310, 900, 400)))
+    assert replace(look, target_start=50).gone_below == 0, "there may be extents before these"
+    assert replace(look, target_start=150).gone_below == 60
+    assert replace(look, target_start=400).gone_below == 310, "the twin holds all of the second one"
+    assert replace(look, target_start=1_299).gone_below == 700
+    assert replace(look, target_start=1_300).gone_below == 700
+    assert replace(look, extents=()).gone_below == 0
 
 
 def test_by_content_one_stretch_follows_the_other_on_both_sides() -> None:
-    side = replace(SIDE, way=Way.CONTENT, target_end=80)
-    (first,) = cut(side, Wishes(stretch_records=600))
+    look = replace(LOOK, way=Way.CONTENT, target_end=80)
+    (first,) = cut(look, Wishes(stretch_records=600))
     assert (first.start, first.end, first.target_start, first.target_end) == (10, 610, -1, -1)
-    row = outcome(side, [first], [answer(first, target_to=55)], 5)
-    (last,) = cut(replace(side, stored=row), Wishes(stretch_records=600))
+    row = outcome(look, [first], [answer(first, target_to=55)], 5)
+    (last,) = cut(replace(look, stored=row), Wishes(stretch_records=600))
     assert (last.start, last.end, last.target_start, last.target_end) == (610, 1_000, 55, 80)
-    whole = outcome(replace(side, stored=row), [last], [answer(last, target_to=80)], 6)
-    assert cut(replace(side, stored=whole)) == []
-    assert cut(replace(side, stored=whole, target_end=81))[0].target_end == 81, "more on the target than on the source"
-    cut_off = replace(side, stored=whole, source_start=1_200, source_end=1_300)
+    whole = outcome(replace(look, stored=row), [last], [answer(last, target_to=80)], 6)
+    assert cut(replace(look, stored=whole)) == []
+    assert cut(replace(look, stored=whole, target_end=81))[0].target_end == 81, "more on the target than on the source"
+    cut_off = replace(look, stored=whole, source_start=1_200, source_end=1_300)
     assert cut(cut_off)[0].target_start == -1, "both are laid beside each other anew"
 
 
 def test_a_mapped_partition_ends_where_its_extents_do() -> None:
-    side = replace(SIDE, way=Way.EXTENTS, extents=((10, 100, 300), (350, 400, 50)))
-    spans = [(one.start, one.end, one.extents) for one in cut(side)]
-    assert spans == [(10, 210, side.extents[:1]), (210, 400, side.extents)], "each knows the extents that lie there"
-    adopted = replace(side, extents=((350, 400, 50),))
+    look = replace(LOOK, way=Way.EXTENTS, extents=((10, 100, 300), (350, 400, 50)))
+    spans = [(one.start, one.end, one.extents) for one in cut(look)]
+    assert spans == [(10, 210, look.extents[:1]), (210, 400, look.extents)], "each knows the extents that lie there"
+    adopted = replace(look, extents=((350, 400, 50),))
     assert [(one.start, one.end) for one in cut(adopted)] == [(350, 400)], "what came before is none of the link's"
-    (beyond,) = cut(replace(side, source_start=320, extents=((10, 100, 300), (380, 400, 50))), Wishes(60))[:1]
+    (beyond,) = cut(replace(look, source_start=320, extents=((10, 100, 300), (380, 400, 50))), Wishes(60))[:1]
     assert (beyond.end, beyond.extents) == (380, ()), "offsets of no extent are nobody's on the twin"
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_sample_is_the_same_for_the_same_seed(seed: int) -> None:
-    side = replace(SIDE, source_start=0, source_end=10**7, target_end=10**7)
+    look = replace(LOOK, source_start=0, source_end=10**7, target_end=10**7)
     wishes = Wishes(sample=0.1, seed=seed)
-    drawn = [(one.start, one.end) for one in cut(side, wishes)]
-    assert drawn == [(one.start, one.end) for one in cut(side, wishes)] == sorted(set(drawn))
+    drawn = [(one.start, one.end) for one in cut(look, wishes)]
+    assert drawn == [(one.start, one.end) for one in cut(look, wishes)] == sorted(set(drawn))
     assert sum(end - start for start, end in drawn) == 10**6
-    assert drawn != [(one.start, one.end) for one in cut(side, replace(wishes, seed=99))]
+    assert drawn != [(one.start, one.end) for one in cut(look, replace(wishes, seed=99))]
 
 
 def test_a_sample_changes_what_is_known_only_by_a_difference() -> None:
-    asked = cut(SIDE)
-    row = outcome(SIDE, asked, [answer(one) for one in asked], 5)
-    side = replace(SIDE, stored=row)
-    assert sampled_outcome(side, [answer(asked[0])], 9) is None
-    found = sampled_outcome(side, [answer(asked[2], to=450, difference=DIFFERENCE)], 9)
+    asked = cut(LOOK)
+    row = outcome(LOOK, asked, [answer(one) for one in asked], 5)
+    look = replace(LOOK, stored=row)
+    assert sampled_outcome(look, [answer(asked[0])], 9) is None
+    found = sampled_outcome(look, [answer(asked[2], to=450, difference=DIFFERENCE)], 9)
     assert found is not None
     assert (found.state, found.to_offset, found.digest) == ("differs", 450, ""), "what was proven once is so no more"
 
 
 def test_short_stretches_share_a_task_and_none_is_lost() -> None:
     chance = random.Random(3)
-    wanted = [Stretch(EAST, WEST, SIDE.named, "orders", Way.EXACT, 0, chance.randrange(300)) for _ in range(500)]
+    wanted = [Stretch(EAST, WEST, LOOK.named, "orders", Way.EXACT, 0, chance.randrange(300)) for _ in range(500)]
     bundles = list(bundled(wanted, 1_000))
     assert [one for bundle in bundles for one in bundle] == wanted
     assert all(sum(one.end for one in bundle) <= 1_000 for bundle in bundles)
@@ -212,7 +212,7 @@ def test_short_stretches_share_a_task_and_none_is_lost() -> None:
 
 
 def test_orders_and_answers_travel_as_text() -> None:
-    stretch = replace(cut(replace(SIDE, way=Way.EXTENTS, extents=((10, 100, 300),)))[0], bytes_s=2.5)
+    stretch = replace(cut(replace(LOOK, way=Way.EXTENTS, extents=((10, 100, 300),)))[0], bytes_s=2.5)
     assert Stretch.from_json(stretch.to_json()) == stretch
     proven = answer(stretch, difference=DIFFERENCE, digest=2**127 + 1, trouble="é")
     assert Proven.from_json(proven.to_json()) == proven

@@ -14,7 +14,7 @@ from tests.proof.small_broker import TOPIC, SmallBroker
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.errors import Code
 from twinshore.logs import reader as log_reader
-from twinshore.proof.borders import Side
+from twinshore.proof.borders import PartitionLook
 from twinshore.proof.job import in_this_process, run_bundles
 from twinshore.proof.planning import Wishes, outcome, stretches
 from twinshore.proof.prover import prove_all
@@ -145,11 +145,11 @@ def test_a_record_behind_the_sources_end_is_foreign_though_all_before_it_is_prov
         for name, part in (("east", logged[:50]), ("west", logged))
     )
     with east.serving() as source, west.serving() as target:
-        side = Side("east->west", NamedPartition(TOPIC, 0), TOPIC, Way.EXACT, 0, 50, 50, "aa", "bb")
-        (whole,) = asked = stretches(side, source, target, Wishes())
-        row = outcome(side, asked, [prove(whole)], 1)
+        look = PartitionLook("east->west", NamedPartition(TOPIC, 0), TOPIC, Way.EXACT, 0, 50, 50, "aa", "bb")
+        (whole,) = asked = stretches(look, source, target, Wishes())
+        row = outcome(look, asked, [prove(whole)], 1)
         assert (row.state, row.to_offset) == ("identical", 50)
-        later = replace(side, target_end=51, stored=row)
+        later = replace(look, target_end=51, stored=row)
         (beyond,) = asked = stretches(later, source, target, Wishes())
         found = prove(beyond)
     assert (found.trouble, found.difference and found.difference.kind) == ("", DifferenceKind.FOREIGN)
@@ -309,15 +309,15 @@ def test_a_record_without_a_key_may_have_been_cleaned_away_on_either_side() -> N
 def test_a_record_behind_the_end_of_a_compacted_source_is_foreign() -> None:
     whole = keyed(120)
     with cleaned(whole[:100], whole, (100, 120)) as stretch:
-        side = Side("east->west", stretch.named, TOPIC, Way.COMPACTED, 0, 100, 120, "aa", "bb")
+        look = PartitionLook("east->west", stretch.named, TOPIC, Way.COMPACTED, 0, 100, 120, "aa", "bb")
         for _ in range(2):
-            (one,) = asked = stretches(side, stretch.source, stretch.target, Wishes())
+            (one,) = asked = stretches(look, stretch.source, stretch.target, Wishes())
             found = prove(one)
             assert found.difference is not None and found.trouble == ""
             assert (found.difference.kind, found.difference.offset) == (DifferenceKind.FOREIGN, 100)
-            side = replace(side, stored=outcome(side, asked, [found], 1))
-            assert side.stored and (side.stored.state, side.stored.to_offset) == ("differs", 100)
-        (one,) = asked = stretches(replace(side, target_end=100, stored=None), stretch.source, stretch.target, Wishes())
+            look = replace(look, stored=outcome(look, asked, [found], 1))
+            assert look.stored and (look.stored.state, look.stored.to_offset) == ("differs", 100)
+        (one,) = asked = stretches(replace(look, target_end=100, stored=None), stretch.source, stretch.target, Wishes())
         assert one.target_end == -1
 
 
@@ -370,18 +370,18 @@ def test_by_content_retention_on_either_side_is_no_difference(sides: Sides, side
 def test_by_content_a_stretch_that_retention_has_passed_leaves_the_next_to_find_its_beginning(sides: Sides) -> None:
     east, _, stretch = sides
     east.start = east.log[len(east.log) // 2][1].base_offset
-    side = Side("east->west", stretch.named, TOPIC, Way.CONTENT, 0, stretch.end, stretch.end, "aa", "bb")
+    look = PartitionLook("east->west", stretch.named, TOPIC, Way.CONTENT, 0, stretch.end, stretch.end, "aa", "bb")
     wishes = Wishes(stretch_records=east.start // 2)
-    row = outcome(side, [], [], 1)
-    side = replace(side, stored=replace(row, to_offset=3, target_offset=3, records=3))
+    row = outcome(look, [], [], 1)
+    look = replace(look, stored=replace(row, to_offset=3, target_offset=3, records=3))
     for _ in range(9):
-        asked = stretches(side, stretch.source, stretch.target, wishes)
+        asked = stretches(look, stretch.source, stretch.target, wishes)
         if not asked:
             break
         found = prove(asked[0])
         assert (found.difference, found.trouble) == (None, "")
-        side = replace(side, stored=outcome(side, asked, [found], 2))
-    assert side.stored is not None
-    assert (side.stored.to_offset, side.stored.target_offset) == (stretch.end, stretch.end)
-    assert side.stored.from_offset >= east.start
-    assert side.stored.records == sum(record.offset >= side.stored.from_offset for record in logged(east))
+        look = replace(look, stored=outcome(look, asked, [found], 2))
+    assert look.stored is not None
+    assert (look.stored.to_offset, look.stored.target_offset) == (stretch.end, stretch.end)
+    assert look.stored.from_offset >= east.start
+    assert look.stored.records == sum(record.offset >= look.stored.from_offset for record in logged(east))

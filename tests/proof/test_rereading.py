@@ -49,7 +49,7 @@ class Again:
             self.two.store,
             in_this_process,
             wishes,
-            sides=self.proving.seen,
+            looks=self.proving.seen,
             keep=self.proving.keep,
             log=self.said.append,
             rest_s=0.0,

@@ -64,11 +64,11 @@ def test_a_compacted_topic_that_others_mirror_is_told_as_not_compared(policy: st
         finally:
             source.close()
             target.close()
-    assert [side.way for side in asked_for.sides] == [Way.CONTENT]
+    assert [look.way for look in asked_for.looks] == [Way.CONTENT]
     if policy == "delete":
-        assert ([side.way for side in found.sides], found.lacks) == ([Way.CONTENT], ())
+        assert ([look.way for look in found.looks], found.lacks) == ([Way.CONTENT], ())
     else:
-        assert found.sides == ()
+        assert found.looks == ()
         (lack,) = found.lacks
         assert (lack.topic, lack.partition) == (TOPIC, -1)
         assert lack.sentence.startswith("small is compacted, or was: both sides are cleaned each in its own time")
@@ -91,7 +91,7 @@ def test_what_is_carried_and_cannot_be_seen_is_named(tmp_path: Path, unseen: str
         source, target = KafkaCluster(one), KafkaCluster(other)
         try:
             surveyor = Surveyor(Link("east", "west", (".*",)), store, source, target)
-            assert [side.named.topic for side in surveyor.look().sides] == [TOPIC]
+            assert [look.named.topic for look in surveyor.look().looks] == [TOPIC]
             assert surveyor.look().lacks == ()
             brokers[unseen].hidden = True
             hidden = surveyor.look()
@@ -103,13 +103,13 @@ def test_what_is_carried_and_cannot_be_seen_is_named(tmp_path: Path, unseen: str
         finally:
             source.close()
             target.close()
-    assert (hidden.sides, leaderless.sides) == ((), ())
+    assert (hidden.looks, leaderless.looks) == ((), ())
     (lack,) = hidden.lacks
     assert (lack.topic, lack.partition) == (TOPIC, -1)
     assert lack.sentence == f"there is no topic {TOPIC} on {unseen}, or the right to describe it is lacking"
     (lack,) = leaderless.lacks
     assert (lack.partition, lack.sentence) == (0, f"{TOPIC}-0 has no leader on {unseen}")
-    assert [side.named.partition for side in short.sides] == [0]
+    assert [look.named.partition for look in short.looks] == [0]
     assert {(lack.partition, lack.sentence) for lack in short.lacks} == {
         (1, f"{TOPIC} has no partition 1 on {place}") for place in ("east", "west")
     }
@@ -128,7 +128,7 @@ def test_what_the_filters_or_the_archive_have_let_go_is_not_missed(tmp_path: Pat
             found = Surveyor(link, store, kafka, kafka).look()
         finally:
             kafka.close()
-    assert (found.sides, found.lacks) == ((), ())
+    assert (found.looks, found.lacks) == ((), ())
 
 
 REFUSED = "topic small holds data that this link did not write"
@@ -186,7 +186,7 @@ def test_what_is_admitted_and_does_not_cross_is_named(tmp_path: Path, case: str)
             "at home there": [],
         }[case]
     )
-    assert len(found.sides) == (case in ("gone on before", "at its end")), "what it holds is compared all the same"
+    assert len(found.looks) == (case in ("gone on before", "at its end")), "what it holds is compared all the same"
 
 
 def test_a_topic_that_is_compacted_no_more_is_compared_so_until_its_cleaned_part_is_gone(tmp_path: Path) -> None:
@@ -207,8 +207,8 @@ def test_a_topic_that_is_compacted_no_more_is_compared_so_until_its_cleaned_part
             if not forgets:
                 store.memories.remember(found.cleaned)
             assert found.lacks == ()
-            (side,) = found.sides
-            return side.way
+            (look,) = found.looks
+            return look.way
 
         try:
             assert way("delete", "delete") is Way.EXACT and store.memories.of("east->west", KIND) == ()

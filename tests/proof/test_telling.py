@@ -9,7 +9,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from tests.proof.test_planning import DIFFERENCE, SIDE, answer, cut
+from tests.proof.test_planning import DIFFERENCE, LOOK, answer, cut
 from twinshore.proof.key_looks import Keys
 from twinshore.proof.metrics import TABLE, ProofCollector
 from twinshore.proof.planning import outcome
@@ -21,7 +21,7 @@ from twinshore.store import KeyLookRow, ProofState, open_store
 from twinshore.store.values import ProofPiece
 
 ROOT = Path(__file__).resolve().parents[2]
-ROW = outcome(SIDE, cut(SIDE), [answer(one) for one in cut(SIDE)], 5_000)
+ROW = outcome(LOOK, cut(LOOK), [answer(one) for one in cut(LOOK)], 5_000)
 GOOD = PartitionReport(ROW, 890, 2_000_000, 0.5)
 BAD_ROW = replace(ROW, state=ProofState.DIFFERS, sentence=json.dumps(asdict(DIFFERENCE)), to_offset=450)
 BAD = replace(GOOD, row=BAD_ROW)

@@ -16,7 +16,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings, topic_id
 from twinshore.lab.stages.mapped import PARTITIONS, Move, read
-from twinshore.mirror.mapping.place import on_target
+from twinshore.mirror.mapping.counterpart import on_target
 from twinshore.store import Store, open_store
 
 OWNERS = {"min.insync.replicas": "1", "segment.ms": "3600000"}

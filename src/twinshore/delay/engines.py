@@ -14,7 +14,7 @@ from typing import Protocol
 
 from twinshore.delay.guard import Guarded, observe
 from twinshore.delay.journal import Journal
-from twinshore.delay.readings import Place, Reading
+from twinshore.delay.readings import Reading, WatchedPlace
 from twinshore.delay.signs import Judged
 from twinshore.delay.windows import Thresholds
 from twinshore.fleet.settings.sections.delay import DelaySettings
@@ -40,7 +40,7 @@ class Rules:
     def __init__(self, settings: DelaySettings) -> None:
         self._settings = settings
 
-    def __call__(self, place: Place) -> Thresholds:
+    def __call__(self, place: WatchedPlace) -> Thresholds:
         return Thresholds(self._settings.latest_threshold(place.topic), self._settings.consume_threshold(place.topic))
 
 
@@ -49,7 +49,7 @@ class PlainEngine:
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self._windows: dict[Place, Guarded] = {}
+        self._windows: dict[WatchedPlace, Guarded] = {}
         self._found: Verdicts = []
 
     def give(self, tick: int, readings: Sequence[Reading]) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from twinshore.delay.readings import Axis, Place, Reading
+from twinshore.delay.readings import Axis, Reading, WatchedPlace
 
 KEEP_FILES = 400
 _SUFFIX = ".jsonl"
@@ -56,5 +56,5 @@ def to_line(tick: int, one: Reading) -> str:
 def from_line(line: str) -> tuple[int, Reading]:
     """The tick and what was read."""
     tick, place, *rest = json.loads(line)
-    reading = Reading(Place(*place), *rest)
+    reading = Reading(WatchedPlace(*place), *rest)
     return tick, reading._replace(axis=Axis(reading.axis))

@@ -26,8 +26,8 @@ def group_named(group: str) -> str:
     return f"{group[:_HEAD]}".replace("\0", "\ufffd") + CUT + hashlib.sha256(group.encode()).hexdigest()[:32]
 
 
-class Place(NamedTuple):
-    """A partition of a link, by its source's name; with a group: that group's place in it."""
+class WatchedPlace(NamedTuple):
+    """What is watched: a partition of a link, by its source's name; with a group, where that group stands in it."""
 
     link: str
     topic: str
@@ -53,7 +53,7 @@ class Reading(NamedTuple):
     `carried` is the target's end on the source's axis, for a mapped twin; -1 where nobody knows it.
     """
 
-    place: Place
+    place: WatchedPlace
     at_ms: int
     source_end: int
     target_end: int
@@ -70,7 +70,7 @@ class Reading(NamedTuple):
 class View:
     """How a place stands. Where the axis is foreign, lag and recovery point are the least they can be."""
 
-    place: Place
+    place: WatchedPlace
     at_ms: int
     source_end: int
     target_end: int

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from twinshore.delay.arrival import carried_to
 from twinshore.delay.missing import Sought, sought
-from twinshore.delay.readings import BEATS, CUT, GROUPS, Axis, Place, Reading, group_named
+from twinshore.delay.readings import BEATS, CUT, GROUPS, Axis, Reading, WatchedPlace, group_named
 from twinshore.fleet import HEARTBEATS, KafkaError, Link, NamedPartition, StoreError, is_heartbeats
 from twinshore.fleet.extents import Extent
 from twinshore.fleet.incidents import Effect
@@ -267,7 +267,7 @@ class Sampler:
                 carried = carried_to(told.reached[where], target_end, told.receipted.get(where, 0))
         elif told.twins.get(where) == target_id:
             axis = Axis.EXACT
-        place = Place(self._link.name, one.topic, one.partition)
+        place = WatchedPlace(self._link.name, one.topic, one.partition)
         paused = self._told.link.control.holds(one.topic)
         return Reading(
             place, at_ms, source_end, target_end, source_id, target_id, axis=axis, carried=carried, paused=paused

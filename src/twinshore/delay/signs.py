@@ -9,7 +9,7 @@ from typing import NamedTuple
 from twinshore.delay.alarms import AlarmKey, AlarmKind, Sign
 from twinshore.delay.arrival import worst
 from twinshore.delay.causes import cluster_key
-from twinshore.delay.readings import Axis, Place, View
+from twinshore.delay.readings import Axis, View, WatchedPlace
 from twinshore.delay.windows import Verdict
 from twinshore.fleet.listing import listed
 from twinshore.store.values import ProofRow, TwinRow
@@ -21,7 +21,7 @@ PAUSED = "It is paused since, which is not well again: nobody is told anew until
 class Judged(NamedTuple):
     """What a tick said of a place; `why` is why its window began anew, the last time it did."""
 
-    place: Place
+    place: WatchedPlace
     tick: int
     verdict: Verdict
     why: str = ""
@@ -219,7 +219,7 @@ def unjudged_signs(
     unjudged_ms: int,
     bound_s: float,
     why: str,
-    left: Mapping[Place, tuple[int, str]] = MappingProxyType({}),
+    left: Mapping[WatchedPlace, tuple[int, str]] = MappingProxyType({}),
     *,
     well: bool,
 ) -> list[Sign]:
@@ -238,7 +238,7 @@ def unjudged_signs(
     return [Sign(key, True, sentence)]
 
 
-def _left_in_words(link: str, left: Mapping[Place, tuple[int, str]]) -> str:
+def _left_in_words(link: str, left: Mapping[WatchedPlace, tuple[int, str]]) -> str:
     place, (longest_ms, why) = max(left.items(), key=lambda one: one[1][0])
     more = f" and {len(left) - 1:,} more" if len(left) > 1 else ""
     again = f"; theirs begin anew again and again, last because {why}" if why else ""

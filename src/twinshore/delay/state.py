@@ -10,7 +10,7 @@ from types import MappingProxyType
 from twinshore.delay.alarms import AlarmKey, AlarmKind, Sign
 from twinshore.delay.arrival import Arrivals, Sighting, look
 from twinshore.delay.guard import NO_PLACE, PAUSED
-from twinshore.delay.readings import BEATS, GROUPS, PARTS, Axis, Place, Reading, View
+from twinshore.delay.readings import BEATS, GROUPS, PARTS, Axis, Reading, View, WatchedPlace
 from twinshore.delay.signs import (
     Judged,
     Lost,
@@ -43,12 +43,12 @@ class LinkState:
 
     link: str
     began_ms: int
-    arrivals: dict[Place, Arrivals] = field(default_factory=dict)
-    views: dict[Place, View] = field(default_factory=dict)
+    arrivals: dict[WatchedPlace, Arrivals] = field(default_factory=dict)
+    views: dict[WatchedPlace, View] = field(default_factory=dict)
     seen_ms: dict[str, int] = field(default_factory=dict)
     failures: Mapping[str, str] = field(default_factory=dict)
     # What the last sample read; of all else the views are of old.
-    read: frozenset[Place] = frozenset()
+    read: frozenset[WatchedPlace] = frozenset()
     # Since when a topic is known to be over, and why.
     over: dict[str, tuple[int, str]] = field(default_factory=dict)
     # Those that are over for good: no figure of them is shown any more.
@@ -68,7 +68,7 @@ class LinkState:
     beat_hushed: bool = False
     judged_ms: int = 0
     # Places whose windows have judged nothing: since when, as of when, and why they began anew last.
-    unjudged: dict[Place, tuple[int, int, str]] = field(default_factory=dict)
+    unjudged: dict[WatchedPlace, tuple[int, int, str]] = field(default_factory=dict)
     rulings: int = 0
     why: str = ""
     samples: int = 0
@@ -84,7 +84,7 @@ class LinkState:
         for row in rows:
             if not row.group:
                 waiting = tuple(Sighting(*pair) for pair in json.loads(row.waiting))
-                place = Place(row.link, row.topic, row.partition)
+                place = WatchedPlace(row.link, row.topic, row.partition)
                 self.arrivals[place] = Arrivals(waiting, row.source_end)
                 self.views[place] = _view_of(row)
                 self.seen_ms[row.topic] = max(row.at_ms, self.seen_ms.get(row.topic, 0))
@@ -242,7 +242,7 @@ class LinkState:
             if view.place.topic not in self.left
         ]
 
-    def _waiting(self, place: Place) -> list[list[int]]:
+    def _waiting(self, place: WatchedPlace) -> list[list[int]]:
         known = self.arrivals.get(place)
         return [list(one) for one in known.waiting] if known and not place.group else []
 
@@ -283,7 +283,7 @@ class LinkState:
             self.views.pop(place)
             self.arrivals.pop(place, None)
 
-    def _is_past(self, place: Place, now_ms: int) -> bool:
+    def _is_past(self, place: WatchedPlace, now_ms: int) -> bool:
         seen_ms = self.seen_ms.get(place.topic, 0)
         if self.failures or now_ms - seen_ms > FORGET_MS:
             return False
@@ -297,7 +297,7 @@ def _furthest(before: Mapping[int, int], now: Mapping[int, int]) -> dict[int, in
 
 def _view_of(row: DelayPlace) -> View:
     return View(
-        Place(row.link, row.topic, row.partition),
+        WatchedPlace(row.link, row.topic, row.partition),
         *(row.at_ms, row.source_end, row.target_end, row.lag_records, row.recovery_point_ms),
         Axis(row.axis),
         row.state,

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 
 from twinshore.delay.guard import Guarded, observe
 from twinshore.delay.journal import Journal, from_line
-from twinshore.delay.readings import Place
+from twinshore.delay.readings import WatchedPlace
 from twinshore.delay.signs import Judged
 from twinshore.delay.windows import Offsets, Thresholds, Verdict, Window
 from twinshore.service.spark import start_session
@@ -34,7 +34,7 @@ STATE_SCHEMA = "place string, state string, verdicts string"
 STATES_KEPT = 3
 # A place that so many batches have not read is gone; if it comes back, its window begins anew, as it must anyway.
 UNREAD_MAX = 1000
-Rule = Callable[[Place], Thresholds]
+Rule = Callable[[WatchedPlace], Thresholds]
 
 
 class FilePartition(InputPartition):
@@ -139,7 +139,7 @@ def _judge(place: str, both: tuple[Iterable[str], Iterable[str]], rules: Rule) -
     lines, states = both
     idle, _, text = next(iter(states), "").partition(" ")
     state = from_state(text) if text else Guarded()
-    thresholds = rules(Place(*json.loads(place)))
+    thresholds = rules(WatchedPlace(*json.loads(place)))
     verdicts = []
     # By the time of reading: ticks of two periods are no order.
     for tick, reading in sorted(map(from_line, lines), key=lambda pair: (pair[1].at_ms, pair[0])):
@@ -151,7 +151,7 @@ def _judge(place: str, both: tuple[Iterable[str], Iterable[str]], rules: Rule) -
 
 
 def _verdicts(place: str, text: str) -> Iterator[Judged]:
-    where = Place(*json.loads(place))
+    where = WatchedPlace(*json.loads(place))
     for tick, verdict, why in json.loads(text):
         yield Judged(where, tick, Verdict(*verdict), why)
 

@@ -12,7 +12,7 @@ from twinshore.groups.book import Book, Entry
 from twinshore.groups.place import PLAIN, Decision, Rules, State, decide
 from twinshore.groups.refusals import words_of
 from twinshore.groups.scope import Scope
-from twinshore.groups.sides import Logs, Reader, Side
+from twinshore.groups.sides import ClusterGroups, Logs, Reader
 from twinshore.groups.translation import Spot
 from twinshore.kafka.errors import describe
 from twinshore.kafka.groups import NOT_THERE, GroupListing, Listed, always
@@ -64,7 +64,7 @@ class Direction:
     def __init__(
         self,
         reader: Reader,
-        writer: Side,
+        writer: ClusterGroups,
         written: Logs,
         book: Book,
         rule: Decide = decide,

@@ -17,7 +17,7 @@ from twinshore.groups.kept_together import KeptTogether
 from twinshore.groups.place import Rules, State, decide, decide_back, has_note
 from twinshore.groups.refusals import TOLD_AFTER_S, refusals_in_words
 from twinshore.groups.scope import NOWHERE, Scope, scope_of
-from twinshore.groups.translation import ByExtents, Stretch, Translation
+from twinshore.groups.translation import ByExtents, Extent, Translation
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.groups import SHARE, GroupListing, Groups, Listed, always
@@ -280,7 +280,7 @@ def extents_of(store: Store, link: str, where: Where, crossed: Callable[[], int]
     """The translation of a mapped partition, by what the store keeps; `crossed`: how far the source has crossed."""
     topic, partition = where
 
-    def around(offset: int, on_target: bool) -> tuple[Stretch | None, Stretch | None]:
+    def around(offset: int, on_target: bool) -> tuple[Extent | None, Extent | None]:
         return store.extents.around(link, topic, partition, offset, on_target=on_target)
 
     return ByExtents(around, crossed)

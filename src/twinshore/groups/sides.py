@@ -25,7 +25,7 @@ class Reader(Protocol):
     ) -> tuple[dict[str, GroupPlaces], dict[int, KafkaError]]: ...
 
 
-class Side(Reader, Protocol):
+class ClusterGroups(Reader, Protocol):
     """A cluster's groups, as `kafka.groups.Groups` asks and commits them."""
 
     @property

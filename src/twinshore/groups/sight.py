@@ -8,7 +8,7 @@ from typing import NamedTuple
 from twinshore.fleet import KafkaError
 from twinshore.groups.place import State
 from twinshore.groups.refusals import words_of
-from twinshore.groups.sides import Side
+from twinshore.groups.sides import ClusterGroups
 from twinshore.kafka.groups import NOT_THERE, Listed, Located
 from twinshore.wire.group_places import GroupPlaces, Place, Where
 
@@ -29,7 +29,7 @@ class Sight(NamedTuple):
     silent: Mapping[str, Silence]
 
 
-def sight_of(side: Side, listed: Listed, names: Iterable[str]) -> Sight:
+def sight_of(side: ClusterGroups, listed: Listed, names: Iterable[str]) -> Sight:
     """What the side says of these groups. One that is not listed is asked for all the same: its coordinator may be
     away, or hide it from this user."""
     silent: dict[str, Silence] = {}
@@ -61,7 +61,7 @@ def sight_of(side: Side, listed: Listed, names: Iterable[str]) -> Sight:
     return Sight(listed, places, silent)
 
 
-def _silence(side: Side, said: GroupPlaces | None, error: KafkaError | None) -> Silence | None:
+def _silence(side: ClusterGroups, said: GroupPlaces | None, error: KafkaError | None) -> Silence | None:
     if said is None:
         return _away(side, error)
     if said.error in NOT_THERE:
@@ -69,7 +69,7 @@ def _silence(side: Side, said: GroupPlaces | None, error: KafkaError | None) -> 
     return Silence(State.REFUSED, f"cannot be read on {side.name}: {words_of(said.error)}") if said.error else None
 
 
-def _away(side: Side, error: KafkaError | None = None) -> Silence:
+def _away(side: ClusterGroups, error: KafkaError | None = None) -> Silence:
     because = f" ({error.message})" if error is not None else ""
     return Silence(
         State.AWAY, f"its coordinator on {side.name} does not answer{because}: its places there are not known"

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 
-class Stretch(Protocol):
-    """Records that lie on either side without a gap between them: `length` of them, from `source` and from `target` on.
-    The store's extents are such."""
+class Extent(Protocol):
+    """What a translation asks of an extent: `length` records that lie one behind the other on both sides, from `source`
+    and from `target` on."""
 
     @property
     def source(self) -> int: ...
@@ -20,7 +20,7 @@ class Stretch(Protocol):
     def length(self) -> int: ...
 
 
-Around = Callable[[int, bool], tuple[Stretch | None, Stretch | None]]
+Around = Callable[[int, bool], tuple[Extent | None, Extent | None]]
 
 
 class Spot(NamedTuple):

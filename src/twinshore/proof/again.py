@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from twinshore.fleet import Cluster
-from twinshore.proof.borders import Side
+from twinshore.proof.borders import PartitionLook
 from twinshore.proof.pieces import cut, laid, narrowed, pieces_of, with_pieces
 from twinshore.proof.planning import Wishes, differing, part, piece_of
 from twinshore.proof.values import Proven, Stretch, Way
@@ -25,12 +25,12 @@ OFFSET_BYTES = 2_000
 class Errand(NamedTuple):
     """A part of what was proven, to be read again."""
 
-    side: Side
+    look: PartitionLook
     stretch: Stretch
 
 
 def errands(
-    sides: Iterable[Side],
+    looks: Iterable[PartitionLook],
     clusters: tuple[Cluster, Cluster],
     wishes: Wishes,
     *,
@@ -40,17 +40,17 @@ def errands(
 ) -> list[tuple[int, Errand]]:
     """Those of one link that come next, each with when it was read last, the oldest first; `size_max` bytes of them.
     Nothing that was read since `before_ms`; `skip` are parts that just failed, by partition and offset."""
-    waiting: list[tuple[int, str, int, int, ProofPiece, Side]] = []
-    for side in sides:
-        row = side.resumes
+    waiting: list[tuple[int, str, int, int, ProofPiece, PartitionLook]] = []
+    for look in looks:
+        row = look.resumes
         for piece in pieces_of(row) if row is not None else ():
-            if piece.read_ms < before_ms and (f"{side.link} {side.named}", piece.from_offset) not in skip:
-                place = side.named.topic, side.named.partition, piece.from_offset
-                waiting.append((piece.read_ms, *place, piece, side))
+            if piece.read_ms < before_ms and (f"{look.link} {look.named}", piece.from_offset) not in skip:
+                place = look.named.topic, look.named.partition, piece.from_offset
+                waiting.append((piece.read_ms, *place, piece, look))
     found: list[tuple[int, Errand]] = []
-    for read_ms, *_, piece, side in sorted(waiting, key=lambda one: one[:4]):
-        stretch, size = _stretch(side, piece, clusters, wishes, size_max)
-        found.append((read_ms, Errand(side, stretch)))
+    for read_ms, *_, piece, look in sorted(waiting, key=lambda one: one[:4]):
+        stretch, size = _stretch(look, piece, clusters, wishes, size_max)
+        found.append((read_ms, Errand(look, stretch)))
         size_max -= size
         if size_max <= 0 or len(found) == STRETCHES_MAX:
             break
@@ -58,7 +58,7 @@ def errands(
 
 
 def _stretch(
-    side: Side, piece: ProofPiece, clusters: tuple[Cluster, Cluster], wishes: Wishes, size_max: float
+    look: PartitionLook, piece: ProofPiece, clusters: tuple[Cluster, Cluster], wishes: Wishes, size_max: float
 ) -> tuple[Stretch, float]:
     """The first part of this piece that is as large as may be, and about how large."""
     span = piece.to_offset - piece.from_offset
@@ -66,28 +66,28 @@ def _stretch(
     count = min(span, wishes.stretch_records, max(1, int(size_max / per_offset)))
     whole = Stretch(
         *clusters,
-        side.named,
-        side.twin,
-        side.way,
+        look.named,
+        look.twin,
+        look.way,
         piece.from_offset,
         piece.from_offset + count,
         target_start=piece.target_from,
-        extents=side.extents if side.way is Way.EXTENTS else (),
+        extents=look.extents if look.way is Way.EXTENTS else (),
         bytes_s=wishes.bytes_s,
         digest=wishes.digest,
     )
-    if side.way is Way.COMPACTED:
+    if look.way is Way.COMPACTED:
         # Which record of a key is the latest is known only at the end.
-        return replace(whole, end=max(side.end, piece.to_offset), digest=False), piece.size or span * per_offset
+        return replace(whole, end=max(look.end, piece.to_offset), digest=False), piece.size or span * per_offset
     return part(whole, whole.start, whole.end), count * per_offset
 
 
 def folded(row: ProofRow, errand: Errand, result: Proven, read_ms: int, now_ms: int) -> ProofRow | None:
     """What stands of `row`, which may have changed meanwhile, now that this was read again; None: the same as before.
     `read_ms` is when the reading began."""
-    side, stretch = errand
-    ids = side.source_topic_id, side.target_topic_id
-    if row.way != side.way or (row.source_topic_id, row.target_topic_id) != ids:
+    look, stretch = errand
+    ids = look.source_topic_id, look.target_topic_id
+    if row.way != look.way or (row.source_topic_id, row.target_topic_id) != ids:
         return None
     if result.difference is not None:
         within = row.from_offset <= result.to < row.to_offset
@@ -95,7 +95,7 @@ def folded(row: ProofRow, errand: Errand, result: Proven, read_ms: int, now_ms: 
     left = row
     if result.start > stretch.start:  # Retention was there meanwhile.
         left = narrowed(row, min(max(row.from_offset, result.start), row.to_offset), row.to_offset)
-    grows = side.way is Way.COMPACTED and row.state is ProofState.IDENTICAL
+    grows = look.way is Way.COMPACTED and row.state is ProofState.IDENTICAL
     upto = max(left.to_offset, result.to) if grows else left.to_offset
     read = cut([piece_of(stretch, result, read_ms)] if result.to > result.start else [], left.from_offset, upto)
     pieces = laid(pieces_of(left), read[0], target_to=result.target_to) if read else None

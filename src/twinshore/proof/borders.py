@@ -1,4 +1,4 @@
-"""One partition as both clusters show it, and what its borders and the ledger leave of what was proven. Pure.
+"""A look at one partition on both clusters, and what its borders and the ledger leave of what was proven. Pure.
 
 A proof speaks of records, and records go: retention takes them, somebody deletes them, an election cuts a log's end.
 So before a proof is gone on from, each round narrows it to what both sides still hold.
@@ -23,7 +23,7 @@ PARTED = frozenset({IncidentKind.TRUNCATION, IncidentKind.FOREIGN_WRITE})
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class PartitionLook:
     """One partition as both clusters show it. Each end is read target first: a true twin is then never ahead, and never
     begins later.
 

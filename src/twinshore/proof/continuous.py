@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from twinshore.fleet import TwinshoreError
 from twinshore.fleet.settings.sections.proof import ProofSettings
-from twinshore.proof.job import Run, on_spark
+from twinshore.proof.job import RunBundle, on_spark
 from twinshore.proof.planning import Wishes
 from twinshore.proof.proving import Proving, Report
 from twinshore.proof.rereading import Rereading
@@ -83,7 +83,7 @@ def begin(beside: Beside) -> Companion:
 class ProofBeside:
     """Proves one link while this process mirrors it, in a thread of its own."""
 
-    def __init__(self, beside: Beside, settings: ProofSettings, run: Run | None = None) -> None:
+    def __init__(self, beside: Beside, settings: ProofSettings, run: RunBundle | None = None) -> None:
         self._beside, self._settings = beside, settings
         self._stop = threading.Event()
         self._last = ""
@@ -116,7 +116,7 @@ class ProofBeside:
             beside.store,
             self._run,
             wishes_of(settings),
-            sides=proving.seen,
+            looks=proving.seen,
             keep=proving.keep,
             log=beside.log,
         )

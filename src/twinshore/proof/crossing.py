@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from twinshore.fleet import Link
 from twinshore.mirror.incidents.kinds import rests
-from twinshore.proof.borders import Side
+from twinshore.proof.borders import PartitionLook
 from twinshore.store.values import LedgerRow
 
 NEVER = "the link admits it and has never carried it: does its mirror run?"
@@ -38,19 +38,19 @@ def uncrossed_topics(
             yield Uncrossed(name, -1, PAUSED if link.control.holds(name) else NEVER)
 
 
-def uncrossed_partitions(sides: Iterable[Side], rows: Iterable[LedgerRow]) -> Iterator[Uncrossed]:
+def uncrossed_partitions(looks: Iterable[PartitionLook], rows: Iterable[LedgerRow]) -> Iterator[Uncrossed]:
     """Of partitions that lack records: those that the mirror has stopped at their end, so that no row lies over what
     was compared."""
     stopped: dict[tuple[str, int], list[LedgerRow]] = {}
     for row in rows:
         if row.incident.partition >= 0 and row.incident.policy.stops:
             stopped.setdefault((row.incident.topic, row.incident.partition), []).append(row)
-    for side in sides:
-        over = {row.id for row in side.open_over}
-        found = [row for row in stopped.get((side.named.topic, side.named.partition), ()) if row.id not in over]
-        if found and side.reach < side.source_end:
+    for look in looks:
+        over = {row.id for row in look.open_over}
+        found = [row for row in stopped.get((look.named.topic, look.named.partition), ()) if row.id not in over]
+        if found and look.reach < look.source_end:
             sentence = f"the mirror has stopped it: {'; '.join(map(_told, found))}"
-            yield Uncrossed(side.named.topic, side.named.partition, sentence)
+            yield Uncrossed(look.named.topic, look.named.partition, sentence)
 
 
 def _told(row: LedgerRow) -> str:

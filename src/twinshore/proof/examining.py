@@ -16,8 +16,8 @@ from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.links.standing import standing
 from twinshore.mirror.driver.identity import hold_to
 from twinshore.mirror.lane.marking import is_marker_id
-from twinshore.proof.borders import Side, difference_of
-from twinshore.proof.job import Run, run_bundles
+from twinshore.proof.borders import PartitionLook, difference_of
+from twinshore.proof.job import RunBundle, run_bundles
 from twinshore.proof.key_looks import Keys
 from twinshore.proof.key_rounds import KeyRounds
 from twinshore.proof.planning import Wishes, bundled, outcome, stretches
@@ -34,8 +34,8 @@ class _Part:
     """One partition: as it is, from where both sides hold it, and what was asked and found. `receipted` is through
     which offset the link says that it was carried, -1: nobody knows."""
 
-    side: Side
-    held: Side
+    look: PartitionLook
+    held: PartitionLook
     receipted: int = -1
     beginning: Stretch | None = None
     asked: list[Stretch] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Examination:
 
     settings: Settings
     store: Store
-    run: Run
+    run: RunBundle
     wishes: Wishes
     tasks: int
     stopped: Callable[[], bool] = lambda: False
@@ -67,7 +67,7 @@ class Examination:
                 lacks.append(away(link.name, error))
         results = [one for part in parts for one in part.results]
         lacking = {(lack.link, lack.topic, lack.partition) for lack in lacks}
-        places = [(part.side.link, part.side.named.topic, part.side.named.partition) for part in parts]
+        places = [(part.look.link, part.look.named.topic, part.look.named.partition) for part in parts]
         return Examined(
             tuple(findings),
             tuple(lacks),
@@ -89,32 +89,32 @@ class Examination:
                 standing(links, self.store)[link.name].link, self.store, source, target, links=links
             ).look(topics)
             lacks += survey.lacks
-            lacks += _not_carried(survey.sides)
-            sides = [side for side in survey.sides if side.way is not Way.CONTENT]
-            parts = [_part(side, receipted.get((side.named.topic, side.named.partition), -1)) for side in sides]
+            lacks += _not_carried(survey.looks)
+            looks = [look for look in survey.looks if look.way is not Way.CONTENT]
+            parts = [_part(look, receipted.get((look.named.topic, look.named.partition), -1)) for look in looks]
             self._compare(link, parts)
             keys = self._keys(link, parts, seen_ms)
             identity = self.store.links.identity(link.name)
             ours = identity.producer_id if identity else -1
             for part in parts:
-                findings += _findings(part, keys.get(part.side.named), ours, source, target)
-                lacks += _troubles(part, keys.get(part.side.named), stopped=self.stopped())
+                findings += _findings(part, keys.get(part.look.named), ours, source, target)
+                lacks += _troubles(part, keys.get(part.look.named), stopped=self.stopped())
             lacks += self._not_there(parts, target)
         return parts
 
     def _not_there(self, parts: Sequence[_Part], target: KafkaCluster) -> list[Lack]:
         """Twins that end below what was carried. An open transaction hides the end of one that does not."""
         short = [part for part in parts if _absent(part)]
-        twins = {part.side.named: NamedPartition(part.side.twin, part.side.named.partition) for part in short}
+        twins = {part.look.named: NamedPartition(part.look.twin, part.look.named.partition) for part in short}
         ends = target.list_offsets(twins.values(), OffsetKind.HIGH_WATERMARK) if twins else {}
         found = []
         for part in short:
-            side, absent = part.side, _absent(part)
-            start = max(absent[0], ends[twins[side.named]]) if side.way is not Way.EXTENTS else absent[0]
+            look, absent = part.look, _absent(part)
+            start = max(absent[0], ends[twins[look.named]]) if look.way is not Way.EXTENTS else absent[0]
             if start < absent[1]:
                 sentence = f"not there: offsets {start} to {absent[1] - 1} of the source are not on the twin"
                 carried = ", though they were carried" if part.receipted >= absent[1] else ""
-                found.append(Lack(side.link, side.named.topic, side.named.partition, sentence + carried))
+                found.append(Lack(look.link, look.named.topic, look.named.partition, sentence + carried))
         return found
 
     def _compare(self, link: Link, parts: Sequence[_Part]) -> None:
@@ -123,9 +123,9 @@ class Examination:
         wanted: list[Stretch] = []
         for part in parts:
             whole = stretches(part.held, source, target, self.wishes)
-            if part.held.source_start > part.side.source_start:
-                start, end = part.side.source_start, min(part.held.source_start, part.side.source_end)
-                before = Stretch(source, target, part.side.named, part.side.twin, Way.EXACT, start, end, digest=False)
+            if part.held.source_start > part.look.source_start:
+                start, end = part.look.source_start, min(part.held.source_start, part.look.source_end)
+                before = Stretch(source, target, part.look.named, part.look.twin, Way.EXACT, start, end, digest=False)
                 part.beginning = replace(before, bytes_s=self.wishes.bytes_s, number=len(wanted))
                 wanted.append(part.beginning)
                 owners.append(part)
@@ -139,55 +139,55 @@ class Examination:
 
     def _keys(self, link: Link, parts: Sequence[_Part], seen_ms: int) -> dict[NamedPartition, Keys]:
         rounds = KeyRounds(self.settings, None, self.run, self.wishes.bytes_s, self.tasks, self.stopped)
-        return rounds.round(link, [part.held for part in parts], seen_ms, {part.side.named for part in parts})
+        return rounds.round(link, [part.held for part in parts], seen_ms, {part.look.named for part in parts})
 
 
-def _not_carried(sides: Iterable[Side]) -> Iterator[Lack]:
+def _not_carried(looks: Iterable[PartitionLook]) -> Iterator[Lack]:
     """Nobody knows who filled these, so no trace in them says anything of the link."""
-    for link, topic in dict.fromkeys((side.link, side.named.topic) for side in sides if side.way is Way.CONTENT):
+    for link, topic in dict.fromkeys((look.link, look.named.topic) for look in looks if look.way is Way.CONTENT):
         yield Lack(link, topic, -1, "it is not carried by this link: `twinshore prove` compares it by content")
 
 
 def _absent(part: _Part) -> tuple[int, int]:
     """From which offset of the source up to, not including, which the twin lacks what was carried; one that is behind
     lacks nothing. One that holds nothing at all lacks all, whether or not anybody knows what was carried."""
-    side = part.held
-    nothing = side.end <= side.first and part.beginning is None
-    if side.way is Way.EXTENTS and not nothing:
+    look = part.held
+    nothing = look.end <= look.first and part.beginning is None
+    if look.way is Way.EXTENTS and not nothing:
         return 0, 0  # The end of its map need not be the end of what was carried: others write there too.
-    upto = side.source_end if nothing else min(side.source_end, part.receipted)
-    return max(side.first, min(side.reach, side.source_end)), upto
+    upto = look.source_end if nothing else min(look.source_end, part.receipted)
+    return max(look.first, min(look.reach, look.source_end)), upto
 
 
-def _part(side: Side, receipted: int = -1) -> _Part:
+def _part(look: PartitionLook, receipted: int = -1) -> _Part:
     """Nothing that is known of it counts; behind a beginning that the twin lost, the rest is looked at all the same."""
-    held = replace(side, stored=None, told=())
+    held = replace(look, stored=None, told=())
     if held.begins_late:
         held = replace(held, source_start=min(held.target_start, held.source_end))
-    return _Part(side, held, receipted)
+    return _Part(look, held, receipted)
 
 
 def _findings(
     part: _Part, keys: Keys | None, ours: int, source: KafkaCluster, target: KafkaCluster
 ) -> Iterator[Finding]:
     begun = [one for one in part.results if part.beginning is not None and one.number == part.beginning.number]
-    lost = lost_beginning(part.side, begun[0].difference if begun else None)
+    lost = lost_beginning(part.look, begun[0].difference if begun else None)
     if lost is not None:
         yield lost
     difference = difference_of(outcome(part.held, part.asked, part.results, 0))
     if difference is not None:
-        yield other_records(part.side, difference, _writer(part.side, difference, source, target), ours)
-    owes = owed(part.side, keys)
+        yield other_records(part.look, difference, _writer(part.look, difference, source, target), ours)
+    owes = owed(part.look, keys)
     if owes is not None:
         yield owes
 
 
-def _writer(side: Side, difference: Difference, source: KafkaCluster, target: KafkaCluster) -> Writer:
+def _writer(look: PartitionLook, difference: Difference, source: KafkaCluster, target: KafkaCluster) -> Writer:
     """Who wrote what the twin holds there. It only explains, so a cluster that does not answer spoils nothing."""
-    if side.way is Way.EXTENTS:
+    if look.way is Way.EXTENTS:
         return Writer()
     found = []
-    for kafka, named in ((target, NamedPartition(side.twin, side.named.partition)), (source, side.named)):
+    for kafka, named in ((target, NamedPartition(look.twin, look.named.partition)), (source, look.named)):
         try:
             batch = kafka.read_batch(named, difference.offset)
         except KafkaError:
@@ -207,7 +207,7 @@ def _troubles(part: _Part, keys: Keys | None, *, stopped: bool) -> Iterator[Lack
         why = "it was stopped before all was read" if stopped else "not all was read"
         sentences.append(f"{why}: offsets {', '.join(f'{start} to {end - 1}' for start, end in unread)}")
     for sentence in dict.fromkeys(sentences):
-        yield Lack(part.side.link, part.side.named.topic, part.side.named.partition, sentence)
+        yield Lack(part.look.link, part.look.named.topic, part.look.named.partition, sentence)
 
 
 def _unread(part: _Part) -> Iterator[tuple[int, int]]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 LOOK_S = 1.0
-Run = Callable[[str, str], list[str]]
+RunBundle = Callable[[str, str], list[str]]
 
 
 def prove_bundle(bundles: Iterable[str]) -> Iterator[str]:
@@ -26,7 +26,7 @@ def prove_bundle(bundles: Iterable[str]) -> Iterator[str]:
             yield found.to_json()
 
 
-def on_spark(context: SparkContext) -> Run:
+def on_spark(context: SparkContext) -> RunBundle:
     """Runs a bundle as a job of a single task, in a pool of its own beside the lanes'."""
 
     def run(bundle: str, name: str) -> list[str]:
@@ -43,7 +43,7 @@ def in_this_process(bundle: str, _name: str) -> list[str]:
 
 
 def run_bundles(
-    run: Run, bundles: Iterable[Sequence[Stretch]], tasks: int, stopped: Callable[[], bool]
+    run: RunBundle, bundles: Iterable[Sequence[Stretch]], tasks: int, stopped: Callable[[], bool]
 ) -> Iterator[list[Proven]]:
     """The answers, bundle by bundle, in the order in which they end; no new one is begun once it is `stopped`, which
     is asked every second. What a task that died had to prove comes back as trouble."""

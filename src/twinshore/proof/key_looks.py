@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.incidents.kinds import known
-from twinshore.proof.borders import Side
+from twinshore.proof.borders import PartitionLook
 from twinshore.proof.values import OwedKey, Proven
 from twinshore.store.values import Incident, KeyLookRow, LedgerRow
 
@@ -44,26 +44,26 @@ def retention_of(value: str | None) -> int:
     return int(value) if value and value.isdigit() else DELETE_RETENTION_MS
 
 
-def marked(row: KeyLookRow | None, side: Side, retention_ms: int, seen_ms: int, now_ms: int) -> KeyLookRow:
+def marked(row: KeyLookRow | None, look: PartitionLook, retention_ms: int, seen_ms: int, now_ms: int) -> KeyLookRow:
     """The row after one more look at both ends, which was begun at `seen_ms`."""
-    if row is None or (row.source_topic_id, row.target_topic_id) != (side.source_topic_id, side.target_topic_id):
-        place = (side.link, side.named.topic, side.named.partition, side.source_topic_id, side.target_topic_id)
-        since_ms = seen_ms if side.target_end >= side.source_end else 0
-        return KeyLookRow(*place, side.source_end, seen_ms, since_ms, retention_ms, 1, 0, 0, 0, -1, -1)
+    if row is None or (row.source_topic_id, row.target_topic_id) != (look.source_topic_id, look.target_topic_id):
+        place = (look.link, look.named.topic, look.named.partition, look.source_topic_id, look.target_topic_id)
+        since_ms = seen_ms if look.target_end >= look.source_end else 0
+        return KeyLookRow(*place, look.source_end, seen_ms, since_ms, retention_ms, 1, 0, 0, 0, -1, -1)
     shortest_ms = min(row.retention_ms, retention_ms)
     if max(row.mark_ms, row.since_ms, row.looked_ms) > now_ms:
         # The clock was ahead when these were written: how old anything is nobody knows.
-        missed = int(side.target_end > row.looked_end)
-        anew = replace(row, mark_end=side.source_end, mark_ms=seen_ms, since_ms=0, looked_ms=0)
+        missed = int(look.target_end > row.looked_end)
+        anew = replace(row, mark_end=look.source_end, mark_ms=seen_ms, since_ms=0, looked_ms=0)
         return replace(anew, retention_ms=shortest_ms, missed=missed)
-    behind = side.target_end < row.mark_end
+    behind = look.target_end < row.mark_end
     since_ms = max(row.since_ms, row.looked_ms) if behind else row.since_ms
-    missed = int(side.target_end > row.looked_end and bool(row.missed or now_ms - since_ms >= shortest_ms))
+    missed = int(look.target_end > row.looked_end and bool(row.missed or now_ms - since_ms >= shortest_ms))
     if behind:
         return replace(row, retention_ms=shortest_ms, missed=missed)
     return replace(
         row,
-        mark_end=side.source_end,
+        mark_end=look.source_end,
         mark_ms=seen_ms,
         since_ms=row.mark_ms,
         retention_ms=retention_ms,
@@ -71,28 +71,28 @@ def marked(row: KeyLookRow | None, side: Side, retention_ms: int, seen_ms: int, 
     )
 
 
-def due(row: KeyLookRow, side: Side, now_ms: int) -> bool:
+def due(row: KeyLookRow, look: PartitionLook, now_ms: int) -> bool:
     """Whether its keys are to be compared now."""
     owes = bool(row.owed) and now_ms - row.looked_ms >= OWED_AGAIN_MS
-    return side.target_end > max(row.looked_end, side.target_start) and bool(row.missed or owes)
+    return look.target_end > max(row.looked_end, look.target_start) and bool(row.missed or owes)
 
 
-def looked(row: KeyLookRow, side: Side, found: Proven, now_ms: int) -> KeyLookRow:
+def looked(row: KeyLookRow, look: PartitionLook, found: Proven, now_ms: int) -> KeyLookRow:
     """The row after its keys were compared."""
     return replace(
         row,
         missed=0,
         looked_ms=now_ms,
-        looked_end=side.target_end,
+        looked_end=look.target_end,
         owed=found.owed,
         from_offset=found.owed_from,
         to_offset=found.owed_to,
     )
 
 
-def stands_ms(row: KeyLookRow, side: Side, now_ms: int) -> int:
+def stands_ms(row: KeyLookRow, look: PartitionLook, now_ms: int) -> int:
     """For how long at least the twin has lacked something that the source had."""
-    return now_ms - row.mark_ms if side.target_end < row.mark_end else 0
+    return now_ms - row.mark_ms if look.target_end < row.mark_end else 0
 
 
 def incident_of(row: KeyLookRow) -> Incident | None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from twinshore.fleet import Link, NamedPartition
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.proof.borders import Side
-from twinshore.proof.job import Run, run_bundles
+from twinshore.proof.borders import PartitionLook
+from twinshore.proof.job import RunBundle, run_bundles
 from twinshore.proof.key_looks import Keys, due, incident_of, looked, marked, overtaken, retention_of, stands_ms
 from twinshore.proof.values import Proven, Stretch, Way
 from twinshore.service.clock import wall_ms
@@ -22,46 +22,46 @@ class KeyRounds:
 
     settings: Settings
     store: Store | None
-    run: Run
+    run: RunBundle
     bytes_s: float
     tasks: int
     stopped: Callable[[], bool]
 
     def round(
-        self, link: Link, sides: Sequence[Side], seen_ms: int, forced: Collection[NamedPartition]
+        self, link: Link, looks: Sequence[PartitionLook], seen_ms: int, forced: Collection[NamedPartition]
     ) -> dict[NamedPartition, Keys]:
         """What is known of the keys of compacted sides, after looks at those whose turn it is and at the `forced` ones.
         Both sides' ends were asked for at `seen_ms` or later."""
-        sides = [side for side in sides if side.way is Way.COMPACTED]
-        if not sides:
+        looks = [look for look in looks if look.way is Way.COMPACTED]
+        if not looks:
             return {}
-        retentions = self._retentions(link, {side.named.topic for side in sides})
+        retentions = self._retentions(link, {look.named.topic for look in looks})
         before = {(row.topic, row.partition): row for row in self.store.key_looks.of(link.name)} if self.store else {}
         found: dict[NamedPartition, Keys] = {}
-        turn: list[Side] = []
-        for side in sides:
+        turn: list[PartitionLook] = []
+        for look in looks:
             now_ms = wall_ms()
-            old = before.get((side.named.topic, side.named.partition))
-            row = marked(old, side, retentions[side.named.topic], seen_ms, now_ms)
-            found[side.named] = Keys(row, stands_ms(row, side, now_ms))
-            if side.named in forced or due(row, side, now_ms):
-                turn.append(side)
+            old = before.get((look.named.topic, look.named.partition))
+            row = marked(old, look, retentions[look.named.topic], seen_ms, now_ms)
+            found[look.named] = Keys(row, stands_ms(row, look, now_ms))
+            if look.named in forced or due(row, look, now_ms):
+                turn.append(look)
         self._save([keys.row for keys in found.values()])
         self._look(link, turn, found)
         return found
 
-    def _look(self, link: Link, turn: Sequence[Side], found: dict[NamedPartition, Keys]) -> None:
+    def _look(self, link: Link, turn: Sequence[PartitionLook], found: dict[NamedPartition, Keys]) -> None:
         source, target = (self.settings.cluster(name) for name in (link.source, link.target))
         wanted = [
-            Stretch(source, target, side.named, side.twin, side.way, 0, 0, bytes_s=self.bytes_s, number=at, keys=True)
-            for at, side in enumerate(turn)
+            Stretch(source, target, look.named, look.twin, look.way, 0, 0, bytes_s=self.bytes_s, number=at, keys=True)
+            for at, look in enumerate(turn)
         ]
         for answers in run_bundles(self.run, [[one] for one in wanted], self.tasks, self.stopped):
             for answer in answers:
-                side = turn[answer.number]
-                found[side.named] = _after(found[side.named], side, answer)
-                if found[side.named].looked:
-                    self._tell(link, found[side.named].row)
+                look = turn[answer.number]
+                found[look.named] = _after(found[look.named], look, answer)
+                if found[look.named].looked:
+                    self._tell(link, found[look.named].row)
 
     def _tell(self, link: Link, row: KeyLookRow) -> None:
         self._save([row])
@@ -88,7 +88,7 @@ class KeyRounds:
         return {name: retention_of(value.value if value else None) for name, value in values.items()}
 
 
-def _after(keys: Keys, side: Side, answer: Proven) -> Keys:
+def _after(keys: Keys, look: PartitionLook, answer: Proven) -> Keys:
     if answer.trouble:
         return replace(keys, trouble=(f"its keys were not compared: {answer.trouble}", answer.hint))
-    return replace(keys, row=looked(keys.row, side, answer, wall_ms()), looked=True, keys=answer.owed_keys)
+    return replace(keys, row=looked(keys.row, look, answer, wall_ms()), looked=True, keys=answer.owed_keys)

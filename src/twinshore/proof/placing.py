@@ -10,8 +10,9 @@ from twinshore.proof.chunks import NO_BYTES, Chunk, nothing
 from twinshore.proof.rows import no_rows
 
 
-class Run(NamedTuple):
-    """Records of the source from `source` on lie on the target from `target` on, `length` of them."""
+class Extent(NamedTuple):
+    """An extent of a mapped twin, without its sequence: `length` records of the source from `source` on lie on the
+    target from `target` on."""
 
     source: int
     target: int
@@ -48,38 +49,42 @@ class SameOffsets:
         return -1
 
 
-class ByRuns:
-    """A mapped twin, by the runs of its records. What lies between runs was there before the link, or is nobody's."""
+class ByExtents:
+    """A mapped twin, by its extents. What lies between them was there before the link, or is nobody's."""
 
-    def __init__(self, runs: Sequence[Run], end: int) -> None:
-        """`end`: offsets of the source that are spoken for; those in no run are seen by nobody there."""
-        self._runs = sorted(run for run in runs if run.length)
-        self._sources = [run.source for run in self._runs]
+    def __init__(self, extents: Sequence[Extent], end: int) -> None:
+        """`end`: offsets of the source that are spoken for; those in no extent are seen by nobody there."""
+        self._extents = sorted(extent for extent in extents if extent.length)
+        self._sources = [extent.source for extent in self._extents]
         self._end = end
 
     def target_of(self, source: int) -> int:
-        if not self._runs:
+        if not self._extents:
             return 0
-        run = self._runs[max(0, bisect_right(self._sources, source) - 1)]
-        return run.target + min(max(0, source - run.source), run.length)
+        extent = self._extents[max(0, bisect_right(self._sources, source) - 1)]
+        return extent.target + min(max(0, source - extent.source), extent.length)
 
     def source_from(self, target: int, /) -> int:
         """Behind the last record of the source that lies before this place: a mapped twin's retention is its own."""
-        gone = (run.source + min(run.length, target - run.target) for run in self._runs if run.target < target)
+        gone = (
+            extent.source + min(extent.length, target - extent.target)
+            for extent in self._extents
+            if extent.target < target
+        )
         return max(gone, default=-1)
 
     def placed(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-        runs = iter(self._runs)
-        run = next(runs, None)
+        extents = iter(self._extents)
+        extent = next(extents, None)
         for chunk in chunks:
-            while run is not None and run.target < chunk.end:
-                stop = min(run.target + run.length, chunk.end)
-                whole = chunk.packed is not None and run.target <= chunk.packed[1].base_offset and stop == chunk.end
-                yield _part(chunk, run.target, stop, run.source - run.target, whole=whole)
-                if run.target + run.length > chunk.end:
+            while extent is not None and extent.target < chunk.end:
+                stop = min(extent.target + extent.length, chunk.end)
+                whole = chunk.packed is not None and extent.target <= chunk.packed[1].base_offset and stop == chunk.end
+                yield _part(chunk, extent.target, stop, extent.source - extent.target, whole=whole)
+                if extent.target + extent.length > chunk.end:
                     break
-                run = next(runs, None)
-            if run is None:
+                extent = next(extents, None)
+            if extent is None:
                 break
         yield nothing(self._end)
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from random import Random
 
 from twinshore.fleet import Cluster
-from twinshore.proof.borders import Side
+from twinshore.proof.borders import PartitionLook
 from twinshore.proof.pieces import cut, narrowed, pieces_of, with_pieces
 from twinshore.proof.values import Difference, Proven, Stretch, Way
 from twinshore.store.values import ProofPiece, ProofRow, ProofState
@@ -35,33 +35,33 @@ class Wishes:
         return replace(self, bytes_s=self.bytes_s / tasks)
 
 
-def stretches(side: Side, source: Cluster, target: Cluster, wishes: Wishes) -> list[Stretch]:
+def stretches(look: PartitionLook, source: Cluster, target: Cluster, wishes: Wishes) -> list[Stretch]:
     """What to compare of the partition now; nothing where no more can be said than is."""
     whole = Stretch(
         source,
         target,
-        side.named,
-        side.twin,
-        side.way,
-        side.start,
-        side.end,
-        extents=side.extents if side.way is Way.EXTENTS else (),
+        look.named,
+        look.twin,
+        look.way,
+        look.start,
+        look.end,
+        extents=look.extents if look.way is Way.EXTENTS else (),
         bytes_s=wishes.bytes_s,
         digest=wishes.digest,
     )
-    if side.way is Way.CONTENT:
-        return _by_content(side, whole, wishes)
-    exceeds = side.target_end > side.source_end and side.kept_from >= side.source_end
-    beyond = side.target_end if side.way is not Way.EXTENTS and exceeds else -1
-    if side.way is Way.COMPACTED:
+    if look.way is Way.CONTENT:
+        return _by_content(look, whole, wishes)
+    exceeds = look.target_end > look.source_end and look.kept_from >= look.source_end
+    beyond = look.target_end if look.way is not Way.EXTENTS and exceeds else -1
+    if look.way is Way.COMPACTED:
         asked = whole.start < whole.end or beyond >= 0
         return [replace(whole, end=max(whole.start, whole.end), target_end=beyond, digest=False)] if asked else []
     if wishes.sample:
-        return list(_sampled(replace(whole, start=side.first), wishes))
-    parts = _beginning(side, whole)
+        return list(_sampled(replace(whole, start=look.first), wishes))
+    parts = _beginning(look, whole)
     at = whole.start
-    if at < min(side.lacks_to, whole.end):  # By itself: behind it the twin may hold all there is.
-        parts.append(part(whole, at, min(side.lacks_to, whole.end)))
+    if at < min(look.lacks_to, whole.end):  # By itself: behind it the twin may hold all there is.
+        parts.append(part(whole, at, min(look.lacks_to, whole.end)))
         at = parts[-1].end
     parts += [
         part(whole, start, min(start + wishes.stretch_records, whole.end))
@@ -73,23 +73,23 @@ def stretches(side: Side, source: Cluster, target: Cluster, wishes: Wishes) -> l
     return parts
 
 
-def _beginning(side: Side, whole: Stretch) -> list[Stretch]:
+def _beginning(look: PartitionLook, whole: Stretch) -> list[Stretch]:
     """Of a twin that begins above its source what was proven of the part that is gone: was anything to be seen?"""
-    row = side.resumes
-    if row is None or not side.begins_late or row.to_offset <= side.first:
+    row = look.resumes
+    if row is None or not look.begins_late or row.to_offset <= look.first:
         return []
-    return [replace(whole, start=side.first, end=min(row.to_offset, side.target_start), digest=False)]
+    return [replace(whole, start=look.first, end=min(row.to_offset, look.target_start), digest=False)]
 
 
-def _by_content(side: Side, whole: Stretch, wishes: Wishes) -> list[Stretch]:
+def _by_content(look: PartitionLook, whole: Stretch, wishes: Wishes) -> list[Stretch]:
     """One after the other: where the next begins on the target is known only when the one before has ended."""
-    row = side.resumes
+    row = look.resumes
     target_start = row.target_offset if row else -1
-    if whole.start >= whole.end and (target_start < 0 or target_start >= side.target_end):
+    if whole.start >= whole.end and (target_start < 0 or target_start >= look.target_end):
         return []
     if whole.end - whole.start > wishes.stretch_records:
         return [replace(whole, end=whole.start + wishes.stretch_records, target_start=target_start)]
-    return [replace(whole, target_start=target_start, target_end=side.target_end)]
+    return [replace(whole, target_start=target_start, target_end=look.target_end)]
 
 
 def _sampled(whole: Stretch, wishes: Wishes) -> Iterator[Stretch]:
@@ -122,35 +122,35 @@ def bundled(wanted: Iterable[Stretch], records: int) -> Iterator[list[Stretch]]:
         yield bundle
 
 
-def outcome(side: Side, asked: Sequence[Stretch], results: Sequence[Proven], now_ms: int) -> ProofRow:
+def outcome(look: PartitionLook, asked: Sequence[Stretch], results: Sequence[Proven], now_ms: int) -> ProofRow:
     """What stands of the partition after these results, which may be only some of those asked for. A difference that
     was known before stands until a proof has gone past it, or has found nothing more to compare there."""
-    row = _come_to(side, asked, results, now_ms)
-    known = side.parting(row.to_offset)
+    row = _come_to(look, asked, results, now_ms)
+    known = look.parting(row.to_offset)
     if row.state is ProofState.DIFFERS or known is None:
         return row
-    if known.offset >= side.source_end and _whole(asked, {result.number: result for result in results}):
+    if known.offset >= look.source_end and _whole(asked, {result.number: result for result in results}):
         return row
     return replace(row, state=ProofState.DIFFERS, sentence=json.dumps(asdict(known)))
 
 
-def _come_to(side: Side, asked: Sequence[Stretch], results: Sequence[Proven], now_ms: int) -> ProofRow:
-    row = side.resumes
+def _come_to(look: PartitionLook, asked: Sequence[Stretch], results: Sequence[Proven], now_ms: int) -> ProofRow:
+    row = look.resumes
     if row is not None and not asked:
-        return replace(row, source_end=side.source_end)
-    before_ms = side.stored.proven_ms if side.stored else now_ms
-    to, target_to = side.start, row.target_offset if row else -1
-    start, pieces = row.from_offset if row else side.start, pieces_of(row) if row else ()
+        return replace(row, source_end=look.source_end)
+    before_ms = look.stored.proven_ms if look.stored else now_ms
+    to, target_to = look.start, row.target_offset if row else -1
+    start, pieces = row.from_offset if row else look.start, pieces_of(row) if row else ()
     state, sentence, found = ProofState.IDENTICAL, "", None
     by_number = {result.number: result for result in results}
     again = [one for one in asked if row is not None and one.start < row.to_offset >= one.end]
     seen = by_number.get(again[0].number) if again else None
     if row is not None and seen is not None and seen.trouble:
-        return replace(row, source_end=side.source_end)
-    lacking, rest = _lacking(side, asked, by_number), asked[len(again) :]
+        return replace(row, source_end=look.source_end)
+    lacking, rest = _lacking(look, asked, by_number), asked[len(again) :]
     if lacking is not None:
         # What lies behind the twin's beginning is proven by itself.
-        edge = min(side.lacks_to, max(side.first, side.end))
+        edge = min(look.lacks_to, max(look.first, look.end))
         start, to = max(start, edge), max(to, edge)
         pieces, rest = cut(pieces, start, to), [one for one in asked if one.start >= edge]
     for stretch in rest:
@@ -160,7 +160,7 @@ def _come_to(side: Side, asked: Sequence[Stretch], results: Sequence[Proven], no
         if result.start > to:  # The source's retention was there meanwhile: what is proven begins anew.
             start, pieces, target_to = result.start, (), -1
         if result.to > result.start:
-            pieces = (*pieces, piece_of(stretch, result, side.looked_ms))
+            pieces = (*pieces, piece_of(stretch, result, look.looked_ms))
         to, target_to = max(to, result.to), max(target_to, result.target_to)
         found = result.difference
         if found is not None or result.trouble or result.to < stretch.end:
@@ -168,16 +168,16 @@ def _come_to(side: Side, asked: Sequence[Stretch], results: Sequence[Proven], no
     if found is not None or lacking is not None:
         state, sentence = ProofState.DIFFERS, _in_json(lacking, found)
     # Trouble makes nothing younger: a proof that never goes on must be seen to grow old.
-    if to == side.start and state is ProofState.IDENTICAL and not _whole(asked, by_number):
+    if to == look.start and state is ProofState.IDENTICAL and not _whole(asked, by_number):
         now_ms = before_ms
     if row is not None and to == row.to_offset and state is ProofState.IDENTICAL:
-        return replace(row, source_end=side.source_end, proven_ms=now_ms)  # Nothing that differs was gone past.
-    return _row(side, state, sentence, (start, to, target_to), pieces, now_ms)
+        return replace(row, source_end=look.source_end, proven_ms=now_ms)  # Nothing that differs was gone past.
+    return _row(look, state, sentence, (start, to, target_to), pieces, now_ms)
 
 
-def _lacking(side: Side, asked: Sequence[Stretch], by_number: Mapping[int, Proven]) -> Difference | None:
+def _lacking(look: PartitionLook, asked: Sequence[Stretch], by_number: Mapping[int, Proven]) -> Difference | None:
     """The first record that a twin lacks because it begins above its source."""
-    answers = [by_number.get(one.number) for one in asked if one.end <= side.lacks_to]
+    answers = [by_number.get(one.number) for one in asked if one.end <= look.lacks_to]
     return next((got.difference for got in answers if got is not None and got.difference is not None), None)
 
 
@@ -197,17 +197,17 @@ def _whole(asked: Sequence[Stretch], by_number: Mapping[int, Proven]) -> bool:
 
 
 def _row(
-    side: Side,
+    look: PartitionLook,
     state: ProofState,
     sentence: str,
     offsets: tuple[int, int, int],
     pieces: Sequence[ProofPiece],
     now_ms: int,
 ) -> ProofRow:
-    place = side.link, side.named.topic, side.named.partition
-    ids = side.source_topic_id, side.target_topic_id
-    ends = *offsets, side.source_end
-    whole = ProofRow(*place, side.way.value, state, *ends, 0, "", sentence, *ids, now_ms, ledger_id=side.ledger_id)
+    place = look.link, look.named.topic, look.named.partition
+    ids = look.source_topic_id, look.target_topic_id
+    ends = *offsets, look.source_end
+    whole = ProofRow(*place, look.way.value, state, *ends, 0, "", sentence, *ids, now_ms, ledger_id=look.ledger_id)
     return replace(with_pieces(whole, offsets[0], pieces), to_offset=offsets[1])
 
 
@@ -226,23 +226,23 @@ def differing(row: ProofRow, result: Proven, now_ms: int) -> ProofRow:
     return replace(left, state=ProofState.DIFFERS, sentence=sentence, proven_ms=now_ms)
 
 
-def rested(side: Side, now_ms: int) -> ProofRow | None:
+def rested(look: PartitionLook, now_ms: int) -> ProofRow | None:
     """What was proven before, as of now, where neither side has had anything since, or where the source holds nothing;
     None where its age may stand."""
-    row = side.resumes
-    if row is None and side.source_end <= side.first and not side.open_over:
-        return _row(side, ProofState.IDENTICAL, "", (side.start, side.start, -1), (), now_ms)
-    if row is None or row.state != ProofState.IDENTICAL or row.to_offset != side.source_end or side.open_over:
+    row = look.resumes
+    if row is None and look.source_end <= look.first and not look.open_over:
+        return _row(look, ProofState.IDENTICAL, "", (look.start, look.start, -1), (), now_ms)
+    if row is None or row.state != ProofState.IDENTICAL or row.to_offset != look.source_end or look.open_over:
         return None
-    target_to = row.target_offset if row.target_offset >= 0 else row.to_offset if side.way is Way.EXACT else 0
-    if side.target_end < target_to or now_ms - row.proven_ms < RENEWED_MS:
+    target_to = row.target_offset if row.target_offset >= 0 else row.to_offset if look.way is Way.EXACT else 0
+    if look.target_end < target_to or now_ms - row.proven_ms < RENEWED_MS:
         return None
-    return replace(row, source_end=side.source_end, proven_ms=now_ms)
+    return replace(row, source_end=look.source_end, proven_ms=now_ms)
 
 
-def sampled_outcome(side: Side, results: Sequence[Proven], now_ms: int) -> ProofRow | None:
+def sampled_outcome(look: PartitionLook, results: Sequence[Proven], now_ms: int) -> ProofRow | None:
     """What a sample changes in what is known: nothing, unless it found a difference."""
     found = min((one for one in results if one.difference), key=lambda one: one.to, default=None)
     if found is None:
         return None
-    return differing(side.resumes or outcome(side, [], [], now_ms), found, now_ms)
+    return differing(look.resumes or outcome(look, [], [], now_ms), found, now_ms)

@@ -14,7 +14,7 @@ from twinshore.proof.compacted import Latest, Lone, compare_compacted, still_sho
 from twinshore.proof.comparison import Tally, compare_content, compare_placed
 from twinshore.proof.differences import AHEAD, beginning, first_difference
 from twinshore.proof.owed import look_at_keys, written_between
-from twinshore.proof.placing import ByRuns, Placement, Run, SameOffsets
+from twinshore.proof.placing import ByExtents, Extent, Placement, SameOffsets
 from twinshore.proof.values import Difference, DifferenceKind, Proven, Stretch, Way
 
 LOOKS_MAX = 3
@@ -155,7 +155,7 @@ class Prover:
     def _placement(self) -> Placement:
         if self.stretch.way is Way.EXACT:
             return SameOffsets()
-        return ByRuns([Run(*extent) for extent in self.stretch.extents], self.stretch.end)
+        return ByExtents([Extent(*extent) for extent in self.stretch.extents], self.stretch.end)
 
     def _look_again(self, placement: Placement, *, beyond: bool) -> Difference | None:
         """Both sides read anew where they parted. None: that was the source's cleaner or retention at work."""

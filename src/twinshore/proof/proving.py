@@ -10,9 +10,9 @@ from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.settings import Settings
 from twinshore.links.standing import standing
 from twinshore.mirror.driver.identity import hold_to
-from twinshore.proof.borders import PARTED, Side, difference_of
+from twinshore.proof.borders import PARTED, PartitionLook, difference_of
 from twinshore.proof.incidents import GONE, gone, incident_of, mended
-from twinshore.proof.job import Run, run_bundles
+from twinshore.proof.job import RunBundle, run_bundles
 from twinshore.proof.key_looks import Keys
 from twinshore.proof.key_rounds import KeyRounds
 from twinshore.proof.lacking import KIND, row_of
@@ -35,7 +35,7 @@ GO_ON = "prove again: it goes on from here"
 class PartitionReport:
     """What became of one partition in one round. `row` is what stands now; `troubles` are why it says no more. `opened`
     are open rows of the ledger over offsets that would else be called identical; `answered` is how many stretches were
-    compared through their end. `side` is what both clusters showed of it."""
+    compared through their end. `look` is what both clusters showed of it."""
 
     row: ProofRow
     compared: int
@@ -46,7 +46,7 @@ class PartitionReport:
     opened: tuple[LedgerRow, ...] = ()
     keys: Keys | None = None
     answered: int = 0
-    side: Side | None = None
+    look: PartitionLook | None = None
 
     @property
     def owed(self) -> int:
@@ -66,14 +66,14 @@ class PartitionReport:
     @property
     def nothing(self) -> bool:
         """A side holds records, and none of them was ever compared."""
-        row, side = self.row, self.side
+        row, look = self.row, self.look
         begun = (
             (self.sampled and self.answered)
             or self.compared
             or row.to_offset > row.from_offset
             or row.state == "differs"
         )
-        vain = side is not None and (side.uncarried or side.one_sided)
+        vain = look is not None and (look.uncarried or look.one_sided)
         return not begun and (row.source_end > row.from_offset or vain)
 
 
@@ -100,7 +100,7 @@ class _Work:
     """A partition while its round is on. `row` is what stands of it so far; `begun`: what is to be compared of it now
     is in `asked`."""
 
-    side: Side
+    look: PartitionLook
     row: ProofRow
     asked: list[Stretch] = field(default_factory=list)
     results: list[Proven] = field(default_factory=list)
@@ -125,10 +125,10 @@ class _Work:
             sum(one.cpu_s for one in found),
             tuple(dict.fromkeys(trouble for trouble in troubles if trouble[0])),
             sampled,
-            self.side.open_over,
+            self.look.open_over,
             self.keys,
             sum(not one.trouble for one in found),
-            self.side,
+            self.look,
         )
 
 
@@ -139,7 +139,7 @@ class Proving:
         self,
         settings: Settings,
         store: Store | None,
-        run: Run,
+        run: RunBundle,
         *,
         wishes: Wishes,
         tasks: int,
@@ -151,7 +151,7 @@ class Proving:
         self._settings, self._store, self._run, self._way = settings, store, run, way
         self._wishes = wishes.per_task(tasks)
         self._tasks, self._stopped, self._log, self._settle_s = tasks, stopped, log, settle_s
-        self._seen: dict[str, tuple[Link, tuple[Side, ...]]] = {}
+        self._seen: dict[str, tuple[Link, tuple[PartitionLook, ...]]] = {}
 
     def round(self, links: Sequence[Link], topics: Iterable[str] = (), *, again: bool = False) -> Report:
         """Compares what these links' partitions have gained since the last proof, or, `again`, all that they hold."""
@@ -199,14 +199,14 @@ class Proving:
             links = self._settings.links
             surveyor = Surveyor(link, self._store, ends.source, ends.target, self._way, links)
             survey = self._survey(surveyor, asked)
-        self._seen[link.name] = link, survey.sides
+        self._seen[link.name] = link, survey.looks
         if self._store is not None:
             self._store.memories.remember(survey.cleaned)
         lacks += survey.lacks
-        sides = list(survey.sides)
+        looks = list(survey.looks)
         if again:  # All of it is compared anew; what was found to differ is not forgotten before that has gone past it.
-            sides = [replace(side, stored=None, remembered=side.resumes) for side in sides]
-        works += (_Work(side, outcome(side, [], [], wall_ms())) for side in sides)
+            looks = [replace(look, stored=None, remembered=look.resumes) for look in looks]
+        works += (_Work(look, outcome(look, [], [], wall_ms())) for look in looks)
         self._prove(link, works)
         self._look_at_keys(link, works, seen_ms, again=again)
 
@@ -218,9 +218,9 @@ class Proving:
                 raise KafkaError(STOPPED, hint=GO_ON)
             time.sleep(min(HEED_S, left_s))
 
-    def seen(self) -> list[tuple[Link, Side]]:
+    def seen(self) -> list[tuple[Link, PartitionLook]]:
         """The partitions that the last round could compare."""
-        return [(link, side) for link, sides in self._seen.values() for side in sides]
+        return [(link, look) for link, looks in self._seen.values() for look in looks]
 
     def keep(self, rows: Sequence[ProofRow]) -> None:
         """These proofs stand from now on, and the ledger is told."""
@@ -231,20 +231,20 @@ class Proving:
     def _survey(self, surveyor: Surveyor, asked: Sequence[str]) -> Survey:
         """What is there. A log that ends before what was proven of it is looked at again before it is believed."""
         survey, until_s = surveyor.look(asked), time.monotonic() + self._settle_s
-        while any(side.shrunk for side in survey.sides) and time.monotonic() < until_s and not self._stopped():
+        while any(look.shrunk for look in survey.looks) and time.monotonic() < until_s and not self._stopped():
             time.sleep(LOOK_S)
             survey = surveyor.look(asked)
         return survey
 
     def _look_at_keys(self, link: Link, works: Sequence[_Work], seen_ms: int, *, again: bool) -> None:
         """Where tombstones may have been missed, where a comparison met a key without one, and everywhere `again`."""
-        met = {work.side.named for work in works if any(one.owed for one in work.earlier + work.results)}
-        forced = {work.side.named for work in works} if again else met
-        bytes_s, sides = self._wishes.bytes_s, [work.side for work in works]
+        met = {work.look.named for work in works if any(one.owed for one in work.earlier + work.results)}
+        forced = {work.look.named for work in works} if again else met
+        bytes_s, looks = self._wishes.bytes_s, [work.look for work in works]
         rounds = KeyRounds(self._settings, self._store, self._run, bytes_s, self._tasks, self._stopped)
-        found = rounds.round(link, sides, seen_ms, forced)
+        found = rounds.round(link, looks, seen_ms, forced)
         for work in works:
-            work.keys = found.get(work.side.named)
+            work.keys = found.get(work.look.named)
 
     def _prove(self, link: Link, works: Sequence[_Work]) -> None:
         self._tell_gone(link, works)
@@ -253,7 +253,7 @@ class Proving:
             self._turn(link, turn)
             turn = [work for work in turn if work.goes_on()]
             for work in turn:
-                work.side = replace(work.side, stored=work.row)
+                work.look = replace(work.look, stored=work.row)
                 work.earlier += work.results
                 work.asked, work.results, work.begun = [], [], False
 
@@ -263,7 +263,7 @@ class Proving:
         wanted: list[Stretch] = []
         for work in works:
             work.begun = True
-            for stretch in stretches(work.side, source, target, self._wishes):
+            for stretch in stretches(work.look, source, target, self._wishes):
                 work.asked.append(replace(stretch, number=len(wanted)))
                 wanted.append(work.asked[-1])
                 owners.append(work)
@@ -275,14 +275,14 @@ class Proving:
                 work = owners[answer.number]
                 work.results.append(answer)
                 touched[id(work)] = work
-                if answer.difference is not None and not _known(work.side.stored, answer):
-                    where = f"{work.side.named} at offset {answer.difference.offset}"
+                if answer.difference is not None and not _known(work.look.stored, answer):
+                    where = f"{work.look.named} at offset {answer.difference.offset}"
                     self._log(f"{link.name}: {where}: {answer.difference.kind}: {answer.difference.sentence}")
             self._keep(touched.values())
 
     def _renew(self, works: Iterable[_Work]) -> None:
         """A quiet partition's proof does not grow old: it was looked at, and there was nothing more."""
-        renewed = [(work, row) for work in works if (row := rested(work.side, wall_ms()))]
+        renewed = [(work, row) for work in works if (row := rested(work.look, wall_ms()))]
         for work, row in renewed:
             work.row = row
         if self._store is not None and renewed:
@@ -292,9 +292,9 @@ class Proving:
         changed = []
         for work in works:
             if self._samples(work):
-                row = sampled_outcome(work.side, work.results, wall_ms())
+                row = sampled_outcome(work.look, work.results, wall_ms())
             else:
-                row = outcome(work.side, work.asked, work.results, wall_ms())
+                row = outcome(work.look, work.asked, work.results, wall_ms())
             if row is not None:
                 work.row = row
                 changed.append(row)
@@ -313,16 +313,16 @@ class Proving:
         it differ."""
         if self._store is None:
             return
-        voided = [work.row for work in works if work.side.voided]
+        voided = [work.row for work in works if work.look.voided]
         self._store.proofs.save(voided)
-        sides = [work.side for work in works]
-        below = {(link.name, side.named.topic, side.named.partition): side.gone_below for side in sides}
+        looks = [work.look for work in works]
+        below = {(link.name, look.named.topic, look.named.partition): look.gone_below for look in looks}
         for number in gone(self._store.ledger.rows(link.name, open_only=True), below):
             self._store.ledger.close(number, now_ms=wall_ms(), came_to=GONE)
         self._tell_ledger(self._store, voided)
 
     def _samples(self, work: _Work) -> bool:
-        return bool(self._wishes.sample) and work.side.way in OFFSETS_COUNT
+        return bool(self._wishes.sample) and work.look.way in OFFSETS_COUNT
 
 
 def _known(stored: ProofRow | None, answer: Proven) -> bool:

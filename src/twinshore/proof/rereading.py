@@ -11,8 +11,8 @@ from dataclasses import replace
 from twinshore.fleet import Link
 from twinshore.fleet.settings import Settings
 from twinshore.proof.again import Errand, errands, folded, refusal, whole_pass
-from twinshore.proof.borders import Side
-from twinshore.proof.job import Run, answers_of
+from twinshore.proof.borders import PartitionLook
+from twinshore.proof.job import RunBundle, answers_of
 from twinshore.proof.planning import Wishes
 from twinshore.proof.values import Proven
 from twinshore.service.clock import wall_ms
@@ -26,7 +26,7 @@ IDLE_S = 1.0
 
 
 class Rereading:
-    """`sides` are those that the last round saw; `keep` takes proofs that stand anew, and tells the ledger.
+    """`looks` are those that the last round saw; `keep` takes proofs that stand anew, and tells the ledger.
 
     All happens in `turn`, which whoever makes the rounds calls between them, so that the two never write one proof at
     the same time. Only the reading itself is another thread's, or Spark's."""
@@ -35,15 +35,15 @@ class Rereading:
         self,
         settings: Settings,
         store: Store,
-        run: Run,
+        run: RunBundle,
         wishes: Wishes,
         *,
-        sides: Callable[[], Sequence[tuple[Link, Side]]],
+        looks: Callable[[], Sequence[tuple[Link, PartitionLook]]],
         keep: Callable[[Sequence[ProofRow]], None],
         log: Callable[[str], None],
         rest_s: float = REST_S,
     ) -> None:
-        self._settings, self._store, self._run, self._sides, self._keep = settings, store, run, sides, keep
+        self._settings, self._store, self._run, self._looks, self._keep = settings, store, run, looks, keep
         self._bytes_s = settings.proof.reread_mb_s * 1e6
         self._wishes = replace(wishes, bytes_s=self._bytes_s, sample=0.0)
         self._log, self._rest_s = log, rest_s
@@ -72,11 +72,11 @@ class Rereading:
         now_ms, now_s = wall_ms(), time.monotonic()
         self._failed = {place: until_s for place, until_s in self._failed.items() if until_s > now_s}
         stored = {(row.link, row.topic, row.partition): row for row in self._store.proofs.of()}
-        sides: dict[Link, list[Side]] = {}
-        for link, side in self._sides():
-            row = stored.get((side.link, side.named.topic, side.named.partition))
-            sides.setdefault(link, []).append(replace(side, stored=row))
-        self._refuse([row for ours in sides.values() for side in ours if (row := side.stored)])
+        looks: dict[Link, list[PartitionLook]] = {}
+        for link, look in self._looks():
+            row = stored.get((look.link, look.named.topic, look.named.partition))
+            looks.setdefault(link, []).append(replace(look, stored=row))
+        self._refuse([row for ours in looks.values() for look in ours if (row := look.stored)])
         # Of all links the one that waits longest; a task reads from one pair of clusters.
         most, before_ms = self._bytes_s * TASK_S, now_ms - int(self._rest_s * 1000)
         found = [
@@ -88,7 +88,7 @@ class Rereading:
                 before_ms=before_ms,
                 skip=self._failed,
             )
-            for link, ours in sides.items()
+            for link, ours in looks.items()
         ]
         chosen = min((one for one in found if one), key=lambda one: one[0][0], default=[])
         if not chosen:
@@ -98,7 +98,7 @@ class Rereading:
             errand._replace(stretch=replace(errand.stretch, number=number)) for number, (_, errand) in enumerate(chosen)
         ]
         order = json.dumps([errand.stretch.to_json() for errand in wanted])
-        name = f"proof again of {wanted[0].side.named} from {wanted[0].stretch.start}"
+        name = f"proof again of {wanted[0].look.named} from {wanted[0].stretch.start}"
         self._busy = (self._pool.submit(self._run, order, name), wanted, now_ms)
 
     def _take(self, done: Future[list[str]], wanted: Sequence[Errand], read_ms: int) -> None:
@@ -108,7 +108,7 @@ class Rereading:
             errand = wanted[result.number]
             self.read_bytes += result.bytes
             self._say(errand, result)
-            place = (errand.side.link, errand.side.named.topic, errand.side.named.partition)
+            place = (errand.look.link, errand.look.named.topic, errand.look.named.partition)
             row = changed.get(place) or stored.get(place)
             after = folded(row, errand, result, read_ms, wall_ms()) if row is not None else None
             if after is not None:
@@ -117,14 +117,14 @@ class Rereading:
             self._keep(list(changed.values()))
 
     def _say(self, errand: Errand, result: Proven) -> None:
-        side, difference = errand.side, result.difference
+        look, difference = errand.look, result.difference
         if difference is not None:
-            where = f"{side.named} at offset {difference.offset}"
-            self._log(f"{side.link}: read again, {where}: {difference.kind}: {difference.sentence}")
+            where = f"{look.named} at offset {difference.offset}"
+            self._log(f"{look.link}: read again, {where}: {difference.kind}: {difference.sentence}")
         elif result.to < errand.stretch.end:
-            self._failed[f"{side.link} {side.named}", errand.stretch.start] = time.monotonic() + REST_S
+            self._failed[f"{look.link} {look.named}", errand.stretch.start] = time.monotonic() + REST_S
             if result.trouble:
-                self._log(f"{side.link}: {side.named} could not be read again: {result.trouble}")
+                self._log(f"{look.link}: {look.named} could not be read again: {result.trouble}")
 
     def _refuse(self, rows: Sequence[ProofRow]) -> None:
         """Says it once when the age that was asked for cannot be kept, and again when the figure is another."""

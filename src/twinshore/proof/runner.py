@@ -7,14 +7,14 @@ import threading
 from collections.abc import Callable, Iterator
 
 from twinshore.fleet.settings import Settings
-from twinshore.proof.job import Run, in_this_process, on_spark
+from twinshore.proof.job import RunBundle, in_this_process, on_spark
 from twinshore.service.spark import open_session
 
 
 @contextlib.contextmanager
 def runner(
     settings: Settings, *, here: bool, stop: threading.Event, log: Callable[[str], None]
-) -> Iterator[Run | None]:
+) -> Iterator[RunBundle | None]:
     """`here`: without Spark. None where `stop` came while Spark was starting, which takes some seconds."""
     if here:
         yield in_this_process

@@ -14,7 +14,7 @@ from twinshore.links.filters import admits
 from twinshore.mirror.follow.cleaned import KIND, Cleaned, cleaned_of, compacts, row_of
 from twinshore.mirror.topology.descents import Descents
 from twinshore.mirror.topology.homing import Homing
-from twinshore.proof.borders import Side
+from twinshore.proof.borders import PartitionLook
 from twinshore.proof.crossing import uncrossed_partitions, uncrossed_topics
 from twinshore.proof.values import Way
 from twinshore.store import LedgerRow, Remembered, Store
@@ -52,7 +52,7 @@ def away(link: str, error: KafkaError) -> Lack:
 class Survey:
     """`cleaned` is what to remember of topics that are, or were, compacted."""
 
-    sides: tuple[Side, ...]
+    looks: tuple[PartitionLook, ...]
     lacks: tuple[Lack, ...]
     cleaned: tuple[Remembered, ...] = ()
 
@@ -103,9 +103,9 @@ class Surveyor:
             if (name, number) not in out
         ]
         over = {name: one for name, one in before.items() if name not in now and self._way is None}
-        sides = tuple(self._sides(parts, ways, seen, twins, over))
-        lacks += self._uncrossed(sides, seen, asked) if begun else ()
-        return Survey(sides, tuple(lacks), tuple(self._to_remember(sides, before, now)))
+        looks = tuple(self._looks(parts, ways, seen, twins, over))
+        lacks += self._uncrossed(looks, seen, asked) if begun else ()
+        return Survey(looks, tuple(lacks), tuple(self._to_remember(looks, before, now)))
 
     def _remembered(self, seen: Mapping[str, TopicMetadata]) -> dict[str, Cleaned]:
         """Topics that were compacted, as far as they are the same still."""
@@ -115,16 +115,16 @@ class Surveyor:
         return {name: one for name, one in found.items() if name in seen and seen[name].topic_id.hex() == one.source_id}
 
     def _to_remember(
-        self, sides: Iterable[Side], before: Mapping[str, Cleaned], now: Collection[str]
+        self, looks: Iterable[PartitionLook], before: Mapping[str, Cleaned], now: Collection[str]
     ) -> Iterator[Remembered]:
         """`now` are the topics of which either side is compacted still. Of others the ends seen behind that count."""
         ends: dict[str, dict[int, int]] = {}
         ids: dict[str, str] = {}
-        for side in sides:
-            name = side.named.topic
+        for look in looks:
+            name = look.named.topic
             if name in now or name in before:
-                ids[name] = side.source_topic_id
-                ends.setdefault(name, {})[side.named.partition] = side.source_end
+                ids[name] = look.source_topic_id
+                ends.setdefault(name, {})[look.named.partition] = look.source_end
         for name, source_id in ids.items():
             old = before.get(name)
             known = dict(old.ends) if old else {}
@@ -148,7 +148,7 @@ class Surveyor:
         return self._store.links.identity(self._link.name) is not None or self._store.twins.count(self._link.name) > 0
 
     def _uncrossed(
-        self, sides: Sequence[Side], seen: Mapping[str, TopicMetadata], asked: Collection[str]
+        self, looks: Sequence[PartitionLook], seen: Mapping[str, TopicMetadata], asked: Collection[str]
     ) -> Iterator[Lack]:
         """Topics and partitions of which the target gets nothing more, though the link admits them. Of topics that were
         asked for by name, those that the link began with: others are compared as anybody's."""
@@ -167,7 +167,7 @@ class Surveyor:
             descents = Descents(lambda: self._link, *sides_of, lambda _: None)
             homing = Homing(lambda: self._link, *sides_of, descents, lambda _: None, notes=False)
             admitted |= homing.admitted(fresh).keys() | homing.refused.keys()
-        for one in (*uncrossed_topics(self._link, admitted, known, rows), *uncrossed_partitions(sides, rows)):
+        for one in (*uncrossed_topics(self._link, admitted, known, rows), *uncrossed_partitions(looks, rows)):
             yield Lack(self._link.name, *one)
 
     def _lacks(
@@ -180,19 +180,19 @@ class Surveyor:
         told: bool,
     ) -> Iterator[Lack]:
         for name in names:
-            sides = ((self._source.name, name, seen), (self._target.name, self._link.twin_of(name), twins))
-            away = [(place, topic) for place, topic, topics in sides if _absent(topics, topic)]
+            looks = ((self._source.name, name, seen), (self._target.name, self._link.twin_of(name), twins))
+            away = [(place, topic) for place, topic, topics in looks if _absent(topics, topic)]
             if not away:
-                most = max(carried.get(name, 0), *(len(topics[topic].partitions) for _, topic, topics in sides))
-                yield from self._partition_lacks(name, most, sides)
+                most = max(carried.get(name, 0), *(len(topics[topic].partitions) for _, topic, topics in looks))
+                yield from self._partition_lacks(name, most, looks)
             elif told or away[0][0] == self._source.name:
                 place, topic = away[0]
                 yield Lack(self._link.name, name, -1, f"there is no topic {topic} on {place}{UNSEEN}")
 
     def _partition_lacks(
-        self, name: str, most: int, sides: Iterable[tuple[str, str, Mapping[str, TopicMetadata]]]
+        self, name: str, most: int, looks: Iterable[tuple[str, str, Mapping[str, TopicMetadata]]]
     ) -> Iterator[Lack]:
-        for place, topic, topics in sides:
+        for place, topic, topics in looks:
             partitions = topics[topic].partitions
             for number in range(len(partitions), most):
                 yield Lack(self._link.name, name, number, f"{topic} has no partition {number} on {place}")
@@ -202,14 +202,14 @@ class Surveyor:
                         self._link.name, name, one.partition, f"{topic}-{one.partition} has no leader on {place}"
                     )
 
-    def _sides(
+    def _looks(
         self,
         parts: Sequence[NamedPartition],
         ways: Mapping[str, Way | None],
         seen: Mapping[str, TopicMetadata],
         twins: Mapping[str, TopicMetadata],
         cleaned: Mapping[str, Cleaned],
-    ) -> Iterator[Side]:
+    ) -> Iterator[PartitionLook]:
         if not parts:
             return
         looked_ms = int(time.time() * 1000)
@@ -228,7 +228,7 @@ class Surveyor:
             before = cleaned.get(named.topic)
             if way is Way.COMPACTED and before and not before.below(named.partition, starts[named]):
                 way = Way.EXACT  # What a cleaner was at is gone.
-            yield Side(
+            yield PartitionLook(
                 self._link.name,
                 named,
                 twin.topic,

@@ -98,12 +98,12 @@ def _partition(one: PartitionReport) -> Iterator[str]:
 
 
 def _why_nothing(one: PartitionReport) -> str:
-    row, side = one.row, one.side
+    row, look = one.row, one.look
     if row.source_end > row.from_offset:
         # Where something stood in the way, that is what to look at.
         asks = "" if one.troubles else ": is the target filled yet?"
         return f", though the source has offsets {row.from_offset} to {row.source_end - 1}{asks}"
-    if side is not None and side.uncarried:
+    if look is not None and look.uncarried:
         before = "what both sides hold before was there when the link began, and is compared with --way content"
         return f": nothing is carried yet, from offset {row.from_offset} on; {before}"
     return ": only the target holds records"
@@ -117,10 +117,10 @@ def _stretch(one: PartitionReport) -> str:
         return f"{word} from {row.from_offset} through offset {row.to_offset - 1}"
     if one.differs:
         return f"identical nowhere from offset {row.from_offset} on"
-    side = one.side
-    if side is None or not (side.source_holds or side.target_holds):
+    look = one.look
+    if look is None or not (look.source_holds or look.target_holds):
         return "identical: both sides are empty"
-    if side.source_holds:
+    if look.source_holds:
         return f"identical: of what was carried below offset {row.from_offset} the twin holds nothing any more"
     return "identical: the source holds nothing"
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from twinshore.mirror.lane.marking import marker_id
-from twinshore.proof.borders import Side
+from twinshore.proof.borders import PartitionLook
 from twinshore.proof.key_looks import Keys, incident_of
 from twinshore.proof.surveying import Lack
 from twinshore.proof.values import Difference, DifferenceKind, OwedKey, Shown
@@ -89,18 +89,18 @@ class Writer:
     source_epoch: int = -1
 
 
-def lost_beginning(side: Side, found: Difference | None) -> Finding | None:
+def lost_beginning(look: PartitionLook, found: Difference | None) -> Finding | None:
     """Where a twin begins above its source and lacks records for it."""
     if found is None or found.kind is DifferenceKind.CORRUPT:
         return None
     sentence = (
-        f"the twin begins at offset {side.target_start}, the source at {side.source_start}: the twin lacks records from"
+        f"the twin begins at offset {look.target_start}, the source at {look.source_start}: the twin lacks records from"
         f" offset {found.offset} on"
     )
-    return _finding(side, Trace.LOST_BEGINNING, found.offset, side.target_start, sentence)
+    return _finding(look, Trace.LOST_BEGINNING, found.offset, look.target_start, sentence)
 
 
-def other_records(side: Side, found: Difference, writer: Writer, ours: int) -> Finding:
+def other_records(look: PartitionLook, found: Difference, writer: Writer, ours: int) -> Finding:
     """Where both sides hold different records: whose doing that is, by the producer id in the twin's log."""
     trace, why = Trace.DIFFERENT, ""
     if found.kind is not DifferenceKind.CORRUPT and writer.producer_id is not None:
@@ -111,23 +111,23 @@ def other_records(side: Side, found: Difference, writer: Writer, ours: int) -> F
                 why += f"; what it holds now was written in its leader epoch {writer.source_epoch}"
         else:
             trace, why = Trace.FOREIGN_WRITE, f". {_who(writer.producer_id)} wrote what the twin holds there"
-    return _finding(side, trace, found.offset, -1, f"{found.kind}: {found.sentence}{why}", found)
+    return _finding(look, trace, found.offset, -1, f"{found.kind}: {found.sentence}{why}", found)
 
 
 def _who(producer_id: int) -> str:
     return "A producer without an id" if producer_id < 0 else f"Producer id {producer_id}, which is not this link's,"
 
 
-def owed(side: Side, keys: Keys | None) -> Finding | None:
+def owed(look: PartitionLook, keys: Keys | None) -> Finding | None:
     """Where a compacted twin still shows what its source has deleted."""
     told = incident_of(keys.row) if keys else None
     if keys is None or told is None:
         return None
-    return _finding(side, Trace.DELETIONS_OWED, told.from_offset, told.to_offset, told.sentence, None, keys.keys)
+    return _finding(look, Trace.DELETIONS_OWED, told.from_offset, told.to_offset, told.sentence, None, keys.keys)
 
 
 def _finding(
-    side: Side,
+    look: PartitionLook,
     trace: Trace,
     start: int,
     end: int,
@@ -135,8 +135,8 @@ def _finding(
     difference: Difference | None = None,
     keys: tuple[OwedKey, ...] = (),
 ) -> Finding:
-    rows = tuple(_ids(row for row in side.told if row.closed_ms is None))
-    place = (side.link, side.named.topic, side.named.partition)
+    rows = tuple(_ids(row for row in look.told if row.closed_ms is None))
+    place = (look.link, look.named.topic, look.named.partition)
     return Finding(*place, trace, start, end, sentence, difference, keys, rows)
 
 

@@ -28,7 +28,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Advance:
     """What a receipt did: the progress after it, a receipt that grew no more, and whether it brought anything new."""
 
     progress: Progress
@@ -71,12 +71,12 @@ def _part(count: int, new: int, whole: int) -> int:
     return -(-count * new // whole)
 
 
-def advance(progress: Progress, receipt: Receipt) -> Step:
+def advance(progress: Progress, receipt: Receipt) -> Advance:
     """The progress after a receipt that `refusal` has nothing against and of which `beyond` left what is new. A
     position never moves back."""
     position = progress.position
     if receipt.from_offset < position.to_offset or receipt.to_offset < position.to_offset:
-        return Step(progress, None, fresh=False)
+        return Advance(progress, None, fresh=False)
     # An epoch goes with its own offset alone: an older one with a newer offset would tell of a truncation that is none.
     moved = receipt.to_offset > position.to_offset or receipt.source_epoch >= 0
     seen = replace(
@@ -91,15 +91,15 @@ def advance(progress: Progress, receipt: Receipt) -> Step:
         source_epoch=receipt.source_epoch if moved else position.source_epoch,
     )
     if receipt.from_offset == receipt.to_offset:
-        return Step(replace(progress, position=seen), None, fresh=False)
+        return Advance(replace(progress, position=seen), None, fresh=False)
     bare = replace(receipt, source_producers=(), extents=(), source_epoch=-1)
     opened = progress.open
     if opened is None:
-        return Step(replace(progress, position=seen, open=bare), None, fresh=True)
+        return Advance(replace(progress, position=seen, open=bare), None, fresh=True)
     if abs(receipt.last_ms - opened.first_ms) <= ROLL_MS:
-        return Step(replace(progress, position=seen, open=joined(opened, bare)), None, fresh=True)
+        return Advance(replace(progress, position=seen, open=joined(opened, bare)), None, fresh=True)
     after = replace(progress, position=seen, open=bare, closed_rows=progress.closed_rows + 1)
-    return Step(after, opened, fresh=True)
+    return Advance(after, opened, fresh=True)
 
 
 def joined(earlier: Receipt, later: Receipt) -> Receipt:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from twinshore.fleet import Deleted, Follow, Recreated
 from twinshore.mirror.follow.acts import AskSpans, DeleteTwin, Forget, Remember, TakeBack, Tell
 from twinshore.mirror.follow.last_resort import Span, Word
-from twinshore.mirror.follow.lifecycle import LOOKS_MIN, Memory, Presence, Rules, Side, TopicLook, decide
+from twinshore.mirror.follow.lifecycle import LOOKS_MIN, Memory, Presence, Rules, SeenTopic, TopicLook, decide
 
 SEEDS = 3_000
 STEPS = 120
@@ -72,8 +72,8 @@ class History:
         return self.follow.recreated if self.source else self.follow.deleted, self.follow.delete_after_s
 
     def look(self) -> None:
-        there = Side(Presence.THERE, self.source, 1) if self.source else Side(Presence.GONE)
-        twin = Side(Presence.THERE, self.twin, 1) if self.twin else Side(Presence.GONE)
+        there = SeenTopic(Presence.THERE, self.source, 1) if self.source else SeenTopic(Presence.GONE)
+        twin = SeenTopic(Presence.THERE, self.twin, 1) if self.twin else SeenTopic(Presence.GONE)
         self.missed = 0 if self.source else self.missed + 1
         seen = TopicLook(TOPIC, TOPIC, "s1", "t1", there, twin, self.missed)
         against = "paused" if self.paused else "kept" if self.kept else ""

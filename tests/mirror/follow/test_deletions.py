@@ -18,7 +18,7 @@ from twinshore.mirror.follow import endings, judging
 from twinshore.mirror.follow.endings import Endings
 from twinshore.mirror.follow.hands import Hands, now_ms
 from twinshore.mirror.follow.last_resort import EVERY_TOPIC, Span, Word
-from twinshore.mirror.follow.lifecycle import ALLOWED, KEEP, Presence, Side
+from twinshore.mirror.follow.lifecycle import ALLOWED, KEEP, Presence, SeenTopic
 from twinshore.store import ControlRow, LedgerRow, Remembered, Store, TwinRow, open_store
 
 LINK = "east->west"
@@ -103,10 +103,10 @@ class Stage:
     def open(self, kind: str) -> list[LedgerRow]:
         return [row for row in self.store.ledger.rows(LINK, open_only=True) if row.incident.kind == kind]
 
-    def _sides(self, cluster: KafkaCluster, names: Iterable[str]) -> dict[str, Side]:
-        there = Side(Presence.THERE, "aa" if cluster.name == "east" else "bb", 1)
+    def _sides(self, cluster: KafkaCluster, names: Iterable[str]) -> dict[str, SeenTopic]:
+        there = SeenTopic(Presence.THERE, "aa" if cluster.name == "east" else "bb", 1)
         left = self.gone if cluster.name == "east" else set(self.hands.deleted)
-        return {name: Side(Presence.GONE) if name in left else there for name in names}
+        return {name: SeenTopic(Presence.GONE) if name in left else there for name in names}
 
     def _spans(self, _cluster: KafkaCluster, topic: str, *_: object) -> list[Span]:
         self.when_asked()

@@ -16,7 +16,7 @@ from twinshore.mirror.follow import judging
 from twinshore.mirror.follow.endings import Endings
 from twinshore.mirror.follow.hands import Hands
 from twinshore.mirror.follow.last_resort import Span
-from twinshore.mirror.follow.lifecycle import Presence, Side
+from twinshore.mirror.follow.lifecycle import Presence, SeenTopic
 from twinshore.store import Incident, IncidentKind, Store, TwinRow, open_store
 
 LINK = "east->west"
@@ -50,9 +50,9 @@ class Place:
         ends = (self.link, self.source, self.target, self.store, hands)
         return Endings(*ends, links=[self.link], safety=SafetyNow(self.settings, self.said.append), active=lambda: True)
 
-    def _side(self, cluster: str) -> Side:
+    def _side(self, cluster: str) -> SeenTopic:
         presence = Presence.THERE if self.ids[cluster] else Presence.GONE
-        return Side(presence, self.ids[cluster], 1 if self.ids[cluster] else 0)
+        return SeenTopic(presence, self.ids[cluster], 1 if self.ids[cluster] else 0)
 
     def open(self) -> list[str]:
         return [row.incident.kind.value for row in self.store.ledger.rows(LINK, open_only=True)]

@@ -27,7 +27,7 @@ from twinshore.mirror.follow.lifecycle import (
     Memory,
     Presence,
     Rules,
-    Side,
+    SeenTopic,
     TopicLook,
     decide,
     for_mapped,
@@ -35,11 +35,11 @@ from twinshore.mirror.follow.lifecycle import (
     would_delete,
 )
 
-THERE, GONE, HIDDEN = Side(Presence.THERE, "s1", 2), Side(Presence.GONE), Side(Presence.HIDDEN)
-TWIN = Side(Presence.THERE, "t1", 2)
-ANEW = Side(Presence.THERE, "s2", 2)
-ONCE_MORE = Side(Presence.THERE, "s3", 2)
-SOMEONES = Side(Presence.THERE, "t2", 2)
+THERE, GONE, HIDDEN = SeenTopic(Presence.THERE, "s1", 2), SeenTopic(Presence.GONE), SeenTopic(Presence.HIDDEN)
+TWIN = SeenTopic(Presence.THERE, "t1", 2)
+ANEW = SeenTopic(Presence.THERE, "s2", 2)
+ONCE_MORE = SeenTopic(Presence.THERE, "s3", 2)
+SOMEONES = SeenTopic(Presence.THERE, "t2", 2)
 WHOLE = [Span(0, 0, 10, 10, 10), Span(1, 0, 0, 0, 0)]
 FOREIGN = [Span(0, 0, 51_000, 10, 10), WHOLE[1]]
 KEEP, ARCHIVE = Rules(Follow()), Rules(Follow(deleted=Deleted.ARCHIVE))
@@ -49,7 +49,7 @@ NOW = 1_800_000_000_000  # 2027-01-15 08:00:00 UTC
 NONE = Memory()
 
 
-def look(source: Side = THERE, target: Side = TWIN, *, missed: int = 2, doubted: bool = False) -> TopicLook:
+def look(source: SeenTopic = THERE, target: SeenTopic = TWIN, *, missed: int = 2, doubted: bool = False) -> TopicLook:
     return TopicLook("orders", "orders", "s1", "t1", source, target, missed, doubted)
 
 
@@ -319,7 +319,7 @@ RULES = st.builds(Rules, FOLLOWS, st.sampled_from(["", "the link is paused"]), s
 @settings(max_examples=2_000)
 @given(SIDES_SEEN, TWINS_SEEN, st.integers(0, 3), st.booleans(), MEMORIES, RULES, st.booleans())
 def test_nothing_is_said_or_done_by_what_nobody_asked(
-    source: Side, target: Side, missed: int, doubted: bool, memory: Memory, rules: Rules, mapped: bool
+    source: SeenTopic, target: SeenTopic, missed: int, doubted: bool, memory: Memory, rules: Rules, mapped: bool
 ) -> None:
     seen = look(source, target, missed=missed, doubted=doubted), memory, rules
     seen = for_mapped(*seen) if mapped else seen
@@ -360,8 +360,8 @@ def test_a_twin_that_somebody_deleted_or_replaced_is_told() -> None:
 
 
 def test_a_twin_that_grew_goes_back_to_the_planner_which_refuses_it() -> None:
-    assert acts(look(target=Side(Presence.THERE, "t1", 3))) == [Withdraw("orders"), LookAgain("orders")]
-    assert acts(look(source=Side(Presence.THERE, "s1", 3))) == [], "the twin grows after it"
+    assert acts(look(target=SeenTopic(Presence.THERE, "t1", 3))) == [Withdraw("orders"), LookAgain("orders")]
+    assert acts(look(source=SeenTopic(Presence.THERE, "s1", 3))) == [], "the twin grows after it"
 
 
 def test_a_doubt_without_a_reason_is_mended_by_carrying_on() -> None:
@@ -369,7 +369,7 @@ def test_a_doubt_without_a_reason_is_mended_by_carrying_on() -> None:
 
 
 def test_a_mapped_twin_holds_data_of_others_and_is_never_deleted() -> None:
-    wide = Side(Presence.THERE, "t1", 5)
+    wide = SeenTopic(Presence.THERE, "t1", 5)
     cases = (
         (look(GONE), since(State.ANNOUNCED, 3600), DELETE),
         (look(ANEW), beginning(3600), AGAIN),
@@ -383,7 +383,7 @@ def test_a_mapped_twin_holds_data_of_others_and_is_never_deleted() -> None:
 
 
 @pytest.mark.parametrize("target", [GONE, SOMEONES], ids=["deleted", "made again"])
-def test_a_mapped_twin_that_is_gone_is_told_with_a_verb_that_works_for_it(target: Side) -> None:
+def test_a_mapped_twin_that_is_gone_is_told_with_a_verb_that_works_for_it(target: SeenTopic) -> None:
     case = (look(target=target), Memory(begin=Word(NOW - 1, "s1")), KEEP)
     (told,) = [act for act in acts(*for_mapped(*case)) if isinstance(act, Tell)]
     assert "`twinshore mirror forget orders`" in told.sentence

@@ -18,7 +18,7 @@ from twinshore.mirror.follow import judging as judging_module
 from twinshore.mirror.follow.hands import now_ms
 from twinshore.mirror.follow.judging import Judging
 from twinshore.mirror.follow.last_resort import Word
-from twinshore.mirror.follow.lifecycle import ALLOWED, KEEP, Presence, Side
+from twinshore.mirror.follow.lifecycle import ALLOWED, KEEP, Presence, SeenTopic
 from twinshore.mirror.follow.preview import becoming, looked
 
 
@@ -50,10 +50,10 @@ class Planned(Stage):
         for _ in range(count):
             self.endings.look()
 
-    def _sides(self, cluster: KafkaCluster, names: Iterable[str]) -> dict[str, Side]:
+    def _sides(self, cluster: KafkaCluster, names: Iterable[str]) -> dict[str, SeenTopic]:
         found = super()._sides(cluster, names)
         there = self.anew if cluster.name == "east" else set()
-        return {name: Side(Presence.THERE, "cc", 1) if name in there else side for name, side in found.items()}
+        return {name: SeenTopic(Presence.THERE, "cc", 1) if name in there else side for name, side in found.items()}
 
 
 @pytest.fixture

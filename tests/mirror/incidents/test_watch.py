@@ -171,7 +171,7 @@ def test_a_row_of_another_mirror_says_by_its_side_who_turned_it_away(place: Plac
 def refusing(monkeypatch: pytest.MonkeyPatch, sides: set[str]) -> None:
     """These sides refuse the mirror's password from now on, as far as they stay in the set."""
 
-    def ask(_: Watch, side: watching.Side) -> tuple[str, bool]:
+    def ask(_: Watch, side: watching.WatchedCluster) -> tuple[str, bool]:
         if side.called in sides:
             code = Code.SASL_AUTHENTICATION_FAILED
             raise KafkaError(f"{side.cluster.name}: the password of user mirror is refused", code=code)

@@ -7,7 +7,7 @@ import random
 from twinshore.fleet import SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent, follow_on
 from twinshore.mirror.lane.reach import Landed, Reach, Unclear, beyond, complete, reach_of
-from twinshore.mirror.mapping.place import Place, on_source, on_target
+from twinshore.mirror.mapping.counterpart import Counterpart, on_source, on_target
 
 WRAP = 2**31
 
@@ -73,11 +73,11 @@ def test_random_histories_are_found_again() -> None:
 
 def test_an_offset_of_either_side_is_found_on_the_other() -> None:
     first, second = extent(0, 10, 5, 0), extent(8, 15, 2, 5)
-    assert on_target(SourceOffset(4), first, second) == Place(14, exact=True)
-    assert on_target(SourceOffset(6), first, second) == Place(15, exact=False)
-    assert on_target(SourceOffset(10), second, None) == Place(17, exact=False)
-    assert on_target(SourceOffset(3), None, second) == Place(15, exact=False)
+    assert on_target(SourceOffset(4), first, second) == Counterpart(14, exact=True)
+    assert on_target(SourceOffset(6), first, second) == Counterpart(15, exact=False)
+    assert on_target(SourceOffset(10), second, None) == Counterpart(17, exact=False)
+    assert on_target(SourceOffset(3), None, second) == Counterpart(15, exact=False)
     assert on_target(SourceOffset(3), None, None) is None
-    assert on_source(TargetOffset(16), second, None) == Place(9, exact=True)
-    assert on_source(TargetOffset(3), None, first) == Place(0, exact=False)
-    assert on_source(TargetOffset(99), second, None) == Place(10, exact=False)
+    assert on_source(TargetOffset(16), second, None) == Counterpart(9, exact=True)
+    assert on_source(TargetOffset(3), None, first) == Counterpart(0, exact=False)
+    assert on_source(TargetOffset(99), second, None) == Counterpart(10, exact=False)

@@ -10,14 +10,14 @@ from statistics import median
 from twinshore.delay.alarms import AlarmKind, Happening, Standing, turn
 from twinshore.delay.arrival import Arrivals, look
 from twinshore.delay.guard import Guarded, observe
-from twinshore.delay.readings import Axis, Place, Reading
+from twinshore.delay.readings import Axis, Reading, WatchedPlace
 from twinshore.delay.signs import Judged, recovery_signs, window_signs
 from twinshore.delay.simulation.traces import TRAFFIC, Ends, Fault, Traffic, trace
 from twinshore.delay.standing import manners_of
 from twinshore.delay.windows import Thresholds
 from twinshore.fleet.settings.sections.delay import DelaySettings
 
-PLACE = Place("east->west", "orders", 0)
+PLACE = WatchedPlace("east->west", "orders", 0)
 BEGIN_S, FAULT_S, AFTER_S = 60.0, 120.0, 60.0
 DAY_S = 86_400.0
 KINDS = (AlarmKind.END_OFFSET, AlarmKind.RECOVERY_POINT)

@@ -18,7 +18,7 @@ from twinshore.groups.look import GroupView, PartView, look
 from twinshore.groups.place import MARK, State
 from twinshore.groups.rounds import Rounds
 from twinshore.groups.scope import Scope
-from twinshore.groups.sides import Side
+from twinshore.groups.sides import ClusterGroups
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.errors import describe
 from twinshore.store import AuditRow, Store
@@ -240,7 +240,7 @@ def nothing_moved(pattern: str, known: Collection[str]) -> str:
 
 
 def moved(
-    store: Store, writer: Side, link: str, group: str, wishes: Wishes, *, by: str, lower: bool = False
+    store: Store, writer: ClusterGroups, link: str, group: str, wishes: Wishes, *, by: str, lower: bool = False
 ) -> list[Step]:
     """Commits one group's places and writes to the audit what came of each, before anything else is begun."""
     try:
@@ -289,7 +289,9 @@ def _ends(source: KafkaCluster, view: GroupView) -> dict[Where, int]:
     return {(one.topic, one.partition): end for one, end in found.items()}
 
 
-def _commit(writer: Side, group: str, wishes: Wishes, *, lower: bool) -> tuple[dict[Where, int], dict[Where, str]]:
+def _commit(
+    writer: ClusterGroups, group: str, wishes: Wishes, *, lower: bool
+) -> tuple[dict[Where, int], dict[Where, str]]:
     """Kafka's code of each place that was committed, and why others were not any more."""
     for number in range(TRIES_MAX):
         if number:

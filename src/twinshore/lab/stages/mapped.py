@@ -15,7 +15,7 @@ from twinshore.lab.clients import admin_of, client_settings, create_topic
 from twinshore.lab.stages.copiers import CopyJob, MirrorMaker
 from twinshore.lab.stages.figures import StageError
 from twinshore.lab.stages.mirror_process import MirrorProcess
-from twinshore.mirror.mapping.place import on_source, on_target
+from twinshore.mirror.mapping.counterpart import on_source, on_target
 from twinshore.store import Store, open_store
 
 STOP_S = 40.0

@@ -35,7 +35,7 @@ from twinshore.mirror.follow.acts import (
 from twinshore.mirror.follow.change import Change
 from twinshore.mirror.follow.hands import DONE, Hands, now_ms
 from twinshore.mirror.follow.judging import Judged, Judging
-from twinshore.mirror.follow.lifecycle import Side, TopicLook
+from twinshore.mirror.follow.lifecycle import SeenTopic, TopicLook
 from twinshore.mirror.follow.memories import row_of, spent
 from twinshore.mirror.incidents.kinds import OF_KNOWN_TOPICS
 from twinshore.store import Incident, IncidentKind, LedgerRow, PartitionState, Remembered, Store
@@ -229,7 +229,7 @@ class Endings:
             self._close(topic, *map(IncidentKind, told))
         self._told.pop(topic, None)
 
-    def _archive(self, topic: str, twin: Side) -> None:
+    def _archive(self, topic: str, twin: SeenTopic) -> None:
         for partition in range(twin.partitions):
             self._store.receipts.set_state(self._link.name, topic, partition, PartitionState.ARCHIVED)
         self._close(topic, DELETION)

@@ -17,7 +17,7 @@ from twinshore.mirror.follow import lifecycle
 from twinshore.mirror.follow.acts import Act, AskSpans
 from twinshore.mirror.follow.hands import now_ms
 from twinshore.mirror.follow.last_resort import objection, too_many
-from twinshore.mirror.follow.lifecycle import Memory, Presence, Rules, Side, TopicLook
+from twinshore.mirror.follow.lifecycle import Memory, Presence, Rules, SeenTopic, TopicLook
 from twinshore.mirror.follow.memories import memories_of
 from twinshore.mirror.follow.reading import sides, spans
 from twinshore.store import Store, TwinRow
@@ -89,7 +89,7 @@ class Judging:
         held = spans(self._target, look.topic, look.twin, look.target, self._store.receipts.positions(self._link.name))
         return lifecycle.decide(look, memory, rules, held, at_ms)
 
-    def _one(self, row: TwinRow, source: Side, target: Side, *, doubted: bool) -> TopicLook:
+    def _one(self, row: TwinRow, source: SeenTopic, target: SeenTopic, *, doubted: bool) -> TopicLook:
         topic = row.topic
         missed = self._missed.get(topic, 0) + 1 if source.presence is Presence.GONE else 0
         self._missed[topic] = missed

@@ -50,7 +50,9 @@ class Presence(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class SeenTopic:
+    """What one cluster shows of a topic."""
+
     presence: Presence
     topic_id: str = ""
     partitions: int = 0
@@ -66,8 +68,8 @@ class TopicLook:
     twin: str
     known_source_id: str
     known_target_id: str
-    source: Side
-    target: Side
+    source: SeenTopic
+    target: SeenTopic
     missed: int = 0
     doubted: bool = False
     mapped: bool = False

@@ -12,7 +12,7 @@ from twinshore.kafka.questions import OffsetKind
 from twinshore.kafka.rights import Acl, Resource
 from twinshore.mirror.follow.acls import Ground
 from twinshore.mirror.follow.last_resort import Span
-from twinshore.mirror.follow.lifecycle import Presence, Side
+from twinshore.mirror.follow.lifecycle import Presence, SeenTopic
 from twinshore.mirror.follow.topic_settings import SettingsOf
 from twinshore.store import Position
 
@@ -20,21 +20,21 @@ AT_ONCE = 500
 OPEN_UNLESS_RULED = "allow.everyone.if.no.acl.found"
 
 
-def sides(cluster: KafkaCluster, names: Iterable[str]) -> dict[str, Side]:
+def sides(cluster: KafkaCluster, names: Iterable[str]) -> dict[str, SeenTopic]:
     """Each topic as the cluster shows it, asked by name: only then does it tell gone from not for our eyes."""
     wanted = sorted(set(names))
-    found: dict[str, Side] = {}
+    found: dict[str, SeenTopic] = {}
     for start in range(0, len(wanted), AT_ONCE):
         part = wanted[start : start + AT_ONCE]
         seen = cluster.metadata(part, refresh=True).topics
         for name in part:
             topic = seen.get(name)
             if topic is None or topic.error not in (Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION):
-                found[name] = Side(Presence.HIDDEN)
+                found[name] = SeenTopic(Presence.HIDDEN)
             elif topic.error or not topic.partitions:
-                found[name] = Side(Presence.GONE)
+                found[name] = SeenTopic(Presence.GONE)
             else:
-                found[name] = Side(Presence.THERE, topic.topic_id.hex(), len(topic.partitions))
+                found[name] = SeenTopic(Presence.THERE, topic.topic_id.hex(), len(topic.partitions))
     return found
 
 
@@ -74,7 +74,7 @@ def principal(link: Link, target: KafkaCluster) -> str:
     return f"User:{security.username}" if named and security.username else ""
 
 
-def spans(target: KafkaCluster, topic: str, twin: str, side: Side, positions: Iterable[Position]) -> list[Span]:
+def spans(target: KafkaCluster, topic: str, twin: str, side: SeenTopic, positions: Iterable[Position]) -> list[Span]:
     """What the twin holds, and how far this link wrote it; KafkaError at once where a partition cannot be asked."""
     ours = {at.partition: at for at in positions if at.topic == topic}
     parts = [NamedPartition(twin, number) for number in range(side.partitions)]

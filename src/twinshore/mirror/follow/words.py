@@ -10,7 +10,7 @@ from twinshore.links.standing import standing
 from twinshore.mirror.driver.identity import hold_to
 from twinshore.mirror.driver.safety_now import NEVER
 from twinshore.mirror.follow.last_resort import Span, Word, objection, ranges, uncarried
-from twinshore.mirror.follow.lifecycle import KEEP, Presence, Side
+from twinshore.mirror.follow.lifecycle import KEEP, Presence, SeenTopic
 from twinshore.mirror.follow.reading import sides, spans
 from twinshore.service.ends import Ends
 from twinshore.store import Store
@@ -24,8 +24,8 @@ class Shown:
     """A topic and its twin now. `against`: why the mirror would not delete the twin whatever is agreed."""
 
     topic: str
-    source: Side
-    target: Side
+    source: SeenTopic
+    target: SeenTopic
     spans: tuple[Span, ...]
     against: str
 

@@ -40,8 +40,8 @@ WATCHED = (IncidentKind.SOURCE_AWAY, IncidentKind.TARGET_AWAY, IncidentKind.RIGH
 
 
 @dataclass(slots=True)
-class Side:
-    """One cluster of the link, the kind that speaks of its absence, the row that does now, and how it turns the mirror
+class WatchedCluster:
+    """A cluster of the link, the kind that speaks of its absence, the row that does now, and how it turns the mirror
     away: both sides may, and the link has one row of that kind."""
 
     called: str
@@ -89,7 +89,7 @@ class Watch:
         for side in self._sides:
             side.cluster.close()
 
-    def _side(self, called: str, kind: IncidentKind, settings: Settings, name: str) -> Side:
+    def _side(self, called: str, kind: IncidentKind, settings: Settings, name: str) -> WatchedCluster:
         cluster = KafkaCluster(
             settings.cluster(name),
             client_id=QUICK.client_id,
@@ -97,7 +97,7 @@ class Watch:
             call_s=CALL_S,
             pool=QUICK.pool,
         )
-        return Side(called, kind, cluster, self._absence(), self._absence())
+        return WatchedCluster(called, kind, cluster, self._absence(), self._absence())
 
     def _absence(self) -> Absence:
         return Absence(self._mirror.away_after_s)
@@ -138,7 +138,7 @@ class Watch:
 
     # -- away
 
-    def _look_at(self, side: Side) -> None:
+    def _look_at(self, side: WatchedCluster) -> None:
         away = refused = ""
         some = False
         begun_s = time.monotonic()
@@ -173,12 +173,12 @@ class Watch:
             tell("", f"back{lasted}, {self._recorder.behind(self._link.name):,} records behind")
             absence.open = False
 
-    def _tell_away(self, side: Side, trouble: str, came_to: str) -> None:
+    def _tell_away(self, side: WatchedCluster, trouble: str, came_to: str) -> None:
         if side.row is not None:
             self._close(side.row, came_to)
         side.row = self._open(side.kind, trouble, side.kind.side) if trouble else None
 
-    def _tell_refused(self, side: Side, trouble: str, came_to: str) -> None:
+    def _tell_refused(self, side: WatchedCluster, trouble: str, came_to: str) -> None:
         """The row names every side that turns the mirror away: a new one begins when that changes."""
         said = {one.called: trouble if one is side else one.refuses for one in self._sides}
         sentence = BETWEEN.join(words for words in said.values() if words)
@@ -190,7 +190,7 @@ class Watch:
             self._refused_row = self._open(IncidentKind.RIGHTS_LOST, sentence, IncidentSide.BOTH if more else first)
         side.refuses = trouble
 
-    def _say_whether_away(self, side: Side, none: str, begun_s: float) -> None:
+    def _say_whether_away(self, side: WatchedCluster, none: str, begun_s: float) -> None:
         """`none`: why nothing can cross by this side; empty where something can."""
         if not none:
             side.none_since_s = -1.0
@@ -199,7 +199,7 @@ class Watch:
         lasts = none and time.monotonic() - side.none_since_s >= WAITS_AFTER_S
         self._recorder.away(self._link.name, side.called, none if lasts else "")
 
-    def _leaderless(self, side: Side) -> tuple[str, bool]:
+    def _leaderless(self, side: WatchedCluster) -> tuple[str, bool]:
         """Which partitions nobody leads there, in words, empty where all is well; and whether others are led."""
         names = {named.topic for named in self._twins}
         if side.called == "target":

@@ -9,7 +9,7 @@ from typing import Any
 from twinshore.fleet import ConfigError, SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent
 from twinshore.fleet.settings import Settings
-from twinshore.mirror.mapping.place import on_source, on_target
+from twinshore.mirror.mapping.counterpart import on_source, on_target
 from twinshore.store import Store
 
 LAST = 20
@@ -52,8 +52,8 @@ class Spot:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """Offsets with one difference."""
+class PartitionExtent:
+    """An extent of a partition: its offsets differ by one number on both sides."""
 
     link: str
     topic: str
@@ -72,11 +72,11 @@ class Run:
         return f"{where}: {span} ({target - source:+d})"
 
 
-def look_up(asked: LookUp, settings: Settings, store: Store) -> list[Spot | Run]:
+def look_up(asked: LookUp, settings: Settings, store: Store) -> list[Spot | PartitionExtent]:
     """On each link that carries the topic as mapped; ConfigError where none does."""
     if asked.source_offset is not None and asked.target_offset is not None:
         raise ConfigError("--source-offset and --target-offset: one or the other")
-    found: list[Spot | Run] = []
+    found: list[Spot | PartitionExtent] = []
     for link in settings.chosen(asked.links):
         if store.extents.of(link.name, asked.topic, asked.partition, limit=1):
             found += _of_link(asked, link.name, store)
@@ -88,7 +88,7 @@ def look_up(asked: LookUp, settings: Settings, store: Store) -> list[Spot | Run]
     return found
 
 
-def _of_link(asked: LookUp, link: str, store: Store) -> list[Spot | Run]:
+def _of_link(asked: LookUp, link: str, store: Store) -> list[Spot | PartitionExtent]:
     key = (link, asked.topic, asked.partition)
     if asked.source_offset is not None:
         at = asked.source_offset
@@ -98,4 +98,4 @@ def _of_link(asked: LookUp, link: str, store: Store) -> list[Spot | Run]:
         at = asked.target_offset
         there = on_source(TargetOffset(at), *store.extents.around(*key, at, on_target=True))
         return [Spot(*key, there.offset if there else None, at, bool(there and there.exact), back=True)]
-    return [Run(*key, one) for one in store.extents.of(*key, limit=asked.most)]
+    return [PartitionExtent(*key, one) for one in store.extents.of(*key, limit=asked.most)]

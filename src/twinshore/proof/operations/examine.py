@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from twinshore.fleet.settings import Settings
 from twinshore.proof.continuous import wishes_of
 from twinshore.proof.examining import Examination
-from twinshore.proof.job import Run
+from twinshore.proof.job import RunBundle
 from twinshore.proof.operations.prove import throttled
 from twinshore.proof.traces import Examined
 from twinshore.store import Store
@@ -23,7 +23,9 @@ class Examine:
     throttle_mb_s: float = -1.0
 
 
-def examine(asked: Examine, settings: Settings, store: Store, run: Run, *, stopped: Callable[[], bool]) -> Examined:
+def examine(
+    asked: Examine, settings: Settings, store: Store, run: RunBundle, *, stopped: Callable[[], bool]
+) -> Examined:
     """Reads both sides whole, while traffic flows, and changes nothing; `stopped` ends it between two stretches."""
     tasks = settings.proof.tasks
     wishes = replace(wishes_of(throttled(settings.proof, asked.throttle_mb_s)), digest=False).per_task(tasks)

@@ -15,7 +15,7 @@ from twinshore.fleet.settings.edge import did_you_mean
 from twinshore.fleet.settings.sections.proof import ProofSettings, overdrawn
 from twinshore.proof import again
 from twinshore.proof.continuous import keep_proving, wishes_beside, wishes_of
-from twinshore.proof.job import Run
+from twinshore.proof.job import RunBundle
 from twinshore.proof.planning import Wishes
 from twinshore.proof.proving import Proving, Report
 from twinshore.proof.rereading import Rereading
@@ -68,7 +68,7 @@ def prove(
     prepared: Prepared,
     settings: Settings,
     store: Store,
-    run: Run,
+    run: RunBundle,
     *,
     tell: Callable[[Report], None],
     stopped: Callable[[], bool],
@@ -123,10 +123,10 @@ def throttled(section: ProofSettings, throttle_mb_s: float) -> ProofSettings:
 
 @contextlib.contextmanager
 def _again(
-    proving: Proving, settings: Settings, store: Store, run: Run, wishes: Wishes, log: Callable[[str], None]
+    proving: Proving, settings: Settings, store: Store, run: RunBundle, wishes: Wishes, log: Callable[[str], None]
 ) -> Iterator[Callable[[], None]]:
     """What reads again what was proven, to be called between rounds."""
-    rereading = Rereading(settings, store, run, wishes, sides=proving.seen, keep=proving.keep, log=log)
+    rereading = Rereading(settings, store, run, wishes, looks=proving.seen, keep=proving.keep, log=log)
     try:
         yield (lambda: None) if wishes.sample else rereading.turn
     finally:
