@@ -57,7 +57,8 @@ def many(first: int, count: int, processes: int) -> int:
 def catch(name: str, seeds: int) -> int:
     """Whether some seed tells the mutant from the shipped code."""
     mutant = MUTANTS[name]
-    found = caught_at(name, range(seeds or mutant.seeds), lambda seed: attempt(seed)[1])
+    tried = range(seeds) if seeds else (mutant.known, *range(mutant.seeds))
+    found = caught_at(name, tried, lambda seed: attempt(seed)[1])
     if found is None:
         print(f"{name} ({mutant.says}): not caught within {seeds or mutant.seeds} seeds")
         return 1

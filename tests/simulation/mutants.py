@@ -30,13 +30,15 @@ from twinshore.wire.fetch import FetchedPartition
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mutant:
-    """`seeds`: from 0 on, so many are enough to catch it. `cheap`: within seconds."""
+    """`seeds`: from 0 on, so many are enough to catch it. `known`: one that did when this was written, which is tried
+    first. `cheap`: within seconds, or half a minute where the code has moved so far that `known` does no more."""
 
     name: str
     says: str
     seeds: int
     apply: Callable[[], None]
     cheap: bool = True
+    known: int = 0
 
 
 def everywhere(shipped: Callable[..., Any], changed: Callable[..., Any]) -> None:
@@ -171,11 +173,19 @@ MUTANTS = {
     one.name: one
     for one in (
         Mutant(
-            "marker-answer", "believes a marker is in because its answer says no error", 600, trust_a_markers_answer
+            "marker-answer",
+            "believes a marker is in because its answer says no error",
+            600,
+            trust_a_markers_answer,
+            known=39,
         ),
         Mutant("strays", "forgets that a lost request may still land", 1000, ignore_strays, cheap=False),
         Mutant(
-            "new-leader", "goes on under another leader of a twin without a look", 50, keep_going_under_a_new_leader
+            "new-leader",
+            "goes on under another leader of a twin without a look",
+            50,
+            keep_going_under_a_new_leader,
+            known=16,
         ),
         Mutant(
             "behind-markers",
@@ -183,6 +193,7 @@ MUTANTS = {
             1000,
             send_behind_markers,
             cheap=False,
+            known=4,
         ),
         Mutant(
             "diverging-epoch",
@@ -195,21 +206,32 @@ MUTANTS = {
             "last-record", "compares no last record when it looks at a twin", 600, compare_no_last_record, cheap=False
         ),
         Mutant(
-            "look-epoch", "fetches on without the source's last epoch after a look", 600, forget_the_epoch_at_a_look
+            "look-epoch",
+            "fetches on without the source's last epoch after a look",
+            600,
+            forget_the_epoch_at_a_look,
+            known=413,
         ),
-        Mutant("beginnings", "never compares where twins begin", 60, notice_no_lost_beginning),
+        Mutant("beginnings", "never compares where twins begin", 60, notice_no_lost_beginning, known=1),
         Mutant("lease", "takes a lease that somebody may still hold", 1000, take_any_lease, cheap=False),
-        Mutant("forgetful-brokers", "believes that brokers never forget a producer", 50, believe_brokers_never_forget),
+        Mutant(
+            "forgetful-brokers",
+            "believes that brokers never forget a producer",
+            50,
+            believe_brokers_never_forget,
+            known=16,
+        ),
         Mutant(
             "lost-line",
             "gives a partition to another lane though the pump that is lost may still write",
             60,
             believe_a_lost_line_is_a_lost_pump,
+            known=9,
         ),
-        Mutant("grant", "writes on when its grant has run out", 60, write_on_without_a_grant),
+        Mutant("grant", "writes on when its grant has run out", 60, write_on_without_a_grant, known=3),
         Mutant("base-offset", "believes that a batch lies where it should", 1500, believe_any_base_offset, cheap=False),
         Mutant("receipts", "tells what is sent, not what is acknowledged", 20, account_for_what_is_sent),
-        Mutant("foreign-write", "goes on behind what somebody else wrote", 250, go_on_after_a_foreign_write),
+        Mutant("foreign-write", "goes on behind what somebody else wrote", 250, go_on_after_a_foreign_write, known=151),
     )
 }
 
