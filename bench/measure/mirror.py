@@ -98,6 +98,10 @@ class MirrorBench:
         """The runs at the rate that the figures are of."""
         return [one for one in self.latencies if (one.copier, one.rate) == (copier, LATENCY_RATE)]
 
+    def cpu_us(self, workload: str) -> float:
+        """What a record of this workload cost us."""
+        return middle(self.pair(workload)[0], _cpu)
+
     def pair(self, workload: str) -> tuple[list[Drain], list[Drain]]:
         """Our runs of a workload, and the peer's."""
         of = [one for one in self.drains if one.workload == workload]

@@ -128,15 +128,27 @@ def _splice(source: socket.socket, sink: socket.socket, batch_bytes: int) -> Ite
                 got -= os.splice(out, sink.fileno(), got, flags=_MOVE | (_MORE if left else 0))
 
 
-def main() -> int:
-    """Progress to standard error, one line of JSON to standard output: nanoseconds of CPU for a kilobyte."""
+@contextlib.contextmanager
+def _filled() -> Iterator[str]:
     with tempfile.NamedTemporaryFile(prefix="twinshore-bench-") as file:
         for _ in range(_FILE_BYTES >> 20):
             file.write(os.urandom(1 << 20))
         file.flush()
+        yield file.name
+
+
+def bare_relay() -> float:
+    """Nanoseconds of CPU for a kilobyte that is received and sent by the megabyte, and nothing else done with it."""
+    with _filled() as path:
+        return relayed(path, COPIED).ns_per_kb
+
+
+def main() -> int:
+    """Progress to standard error, one line of JSON to standard output: nanoseconds of CPU for a kilobyte."""
+    with _filled() as path:
         found = {}
         for batch_bytes in (COPIED, *BATCH_BYTES):
-            one = relayed(file.name, batch_bytes)
+            one = relayed(path, batch_bytes)
             print(f"{one.name}: {one.ns_per_kb:,.0f} ns of CPU for a kilobyte", file=sys.stderr, flush=True)
             found[one.name] = round(one.ns_per_kb)
     print(json.dumps({"bench": "relay"} | found), flush=True)
