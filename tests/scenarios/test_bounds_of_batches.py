@@ -80,6 +80,7 @@ def read(cluster: Cluster, topic: str) -> list[tuple[int, int]]:
     return found
 
 
+@pytest.mark.long
 def test_small_batches_that_unpack_to_much_are_read_by_any_consumer(
     east: LabCluster, west: LabCluster, tmp_path: Path
 ) -> None:

@@ -63,6 +63,7 @@ def holds_the_old_alone(stage: IncidentStage) -> None:
     assert held == [value for batch in OLD for value in batch]
 
 
+@pytest.mark.long
 def test_a_source_that_lost_its_end_and_grew_again_unseen_is_told(tmp_path: Path) -> None:
     with staged(tmp_path, LabCluster("east", jvm_flags=QUICK, via_proxy=True)) as stage:
         stage.east.create_topic("orders")

@@ -69,6 +69,7 @@ def running(folder: Path, east: LabCluster, west: LabCluster, prefix: str) -> It
         rig.process.end()
 
 
+@pytest.mark.long
 def test_a_groups_place_never_passes_what_its_readers_wrote(
     tmp_path: Path, east: LabCluster, west: LabCluster, unique_topic: str
 ) -> None:

@@ -9,6 +9,7 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from tests.scenarios.incident_stage import QUICK
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
@@ -27,7 +28,9 @@ SETTINGS = {"producer.id.expiration.check.interval.ms": "1000"}
 
 @pytest.fixture(scope="module", params=[KAFKA_NEWEST, KAFKA_3])
 def lab(request: pytest.FixtureRequest) -> Iterator[LabCluster]:
-    with LabCluster("markers", version=request.param, brokers=1, heap_mb=384, settings=SETTINGS) as cluster:
+    with LabCluster(
+        "markers", version=request.param, brokers=1, jvm_flags=QUICK, heap_mb=384, settings=SETTINGS
+    ) as cluster:
         yield cluster
 
 

@@ -155,6 +155,7 @@ def deaths(few: int, whole: int) -> int:
     "pumps-die",
     "pumps killed, or paused beyond their lease, at random points of transactions, holes, marker runs: equal",
 )
+@pytest.mark.long
 def test_pumps_die_while_markers_cross(clusters: Clusters) -> None:
     play(clusters, the_seed(), deaths(4, WHOLE), "short")
 

@@ -12,6 +12,7 @@ import pytest
 from _pytest.mark import ParameterSet
 from confluent_kafka import Producer
 
+from tests.scenarios.incident_stage import QUICK
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
@@ -63,8 +64,8 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """Two clusters of different versions, topics of all kinds, and a mirror that starts when they are there."""
     older, newer = request.param
     with (
-        LabCluster("here", version=older, heap_mb=384, settings=SOURCE_SETTINGS) as source,
-        LabCluster("there", version=newer, heap_mb=384) as target,
+        LabCluster("here", version=older, jvm_flags=QUICK, heap_mb=384, settings=SOURCE_SETTINGS) as source,
+        LabCluster("there", version=newer, jvm_flags=QUICK, heap_mb=384) as target,
     ):
         for name, kind in KINDS.items():
             source.create_topic(f"any-{name}", partitions=2, settings=kind.settings)

@@ -295,6 +295,7 @@ def test_what_is_carried_and_cannot_be_seen_is_named_and_no_proof_of_it_is_renew
     "proof-beside-lanes",
     "a proof runs on Spark while every lane and both heirs are at work, and they go on",
 )
+@pytest.mark.long
 def test_a_proof_runs_on_spark_while_lanes_are_full(
     pair: Pair, east: LabCluster, west: LabCluster, tmp_path: Path
 ) -> None:

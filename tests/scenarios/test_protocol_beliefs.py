@@ -346,6 +346,7 @@ def test_who_appended_reads_all_that_came_before(kafka: KafkaCluster, lab: LabCl
     assert all(longer[: len(shorter)] == shorter for shorter, longer in itertools.pairwise(sorted(seen, key=len)))
 
 
+@pytest.mark.parametrize("lab", [KAFKA_NEWEST, pytest.param(KAFKA_3, marks=pytest.mark.long)], indirect=True)
 def test_a_throttled_fetch_brings_nothing_and_counts_for_nothing(kafka: KafkaCluster, writer: RawWriter) -> None:
     """And its session goes on. A fetch brings a whole batch at least, and the quota of ten seconds at most."""
     size = 100_000

@@ -123,6 +123,7 @@ def put_some(cluster: LabCluster, backfill: str, transactional: str, number: int
     "under a quota for requests that throttles each answer for a second a backfill, transactions and "
     "each tide's first batch cross, and status names the quota",
 )
+@pytest.mark.long
 def test_what_no_sequence_guards_crosses_under_a_quota_for_requests_too(
     east: LabCluster, west: LabCluster, tmp_path: Path
 ) -> None:

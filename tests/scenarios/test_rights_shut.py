@@ -62,6 +62,7 @@ def rig(tmp_path: Path, source: LabCluster, target: LabCluster) -> Iterator[Rig]
     made.process.end()
 
 
+@pytest.mark.long
 def test_nothing_is_opened_where_everybody_may_use_what_no_rule_speaks_of(
     rig: Rig, source: LabCluster, target: LabCluster
 ) -> None:

@@ -97,6 +97,7 @@ def carrying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LabClus
     "silent",
     "a leader that hangs, of the target or of the source: told of its partition, one row, closed when it answers",
 )
+@pytest.mark.long
 def test_a_leader_that_hangs_is_told_of_its_partition_until_it_answers(
     carrying: tuple[LabCluster, LabCluster, Carrying],
 ) -> None:

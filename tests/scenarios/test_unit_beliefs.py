@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.scenarios.incident_stage import QUICK
 from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
@@ -43,6 +44,7 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
         "units",
         version=request.param,
         brokers=1,
+        jvm_flags=QUICK,
         heap_mb=384,
         security=LabSecurity.SASL_PLAIN,
         authorizer=True,

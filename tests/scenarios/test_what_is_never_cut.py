@@ -72,6 +72,7 @@ def test_a_topic_that_took_a_twins_name_keeps_its_records(stage: IncidentStage) 
     assert stage.ends(stage.west, CALM, 0) == stage.ends(stage.east, CALM, 0)
 
 
+@pytest.mark.long
 def test_where_nothing_may_be_deleted_no_pump_cuts_a_record_either(stage: IncidentStage) -> None:
     """Each pump that begins looks where source and twin begin. What it filled itself is no record, and goes."""
     stage.more = "[safety]\nnever_delete = true\n"

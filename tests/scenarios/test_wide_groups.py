@@ -14,7 +14,6 @@ from tests.conftest import ClusterFactory
 from tests.scenarios.test_groups import commit, committed
 from tests.scenarios.test_groups_kept import link_between
 from twinshore.groups.companion import begin
-from twinshore.groups.refusals import TOLD_AFTER_S
 from twinshore.kafka import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.groups import Groups
@@ -34,6 +33,7 @@ pytestmark = pytest.mark.claim(
 )
 
 PARTITIONS = 300
+TOLD_AFTER_S = 5.0  # instead of half a minute
 
 
 class Stage(NamedTuple):
@@ -87,8 +87,16 @@ def test_a_commit_beyond_what_a_broker_takes_is_refused_whole_and_goes_in_parts(
 
 
 @pytest.fixture
-def beside(tmp_path: Path, east: LabCluster, cluster_factory: ClusterFactory, unique_topic: str) -> Iterator[Stage]:
+def beside(
+    tmp_path: Path,
+    east: LabCluster,
+    cluster_factory: ClusterFactory,
+    unique_topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Stage]:
     """What runs beside a link's mirror, to a target that takes notes of 2,000 bytes only."""
+    for module in ("companion", "refusals", "rounds"):
+        monkeypatch.setattr(f"twinshore.groups.{module}.TOLD_AFTER_S", TOLD_AFTER_S)
     west = cluster_factory("west", settings={"offset.metadata.max.bytes": "2000", "message.max.bytes": "100000"})
     rules = "every_s = 0.5\nverify_s = 2\n"
     with link_between(tmp_path, east, west, unique_topic, partitions=PARTITIONS, rules=rules) as (settings, store):

@@ -201,9 +201,15 @@ MUTANTS = {
             600,
             skip_diverging_epochs,
             cheap=False,
+            known=267,
         ),
         Mutant(
-            "last-record", "compares no last record when it looks at a twin", 600, compare_no_last_record, cheap=False
+            "last-record",
+            "compares no last record when it looks at a twin",
+            600,
+            compare_no_last_record,
+            cheap=False,
+            known=267,
         ),
         Mutant(
             "look-epoch",
@@ -213,7 +219,7 @@ MUTANTS = {
             known=413,
         ),
         Mutant("beginnings", "never compares where twins begin", 60, notice_no_lost_beginning, known=1),
-        Mutant("lease", "takes a lease that somebody may still hold", 1000, take_any_lease, cheap=False),
+        Mutant("lease", "takes a lease that somebody may still hold", 1000, take_any_lease, cheap=False, known=3),
         Mutant(
             "forgetful-brokers",
             "believes that brokers never forget a producer",
@@ -229,7 +235,14 @@ MUTANTS = {
             known=9,
         ),
         Mutant("grant", "writes on when its grant has run out", 60, write_on_without_a_grant, known=3),
-        Mutant("base-offset", "believes that a batch lies where it should", 1500, believe_any_base_offset, cheap=False),
+        Mutant(
+            "base-offset",
+            "believes that a batch lies where it should",
+            1500,
+            believe_any_base_offset,
+            cheap=False,
+            known=144,
+        ),
         Mutant("receipts", "tells what is sent, not what is acknowledged", 20, account_for_what_is_sent),
         Mutant("foreign-write", "goes on behind what somebody else wrote", 250, go_on_after_a_foreign_write, known=151),
     )

@@ -137,8 +137,15 @@ def test_whatever_starts_spark_can_be_stopped_while_it_starts_and_leaves_nothing
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("after_s", [0.0, 1.5])
+@pytest.mark.parametrize(
+    ("number", "after_s"),
+    [
+        (signal.SIGINT, 0.0),
+        (signal.SIGTERM, 1.5),
+        pytest.param(signal.SIGINT, 1.5, marks=pytest.mark.long),
+        pytest.param(signal.SIGTERM, 0.0, marks=pytest.mark.long),
+    ],
+)
 def test_a_mirror_that_is_stopped_while_spark_starts_leaves_nothing(
     run: Run, number: signal.Signals, after_s: float
 ) -> None:
