@@ -80,6 +80,8 @@ class Dock:
         self.said: list[str] = []
         self.tasks: list[Task] = []
         self.mute = False
+        self.lock = threading.Lock()
+        self.running = self.most = 0
         self.tides = Tides(self.desk, tide_s, self._run, self.said.append, tasks=3)
         for number in range(LINKS):
             self.open(f"link-{number}")
@@ -95,7 +97,14 @@ class Dock:
         assert isinstance(order, RaftOrder), "no lane of these has a task of its own"
         task = Task(order, mute=self.mute)
         self.tasks.append(task)
-        return task.run()
+        with self.lock:
+            self.running += 1
+            self.most = max(self.most, self.running)
+        try:
+            return task.run()
+        finally:
+            with self.lock:
+                self.running -= 1
 
     def held(self) -> dict[str, int | None]:
         keys: list[LaneKey] = [(f"link-{number}", 0) for number in range(LINKS)]
@@ -156,6 +165,7 @@ def test_the_next_task_takes_each_lane_over_and_the_old_one_is_let_go() -> None:
         dock.until(lambda: len(dock.tasks) > 1 and not dock.tasks[0].pumps, "the next carries")
         assert dock.said == []
         assert all(tide for tide in dock.held().values())
+        assert dock.most == 2, "one carries, and its heir stands by"
     finally:
         dock.close()
 

@@ -67,3 +67,4 @@ def test_tasks_go_by_the_cores_and_the_lanes_of_a_link_unless_they_are_set() -> 
     assert tasks_for(2, 1, 0) == 6
     assert tasks_for(2, 16, 0) == 20
     assert tasks_for(2, 16, 3) == 3
+    assert tasks_for(2, 16, 1) == 2, "one carries, and its heir stands by"

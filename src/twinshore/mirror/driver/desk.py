@@ -11,16 +11,32 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, astuple, dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from twinshore.fleet import NamedPartition
+from twinshore.mirror.core.commands import Beat, Done, Released, SayReady, Used
+from twinshore.mirror.core.desk_words import (
+    Assign,
+    Bounds,
+    Finish,
+    Go,
+    Granted,
+    OfDesk,
+    OfPump,
+    Release,
+    Stop,
+    Take,
+    heard_by_desk,
+    told,
+)
 from twinshore.mirror.driver.desk_door import Door, Place, RaftPlace, hang_up
 from twinshore.mirror.driver.raft_lines import RaftLines
 from twinshore.mirror.driver.relay import Relay, Say
 from twinshore.mirror.lane.history import NOWHERE, Stand, told_on
-from twinshore.mirror.lane.orders import Carried, Handover, Stoppage, TrackOrder, carried_from, stoppage_from
+from twinshore.mirror.lane.orders import Carried, Stoppage, TrackOrder
 from twinshore.mirror.lane.quota import STILL
 from twinshore.mirror.lane.reach import reach_of
 from twinshore.service.clock import steady_s
@@ -54,7 +70,7 @@ class Post:
     closing: bool = False
     holder_since_s: float = 0.0
     # How much the lane may carry, what it has carried, and what it last said it used of what it may.
-    bounds: dict[str, Any] = field(default_factory=dict)
+    bounds: Bounds | None = None
     bytes: int = 0
     used: dict[str, list[float]] = field(default_factory=dict)
 
@@ -101,7 +117,7 @@ class Desk:
                 post.told[order.named] = Stand(order.receipt_epoch, order.receipt_to)
             if fresh:
                 for tide in list(post.pumps):
-                    self._send(post, tide, {"what": "assign", "tracks": [asdict(order) for order in fresh]})
+                    self._send(post, tide, Assign(tuple(fresh)))
 
     def placed(self, link: str) -> dict[NamedPartition, int]:
         """Which lane of the link each partition belongs to now."""
@@ -118,7 +134,7 @@ class Desk:
                     if holder is None or post.relay.finishing or named in post.moving or named in post.leaving:
                         return False
                     post.moving[named] = lane
-                    self._send(post, holder, {"what": "release", "topic": named.topic, "partition": named.partition})
+                    self._send(post, holder, Release(named))
                     return True
         return False
 
@@ -136,7 +152,7 @@ class Desk:
                     post.moving.pop(named, None)
                     post.leaving.add(named)
                     for tide in list(post.pumps):
-                        self._send(post, tide, {"what": "release", "topic": topic, "partition": named.partition})
+                        self._send(post, tide, Release(named))
                 if ours and post.relay.free(steady_s()):
                     _let_go(post)
             return not any(leaves(named) for named in self.placed(link))
@@ -146,7 +162,7 @@ class Desk:
         with self._lock:
             post = self._posts.get(key)
             if post:
-                post.bounds = {"what": "bounds", **bounds}
+                post.bounds = Bounds(**bounds)
                 for tide in list(post.pumps):
                     self._send(post, tide, post.bounds)
 
@@ -185,8 +201,7 @@ class Desk:
                     continue
                 post.closing, post.relay.heir = True, None
                 for tide in list(post.pumps):
-                    what = "finish" if tide == post.relay.holder else "stop"
-                    self._send(post, tide, {"what": what})
+                    self._send(post, tide, Finish() if tide == post.relay.holder else Stop())
 
     def lands_s(self, link: str) -> float:
         """For how long what the link's pumps have sent may still land, whatever becomes of them and of this process."""
@@ -235,8 +250,7 @@ class Desk:
             if post.closing or tide in post.pumps:
                 return False
             post.pumps[tide] = pump
-            tracks = [asdict(order) for order in post.tracks.values()]
-            self._send(post, tide, {"what": "assign", "tracks": tracks})
+            self._send(post, tide, Assign(tuple(post.tracks.values())))
             if post.bounds:
                 self._send(post, tide, post.bounds)
             return True
@@ -262,91 +276,92 @@ class Desk:
         if isinstance(place, RaftPlace):
             self.rafts.hear(place, message)
         else:
-            self._hear_pump(*place, whom, message)
+            self._hear_pump(*place, whom, heard_by_desk(message), float(message.get("asked_s", 0.0)))
 
-    def _hear_pump(self, key: LaneKey, tide: int, pump: socket.socket, message: dict[str, Any]) -> None:
+    def _hear_pump(self, key: LaneKey, tide: int, pump: socket.socket, word: OfPump, asked_s: float) -> None:
         with self._lock:
             post = self._posts.get(key)
             # What a pump of an earlier term said before it was hung up on is not its namesake's word.
             if post is None or post.pumps.get(tide) is not pump:
                 return
-            now_s, allowed_s = steady_s(), self._allowed_s(key[0])
-            match message["what"]:
-                case "ready" if not post.closing:
-                    says = post.relay.arrived(tide, now_s, allowed_s)
-                case "beat":
-                    if tide == post.relay.holder:
-                        self._account(key, post, message)
-                    still_s = float(message.get("speed", {}).get(STILL, 0.0))
-                    says = post.relay.beat(tide, now_s, allowed_s, still_s)
-                case "used":
-                    if tide == post.relay.holder:
-                        post.used = message["used"]
-                    says = []
-                case "released":
-                    if tide == post.relay.holder:
-                        self._account(key, post, message)
-                        self._released(key, post, message)
-                    says = []
-                case "done":
-                    if tide == post.relay.holder:
-                        self._account(key, post, message)
-                    handovers = tuple(Handover(*raw) for raw in message["handovers"])
-                    unread_s = float(message.get("unread_s", 0.0))
-                    says = post.relay.done(tide, handovers, now_s, allowed_s, unread_s)
+            now_s, allowed_s, holds = steady_s(), self._allowed_s(key[0]), tide == post.relay.holder
+            says: list[Say] = []
+            match word:
+                case SayReady():
+                    says = [] if post.closing else post.relay.arrived(tide, now_s, allowed_s)
+                case Beat():
+                    if holds:
+                        self._account(key, post, word.carried, word.incidents, word.speed)
+                    says = post.relay.beat(tide, now_s, allowed_s, float(word.speed.get(STILL, 0.0)))
+                case Used() if holds:
+                    post.used = word.used
+                case Released() if holds:
+                    self._account(key, post, [word.carried] if word.carried else [])
+                    self._released(key, post, word)
+                case Done():
+                    if holds:
+                        self._account(key, post, word.carried, word.incidents, word.speed)
+                    says = post.relay.done(tide, tuple(word.handovers), now_s, allowed_s, word.unread_s)
                     if post.relay.free(now_s):
                         _let_go(post)
-                case _:
-                    says = []
-            self._say(post, says, message.get("asked_s", 0.0))
+            self._say(post, says, asked_s)
 
-    def _released(self, key: LaneKey, post: Post, message: dict[str, Any]) -> None:
+    def _released(self, key: LaneKey, post: Post, word: Released) -> None:
         """The lane has let go: from now on the partition is the other lane's, which starts where this one stood."""
-        named = NamedPartition(str(message["topic"]), int(message["partition"]))
+        named = word.named
         post.leaving.discard(named)
         other = self._posts.get((key[0], post.moving.pop(named, -1)))
         order = post.tracks.pop(named, None)
-        told = post.told.pop(named, NOWHERE)
+        stand = post.told.pop(named, NOWHERE)
         if other is None or order is None:
             return
-        other.tracks[named] = replace(order, receipt_to=told.end, receipt_epoch=told.epoch)
-        other.told[named] = told
+        other.tracks[named] = replace(order, receipt_to=stand.end, receipt_epoch=stand.epoch)
+        other.told[named] = stand
         for tide in list(other.pumps):
-            self._send(other, tide, {"what": "assign", "tracks": [asdict(other.tracks[named])]})
+            self._send(other, tide, Assign((other.tracks[named],)))
         if other.relay.holder is not None:
-            self._send(other, other.relay.holder, {"what": "take", "handovers": message["handovers"]})
+            self._send(other, other.relay.holder, Take((word.handover,) if word.handover else ()))
 
-    def _account(self, key: LaneKey, post: Post, message: dict[str, Any]) -> None:
-        carried = tuple(carried_from(raw) for raw in message["carried"])
-        post.bytes += sum(entry.bytes for entry in carried)
-        for entry in carried:
+    def _account(
+        self,
+        key: LaneKey,
+        post: Post,
+        carried: Iterable[Carried],
+        incidents: Iterable[Stoppage] = (),
+        speed: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
+        account = Account(*key, tuple(carried), tuple(incidents), dict(speed))
+        post.bytes += sum(entry.bytes for entry in account.carried)
+        for entry in account.carried:
             named = NamedPartition(entry.topic, entry.partition)
             post.told[named] = told_on(post.told.get(named, NOWHERE), Stand(entry.epoch, entry.to_offset))
             if entry.extents and named in post.tracks:
                 post.tracks[named] = replace(post.tracks[named], reached=reach_of(entry.extents[-1]))
-        incidents = tuple(stoppage_from(raw) for raw in message["incidents"])
-        self._take(Account(key[0], key[1], carried, incidents, message["speed"]))
+        self._take(account)
 
     def _say(self, post: Post, says: list[Say], asked_s: float = 0.0) -> None:
         for say in says:
-            message: dict[str, Any] = {"what": say.what, "grant_s": say.grant_s, "asked_s": asked_s}
-            if say.what == "go":
-                # Nobody wrote for the lane until this word.
-                _let_go(post)
-                post.holder_since_s = steady_s()
-                message["handovers"] = [astuple(entry) for entry in say.handovers]
-                message["told"] = [[named.topic, named.partition, *stand] for named, stand in post.told.items()]
-                # An heir was told how far mapped twins are written when it came; the holder went on since.
-                ways = [(named, order.reached) for named, order in post.tracks.items() if order.reached is not None]
-                message["reached"] = [[named.topic, named.partition, *reach] for named, reach in ways]
-            self._send(post, say.tide, message)
+            match say.what:
+                case "go":
+                    # Nobody wrote for the lane until this word.
+                    _let_go(post)
+                    post.holder_since_s = steady_s()
+                    # An heir was told how far mapped twins are written when it came; the holder went on since.
+                    reached = {named: order.reached for named, order in post.tracks.items() if order.reached}
+                    self._send(post, say.tide, Go(say.handovers, post.told, reached))
+                case "grant":
+                    self._send(post, say.tide, Granted(asked_s, say.grant_s))
+                case "finish":
+                    self._send(post, say.tide, Finish())
+                case _:
+                    self._send(post, say.tide, Stop())
 
-    def _send(self, post: Post, tide: int, message: dict[str, Any]) -> None:
+    def _send(self, post: Post, tide: int, word: OfDesk) -> None:
         pump = post.pumps.get(tide)
         if pump is None:
             return
         try:
-            pump.sendall((json.dumps(message, separators=(",", ":")) + "\n").encode())
+            pump.sendall((json.dumps(told(word), separators=(",", ":")) + "\n").encode())
         except OSError:
             hang_up(pump)
 

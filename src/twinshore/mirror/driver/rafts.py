@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.driver.desk_door import RaftPlace
-from twinshore.mirror.driver.sharing import HEIRS_MAX
 from twinshore.mirror.lane.orders import TideOrder
 from twinshore.mirror.lane.raft_words import Afloat, Carry, Leave, RaftOrder
 
@@ -77,20 +76,23 @@ class Rafts:
         self._berths[self._next_berth] = place
         return self._next_berth
 
+    def __len__(self) -> int:
+        return len(self._tides)
+
     def heirs(self) -> int:
         """How many tasks run beside an older one of their raft."""
         return sum(1 for one in self._tides.values() if self._succeeds(one))
 
     # -- what time brings
 
-    def turn(self, wanted: Iterable[int], heirs: int, now_s: float) -> None:
-        """Hears rafts, launches those that are wanted, lets go of those that nobody needs. `heirs`: of other lanes."""
+    def turn(self, wanted: Iterable[int], heirs_free: int, now_s: float) -> None:
+        """Hears rafts, launches those that are wanted, lets go of those that nobody needs. `heirs_free`: how many tasks
+        there may be more for rafts that have one."""
         self._hear(now_s)
         wanted = set(wanted)
-        heirs += self.heirs()
         for raft in sorted(wanted):
-            if self._due(raft, heirs, now_s):
-                heirs += self.serving(raft, now_s) is not None
+            if self._due(raft, heirs_free > 0, now_s):
+                heirs_free -= self.serving(raft, now_s) is not None
                 self._launch(raft, now_s)
         used = set(self._berths.values())
         for one in self._tides.values():
@@ -115,7 +117,7 @@ class Rafts:
         """Whether an older task of its raft still runs."""
         return any(two.place.raft == one.place.raft and two.place.tide < one.place.tide for two in self._tides.values())
 
-    def _due(self, raft: int, heirs: int, now_s: float) -> bool:
+    def _due(self, raft: int, heir_free: bool, now_s: float) -> bool:
         coming = [one for one in self._tides.values() if one.place.raft == raft and not one.heard_s]
         if any(now_s - one.launched_s < ARRIVE_S_MAX for one in coming):
             return False
@@ -127,7 +129,7 @@ class Rafts:
         lanes = sum(1 for at in self._berths.values() if at == place)
         stagger = 1.0 + 0.3 * (0.37 * raft % 1.0)
         length_s = self._tide_s * stagger * max(1.0, lanes / LANES_PER_TIDE)
-        return now_s - self._tides[place].launched_s >= length_s and heirs < HEIRS_MAX
+        return now_s - self._tides[place].launched_s >= length_s and heir_free
 
     # -- its tasks
 

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 HEIRS_MAX = 2
 TASKS_MORE = 4
+TASKS_LEAST = 2  # one carries, and its heir stands by
 # A lane that carries so many bytes a second is busy; one that is alone stays so until it carries a quarter of it.
 BUSY_BYTES_S = 2e6
 CALM = 0.25
@@ -22,7 +23,7 @@ LaneT = TypeVar("LaneT")
 
 def tasks_for(cores: int, lanes: int, setting: int) -> int:
     """How many Spark tasks carry lanes at once, heirs counted: as set, or by the cores and by the lanes of a link."""
-    return setting or max(cores, lanes) + TASKS_MORE
+    return max(setting, TASKS_LEAST) if setting else max(cores, lanes) + TASKS_MORE
 
 
 def shared(rates: Mapping[LaneT, float], now: Mapping[LaneT, int | None], tasks: int) -> dict[LaneT, int | None]:

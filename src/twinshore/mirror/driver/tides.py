@@ -91,17 +91,23 @@ class Tides:
                 heirs = sum(len(jobs.running) - 1 for jobs in self._lanes.values() if _apart(jobs) > 1)
                 boarding = sum(self._boards(key, jobs, now_s) for key, jobs in self._lanes.items())
                 wanted = {jobs.raft for jobs in self._lanes.values() if jobs.raft is not None}
-                self._rafts.turn(wanted, heirs, now_s)
+                alone = sum(one.berth is None for jobs in self._lanes.values() for one in jobs.running.values())
                 heirs += self._rafts.heirs()
+                self._rafts.turn(wanted, self._heirs_free(heirs, alone), now_s)
                 for key, jobs in self._lanes.items():
                     self._tell_wait(key, jobs)
-                    if not self._due(key, jobs, heirs, boarding, now_s):
+                    if not self._due(key, jobs, self._heirs_free(heirs, alone) > 0, boarding, now_s):
                         continue
                     if jobs.raft is None:
-                        heirs += bool(jobs.running)
+                        heirs, alone = heirs + bool(jobs.running), alone + 1
                     else:
                         boarding += bool(jobs.running)
                     self._launch(key, jobs, now_s)
+
+    def _heirs_free(self, heirs: int, alone: int) -> int:
+        """How many heirs more may have a task. Lanes that change over to rafts may take all that there are."""
+        free = HEIRS_MAX - heirs
+        return min(free, self._tasks - alone - len(self._rafts)) if self._tasks else free
 
     def _deal(self, now_s: float) -> None:
         """Which lanes share rafts, whenever there are others and every few seconds."""
@@ -136,7 +142,7 @@ class Tides:
         last = jobs.running[tide]
         return last.berth is not None and now_s - last.launched_s < ARRIVE_S_MAX and self._desk.holding(key)[0] != tide
 
-    def _due(self, key: LaneKey, jobs: LaneJobs, heirs: int, boarding: int, now_s: float) -> bool:
+    def _due(self, key: LaneKey, jobs: LaneJobs, heir_free: bool, boarding: int, now_s: float) -> bool:
         if now_s < jobs.retry_at_s:
             return False
         raft = None if jobs.raft is None else self._rafts.serving(jobs.raft, now_s)
@@ -153,7 +159,7 @@ class Tides:
         carried_by = self._rafts.at(held.berth) if held else None
         if raft is not None:
             return carried_by != raft and boarding < BOARDING_MAX
-        return heirs < HEIRS_MAX and (carried_by is not None or age_s >= self._tide_s + jobs.stagger_s)
+        return heir_free and (carried_by is not None or age_s >= self._tide_s + jobs.stagger_s)
 
     def _launch(self, key: LaneKey, jobs: LaneJobs, now_s: float) -> None:
         tide = jobs.next_tide

@@ -8,6 +8,7 @@ from typing import Any
 
 from twinshore.fleet import TwinshoreError
 from twinshore.mirror.core.commands import Beat, Done, Released
+from twinshore.mirror.core.desk_words import Message, OfDesk, heard_by_pump
 from twinshore.mirror.core.pump_core import Grant
 from twinshore.mirror.lane.orders import TideOrder
 from twinshore.service.clock import steady_s
@@ -99,12 +100,16 @@ class DeskLine(DriverLine):
         place = {"topic": one.named.topic, "partition": one.named.partition}
         self.say("released", **place, handovers=stand, carried=account, incidents=[], speed={})
 
-    def heard(self) -> list[dict[str, Any]]:
+    def heard(self) -> list[Message]:
         """Every message that has come; grants are taken on the way."""
         messages = super().heard()
         for message in messages:
             self._take_grant(message)
         return messages
+
+    def words(self) -> list[OfDesk]:
+        """What has come, as values."""
+        return [heard_by_pump(message) for message in self.heard()]
 
     def _take_grant(self, message: dict[str, Any]) -> None:
         what = message.get("what")

@@ -12,15 +12,16 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from twinshore.fleet import NamedPartition, TwinshoreError
+from twinshore.fleet import TwinshoreError
 from twinshore.kafka.connection import Connection
 from twinshore.mirror.core import commands
 from twinshore.mirror.core.commands import Command
+from twinshore.mirror.core.desk_words import Assign, Bounds, Finish, Go, Release, Stop, Take
 from twinshore.mirror.core.pump_core import TIMERS_S, PumpCore
 from twinshore.mirror.core.source_flow import SourceFlow
 from twinshore.mirror.core.target_flow import TargetFlow
 from twinshore.mirror.lane.lane import Lane
-from twinshore.mirror.lane.orders import Handover, TideOrder, TrackOrder, stands_from
+from twinshore.mirror.lane.orders import TideOrder
 from twinshore.mirror.pump.desk_line import DeskLine, DeskLost
 from twinshore.mirror.pump.lines import SourceLine, TargetLine, unregister
 from twinshore.mirror.pump.scout import Dialled, Looked, Report, Routes, Scout
@@ -175,24 +176,23 @@ class Pump:
 
     def _on_desk(self, _mask: int) -> None:
         core = self.core
-        for message in self._desk.heard():
-            match message["what"]:
-                case "assign":
-                    orders = [TrackOrder(**raw) for raw in message["tracks"]]
-                    self._scout.learn(orders)
-                    core.assign(orders)
-                case "go":
-                    handovers = [Handover(*raw) for raw in message["handovers"]]
-                    self._do(core.go(stands_from(message["told"]), handovers, message["reached"], steady_s()))
-                case "release":
-                    core.release(NamedPartition(message["topic"], message["partition"]))
-                case "bounds":
-                    self.lane.fetches.bound(message["link"], message["topics"], message["weights"])
-                case "take":
-                    self.lane.take_over(Handover(*raw) for raw in message["handovers"])
-                case "finish":
+        for word in self._desk.words():
+            match word:
+                case Assign(tracks):
+                    self._scout.learn(tracks)
+                    core.assign(tracks)
+                case Go(handovers, told, reached):
+                    ways = [(named.topic, named.partition, *reach) for named, reach in reached.items()]
+                    self._do(core.go(told, handovers, ways, steady_s()))
+                case Release(named):
+                    core.release(named)
+                case Bounds():
+                    self.lane.fetches.bound(*word)
+                case Take(handovers):
+                    self.lane.take_over(handovers)
+                case Finish():
                     self._do(core.finish(steady_s()))
-                case "stop":
+                case Stop():
                     core.ended = "told to stop"
 
     def _on_scout(self, _mask: int) -> None:

@@ -1,0 +1,163 @@
+"""What the desk and a pump say to each other: typed values, and the lines of JSON that they travel as. Pure.
+
+What a pump says are commands of its core. What the desk says is below.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from twinshore.fleet import NamedPartition
+from twinshore.mirror.core.commands import Beat, Done, Released, SayReady, Used
+from twinshore.mirror.lane.history import Stand
+from twinshore.mirror.lane.orders import Handover, TrackOrder, carried_from, stands_from, stoppage_from
+from twinshore.mirror.lane.reach import Reach
+
+
+class Assign(NamedTuple):
+    """More partitions."""
+
+    tracks: tuple[TrackOrder, ...]
+
+
+class Go(NamedTuple):
+    """Begin to write. `told`: how far each partition is accounted for; `reached`: how far mapped twins are written."""
+
+    handovers: tuple[Handover, ...]
+    told: Mapping[NamedPartition, Stand]
+    reached: Mapping[NamedPartition, Reach]
+
+
+class Granted(NamedTuple):
+    """Go on for so long, counted from the question that was asked at `asked_s` on the pump's own clock."""
+
+    asked_s: float
+    grant_s: float
+
+
+class Release(NamedTuple):
+    """Let go of this partition."""
+
+    named: NamedPartition
+
+
+class Bounds(NamedTuple):
+    """The lane's share of each throttle in bytes a second, 0: none, and the weights of topics."""
+
+    link: float
+    topics: Mapping[str, float]
+    weights: Mapping[str, int]
+
+
+class Take(NamedTuple):
+    """Partitions that another lane let go of stand there."""
+
+    handovers: tuple[Handover, ...]
+
+
+class Finish(NamedTuple):
+    """Stop in good order, and say where each partition stands."""
+
+
+class Stop(NamedTuple):
+    """Stop at once."""
+
+
+OfDesk = Assign | Go | Granted | Release | Bounds | Take | Finish | Stop
+OfPump = SayReady | Beat | Used | Released | Done
+Message = dict[str, Any]
+
+
+# -- what the desk says
+
+
+def told(word: OfDesk) -> Message:
+    """As it travels."""
+    match word:
+        case Assign(tracks):
+            return {"what": "assign", "tracks": [dataclasses.asdict(order) for order in tracks]}
+        case Go(handovers, stands, reached):
+            return {
+                "what": "go",
+                "handovers": [dataclasses.astuple(entry) for entry in handovers],
+                "told": [[named.topic, named.partition, *stand] for named, stand in stands.items()],
+                "reached": [[named.topic, named.partition, *reach] for named, reach in reached.items()],
+            }
+        case Granted(asked_s, grant_s):
+            return {"what": "grant", "asked_s": asked_s, "grant_s": grant_s}
+        case Release(named):
+            return {"what": "release", "topic": named.topic, "partition": named.partition}
+        case Bounds(link, topics, weights):
+            return {"what": "bounds", "link": link, "topics": dict(topics), "weights": dict(weights)}
+        case Take(handovers):
+            return {"what": "take", "handovers": [dataclasses.astuple(entry) for entry in handovers]}
+        case Finish():
+            return {"what": "finish"}
+        case Stop():
+            return {"what": "stop"}
+
+
+def heard_by_pump(message: Message) -> OfDesk:
+    """What the desk said, out of its JSON form."""
+    match message["what"]:
+        case "assign":
+            return Assign(tuple(TrackOrder(**raw) for raw in message["tracks"]))
+        case "go":
+            reached = {NamedPartition(topic, number): Reach(*reach) for topic, number, *reach in message["reached"]}
+            return Go(_handovers(message), stands_from(message["told"]), reached)
+        case "grant":
+            return Granted(float(message["asked_s"]), float(message["grant_s"]))
+        case "release":
+            return Release(_named(message))
+        case "bounds":
+            return Bounds(message["link"], message["topics"], message["weights"])
+        case "take":
+            return Take(_handovers(message))
+        case "finish":
+            return Finish()
+        case "stop":
+            return Stop()
+        case other:
+            raise ValueError(f"a pump does not know the word {other!r}")
+
+
+# -- what a pump says
+
+
+def heard_by_desk(message: Message) -> OfPump:
+    """What a pump said, out of its JSON form; KeyError, TypeError or ValueError where it is none."""
+    match message["what"]:
+        case "ready":
+            return SayReady()
+        case "beat":
+            return Beat(_carried(message), _incidents(message), message["speed"])
+        case "used":
+            return Used(message["used"])
+        case "released":
+            carried, handovers = _carried(message), _handovers(message)
+            return Released(_named(message), handovers[0] if handovers else None, carried[0] if carried else None)
+        case "done":
+            unread_s = float(message.get("unread_s", 0.0))
+            return Done(
+                _carried(message), _incidents(message), list(_handovers(message)), message.get("speed", {}), unread_s
+            )
+        case other:
+            raise ValueError(f"the desk does not know the word {other!r} of a pump")
+
+
+def _named(message: Message) -> NamedPartition:
+    return NamedPartition(str(message["topic"]), int(message["partition"]))
+
+
+def _handovers(message: Message) -> tuple[Handover, ...]:
+    return tuple(Handover(*raw) for raw in message["handovers"])
+
+
+def _carried(message: Message) -> list[Any]:
+    return [carried_from(raw) for raw in message["carried"]]
+
+
+def _incidents(message: Message) -> list[Any]:
+    return [stoppage_from(raw) for raw in message["incidents"]]
