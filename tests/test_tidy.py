@@ -125,6 +125,26 @@ def test_what_says_that_it_is_pure_stands_under_a_contract(path: Path) -> None:
     assert any(name == module or name.startswith(f"{module}.") for modules in held for module in modules)
 
 
+def names_in(folder: Path) -> set[str]:
+    """What a docstring of the package may speak of: its modules and rooms, and all that is called by name in them."""
+    found = {folder.parent.name}
+    for path in folder.rglob("*.py"):
+        found |= {path.stem, path.parent.name}
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                found.add(node.name)
+            elif isinstance(node, ast.Attribute):
+                found.add(node.attr)
+    return found
+
+
+@each_of(sorted((ROOT / "src" / "twinshore").rglob("__init__.py")))
+def test_a_package_speaks_of_what_is_in_it(path: Path) -> None:
+    said = re.findall(r"`([a-z_.]+)`", ast.get_docstring(ast.parse(path.read_text())) or "")
+    beside = {one.stem for one in path.parent.parent.iterdir()} | {room.name for room in ROOMS}
+    assert {name.rpartition(".")[2] for name in said} <= names_in(path.parent) | beside
+
+
 @each_of(SOURCES)
 def test_tests_and_benches_know_nothing_of_each_other_and_the_product_of_neither(path: Path) -> None:
     room = path.relative_to(ROOT).parts[:2]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from twinshore.cli.homes import home, homes
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, who
 from twinshore.cli.recovering import recover
 from twinshore.cli.steps import carry_out
+from twinshore.service.clock import wall_ms
 
 if TYPE_CHECKING:
     from twinshore.links.operations.change import Asked as AskedOfLinks
@@ -60,7 +60,7 @@ def list_links(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: 
     loaded = load(settings)
     with open_if_there(loaded) or nullcontext() as store:
         shown = held_links(link, loaded, store)
-        gone = about_links(loaded, store, now_ms=int(time.time() * 1000)) if store and not link else []
+        gone = about_links(loaded, store, now_ms=wall_ms()) if store and not link else []
     about = [one for one in gone if one.link not in {held.link for held in shown}]
     if json_output:
         typer.echo(json.dumps([one.as_values() for one in shown]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,6 +12,7 @@ import typer
 
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, load
 from twinshore.fleet.lines import one_line
+from twinshore.service.clock import wall_ms
 from twinshore.service.signals import Asked, heard
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _show(prepared: Prepared, settings: Settings, report: Report, *, as_json: bo
     if as_json:
         typer.echo(json.dumps(values_of(report, prepared, settings)))
         return
-    for line in sentences_of(report, prepared, settings, everything=everything, now_ms=int(time.time() * 1000)):
+    for line in sentences_of(report, prepared, settings, everything=everything, now_ms=wall_ms()):
         typer.echo(line)
 
 

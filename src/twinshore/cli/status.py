@@ -13,6 +13,7 @@ import typer
 
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, load
 from twinshore.fleet.lines import one_line
+from twinshore.service.clock import wall_ms
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -51,8 +52,8 @@ def status(
     with open_found(loaded) as store:
 
         def seen() -> Seen:
-            views = look(store, loaded, link, clock=lambda: int(time.time() * 1000), topics=topics)
-            return views, [] if link else about_links(loaded, store, now_ms=int(time.time() * 1000))
+            views = look(store, loaded, link, clock=wall_ms, topics=topics)
+            return views, [] if link else about_links(loaded, store, now_ms=wall_ms())
 
         if watch:
             _watch(seen, as_json=json_output, topics=topics)

@@ -15,6 +15,7 @@ from twinshore.groups.rounds import Round, Rounds
 from twinshore.groups.word import COMPARED_KIND, compared_among, word_of
 from twinshore.mirror.incidents import link_row
 from twinshore.mirror.metrics.group_word import GROUPS_KIND
+from twinshore.service.clock import wall_ms
 from twinshore.service.companions import Beside, Companion
 from twinshore.service.scheduler import tasks
 from twinshore.store import IncidentKind, Remembered, Store
@@ -112,7 +113,7 @@ class GroupsCompanion:
         if now_s - self._word_at_s < WORD_S:
             return
         self._word_at_s = now_s
-        now_ms = int(time.time() * 1000)
+        now_ms = wall_ms()
         entries = rounds.entries()
         value = json.dumps(word_of(entries, done, now_s=now_s, now_ms=now_ms, waiting=rounds.waiting()))
         rows = [Remembered(self._link.name, GROUPS_KIND, "", value, GROUPS_KIND, now_ms)]

@@ -25,6 +25,7 @@ from twinshore.kafka.share_groups import ShareGroups
 from twinshore.links.in_force import in_force
 from twinshore.mirror.driver.identity import hold_to
 from twinshore.mirror.metrics.group_word import GROUPS_KIND
+from twinshore.service.clock import wall_ms
 from twinshore.service.connections import PATIENT
 from twinshore.service.ends import Ends
 from twinshore.store import Store
@@ -223,7 +224,7 @@ class Rounds:
         names = {NOTES_KIND: frozenset(book.noted)}
         if book.owed is not None or not self.link.groups.marks:
             names[MARKS_KIND] = frozenset((EVERYBODY,) if book.owed is None else book.owed)
-        now_ms = int(time.time() * 1000)
+        now_ms = wall_ms()
         changed = {kind: some for kind, some in names.items() if self._kept.get(kind) != some}
         rows = [names_row(self.link.name, kind, some, now_ms) for kind, some in changed.items()]
         if rows:

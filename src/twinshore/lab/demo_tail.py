@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from twinshore.fleet import Cluster, NamedPartition
 from twinshore.lab.clients import client_settings
+from twinshore.service.clock import wall_ms
 
 _BATCH = 2_000
 _WAIT_S = 0.05
@@ -80,7 +81,7 @@ class TwinTail:
                 continue
             # What is there already, without waiting for more: consume would hold the first one back for the last.
             messages = [first, *self._consumer.consume(_BATCH, timeout=0)]
-            now_s, now_ms = time.monotonic(), int(time.time() * 1000)
+            now_s, now_ms = time.monotonic(), wall_ms()
             heard, delays = set(), []
             for message in messages:
                 topic, partition = message.topic(), message.partition()

@@ -24,6 +24,7 @@ from twinshore.proof.planning import Wishes, bundled, outcome, stretches
 from twinshore.proof.surveying import Lack, Surveyor, away
 from twinshore.proof.traces import Examined, Finding, Writer, lost_beginning, other_records, owed
 from twinshore.proof.values import Difference, Proven, Stretch, Way
+from twinshore.service.clock import wall_ms
 from twinshore.service.ends import Ends
 from twinshore.store import Store
 from twinshore.wire.batch import CONTROL
@@ -78,7 +79,7 @@ class Examination:
         )
 
     def _look(self, link: Link, topics: Sequence[str], findings: list[Finding], lacks: list[Lack]) -> list[_Part]:
-        seen_ms = int(time.time() * 1000)
+        seen_ms = wall_ms()
         with Ends(link, self.settings) as ends:
             source, target = ends.source, ends.target
             hold_to(link, self.store, source, target)

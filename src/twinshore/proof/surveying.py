@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ from twinshore.mirror.topology.homing import Homing
 from twinshore.proof.borders import PartitionLook
 from twinshore.proof.crossing import uncrossed_partitions, uncrossed_topics
 from twinshore.proof.values import Way
+from twinshore.service.clock import wall_ms
 from twinshore.store import LedgerRow, Remembered, Store
 
 EXTENTS_MAX = 100_000
@@ -130,7 +130,7 @@ class Surveyor:
             known = dict(old.ends) if old else {}
             new = Cleaned(source_id, {} if name in now else {**ends[name], **known})
             if new != old:
-                yield row_of(self._link.name, name, new, int(time.time() * 1000))
+                yield row_of(self._link.name, name, new, wall_ms())
 
     def _carried(self) -> dict[str, int]:
         """The topics that the link carries, with how many partitions of each it knows."""
@@ -212,7 +212,7 @@ class Surveyor:
     ) -> Iterator[PartitionLook]:
         if not parts:
             return
-        looked_ms = int(time.time() * 1000)
+        looked_ms = wall_ms()
         told, ledger_id = self._told()
         twin_of = {named: NamedPartition(self._link.twin_of(named.topic), named.partition) for named in parts}
         # The target first: a true twin is then never ahead of its source, and never begins later.

@@ -21,6 +21,7 @@ from twinshore.groups.scope import Scope
 from twinshore.groups.sides import ClusterGroups
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.errors import describe
+from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, Store
 from twinshore.wire.group_places import Place, Where
 
@@ -249,7 +250,7 @@ def moved(
     except KafkaError as error:
         outcomes = dict.fromkeys(wishes, f"{REFUSED}: {error.message}")
     steps = _steps(link, writer.name, group, wishes, outcomes)
-    now_ms = int(time.time() * 1000)
+    now_ms = wall_ms()
     store.audit.add(
         [
             AuditRow(

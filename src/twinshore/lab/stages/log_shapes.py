@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from confluent_kafka import Producer
 
 from twinshore.kafka.cluster import KafkaCluster
@@ -11,6 +9,7 @@ from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
 from twinshore.lab.stages.log_kinds import close
 from twinshore.lab.stages.raw_writer import RawWriter
+from twinshore.service.clock import wall_ms
 from twinshore.wire.batch import BatchHeader, split_batches
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -71,7 +70,7 @@ def _size(writer: RawWriter, value_bytes: int) -> int:
 def future(cluster: LabCluster, topic: str) -> None:
     """Time stamps a month ahead, among some of today and one of 1970."""
     producer = Producer({**client_settings(cluster.cluster), "linger.ms": 0})
-    now_ms = int(time.time() * 1000)
+    now_ms = wall_ms()
     for number in range(30):
         stamp = (now_ms, now_ms + FUTURE_MS, 1)[number % 3]
         producer.produce(topic, b"value %d" % number, b"key", partition=0, timestamp=stamp)

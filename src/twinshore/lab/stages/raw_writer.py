@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.questions import OffsetKind
+from twinshore.service.clock import wall_ms
 from twinshore.wire.batch import HEADER_BYTES, BatchHeader, head_bytes, seal, split_batches
 from twinshore.wire.fetch import (
     FETCH_KEY,
@@ -69,7 +68,7 @@ class RawWriter:
     @staticmethod
     def batch(records: int, *, time_ms: int | None = None, key: bytes | None = b"k", value: bytes = b"value") -> bytes:
         """So many equal records."""
-        at_ms = int(time.time() * 1000) if time_ms is None else time_ms
+        at_ms = wall_ms() if time_ms is None else time_ms
         return encode_batch([Record(number, at_ms, key, value) for number in range(records)])
 
     @staticmethod

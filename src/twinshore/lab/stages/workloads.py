@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import random
 import string
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from twinshore.service.clock import wall_ms
 from twinshore.wire.codecs import Codec
 from twinshore.wire.records import Record, encode_batch
 
@@ -99,7 +99,7 @@ WORKLOADS = {"plain": plain, "lz4": lz4, "single": single}
 
 
 def _batch(pairs: Sequence[tuple[bytes | None, bytes]], codec: Codec) -> Batch:
-    now_ms = int(time.time() * 1_000)
+    now_ms = wall_ms()
     records = [Record(place, now_ms + place // 50, key, value) for place, (key, value) in enumerate(pairs)]
     return Batch(encode_batch(records, codec=codec), len(records))
 

@@ -12,6 +12,7 @@ from twinshore.links.filters import admits
 from twinshore.links.in_force import InForce
 from twinshore.links.standing import right_of, said_of
 from twinshore.mirror.incidents import link_row
+from twinshore.service.clock import wall_ms
 from twinshore.store import IncidentKind, Remembered, Store
 
 EVERY_S = 1.0
@@ -100,7 +101,7 @@ class Ruling:
         """Tells other processes which filters hold, once no pump writes what these do not admit. Until then all twins
         of the link are its own. `lanes_left`: whether no pump of lanes that were closed may write any more."""
         if self._unsaid and lanes_left and not self._parting:
-            row = Remembered(self._begins.name, IN_FORCE, "", self._unsaid, IN_FORCE, int(time.time() * 1000))
+            row = Remembered(self._begins.name, IN_FORCE, "", self._unsaid, IN_FORCE, wall_ms())
             self._store.memories.remember([row])
             self._unsaid = ""
 
@@ -120,7 +121,7 @@ class Ruling:
         """Remembers filters of operators that are right, for the day they clash."""
         name, filters = self._begins.name, said_filters(said)
         known = {row.value for row in self._store.memories.of(name, KIND)}
-        row = Remembered(name, KIND, "", filters.to_json() if filters else "", KIND, int(time.time() * 1000))
+        row = Remembered(name, KIND, "", filters.to_json() if filters else "", KIND, wall_ms())
         if filters is None and known:
             self._store.memories.forget([row])
         elif filters is not None and row.value not in known:

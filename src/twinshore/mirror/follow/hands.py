@@ -15,6 +15,7 @@ from twinshore.mirror.follow import acls, quotas, topic_settings
 from twinshore.mirror.follow.acls import AclPlan, Wanted
 from twinshore.mirror.follow.change import Change
 from twinshore.mirror.follow.quotas import QuotaChange, QuotaPlan, UserPlan
+from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, Remembered, Store
 from twinshore.store.audit import REFUSED
 
@@ -23,7 +24,7 @@ REFUSED_AGAIN_S = 86_400.0
 
 
 def now_ms() -> int:
-    return int(time.time() * 1000)
+    return wall_ms()
 
 
 @dataclass(slots=True)

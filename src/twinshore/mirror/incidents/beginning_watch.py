@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection
 
 from twinshore.fleet import KafkaError, Link, NamedPartition
@@ -12,6 +11,7 @@ from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents.beginnings import Lack, lacking, suspects
 from twinshore.mirror.incidents.kinds import After, known
 from twinshore.mirror.metrics.source_ends import source_ends
+from twinshore.service.clock import wall_ms
 from twinshore.store import Incident, IncidentKind, LedgerRow, Store
 
 KIND = IncidentKind.LOST_BEGINNING
@@ -77,11 +77,11 @@ class BeginningWatch:
     def _open(self, named: NamedPartition, lack: Lack) -> None:
         place = (self._link.name, named.topic, named.partition)
         incident = Incident(*place, KIND, lack.begin, lack.end, known(KIND).policy, lack.sentence, KIND.side)
-        self._store.ledger.add(incident, now_ms=int(time.time() * 1000))
+        self._store.ledger.add(incident, now_ms=wall_ms())
         self._log(f"{self._link.name}: {named}: {KIND}: {lack.sentence}")
 
     def _close(self, named: NamedPartition, row: LedgerRow, came_to: str) -> None:
-        self._store.ledger.close(row.id, now_ms=int(time.time() * 1000), came_to=came_to)
+        self._store.ledger.close(row.id, now_ms=wall_ms(), came_to=came_to)
         self._log(f"{self._link.name}: {named}: {KIND}: {came_to}")
 
 

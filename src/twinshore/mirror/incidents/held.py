@@ -10,6 +10,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
 from twinshore.mirror.incidents.hanging import KIND, Holder, Patience, holder_of
 from twinshore.mirror.lane.orders import Stoppage
+from twinshore.service.clock import wall_ms
 from twinshore.store import Store
 
 LOOK_S_MAX = 30.0
@@ -49,7 +50,7 @@ class HeldTwins:
             return  # Whatever ails the source is told by those who read it; nothing is known to have ended.
         hanging = {one.place: one for one in self._patience.seen(holders, now_s)}
         holding = {(named.topic, named.partition, holder.first_offset) for named, holder in holders.items()}
-        now_ms = int(time.time() * 1000)
+        now_ms = wall_ms()
         for row in self._store.ledger.rows(self._link, open_only=True):
             place = (row.incident.topic, row.incident.partition, row.incident.from_offset)
             if row.incident.kind != KIND:

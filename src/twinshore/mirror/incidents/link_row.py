@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from twinshore.mirror.incidents.kinds import known
+from twinshore.service.clock import wall_ms
 from twinshore.store import Incident, IncidentKind, Store
 
 
 def tell(store: Store, link: str, kind: IncidentKind, sentence: str, log: Callable[[str], None]) -> None:
     """The open row of the whole link says this from now on; it is over where there is nothing to say. `log` gets a new
     sentence too."""
-    now_ms = int(time.time() * 1000)
+    now_ms = wall_ms()
     rows = [row for row in store.ledger.rows(link, open_only=True) if row.incident.kind is kind]
     for row in [row for row in rows if row.incident.sentence != sentence]:
         store.ledger.close(row.id, now_ms=now_ms)

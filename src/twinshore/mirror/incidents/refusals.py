@@ -12,6 +12,7 @@ from twinshore.mirror.driver.plan import Refuse
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.follow.lifecycle import RECREATED
 from twinshore.mirror.lane.orders import Stoppage
+from twinshore.service.clock import wall_ms
 from twinshore.store import IncidentKind, LedgerRow, Store
 
 GONE_S = 2.0  # so long surveys must miss a topic before it counts as gone
@@ -84,7 +85,7 @@ class Refusals:
         for row in self._rows():
             if row.incident.topic in gone and _ends(row, twins):
                 came_to = "the topic is gone from the source, or no longer admitted"
-                self._store.ledger.close(row.id, now_ms=int(time.time() * 1000), came_to=came_to)
+                self._store.ledger.close(row.id, now_ms=wall_ms(), came_to=came_to)
                 self._log(f"{self._link}: {row.incident.topic}: {row.incident.kind}: {came_to}")
         for topic in gone:
             del self._steps[topic]

@@ -18,6 +18,7 @@ from twinshore.mirror.driver.plan import Grow
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents.kinds import After, known, passing
 from twinshore.mirror.lane.orders import Stoppage
+from twinshore.service.clock import wall_ms
 from twinshore.store import IncidentKind, LedgerRow, PartitionState, Store
 
 LEDGER_S = 1.0
@@ -176,7 +177,7 @@ class Standing:
         self._store.receipts.set_state(self._link, named.topic, named.partition, state)
 
     def _close(self, rows: list[LedgerRow]) -> None:
-        now_ms = int(time.time() * 1000)
+        now_ms = wall_ms()
         for row in rows:
             self._store.ledger.close(row.id, now_ms=now_ms)
 

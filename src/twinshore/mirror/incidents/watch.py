@@ -24,6 +24,7 @@ from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents.kinds import known
 from twinshore.mirror.incidents.watch_rules import Absence, Room, Turn, disks_in_words, rooms
 from twinshore.mirror.lane.answers import RIGHTS
+from twinshore.service.clock import wall_ms
 from twinshore.service.connections import QUICK
 from twinshore.service.scheduler import tasks
 from twinshore.store import Incident, IncidentKind, LedgerRow, Store
@@ -283,10 +284,10 @@ class Watch:
 
     def _open(self, kind: IncidentKind, sentence: str, where: IncidentSide) -> LedgerRow:
         incident = Incident(self._link.name, "", -1, kind, -1, -1, known(kind).policy, sentence, where)
-        row = self._store.ledger.add(incident, now_ms=int(time.time() * 1000))
+        row = self._store.ledger.add(incident, now_ms=wall_ms())
         self._log(f"{self._link.name}: {kind}: {sentence}")
         return row
 
     def _close(self, row: LedgerRow, came_to: str) -> None:
-        self._store.ledger.close(row.id, now_ms=int(time.time() * 1000), came_to=came_to)
+        self._store.ledger.close(row.id, now_ms=wall_ms(), came_to=came_to)
         self._log(f"{self._link.name}: {row.incident.kind}: {came_to}")

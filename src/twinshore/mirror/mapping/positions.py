@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from twinshore.fleet import Link, MappedFrom, NamedPartition, SourceOffset, TargetOffset, WireError
@@ -14,6 +13,7 @@ from twinshore.logs.looks import batches, bounds
 from twinshore.mirror.driver.plan import CarryTopic, Refuse
 from twinshore.mirror.mapping.evidence import Evidence, Unproven
 from twinshore.mirror.mapping.offset_syncs import Note, best_notes, gather, notes_topic
+from twinshore.service.clock import wall_ms
 from twinshore.store import Store, TwinRow
 from twinshore.wire.batch import CONTROL, next_sequence
 from twinshore.wire.records import iter_records
@@ -84,7 +84,7 @@ class Positions:
         sequence = self._sequence(twin)
         extent = Extent(SourceOffset(where), TargetOffset(span[1]), 0, sequence)
         ids = (step.source_topic_id, step.target_topic_id)
-        row = TwinRow(self._link.name, step.topic, number, *ids, where, sequence, int(time.time() * 1000))
+        row = TwinRow(self._link.name, step.topic, number, *ids, where, sequence, wall_ms())
         return row, extent, how
 
     def _stated(self, span: tuple[int, int], theirs: tuple[int, int], *, grown: bool) -> tuple[int, str] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ from twinshore.fleet.settings.edge import did_you_mean
 from twinshore.mirror.follow.last_resort import uncarried
 from twinshore.mirror.follow.lifecycle import CONFIRMED, RECREATED, Presence
 from twinshore.mirror.follow.words import Shown, show
+from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, Remembered, Store
 
 
@@ -53,7 +53,7 @@ def plan(asked: BeginAgain, settings: Settings, store: Store) -> Plan[BeginStep]
 def act(planned: Plan[BeginStep], store: Store, *, by: str) -> Iterator[BeginStep]:
     """The running mirror does it, as far as what it finds then is what was agreed to."""
     for step in planned.steps:
-        now_ms = int(time.time() * 1000)
+        now_ms = wall_ms()
         told = AuditRow(now_ms, step.link, "topic", step.topic, "", "begins again", f"agreed by {by}", by, step.topic)
         word = step.seen.word(now_ms).to_json()
         store.memories.remember([Remembered(step.link, CONFIRMED, step.topic, word, "agreed", now_ms)], [told])

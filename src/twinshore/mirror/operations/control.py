@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from twinshore.links.rules import check_links
 from twinshore.links.standing import others_in_force
 from twinshore.links.wishes import Wish
 from twinshore.mirror.control.named import carries, remark
+from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, ControlRow, Store
 
 TRIES_MAX = 5
@@ -125,7 +125,7 @@ def act(planned: Change, settings: Settings, store: Store, *, by: str) -> Iterat
     """Does it in one transaction, with the audit. Where somebody else was quicker it is planned anew, on what they did;
     ConfigError where that happens again and again."""
     for _ in range(TRIES_MAX):
-        link, now_ms = planned.asked.link, int(time.time() * 1000)
+        link, now_ms = planned.asked.link, wall_ms()
         rows = _rows(link, planned.wish or {}, {step.name for step in planned.steps}, now_ms, by)
         told = [
             AuditRow(now_ms, link, "control", one.name, one.before, one.after, f"by {by}", by) for one in planned.steps

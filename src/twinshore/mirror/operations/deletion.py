@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from twinshore.mirror.follow.last_resort import EVERY_TOPIC, Word, kept_in_words
 from twinshore.mirror.follow.lifecycle import ALLOWED, KEEP
 from twinshore.mirror.follow.memories import memories_of
 from twinshore.mirror.follow.words import GONE, show, unseen
+from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, Remembered, Store
 
 
@@ -95,7 +95,7 @@ def plan_keep(asked: Keep, settings: Settings, store: Store) -> Plan[KeepStep]:
 def act_keep(planned: Plan[KeepStep], store: Store, *, by: str) -> Iterator[KeepStep]:
     """A running mirror obeys at once: it asks right before each deletion."""
     for step in planned.steps:
-        now_ms = int(time.time() * 1000)
+        now_ms = wall_ms()
         row = Remembered(step.link, KEEP, step.topic, "", "kept", now_ms)
         said = "a word that keeps was taken back" if step.undo else "kept: nothing deletes it, or them"
         told = AuditRow(now_ms, step.link, "topic", step.topic or "all topics", "", said, f"by {by}", by, step.topic)
@@ -124,7 +124,7 @@ def plan_delete(asked: Delete, settings: Settings, store: Store) -> Plan[DeleteS
 def act_delete(planned: Plan[DeleteStep], store: Store, *, by: str) -> Iterator[DeleteStep]:
     """The running mirror looks at everything again before it deletes."""
     for step in planned.steps:
-        now_ms = int(time.time() * 1000)
+        now_ms = wall_ms()
         told = AuditRow(
             now_ms, step.link, "topic", step.topic, "", "its twin may be deleted", f"by {by}", by, step.topic
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +13,7 @@ from twinshore.mirror.driver.no_mirror import refuse_under_a_mirror
 from twinshore.mirror.follow.memories import spent
 from twinshore.mirror.incidents.kinds import OF_KNOWN_TOPICS
 from twinshore.mirror.incidents.standing import stopping
+from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, Store
 
 
@@ -60,7 +60,7 @@ def act(
     for step in planned.steps:
         refuse_under_a_mirror(store, step.link, settings.mirror.lease_s, tell)
     for step in planned.steps:
-        link, topic, now_ms = step.link, step.topic, int(time.time() * 1000)
+        link, topic, now_ms = step.link, step.topic, wall_ms()
         told = AuditRow(now_ms, link, "topic", topic, "", "forgotten: a new twin may begin", f"by {by}", by, topic)
         store.forget_topic(link, topic, spent(link, topic), [told])
         # What stopped the old twin's partitions does not stop the new one's.

@@ -3,7 +3,6 @@ word on such a topic. To move a home from under a twin that is carried is a swit
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from twinshore.links.homes import Held
 from twinshore.links.standing import standing
 from twinshore.mirror.driver.identity import recognise
 from twinshore.mirror.topology.homing import written
+from twinshore.service.clock import wall_ms
 from twinshore.service.ends import Ends
 from twinshore.store import AuditRow, HomeRow, Store
 
@@ -133,7 +133,7 @@ def plan(asked: SetHome, settings: Settings, store: Store) -> Plan[HomeStep]:
 def act(planned: Plan[HomeStep], store: Store, *, by: str) -> Iterator[HomeStep]:
     """RefusedError where somebody else was quicker: another home stands there, or a link has begun to carry it."""
     for step in planned.steps:
-        now_ms = int(time.time() * 1000)
+        now_ms = wall_ms()
         told = [AuditRow(now_ms, name, "home", step.topic, step.before, step.home, f"by {by}") for name in step.links]
         row = HomeRow(step.pair, step.topic, step.home, step.seen + 1, now_ms, by)
         if store.homes.move(row, seen=step.seen, links=step.links, told=told) is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ from twinshore.fleet.settings.edge import did_you_mean
 from twinshore.mirror.incidents.causes import Sides, still_stands
 from twinshore.mirror.incidents.standing import stopping
 from twinshore.mirror.lane.history import NOWHERE, Stand
+from twinshore.service.clock import wall_ms
 from twinshore.service.ends import Ends
 from twinshore.store import AuditRow, LedgerRow, Store
 
@@ -71,7 +71,7 @@ def plan(asked: ResumeStopped, settings: Settings, store: Store) -> Plan[ResumeS
 def act(planned: Plan[ResumeStep], store: Store, *, by: str) -> Iterator[ResumeStep]:
     """The running mirror takes the partitions up within seconds."""
     for step in planned.steps:
-        now_ms = int(time.time() * 1000)
+        now_ms = wall_ms()
         for row in step.rows:
             if store.ledger.close(row.id, now_ms=now_ms):  # Else somebody else has closed it since.
                 change = f"{row.incident.kind} at offset {row.incident.from_offset}"

@@ -19,6 +19,7 @@ from twinshore.mirror.driver.link_notes import JOURNAL_SETTINGS
 from twinshore.mirror.driver.plan import CarryTopic, Create
 from twinshore.mirror.topology.claims import Belief, Lines, bears_out, judge
 from twinshore.mirror.topology.provenance import ORIGINAL, Descent, Hop, why_it_stays
+from twinshore.service.clock import wall_ms
 from twinshore.store import Store
 
 Seen = dict[str, tuple[str, int]]
@@ -189,7 +190,7 @@ class Descents:
         try:
             if not journal.exists():
                 journal.make(JOURNAL_SETTINGS, lasting=True)
-            journal.append(lines, int(time.time() * 1000))
+            journal.append(lines, wall_ms())
         except KafkaError as error:
             self._missing(
                 error, f"mirrors with other stores do not see that its twins on {self._target.name} are twins"

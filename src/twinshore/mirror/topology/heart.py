@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 
 from twinshore.fleet import HEARTBEATS, KafkaError, Link
 from twinshore.fleet.once import Once, in_words
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.notes import Notebook
+from twinshore.service.clock import wall_ms
 from twinshore.service.connections import QUICK
 from twinshore.service.scheduler import tasks
 
@@ -51,7 +51,7 @@ class Heart:
             if not self._there and not self._notebook.exists():
                 self._notebook.make(HEARTBEAT_SETTINGS)
             self._there = True
-            now_ms = int(time.time() * 1000)
+            now_ms = wall_ms()
             self._notebook.append([(self._link.name.encode(), self._beat(now_ms))], now_ms)
             self._once.well(f"{self._link.name}: heartbeats are written on {self._link.source} again")
             return self._every_s

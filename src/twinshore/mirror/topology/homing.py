@@ -6,7 +6,6 @@ what it saw; the store keeps the first row, and both read what stands.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
 
 from twinshore.fleet import Link, NamedPartition, Naming
@@ -18,6 +17,7 @@ from twinshore.links.homes import Birth, Held
 from twinshore.links.in_force import in_force
 from twinshore.mirror.driver.plan import CarryTopic, Refuse
 from twinshore.mirror.topology.descents import Descents, Seen
+from twinshore.service.clock import wall_ms
 from twinshore.store import HomeRow, IncidentKind, Store
 
 
@@ -118,7 +118,7 @@ class Homing:
                 self.homeless[name] = sentence
 
     def _settle(self, link: Link, settled: dict[str, Birth]) -> None:
-        now_ms = int(time.time() * 1000)
+        now_ms = wall_ms()
         rows = [HomeRow(self._pair, name, one.home, 1, now_ms, f"link {link.name}") for name, one in settled.items()]
         stands = self._store.homes.settle(rows) if self._notes and rows else {row.topic: row for row in rows}
         self._rows |= stands
