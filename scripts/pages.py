@@ -1,4 +1,4 @@
-"""Writes the pages that are drawn from the code: docs/cli.md from the command, the others from their tables.
+"""Writes what is drawn from the code: docs/cli.md from the command, other pages and drawings from their tables.
 
 `python scripts/pages.py` writes them, `--check` only says which ones are out of date. tests/test_docs.py compares too.
 """
@@ -18,9 +18,11 @@ from twinshore.cli.entry import app, gather
 from twinshore.delay.simulation.page import with_table
 from twinshore.fleet.settings.page import render_settings_page
 from twinshore.mirror.incidents.page import render_incidents_page
+from twinshore.mirror.lane.phase import MOVES, Phase
 from twinshore.mirror.metrics.table import render_metrics_page
 
 ROOT = Path(__file__).resolve().parent.parent
+PHASES_BEGIN, PHASES_END = "<!-- phases -->\n", "<!-- end of phases -->\n"
 CLI_HEAD = """\
 # The command
 
@@ -32,12 +34,24 @@ there is one, a line with the remedy; its exit code is 2. Every verb prints this
 def pages() -> dict[Path, str]:
     """Each generated page: where it stands, and what the code says it should hold."""
     return {
+        ROOT / "ARCHITECTURE.md": with_phases((ROOT / "ARCHITECTURE.md").read_text()),
         ROOT / "docs" / "cli.md": render_cli_page(),
         ROOT / "docs" / "delay.md": with_table((ROOT / "docs" / "delay.md").read_text()),
         ROOT / "docs" / "incidents.md": render_incidents_page(),
         ROOT / "docs" / "metrics.md": render_metrics_page(),
         ROOT / "docs" / "settings.md": render_settings_page(),
     }
+
+
+def with_phases(page: str) -> str:
+    """The page with the drawing of a partition's phases as their table has it now."""
+    head, _, rest = page.partition(PHASES_BEGIN)
+    _, _, tail = rest.partition(PHASES_END)
+    moves = [f"    {before} --> {after}: {when}" for before, after, when in MOVES if after is not Phase.STOPPED]
+    drawn = "\n".join(["```mermaid", "stateDiagram-v2", f"    [*] --> {Phase.LOOK}", *moves, "```"])
+    stops = ", ".join(sorted({when for _, after, when in MOVES if after is Phase.STOPPED}))
+    said = f"From each of them to `{Phase.STOPPED}`: {stops}."
+    return f"{head}{PHASES_BEGIN}\n{drawn}\n\n{said}\n\n{PHASES_END}{tail}"
 
 
 def render_cli_page() -> str:

@@ -1,9 +1,5 @@
-"""The phases that a partition on its way is in.
-
-    look -> looking -> running -> settling -> look ...        any -> stopped
-
-`settling` waits for answers still on their way after one was wrong; only then is the twin looked at again.
-"""
+"""The phases that a partition on its way is in, and which follow on which. The drawing in ARCHITECTURE.md is made from
+`MOVES`, and the simulation sees no other move."""
 
 from __future__ import annotations
 
@@ -16,3 +12,16 @@ class Phase(StrEnum):
     RUNNING = "running"
     SETTLING = "settling"
     STOPPED = "stopped"
+
+
+# From which phase to which, and when.
+MOVES: tuple[tuple[Phase, Phase, str], ...] = (
+    (Phase.LOOK, Phase.LOOKING, "both sides are asked"),
+    (Phase.LOOK, Phase.RUNNING, "the pump before said where it stood"),
+    (Phase.LOOKING, Phase.RUNNING, "the twin ends where it may"),
+    (Phase.LOOKING, Phase.LOOK, "an answer is missing or past"),
+    (Phase.RUNNING, Phase.SETTLING, "the twin's end is in doubt, answers are on their way"),
+    (Phase.RUNNING, Phase.LOOK, "the twin's end is in doubt, no answer is on its way"),
+    (Phase.SETTLING, Phase.LOOK, "the last answer is in"),
+    *((phase, Phase.STOPPED, "an incident") for phase in Phase if phase is not Phase.STOPPED),
+)
