@@ -76,6 +76,7 @@ def test_a_links_throttle_is_kept_within_a_tenth(stage: Stage) -> None:
     assert drained(stage, "live-fast") < 10, "nothing holds it back any more"
 
 
+@pytest.mark.long
 def test_a_topics_throttle_is_kept_and_its_neighbour_does_not_feel_it(
     stage: Stage, east: LabCluster, west: LabCluster
 ) -> None:

@@ -39,6 +39,7 @@ def test_a_copy_of_mirror_maker_is_carried_on(
     "mapped-settings",
     "a mapped topic keeps the settings of its owner while it is carried, and nothing is there twice",
 )
+@pytest.mark.long
 def test_a_topic_that_others_write_to_takes_transactions_without_their_markers(
     east: LabCluster, west: LabCluster, unique_topic: str, tmp_path: Path
 ) -> None:

@@ -223,6 +223,7 @@ def test_an_orderly_stop_and_a_start_go_on_where_they_stood(rig: Rig, east: LabC
     assert not rows, f"a partition stopped: {rows}"
 
 
+@pytest.mark.long
 def test_an_idle_twin_follows_its_sources_log_start(rig: Rig, east: LabCluster, west: LabCluster) -> None:
     until(lambda: spans(west.cluster, "basic-steady", 1) == [(0, 800)], 60, "it has crossed", rig)
     cut_before(east, "basic-steady", 321)

@@ -162,6 +162,7 @@ def test_a_side_that_is_down_is_waited_for_and_lag_goes_on_or_has_its_age(stage:
     stage.until_all_say("flowing", 0, UP_S)
 
 
+@pytest.mark.long
 def test_without_a_mirror_the_source_is_asked_and_a_stopped_one_is_called_so(stage: Watched) -> None:
     stage.rig.process.kill()
     stage.write(200)

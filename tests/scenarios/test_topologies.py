@@ -106,6 +106,7 @@ def test_a_chained_ring_of_three_carries_everything_everywhere_once(tmp_path: Pa
         rig.process.end()
 
 
+@pytest.mark.long
 def test_one_process_carries_two_sources_into_one_target(tmp_path: Path, ring: Ring) -> None:
     red, green, blue = ring
     for source, records in ((red, 20), (green, 30)):

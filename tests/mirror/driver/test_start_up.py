@@ -115,13 +115,24 @@ def run(tmp_path: Path) -> Iterator[Run]:
     "whatever starts Spark can be stopped at any moment of its start: no process is left, no trace is shown",
 )
 @pytest.mark.timeout(900)
-def test_whatever_starts_spark_can_be_stopped_while_it_starts_and_leaves_nothing(tmp_path: Path) -> None:
-    cases = [
-        (("prove",), signal.SIGINT, 0.0),
-        (("prove",), signal.SIGTERM, 1.5),
-        (("mirror", "examine"), signal.SIGTERM, 0.0),
-        (("mirror", "examine"), signal.SIGINT, 3.0),
-    ]
+@pytest.mark.parametrize(
+    "cases",
+    [
+        [(("prove",), signal.SIGTERM, 1.5), (("mirror", "examine"), signal.SIGINT, 0.0)],
+        pytest.param(
+            [
+                (("prove",), signal.SIGINT, 0.0),
+                (("mirror", "examine"), signal.SIGTERM, 0.0),
+                (("mirror", "examine"), signal.SIGINT, 3.0),
+            ],
+            marks=pytest.mark.long,
+        ),
+    ],
+    ids=("some", "more"),
+)
+def test_whatever_starts_spark_can_be_stopped_while_it_starts_and_leaves_nothing(
+    tmp_path: Path, cases: list[tuple[tuple[str, ...], signal.Signals, float]]
+) -> None:
     with open_store(f"sqlite:///{tmp_path / 'store.db'}"):
         pass  # Nothing is examined where no mirror has run.
     for verb, number, after_s in cases:
