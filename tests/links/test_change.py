@@ -13,7 +13,7 @@ from twinshore.fleet.settings import Settings
 from twinshore.links.known import known, taken
 from twinshore.links.operations import change
 from twinshore.links.operations.change import Add, Asked, Remove, Set, Turn
-from twinshore.mirror.operations.control import Pause
+from twinshore.mirror.operations.control import Pause, Reset, Throttle
 from twinshore.mirror.operations.control import act as act_control
 from twinshore.mirror.operations.control import plan as plan_control
 from twinshore.store import Store, TwinRow, open_store
@@ -110,6 +110,27 @@ def test_a_link_is_turned_with_what_operators_said_of_it(settings: Settings, sto
     assert [(row.name, row.value) for row in store.controls.of(BACK)] == [("paused", "true")]
     assert do(Turn(BACK), settings, store)
     assert links(settings, store) == {LINK: ("orders",)}, "and back"
+
+
+def test_a_turned_link_has_what_was_said_of_it_last_and_nothing_of_an_earlier_life(
+    settings: Settings, store: Store
+) -> None:
+    """Else a link that was turned back would stand paused, and nobody had said so."""
+    taken(settings, store, by="the settings")
+    for asked in (Pause(LINK), Throttle(LINK, 1000)):
+        assert list(act_control(plan_control(asked, settings, store), settings, store, by="anna"))
+    seen = store.controls.version(LINK)
+    do(Turn(LINK), settings, store)
+    assert [(row.kind, row.subject, row.after) for row in store.audit.rows(BACK) if row.kind == "control"] == [
+        ("control", "throttle_bytes_s", "1000"),
+        ("control", "paused", "true"),
+    ]
+    assert store.controls.of(LINK) == (), "what was said goes with it"
+    assert not store.controls.change(LINK, {}, seen=seen, told=[]), "whoever looked before has to look again"
+    there = settings.with_links(known(settings, store).links)
+    assert list(act_control(plan_control(Reset(BACK, ("paused",)), there, store), there, store, by="anna"))
+    do(Turn(BACK), settings, store)
+    assert [(row.name, row.value) for row in store.controls.of(LINK)] == [("throttle_bytes_s", "1000")]
 
 
 def test_a_link_with_twins_is_not_turned_from_either_side(settings: Settings, store: Store) -> None:

@@ -51,6 +51,20 @@ def change(
     return True
 
 
+def hand_on(connection: Connection, link: str, to: str) -> None:
+    """What is said of the link is said of the other one from now on, and of itself no more. Whatever was said of the
+    other one in an earlier life of it counts no more."""
+    both = sorted((link, to))
+    insert_absent(connection, control_versions, [{"link": name, "version": 0} for name in both])
+    for name in both:
+        # From here on nobody who saw an older version changes anything.
+        newer = control_versions.update().where(control_versions.c.link == name)
+        connection.execute(newer.values(version=control_versions.c.version + 1))
+    said = [{**asdict(row), "link": to} for row in read(connection, link)]
+    connection.execute(controls.delete().where(controls.c.link.in_(both)))
+    put(connection, controls, said)
+
+
 class Controls:
     """What operators have said of links."""
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from sqlalchemy import Connection, select
 
-from twinshore.store import audit
+from twinshore.store import audit, controls
 from twinshore.store.dialects import put
 from twinshore.store.engine import Database
 from twinshore.store.revisions import LINKS, advance, revision_of
@@ -21,12 +21,20 @@ def read(connection: Connection) -> tuple[LinkRow, ...]:
     return tuple(LinkRow(**{**row, "state": LinkState(row["state"])}) for row in rows)
 
 
-def change(connection: Connection, rows: Sequence[LinkRow], seen: int, told: Sequence[AuditRow]) -> bool:
-    """Puts the rows at the next revision, and tells the audit; False, and nothing done, when any link was changed since
-    `seen`."""
+def change(
+    connection: Connection,
+    rows: Sequence[LinkRow],
+    seen: int,
+    told: Sequence[AuditRow],
+    turned: tuple[str, str] | None = None,
+) -> bool:
+    """Puts the rows at the next revision, hands on what operators said of a link that is `turned` into the other, and
+    tells the audit; False, and nothing done, when any link was changed since `seen`."""
     if not advance(connection, LINKS, seen):
         return False
     put(connection, link_rows, [{**asdict(row), "state": row.state.value, "revision": seen + 1} for row in rows])
+    if turned:
+        controls.hand_on(connection, *turned)
     audit.add(connection, told)
     return True
 
@@ -41,6 +49,14 @@ class LinkRows:
         """The revision and the rows by name, as of one moment or the rows newer: so no change is missed."""
         return self._database.read(lambda connection: (revision_of(connection, LINKS), read(connection)))
 
-    def change(self, rows: Sequence[LinkRow], *, seen: int, told: Sequence[AuditRow] = ()) -> bool:
-        """Whether the revision was still `seen` and the rows stand now. The audit is told with it."""
-        return self._database.write(lambda connection: change(connection, rows, seen, told))
+    def change(
+        self,
+        rows: Sequence[LinkRow],
+        *,
+        seen: int,
+        told: Sequence[AuditRow] = (),
+        turned: tuple[str, str] | None = None,
+    ) -> bool:
+        """Whether the revision was still `seen` and the rows stand now. The audit is told with it; what operators said
+        of the first of `turned` is said of the second from now on."""
+        return self._database.write(lambda connection: change(connection, rows, seen, told, turned))

@@ -17,7 +17,7 @@ from twinshore.links.known import links_of, told
 from twinshore.links.rules import check_links
 from twinshore.links.seeds import Section, added, as_settings, changed, differing, removed, section_of, sections_of, sow
 from twinshore.service.clock import wall_ms
-from twinshore.store import ControlRow, LinkRow, LinkState, Store
+from twinshore.store import AuditRow, ControlRow, LinkRow, LinkState, Store
 
 TRIES_MAX = 5
 NAMED_MAX = 5
@@ -72,12 +72,14 @@ class LinkStep:
 
 @dataclass(frozen=True, slots=True)
 class LinkChange(Plan[LinkStep]):
-    """`rows` are to be put in place of those of revision `seen`; `words` are what operators said of a turned link."""
+    """`rows` are to be put in place of those of revision `seen`; `words` are what operators said of a link that is
+    `turned` into the other."""
 
     asked: Asked = Add("")
     rows: tuple[LinkRow, ...] = ()
     seen: int = 0
     words: tuple[ControlRow, ...] = ()
+    turned: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +123,10 @@ def act(planned: LinkChange, settings: Settings, store: Store, *, by: str) -> It
             raise ConfigError("the links were changed meanwhile; nothing was done", hint="look at them and try again")
         if not found.steps:
             return
-        for row in found.words:
-            store.controls.change(row.link, {row.name: row}, seen=store.controls.version(row.link), told=[])
-        before = store.link_rows.read()[1]
-        if store.link_rows.change(found.rows, seen=found.seen, told=told(before, found.rows)):
+        before, now_ms = store.link_rows.read()[1], wall_ms()
+        said = [AuditRow(now_ms, row.link, "control", row.name, "", row.value, f"by {by}", by) for row in found.words]
+        audit = [*told(before, found.rows), *said]
+        if store.link_rows.change(found.rows, seen=found.seen, told=audit, turned=found.turned):
             yield from found.steps
             return
     raise ConfigError("the links are being changed by somebody else all the time", hint="look at them and try again")
@@ -180,7 +182,8 @@ def _turn(asked: Turn, now: _Now, store: Store, by: str) -> LinkChange:
     words = tuple(replace(row, link=other) for row in store.controls.of(asked.link))
     rows = (removed(now.rows[asked.link], wall_ms(), by), added(other, section, wall_ms(), by))
     kept = f", with what operators said of it ({listed([row.name for row in words], NAMED_MAX)})" if words else ""
-    return LinkChange((LinkStep(asked.link, f"turned into {other}{kept}"),), rows=rows, words=words)
+    step = LinkStep(asked.link, f"turned into {other}{kept}")
+    return LinkChange((step,), rows=rows, words=words, turned=(asked.link, other))
 
 
 def _remove(asked: Remove, now: _Now, settings: Settings, store: Store, by: str) -> LinkChange:
@@ -212,8 +215,12 @@ def _check(found: LinkChange, now: _Now, settings: Settings, store: Store) -> No
         with suppress(ConfigError):  # what cannot be with these settings is carried by nobody who has them
             links += links_of({name: section}, settings)
     check_links(links)
-    words = {link.name: found.words if found.words and link.name in mine else () for link in links}
-    check_links([in_force(link, words[link.name] or store.controls.of(link.name)).link for link in links])
+    check_links(
+        [
+            in_force(link, found.words if found.turned and link.name in mine else store.controls.of(link.name)).link
+            for link in links
+        ]
+    )
 
 
 def _refused(why: RefusedError) -> LinkChange:
