@@ -23,6 +23,8 @@ from twinshore.links.homes import (
     in_words,
     pair_of,
     shares,
+    strayed,
+    strayed_in_words,
 )
 from twinshore.store.values import HomeRow
 
@@ -81,6 +83,14 @@ def test_only_the_link_from_the_home_carries() -> None:
     assert elsewhere(EAST, homes) == {"bills": homes["bills"]}
     assert elsewhere(WEST, homes) == {"orders": homes["orders"]}
     assert elsewhere(replace(EAST, naming=Naming.PREFIX), homes) == {}, "by prefix both sides may be written"
+
+
+def test_a_topic_has_strayed_where_its_home_surely_has_none_of_it() -> None:
+    assert [held for held in (Held(one, other) for one, other in product(TOLD, TOLD)) if strayed(held)] == [
+        Held(source=True, target=False)
+    ]
+    sentence = strayed_in_words("orders", row("west"), EAST)
+    assert all(name in sentence for name in ("orders", "its home west", "on east"))
 
 
 def test_a_first_home_does_not_overrule_where_a_twin_came_from_and_a_later_one_does() -> None:

@@ -27,7 +27,8 @@ QUICK = {"lanes": 1, "refresh_s": 0.5}
 @pytest.fixture
 def rig(east: LabCluster, west: LabCluster, tmp_path: Path) -> Iterator[Rig]:
     """Of each cluster a topic with records, one that is empty on both, one that both hold records of, and one of which
-    east held records alone when a link said so, and west held some too a moment later."""
+    east held records alone when a link said so, and west held some too a moment later. One was written on west once,
+    was deleted, and is made again on east."""
     for lab, ours in ((east, "home-orders"), (west, "home-bills")):
         lab.create_topic(ours, partitions=2)
         fill(lab, ours, 20, partition=1)
@@ -36,8 +37,11 @@ def rig(east: LabCluster, west: LabCluster, tmp_path: Path) -> Iterator[Rig]:
     for lab, count in ((east, 5), (west, 7)):
         fill(lab, "home-both", count)
         fill(lab, "home-race", count)
+    east.create_topic("home-again")
+    fill(east, "home-again", 4)
+    said = (("home-race", "east", THERE), ("home-again", "west", BACK))
     with open_store(url_in(tmp_path)) as store:
-        store.homes.settle([HomeRow(PAIR, "home-race", "east", 1, 1, f"link {THERE}")])
+        store.homes.settle([HomeRow(PAIR, topic, home, 1, 1, f"link {link}") for topic, home, link in said])
     clusters = [east.cluster, west.cluster]
     made = Rig(tmp_path, settings_text(tmp_path, clusters, {THERE: "home-.*", BACK: "home-.*"}, mirror=QUICK))
     yield made
@@ -95,13 +99,15 @@ def _plan_says_so(rig: Rig) -> None:
     assert "east->west: leave: topic home-empty is empty on east and west: it has no home yet" in planned
     assert "refuse: topic home-both holds records on west and east" in planned
     assert "west->east: leave: topic home-race is at home on east" in planned
+    assert "refuse: topic home-again holds records on east, and its home west holds none" in planned
     assert homes(rig)["home-orders"] == ("east", 0), "nobody has written it down yet"
 
 
 def _what_is_open_is_told(rig: Rig) -> None:
     refused = {"home-both": "home undecided"}
     until(lambda: open_rows(rig, BACK) == refused, 60, "one side's word", rig)
-    until(lambda: open_rows(rig, THERE) == {**refused, "home-race": "foreign write"}, 60, "the other's", rig)
+    ours = {**refused, "home-race": "foreign write", "home-again": "home undecided"}
+    until(lambda: open_rows(rig, THERE) == ours, 60, "the other's", rig)
     (told,) = [row.incident.sentence for row in rig.ledger(BACK) if row.incident.topic == "home-both"]
     assert "`twinshore link home home-both west`" in told
     rig.until_said("west->east: topic home-race is at home on east, where it is written: west->east does not carry it")
@@ -110,11 +116,12 @@ def _what_is_open_is_told(rig: Rig) -> None:
         "home-orders": ("east", 1),
         "home-bills": ("west", 1),
         "home-race": ("east", 1),
+        "home-again": ("west", 1),
         "home-both": ("", 0),
         "home-empty": ("", 0),
     }
     until(lambda: ", 1 topic without a home yet" in rig.verb("status"), 30, "its status says so", rig)
-    assert "east<>west: 2 topics at home on east, 1 topic at home on west" in rig.verb("topology")
+    assert "east<>west: 2 topics at home on east, 2 topics at home on west" in rig.verb("topology")
 
 
 def _the_first_record_decides(rig: Rig, east: LabCluster, west: LabCluster) -> None:
@@ -139,6 +146,10 @@ def _an_operator_decides(rig: Rig, east: LabCluster, west: LabCluster) -> None:
     admin.delete_topics(["home-both"], operation_timeout=30)["home-both"].result(timeout=40)
     until(lambda: crossed(east, west, "home-both", 1, 5), 90, "it goes from its home", rig)
     assert alike(east, west, "home-both")
+
+    assert "topic home-again is at home on east, before west" in rig.verb("link", "home", "home-again", "east")
+    until(lambda: crossed(east, west, "home-again", 1, 4), 90, "it goes from where it is written by now", rig)
+    until(lambda: "home-again" not in open_rows(rig, THERE), 60, "its row is closed", rig)
 
     asked = ["link", "home", "home-orders", "west", "--settings", str(rig.process.settings)]
     result = CliRunner().invoke(app, asked)

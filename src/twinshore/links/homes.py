@@ -95,6 +95,12 @@ def elsewhere(link: Link, homes: Mapping[str, HomeRow]) -> dict[str, HomeRow]:
     return {topic: row for topic, row in homes.items() if row.home != link.source}
 
 
+def strayed(held: Held) -> bool:
+    """Whether a topic whose home is said to be the target is written on the source by now: it was made again there, and
+    the home has it no more."""
+    return held.source is True and held.target is False
+
+
 def brought(link: Link, homes: Mapping[str, HomeRow]) -> frozenset[str]:
     """The topics whose home became the link's source after it had been another, or by somebody's word: what is told of
     where they came from is past. A home in its first term is only what was seen, and a known twin counts for more."""
@@ -115,6 +121,14 @@ def in_words(link: Link, topic: str, birth: Birth) -> str:
             return f"topic {topic} on {both}: each link of the pair says that its twin is the other's source"
         case _:
             return f"topic {topic} has no home yet: {birth.why.value} ({both})"
+
+
+def strayed_in_words(topic: str, row: HomeRow, link: Link) -> str:
+    """Why nobody carries the topic."""
+    return (
+        f"topic {topic} holds records on {link.source}, and its home {row.home} holds none: it was made again away "
+        "from its home, and nobody carries it"
+    )
 
 
 def hint_for(topic: str, link: Link) -> str:

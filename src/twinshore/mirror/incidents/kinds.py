@@ -295,7 +295,9 @@ _ROWS = (
         After.TOPIC,
         POLICY_TOPIC,
         "Two links carry topics to each other's source under one name, and both clusters hold records of this topic, "
-        "none of which came from the other: nobody can tell where it is written, so neither link carries it.",
+        "none of which came from the other: nobody can tell where it is written, so neither link carries it. "
+        "Or it was deleted everywhere and made again on the other cluster: its home, which is a row of the store, has "
+        "it no more.",
         "Look who writes it where, and have one side alone write it. Where nobody needs what the other cluster holds, "
         "delete the topic there: then its home is plain. Else say which it is with `twinshore link home TOPIC "
         "CLUSTER`: the link from there carries it, and what the other cluster holds stands in the twin's way, as "

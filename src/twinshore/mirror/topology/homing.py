@@ -6,7 +6,7 @@ what it saw; the store keeps the first row, and both read what stands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 
 from twinshore.fleet import Link, NamedPartition, Naming
 from twinshore.kafka.cluster import KafkaCluster
@@ -62,8 +62,11 @@ class Homing:
         found = self._descents.admitted(names, homes.brought(link, self._rows))
         self.homeless, self.refused = {}, {}
         self._decide(link, self._undecided(link, found))
-        away = homes.elsewhere(link, self._rows)
-        self.elsewhere = {name: homes.at_home_in_words(name, away[name], link) for name in names if name in away}
+        away = {name: row for name, row in homes.elsewhere(link, self._rows).items() if name in names}
+        self._ask_for_strays(link, {name: row for name, row in away.items() if name in found})
+        self.elsewhere = {
+            name: homes.at_home_in_words(name, row, link) for name, row in away.items() if name not in self.refused
+        }
         self._tell()
         left = self.elsewhere.keys() | self.homeless.keys() | self.refused.keys()
         return {name: seen for name, seen in found.items() if name not in left}
@@ -116,6 +119,14 @@ class Homing:
                 self.refused[name] = Refuse(name, kind, sentence, homes.hint_for(name, link))
             elif not birth.home:
                 self.homeless[name] = sentence
+
+    def _ask_for_strays(self, link: Link, away: Mapping[str, HomeRow]) -> None:
+        """`away`: topics at home on the target that are no twins here, as far as anybody knows."""
+        source, target = (written(cluster, list(away)) for cluster in (self._source, self._target))
+        for name, row in away.items():
+            if homes.strayed(Held(source[name], target[name])):
+                sentence, hint = homes.strayed_in_words(name, row, link), homes.hint_for(name, link)
+                self.refused[name] = Refuse(name, IncidentKind.HOME_UNDECIDED, sentence, hint)
 
     def _settle(self, link: Link, settled: dict[str, Birth]) -> None:
         now_ms = wall_ms()
