@@ -236,6 +236,7 @@ def test_retention_that_was_faster_leaves_the_same_log_and_a_row(pair: Pair, kin
 def test_the_driver_is_killed_while_transactions_cross(pair: Pair) -> None:
     """kill -9, and another start: its pumps must find out by themselves. The last test here."""
     topic, stop = "any-transactional", threading.Event()
+    until(lambda: same_spans(pair, topic), 60, "it flows, whatever ran before", pair.rig)
 
     def write() -> None:
         seed = 10

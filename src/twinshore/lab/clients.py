@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException
@@ -16,11 +17,14 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from confluent_kafka.cimpl import NewPartitions, NewTopic, TopicPartition
 from kio.schema.metadata.v11 import MetadataRequest, MetadataResponse
+from kio.schema.metadata.v11.request import MetadataRequestTopic
+from kio.schema.types import TopicName
 
 from twinshore.fleet import TWINS_TOPIC, Cluster, KafkaError, NamedPartition, SaslMechanism
 from twinshore.kafka.client_settings import client_settings as kafka_client_settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
+from twinshore.kafka.metadata import NO_LEADER
 from twinshore.kafka.nodes import parse_address
 from twinshore.kafka.opening import open_connection
 from twinshore.lab.errors import LabError
@@ -97,6 +101,30 @@ def create_topic(
             return
         time.sleep(0.05)
     raise LabError(f"topic {topic} of cluster {cluster.name} has partitions without a leader after 30 s")
+
+
+def wait_for_leaders(asked: Cluster, topic: str, partitions: int, *, within_s: float = 30.0) -> None:
+    """Returns when each broker at `asked.bootstrap` shows a leader of every partition, every one asked itself: a broker
+    hears of a topic later than its neighbours."""
+    deadline = time.monotonic() + within_s
+    for address in (parse_address(text, asked.name) for text in asked.bootstrap):
+        while (led := _led(address, asked, topic)) < partitions:
+            if time.monotonic() > deadline:
+                raise LabError(
+                    f"cluster {asked.name}: after {within_s} s the broker at {address[0]}:{address[1]} shows"
+                    f" {led} of {partitions} partitions of {topic} with a leader"
+                )
+            time.sleep(0.05)
+
+
+def _led(address: tuple[str, int], cluster: Cluster, topic: str) -> int:
+    asked = MetadataRequestTopic(topic_id=None, name=TopicName(topic))
+    try:
+        with closing(open_connection(address, cluster.security, timeout_s=_ANSWER_S)) as connection:
+            (seen,) = connection.call(replace(_NO_TOPICS, topics=(asked,)), MetadataResponse).topics
+    except KafkaError:
+        return 0
+    return sum(one.leader_id != NO_LEADER for one in seen.partitions)
 
 
 def delete_topic(cluster: Cluster, topic: str) -> None:

@@ -16,7 +16,7 @@ from twinshore.lab.access import Access
 from twinshore.lab.archive import archive_flags
 from twinshore.lab.broker import LabBroker
 from twinshore.lab.broker_settings import BrokerPorts, broker_settings, on_listeners
-from twinshore.lab.clients import create_topic, wait_for_brokers
+from twinshore.lab.clients import create_topic, wait_for_brokers, wait_for_leaders
 from twinshore.lab.errors import LabError
 from twinshore.lab.format import format_storage, new_cluster_id
 from twinshore.lab.jars import KAFKA_NEWEST, kafka_classpath
@@ -179,8 +179,13 @@ class LabCluster:
     def create_topic(
         self, topic: str, *, partitions: int = 1, copies: int = -1, settings: Mapping[str, str] | None = None
     ) -> None:
-        """Creates a topic and returns when every partition has a leader."""
+        """Creates a topic and returns when each broker that serves says that every partition has a leader."""
         create_topic(self._internal, topic, partitions=partitions, copies=copies, settings=settings)
+        if len(self.brokers) == 1:
+            return
+        # A broker learns of a topic by itself, and whoever asks next may ask any of them.
+        alive = (text for text, broker in zip(self._internal.bootstrap, self.brokers, strict=True) if broker.alive)
+        wait_for_leaders(replace(self._internal, bootstrap=tuple(alive)), topic, partitions)
 
     def _ports(self, node_id: int) -> BrokerPorts:
         ports = BrokerPorts(node_id=node_id, controller=free_port(), internal=free_port(), client=free_port())
