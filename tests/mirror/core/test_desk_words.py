@@ -12,11 +12,12 @@ from twinshore.fleet import Cluster, NamedPartition, SaslMechanism, Secret, Secu
 from twinshore.fleet.extents import Extent
 from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.core import desk_words
-from twinshore.mirror.core.commands import Beat, Done, Released, SayReady, Used
+from twinshore.mirror.core.commands import Beat, Done, Pace, Released, SayReady, Used
 from twinshore.mirror.core.desk_words import Assign, Bounds, Finish, Go, Granted, OfDesk, OfPump, Release, Stop, Take
 from twinshore.mirror.lane import raft_words
 from twinshore.mirror.lane.history import Stand
 from twinshore.mirror.lane.orders import Carried, Handover, Stoppage, TideOrder, TrackOrder
+from twinshore.mirror.lane.quota import Learnt
 from twinshore.mirror.lane.raft_words import Afloat, Carry, Ended, Leave, RaftOrder, order_of
 from twinshore.mirror.lane.reach import Reach
 from twinshore.mirror.pump.desk_line import fields_of
@@ -26,6 +27,7 @@ STANDS = (Handover("orders", 3, 70, 5, 9_000, next_sequence=4), Handover("others
 EXTENT = Extent(SourceOffset(3), TargetOffset(10), 6, 4)
 CARRIED = Carried("orders", 3, 3, 9, 6, 60, 2, 9, 0, 5, 6, ((1, 0, 4, 9, 3, 5),), (EXTENT,), 7)
 MET = Stoppage("orders", 3, IncidentKind.FOREIGN_WRITE, 9, 9, "somebody else wrote")
+PACE = Pace("source", 1, 2, Learnt(100, 5.5, 0.5, 0.25, 12.0, [(3.5, 7)], 10, 0.5))
 SIDE = Cluster("east", ("127.0.0.1:1",), Security(sasl=SaslMechanism.PLAIN, username="u", password=Secret(env="P")))
 ORDER = TideOrder("east->west", 0, 7, SIDE, SIDE, 1, 0, 60_000, "127.0.0.1", 1, "token")
 
@@ -38,7 +40,7 @@ def travelled(message: Any) -> Any:
     "word",
     [
         Assign((TrackOrder("orders", 3, "aa", "bb", receipt_to=4, twin="copy"),)),
-        Go(STANDS, {NAMED: Stand(4, 70)}, {NAMED: Reach(70, 80, 5, warm=True)}),
+        Go(STANDS, {NAMED: Stand(4, 70)}, {NAMED: Reach(70, 80, 5, warm=True)}, (PACE,)),
         Granted(12.5, 4.0),
         Release(NAMED),
         Bounds(1000.0, {"orders": 10.0}, {"orders": 40}),
@@ -69,8 +71,8 @@ def test_words_of_the_desk(word: OfDesk) -> None:
             Released(NAMED, None, None),
         ),
         (
-            {"what": "done", "carried": [], "incidents": [], "handovers": STANDS, "speed": {}, "unread_s": 2.0},
-            Done([], [], list(STANDS), {}, 2.0),
+            {"what": "done", "carried": [], "incidents": [], "handovers": STANDS, "unread_s": 2.0, "paces": [PACE]},
+            Done([], [], list(STANDS), {}, 2.0, [PACE]),
         ),
     ],
 )

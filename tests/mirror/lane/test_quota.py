@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from itertools import pairwise
 
 import pytest
@@ -14,6 +15,7 @@ from twinshore.mirror.lane.quota import (
     STILL,
     UNREAD_S_MAX,
     FetchQuota,
+    Learnt,
     Quota,
     key_of,
     told,
@@ -55,6 +57,13 @@ class Broker:
         began_s, _, bytes_ = self._windows[-1]
         self._windows[-1] = (began_s, now_s, bytes_ + size)
         self._windows = [window for window in self._windows if now_s - window[int(self.newer)] < self.WINDOWS]
+
+
+class WholeBatches(Broker):
+    """To which a producer's batches go whole, however small the portion is."""
+
+    def answers(self, asked: int, now_s: float) -> tuple[int, int]:
+        return super().answers(asked if self.fetches else -(-asked // self.batch) * self.batch, now_s)
 
 
 def moved(quota: Quota, broker: Broker, *, seconds: int, start_s: float = 100.0) -> list[tuple[float, int]]:
@@ -119,6 +128,30 @@ def test_who_follows_on_a_connection_learns_the_quota_though_others_moved_before
     late = [(at_s, size) for at_s, size in found if at_s >= 130.0]
     assert sum(size for _, size in late) / 60.0 >= 850_000
     assert max(after[0] - before[0] for before, after in pairwise(late)) < 7.0
+
+
+@pytest.mark.parametrize("newer", [False, True], ids=["older", "newer"])
+@pytest.mark.parametrize("batch", [1, 100_000, 500_000, 990_000])
+@pytest.mark.parametrize("fetches", [False, True], ids=["produces", "fetches"])
+@pytest.mark.parametrize("first_s", [2, 7, 12, 17, 22, 27])
+def test_tide_after_tide_a_quota_is_used_though_each_has_lines_of_its_own(
+    fetches: bool, batch: int, newer: bool, first_s: int
+) -> None:
+    """Each goes on with what the line before had learnt: else each begins with a burst, and rests for it."""
+    broker = WholeBatches(1_000_000, fetches=fetches, batch=batch, newer=newer)
+    line, now_s, found = quota_of(fetches), 100.0, []
+    for seconds in (first_s, 30, 30):
+        found += moved(line, broker, seconds=seconds, start_s=now_s)
+        now_s += seconds
+        learnt = line.learnt(now_s)
+        line = quota_of(fetches)
+        if learnt:
+            # As it travels.
+            line.follow(Learnt(*json.loads(json.dumps(learnt))), now_s)
+    late = [(at_s, size) for at_s, size in found if 118.0 <= at_s < 150.0]
+    rate = sum(size for _, size in late) / 32.0
+    assert (0.8 if fetches else 0.9) * 1_000_000 <= rate <= 1_150_000, rate
+    assert max(after[0] - before[0] for before, after in pairwise(late)) < 5.0
 
 
 def test_what_a_throttled_fetch_would_have_brought_is_no_small_quota() -> None:

@@ -9,6 +9,7 @@ from twinshore.fleet import NamedPartition
 from twinshore.mirror.lane.fetch_book import FetchOrder
 from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.orders import Carried, Handover, Stoppage
+from twinshore.mirror.lane.quota import Learnt
 from twinshore.mirror.lane.resting import Rest
 from twinshore.mirror.lane.runs import Marks
 from twinshore.mirror.lane.track import Sent
@@ -142,14 +143,25 @@ class Released(NamedTuple):
     carried: Carried | None
 
 
+class Pace(NamedTuple):
+    """What quotas let through on one line. `stream`: which of the lines to a source's node; -1 for the target's one."""
+
+    side: str
+    node: int
+    stream: int
+    learnt: Learnt
+
+
 class Done(NamedTuple):
-    """The last word: where each partition stands. `unread_s`: so long a broker may still take what it was sent."""
+    """The last word: where each partition stands. `unread_s`: so long a broker may still take what it was sent.
+    `paces`: for the next pump's lines."""
 
     carried: list[Carried]
     incidents: list[Stoppage]
     handovers: list[Handover]
     speed: dict[str, float]
     unread_s: float
+    paces: list[Pace]
 
 
 Command = (

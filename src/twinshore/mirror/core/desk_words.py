@@ -6,13 +6,14 @@ What a pump says are commands of its core. What the desk says is below.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from twinshore.fleet import NamedPartition
-from twinshore.mirror.core.commands import Beat, Done, Released, SayReady, Used
+from twinshore.mirror.core.commands import Beat, Done, Pace, Released, SayReady, Used
 from twinshore.mirror.lane.history import Stand
 from twinshore.mirror.lane.orders import Handover, TrackOrder, carried_from, stands_from, stoppage_from
+from twinshore.mirror.lane.quota import Learnt
 from twinshore.mirror.lane.reach import Reach
 
 
@@ -23,11 +24,13 @@ class Assign(NamedTuple):
 
 
 class Go(NamedTuple):
-    """Begin to write. `told`: how far each partition is accounted for; `reached`: how far mapped twins are written."""
+    """Begin to write. `told`: how far each partition is accounted for; `reached`: how far mapped twins are written;
+    `paces`: what the pump before learnt of quotas."""
 
     handovers: tuple[Handover, ...]
     told: Mapping[NamedPartition, Stand]
     reached: Mapping[NamedPartition, Reach]
+    paces: tuple[Pace, ...] = ()
 
 
 class Granted(NamedTuple):
@@ -78,12 +81,13 @@ def told(word: OfDesk) -> Message:
     match word:
         case Assign(tracks):
             return {"what": "assign", "tracks": [dataclasses.asdict(order) for order in tracks]}
-        case Go(handovers, stands, reached):
+        case Go(handovers, stands, reached, paces):
             return {
                 "what": "go",
                 "handovers": [dataclasses.astuple(entry) for entry in handovers],
                 "told": [[named.topic, named.partition, *stand] for named, stand in stands.items()],
                 "reached": [[named.topic, named.partition, *reach] for named, reach in reached.items()],
+                "paces": paces,
             }
         case Granted(asked_s, grant_s):
             return {"what": "grant", "asked_s": asked_s, "grant_s": grant_s}
@@ -106,7 +110,7 @@ def heard_by_pump(message: Message) -> OfDesk:
             return Assign(tuple(TrackOrder(**raw) for raw in message["tracks"]))
         case "go":
             reached = {NamedPartition(topic, number): Reach(*reach) for topic, number, *reach in message["reached"]}
-            return Go(_handovers(message), stands_from(message["told"]), reached)
+            return Go(_handovers(message), stands_from(message["told"]), reached, tuple(_paces(message)))
         case "grant":
             return Granted(float(message["asked_s"]), float(message["grant_s"]))
         case "release":
@@ -140,9 +144,8 @@ def heard_by_desk(message: Message) -> OfPump:
             return Released(_named(message), handovers[0] if handovers else None, carried[0] if carried else None)
         case "done":
             unread_s = float(message.get("unread_s", 0.0))
-            return Done(
-                _carried(message), _incidents(message), list(_handovers(message)), message.get("speed", {}), unread_s
-            )
+            stand, speed = list(_handovers(message)), message.get("speed", {})
+            return Done(_carried(message), _incidents(message), stand, speed, unread_s, list(_paces(message)))
         case other:
             raise ValueError(f"the desk does not know the word {other!r} of a pump")
 
@@ -153,6 +156,12 @@ def _named(message: Message) -> NamedPartition:
 
 def _handovers(message: Message) -> tuple[Handover, ...]:
     return tuple(Handover(*raw) for raw in message["handovers"])
+
+
+def _paces(message: Message) -> Iterator[Pace]:
+    for side, node, stream, raw in message.get("paces", []):
+        learnt = Learnt(*raw)
+        yield Pace(side, node, stream, learnt._replace(moved=[(ago_s, size) for ago_s, size in learnt.moved]))
 
 
 def _carried(message: Message) -> list[Any]:

@@ -22,6 +22,7 @@ from twinshore.mirror.core.commands import (
     EndsOf,
     HangUp,
     Look,
+    Pace,
     Receive,
     Released,
     SayReady,
@@ -231,8 +232,17 @@ class PumpCore:
         for track in lane.tracks.values():
             track.set_back()
         carried, incidents, unread_s = lane.accounts(), list(lane.incidents), max(0.0, self._lands_until_s - now_s)
-        yield Done(carried, incidents, lane.handovers(), self._speed(now_s), unread_s)
+        paces = list(self._paces(now_s))
+        yield Done(carried, incidents, lane.handovers(), self._speed(now_s), unread_s, paces)
         self.ended = "finished"
+
+    def _paces(self, now_s: float) -> Iterator[Pace]:
+        for key, source in self.sources.items():
+            if learnt := source.quota.learnt(now_s):
+                yield Pace("source", *key, learnt)
+        for node, target in self.targets.items():
+            if learnt := target.quota.learnt(now_s):
+                yield Pace("target", node, -1, learnt)
 
     # -- what flows
 
@@ -332,12 +342,18 @@ class PumpCore:
         handovers: Iterable[Handover],
         reached: Iterable[Iterable[object]],
         now_s: float,
+        paces: Iterable[Pace] = (),
     ) -> Iterator[Command]:
-        """The word to go, with these partitions."""
+        """The word to go, with these partitions. `paces`: what the pump before learnt of quotas, on the lines to the
+        same leaders."""
         self.lane.keep_only(told_of.keys())
         for named, track in self.lane.tracks.items():
             track.told.epoch, track.told.to = told_of[named]
         self.lane.take_over(handovers, reached)
+        for one in paces:
+            line = self.targets.get(one.node) if one.side == "target" else self.sources.get((one.node, one.stream))
+            if line is not None:
+                line.quota.follow(one.learnt, now_s)
         self.going = True
         self._beat_at_s = now_s + self._report_s
         yield self._beat(now_s)

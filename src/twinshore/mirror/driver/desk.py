@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from twinshore.fleet import NamedPartition
-from twinshore.mirror.core.commands import Beat, Done, Released, SayReady, Used
+from twinshore.mirror.core.commands import Beat, Done, Pace, Released, SayReady, Used
 from twinshore.mirror.core.desk_words import (
     Assign,
     Bounds,
@@ -73,6 +73,8 @@ class Post:
     bounds: Bounds | None = None
     bytes: int = 0
     used: dict[str, list[float]] = field(default_factory=dict)
+    # What the last pump learnt of quotas, from its last word until the next one goes.
+    paces: tuple[Pace, ...] = ()
 
 
 class Desk:
@@ -301,6 +303,7 @@ class Desk:
                 case Done():
                     if holds:
                         self._account(key, post, word.carried, word.incidents, word.speed)
+                        post.paces = tuple(word.paces)
                     says = post.relay.done(tide, tuple(word.handovers), now_s, allowed_s, word.unread_s)
                     if post.relay.free(now_s):
                         _let_go(post)
@@ -348,7 +351,8 @@ class Desk:
                     post.holder_since_s = steady_s()
                     # An heir was told how far mapped twins are written when it came; the holder went on since.
                     reached = {named: order.reached for named, order in post.tracks.items() if order.reached}
-                    self._send(post, say.tide, Go(say.handovers, post.told, reached))
+                    self._send(post, say.tide, Go(say.handovers, post.told, reached, post.paces))
+                    post.paces = ()
                 case "grant":
                     self._send(post, say.tide, Granted(asked_s, say.grant_s))
                 case "finish":

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 # What a broker's quota looks back on: eleven windows of a second by default, the last one not over.
 WINDOW_S = 10.0
@@ -23,11 +23,13 @@ PORTION_BYTES_MIN = 16 << 10
 # A pace is guessed: after so much rest a broker is asked, and its word decides.
 REST_S_MAX = 2.0
 FORGET_S = 15.0
+# How fast more is tried while nothing is throttled: 8 % a second, however much one answer moves.
+PACE_GROWTH_S = 0.08
 # Of fetches, of which a throttled one moves nothing: the last window may have begun up to a second before ten.
 WINDOW_S_MAX = 11.0
 FETCH_PACE = 1.1
 FETCH_PORTION_S = 0.5
-# How fast more is tried while nothing is throttled: 4 % a second.
+# 4 % a second.
 GROWTH_S = 0.04
 # A line asks for little at first: a quota that it does not know of yet is used up for ten seconds by one burst.
 FIRST_BYTES = 256 << 10
@@ -43,9 +45,27 @@ SIDES = ("target", "source")
 STILL = "still_s"
 
 
+class Learnt(NamedTuple):
+    """What a line that was held back knows, for the next one to the same broker: without it, that one begins with a
+    burst, and rests ten seconds for it. Times are in seconds from the moment at which it was told."""
+
+    portion: int
+    passing: float
+    still_s: float
+    next_s: float
+    seen_s: float
+    # How long ago how many bytes moved.
+    moved: list[tuple[float, int]]
+    batch: int = 0
+    span_s: float = 0.0
+
+
 @dataclass(slots=True)
 class Quota:
     """Of one connection. `portion` is how many bytes to move at a time: while nothing is throttled it grows."""
+
+    # For so long a broker may count what moved.
+    counted_s: ClassVar[float] = 12.0
 
     bytes_max: int
     portion: int
@@ -56,27 +76,16 @@ class Quota:
     _moved: deque[tuple[float, int]] = field(default_factory=deque)
     _sum: int = 0
     _since_s: float = -1.0
-    _pace: float = float(PORTION_BYTES_MIN)
+    _passing: float = 0.0
 
     def answered(self, asked: int, moved: int, throttle_ms: int, now_s: float) -> None:
         """A request for so many bytes was answered, and so many moved. Throttled fetches move none."""
-        if self._since_s < 0:
-            self._since_s = now_s
-        self._moved.append((now_s, moved))
-        self._sum += moved
-        while self._moved[0][0] < now_s - WINDOW_S:
-            self._sum -= self._moved.popleft()[1]
+        before_s = self._count(moved, now_s)
         if throttle_ms > 0:
             self.held, throttle_s = True, throttle_ms / 1000
             self.still_until_s = max(self.still_until_s, now_s + throttle_s)
             if asked:
-                passing = max(1.0, (self._sum + (0 if moved else asked)) / (WINDOW_S + throttle_s))
-                if now_s - self._since_s < WINDOW_S:  # What moved before by other connections counts as well.
-                    passing = max(passing, asked / throttle_s)
-                self._pace = PACE * passing
-                # A quota for requests throttles each for as long, however small it is, and for a second at most.
-                span_s = PACE * throttle_s if PORTION_S < throttle_s <= REQUEST_S_MAX else PORTION_S
-                self.portion = max(PORTION_BYTES_MIN, min(self.bytes_max, int(span_s * passing)))
+                self._throttled(asked, moved, throttle_s, now_s)
         elif not self.held:
             if 2 * moved >= self.portion:
                 self.portion = min(self.bytes_max, 2 * self.portion)
@@ -84,9 +93,37 @@ class Quota:
         elif self._over(now_s):
             return
         elif asked:
-            self._pace *= 1.02
-            self.portion = min(self.bytes_max, int(1.02 * self.portion))
-        self.next_at_s = now_s + min(REST_S_MAX, moved / self._pace)
+            more = 1 + PACE_GROWTH_S * min(1.0, now_s - before_s)
+            self._passing *= more
+            self.portion = min(self.bytes_max, int(more * self.portion))
+        if self._passing:
+            self.next_at_s = now_s + min(REST_S_MAX, moved / (PACE * self._passing))
+
+    def _count(self, moved: int, now_s: float) -> float:
+        """Returns when something was answered before."""
+        if self._since_s < 0:
+            self._since_s = now_s
+        before_s = self._moved[-1][0] if self._moved else now_s
+        self._moved.append((now_s, moved))
+        self._sum += moved
+        while self._moved[0][0] < now_s - self.counted_s:
+            self._sum -= self._moved.popleft()[1]
+        return before_s
+
+    def _throttled(self, asked: int, moved: int, throttle_s: float, now_s: float) -> None:
+        """A broker throttles until what it counted is within the quota again, so the time tells the quota: within the
+        bounds of what it may have counted. What is guessed already stays if it lies between them."""
+        most = (self._sum + (0 if moved else asked)) / (WINDOW_S + throttle_s)
+        least = self._within(now_s) / (WINDOW_S_MAX + throttle_s)
+        if now_s - self._since_s < WINDOW_S:  # What moved before by other connections counts as well.
+            most = max(most, asked / throttle_s)
+        self._passing = max(1.0, least, min(most, self._passing or most))
+        # A quota for requests throttles each for as long, however small it is, and for a second at most.
+        span_s = PACE * throttle_s if PORTION_S < throttle_s <= REQUEST_S_MAX else PORTION_S
+        self.portion = max(PORTION_BYTES_MIN, min(self.bytes_max, int(span_s * self._passing)))
+
+    def _within(self, now_s: float) -> int:
+        return sum(size for at_s, size in self._moved if at_s >= now_s - WINDOW_S)
 
     def still(self, now_s: float) -> bool:
         """Whether nothing may be sent now."""
@@ -101,35 +138,49 @@ class Quota:
         """Until when the broker may still take what it was sent, whether or not the connection is closed."""
         return max(now_s, min(self.still_until_s, now_s + UNREAD_S_MAX))
 
+    def learnt(self, now_s: float) -> Learnt | None:
+        """What the next line goes on with; None where nothing holds this one back."""
+        if not self.held or self._over(now_s):
+            return None
+        moved = [(now_s - at_s, size) for at_s, size in self._moved if size]
+        still_s, next_s = self.still_until_s - now_s, self.next_at_s - now_s
+        return Learnt(self.portion, self._passing, still_s, next_s, now_s - self._since_s, moved)
+
+    def follow(self, learnt: Learnt, now_s: float) -> None:
+        """Goes on as the line before did."""
+        if self.held:
+            return
+        self.held, self.portion, self._passing = True, min(learnt.portion, self.bytes_max), learnt.passing
+        self.still_until_s, self.next_at_s = now_s + learnt.still_s, now_s + learnt.next_s
+        self._since_s = now_s - learnt.seen_s
+        ours = ((now_s - ago_s, size) for ago_s, size in learnt.moved)
+        self._moved = deque([*ours, *self._moved])
+        self._sum = sum(size for _, size in self._moved)
+
     def bytes_s(self, now_s: float) -> float:
         """What moves while it is held back; 0 where it is not."""
         if not self.held or now_s > self.still_until_s + WORD_S:
             return 0.0
-        return max(1.0, sum(size for at_s, size in self._moved if at_s >= now_s - WINDOW_S) / WINDOW_S)
+        return max(1.0, self._within(now_s) / WINDOW_S)
 
 
 @dataclass(slots=True)
 class FetchQuota(Quota):
     """Of a connection that fetches. A fetch that is throttled brings nothing, and the broker counts nothing of it."""
 
+    counted_s: ClassVar[float] = WINDOW_S_MAX
     # How large batches of the source are. Brokers cut the last one of an answer, which then comes once more.
     batch: int = 0
     _last: tuple[float, int] = (0.0, BATCH_BYTES)
-    _passing: float = 0.0
     _span_s: float = FETCH_PORTION_S
 
     def answered(self, asked: int, moved: int, throttle_ms: int, now_s: float) -> None:
         """A fetch of so many bytes was answered, and so many came."""
-        if self._since_s < 0:
-            self._since_s = now_s
         before_s = self._last[0]
         self._last = (now_s, moved or self._last[1])
-        self._moved.append((now_s, moved))
-        self._sum += moved
-        while self._moved[0][0] < now_s - WINDOW_S_MAX:
-            self._sum -= self._moved.popleft()[1]
+        self._count(moved, now_s)
         if throttle_ms > 0:
-            self._throttled(asked, throttle_ms / 1000, now_s)
+            self._refused(asked, throttle_ms / 1000, now_s)
         elif not self.held:
             if 2 * moved >= self.portion:
                 self.portion = min(self.bytes_max, 2 * self.portion)
@@ -141,9 +192,8 @@ class FetchQuota(Quota):
         if self._passing:
             self.next_at_s = now_s + min(REST_S_MAX, moved / (FETCH_PACE * self._passing))
 
-    def _throttled(self, asked: int, throttle_s: float, now_s: float) -> None:
-        """A broker throttles until what it counted is within the quota again, so the time tells the quota: within the
-        bounds of what it may have counted. What is guessed already stays if it lies between them."""
+    def _refused(self, asked: int, throttle_s: float, now_s: float) -> None:
+        """The same for what did not move."""
         if not self.held:
             self.held, self._passing = True, 0.0
         self.still_until_s = max(self.still_until_s, now_s + throttle_s)
@@ -166,8 +216,15 @@ class FetchQuota(Quota):
         self._passing = passing
         self.portion = max(PORTION_BYTES_MIN, min(self.bytes_max, int(self._span_s * passing)))
 
-    def _within(self, now_s: float) -> int:
-        return sum(size for at_s, size in self._moved if at_s >= now_s - WINDOW_S)
+    def learnt(self, now_s: float) -> Learnt | None:
+        found = Quota.learnt(self, now_s)
+        return found and found._replace(batch=self.batch, span_s=self._span_s)
+
+    def follow(self, learnt: Learnt, now_s: float) -> None:
+        if not self.held:
+            self.batch, self._span_s = learnt.batch, learnt.span_s
+            self._last = (now_s, self._last[1])
+        Quota.follow(self, learnt, now_s)
 
     @property
     def fetch_bytes(self) -> int:

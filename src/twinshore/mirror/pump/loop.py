@@ -181,9 +181,9 @@ class Pump:
                 case Assign(tracks):
                     self._scout.learn(tracks)
                     core.assign(tracks)
-                case Go(handovers, told, reached):
+                case Go(handovers, told, reached, paces):
                     ways = [(named.topic, named.partition, *reach) for named, reach in reached.items()]
-                    self._do(core.go(told, handovers, ways, steady_s()))
+                    self._do(core.go(told, handovers, ways, steady_s(), paces))
                 case Release(named):
                     core.release(named)
                 case Bounds():
