@@ -20,6 +20,7 @@ from twinshore.mirror.driver.link_driver import LinkDriver
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.driver.roster import Roster, Running
 from twinshore.mirror.driver.tides import Tides
+from twinshore.service.companions import Companion
 from twinshore.store import open_store
 
 ONE, TWO, THREE = "east->west", "west->north", "north->east"
@@ -57,6 +58,7 @@ class Place:
         self.desk = Desk("127.0.0.1", allowed_s=lambda link: self.roster.left_s(link), take=self.recorder.take)
         self.tides = Tides(self.desk, 60.0, lambda *_: "finished", self.said.append)
         self.roster = Roster(self.registry, self.begin, self.leave, links_max=2, stop_s=2.0, log=self.said.append)
+        self.companions: tuple[Companion, ...] = ()
         self.hold = threading.Event()
         self.holding: set[str] = set()
 
@@ -84,7 +86,7 @@ class Place:
 
         driver.turn = taking_its_time  # type: ignore[method-assign]
         drive = Drive(driver, self.said.append, lambda *_: None, lambda error: self.said.append(str(error)))
-        self.begun.append(Running(link, driver, (), drive))
+        self.begun.append(Running(link, driver, self.companions, drive))
         return self.begun[-1]
 
     def leave(self, link: Link) -> None:
@@ -142,6 +144,25 @@ def test_a_removed_link_ends_and_says_so_and_the_others_are_the_same_as_before(p
     assert place.names() == [ONE, TWO, ONE]
     place.until(lambda: ONE in place.recorder.words())
     assert place.recorder.words()[ONE]["state"] != "stopped", "its last word was the last one's"
+
+
+class Stubborn:
+    """Runs beside a link, and cannot be ended in good order."""
+
+    def close(self) -> None:
+        raise OSError("the disk is gone")
+
+
+def test_what_fails_at_the_end_of_a_link_keeps_neither_its_lease_nor_what_runs_beside_it(place: Place) -> None:
+    """Else the process would renew the lease for ever, and stand by for itself."""
+    place.companions = (Stubborn(), Stubborn())
+    place.until(lambda: place.held(ONE) and place.held(TWO))
+    place.ask(Remove(ONE))
+    place.until(lambda: place.left == [ONE])
+    assert not place.held(ONE)
+    assert f"{ONE}: it did not end in good order: OSError: the disk is gone" in place.said
+    place.ask(Add(ONE, ['topics=["orders"]']))
+    place.until(lambda: place.held(ONE))
 
 
 def test_a_changed_link_begins_again_only_once_its_driver_has_ended(place: Place) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container
+from contextlib import ExitStack
 from functools import partial
 
 from twinshore.fleet import ConfigError, KafkaError, Link, RefusedError, StoreError, TwinshoreError, WireError
@@ -389,10 +390,8 @@ class LinkDriver:
         if self.lease.left_s() > 0:
             how = "the mirror was stopped in good order" if clean else "the mirror was stopped, not all pumps said so"
             self._say(now or Idle(STOPPED, how))
-        self._heart.close()
-        self._follower.close()
-        self._watch.close()
-        self._slow_looks.close()
-        self._adopter.close()
-        self.lease.close(release=clean)
-        self._ends.close()
+        with ExitStack() as parts:  # whatever of it fails, the lease is not renewed for ever; the last first
+            parts.callback(self._ends.close)
+            parts.callback(self.lease.close, release=clean)
+            for one in (self._adopter, self._slow_looks, self._watch, self._follower, self._heart):
+                parts.callback(one.close)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
 
 from twinshore.fleet import Link
 from twinshore.fleet.once import in_words
@@ -39,13 +41,13 @@ class Running:
         self._drive.close(0.0)
 
         def work() -> None:
-            try:
-                # A turn that still waits for a cluster would open lanes again behind whoever begins the link anew.
-                self._end(stop_s, now, turn_s=stop_s if then is None else None)
-                if then is not None:
-                    then()
-            except Exception as error:
-                log(f"{self.link.name}: it did not end in good order: {in_words(error)}")
+            # A turn that still waits for a cluster would open lanes again behind whoever begins the link anew.
+            turn_s = stop_s if then is None else None
+            for part in (partial(self._end, stop_s, now, turn_s=turn_s), then or (lambda: None)):
+                try:
+                    part()
+                except Exception as error:
+                    log(f"{self.link.name}: it did not end in good order: {in_words(error)}")
 
         self._ending = threading.Thread(target=work, name=f"end of {self.link.name}", daemon=True)
         self._ending.start()
@@ -57,11 +59,19 @@ class Running:
         return self._ending is not None and not self._ending.is_alive()
 
     def _end(self, stop_s: float, now: Idle | None, *, turn_s: float | None) -> None:
-        for companion in self._companions:
-            companion.close()
-        self._drive.close(turn_s)
-        clean = self.driver.stop(time.monotonic() + stop_s)
-        self.driver.close(clean=clean, now=now)
+        clean = False
+
+        def stop() -> None:
+            nonlocal clean
+            clean = self.driver.stop(time.monotonic() + stop_s)
+
+        # Whatever of it fails, all is ended, the last first: nobody would give back the lease, nor stop renewing it.
+        with ExitStack() as parts:
+            parts.callback(lambda: self.driver.close(clean=clean, now=now))
+            parts.callback(stop)
+            parts.callback(self._drive.close, turn_s)
+            for companion in reversed(self._companions):
+                parts.callback(companion.close)
 
 
 class Roster:
@@ -135,7 +145,9 @@ class Roster:
             self._log(f"{link.name}: cannot begin: {in_words(error)}")
 
     def _end(self, name: str, *, gone: bool) -> None:
-        one = self._ending[name] = self._running.pop(name)
+        # Its pumps ask all the while for how long the link is ours: it is never in neither.
+        one = self._ending[name] = self._running[name]
+        del self._running[name]
         now = Idle(STOPPED, self._registry.why_gone(name)) if gone else Idle(STANDBY, CHANGED)
         self._log(f"{name}: {now.sentence}")
         one.end(self._stop_s, self._log, now, lambda: self._leave(one.link))
