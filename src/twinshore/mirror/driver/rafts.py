@@ -15,8 +15,9 @@ from twinshore.mirror.lane.orders import TideOrder
 from twinshore.mirror.lane.raft_words import Afloat, Carry, Leave, RaftOrder
 
 ARRIVE_S_MAX = 30.0
-# A raft that has said nothing for so long takes no more pumps: it is frozen, or one pump keeps it from its others.
-SILENT_S = 5.0
+# A raft that has said nothing for so long is frozen, and another takes its lanes. Were it shorter, they would all
+# change over again and again on a busy machine, where a raft only comes late.
+SILENT_S = 15.0
 AGAIN_S_MAX = 5.0
 # A tide of a raft is longer where more lanes have to change over: this many in the time of a lane's tide.
 LANES_PER_TIDE = 25

@@ -244,11 +244,18 @@ class Pump:
             self._scout.units.take(wanted.marks)
 
     def close(self) -> None:
-        """At once, half a request included."""
+        self.hang_up()
+        self.let_go()
+
+    def hang_up(self) -> None:
+        """Its lines, at once, half a request included."""
         for source in self._sources.values():
             source.close()
         for target in self._targets.values():
             target.close()
-        self._scout.close()
         self._desk.close()
         self._selector.close()
+
+    def let_go(self) -> None:
+        """What its errands hold; one of them may be in the middle of a call."""
+        self._scout.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import selectors
+import threading
 from dataclasses import replace
 
 from twinshore.fleet.once import in_words
@@ -69,7 +70,9 @@ class Raft:
         if ended:
             self._selector.unregister(pump)
             with contextlib.suppress(OSError):
-                pump.close()
+                pump.hang_up()
+            # Aside: the others' turns do not wait until its errands are over.
+            threading.Thread(target=pump.let_go, name="let go", daemon=True).start()
             self._say("ended", berth=self._pumps.pop(pump), sentence=ended, died=died)
 
     # -- the driver
