@@ -196,8 +196,8 @@ class Book:
         entry.check = True
 
     def unanswered(self, entries: Iterable[Entry], now_s: float) -> None:
-        """After a round: nobody has said of a place that is still open, and of which nothing is known, where it stands.
-        Its commit may have gone unanswered, or was not sent."""
+        """After a round: of some open places no cluster said where they stand. A place's commit may have
+        gone unanswered, or it was not sent. The group counts as silent about them."""
         for entry in entries:
             left = entry.open - entry.standing.keys()
             if left and not entry.live:

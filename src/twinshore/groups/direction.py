@@ -224,8 +224,8 @@ class Direction:
     # -- what should be
 
     def _spots(self, due: Mapping[str, Entry], now_s: float, turn: Turn) -> dict[str, dict[Where, tuple[Spot, int]]]:
-        """By group and place: where it would stand, and where the log there ends. What is known to stand as far as it
-        can already needs no question; where no end is known there is no place yet."""
+        """For each group and partition: where the group would stand on the other side, and where the log there ends. A
+        place that cannot be further on is not asked for. Where no end is known, the group gets no place yet."""
         spots: dict[str, dict[Where, Spot]] = {}
         short: set[Where] = set()
         parts = self.book.scope.parts
@@ -286,9 +286,8 @@ class Direction:
     def _theirs(
         self, node: int, spots: Mapping[str, Mapping[Where, object]], now_s: float, turn: Turn
     ) -> dict[str, Mapping[Where, Place]]:
-        """What these groups have there now; those that could not be asked for are left out, until the next round.
-
-        One that is not listed is asked for all the same: its coordinator may just be moving, and its place is there."""
+        """The places that these groups have there now; what cannot be asked for is left out until the next round. A
+        group that is not listed is asked for all the same: its coordinator may just be moving."""
         parts = self.book.scope.parts
         # Whether a group has any place there matters where none is made.
         wanted: dict[str, list[Where] | None] = {

@@ -70,8 +70,8 @@ class KeptTogether:
     def places(
         self, wanted: ByCoordinator, known: Mapping[str, GroupPlaces]
     ) -> tuple[dict[str, GroupPlaces], dict[int, KafkaError]]:
-        """As the reader says, but for groups that wait: those say what they said at an earlier moment, and are left
-        out where there was none yet (`held`)."""
+        """The places that the reader tells. A group that waits for its outputs is given its places of an earlier
+        moment; where there was no such moment yet, the group is left out (`held`)."""
         if not self._rules:
             return self._reader.places(wanted, known)
         self._forget({name for groups in wanted.values() for name in groups})
@@ -94,8 +94,8 @@ class KeptTogether:
         return free | known_now, away
 
     def lag_of(self, group: str) -> int:
-        """By how many records the places that were given out are behind those that the group has. Of a place that was
-        never given out nobody knows where the target's would begin."""
+        """By how many records the places that were given out are behind the group's own. A place that was never
+        given out is not counted: nobody knows where the target's would begin."""
         raw, given = self._raw.get(group), self._given.get(group)
         if raw is None or given is None:
             return 0

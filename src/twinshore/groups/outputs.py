@@ -43,14 +43,15 @@ def left_of(moment: Moment, crossed: Mapping[Where, int]) -> Moment:
 
 
 def shortened(moment: Moment, ends: Mapping[Where, int], there: Container[Where], now_s: float) -> Moment:
-    """The same by ends that were asked for anew: what a source has lost cannot cross any more, and a log that is not
-    `there` has nothing to wait for. What came since is not waited for."""
+    """The same moment by ends that were asked for anew. Records that the source has lost cannot cross any more, so
+    an end may come down; it never rises, as nothing that came since is waited for. A log that is not `there` drops
+    out."""
     return Moment(moment.said, {w: min(end, ends[w]) for w, end in moment.ends.items() if w in there}, now_s)
 
 
 def within(released: GroupPlaces, now: GroupPlaces) -> dict[Where, Place]:
-    """What may be known of the group: its places of the moment whose outputs have crossed, or lower ones that it has by
-    now. A place that it has no more is not known either."""
+    """The group's places that may be shown to the target: those of the moment whose outputs have crossed, or the
+    group's present ones where these are lower. A place that the group has no more is left out."""
     return {
         where: now.places[where] if now.places[where].offset < place.offset else place
         for where, place in released.places.items()

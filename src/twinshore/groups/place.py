@@ -149,8 +149,9 @@ def _is_anothers(there: Place, memory: Memory, rules: Rules, *, met: bool) -> bo
 
 
 def _is_below_mark(spot: Spot, there: Place | None, memory: Memory) -> bool:
-    """Whether the link left the group further on than the source has it, before anything was remembered: it was set
-    back meanwhile, or deleted and begun again. The mark says that nobody has read on from there."""
+    """Whether the target's place is the link's own and lies further on than the source's, though nothing is
+    remembered. Then the group was set back on the source meanwhile, or was deleted and began again. The mark says
+    that nobody has read on from that place."""
     if there is None or there.metadata != MARK:
         return False
     return _is_first(memory) and spot.reached and spot.offset < there.offset

@@ -30,8 +30,8 @@ class Sight(NamedTuple):
 
 
 def sight_of(side: ClusterGroups, listed: Listed, names: Iterable[str]) -> Sight:
-    """What the side says of these groups. One that is not listed is asked for all the same: its coordinator may be
-    away, or hide it from this user."""
+    """What the cluster says of these groups. A group that the cluster does not list is asked for all the same: its
+    coordinator may be away, or may hide the group from this user."""
     silent: dict[str, Silence] = {}
     wanted: dict[int, dict[str, None]] = {}
     names = sorted(names)

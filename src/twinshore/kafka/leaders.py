@@ -61,8 +61,8 @@ class Leaders:
     def each(
         self, parts: Iterable[NamedPartition], question: Question[Value]
     ) -> tuple[dict[NamedPartition, Value], dict[NamedPartition, KafkaError]]:
-        """What can be answered now, and why the rest cannot: that is asked for once more, with fresh metadata, and not
-        waited for. KafkaError where nobody tells who leads what."""
+        """The answers that can be had now, and why the others cannot. A partition without an answer is asked for
+        once more, with fresh metadata; nothing waits longer for it. KafkaError where no broker tells who leads what."""
         found: dict[NamedPartition, Value] = {}
         failed: dict[NamedPartition, KafkaError] = {}
         pending = list(dict.fromkeys(parts))

@@ -100,8 +100,8 @@ class Nodes:
             self._failed_at[address] = self._clock()
 
     def leads_elsewhere(self, connection: Connection) -> None:
-        """It is kept for seconds only, since its address may be set right again, and its address is asked after the
-        others. No sooner: whoever is there is not to be dialled at each question."""
+        """The connection is kept for some seconds only, as its address may be set right again, and the address is
+        asked after the others. It is not closed at once: else the wrong broker would be dialled at each question."""
         connection.expires_at = min(connection.expires_at, time.monotonic() + ELSEWHERE_S)
         self.note_failure(connection.address)
 

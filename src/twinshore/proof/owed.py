@@ -111,11 +111,10 @@ class KeyLook:
             self._tell(key, at)
 
     def _still(self, keys: dict[bytes, int]) -> dict[bytes, int]:
-        """Of these keys those that are owed at a second look as well.
+        """The keys that are owed at a second look as well.
 
-        While a log is read its cleaner moves what is latest, and a tombstone may be on its way still. What stays is
-        seen twice.
-        """
+        While a log is read, its cleaner moves the latest record of a key, and a tombstone may still be on its way.
+        Only a deletion that is really owed is seen twice."""
         if not keys:
             return {}
         time.sleep(self.settle_s)

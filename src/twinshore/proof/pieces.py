@@ -47,8 +47,8 @@ def narrowed(row: ProofRow, start: int, upto: int) -> ProofRow:
 
 
 def cut(pieces: Iterable[ProofPiece], start: int, upto: int) -> tuple[ProofPiece, ...]:
-    """What of these lies from `start` up to `upto`. Of one that is torn nobody knows the digest any more; where not
-    every offset was a record, the count is the least that there can be."""
+    """The parts of these pieces that lie from `start` up to `upto`. A piece that is cut has no digest any more.
+    Where not every offset of it was a record, its count is the least that there can be."""
     found = []
     for piece in pieces:
         first, last = max(piece.from_offset, start), min(piece.to_offset, upto)

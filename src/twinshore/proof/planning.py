@@ -227,8 +227,8 @@ def differing(row: ProofRow, result: Proven, now_ms: int) -> ProofRow:
 
 
 def rested(look: PartitionLook, now_ms: int) -> ProofRow | None:
-    """What was proven before, as of now, where neither side has had anything since, or where the source holds nothing;
-    None where its age may stand."""
+    """The row of before, dated now, where neither side has got a record since; a new row where the source holds
+    nothing. None where the row's age may stay as it is."""
     row = look.resumes
     if row is None and look.source_end <= look.first and not look.open_over:
         return _row(look, ProofState.IDENTICAL, "", (look.start, look.start, -1), (), now_ms)

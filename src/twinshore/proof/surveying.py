@@ -74,8 +74,9 @@ class Surveyor:
         self._links = links or (link,)
 
     def look(self, topics: Iterable[str] = ()) -> Survey:
-        """Of these topics, or of all that the link carries; of a pair that others mirror, of all on both sides. What is
-        carried and cannot be seen is a lack, never left out; so is what should be carried and does not cross."""
+        """Looks at these topics, or at all that the link carries; where others mirror, at all that are on both
+        sides. A topic that is carried and cannot be seen is told as a lack, and so is one that should be carried and
+        does not cross."""
         carried, begun = self._carried(), self._begun()
         asked = set(topics)
         names = asked or {name for name in carried if admits(self._link, name)}
@@ -150,8 +151,9 @@ class Surveyor:
     def _uncrossed(
         self, looks: Sequence[PartitionLook], seen: Mapping[str, TopicMetadata], asked: Collection[str]
     ) -> Iterator[Lack]:
-        """Topics and partitions of which the target gets nothing more, though the link admits them. Of topics that were
-        asked for by name, those that the link began with: others are compared as anybody's."""
+        """Topics and partitions that the link admits and of which nothing more reaches the target. Of topics that
+        were asked for by name these are only the ones that the link began with: the others are compared like another
+        mirror's."""
         assert self._store is not None
         rows = self._store.ledger.rows(self._link.name, open_only=True)
         known = {row.topic for row in self._store.twins.of(self._link.name)}
@@ -259,8 +261,8 @@ class Surveyor:
     def _ways(
         self, names: list[str], carried: set[str], before: set[str]
     ) -> tuple[dict[str, Way | None], set[str], dict[str, str]]:
-        """How each can be compared, of which either side is compacted now, and why that is not known of some. `before`
-        are those that were compacted once."""
+        """How each topic can be compared, which topics are compacted on either side now, and why that is not known
+        of some. `before` are topics that were compacted once."""
         if self._way is not None or not names:
             return dict.fromkeys(names, self._way), set(), {}
         settings, refused = self._source.admin.readable_settings(names)

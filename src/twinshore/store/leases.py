@@ -48,11 +48,11 @@ def read_each(connection: Connection, names: Collection[str]) -> dict[str, Lease
 
 
 def beat_each(connection: Connection, rows: Collection[LeaseRow], ttl_ms: Mapping[str, int]) -> dict[str, LeaseRow]:
-    """Those of these leases that are held, each after one more beat and with its ttl: the others are lost.
+    """The leases that are still held, each after one more beat and with its ttl. A lease that is not among them is
+    lost.
 
-    A beat whose answer got lost may stand in the database already. It is of the same holder and generation, so he
-    goes on from there; what others see changes once more.
-    """
+    A beat whose answer got lost may stand in the database already. It is of the same holder and generation, so the
+    holder goes on from it, and others see one change more."""
     alike: dict[tuple[str, int, int], list[str]] = {}
     for row in rows:
         alike.setdefault((row.owner, row.generation, ttl_ms[row.name]), []).append(row.name)

@@ -357,8 +357,8 @@ class ProofRow:
 
     @property
     def read_ms(self) -> int:
-        """Since when every part of it has been read: when the partition was last read whole. 0: nobody knows, as where
-        nothing is proven of what the source holds."""
+        """When the part was read that was read longest ago: since then each part has been read at least once. 0: not
+        known, as where nothing is proven of what the source holds."""
         if self.to_offset <= self.from_offset:
             return 0 if self.source_end > self.from_offset else self.proven_ms
         return min((piece.read_ms for piece in self.pieces), default=0)

@@ -110,8 +110,9 @@ class AclPlan:
 
 
 def kept_back(acl: Acl, refused: Iterable[Acl], *, given: bool) -> bool:
-    """Whether the rule must wait for one that the target refused: of the same place, whatever it is; or, where it would
-    allow what the other forbids, or forbids what the other still allows, of any place that both speak of."""
+    """Whether the rule must wait for a rule that the target refused. It waits for any refused rule of the same
+    resource and name. Where one of the two forbids what the other allows, it also waits if both speak of a common
+    name."""
     for one in refused:
         if (one.resource, one.name) == (acl.resource, acl.name):
             return True
@@ -169,8 +170,8 @@ def _of_topics(topics: list[Acl], ground: Ground) -> tuple[set[Acl], dict[Acl, s
 
 
 def decide(want: Wanted, target: frozenset[Acl], written: frozenset[Acl], ground: Ground) -> AclPlan:
-    """What to change: rules that we did not write are never taken away, nor is the last one of a topic where everybody
-    may use what no rule speaks of: ours stays instead."""
+    """What to change. Rules that others wrote are never taken away. On a cluster that lets everybody use a topic
+    without rules, a topic's last rule is not taken away either: the link's own rule stays in its place."""
     keep = want.write | _last((written - want.write) & target, ground)
     create = sorted(keep - target, key=lambda acl: (acl.permission, acl))
     over = written - keep
@@ -277,8 +278,8 @@ def _of_groups(groups: list[Acl], ground: Ground, link: Link) -> Wanted:
 
 
 def _meets(denial: Acl, allow: Acl) -> bool:
-    """Whether the denial may forbid somebody something of what the other allows. Of principals that are no plain users
-    nobody here knows who they are."""
+    """Whether the denial may forbid somebody a part of what the other rule allows. A principal that is no plain user
+    may be anybody, such as a group of users."""
     plain = all(one.principal.startswith("User:") for one in (denial, allow))
     same = denial.principal == allow.principal or EVERYBODY in (denial.principal, allow.principal) or not plain
     places = denial.covers(allow.name) or allow.covers(denial.name) or not allow.names_one()
