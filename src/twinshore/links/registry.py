@@ -18,13 +18,14 @@ EVERY_S = 1.0
 
 class Registry:
     """`begins`: the links as the process found them; `names`: only these are carried, or all where none is named. Links
-    that cannot be carried together stay as they were, and `log` hears why. One thread turns; any may ask."""
+    that cannot be carried together stay as they were. `log` hears why, and of each that cannot be with these settings.
+    One thread turns; any may ask."""
 
     def __init__(
         self, settings: Settings, store: Store, begins: Known, names: Sequence[str], log: Callable[[str], None]
     ) -> None:
         self._settings, self._store, self._names = settings, store, tuple(names)
-        self._once = Once(log)
+        self._log, self._once = log, Once(log)
         self._revision = begins.revision
         self.now = begins
 
@@ -44,6 +45,9 @@ class Registry:
             self._once.say(f"links stay as they were: {error.message}")
             return
         self._once.well()
+        for one in found.differences:
+            if one not in self.now.differences:
+                self._log(str(one))
         self._revision, self.now = found.revision, found
 
     def wanted(self) -> Mapping[str, Link]:

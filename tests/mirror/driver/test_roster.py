@@ -182,6 +182,18 @@ def test_a_changed_link_begins_again_only_once_its_driver_has_ended(place: Place
     place.until(lambda: place.held(ONE))
 
 
+def test_a_link_that_cannot_be_with_the_settings_of_this_mirror_is_named(place: Place) -> None:
+    """Whoever added it knows a cluster more. Nobody carries it here, and the log is where that is looked for."""
+    wider = parse_settings(SETTINGS + '[clusters.south]\nbootstrap = ["127.0.0.1:4"]\n', name="settings.toml", env={})
+    asked = Add("east->south", ['topics=["letters"]'])
+    assert list(act(plan(asked, wider, place.store), wider, place.store, by="anna"))
+    for _ in range(3):
+        place.registry.turn()
+    place.ask(Set(ONE, ['topics=["orders", "letters"]']))
+    told = [line for line in place.said if line.startswith("east->south: is in the store, and cannot be with these")]
+    assert len(told) == 1, place.said
+
+
 def test_a_link_that_there_is_no_room_for_waits_until_another_goes(place: Place) -> None:
     place.until(lambda: place.names() == [ONE, TWO])
     place.ask(Add(THREE, ['topics=["letters"]']))
