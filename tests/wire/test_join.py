@@ -10,7 +10,7 @@ from crc32c import crc32c
 
 from twinshore.fleet import WireError
 from twinshore.wire import compiled
-from twinshore.wire.batch import CRC_START, BatchHeader, check_crc, head_bytes, split_batches
+from twinshore.wire.batch import CRC_START, BatchHeader, check_crc, head_bytes, seal, split_batches
 from twinshore.wire.codecs import Codec
 from twinshore.wire.join import Joined, Joiner, available, room_needed, source_of
 from twinshore.wire.records import Record, decode_batch, encode_batch
@@ -195,3 +195,43 @@ def test_the_compiled_crc_is_that_of_the_library_at_every_length_and_place() -> 
     for size in [*range(70), *lanes]:
         for place in (0, 1, 61):
             assert compiled.crc_of(source, place, place + size) == crc32c(data[place : place + size]), f"seed {seed}"
+
+
+def large(base: int, chance: random.Random) -> bytes:
+    """Records about as large as those that are checked, copied and sealed in one pass, and far larger."""
+    most = chance.choice((2, 3, 8, 50)) * compiled.ONE_PASS_BYTES // 2
+    sizes = [chance.randint(0, most) for _ in range(chance.choice((1, 2, 9)))]
+    records = [
+        Record(base + number, TIME_MS + chance.randint(-70, 70), chance.choice((None, b"key")), chance.randbytes(size))
+        for number, size in enumerate(sizes)
+    ]
+    return bytes(encode_batch(records))
+
+
+@pytest.mark.parametrize("first", range(0, 200, 50))
+def test_records_of_every_size_are_sealed_as_they_are_copied(first: int) -> None:
+    for seed in range(first, first + 50):
+        chance, data, base = random.Random(seed), b"", 60
+        for _ in range(chance.randint(2, 12)):
+            data += large(base, chance)
+            base = split_batches(memoryview(data))[-1][1].last_offset + 1
+        found = joined(data, below=1 << 20, most=1 << 20)
+        assert found is not None and found.end == len(data), f"seed {seed}"
+        assert found.header == seal(found.header, found.body)
+        assert read(found) == seen_by_consumers(data), f"seed {seed}"
+
+
+def test_damage_anywhere_in_a_batch_ends_the_run_before_it() -> None:
+    chance = random.Random(7)
+    record = Record(0, TIME_MS, b"key", chance.randbytes(900))
+    sound = [bytes(encode_batch([record._replace(offset=at)])) for at in range(4)]
+    before, first = len(sound[0]) + len(sound[1]), places(sound[0])[0][1]
+    joiner = Joiner(below_bytes=1 << 20, most_bytes=1 << 20)
+    for place in range(CRC_START, len(sound[2])):
+        hurt = bytearray(sound[2])
+        hurt[place] ^= 1 << chance.randrange(8)
+        source = source_of(memoryview(b"".join([*sound[:2], bytes(hurt), sound[3]])))
+        found = joiner.join(source, 0, first, memoryview(bytearray(room_needed(1 << 16))), 0)
+        assert found is not None, f"byte {place}"
+        assert (found.end, found.batches) == (before, 2), f"byte {place}"
+        assert read(found) == [record, record._replace(offset=1)], f"byte {place}"

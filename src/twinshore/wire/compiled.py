@@ -24,12 +24,17 @@ RECORD_GROWTH: Final = 24  # bytes by which a record can grow: 4 of length, 9 of
 SEEN_FIELDS: Final = 6
 SEEN_EACH: Final = 5
 SEEN_MAX: Final = 64 * SEEN_EACH
-ROW_FIELDS: Final = 8
+ROW_FIELDS: Final = 9
+# Records of so many bytes on average are checked, copied and sealed in one pass; for smaller ones their few first bytes
+# would cost more by that than a second pass does.
+ONE_PASS_BYTES: Final = 384
+_ONES: Final = 0xFFFFFFFF
 _BIG: Final = 1 << 61
 _INT64_MIN: Final = -(1 << 63)
 _HEADER: Final = 61
 BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _ROOM = types.uint8[::1]
+_TWO_CRCS = types.UniTuple(types.uint64, 2)
 
 
 def machine_code(signature: Any) -> Callable[[_Function], _Function]:
@@ -74,6 +79,17 @@ def load_word(typing: Any, array: Any, place: Any) -> Any:
         return builder.load(word, align=1)
 
     return types.uint64(array, types.int64), build
+
+
+@intrinsic
+def _put_word(typing: Any, array: Any, place: Any, word: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        into = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(64).as_pointer())
+        builder.store(arguments[2], into, align=1)
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64, types.uint64), build
 
 
 @intrinsic
@@ -135,6 +151,10 @@ _step = _step_by_hardware if _INSTRUCTION else _step_by_table
 LANE: Final = 1024
 _ONE_LANE = np.array(carry_tables(LANE), dtype=np.uint64)
 _TWO_LANES = np.array(carry_tables(2 * LANE), dtype=np.uint64)
+SHORT: Final = 64
+_ONE_SHORT = np.array(carry_tables(SHORT), dtype=np.uint64)
+_TWO_SHORT = np.array(carry_tables(2 * SHORT), dtype=np.uint64)
+_THREE_SHORT = np.array(carry_tables(3 * SHORT), dtype=np.uint64)
 
 
 @inlined
@@ -144,10 +164,14 @@ def _carried(tables: Any, crc: Any) -> Any:
     return first ^ second ^ tables[2, high & np.uint64(255)] ^ tables[3, high >> np.uint64(8)]
 
 
-@machine_code(types.int64(BYTES, types.int64, types.int64))
-def crc_of(source: Any, place: Any, end: Any) -> Any:
-    """The CRC-32C of a part of `source`. A step waits for the one before it, so three lanes are walked at a time."""
-    crc = np.uint64(0xFFFFFFFF)
+@inlined
+def _step_byte(crc: Any, byte: Any) -> Any:
+    return (crc >> np.uint64(8)) ^ _BYTES[(crc ^ np.uint64(byte)) & np.uint64(255)]
+
+
+@machine_code(types.uint64(types.uint64, BYTES, types.int64, types.int64))
+def _crc_on(crc: Any, source: Any, place: Any, end: Any) -> Any:
+    """Goes on with a CRC. A step waits for the one before it, so three lanes are walked at a time."""
     while place + 3 * LANE <= end:
         second, third = np.uint64(0), np.uint64(0)
         for at in range(place, place + LANE, 8):
@@ -160,9 +184,15 @@ def crc_of(source: Any, place: Any, end: Any) -> Any:
         crc = _step(crc, load_word(source, place))
         place += 8
     while place < end:
-        crc = (crc >> np.uint64(8)) ^ _BYTES[(crc ^ np.uint64(source[place])) & np.uint64(255)]
+        crc = _step_byte(crc, source[place])
         place += 1
-    return np.int64(crc ^ np.uint64(0xFFFFFFFF))
+    return crc
+
+
+@machine_code(types.int64(BYTES, types.int64, types.int64))
+def crc_of(source: Any, place: Any, end: Any) -> Any:
+    """The CRC-32C of a part of `source`."""
+    return np.int64(_crc_on(np.uint64(_ONES), source, place, end) ^ np.uint64(_ONES))
 
 
 @inlined
@@ -206,34 +236,73 @@ def read_varint(source: Any, place: Any, end: Any) -> Any:
     return 0, -1
 
 
-@machine_code(types.UniTuple(types.int64, 2)(BYTES, _ROOM, *[types.int64] * 7))
+@machine_code(_TWO_CRCS(BYTES, _ROOM, *[types.int64] * 3, types.uint64, types.uint64))
+def _copy_checked(source: Any, room: Any, place: Any, end: Any, to: Any, theirs: Any, ours: Any) -> Any:
+    """Copies what both batches have alike, and goes on with the CRC of each: read once, a stretch counts for both."""
+    to -= place
+    while place + 3 * SHORT <= end:
+        first, second, third = np.uint64(0), np.uint64(0), np.uint64(0)
+        for at in range(place, place + SHORT, 8):
+            one, two, three = load_word(source, at), load_word(source, at + SHORT), load_word(source, at + 2 * SHORT)
+            first, second, third = _step(first, one), _step(second, two), _step(third, three)
+            _put_word(room, to + at, one)
+            _put_word(room, to + at + SHORT, two)
+            _put_word(room, to + at + 2 * SHORT, three)
+        both = _carried(_TWO_SHORT, first) ^ _carried(_ONE_SHORT, second) ^ third
+        theirs, ours = _carried(_THREE_SHORT, theirs) ^ both, _carried(_THREE_SHORT, ours) ^ both
+        place += 3 * SHORT
+    while place + 8 <= end:
+        word = load_word(source, place)
+        theirs, ours = _step(theirs, word), _step(ours, word)
+        _put_word(room, to + place, word)
+        place += 8
+    for at in range(place, end):
+        room[to + at] = source[at]
+        theirs, ours = _step_byte(theirs, source[at]), _step_byte(ours, source[at])
+    return theirs, ours
+
+
+_SHIFTS = types.UniTuple(types.int64, 2)
+_MOVED = types.Tuple([types.int64, types.int64, _TWO_CRCS])
+
+
+@machine_code(_MOVED(BYTES, _ROOM, *[types.int64] * 4, _SHIFTS, types.int64, types.boolean, _TWO_CRCS))
 def _move_records(
-    source: Any, room: Any, place: Any, end: Any, to: Any, count: Any, time_shift: Any, offset_shift: Any, latest: Any
+    source: Any, room: Any, place: Any, end: Any, to: Any, count: Any, shifts: Any, latest: Any, large: Any, crcs: Any
 ) -> Any:
-    """Moves `count` records; returns where they end in the room, -1 if malformed, and the latest time delta."""
+    """Moves `count` records; returns where they end in the room, -1 if malformed, and the latest time delta. `shifts`:
+    of times and offsets. Of `large` ones it goes on with the CRCs of both batches."""
+    theirs, ours = crcs
     for index in range(count):
         length, at = read_varint(source, place, end)
         record_end = at + length
         if at < 0 or length < 6 or record_end > end:
-            return -1, latest
+            return -1, latest, crcs
         late, after = read_varint(source, at + 1, record_end)
         if after < 0:
-            return -1, latest
+            return -1, latest, crcs
         number, rest = read_varint(source, after, record_end)
         if rest < 0 or number != index or late > _BIG or late < -_BIG:
-            return -1, latest
-        late += time_shift
-        number += offset_shift
-        size = record_end - rest
+            return -1, latest, crcs
+        late += shifts[0]
+        number += shifts[1]
+        size, begin = record_end - rest, to
         to = _put_varint(room, to, 1 + _varint_size(late) + _varint_size(number) + size)
         room[to] = source[at]
         to = _put_varint(room, to + 1, late)
         to = _put_varint(room, to, number)
-        _copy(room, to, source, rest, size)
+        if large:
+            for one in range(place, rest):
+                theirs = _step_byte(theirs, source[one])
+            for one in range(begin, to):
+                ours = _step_byte(ours, room[one])
+            theirs, ours = _copy_checked(source, room, rest, record_end, to, theirs, ours)
+        else:
+            _copy(room, to, source, rest, size)
         to += size
         latest = max(latest, late)
         place = record_end
-    return (to if place == end else -1), latest
+    return (to if place == end else -1), latest, (theirs, ours)
 
 
 @machine_code(types.int64(types.int64[:, ::1], types.int64, BYTES, types.int64, types.int64, types.int64))
@@ -269,10 +338,11 @@ def join_batches(
     source: Any, room: Any, place: Any, offset: Any, to: Any, below: Any, most: Any, row: Any, seen: Any
 ) -> None:
     """Fills `row`: where the joined batches end in the source and their records in the room, how many batches, the next
-    offset, the first time stamp, the latest, the last leader epoch, how many rows of `seen`."""
+    offset, the first time stamp, the latest, the last leader epoch, how many rows of `seen`, the CRC of the records."""
     start, first_offset = to, offset
     batches, known = 0, 0
     base_time, latest, epoch = np.int64(0), np.int64(_INT64_MIN), np.int64(-1)
+    ours = np.uint64(_ONES)
     while place + _HEADER + 7 <= source.size:
         length = big_endian(source, place + 8, 4)
         end = place + 12 + length
@@ -293,18 +363,20 @@ def join_batches(
         time = big_endian(source, place + 27, 8)
         if time > _BIG or time < -_BIG:
             break
-        if crc_of(source, place + 21, end) != big_endian(source, place + 17, 4) & 0xFFFFFFFF:
-            break
         if batches == 0:
             base_time = time
-        moved, late = _move_records(
-            source, room, place + _HEADER, end, to, count, time - base_time, offset - first_offset, latest
+        large = body >= count * ONE_PASS_BYTES
+        theirs = _crc_on(np.uint64(_ONES), source, place + 21, place + _HEADER if large else end)
+        shifts = time - base_time, offset - first_offset
+        moved, late, crcs = _move_records(
+            source, room, place + _HEADER, end, to, count, shifts, latest, large, (theirs, ours)
         )
-        if moved < 0:
+        if moved < 0 or np.int64(crcs[0] ^ np.uint64(_ONES)) != big_endian(source, place + 17, 4) & _ONES:
             break
         noted = _note_producer(seen, known, source, place, offset, last_delta)
         if noted < 0:
             break
+        ours = crcs[1] if large else _crc_on(ours, room, to, moved)
         known, to, latest = noted, moved, late
         epoch = big_endian(source, place + 12, 4)
         batches += 1
@@ -312,6 +384,7 @@ def join_batches(
         place = end
     row[0], row[1], row[2], row[3] = place, to, batches, offset
     row[4], row[5], row[6], row[7] = base_time, latest, epoch, known
+    row[8] = np.int64(ours ^ np.uint64(_ONES))
 
 
 @machine_code(types.UniTuple(types.int64, 2)(BYTES, types.int64))

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from twinshore.wire.batch import BODY_IN_LENGTH, BatchHeader, seal
+from twinshore.wire.batch import BODY_IN_LENGTH, BatchHeader, seal_known
 from twinshore.wire.loops import being_built, loops
 
 LOOPS: Final = "twinshore.wire.compiled"
@@ -73,7 +73,7 @@ class Joiner:
             return None
         row, seen = self._row, self._seen
         self._join(source, np.frombuffer(room, dtype=np.uint8), place, first[0], to, self._below, self._most, row, seen)
-        end, room_end, batches, next_offset, base_time, latest, epoch, known = row.tolist()
+        end, room_end, batches, next_offset, base_time, latest, epoch, known, crc = row.tolist()
         if batches < 2:
             return None
         body = room[to:room_end].toreadonly()
@@ -88,7 +88,7 @@ class Joiner:
             count=count,
         )
         producers = [tuple(entry) for entry in seen[:known].tolist()] if known else []
-        return Joined(body, seal(header, body), end, batches, producers)
+        return Joined(body, seal_known(header, len(body), crc), end, batches, producers)
 
 
 def source_of(view: memoryview) -> Any:

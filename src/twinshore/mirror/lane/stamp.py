@@ -28,7 +28,9 @@ class Stamp(NamedTuple):
 
     def head(self, parcel: Parcel) -> bytes:
         """The header of this parcel on the twin; its body follows as it is."""
-        return restamp(parcel.header, self.producer_id, self.producer_epoch, self.sequence(parcel.base))
+        producer_id, producer_epoch, anchor_offset, anchor_sequence = self
+        sequence = sequence_of(anchor_offset, anchor_sequence, parcel.base)
+        return restamp(parcel.header, producer_id, producer_epoch, sequence)
 
     def after(self, blanks: int) -> Stamp:
         """The stamp behind so many more offsets that no sequence counts."""
