@@ -12,7 +12,7 @@ import typer
 
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, who
 from twinshore.cli.steps import carry_out
-from twinshore.fleet.lines import one_line
+from twinshore.fleet.sentences import one_line
 
 if TYPE_CHECKING:
     pass

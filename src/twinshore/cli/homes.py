@@ -9,7 +9,7 @@ import typer
 
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, who
 from twinshore.cli.steps import carry_out
-from twinshore.fleet.lines import one_line
+from twinshore.fleet.sentences import one_line
 
 DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would change.")
 PAIR = typer.Option([], "--link", help="One of the two links, where the cluster is in several pairs.")

@@ -11,7 +11,6 @@ import typer
 
 from twinshore.cli.homes import home, homes
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, who
-from twinshore.cli.recovering import recover
 from twinshore.cli.steps import carry_out
 from twinshore.service.clock import wall_ms
 
@@ -33,6 +32,7 @@ VALUES = typer.Argument(
 UNSET = typer.Option([], "--unset", help="A value that shall be as usual again, like `naming` or `groups.enabled`.")
 AS_SETTINGS = typer.Option(False, "--as-settings", help="Take all values as the settings have them now.")
 DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would change.")
+DRY_RECOVER = typer.Option(False, "--dry-run", help="Only say what would be put back, and whose the link is now.")
 EVERY = typer.Option(False, "--all", help="The link's own pause and all of its topics'.")
 
 
@@ -181,6 +181,22 @@ def remove(link: str = LINK, settings: Path = SETTINGS, dry_run: bool = DRY_RUN)
     from twinshore.links.operations.change import Remove
 
     _change_links(settings, Remove(link), dry_run=dry_run)
+
+
+def recover(link: str = LINK, settings: Path = SETTINGS, dry_run: bool = DRY_RECOVER) -> None:
+    """Puts a lost store together again from what the link's target says, or takes the link over from another store.
+
+    Positions, anchors and whom the link writes as come back; each twin is looked at as a pump does, and nothing is
+    copied again. Stop the other store's mirror first, if it still runs. Refused while a mirror runs the link here.
+    """
+    from twinshore.mirror.operations.recover import Recover, act, plan
+    from twinshore.store.opening import open_or_make, open_to_look
+
+    loaded = load(settings)
+    name = loaded.only([link]).name
+    with (open_to_look if dry_run else open_or_make)(loaded) as store:
+        planned = plan(Recover(name), loaded, store, tell=typer.echo)
+        carry_out(planned, act(planned, loaded, store, by=who()), dry_run=dry_run)
 
 
 def _change_links(path: Path, asked: AskedOfLinks, *, dry_run: bool) -> None:

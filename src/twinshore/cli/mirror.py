@@ -1,4 +1,4 @@
-"""`twinshore mirror`: run the links, or say what running them would do."""
+"""`twinshore mirror`: run the links, or say what running them would do; a topic goes on, or its twin is forgotten."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from twinshore.cli.deleting import delete, keep
 from twinshore.cli.examining import examine
 from twinshore.cli.extents import extents
 from twinshore.cli.following import begin_again
-from twinshore.cli.forgetting import forget
-from twinshore.cli.looking import JSON, LINKS, SETTINGS, load
-from twinshore.cli.resuming import resume
-from twinshore.fleet.lines import one_line
+from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, who
+from twinshore.cli.steps import carry_out
+from twinshore.fleet.sentences import one_line
 from twinshore.service.log_lines import LogLines
 from twinshore.service.signals import end_when_interrupted
 
 DRY_RUN = typer.Option(False, "--dry-run", help="Only print the steps, as `plan` does.")
+DRY_FORGET = typer.Option(False, "--dry-run", help="Only say what would be forgotten.")
+DRY_RESUME = typer.Option(False, "--dry-run", help="Only say what would be resumed.")
+PARTITION = typer.Option(None, "--partition", min=0, help="Only this partition; all that are stopped otherwise.")
 
 RATE_MB_S = typer.Option(
     0.0, "--rate-mb-s", min=0, help="Estimate durations with this rate; 0: as measured on the link, else 50."
@@ -82,3 +84,43 @@ def plan(
 
 def _warn(sentence: str) -> None:
     typer.echo(sentence, err=True)
+
+
+def forget(
+    topic: str = typer.Argument(help="The topic whose twin shall be forgotten."),
+    settings: Path = SETTINGS,
+    link: list[str] = LINKS,
+    dry_run: bool = DRY_FORGET,
+) -> None:
+    """Forgets a topic's twin, so that it can begin again. Neither cluster is touched; the ledger keeps its rows.
+
+    Stop the mirror first, delete the twin on the target, forget it here, start the mirror again. Refused while a
+    mirror runs the link; where several links know the topic, --link says which.
+    """
+    from twinshore.mirror.operations.forget import Forget, act, plan
+    from twinshore.store.opening import open_known
+
+    loaded = load(settings)
+    with open_known(loaded) as store:
+        planned = plan(Forget(topic, link), loaded, store)
+        carry_out(planned, act(planned, loaded, store, by=who(), tell=typer.echo), dry_run=dry_run)
+
+
+def resume(
+    topic: str = typer.Argument(help="The topic with stopped partitions, as the source names it."),
+    partition: int | None = PARTITION,
+    settings: Path = SETTINGS,
+    link: list[str] = LINKS,
+    dry_run: bool = DRY_RESUME,
+) -> None:
+    """Lets partitions go on that an incident stopped; the running mirror takes them up within seconds.
+
+    Refused while the cause still stands, where that can be looked at.
+    """
+    from twinshore.mirror.operations.resume import ResumeStopped, act, plan
+    from twinshore.store.opening import open_known
+
+    loaded = load(settings)
+    with open_known(loaded) as store:
+        planned = plan(ResumeStopped(topic, partition, link), loaded, store)
+        carry_out(planned, act(planned, store, by=who()), dry_run=dry_run)

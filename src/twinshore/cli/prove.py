@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, load
-from twinshore.fleet.lines import one_line
+from twinshore.fleet.sentences import one_line
 from twinshore.service.clock import wall_ms
 from twinshore.service.signals import Asked, heard
 

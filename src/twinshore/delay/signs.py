@@ -11,7 +11,7 @@ from twinshore.delay.arrival import worst
 from twinshore.delay.causes import cluster_key
 from twinshore.delay.readings import Axis, View, WatchedPlace
 from twinshore.delay.windows import Verdict
-from twinshore.fleet.listing import listed
+from twinshore.fleet.sentences import listed
 from twinshore.store.values import ProofRow, TwinRow
 
 NAMED_MAX = 5

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from twinshore.fleet import KafkaError
-from twinshore.fleet.listing import listed
+from twinshore.fleet.sentences import listed
 from twinshore.fleet.settings.sections.groups import unmet
 from twinshore.groups.outputs import Moment, Rules, left_of, outputs_of, shortened, waits_for, within
 from twinshore.groups.sides import ByCoordinator, Reader

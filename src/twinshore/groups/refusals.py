@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from twinshore.fleet.listing import listed
+from twinshore.fleet.sentences import listed
 from twinshore.kafka.errors import describe
 
 # Shorter ones are what brokers answer while they change hands.

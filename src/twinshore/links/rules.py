@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from twinshore.fleet import ConfigError, Link, Naming
-from twinshore.fleet.listing import listed
+from twinshore.fleet.sentences import listed
 from twinshore.links.names import Term, TooManyError, apart, both, either, example, holds, text, then, without
 from twinshore.links.patterns import StrangeError, names_of
 

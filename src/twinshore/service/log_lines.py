@@ -14,7 +14,7 @@ import time
 from collections import deque
 from contextlib import suppress
 
-from twinshore.fleet.lines import one_line
+from twinshore.fleet.sentences import one_line
 
 LINES_MAX = 10_000
 AGAIN_S = 1.0

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from twinshore.fleet import Link, TwinshoreError
 from twinshore.fleet.control import UNCONTROLLED, Control
-from twinshore.fleet.listing import listed
+from twinshore.fleet.sentences import listed
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.in_force import in_force

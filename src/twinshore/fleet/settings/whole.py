@@ -15,7 +15,6 @@ from twinshore.fleet.settings.environment import with_environment
 from twinshore.fleet.settings.section import Section, Written
 from twinshore.fleet.settings.sections import clusters, declared, delay, mirror, proof, safety, store
 from twinshore.fleet.settings.sections import links as section_of_links
-from twinshore.fleet.store_place import beside
 
 T = TypeVar("T")
 
@@ -114,7 +113,7 @@ def load_settings(path: Path, env: Mapping[str, str]) -> Settings:
     except UnicodeDecodeError as error:
         raise ConfigError(f"settings file {path} is not UTF-8 text, at byte {error.start}") from error
     found = parse_settings(text, name=str(path), env=env)
-    whole = found.having(store.SECTION, replace(found.store, url=beside(found.store.url, path)))
+    whole = found.having(store.SECTION, replace(found.store, url=store.beside(found.store.url, path)))
     return replace(whole, file=path.absolute())
 
 

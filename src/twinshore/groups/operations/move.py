@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from twinshore.fleet import ConfigError, KafkaError, Link, NamedPartition
-from twinshore.fleet.listing import counted
 from twinshore.fleet.operations import Plan
+from twinshore.fleet.sentences import counted
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.edge import did_you_mean
 from twinshore.fleet.settings.shapes import why_not_pattern

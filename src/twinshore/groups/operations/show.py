@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from twinshore.fleet import ConfigError
-from twinshore.fleet.listing import listed
+from twinshore.fleet.sentences import listed
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.shapes import why_not_pattern
 from twinshore.groups.look import AWAY, GroupView, look

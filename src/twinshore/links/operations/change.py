@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from twinshore.fleet import ConfigError, Link, RefusedError
-from twinshore.fleet.listing import counted, listed
 from twinshore.fleet.operations import Plan
+from twinshore.fleet.sentences import counted, listed
 from twinshore.fleet.settings import Settings, with_arrow
 from twinshore.fleet.settings.edge import did_you_mean
 from twinshore.links.assignments import with_values, without

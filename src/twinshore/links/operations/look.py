@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from twinshore.fleet import StoreError
-from twinshore.fleet.listing import counted
+from twinshore.fleet.sentences import counted
 from twinshore.fleet.settings import Settings
 from twinshore.links.known import known
 from twinshore.store import LinkRow, Store

@@ -6,7 +6,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from twinshore.fleet import NamedPartition
-from twinshore.fleet.listing import counted
+from twinshore.fleet.sentences import counted
 
 FLOWING, WAITING, PAUSED, STANDBY, STOPPED = "flowing", "waiting", "paused", "standby", "stopped"
 # What a reader says where no mirror's word holds.

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from twinshore.fleet import Link, StoreError
-from twinshore.fleet.listing import listed
 from twinshore.fleet.once import Once, in_words
+from twinshore.fleet.sentences import listed
 from twinshore.fleet.settings import Settings
 from twinshore.mirror.driver.identity import hold_to
 from twinshore.mirror.driver.safety_now import SafetyNow

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from twinshore.fleet import Link
-from twinshore.fleet.listing import listed
+from twinshore.fleet.sentences import listed
 from twinshore.links.filters import admits
 
 WORD_HOLDS_MS = 86_400_000

@@ -13,8 +13,8 @@ from functools import partial
 
 from twinshore.fleet import ConfigError, KafkaError, Link, NamedPartition, WireError
 from twinshore.fleet.incidents import IncidentSide
-from twinshore.fleet.listing import listed
 from twinshore.fleet.once import Once, each, in_words
+from twinshore.fleet.sentences import listed
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.disks import Disk, read_disks

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeVar
 
-from twinshore.fleet.listing import listed
+from twinshore.fleet.sentences import listed
 from twinshore.mirror.driver.target_notes import TOPIC, twin_of_line
 from twinshore.mirror.topology.provenance import ORIGINAL, Descent, descent_of
 

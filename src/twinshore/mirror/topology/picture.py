@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from twinshore.fleet import HEARTBEATS, Link
-from twinshore.fleet.listing import counted
+from twinshore.fleet.sentences import counted
 
 RUNS_S = 10.0
 

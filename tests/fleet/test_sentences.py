@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from twinshore.cli import prove
-from twinshore.fleet.lines import one_line
+from twinshore.fleet.sentences import one_line
 from twinshore.service.log_lines import LogLines
 
 

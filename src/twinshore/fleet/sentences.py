@@ -1,0 +1,24 @@
+"""Parts of sentences that operators read: names and counts, and a sentence as one line of a log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def listed(names: Sequence[str], most: int, between: str = ", ") -> str:
+    """As in "a, b and 7 more"."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return between.join(names[:most]) + more
+
+
+def counted(count: int, thing: str) -> str:
+    """As in "1 lane" and "1,200 lanes"."""
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
+def one_line(sentence: str) -> str:
+    """The sentence with whatever does not print as its escape, as in "a\\nb": names that others chose may hold line
+    breaks, and would write lines of their own."""
+    if sentence.isprintable():
+        return sentence
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in sentence)
