@@ -28,11 +28,11 @@ def test_control_in_the_settings_is_what_a_link_begins_with() -> None:
         'topic_throttles = { "orders.*" = 1000, "orders" = 7 }\npriorities = { "orders" = 100 }\n'
     )
     control = link.control
-    assert (control.throttle_bytes_s, control.holds("old-1"), control.holds("new")) == (5000, True, False)
+    assert (control.throttle_bytes_s, control.pauses("old-1"), control.pauses("new")) == (5000, True, False)
     assert (control.throttle_of("orders"), control.throttle_of("bills")) == (1000, 0), "the first that matches counts"
     assert (control.priority_of("orders"), control.priority_of("bills")) == (100, 10)
     assert read("").control == Control()
-    assert Control(paused=True).holds("anything")
+    assert Control(paused=True).pauses("anything")
 
 
 @pytest.mark.parametrize(

@@ -268,7 +268,7 @@ class Sampler:
         elif told.twins.get(where) == target_id:
             axis = Axis.EXACT
         place = WatchedPlace(self._link.name, one.topic, one.partition)
-        paused = self._told.link.control.holds(one.topic)
+        paused = self._told.link.control.pauses(one.topic)
         return Reading(
             place, at_ms, source_end, target_end, source_id, target_id, axis=axis, carried=carried, paused=paused
         )

@@ -22,7 +22,7 @@ class Control:
     topic_throttles: tuple[tuple[str, int], ...] = ()
     priorities: tuple[tuple[str, int], ...] = ()
 
-    def holds(self, topic: str) -> bool:
+    def pauses(self, topic: str) -> bool:
         """Whether the topic is paused, alone or with its link."""
         return self.paused or any(re.fullmatch(pattern, topic) for pattern in self.paused_topics)
 

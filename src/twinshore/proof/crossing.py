@@ -35,7 +35,7 @@ def uncrossed_topics(
         if name in refused:
             yield Uncrossed(name, -1, f"the mirror refuses it: {'; '.join(map(_told, refused[name]))}")
         elif name not in known:
-            yield Uncrossed(name, -1, PAUSED if link.control.holds(name) else NEVER)
+            yield Uncrossed(name, -1, PAUSED if link.control.pauses(name) else NEVER)
 
 
 def uncrossed_partitions(looks: Iterable[PartitionLook], rows: Iterable[LedgerRow]) -> Iterator[Uncrossed]:

@@ -307,7 +307,7 @@ def _by_topic(
             last_lag_records=told.lag if topic in known else sum(position.lag_records for position in ours),
             records=sum(position.records for position in ours),
             bytes=sum(position.bytes for position in ours),
-            paused=control.holds(topic),
+            paused=control.pauses(topic),
         )
 
 

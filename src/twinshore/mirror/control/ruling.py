@@ -75,18 +75,18 @@ class Ruling:
         self.link = now.link
         return True
 
-    def holds(self, topic: str) -> bool:
+    def pauses(self, topic: str) -> bool:
         """Whether the topic is paused."""
-        return self.link.control.holds(topic)
+        return self.link.control.pauses(topic)
 
     def flowing(self, names: Mapping[str, Seen]) -> dict[str, Seen]:
         """Those of the topics that may flow now; one that is still leaving its lanes comes back once it has left."""
-        return {name: seen for name, seen in names.items() if name not in self._parting and not self.holds(name)}
+        return {name: seen for name, seen in names.items() if name not in self._parting and not self.pauses(name)}
 
     def partings(self, placed: Set[str], withdraw: Callable[[str], bool], elsewhere: Container[str] = ()) -> list[str]:
         """Topics on lanes that from now on may not flow, each told once. `withdraw` is asked until it says True.
         `elsewhere`: those at home on another cluster."""
-        unwanted = {topic for topic in placed if self.holds(topic) or not admits(self.link, topic)}
+        unwanted = {topic for topic in placed if self.pauses(topic) or not admits(self.link, topic)}
         unwanted |= {topic for topic in placed if topic in elsewhere}
         fresh = sorted(unwanted - self._parting)
         self._parting |= unwanted
@@ -95,7 +95,7 @@ class Ruling:
 
     def parted(self, topic: str) -> str:
         """Why the topic leaves its lanes."""
-        return f"topic {topic} {'is paused' if self.holds(topic) else 'is no longer admitted'}"
+        return f"topic {topic} {'is paused' if self.pauses(topic) else 'is no longer admitted'}"
 
     def acknowledge(self, *, lanes_left: bool) -> None:
         """Tells other processes which filters hold, once no pump writes what these do not admit. Until then all twins

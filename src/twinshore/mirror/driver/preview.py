@@ -65,7 +65,7 @@ def preview(link: Link, settings: Settings, store: Store, rate_bytes_s: float = 
 
 def _without_paused(link: Link, steps: list[Step]) -> tuple[list[Step], list[Step]]:
     """The steps of topics that flow, and why the others do not."""
-    held = sorted({step.topic for step in steps if link.control.holds(step.topic)})
+    held = sorted({step.topic for step in steps if link.control.pauses(step.topic)})
     why = "its link is paused" if link.control.paused else "it is paused"
     stay: list[Step] = [Stay(name, f"topic {name}: {why}, see `twinshore link list`") for name in held]
     return [step for step in steps if step.topic not in held], stay

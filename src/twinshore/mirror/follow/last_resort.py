@@ -69,7 +69,7 @@ def objection(link: Link, topic: str, *, never: str, kept: Collection[str], trou
         return "what operators said of the link is not understood, or clashes with another link"
     if link.control.paused:
         return "the link is paused"
-    if link.control.holds(topic):
+    if link.control.pauses(topic):
         return "the topic is paused"
     if not admits(link, topic):
         return "the link's filters do not admit the topic"

@@ -205,7 +205,7 @@ def _topics(sheet: Sheet, link: Link, topics: Mapping[str, dict[NamedPartition, 
     for topic, ours in topics.items():
         labels = (link.name, topic)
         sheet.carried("topic", labels, sum(ours.values(), NOTHING))
-        sheet.put(table.TOPIC_PAUSED, labels, float(link.control.holds(topic)))
+        sheet.put(table.TOPIC_PAUSED, labels, float(link.control.pauses(topic)))
         sheet.put(table.TOPIC_STOPPED, labels, sum(_is_stopped(named, stopped) for named in ours))
 
 
