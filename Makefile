@@ -6,7 +6,8 @@ SHELL := /bin/sh
 BIN := .venv/bin
 # Tests wait more than they work: so many run side by side, each with servers of its own. WORKERS=0 for one after the other.
 WORKERS := 2
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=25 --record .cache/runs/$@
+# --record=FILE is one word: of two, pytest takes the second for a test once the file is there, and finds no conftest.
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=25 --record=.cache/runs/$@
 # RUN="FILE ..." takes what tests show from such records of this very commit, and plays no test again.
 SHOWN = $(foreach file,$(RUN),--from-run $(file))
 

@@ -3,8 +3,8 @@
 A test is marked `claim(show, key, says)` with what it shows. Several tests of one key show it together; one that is
 marked with `full_size=True` shows it in place of the others where everything is tried at full size.
 
-`--record FILE` writes the commit of the run and then, as soon as a test has ended, its verdict, how long it took and
-what it told: the printed lines that begin with `told: `. `--list-claims FILE` writes the marks and runs nothing.
+`--record=FILE` writes the commit of the run and then, as soon as a test has ended, its verdict, how long it took and
+what it told: the printed lines that begin with `told: `. `--list-claims=FILE` writes the marks and runs nothing.
 """
 
 from __future__ import annotations
