@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.links.test_known import LINK, OTHER, section, settings_of, topics_of
-from twinshore.fleet import ConfigError, RefusedError
+from twinshore.fleet import HEARTBEATS, ConfigError, RefusedError
 from twinshore.fleet.settings import Settings
 from twinshore.links.known import known, taken
 from twinshore.links.operations import change
@@ -141,6 +141,22 @@ def test_a_link_with_twins_is_not_turned_from_either_side(settings: Settings, st
     do(Add(BACK, ['topics=["orders"]']), settings, store)
     with pytest.raises(RefusedError, match=r"west->east cannot be turned: east->west has twins on west"):
         do(Turn(BACK), settings, store)
+
+
+def test_the_twin_of_the_heartbeats_does_not_keep_a_link_from_being_turned(settings: Settings, store: Store) -> None:
+    """A mirror with usual settings makes it in its first seconds; it is called by its source and never goes back."""
+    beats = [
+        TwinRow(LINK, name, 0, "aa", f"b{at}", 0, 0, 1) for at, name in enumerate((HEARTBEATS, f"far.{HEARTBEATS}"))
+    ]
+    store.twins.save(beats)
+    assert do(Turn(LINK), settings, store) == ["east->west: is turned into west->east"]
+    assert store.twins.of(BACK) == (), "the turned link has heartbeats of its own"
+    store.twins.save([TwinRow(BACK, HEARTBEATS, 0, "cc", "dd", 0, 0, 1)])
+    assert do(Turn(BACK), settings, store), "and back, over the twins of both"
+    assert [row.topic for row in store.twins.of(LINK)] == [f"far.{HEARTBEATS}", HEARTBEATS], (
+        "they go on where they stood"
+    )
+    assert links(settings, store) == {LINK: ("orders",)}
 
 
 def test_of_a_pair_of_links_none_is_turned(tmp_path: Path, store: Store) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from twinshore.fleet import ConfigError, Link, RefusedError
+from twinshore.fleet import ConfigError, Link, RefusedError, is_heartbeats
 from twinshore.fleet.operations import Plan
 from twinshore.fleet.sentences import counted, listed
 from twinshore.fleet.settings import Settings, with_arrow
@@ -171,7 +171,8 @@ def _turn(asked: Turn, now: _Now, store: Store, by: str) -> LinkChange:
         why = f"link {other} is there already: of a pair, each topic is turned for itself"
         return _refused(RefusedError(f"link {asked.link} cannot be turned: {why}", hint="remove one of them first"))
     for mine, theirs in ((asked.link, target), (other, source)):
-        if twins := sorted({row.topic for row in store.twins.of(mine)}):
+        # The twin of heartbeats is called by its source and never goes back: it stands in nobody's way.
+        if twins := sorted({row.topic for row in store.twins.of(mine) if not is_heartbeats(row.topic)}):
             why = (
                 f"{mine} has twins on {theirs} ({listed(twins, NAMED_MAX)}). Turned, the link would write twins of "
                 "twins, or records into topics that others write. Who writes a topic is changed by a switch, which is "
