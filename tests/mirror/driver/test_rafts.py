@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -31,7 +32,7 @@ class Task:
         self.line = DriverLine(order.desk_host, order.desk_port)
         self.line.say("hello", token=order.desk_token, raft=order.raft, tide=order.tide)
         self.pumps: dict[int, tuple[TideOrder, DeskLine]] = {}
-        self.over, self.dead = threading.Event(), threading.Event()
+        self.over, self.dead, self.lost = threading.Event(), threading.Event(), threading.Event()
         self.mute = mute
         self.leaving = False
 
@@ -60,7 +61,11 @@ class Task:
                 case Leave():
                     self.leaving = True
         for berth, (_, pump) in list(self.pumps.items()):
-            whats = {message["what"] for message in pump.heard()}
+            try:
+                whats = {message["what"] for message in pump.heard()}
+            except DeskLost as error:
+                self.ends(berth, error.message)
+                continue
             if "finish" in whats:
                 pump.say("done", carried=[], incidents=[], handovers=[], speed={})
                 self.ends(berth, "finished")
@@ -101,7 +106,11 @@ class Dock:
             self.running += 1
             self.most = max(self.most, self.running)
         try:
-            return task.run()
+            ridden = ThreadPoolExecutor(1).submit(task.run)
+            while not ridden.done():
+                if task.lost.wait(0.01):
+                    raise RuntimeError("executor lost")
+            return ridden.result()
         finally:
             with self.lock:
                 self.running -= 1
@@ -200,6 +209,29 @@ def test_a_frozen_task_gets_no_more_lanes(dock: Dock) -> None:
     dock.open("link-late")
     dock.until(lambda: dock.desk.holding(("link-late", 0))[0] == 0, "the late link is carried by the other")
     assert "link-late" in {order.link for order, _ in list(dock.tasks[1].pumps.values())}
+
+
+def test_a_task_that_only_spark_has_lost_ends_once_its_heirs_carry(dock: Dock) -> None:
+    dock.until_all_are_held_by(0)
+    dock.tasks[0].lost.set()
+    dock.until(lambda: len(dock.tasks) == 2 and len(dock.tasks[1].pumps) == LINKS, "their heirs are there")
+    dock.until(lambda: dock.tasks[0].leaving and not dock.tasks[0].pumps, "the lost one is told to leave")
+    dock.until_all_are_held_by(1)
+
+
+def test_a_link_that_begins_anew_at_once_boards_a_raft_again(dock: Dock) -> None:
+    """As where its lease was lost for a moment: no turn of the tides' thread sees that its lane was gone."""
+    dock.until_all_are_held_by(0)
+    for _ in range(3):
+        dock.tides.close_link("link-2")
+        dock.desk.close_link("link-2")
+        dock.open("link-2")
+        token = dock.desk.token_of(("link-2", 0))
+        dock.until(
+            lambda token=token: token in {order.desk_token for order, _ in list(dock.tasks[0].pumps.values())},  # type: ignore[misc]
+            "its new pump is on the raft",
+        )
+    assert all("hung up" in sentence for sentence in dock.said), "no task of its own was tried"
 
 
 def test_a_link_that_ends_stops_only_its_own_pump(dock: Dock) -> None:

@@ -159,6 +159,8 @@ class Rafts:
 
     def _ended(self, place: RaftPlace, trouble: str, now_s: float) -> None:
         self._tides.pop(place, None)
+        # Where Spark lost sight of a task that runs on, its pumps give way to their heirs, and then it ends.
+        self._desk.rafts.say(place, Leave())
         left = [berth for berth, at in self._berths.items() if at == place]
         times = self._failures.get(place.raft, (0, 0.0))[0] + 1 if trouble else 0
         self._failures[place.raft] = (times, now_s + min(AGAIN_S_MAX, 0.1 * 2**times) if trouble else 0.0)

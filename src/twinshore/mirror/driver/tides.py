@@ -73,6 +73,8 @@ class Tides:
         with self._lock:
             stagger_s = self._tide_s * (0.37 * key[1] % 1.0) * 0.3
             self._lanes.setdefault(key, LaneJobs(make, stagger_s))
+            # One that was closed a moment ago is new all the same: it is dealt before it gets a task.
+            self._dealt = frozenset()
 
     def close_link(self, link: str) -> None:
         """No more tides for this link; those that run end by the desk's word."""
