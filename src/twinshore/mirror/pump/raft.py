@@ -71,8 +71,7 @@ class Raft:
             self._selector.unregister(pump)
             with contextlib.suppress(OSError):
                 pump.hang_up()
-            # Aside: the others' turns do not wait until its errands are over.
-            threading.Thread(target=pump.let_go, name="let go", daemon=True).start()
+            _let_go_aside(pump)
             self._say("ended", berth=self._pumps.pop(pump), sentence=ended, died=died)
 
     # -- the driver
@@ -115,3 +114,12 @@ class Raft:
         self._leaving = self._lost = True
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(self._line)
+
+
+def _let_go_aside(pump: Pump) -> None:
+    """The others' turns do not wait until its errands are over, unless this process may have no thread more."""
+    try:
+        threading.Thread(target=pump.let_go, name="let go", daemon=True).start()
+    except RuntimeError:
+        with contextlib.suppress(OSError):
+            pump.let_go()

@@ -1,0 +1,99 @@
+"""The loop of a raft at the real desk: what ends one pump ends no other."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from twinshore.fleet import Cluster
+from twinshore.mirror.driver.desk import Desk
+from twinshore.mirror.driver.desk_door import RaftPlace
+from twinshore.mirror.lane.orders import TideOrder
+from twinshore.mirror.lane.raft_words import Carry, Ended, Leave, RaftOrder
+from twinshore.mirror.pump.raft import Raft
+
+SIDE = Cluster("east", ("127.0.0.1:1",))
+PLACE = RaftPlace(0, 0)
+WITHIN_S = 20.0
+
+
+class Water:
+    """A desk, and a raft with a pump for each of two links."""
+
+    def __init__(self) -> None:
+        self.desk = Desk("127.0.0.1", allowed_s=lambda _: 9.0, take=lambda _: None)
+        self.ended: list[Ended] = []
+        self.said = ""
+        order = RaftOrder(0, 0, self.desk.host, self.desk.port, self.desk.rafts.token)
+        self.thread = threading.Thread(target=lambda: self._run(order), daemon=True)
+        self.thread.start()
+        self.until(lambda: PLACE in self.desk.rafts.there(), "the raft is there")
+        for berth in (1, 2):
+            self.board(berth)
+
+    def _run(self, order: RaftOrder) -> None:
+        try:
+            self.said = Raft(order).run()
+        except Exception as error:
+            self.said = repr(error)
+
+    def board(self, berth: int) -> None:
+        key = (f"link-{berth}", 0)
+        self.desk.open_lane(key, 9.0)
+        at = self.desk.host, self.desk.port, self.desk.token_of(key)
+        self.desk.rafts.say(PLACE, Carry(berth, TideOrder(key[0], 0, 0, SIDE, SIDE, 1, 0, 60_000, *at)))
+        self.until(lambda: self.stands_by(berth), f"pump {berth} is at the desk")
+
+    def stands_by(self, berth: int) -> bool:
+        return bool(self.desk._posts[f"link-{berth}", 0].pumps)
+
+    def until(self, holds: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + WITHIN_S
+        while not holds():
+            assert time.monotonic() < deadline, (what, self.said, self.ended)
+            self.ended += [word for _, word in self.desk.rafts.words() if isinstance(word, Ended)]
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        self.desk.close()
+        self.thread.join(WITHIN_S)
+
+
+@pytest.fixture
+def water() -> Iterator[Water]:
+    made = Water()
+    yield made
+    made.close()
+
+
+def test_a_pump_that_is_hung_up_on_ends_alone(water: Water) -> None:
+    water.desk.close_link("link-1")
+    water.until(lambda: bool(water.ended), "its end is told")
+    assert water.ended == [Ended(1, "the driver hung up")]
+    water.board(3)
+    assert water.stands_by(2), "the other is there"
+    water.desk.rafts.say(PLACE, Leave())
+    for number in (2, 3):
+        water.desk.close_link(f"link-{number}")
+    water.until(lambda: not water.thread.is_alive(), "the raft ends with its last pump")
+    assert water.said == "finished"
+
+
+def test_a_process_that_may_have_no_thread_more_still_lets_one_pump_end(
+    water: Water, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def failing(self: threading.Thread) -> None:
+        if self.name == "let go":
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", failing)
+    water.desk.close_link("link-1")
+    water.until(lambda: bool(water.ended or water.said), "its end is told")
+    assert (water.said, water.ended) == ("", [Ended(1, "the driver hung up")])
+    assert water.stands_by(2), "the other is there"
