@@ -255,6 +255,21 @@ def test_an_heir_waits_for_what_a_pump_that_stopped_in_order_left_unread(office:
     assert office.desk.waits_s(KEY) == 0.0
 
 
+def test_what_was_learnt_of_a_quota_grows_old_while_nobody_pumps(office: Office) -> None:
+    """Else the next pump would be still anew for the time that the last one was told."""
+    line = going(office)
+    pace = ["source", 1, 0, [100, 5.5, 0.75, 0.25, 12.0, [[3.5, 7]]]]
+    line.say("done", carried=[], incidents=[], handovers=[], speed={}, paces=[pace])
+    time.sleep(0.5)
+    heir = office.pump(1)
+    heir.say("ready")
+    (_, _, _, (portion, passing, still_s, next_s, seen_s, ((ago_s, size),), *_)) = heard(heir, "go")["paces"][0]
+    assert (portion, passing, size) == (100, 5.5, 7)
+    assert still_s <= 0.25, still_s
+    assert next_s == pytest.approx(still_s - 0.5)
+    assert seen_s - 12.0 == pytest.approx(0.75 - still_s) == pytest.approx(ago_s - 3.5)
+
+
 def test_a_new_term_of_the_link_waits_for_what_the_last_one_left_unread(office: Office) -> None:
     holder = going(office)
     before_s = steady_s()

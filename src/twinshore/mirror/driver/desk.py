@@ -73,8 +73,9 @@ class Post:
     bounds: Bounds | None = None
     bytes: int = 0
     used: dict[str, list[float]] = field(default_factory=dict)
-    # What the last pump learnt of quotas, from its last word until the next one goes.
+    # What the last pump learnt of quotas, from its last word until the next one goes, and when that word came.
     paces: tuple[Pace, ...] = ()
+    paces_at_s: float = 0.0
 
 
 class Desk:
@@ -303,7 +304,7 @@ class Desk:
                 case Done():
                     if holds:
                         self._account(key, post, word.carried, word.incidents, word.speed)
-                        post.paces = tuple(word.paces)
+                        post.paces, post.paces_at_s = tuple(word.paces), now_s
                     says = post.relay.done(tide, tuple(word.handovers), now_s, allowed_s, word.unread_s)
                     if post.relay.free(now_s):
                         _let_go(post)
@@ -351,7 +352,11 @@ class Desk:
                     post.holder_since_s = steady_s()
                     # An heir was told how far mapped twins are written when it came; the holder went on since.
                     reached = {named: order.reached for named, order in post.tracks.items() if order.reached}
-                    self._send(post, say.tide, Go(say.handovers, post.told, reached, post.paces))
+                    ago_s = (
+                        steady_s() - post.paces_at_s
+                    )  # nobody may have stood by, or what was sent may have landed late
+                    paces = tuple(pace._replace(learnt=pace.learnt.aged(ago_s)) for pace in post.paces)
+                    self._send(post, say.tide, Go(say.handovers, post.told, reached, paces))
                     post.paces = ()
                 case "grant":
                     self._send(post, say.tide, Granted(asked_s, say.grant_s))

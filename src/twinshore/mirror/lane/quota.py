@@ -59,6 +59,12 @@ class Learnt(NamedTuple):
     batch: int = 0
     span_s: float = 0.0
 
+    def aged(self, by_s: float) -> Learnt:
+        """The same, told so much later."""
+        moved = [(ago_s + by_s, size) for ago_s, size in self.moved]
+        still_s, next_s, seen_s = self.still_s - by_s, self.next_s - by_s, self.seen_s + by_s
+        return self._replace(still_s=still_s, next_s=next_s, seen_s=seen_s, moved=moved)
+
 
 @dataclass(slots=True)
 class Quota:
