@@ -209,6 +209,7 @@ def test_a_frozen_task_gets_no_more_lanes(dock: Dock) -> None:
     dock.open("link-late")
     dock.until(lambda: dock.desk.holding(("link-late", 0))[0] == 0, "the late link is carried by the other")
     assert "link-late" in {order.link for order, _ in list(dock.tasks[1].pumps.values())}
+    assert dock.said == [f"raft 0 tide 0: frozen: not a word for 15 s; {LINKS} lanes move to another"]
 
 
 def test_a_task_that_only_spark_has_lost_ends_once_its_heirs_carry(dock: Dock) -> None:

@@ -25,12 +25,14 @@ LANES_PER_TIDE = 25
 
 @dataclass(slots=True)
 class RaftTide:
-    """One task that carries a raft. `heard_s`: when it last spoke, 0 before it first did."""
+    """One task that carries a raft. `heard_s`: when it last spoke, 0 before it first did. `missed`: the log says that
+    it has fallen silent."""
 
     place: RaftPlace
     launched_s: float
     heard_s: float = 0.0
     leaving: bool = False
+    missed: bool = False
 
 
 class Rafts:
@@ -101,12 +103,18 @@ class Rafts:
             needed = one.place.raft in wanted and self.serving(one.place.raft, now_s) == one.place
             if speaks and not one.leaving and not needed and one.place not in used:
                 one.leaving = self._desk.rafts.say(one.place, Leave())
+            if one.heard_s and not (speaks or one.leaving or one.missed):
+                one.missed = True
+                lanes = sum(1 for at in self._berths.values() if at == one.place)
+                self._heard(
+                    f"{_name(one.place)}: frozen: not a word for {SILENT_S:.0f} s; {lanes} lanes move to another"
+                )
 
     def _hear(self, now_s: float) -> None:
         for place, word in self._desk.rafts.words():
             if isinstance(word, Afloat):
                 if one := self._tides.get(place):
-                    one.heard_s = now_s
+                    one.heard_s, one.missed = now_s, False
             elif self._berths.pop(word.berth, None):
                 self._over(word.berth, word.sentence, word.died)
         with self._lock:
