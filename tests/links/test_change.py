@@ -143,6 +143,14 @@ def test_a_link_with_twins_is_not_turned_from_either_side(settings: Settings, st
         do(Turn(BACK), settings, store)
 
 
+def test_a_twin_that_came_since_a_turn_was_planned_is_named(settings: Settings, store: Store) -> None:
+    planned = change.plan(Turn(LINK), settings, store)
+    store.twins.save([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
+    with pytest.raises(RefusedError, match=r"east->west has twins on west \(orders\)"):
+        list(change.act(planned, settings, store, by="anna"))
+    assert links(settings, store) == {LINK: ("orders",)}
+
+
 def test_the_twin_of_the_heartbeats_does_not_keep_a_link_from_being_turned(settings: Settings, store: Store) -> None:
     """A mirror with usual settings makes it in its first seconds; it is called by its source and never goes back."""
     beats = [

@@ -98,8 +98,8 @@ def test_whoever_has_settings_alone_sees_the_links_of_the_store(tmp_path: Path) 
     assert not (tmp_path / "store.db").exists(), "looking makes no store"
     with open_store(settings.store.url) as store:
         taken(settings, store, by="the settings")
-        put(store, removed(row_of(store, LINK), 5, "anna"), added(OTHER, {"topics": ["bills"]}, 5, "anna"))
         store.twins.save([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
+        put(store, removed(row_of(store, LINK), 5, "anna"), added(OTHER, {"topics": ["bills"]}, 5, "anna"))
         told = [str(one) for one in about_links(settings, store, now_ms=10**13)]
     assert topics_of(with_links(settings, said.append)) == {OTHER: ("bills",)}
     assert told == ["east->west: was removed by anna; what it wrote stays on west: 1 twin; the settings still name it"]

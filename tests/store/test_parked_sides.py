@@ -26,6 +26,8 @@ from twinshore.store import (
     IncidentKind,
     LeaseRow,
     LinkIdentity,
+    LinkRow,
+    LinkState,
     PartitionState,
     Receipt,
     Store,
@@ -147,6 +149,16 @@ def identity(number: int) -> LinkIdentity:
     return LinkIdentity(LINK, number, 0, "east id", "west id")
 
 
+def links_stand(store: Store) -> None:
+    assert store.link_rows.change([LinkRow(LINK, LinkState.KEPT, "{}", "", 0, 5, "anna")], seen=0)
+
+
+def turn(store: Store) -> bool:
+    gone = LinkRow(LINK, LinkState.REMOVED, "{}", "", 0, 5, "anna")
+    rows = [gone, replace(gone, link="west->east", state=LinkState.KEPT)]
+    return store.link_rows.change(rows, seen=1, turned=(LINK, "west->east"))
+
+
 GROUND = told(150, 160, extent(150, 300, 10, 40))
 PAIRS = [
     Pair("ground is raised, a receipt told", carried, trim(300, all_told=True), record(GROUND)),
@@ -184,6 +196,8 @@ PAIRS = [
         lambda store: store.twins.replace(twin("bb"), twin("cc")),
         lambda store: store.twins.replace(twin("bb"), twin("dd")),
     ),
+    Pair("a link is turned, its mirror saves a twin", links_stand, turn, lambda store: store.twins.save([twin("bb")])),
+    Pair("a link is turned, its mirror adopts", links_stand, turn, adopt),
     Pair("two take a new lease", nothing, take("a", None), take("b", None)),
     Pair("two take a lease", leased, take("b"), take("c")),
     Pair("a lease is beaten and taken", leased, beat, take("b")),

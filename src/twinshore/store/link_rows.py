@@ -7,7 +7,8 @@ from dataclasses import asdict
 
 from sqlalchemy import Connection, select
 
-from twinshore.store import audit, controls
+from twinshore.fleet import is_heartbeats
+from twinshore.store import audit, controls, twins
 from twinshore.store.dialects import put
 from twinshore.store.engine import Database
 from twinshore.store.revisions import LINKS, advance, revision_of
@@ -29,14 +30,22 @@ def change(
     turned: tuple[str, str] | None = None,
 ) -> bool:
     """Puts the rows at the next revision, hands on what operators said of a link that is `turned` into the other, and
-    tells the audit; False, and nothing done, when any link was changed since `seen`."""
+    tells the audit; False, and nothing done, when any link was changed since `seen`, or when one of those `turned` has
+    a twin, but for those of heartbeats."""
     if not advance(connection, LINKS, seen):
         return False
     put(connection, link_rows, [{**asdict(row), "state": row.state.value, "revision": seen + 1} for row in rows])
     if turned:
+        # The rows are locked by now: whoever saves a twin holds its link's row first, and finds the link turned.
+        if any(not is_heartbeats(row.topic) for link in turned for row in twins.read(connection, link)):
+            raise _HasTwinError
         controls.hand_on(connection, *turned)
     audit.add(connection, told)
     return True
+
+
+class _HasTwinError(Exception):
+    """Ends the transaction, so that the links stay as they were."""
 
 
 class LinkRows:
@@ -57,6 +66,9 @@ class LinkRows:
         told: Sequence[AuditRow] = (),
         turned: tuple[str, str] | None = None,
     ) -> bool:
-        """Whether the revision was still `seen` and the rows stand now. The audit is told with it; what operators said
-        of the first of `turned` is said of the second from now on."""
-        return self._database.write(lambda connection: change(connection, rows, seen, told, turned))
+        """Whether the revision was still `seen`, no twin is in the way of those `turned`, and the rows stand now. The
+        audit is told with it; what operators said of the first of `turned` is said of the second from now on."""
+        try:
+            return self._database.write(lambda connection: change(connection, rows, seen, told, turned))
+        except _HasTwinError:
+            return False

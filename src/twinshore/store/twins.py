@@ -8,10 +8,11 @@ from typing import Any
 
 from sqlalchemy import BindParameter, Connection, RowMapping, and_, bindparam, func, select
 
+from twinshore.fleet import ConfigError
 from twinshore.store.dialects import insert_absent, standing
 from twinshore.store.engine import Database
-from twinshore.store.tables import positions, twins
-from twinshore.store.values import PartitionState, TwinRow
+from twinshore.store.tables import link_rows, positions, twins
+from twinshore.store.values import LinkState, PartitionState, TwinRow
 
 _SOME: BindParameter[Any] = bindparam("some", expanding=True)
 _LOCK = select(twins.c.partition).where(twins.c.link == bindparam("of"), twins.c.topic.in_(_SOME))
@@ -56,7 +57,9 @@ def count(connection: Connection, link: str) -> int:
 
 
 def save(connection: Connection, rows: Sequence[TwinRow]) -> tuple[TwinRow, ...]:
-    """The rows that stand afterwards, in the order given: each its own, or the one that was there first."""
+    """The rows that stand afterwards, in the order given: each its own, or the one that was there first. ConfigError
+    where a link of theirs was removed or turned: its mirror may not know it yet."""
+    _hold_links(connection, {row.link for row in rows})
     values = [asdict(row) for row in rows]
     return standing(
         lambda: insert_absent(connection, twins, values), lambda: _locked(connection, rows), "the row of a twin"
@@ -86,6 +89,15 @@ def replace(connection: Connection, seen: TwinRow, new: TwinRow) -> bool:
     """Whether it still was as seen, and so was replaced."""
     as_seen = and_(*(twins.c[name] == value for name, value in asdict(seen).items()))
     return connection.execute(twins.update().where(as_seen).values(asdict(new))).rowcount == 1
+
+
+def _hold_links(connection: Connection, links: Iterable[str]) -> None:
+    """Nobody removes or turns these links before this transaction ends; ConfigError where somebody has."""
+    ours = link_rows.c.link.in_(sorted(links))
+    held = select(link_rows.c.link, link_rows.c.state).where(ours).order_by(link_rows.c.link).with_for_update()
+    if gone := [row.link for row in connection.execute(held) if row.state == LinkState.REMOVED]:
+        why = f"{', '.join(gone)} was removed or turned: it makes no twin any more"
+        raise ConfigError(why, hint="its mirror ends it by itself, within seconds")
 
 
 def _locked(connection: Connection, rows: Sequence[TwinRow]) -> tuple[TwinRow, ...] | None:

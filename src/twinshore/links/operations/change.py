@@ -116,9 +116,11 @@ def plan(asked: Asked, settings: Settings, store: Store, *, by: str = "") -> Lin
 
 def act(planned: LinkChange, settings: Settings, store: Store, *, by: str) -> Iterator[LinkStep]:
     """Does it in one transaction, with the audit. ConfigError where the links are others by now, so that something else
-    would be done than was planned."""
+    would be done than was planned; RefusedError where it is refused by now."""
     for _ in range(TRIES_MAX):
         found = plan(planned.asked, settings, store, by=by)
+        if found.refused and not planned.refused:
+            raise found.refused
         if found.steps != planned.steps:
             raise ConfigError("the links were changed meanwhile; nothing was done", hint="look at them and try again")
         if not found.steps:
