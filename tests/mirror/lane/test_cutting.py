@@ -7,11 +7,12 @@ import struct
 
 import pytest
 
+from tests.mirror.lane.parcels import sent_under
 from twinshore.mirror.lane.cutting import Cut, Halt, Parcel, cut, parcel_of
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.joining import Joining
 from twinshore.mirror.lane.orders import LaneLimits
-from twinshore.mirror.lane.stamp import Stamp, stamped
+from twinshore.mirror.lane.stamp import Stamp
 from twinshore.wire.batch import (
     CONTROL,
     HEADER_BYTES,
@@ -73,7 +74,7 @@ def body_of(piece: Parcel | Blank) -> Buffer:
 def read_back(found: Cut, stamp: Stamp = STAMP) -> list[Record]:
     """The parcels' records as the twin's consumers would see them; every header is judged on the way."""
     read: list[Record] = []
-    for parcel, head in stamped(found.parcels, stamp):
+    for parcel, head in sent_under(stamp, found.parcels):
         assert isinstance(parcel, Parcel)
         ((view, header),) = split_batches(memoryview(head + bytes(parcel.body)))
         check_crc(view, header)
@@ -189,7 +190,7 @@ def test_what_nobody_sees_becomes_blanks_and_takes_no_sequence(
     assert found.end == 9
     assert [piece for piece in found.parcels if isinstance(piece, Blank)] == blanks
     at, sequence, read = 0, 0, []
-    for piece, head in stamped(found.parcels, STAMP):
+    for piece, head in sent_under(STAMP, found.parcels):
         assert piece.base == at
         at = piece.end
         if isinstance(piece, Parcel):

@@ -6,12 +6,13 @@ import random
 
 import pytest
 
+from tests.mirror.lane.parcels import sent_under
 from tests.mirror.lane.test_uncut import a_log
 from twinshore.mirror.lane.cutting import Cut, Parcel, cut
 from twinshore.mirror.lane.fates import Blank, Leap
 from twinshore.mirror.lane.joining import Joining
 from twinshore.mirror.lane.orders import LaneLimits
-from twinshore.mirror.lane.stamp import Stamp, stamped
+from twinshore.mirror.lane.stamp import Stamp
 from twinshore.wire.batch import KEPT_ATTRIBUTES, SEQUENCE_SPAN, check_crc, head_bytes, seal, split_batches
 from twinshore.wire.join import compiled_loops
 
@@ -29,7 +30,7 @@ def sent(found: Cut, stamp: Stamp) -> list[bytes]:
     """What a broker receives, each batch with its offset, so that none may take another's place."""
     return [
         b"%d " % piece.base + head + bytes(piece.body)
-        for piece, head in stamped(found.parcels, stamp)
+        for piece, head in sent_under(stamp, found.parcels)
         if isinstance(piece, Parcel)
     ]
 
@@ -51,7 +52,7 @@ def test_each_target_has_its_own_producer_and_sequences_without_gaps(seed: int) 
     found = cut_once(data, aborted)
     for stamp in (ONE, OTHER):
         following = stamp.sequence(0)
-        for piece, head in stamped(found.parcels, stamp):
+        for piece, head in sent_under(stamp, found.parcels):
             if isinstance(piece, Blank):
                 assert head == b""
                 continue
@@ -75,6 +76,6 @@ def test_a_leap_leaves_the_sequence_to_the_offset() -> None:
     assert isinstance(parcel, Parcel)
     behind = parcel._replace(base=60)
     for blank, sequence in ((Leap(0, 60), 60), (Blank(0, 60), 0)):
-        *_, (_, head) = stamped([blank, behind], ONE)
+        *_, (_, head) = sent_under(ONE, [blank, behind])
         ((_, header),) = split_batches(memoryview(head + bytes(parcel.body)))
         assert header.base_sequence == sequence

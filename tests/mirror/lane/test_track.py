@@ -128,7 +128,7 @@ def test_set_back_forgets_what_was_not_sent_and_frees_its_buffers() -> None:
     fetch(ours, 6, [(7, 0, 3, 5, 3, 1)])
     ours.waiting.clear()
     ours.waiting.put(parcel(3, 6), hold)
-    hold.uses = 1
+    assert hold.uses == 1
     ours.set_back()
     assert (ours.fetched, ours.sent, hold.uses, len(ours.waiting)) == (3, 3, 0, 0)
     acknowledge(ours)

@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from tests.mirror.lane.parcels import sent_under
 from tests.mirror.lane.test_lane_bounds import NOW_MS, TARGET_ID
 from twinshore.fleet import NamedPartition
 from twinshore.fleet.incidents import IncidentKind
@@ -16,7 +17,7 @@ from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.orders import Handover, LaneLimits, TrackOrder
 from twinshore.mirror.lane.route import Route
-from twinshore.mirror.lane.stamp import Stamp, stamped
+from twinshore.mirror.lane.stamp import Stamp
 from twinshore.mirror.lane.track import Track
 from twinshore.wire.batch import CONTROL, TIMESTAMP_APPEND, TRANSACTIONAL, split_batches
 from twinshore.wire.codecs import Codec
@@ -56,7 +57,7 @@ def offsets_of(found: list[Cut]) -> tuple[list[tuple[int, str]], list[int], list
     """What each offset became, which source batches are told, and which sequences the records took."""
     seen: list[tuple[int, str]] = []
     sequences: list[int] = []
-    for piece, head in stamped([piece for one in found for piece in one.parcels], STAMP):
+    for piece, head in sent_under(STAMP, (piece for one in found for piece in one.parcels)):
         if isinstance(piece, Blank):
             seen += [(offset, "nothing") for offset in range(piece.base, piece.end)]
         else:

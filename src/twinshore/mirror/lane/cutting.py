@@ -1,7 +1,7 @@
 """Fetched batches become parcels, checked and joined, and blanks: offsets that nobody sees.
 
-What is cut is for any target: `stamp.py` writes what a batch bears of one of them. Pure, and the pump's hottest loop:
-the ordinary batch costs one header check and one CRC.
+What is cut holds for all targets that end where it is told to write from, `write_from`; `stamp.py` writes what a batch
+bears of one of them. Pure, and the pump's hottest loop: the ordinary batch costs one header check and one CRC.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ _ROOM_BYTES_MIN: Final = 1 << 20
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """A buffer and how many parcels still point into it; free at zero."""
+    """A buffer, and how often it is held: by parcels that wait in a queue or are being sent, and by what is not cut
+    yet. Free at zero. Whoever makes a parcel counts nothing; each queue that takes it counts once."""
 
     buffer: bytearray
     uses: int = 0
@@ -32,6 +33,8 @@ class Joining:
         self._rooms_max = max(4, limits.joined_bytes_max // self._room_bytes)
         self._rooms: list[Hold] = []
         self._current: Hold | None = None
+        # Those into which the view's batches were joined: whether or not they are queued yet, they are not free.
+        self._fresh: list[Hold] = []
         self._filled = 0
         self._view: memoryview | None = None
         self._source: Any = None
@@ -45,26 +48,34 @@ class Joining:
     def join(self, view: memoryview, place: int, first: BatchHeader) -> tuple[Joined, Hold] | None:
         """The batch `first`, at `place` of a fetch's bytes, with what follows it; None when nothing does that fits.
 
-        The hold is counted for whoever gets the body."""
+        What is wanted of one view must be queued before batches of another are joined: that is what counts the hold."""
         if view is not self._view:
             self._view, self._source = view, source_of(view)
+            self._fresh.clear()
         hold = self._room()
         joined = self._joiner.join(self._source, place, first, memoryview(hold.buffer), self._filled)
         if joined is None:
             return None
         self._filled += len(joined.body)
-        hold.uses += 1
+        if hold not in self._fresh:
+            self._fresh.append(hold)
         return joined, hold
 
     def _room(self) -> Hold:
         """One with enough space left at its end."""
         hold = self._current
-        if hold is not None and (hold.uses == 0 or len(hold.buffer) - self._filled >= self._room_bytes // 2):
-            self._filled = self._filled if hold.uses else 0
-            return hold
-        free = next((room for room in self._rooms if not room.uses), None)
+        if hold is not None:
+            if self._is_free(hold):
+                self._filled = 0
+                return hold
+            if len(hold.buffer) - self._filled >= self._room_bytes // 2:
+                return hold
+        free = next((room for room in self._rooms if self._is_free(room)), None)
         if free is None:
             free = Hold(bytearray(self._room_bytes))
             self._rooms.append(free)
         self._current, self._filled = free, 0
         return free
+
+    def _is_free(self, room: Hold) -> bool:
+        return not room.uses and room not in self._fresh

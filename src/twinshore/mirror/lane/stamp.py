@@ -1,16 +1,14 @@
 """What a batch bears of one target: a producer, and sequences that follow from the offsets. Pure.
 
-What one fetch gave is cut once and stamped for each target: a stamp writes a header and leaves the body as it is. The
-new CRC follows from the old one, so no body is read again.
+A stamp writes a header and leaves the body as it is, so one parcel can be stamped for several targets. The new CRC
+follows from the old one, so no body is read again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from twinshore.mirror.lane.cutting import Parcel
-from twinshore.mirror.lane.fates import Blank
 from twinshore.wire.batch import restamp, sequence_of
 
 
@@ -35,13 +33,3 @@ class Stamp(NamedTuple):
     def after(self, blanks: int) -> Stamp:
         """The stamp behind so many more offsets that no sequence counts."""
         return self._replace(anchor_offset=self.anchor_offset + blanks)
-
-
-def stamped(pieces: Iterable[Parcel | Blank], stamp: Stamp) -> Iterator[tuple[Parcel | Blank, bytes]]:
-    """The pieces of a cut, in order, with their headers on one twin; a blank has none."""
-    for piece in pieces:
-        if isinstance(piece, Parcel):
-            yield piece, stamp.head(piece)
-        else:
-            stamp = stamp.after(piece.skipped)
-            yield piece, b""

@@ -32,8 +32,11 @@ class Waiting(deque[tuple[Parcel | Blank, Hold | None]]):
         self.oldest_ms = FAR_MS
 
     def put(self, piece: Parcel | Blank, hold: Hold | None) -> None:
-        """Goes next after all that waits."""
+        """Goes next after all that waits. `hold` is where its bytes lie, if they are not its own: counted here, once
+        for each queue, and counted off by whoever drops it or has sent it."""
         self.append((piece, hold))
+        if hold:
+            hold.uses += 1
         self.bytes += piece.size
         if not isinstance(piece, Blank) and piece.max_timestamp < self.oldest_ms:
             self.oldest_ms = piece.max_timestamp
@@ -250,14 +253,13 @@ class Track:
         return self.waiting.choked
 
     def take(self, done: Cut, hold: Hold, now_ms: int) -> None:
-        """Queues what a fetch gave; pieces that point into its buffer are counted on `hold`."""
+        """Queues what a fetch gave. What was not joined into a room may point into its buffer, `hold`."""
         if done.noted_to > self.fetched:
             self.sent = self.acked = max(self.acked, done.noted_to)
         for piece in done.parcels:
             holder = None if isinstance(piece, Blank) else piece.room
             if holder is None and not isinstance(piece, Blank) and isinstance(piece.body, memoryview):
                 holder = hold
-                hold.uses += 1
             self.queue(piece, holder)
         if done.end > self.fetched:
             taken = [entry for entry in done.carried if entry.base < done.end]
