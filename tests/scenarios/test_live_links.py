@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until, url_in
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.cli.entry import app, gather
-from twinshore.fleet import Cluster, RefusedError
+from twinshore.fleet import HEARTBEATS, Cluster, RefusedError
 from twinshore.lab import LabCluster, Workload
 from twinshore.store import open_store
 
@@ -45,6 +45,10 @@ class Place(Rig):
     def said(self, words: str) -> int:
         return len(re.findall(re.escape(words), self.process.said))
 
+    def twins(self, link: str) -> set[str]:
+        with open_store(url_in(self.folder)) as store:
+            return {row.topic for row in store.twins.of(link)}
+
     def terms(self) -> dict[str, tuple[int, bool]]:
         """By link: which term of its lease runs, and whether it was given back."""
         with open_store(url_in(self.folder)) as store:
@@ -58,7 +62,7 @@ def place(east: LabCluster, west: LabCluster, tmp_path_factory: pytest.TempPathF
         east.create_topic(topic, partitions=2)
     folder = tmp_path_factory.mktemp("links")
     clusters = [named(one.cluster, number) for number in (1, 2, 3, 4) for one in (east, west)]
-    mirror = {"refresh_s": 1, "lanes": 1, "heartbeat_s": 0}
+    mirror = {"refresh_s": 1, "lanes": 1}
     text = settings_text(folder, clusters, KEPT, mirror=mirror)
     (folder / "links.toml").write_text(text)
     made = Place(folder, text)
@@ -117,20 +121,21 @@ def a_link_with_twins_is_not_turned(place: Place) -> None:
 def a_link_is_turned_before_it_has_carried_anything(place: Place, east: LabCluster, west: LabCluster) -> None:
     place.link("add", FRESH, 'topics=["links-home"]')
     place.until_said(f"{FRESH}: carried by this process", within_s=TAKEN_UP_S)
+    until(lambda: place.twins(FRESH) == {HEARTBEATS}, TAKEN_UP_S, "heartbeats alone have a twin, as ever", place)
     place.link("turn", FRESH)
     place.until_said(f"{TURNED}: carried by this process", within_s=TAKEN_UP_S)
     west.create_topic("links-home", partitions=2)
     fill(west, "links-home", 10)
     until(lambda: spans(east.cluster, "links-home", 1) == [(0, 10)], TAKEN_UP_S, "it is carried back", place)
     until(lambda: place.terms()[FRESH][1], TAKEN_UP_S, "the other direction's lease is given back", place)
+    until(lambda: place.twins(TURNED) == {HEARTBEATS, "links-home"}, TAKEN_UP_S, "it has its own heartbeats", place)
+    assert place.twins(FRESH) == {HEARTBEATS}
 
 
 def a_link_is_removed_and_taken_up_again(place: Place, east: LabCluster, west: LabCluster) -> None:
     said = place.link("remove", TURNED)
-    # Heartbeats that another test's mirror left have a twin as well.
-    assert re.search(
-        rf"{TURNED}: what it wrote stays on east-4 as it is: \d twins? \(links-home.*nothing is deleted", said
-    )
+    twins = r"2 twins \(links-home, twinshore\.heartbeats\)"
+    assert re.search(rf"{TURNED}: what it wrote stays on east-4 as it is: {twins}; nothing is deleted", said), said
     until(lambda: place.terms()[TURNED][1], TAKEN_UP_S, "its lease is given back", place)
     fill(west, "links-home", 10)
     shown = place.verb("status")
