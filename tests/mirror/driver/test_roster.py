@@ -18,9 +18,9 @@ from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.driver.drive import Drive
 from twinshore.mirror.driver.link_driver import LinkDriver
 from twinshore.mirror.driver.recorder import Recorder
-from twinshore.mirror.driver.roster import Roster, Running
+from twinshore.mirror.driver.roster import Roster, Running, begun
 from twinshore.mirror.driver.tides import Tides
-from twinshore.service.companions import Companion
+from twinshore.service.companions import Beside, Companion
 from twinshore.store import open_store
 
 ONE, TWO, THREE = "east->west", "west->north", "north->east"
@@ -43,6 +43,13 @@ receipts_s = 0.2
 """
 
 
+class Beginning:
+    """Runs beside a link, and does nothing."""
+
+    def close(self) -> None:
+        return
+
+
 class Place:
     """A roster with room for two links."""
 
@@ -59,6 +66,7 @@ class Place:
         self.tides = Tides(self.desk, 60.0, lambda *_: "finished", self.said.append)
         self.roster = Roster(self.registry, self.begin, self.leave, links_max=2, stop_s=2.0, log=self.said.append)
         self.companions: tuple[Companion, ...] = ()
+        self.unable = ""
         self.hold = threading.Event()
         self.holding: set[str] = set()
 
@@ -85,9 +93,19 @@ class Place:
             return said
 
         driver.turn = taking_its_time  # type: ignore[method-assign]
-        drive = Drive(driver, self.said.append, lambda *_: None, lambda error: self.said.append(str(error)))
-        self.begun.append(Running(link, driver, self.companions, drive))
+
+        def drive(one: LinkDriver) -> Drive:
+            return Drive(one, self.said.append, lambda *_: None, lambda error: self.said.append(str(error)))
+
+        beside = Beside(link, self.settings, self.store, driver.is_ours, self.said.append)
+        starts = [lambda _, one=one: one for one in self.companions]
+        self.begun.append(begun(link, driver, [*starts, self._start], beside, drive))
         return self.begun[-1]
+
+    def _start(self, beside: Beside) -> Companion:
+        if beside.link.name == self.unable:
+            raise OSError("no thread more")
+        return Beginning()
 
     def leave(self, link: Link) -> None:
         self.recorder.leave(link.name)
@@ -163,6 +181,15 @@ def test_what_fails_at_the_end_of_a_link_keeps_neither_its_lease_nor_what_runs_b
     assert f"{ONE}: it did not end in good order: OSError: the disk is gone" in place.said
     place.ask(Add(ONE, ['topics=["orders"]']))
     place.until(lambda: place.held(ONE))
+
+
+def test_a_link_beside_which_something_cannot_start_leaves_its_lease_to_others(place: Place) -> None:
+    place.unable = ONE
+    place.until(lambda: place.held(TWO))
+    assert place.names() == [TWO]
+    assert any(one.startswith(f"{ONE}: cannot begin: OSError: no thread more") for one in place.said), place.said
+    time.sleep(0.5)
+    assert not place.held(ONE), "no driver turns that would take it"
 
 
 def test_a_changed_link_begins_again_only_once_its_driver_has_ended(place: Place) -> None:

@@ -14,7 +14,7 @@ from twinshore.links.registry import Registry
 from twinshore.mirror.driver.drive import Drive
 from twinshore.mirror.driver.link_driver import LinkDriver
 from twinshore.mirror.driver.link_state import STANDBY, STOPPED, Idle
-from twinshore.service.companions import Companion
+from twinshore.service.companions import Beside, Companion, Start
 
 CHANGED = "the link was changed; it begins again with what it is now"
 END_S = 60.0  # beyond what is waited for pumps: a cluster that is asked right now, and what runs beside the link
@@ -72,6 +72,22 @@ class Running:
             parts.callback(self._drive.close, turn_s)
             for companion in reversed(self._companions):
                 parts.callback(companion.close)
+
+
+def begun(
+    link: Link, driver: LinkDriver, starts: Sequence[Start], beside: Beside, drive: Callable[[LinkDriver], Drive]
+) -> Running:
+    """The driver turns once all that runs beside it has started; where one cannot, nothing of the link is left. Who
+    turned before would keep the lease, and nobody would carry the link."""
+    with ExitStack() as undone:
+        undone.callback(driver.close, clean=True)
+        companions: list[Companion] = []
+        for start in starts:
+            companions.append(start(beside))
+            undone.callback(companions[-1].close)
+        running = Running(link, driver, companions, drive(driver))
+        undone.pop_all()
+    return running
 
 
 class Roster:

@@ -21,7 +21,7 @@ from twinshore.mirror.driver.link_state import STANDBY, STOPPED, Idle
 from twinshore.mirror.driver.plan import lanes_for
 from twinshore.mirror.driver.ready import check_chosen, open_writable
 from twinshore.mirror.driver.recorder import Recorder
-from twinshore.mirror.driver.roster import Roster, Running
+from twinshore.mirror.driver.roster import Roster, Running, begun
 from twinshore.mirror.driver.shared import Shared
 from twinshore.mirror.driver.sharing import tasks_for
 from twinshore.mirror.driver.tides import Tides
@@ -114,10 +114,13 @@ class Mirror:
 
     def _begin(self, link: Link, shared: Shared) -> Running:
         driver = shared.driver_of(link)
-        drive = Drive(driver, self._log, partial(self._note_refused, shared.registry), self._fail)
         beside = Beside(link, shared.registry.settings_around(link), shared.store, driver.is_ours, self._log)
-        companions = [start(beside) for start in self._beside]
-        return Running(link, driver, companions, drive)
+        refused = partial(self._note_refused, shared.registry)
+        try:
+            return begun(link, driver, self._beside, beside, lambda one: Drive(one, self._log, refused, self._fail))
+        except BaseException:
+            shared.leave(link)
+            raise
 
     def _check_addresses(self, links: Sequence[Link], store: Store) -> None:
         """Before Spark starts: RefusedError where every link's addresses lead to clusters that are not its own."""
