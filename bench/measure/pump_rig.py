@@ -4,13 +4,15 @@
 
 The pump is the shipped one with its desk, its loop, its lines and all decisions; only who leads, and where twins end,
 it is told at once. It runs by turns with the one of COMMIT, which is checked out beside for as long; the best of all
-turns counts, since the machine is shared. The peers are processes of their own, whose CPU does not count.
+turns counts, since the machine is shared. The peers are processes of their own, whose CPU does not count. Both pumps
+have the bounds that the settings of this tree give where nothing is set.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import multiprocessing
 import os
@@ -28,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from twinshore.fleet import Cluster, NamedPartition, Security
+from twinshore.fleet.settings import MirrorSettings
 from twinshore.kafka.opening import open_connection
 from twinshore.wire.codecs import Codec
 from twinshore.wire.primitives import read_count, read_uvarint, uvarint
@@ -37,13 +40,13 @@ if TYPE_CHECKING or find_spec("twinshore.mirror.driver"):
     import twinshore.mirror.pump.loop as shipped
     from twinshore.mirror.driver.desk import Account, Desk
     from twinshore.mirror.lane.observe import Observation
-    from twinshore.mirror.lane.orders import LaneLimits, TideOrder, TrackOrder
+    from twinshore.mirror.lane.orders import LaneLimits, TideOrder, TrackOrder, limits_of
     from twinshore.mirror.lane.route import Route
     from twinshore.mirror.pump.scout import Dialled, Looked, Routes
 else:  # a tree from before the rooms were parted
     from twinshore.mirror.desk import Account, Desk
     from twinshore.mirror.observe import Observation
-    from twinshore.mirror.orders import LaneLimits, TideOrder, TrackOrder
+    from twinshore.mirror.orders import LaneLimits, TideOrder, TrackOrder, limits_of
     from twinshore.mirror.route import Route
     from twinshore.mirror.scout import Dialled, Looked, Routes
 
@@ -300,7 +303,19 @@ def finish_once(done: threading.Event, desk: Desk) -> None:
     desk.finish_all(LINK)
 
 
-def once(workload: str, records: int) -> float:
+def shipped_bounds() -> dict[str, float]:
+    """What the settings give where nothing is set; on a busy machine the peers may seem far away, and what is far is
+    read in another way."""
+    return {**dataclasses.asdict(limits_of(MirrorSettings())), "far_streams": 1}
+
+
+def limits_from(bounds: dict[str, Any]) -> LaneLimits:
+    """An older tree may not know all of them."""
+    known = {one.name for one in dataclasses.fields(LaneLimits)}
+    return LaneLimits(**{name: value for name, value in bounds.items() if name in known})
+
+
+def once(workload: str, records: int, limits: LaneLimits) -> float:
     """Microseconds of CPU that the pump's thread takes for a record."""
     with peers(workload) as addresses:
         setattr(shipped, "Scout", lambda *_: ToldScout(addresses))  # noqa: B010
@@ -313,11 +328,10 @@ def once(workload: str, records: int) -> float:
         desk.assign((LINK, 0), orders)
         cluster = Cluster("rig", ("127.0.0.1:1",))
         sides = (cluster, cluster, 7, 0, 86_400_000)
-        # On a busy machine the peers may seem far away, and what is far is read in another way.
         # A desk of an older tree has one token for all lanes.
         token = desk.token_of((LINK, 0)) if hasattr(desk, "token_of") else getattr(desk, "token")  # noqa: B009
         at = (desk.host, desk.port, token)
-        order = TideOrder(LINK, 0, 1, *sides, *at, LaneLimits(far_streams=1))
+        order = TideOrder(LINK, 0, 1, *sides, *at, limits)
         ender = threading.Thread(target=finish_once, args=(count.done, desk), daemon=True)
         ender.start()
         pump = shipped.Pump(order)
@@ -346,6 +360,7 @@ def checked_out(commit: str) -> Iterator[Path]:
 def of_tree(tree: Path, workload: str, records: int) -> float:
     """One run of the pump of that tree, in a process of its own."""
     command = [sys.executable, str(Path(__file__).resolve()), "--once", workload, "--records", str(records)]
+    command += ["--bounds", json.dumps(shipped_bounds())]
     environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=2 * RUN_S_MAX, check=False)
     if done.returncode:
@@ -360,9 +375,10 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=0)
     parser.add_argument("--only", choices=WORKLOADS, action="append")
     parser.add_argument("--once", choices=WORKLOADS, help=argparse.SUPPRESS)
+    parser.add_argument("--bounds", type=json.loads, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.once:
-        print(once(asked.once, asked.records or WORKLOADS[asked.once].records))
+        print(once(asked.once, asked.records or WORKLOADS[asked.once].records, limits_from(asked.bounds)))
         return
     figures: dict[str, float | str | int] = {"bench": "pump_rig", "against": asked.commit, "turns": asked.turns}
     with checked_out(asked.commit) as before:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bench.measure.pump_rig import ROOT, WORKLOADS, Stretch, of_tree, stretch_of
+from bench.measure.pump_rig import ROOT, WORKLOADS, Stretch, limits_from, of_tree, shipped_bounds, stretch_of
+from twinshore.mirror.lane.orders import LaneLimits
 from twinshore.wire.batch import split_batches
 
 
@@ -16,3 +17,8 @@ def test_a_peers_bytes_are_batches_at_the_offsets_that_are_asked_for() -> None:
 def test_each_workload_crosses_and_its_cpu_is_told() -> None:
     for workload in WORKLOADS:
         assert 0 < of_tree(ROOT, workload, 4_000) < 10_000
+
+
+def test_both_pumps_have_the_bounds_that_the_settings_give() -> None:
+    """But for connections to what is far; what an older tree does not know is left out."""
+    assert limits_from({**shipped_bounds(), "of_a_later_day": 3}) == LaneLimits(far_streams=1)

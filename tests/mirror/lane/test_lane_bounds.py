@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.fleet.settings import MirrorSettings
 from twinshore.mirror.lane.fetch_book import FetchOrder
 from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.marking import Marked
 from twinshore.mirror.lane.observe import Observation
-from twinshore.mirror.lane.orders import Handover, LaneLimits, TrackOrder
+from twinshore.mirror.lane.orders import Handover, LaneLimits, TrackOrder, limits_of
 from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.roster import ABSENCES_MAX
 from twinshore.mirror.lane.route import Route
@@ -48,6 +49,10 @@ def answer(first: int, count: int) -> FetchAnswer:
         bytes.fromhex(SOURCE_ID), 0, 0, 10**6, 10**6, 0, None, None, [], memoryview(data).toreadonly()
     )
     return FetchAnswer(0, 0, 5, [part])
+
+
+def test_bounds_that_nobody_gave_are_those_of_settings_that_say_nothing() -> None:
+    assert LaneLimits() == limits_of(MirrorSettings())
 
 
 def test_a_lane_reads_only_so_far_ahead_of_a_slow_target_and_goes_on_when_it_drains() -> None:

@@ -48,14 +48,15 @@ class TrackOrder:
 
 @dataclass(frozen=True, slots=True)
 class LaneLimits:
-    """Bounds of one lane; every buffer and queue of the pump is held by one of them."""
+    """Bounds of one lane; every buffer and queue of the pump is held by one of them. They begin as `limits_of` makes
+    them of settings that say nothing."""
 
-    fetch_bytes_max: int = 16 << 20
-    partition_bytes_max: int = 4 << 20
+    fetch_bytes_max: int = 8 << 20
+    partition_bytes_max: int = 1 << 20
     fetch_wait_ms_max: int = 500
     inflight_max: int = 8
     request_bytes_max: int = 4 << 20
-    merge_below_bytes: int = 1024
+    merge_below_bytes: int = 4096
     merged_bytes_max: int = 512 << 10
     merged_plain_bytes_max: int = MERGED_PLAIN_BYTES_MAX
     # What is cut at a time, as `Cutter` counts it: some tenths of a second, far less than a grant.
