@@ -225,9 +225,11 @@ def test_an_orderly_stop_and_a_start_go_on_where_they_stood(rig: Rig, east: LabC
 
 @pytest.mark.long
 def test_an_idle_twin_follows_its_sources_log_start(rig: Rig, east: LabCluster, west: LabCluster) -> None:
-    until(lambda: spans(west.cluster, "basic-steady", 1) == [(0, 800)], 60, "it has crossed", rig)
+    fill(east, "basic-steady", 400)
+    ((_, end),) = spans(east.cluster, "basic-steady", 1)
+    until(lambda: spans(west.cluster, "basic-steady", 1) == [(0, end)], 60, "it has crossed", rig)
     cut_before(east, "basic-steady", 321)
-    took_s = until(lambda: spans(west.cluster, "basic-steady", 1) == [(321, 800)], 65, "the start followed", rig)
+    took_s = until(lambda: spans(west.cluster, "basic-steady", 1) == [(321, end)], 65, "the start followed", rig)
     print(f"told: the log start followed within {took_s:.0f} s")
     found = compare_topic(east.cluster, west.cluster, "basic-steady")
     assert found.identical, str(found)
