@@ -1,4 +1,4 @@
-"""A pump's slow errands as `mirror/scout.py` runs them: who leads, where twins end, cutting. Each takes its time."""
+"""A pump's slow errands as `pump/scout.py` runs them: who leads, where twins end, cutting. Each takes its time."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ PUMP_ID = 99
 
 
 class PumpModel:
-    """`tell(message)` is the desk's ear; `wall_skew_ms` is how wrong this machine's wall clock is."""
+    """`driver` is the desk that it speaks to; `wall_skew_ms` is how wrong this machine's wall clock is."""
 
     def __init__(
         self, clusters: Clusters, driver: DriverModel, lane_number: int, tide: int, *, name: str, generation: int = 1

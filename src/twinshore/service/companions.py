@@ -23,7 +23,7 @@ class Beside:
 
 
 class Companion(Protocol):
-    """It starts with its making, in threads and with connections of its own, and its failures stay its own."""
+    """It starts with its making, in a task or a thread, and its failures stay its own."""
 
     def close(self) -> None:
         """Ends it; called before the link gives back its lease."""

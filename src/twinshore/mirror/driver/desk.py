@@ -1,6 +1,7 @@
 """The driver's desk: every pump of every lane reports here, is granted time, and is told what to carry.
 
-All pumps' connections are its door's, in one thread; all decisions are the pure `relay`'s, under one lock.
+All pumps' connections are its door's, in one thread. Who may write is decided by the pure `relay`; what is on which
+lane is decided here. Both under one lock. The simulation has a copy of the latter: `tests/simulation/driver_model.py`.
 """
 
 from __future__ import annotations

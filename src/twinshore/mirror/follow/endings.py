@@ -1,6 +1,6 @@
 """Deletion and re-creation, with hands: does what is decided of each known topic (`judging`).
 
-What concerns lanes and the planner is left as orders for the driver's thread, which takes them at its next turn.
+What concerns lanes and the planner is left as orders for the driver's task, which takes them at its next turn.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """ACLs that follow, with hands; and whether the rules of a new twin stand, before which nothing is carried to it.
 
-A topic that the planner wants to carry for the first time is asked for by the driver's thread and looked at by the
+A topic that the planner wants to carry for the first time is asked for by the driver's task and looked at by the
 follower's. Its rules stand when a look finds them all on the target.
 """
 

@@ -19,7 +19,7 @@ GONE_S = 2.0  # so long surveys must miss a topic before it counts as gone
 
 
 class Refusals:
-    """One link's. All calls are the driver's thread's. `doubt` gets topics that seem made again: the follower knows
+    """One link's. All calls are the driver's task's. `doubt` gets topics that seem made again: the follower knows
     what their twins hold and what the policy is, and tells."""
 
     def __init__(

@@ -44,7 +44,7 @@ class Rest:
 
 
 class Standing:
-    """One link's. All calls are the driver's thread's."""
+    """One link's. All calls are the driver's task's."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What the driver tells a pump, and what a pump tells the driver: frozen values that travel as JSON."""
+"""What a pump is asked to do and accounts for: frozen values that travel as JSON, most in words of `desk_words`."""
 
 from __future__ import annotations
 
