@@ -353,9 +353,8 @@ class Desk:
                     post.holder_since_s = steady_s()
                     # An heir was told how far mapped twins are written when it came; the holder went on since.
                     reached = {named: order.reached for named, order in post.tracks.items() if order.reached}
-                    ago_s = (
-                        steady_s() - post.paces_at_s
-                    )  # nobody may have stood by, or what was sent may have landed late
+                    # Nobody may have stood by, or what was sent may have landed late.
+                    ago_s = steady_s() - post.paces_at_s
                     paces = tuple(pace._replace(learnt=pace.learnt.aged(ago_s)) for pace in post.paces)
                     self._send(post, say.tide, Go(say.handovers, post.told, reached, paces))
                     post.paces = ()
