@@ -42,6 +42,9 @@ class Parked:
         self._stop.wait()
         return "finished"
 
+    def end(self, _name: str) -> None:
+        """Nothing of it can hang."""
+
     def alive(self) -> bool:
         return True
 

@@ -38,19 +38,22 @@ from twinshore.wire.records import Record, encode_batch
 
 if TYPE_CHECKING or find_spec("twinshore.mirror.driver"):
     import twinshore.mirror.pump.loop as shipped
-    from twinshore.mirror.driver.desk import Account, Desk
+    from twinshore.mirror.driver.desk import Desk
     from twinshore.mirror.lane.observe import Observation
     from twinshore.mirror.lane.orders import LaneLimits, TideOrder, TrackOrder, limits_of
     from twinshore.mirror.lane.route import Route
     from twinshore.mirror.pump.scout import Dialled, Looked, Routes
 else:  # a tree from before the rooms were parted
-    from twinshore.mirror.desk import Account, Desk
     from twinshore.mirror.observe import Observation
     from twinshore.mirror.orders import LaneLimits, TideOrder, TrackOrder, limits_of
     from twinshore.mirror.route import Route
     from twinshore.mirror.scout import Dialled, Looked, Routes
 
     import twinshore.mirror.pump as shipped
+    from twinshore.mirror.desk import Desk
+
+if TYPE_CHECKING:
+    from twinshore.mirror.desk.commands import Account
 
 ROOT = Path(__file__).resolve().parents[2]
 BEFORE = "a6ed841"

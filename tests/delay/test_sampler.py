@@ -16,10 +16,11 @@ from twinshore.delay.readings import BEATS, GROUPS, Axis, group_named
 from twinshore.delay.sampler import Expected, Sampler
 from twinshore.fleet import HEARTBEATS, Cluster, KafkaError, Link, NamedPartition, SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent
+from twinshore.fleet.incidents import POLICY_TOPIC
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from twinshore.kafka.questions import OffsetKind
-from twinshore.store import HomeRow, Receipt, Store, TwinRow, open_store
+from twinshore.store import HomeRow, Incident, IncidentKind, Receipt, Store, TwinRow, open_store
 from twinshore.wire.group_places import GroupPlaces, Where
 
 LINK = Link("east", "west")
@@ -202,6 +203,14 @@ def test_a_topic_that_is_at_home_on_the_target_is_no_delay_of_this_link(
     assert {one.place.topic for one in sample.readings} == {"bills"}
     assert sample.failures == {}
     assert sample.over["orders"].startswith("topic orders is at home on west")
+    # Made again away from its home it is carried by nobody, and no other link would show it.
+    why = Incident(LINK.name, "orders", -1, IncidentKind.HOME_UNDECIDED, -1, -1, POLICY_TOPIC, "made again")
+    row = store.ledger.add(why, now_ms=1)
+    sample = sampler.sample(lambda: 7_000, -1)
+    assert {one.place.topic for one in sample.readings} == {"orders", "bills"}
+    assert (sample.stopped, sample.over) == ({"orders": "made again"}, {})
+    store.ledger.close(row.id, now_ms=2)
+    assert {one.place.topic for one in sampler.sample(lambda: 8_000, -1).readings} == {"bills"}
 
 
 def test_a_late_group_that_a_list_leaves_out_is_asked_for_by_name(store: Store) -> None:

@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.links.test_known import LINK, OTHER, section, settings_of, topics_of
+from tests.links.test_known import LINK, OTHER, put, section, settings_of, topics_of
 from twinshore.fleet import HEARTBEATS, ConfigError, RefusedError
 from twinshore.fleet.settings import Settings
 from twinshore.links.known import known, taken
 from twinshore.links.operations import change
 from twinshore.links.operations.change import Add, Asked, Remove, Set, Turn
+from twinshore.links.seeds import added, removed
 from twinshore.mirror.operations.control import Pause, Reset, Throttle
 from twinshore.mirror.operations.control import act as act_control
 from twinshore.mirror.operations.control import plan as plan_control
-from twinshore.store import Store, TwinRow, open_store
+from twinshore.store import HomeRow, LinkIdentity, Store, TwinRow, open_store
 
 BACK = "west->east"
 
@@ -138,7 +139,7 @@ def test_a_link_with_twins_is_not_turned_from_either_side(settings: Settings, st
     with pytest.raises(RefusedError, match=r"east->west has twins on west \(orders\)"):
         do(Turn(LINK), settings, store)
     do(Remove(LINK), settings, store)
-    do(Add(BACK, ['topics=["orders"]']), settings, store)
+    do(Add(BACK, ['topics=["letters"]']), settings, store)
     with pytest.raises(RefusedError, match=r"west->east cannot be turned: east->west has twins on west"):
         do(Turn(BACK), settings, store)
 
@@ -211,3 +212,82 @@ def test_what_was_planned_is_not_done_to_something_else(settings: Settings, stor
     with pytest.raises(ConfigError, match="changed meanwhile; nothing was done"):
         list(change.act(planned, settings, store, by="bert"))
     assert links(settings, store) == {LINK: ("bills",)}
+
+
+def test_what_a_turn_refuses_is_refused_to_a_link_that_is_added_the_other_way_round(
+    settings: Settings, store: Store
+) -> None:
+    """Where the journal of twins cannot be read, nothing else would keep them from being carried back."""
+    taken(settings, store, by="the settings")
+    store.twins.save([TwinRow(LINK, topic, 0, "aa", f"b{topic}", 0, 0, 1) for topic in ("orders", HEARTBEATS)])
+    do(Remove(LINK), settings, store)
+    planned = change.plan(Add(BACK), settings, store)
+    assert planned.steps == (), "a dry run shows it"
+    assert planned.refused
+    assert "would carry twins back: east->west, which is there no more, has twins on west (orders)" in str(
+        planned.refused.message
+    )
+    with pytest.raises(RefusedError):
+        do(Add(BACK, unchecked=True), settings, store)
+    assert do(Add(BACK, ['exclude=["ord.*"]']), settings, store)
+    for asked in (Set(BACK, unset=["exclude"]), Set(BACK, ['exclude=["letters"]'])):
+        with pytest.raises(RefusedError, match=r"has twins on west \(orders\)"):
+            do(asked, settings, store)
+    assert do(Set(BACK, ['topics=["bills"]']), settings, store), "what is not carried back may be changed"
+    store.forget_topic(LINK, "orders")
+    assert do(Set(BACK, unset=["exclude"]), settings, store)
+
+
+def test_twins_with_their_sources_name_are_known_by_that_name(settings: Settings, store: Store) -> None:
+    do(Set(LINK, ['naming="prefix"']), settings, store)
+    store.twins.save([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
+    do(Remove(LINK), settings, store)
+    with pytest.raises(RefusedError, match=r"has twins on west \(east\.orders\)"):
+        do(Add(BACK), settings, store)
+    assert do(Add(BACK, ['topics=["orders"]']), settings, store), "the orders of the west are its own"
+
+
+def test_a_topic_at_home_on_the_target_is_left_alone_and_one_that_was_brought_goes(
+    settings: Settings, store: Store
+) -> None:
+    taken(settings, store, by="the settings")
+    store.homes.settle([HomeRow("east<>west", topic, "east", 1, 1, "x") for topic in ("orders", "moved")])
+    assert store.homes.move(HomeRow("east<>west", "moved", "west", 2, 2, "anna"), seen=1)
+    store.twins.save([TwinRow(LINK, topic, 0, "aa", f"b{topic}", 0, 0, 1) for topic in ("orders", "moved")])
+    do(Remove(LINK), settings, store)
+    planned = change.plan(Add(BACK), settings, store)
+    assert (planned.refused, len(planned.steps)) == (None, 1)
+    assert planned.shown == ("west->east: leaves alone what is at home on east: orders",)
+
+
+def test_what_the_store_cannot_tell_of_an_earlier_link_is_said_and_agreed_to(settings: Settings, store: Store) -> None:
+    """Between clusters that may have other names by now."""
+    store.twins.save([TwinRow("old->older", "orders", 0, "aa", "bb", 0, 0, 1)])
+    put(store, removed(added("old->older", {}, 1, "anna"), 2, "anna"))
+    assert change.plan(Add(BACK), settings, store).refused is None, "it never began"
+    store.links.save_identity(LinkIdentity("old->older", 1, 0, "id-old", "id-older"))
+    planned = change.plan(Add(BACK), settings, store)
+    assert planned.refused
+    assert "old->older wrote twins (orders), and whether it was between these clusters" in planned.refused.message
+    assert "--unchecked" in planned.refused.hint
+    agreed = change.plan(Add(BACK, unchecked=True), settings, store)
+    assert agreed.shown[0].startswith("west->east: not checked: old->older wrote twins (orders)")
+    assert [step.sentence(done=True) for step in change.act(agreed, settings, store, by="anna")]
+    do(Remove(BACK), settings, store)
+    store.links.save_identity(LinkIdentity("west->north", 2, 0, "id-older", "id-north"))
+    store.links.save_identity(LinkIdentity("north->east", 3, 0, "id-north", "id-old"))
+    do(Add("west->north", ['topics=["bills"]']), settings, store)
+    do(Add("north->east", ['topics=["chalk"]']), settings, store)
+    with pytest.raises(RefusedError, match="would carry twins back: old->older, which is there no more"):
+        do(Add(BACK, ['topics=["orders"]'], unchecked=True), settings, store)
+    assert do(Add(BACK, ['topics=["maps"]']), settings, store)
+
+
+def test_twins_of_a_link_of_which_no_row_is_left_may_have_either_name(tmp_path: Path, store: Store) -> None:
+    """A store of before links were rows knows its twins alone."""
+    bare = settings_of(tmp_path)
+    store.twins.save([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
+    for name in ("orders", "east.orders"):
+        with pytest.raises(RefusedError, match="its names are not known any more"):
+            do(Add(BACK, [f'topics=["{name}"]']), bare, store)
+    assert do(Add(BACK, ['topics=["east.orders"]'], unchecked=True), bare, store)

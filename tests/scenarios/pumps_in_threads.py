@@ -23,6 +23,9 @@ class Threads:
     def ride(self, order: str, _name: str) -> str:
         return next(iter(carry([order])))
 
+    def end(self, _name: str) -> None:
+        """A thread cannot be ended from outside."""
+
     def alive(self) -> bool:
         return True
 

@@ -145,6 +145,8 @@ def a_link_is_removed_and_taken_up_again(place: Place, east: LabCluster, west: L
     with open_store(url_in(place.folder)) as store:
         word = next(one for one in store.links.statuses() if one.link == TURNED)
         assert (word.state, "removed by" in word.sentence) == ("stopped", True)
+    with pytest.raises(RefusedError, match="would carry twins back"):
+        place.link("add", FRESH, 'topics=["links-home"]')
     place.link("add", TURNED, 'topics=["links-home"]')
     until(lambda: spans(east.cluster, "links-home", 1) == [(0, 20)], TAKEN_UP_S, "it goes on where it stood", place)
     until(lambda: "flowing" in status_of(place), TAKEN_UP_S, "and says so", place)

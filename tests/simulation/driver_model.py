@@ -1,4 +1,4 @@
-"""The driver of a link: lease, desk and tides of `mirror`, with the shipped relay and lease rules inside.
+"""The driver of a link round the shipped desk and lease rules: when it looks, launches tides, moves, pauses and writes.
 
 The store is one object that outlives drivers. A driver that dies takes with it what it had not written yet.
 """
@@ -6,19 +6,21 @@ The store is one object that outlives drivers. A driver that dies takes with it 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from tests.simulation.clusters import Clusters
 from tests.simulation.pump_model import PumpModel
 from tests.simulation.store_model import StoreModel
 from tests.simulation.twin_log import Violation
 from twinshore.fleet import NamedPartition
-from twinshore.mirror.driver.relay import Relay, Say
-from twinshore.mirror.lane.history import NOWHERE, Stand, told_on
-from twinshore.mirror.lane.orders import Carried, Handover, Stoppage, TrackOrder
+from twinshore.mirror.core.desk_words import Bounds, OfPump
+from twinshore.mirror.desk.commands import Account, Dismiss, Keep, Seat, Tell
+from twinshore.mirror.desk.desk_core import DeskCore
+from twinshore.mirror.lane.orders import Carried, Stoppage, TrackOrder
 from twinshore.store.lease_watch import HeldLease, LeaseWatch
 from twinshore.store.values import LeaseRow
 
+LINK = "link"
 LEASE_S = 3.0
 GRACE_S = 3.0
 WRITE_S = 0.4
@@ -26,25 +28,9 @@ TICK_S = 0.05
 
 
 @dataclass(slots=True)
-class Post:
-    relay: Relay
-    tracks: dict[NamedPartition, TrackOrder] = field(default_factory=dict)
-    told: dict[NamedPartition, Stand] = field(default_factory=dict)
-    pumps: dict[int, PumpModel] = field(default_factory=dict)
-    moving: dict[NamedPartition, int] = field(default_factory=dict)
-    leaving: set[NamedPartition] = field(default_factory=set)
-    bytes_s: float = 0.0
+class Tides:
+    """A lane's, in one term."""
 
-    def let_go(self) -> None:
-        """Nobody writes for the lane: what was to leave it has left, and nothing is on its way to another lane."""
-        self.moving.clear()
-        for named in self.leaving:
-            self.relay.forget(named)
-            self.tracks.pop(named, None)
-            self.told.pop(named, None)
-        self.leaving.clear()
-
-    since_s: float = 0.0
     launched_s: float = -100.0
     next_tide: int = 0
 
@@ -65,12 +51,15 @@ class DriverModel:
     ) -> None:
         self.clusters, self.schedule, self.store, self.name = clusters, clusters.schedule, store, name
         self.lanes, self.tide_s, self._orders, self._started = lanes, tide_s, orders, started
-        self.posts: dict[int, Post] = {}
+        self.desk = DeskCore()
+        self._pumps: dict[Seat, PumpModel] = {}
+        self._tides: dict[int, Tides] = {}
+        self._terms = 0
         self.held: HeldLease | None = None
-        # Partitions of paused topics, and those that shall come back once they have left their lanes.
+        # Partitions of paused topics, those that are leaving their lanes, and those that shall come back then.
         self.resting: set[NamedPartition] = set()
+        self._leaving: set[NamedPartition] = set()
         self._returning: set[NamedPartition] = set()
-        self._granted_until_s = 0.0
         self._watch = LeaseWatch(LEASE_S, GRACE_S)
         self.dead = self.paused = False
         self._unwritten: list[tuple[NamedPartition, Carried]] = []
@@ -109,19 +98,19 @@ class DriverModel:
 
     def _begin_term(self) -> None:
         self.schedule.say(f"{self.name} has the lease")
-        until_s = self._granted_until_s
-        self.posts = {lane: Post(Relay(LEASE_S, granted_until_s=until_s)) for lane in range(self.lanes)}
+        self._terms += 1
+        self._tides = {lane: Tides() for lane in range(self.lanes)}
+        for lane in self._tides:
+            self.desk.open_lane((LINK, lane), LEASE_S, f"{self.name}, term {self._terms}")
         self._returning.clear()
+        self._leaving.clear()
         for order in self._orders():
             if order.named not in self.resting:
-                self._place(self.schedule.chance.randrange(self.lanes), order)
+                self._place(order)
 
-    def _place(self, lane: int, order: TrackOrder) -> None:
-        post = self.posts[lane]
-        post.tracks[order.named] = order
-        post.told[order.named] = Stand(order.receipt_epoch, order.receipt_to)
-        for pump in post.pumps.values():
-            pump.told(lambda p=pump: p.assign([order]))  # type: ignore[misc]
+    def _place(self, order: TrackOrder) -> None:
+        self.desk.assign((LINK, self.schedule.chance.randrange(self.lanes)), [order])
+        self._do_wanted()
 
     def _end_term(self) -> None:
         self.schedule.say(f"{self.name} has lost the lease")
@@ -129,15 +118,9 @@ class DriverModel:
         self._hang_up()
 
     def _hang_up(self) -> None:
-        for post in self.posts.values():
-            self._granted_until_s = max(self._granted_until_s, post.relay.granted_until_s)
-            for pump in list(post.pumps.values()):
-                self._lose(pump)
-        self.posts = {}
-
-    def _lose(self, pump: PumpModel) -> None:
-        """A pump hears that the desk is gone, sooner or later."""
-        self.schedule.after(self.schedule.lag(0.01), lambda: pump.hear(lambda: pump.end("the driver is gone")))
+        self.desk.close_link(LINK)
+        self._tides = {}
+        self._do_wanted()
 
     def die(self, *, heard: bool) -> None:
         """Killed; its pumps hear of it, or, where a whole machine went, they do not."""
@@ -156,14 +139,7 @@ class DriverModel:
         self.paused = False
         waiting, self._backlog = self._backlog, []
         for act in waiting:
-            self.hear(act)
-
-    def hear(self, act: Callable[[], None]) -> None:
-        """A pump's message has come."""
-        if self.paused:
-            self._backlog.append(act)
-        elif not self.dead:
-            act()
+            self._listen(act)
 
     # -- tides
 
@@ -174,11 +150,11 @@ class DriverModel:
         if self.paused or not self.held:
             return
         now_s = self.schedule.now_s
-        for lane, post in self.posts.items():
-            if post.relay.heir is not None:
-                self._say(post, post.relay.tick(now_s, self.left_s()))
-            self._withdraw(post)
-            self._launch_if_due(lane, post, now_s)
+        self.desk.tick(now_s, {link: self.left_s() for link in self.desk.awaited()})
+        self._withdraw(now_s)
+        self._do_wanted()
+        for lane, tides in self._tides.items():
+            self._launch_if_due(lane, tides, now_s)
         self._supply()
 
     def rest(self, named: NamedPartition) -> None:
@@ -195,141 +171,118 @@ class DriverModel:
         """What has left its lane and may flow again goes to any lane."""
         if not self._returning:
             return
-        placed = {named: post for post in self.posts.values() for named in post.tracks}
+        placed = self.desk.placed(LINK)
         orders = {order.named: order for order in self._orders()}
         for named in sorted(self._returning, key=str):
             if named not in placed:
                 self._returning.discard(named)
                 if named in orders:
-                    self._place(self.schedule.chance.randrange(self.lanes), orders[named])
-            elif named not in placed[named].leaving:
+                    self._place(orders[named])
+            elif named not in self._leaving:
                 self._returning.discard(named)
 
-    def _withdraw(self, post: Post) -> None:
+    def _withdraw(self, now_s: float) -> None:
         """Partitions that rest are taken from their lane: asked again until no pump writes them."""
-        away = (named for named in post.tracks if named in self.resting or self.store.rests(named))
-        for named in [*away, *post.leaving]:
-            post.moving.pop(named, None)
-            post.leaving.add(named)
-            for pump in post.pumps.values():
-                pump.told(lambda p=pump, n=named: p.release(n))  # type: ignore[misc]
-        if post.leaving and post.relay.free(self.schedule.now_s):
-            post.let_go()
-
-    def _launch_if_due(self, lane: int, post: Post, now_s: float) -> None:
-        if post.relay.heir is not None or now_s - post.launched_s < 2.0:
+        rest = {named for named in self.clusters.pairs if named in self.resting or self.store.rests(named)}
+        if not rest and not self._leaving:
             return
-        if post.relay.holder is None or now_s - post.since_s >= self.tide_s:
-            post.launched_s = now_s
-            tide, post.next_tide = post.next_tide, post.next_tide + 1
-            self.schedule.after(self.schedule.chance.uniform(0.05, 0.4), lambda: self._launch(lane, tide))
+        placed = self.desk.placed(LINK)
+        self._leaving = {named for named in placed if named in rest or named in self._leaving}
+        for named in placed:
+            if named in self._leaving and self.desk.withdraw(LINK, named.topic, named.partition, now_s):
+                self._leaving.discard(named)
 
-    def _launch(self, lane: int, tide: int) -> None:
-        post = self.posts.get(lane)
-        if self.dead or post is None:
+    def _launch_if_due(self, lane: int, tides: Tides, now_s: float) -> None:
+        holder, age_s, heir = self.desk.holding((LINK, lane), now_s)
+        if heir or now_s - tides.launched_s < 2.0:
+            return
+        if holder is None or age_s >= self.tide_s:
+            tides.launched_s = now_s
+            tide, tides.next_tide = tides.next_tide, tides.next_tide + 1
+            token = self.desk.token_of((LINK, lane))
+            soon_s = self.schedule.chance.uniform(0.05, 0.4)
+            self.schedule.after(soon_s, lambda: self._launch(lane, tide, token))
+
+    def _launch(self, lane: int, tide: int, token: str) -> None:
+        """Its first word reaches the desk at once. One whose term is over is not let in, and ends."""
+        seat = None if self.dead else self.desk.arrive((LINK, lane), tide, token)
+        if seat is None:
             return
         generation = self.held.row.generation if self.held else 0
         name = f"{self.name} lane {lane} tide {tide}"
-        pump = PumpModel(self.clusters, self, lane, tide, name=name, generation=generation)
-        post.pumps[tide] = pump
+        pump = self._pumps[seat] = PumpModel(self.clusters, self, seat, tide, name=name, generation=generation)
         self.schedule.say(f"{pump.name} starts")
         self._started(pump)
-        orders = list(post.tracks.values())
-        pump.told(lambda: pump.assign(orders))
-        if post.bytes_s:
-            pump.told(lambda: pump.bound(post.bytes_s))
+        self._do_wanted()
 
     # -- the desk
 
-    def _post(self, pump: PumpModel) -> Post | None:
-        """The post this pump speaks for; None when it does so no more."""
-        post = self.posts.get(pump.lane_number)
-        if post is None or post.pumps.get(pump.tide) is not pump:
-            return None
-        return post
+    def hear(self, pump: PumpModel, word: OfPump, asked_s: float) -> None:
+        """A pump's message has come."""
+        self._listen(lambda: self._hear(pump, word, asked_s))
 
-    def ready(self, pump: PumpModel) -> None:
-        post = self._post(pump)
-        if post:
-            self._say(post, post.relay.arrived(pump.tide, self.schedule.now_s, self.left_s()))
+    def departs(self, pump: PumpModel) -> None:
+        """Its connection has ended, which comes behind what it said."""
+        self._listen(lambda: self.departed(pump))
 
-    def beat(self, pump: PumpModel, asked_s: float, carried: list[Carried], incidents: list[Stoppage]) -> None:
-        post = self._post(pump)
-        if post:
-            if pump.tide == post.relay.holder:
-                self._account(post, carried, incidents)
-            self._say(post, post.relay.beat(pump.tide, self.schedule.now_s, self.left_s()), asked_s)
+    def _listen(self, act: Callable[[], None]) -> None:
+        if self.paused:
+            self._backlog.append(act)
+        elif not self.dead:
+            act()
 
-    def released(
-        self, pump: PumpModel, named: NamedPartition, handover: Handover | None, carried: Carried | None
-    ) -> None:
-        post = self._post(pump)
-        if post is None or pump.tide != post.relay.holder:
-            return
-        self._account(post, [carried] if carried else [], [])
-        post.leaving.discard(named)
-        other = self.posts.get(post.moving.pop(named, -1))
-        order = post.tracks.pop(named, None)
-        told = post.told.pop(named, NOWHERE)
-        if other is None or order is None:
-            return
-        moved = other.tracks[named] = replace(order, receipt_to=told.end, receipt_epoch=told.epoch)
-        other.told[named] = told
-        for heir in other.pumps.values():
-            heir.told(lambda p=heir: p.assign([moved]))  # type: ignore[misc]
-        holder = other.pumps.get(other.relay.holder) if other.relay.holder is not None else None
-        if holder:
-            holder.told(lambda: holder.take([handover] if handover else []))
-
-    def done(
-        self, pump: PumpModel, carried: list[Carried], incidents: list[Stoppage], handovers: tuple[Handover, ...]
-    ) -> None:
-        post = self._post(pump)
-        if post is None:
-            return
-        if pump.tide == post.relay.holder:
-            self._account(post, carried, incidents)
-        says = post.relay.done(pump.tide, handovers, self.schedule.now_s, self.left_s())
-        if post.relay.free(self.schedule.now_s):
-            post.let_go()
-        self._say(post, says)
+    def _hear(self, pump: PumpModel, word: OfPump, asked_s: float) -> None:
+        if pump.seat:
+            self.desk.hear(pump.seat, word, self.schedule.now_s, self.left_s(), asked_s)
+            self._do_wanted()
 
     def departed(self, pump: PumpModel) -> None:
-        post = self._post(pump)
-        if post:
-            del post.pumps[pump.tide]
-            if pump.tide == post.relay.holder:
-                post.moving.clear()
-            self._say(post, post.relay.lost(pump.tide, self.schedule.now_s, self.left_s()))
+        """The desk has lost it."""
+        if pump.seat:
+            self._pumps.pop(pump.seat, None)
+            self.desk.depart(pump.seat, self.schedule.now_s, self.left_s())
+            self._do_wanted()
 
     def move(self) -> None:
         """Some partition shall change lanes."""
-        choices = [(lane, named) for lane, post in self.posts.items() for named in post.tracks]
+        choices = list(self.desk.placed(LINK).items())
         if not choices or self.lanes < 2 or self.paused:
             return
-        lane, named = self.schedule.chance.choice(choices)
-        post = self.posts[lane]
-        holder = post.pumps.get(post.relay.holder) if post.relay.holder is not None else None
-        if holder is None or post.relay.finishing or named in post.moving or named in post.leaving:
-            return
-        post.moving[named] = (lane + 1) % self.lanes
-        self.schedule.say(f"{self.name} moves {named} from lane {lane}")
-        holder.told(lambda: holder.release(named))
+        named, lane = self.schedule.chance.choice(choices)
+        if self.desk.move(LINK, named, (lane + 1) % self.lanes):
+            self.schedule.say(f"{self.name} moves {named} from lane {lane}")
+            self._do_wanted()
 
     def throttle(self, bytes_s: float) -> None:
         """Every lane fetches so much in a second from now on; 0: as much as it can."""
-        for post in self.posts.values():
-            post.bytes_s = bytes_s
-            for pump in post.pumps.values():
-                pump.told(lambda p=pump: p.bound(bytes_s))  # type: ignore[misc]
+        for lane in self._tides:
+            self.desk.bound((LINK, lane), Bounds(bytes_s, {}, {}))
+        self._do_wanted()
 
-    def _account(self, post: Post, carried: list[Carried], incidents: list[Stoppage]) -> None:
-        for entry in carried:
+    def _do_wanted(self) -> None:
+        """Sooner or later a pump hears what it is told, or that the desk is gone."""
+        for command in self.desk.wanted():
+            match command:
+                case Tell(seat, word):
+                    if seat in self._pumps:
+                        self._pumps[seat].told(word)
+                case Keep(account):
+                    self._keep(account)
+                case Dismiss(seat):
+                    if pump := self._pumps.pop(seat, None):
+                        self._lose(pump)
+
+    def _lose(self, pump: PumpModel) -> None:
+        self.schedule.after(self.schedule.lag(0.01), lambda: pump.hear(lambda: pump.end("the driver is gone")))
+
+    # -- what is written
+
+    def _keep(self, account: Account) -> None:
+        for entry in account.carried:
             named = NamedPartition(entry.topic, entry.partition)
             self._honest(named, entry)
-            post.told[named] = told_on(post.told.get(named, NOWHERE), Stand(entry.epoch, entry.to_offset))
             self._unwritten.append((named, entry))
-        for stopped in incidents:
+        for stopped in account.incidents:
             named = NamedPartition(stopped.topic, stopped.partition)
             self.schedule.say(f"{self.name}: {named} stopped: {stopped.kind}: {stopped.sentence}")
             self._unledgered.append((named, stopped))
@@ -357,21 +310,3 @@ class DriverModel:
             for named, stopped in self._unledgered:
                 self.store.ledger.setdefault(named, []).append(stopped)
             self._unledgered.clear()
-
-    def _say(self, post: Post, says: list[Say], asked_s: float = 0.0) -> None:
-        for say in says:
-            pump = post.pumps.get(say.tide)
-            if say.what == "go":
-                post.let_go()
-                post.since_s = self.schedule.now_s
-            if pump is None:
-                continue
-            if say.what == "go":
-                told = dict(post.told)
-                pump.told(lambda p=pump, s=say, t=told: p.go(s, t))  # type: ignore[misc]
-            elif say.what == "grant":
-                pump.told(lambda p=pump, s=say: p.grant.longer(asked_s, s.grant_s))  # type: ignore[misc]
-            elif say.what == "finish":
-                pump.told(pump.finish)
-            else:
-                pump.told(lambda p=pump: p.end("told to stop"))  # type: ignore[misc]

@@ -10,8 +10,11 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from twinshore.fleet import NamedPartition
+from twinshore.mirror.core.commands import Released
 from twinshore.mirror.core.pump_core import Grant
-from twinshore.mirror.driver.relay import Relay
+from twinshore.mirror.desk.desk_core import DeskCore
+from twinshore.mirror.desk.relay import Relay
 from twinshore.mirror.incidents import beginnings
 from twinshore.mirror.lane import answers, observe, runs
 from twinshore.mirror.lane.certainty import Strays
@@ -169,6 +172,18 @@ def believe_a_lost_line_is_a_lost_pump() -> None:
     Relay.free = free  # type: ignore[method-assign]
 
 
+def give_away_before_it_is_let_go() -> None:
+    shipped = DeskCore.move
+
+    def move(self: DeskCore, link: str, named: NamedPartition, lane: int) -> bool:
+        asked = shipped(self, link, named, lane)
+        for post in [one for _, one in self._of(link) if named in one.moving]:
+            self._released(link, post, Released(named, None, None))
+        return asked
+
+    DeskCore.move = move  # type: ignore[method-assign]
+
+
 MUTANTS = {
     one.name: one
     for one in (
@@ -201,7 +216,7 @@ MUTANTS = {
             600,
             skip_diverging_epochs,
             cheap=False,
-            known=267,
+            known=118,
         ),
         Mutant(
             "last-record",
@@ -209,7 +224,7 @@ MUTANTS = {
             600,
             compare_no_last_record,
             cheap=False,
-            known=267,
+            known=118,
         ),
         Mutant(
             "look-epoch",
@@ -233,6 +248,13 @@ MUTANTS = {
             60,
             believe_a_lost_line_is_a_lost_pump,
             known=9,
+        ),
+        Mutant(
+            "early-move",
+            "gives a partition to another lane before the one that it is on has let go of it",
+            60,
+            give_away_before_it_is_let_go,
+            known=27,
         ),
         Mutant("grant", "writes on when its grant has run out", 60, write_on_without_a_grant, known=3),
         Mutant(

@@ -15,15 +15,15 @@ from tests.simulation.schedule import Channel
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.core import commands
 from twinshore.mirror.core.commands import Command
+from twinshore.mirror.core.desk_words import Assign, Bounds, Finish, Go, Granted, OfDesk, OfPump, Release, Stop, Take
 from twinshore.mirror.core.pump_core import Grant, PumpCore
 from twinshore.mirror.core.source_flow import SourceFlow
 from twinshore.mirror.core.target_flow import Answered, TargetFlow
-from twinshore.mirror.driver.relay import Say
+from twinshore.mirror.desk.commands import Seat
 from twinshore.mirror.lane.fetch_book import Line
-from twinshore.mirror.lane.history import Stand
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.observe import Observation
-from twinshore.mirror.lane.orders import Handover, TrackOrder, fence_of
+from twinshore.mirror.lane.orders import TrackOrder, fence_of
 from twinshore.mirror.lane.route import Route
 from twinshore.wire.fetch import FetchAnswer
 from twinshore.wire.produce import PRODUCE_VERSION_BY_ID
@@ -37,13 +37,14 @@ PUMP_ID = 99
 
 
 class PumpModel:
-    """`driver` is the desk that it speaks to; `wall_skew_ms` is how wrong this machine's wall clock is."""
+    """`driver` has the desk that it speaks to, where it has the `seat`, if any; `wall_skew_ms` is how wrong this
+    machine's wall clock is."""
 
     def __init__(
-        self, clusters: Clusters, driver: DriverModel, lane_number: int, tide: int, *, name: str, generation: int = 1
+        self, clusters: Clusters, driver: DriverModel, seat: Seat | None, tide: int, *, name: str, generation: int = 1
     ) -> None:
         self.clusters, self.schedule, self.driver = clusters, clusters.schedule, driver
-        self.lane_number, self.tide, self.name = lane_number, tide, name
+        self.seat, self.name = seat, name
         self.lane = Lane(PUMP_ID, 0, fence_of(generation, tide), state_expiry_ms=clusters.expiry_ms, limits=LIMITS)
         self.grant = Grant()
         self.core = PumpCore(self.lane, self.grant, self.schedule.now_s, report_s=REPORT_S)
@@ -67,11 +68,11 @@ class PumpModel:
             commands.AskRoutes: self._ask_routes,
             commands.Look: self._look,
             commands.Cut: self._cut,
-            commands.SayReady: lambda _: self._tell(lambda: self.driver.ready(self)),
-            commands.Beat: self._beat,
+            commands.SayReady: self._tell,
+            commands.Beat: self._tell,
             commands.Used: lambda _: None,
-            commands.Released: lambda one: self._tell(lambda: self.driver.released(self, *one)),
-            commands.Done: self._done,
+            commands.Released: self._tell,
+            commands.Done: self._tell,
         }
         self._tick()
 
@@ -227,43 +228,38 @@ class PumpModel:
         for named, at in cut.before.items():
             self._errands.cut(named, at)
 
-    # -- what the desk says
+    # -- the desk
 
-    def told(self, act: Callable[[], None]) -> None:
-        self.from_desk.send(lambda: self.hear(act))
+    def told(self, word: OfDesk) -> None:
+        """The desk says so; it takes a moment to arrive."""
+        self.from_desk.send(lambda: self.hear(lambda: self._on_desk(word)))
 
-    def assign(self, orders: list[TrackOrder]) -> None:
-        self.core.assign(orders)
+    def _on_desk(self, word: OfDesk) -> None:
+        core, now_s = self.core, self.schedule.now_s
+        match word:
+            case Assign(tracks):
+                core.assign(tracks)
+            case Go(handovers, told, _, paces):
+                self.grant.anew()
+                self.schedule.say(f"{self.name} goes, with {len(handovers)} handovers, told {told}")
+                self._do(core.go(told, handovers, (), now_s, paces))
+            case Granted(asked_s, grant_s):
+                self.grant.longer(asked_s, grant_s)
+            case Release(named):
+                core.release(named)
+            case Bounds():
+                self.lane.fetches.bound(*word)
+            case Take(handovers):
+                self.lane.take_over(handovers)
+            case Finish():
+                self.schedule.say(f"{self.name} is told to finish")
+                self._do(core.finish(now_s))
+            case Stop():
+                self.end("told to stop")
 
-    def go(self, say: Say, told: dict[NamedPartition, Stand]) -> None:
-        self.grant.anew()
-        self.schedule.say(f"{self.name} goes, with {len(say.handovers)} handovers, told {told}")
-        self._do(self.core.go(told, say.handovers, (), self.schedule.now_s))
-
-    def release(self, named: NamedPartition) -> None:
-        self.core.release(named)
-
-    def bound(self, bytes_s: float) -> None:
-        self.lane.fetches.bound(bytes_s, {}, {})
-
-    def take(self, handovers: list[Handover]) -> None:
-        self.lane.take_over(handovers)
-
-    def finish(self) -> None:
-        self.schedule.say(f"{self.name} is told to finish")
-        self._do(self.core.finish(self.schedule.now_s))
-
-    # -- what the desk is told
-
-    def _beat(self, beat: commands.Beat) -> None:
+    def _tell(self, word: OfPump) -> None:
         asked_s = self.schedule.now_s
-        self._tell(lambda: self.driver.beat(self, asked_s, beat.carried, beat.incidents))
-
-    def _done(self, done: commands.Done) -> None:
-        self._tell(lambda: self.driver.done(self, done.carried, done.incidents, tuple(done.handovers)))
-
-    def _tell(self, act: Callable[[], None]) -> None:
-        self.to_desk.send(lambda: self.driver.hear(act))
+        self.to_desk.send(lambda: self.driver.hear(self, word, asked_s))
 
     # -- its end
 
@@ -281,7 +277,7 @@ class PumpModel:
             wire.close(gone_at_s=gone_at_s, alive=self.clusters.up("target", node))
         self._hurry_strays(gone_at_s)
         if not unheard:
-            self._tell(lambda: self.driver.departed(self))
+            self.to_desk.send(lambda: self.driver.departs(self))
 
     def _hurry_strays(self, gone_at_s: float) -> None:
         for wire in self.closed:

@@ -85,7 +85,7 @@ class World:
 
     def rogue(self, for_s: float) -> None:
         """A pump that no desk knows and that no grant holds."""
-        pump = PumpModel(self.clusters, self.driver, 0, -1 - len(self.pumps), name=f"rogue {len(self.pumps)}")
+        pump = PumpModel(self.clusters, self.driver, None, -1 - len(self.pumps), name=f"rogue {len(self.pumps)}")
         self.pumps.append(pump)
         pump.break_the_law(self._orders())
         self.schedule.say(f"{pump.name} begins to write")

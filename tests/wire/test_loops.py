@@ -15,7 +15,7 @@ from twinshore.wire.loops import loops
 
 DOUBLED = """
 from numba import types
-from twinshore.wire.compiled import machine_code
+from twinshore.wire.crc_loops import machine_code
 
 @machine_code(types.int64(types.int64))
 def doubled(value):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from twinshore.delay.readings import Axis, Reading, WatchedPlace
+from twinshore.service.clock import wall_ms
 
 KEEP_FILES = 400
 _SUFFIX = ".jsonl"
@@ -24,7 +24,7 @@ class Journal:
     def append(self, tick: int, readings: Iterable[Reading]) -> int:
         """Keeps a tick's readings under the number that it returns, and forgets those of long ago."""
         # By the clock, so that numbers go on growing even where somebody emptied the folder.
-        self._last = max(self._last + 1, time.time_ns() // 1_000_000)
+        self._last = max(self._last + 1, wall_ms())
         path = self._path(self._last)
         unfinished = path.with_suffix(".unfinished")
         with unfinished.open("w", encoding="utf-8") as file:

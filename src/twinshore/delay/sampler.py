@@ -28,8 +28,8 @@ from twinshore.kafka.questions import OffsetKind
 from twinshore.links.filters import admits
 from twinshore.links.homes import at_home_in_words, elsewhere, pair_of
 from twinshore.links.in_force import in_force
-from twinshore.mirror.driver.identity import hold_to
 from twinshore.mirror.incidents.kinds import rests
+from twinshore.service.identity import hold_to
 from twinshore.store import HomeRow, LedgerRow, Store
 from twinshore.wire.group_places import GroupPlaces
 
@@ -233,7 +233,7 @@ class Sampler:
             twins = {(row.topic, row.partition): row.target_topic_id for row in self._store.twins.of(name)}
             receipted = {(at.topic, at.partition): at.to_offset for at in self._store.receipts.positions(name)}
             stopped, resting = resting_of(link, self._store.ledger.rows(name, open_only=True))
-            reached, away = self._store.extents.reached(name), elsewhere(link, self._store.homes.of(pair_of(link)))
+            reached, away = self._store.extents.reached(name), left_alone(link, self._store, stopped)
             self._told = _Told(link, twins, reached, receipted, stopped, resting, away)
         except StoreError:
             if not self._heard_store:
@@ -333,6 +333,13 @@ class Sampler:
             return None
         found = re.search(rb'"at_ms":(\d+)', notes[-1].value or b"")
         return Heartbeat(notes[-1].offset, int(found[1]) if found else notes[-1].timestamp)
+
+
+def left_alone(link: Link, store: Store, stopped: Mapping[str, str]) -> dict[str, HomeRow]:
+    """The topics that the link the other way carries, and whose delay is shown there. One that was made again away from
+    its home is carried by nobody: the ledger says so of this link, which shows it."""
+    away = elsewhere(link, store.homes.of(pair_of(link)))
+    return {topic: row for topic, row in away.items() if topic not in stopped}
 
 
 def resting_of(link: Link, rows: Iterable[LedgerRow]) -> tuple[dict[str, str], dict[str, frozenset[int]]]:

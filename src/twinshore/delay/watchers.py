@@ -23,6 +23,7 @@ from twinshore.fleet.quiet import parse_quiet
 from twinshore.fleet.settings import Settings
 from twinshore.links.known import known
 from twinshore.service import signals
+from twinshore.service.clock import wall_ms
 from twinshore.store import LINKS, LinkStatus, Store, WatchRow, open_store
 
 BEATS_MISSED = 4
@@ -211,7 +212,7 @@ class Watcher:
         word_s = max(SILENT_S_MIN, 10 * self._settings.mirror.receipts_s)
         while not self._stop.wait(self._every_s):
             beat += 1
-            now_ms = time.time_ns() // 1_000_000
+            now_ms = wall_ms()
             try:
                 own = WatchRow(
                     self.name, WATCHES_WATCHERS, self._owner, beat, int(self._every_s * 1000), now_ms, now_ms, "watches"

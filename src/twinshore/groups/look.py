@@ -18,6 +18,7 @@ from twinshore.groups.sight import Sight, Silence, sight_of
 from twinshore.groups.word import COMPARED_KIND, last_said, own_in, refused_in, waits_in, word_in
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.groups import GroupListing, Listed
+from twinshore.service.clock import wall_ms
 from twinshore.store import Store
 from twinshore.wire.group_places import Place, Where
 
@@ -121,7 +122,7 @@ def _answers(cluster: KafkaCluster) -> bool:
 
 def _as_last_said(view: GroupView, word: Mapping[str, Any], compared: Collection[str]) -> GroupView:
     state, behind = last_said(word, compared, view.group)
-    age_s = (time.time() * 1000 - word["at_ms"]) / 1000 if word else None
+    age_s = (wall_ms() - word["at_ms"]) / 1000 if word else None
     return replace(view, source_state=AWAY, state=state, behind=behind, behind_s=None, said_s_ago=age_s)
 
 
@@ -147,7 +148,7 @@ def _view(
     same = all(part.state == State.SAME for part in parts)
     behind_s = None
     if word and not silence:
-        behind_s = 0.0 if same or since_ms is None else max(0.0, (time.time() * 1000 - since_ms) / 1000)
+        behind_s = 0.0 if same or since_ms is None else max(0.0, (wall_ms() - since_ms) / 1000)
     live = there is not None and there.live and not same and not silence
     return GroupView(
         link,

@@ -23,11 +23,11 @@ from twinshore.kafka.errors import Code
 from twinshore.kafka.groups import SHARE, GroupListing, Groups, Listed, always
 from twinshore.kafka.share_groups import ShareGroups
 from twinshore.links.in_force import in_force
-from twinshore.mirror.driver.identity import hold_to
 from twinshore.mirror.metrics.group_word import GROUPS_KIND
 from twinshore.service.clock import wall_ms
 from twinshore.service.connections import PATIENT
 from twinshore.service.ends import Ends
+from twinshore.service.identity import hold_to
 from twinshore.store import Store
 from twinshore.wire.group_places import Place, Where
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -12,6 +11,7 @@ from twinshore.groups.book import Entry
 from twinshore.groups.place import State
 from twinshore.groups.rounds import Round, standing
 from twinshore.mirror.metrics.group_word import GROUPS_KIND
+from twinshore.service.clock import wall_ms
 from twinshore.store import Store
 from twinshore.wire.group_places import GroupPlaces, Where
 
@@ -79,7 +79,7 @@ def word_in(store: Store, link: str, *, fresh: bool = True) -> dict[str, Any]:
     """What the mirror last said of the link's groups; empty when `fresh` is wanted and it is old."""
     for row in store.memories.of(link, GROUPS_KIND):
         word = json.loads(row.value)
-        if not fresh or time.time() * 1000 - word["at_ms"] < WORD_FRESH_MS:
+        if not fresh or wall_ms() - word["at_ms"] < WORD_FRESH_MS:
             return dict(word)
     return {}
 

@@ -9,6 +9,7 @@ What a link lets through (`filters`), what operators have said of that since (`i
 and those that hold instead (`clashes`, `standing`), and the algebra of names by which two filters can be compared
 (`names`, `patterns`): no record may come back to where it was, and no two links may write one topic (`rules`);
 where two links go both ways under the same names, each topic has a home (`homes`).
+How a link stands is a word and a sentence (`link_state`).
 
 Nothing here knows a cluster or a running mirror.
 """

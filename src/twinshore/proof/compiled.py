@@ -10,7 +10,8 @@ from typing import Any, Final
 import numpy as np
 from numba import types
 
-from twinshore.wire.compiled import BYTES, big_endian, crc_of, inlined, load_word, machine_code, read_varint
+from twinshore.wire.compiled import big_endian, read_varint
+from twinshore.wire.crc_loops import BYTES, crc_of, inlined, load_word, machine_code
 
 _HEADER: Final = 61
 _APPEND_TIME: Final = 8

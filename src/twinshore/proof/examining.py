@@ -14,7 +14,6 @@ from twinshore.fleet import KafkaError, Link, NamedPartition
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.links.standing import standing
-from twinshore.mirror.driver.identity import hold_to
 from twinshore.mirror.lane.marking import is_marker_id
 from twinshore.proof.borders import PartitionLook, difference_of
 from twinshore.proof.job import RunBundle, run_bundles
@@ -26,6 +25,7 @@ from twinshore.proof.traces import Examined, Finding, Writer, lost_beginning, ot
 from twinshore.proof.values import Difference, Proven, Stretch, Way
 from twinshore.service.clock import wall_ms
 from twinshore.service.ends import Ends
+from twinshore.service.identity import hold_to
 from twinshore.store import Store
 from twinshore.wire.batch import CONTROL
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.settings import Settings
 from twinshore.links.standing import standing
-from twinshore.mirror.driver.identity import hold_to
 from twinshore.proof.borders import PARTED, PartitionLook, difference_of
 from twinshore.proof.incidents import GONE, gone, incident_of, mended
 from twinshore.proof.job import RunBundle, run_bundles
@@ -21,6 +20,7 @@ from twinshore.proof.surveying import Lack, Survey, Surveyor, away
 from twinshore.proof.values import Proven, Stretch, Way
 from twinshore.service.clock import wall_ms
 from twinshore.service.ends import Ends
+from twinshore.service.identity import hold_to
 from twinshore.store import LedgerRow, ProofRow, Store
 
 # A new leader may show less than was there, until its followers have told it how far they are.

@@ -25,7 +25,7 @@ import twinshore
 from twinshore.wire.join import LOOPS
 from twinshore.wire.loops import do_without, loops, take_up
 
-BUILT: Final = (LOOPS, "twinshore.proof.compiled")
+BUILT: Final = ("twinshore.wire.crc_loops", LOOPS, "twinshore.proof.compiled")
 MARK: Final = "compiled.built"
 _PATIENCE: Final = 5  # by how much a build gives way to whatever else runs
 _ROOT: Final = Path(twinshore.__file__).parent

@@ -103,6 +103,10 @@ class SparkEngine:
         ended = self._context.parallelize([order], 1).mapPartitions(self._work).collect()
         return str(ended[0]) if ended else "nothing"
 
+    def end(self, name: str) -> None:
+        """Spark kills the worker that carries a ride of this name, a few seconds later: it may be frozen."""
+        self._context.cancelJobGroup(name)
+
     def alive(self) -> bool:
         """Whether the session's JVM runs."""
         process = getattr(getattr(self._context, "_gateway", None), "proc", None)

@@ -17,7 +17,7 @@ from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.in_force import in_force
 from twinshore.links.known import known
-from twinshore.mirror.driver.link_state import STANDBY, STOPPED, UNKNOWN
+from twinshore.links.link_state import STANDBY, STOPPED, UNKNOWN
 from twinshore.mirror.follow.lifecycle import KEEP
 from twinshore.mirror.metrics.lag_word import (
     LAG_KIND,

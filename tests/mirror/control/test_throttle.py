@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinshore.fleet.control import Control
-from twinshore.mirror.control.shares import IDLE, Use, shares
-from twinshore.mirror.control.throttle import bounds_of
+from twinshore.mirror.control.shares import IDLE, Use, bounds_of, shares
 from twinshore.mirror.lane.buckets import ASK_BYTES_MIN, LONGEST_WAIT_MS, Buckets, whole_batches
 from twinshore.wire.batch import HEADER
 

@@ -23,6 +23,7 @@ from twinshore.mirror.core.commands import (
     SayReady,
     Send,
 )
+from twinshore.mirror.core.dialling import UNDER_WAY_S
 from twinshore.mirror.core.pump_core import CONGESTED_S, STANDBY_S_MAX, TIMERS_S, Grant, PumpCore
 from twinshore.mirror.core.source_flow import ANSWER_SLACK_S, SourceFlow
 from twinshore.mirror.core.target_flow import TargetFlow
@@ -133,6 +134,18 @@ def test_an_heir_that_is_never_told_to_go_ends() -> None:
     assert ended == ["", "stood by for too long"]
 
 
+def test_a_pump_of_an_empty_lane_stands_by_ready_once_it_knows_that_it_is_empty() -> None:
+    """Else it is no heir, and its lane gets a pump more every half a minute."""
+    core = PumpCore(Lane(7, 0, 1, state_expiry_ms=86_400_000, limits=LIMITS), Grant(), 100.0, report_s=0.5)
+    assert list(core.timers(100.0)) == [], "what is on the lane is still on its way"
+    core.assign([])
+    assert list(core.timers(101.0)) == [SayReady()]
+    assert list(core.timers(102.0)) == []
+    assert kinds(core.go({}, [], (), 102.0)) == [Beat]
+    core.assign([TrackOrder("orders", 0, "11" * 16, "22" * 16)])
+    assert list(core.timers(102.1)) == [AskRoutes()]
+
+
 def test_a_fetch_that_is_late_is_looked_for_once_more_before_its_line_is_given_up() -> None:
     stage = Stage().going()
     assert Fetch in kinds(stage.flow())
@@ -226,6 +239,25 @@ def test_a_connection_that_nobody_lacks_any_more_is_not_taken() -> None:
     assert kinds(stage.core.lost(asker, stage.now_s)) == [HangUp]
     assert stage.target.asker is None
     assert stage.track.phase is Phase.RUNNING
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_dial_that_took_long_is_begun_again_and_of_two_connections_the_first_stays(side: str) -> None:
+    """Else nobody would watch what is on its way on the first."""
+    stage, key = Stage(), SOURCE if side == "source" else TARGET
+    dial = Dial(side, 1 if side == "source" else TARGET, key)
+    stage.timers()
+    stage.core.routed({NAMED: Route(1, 0, TARGET)}, "", "", stage.now_s)
+    assert dial in stage.timers()
+    assert dial not in stage.timers(UNDER_WAY_S - 1)
+    assert dial in stage.timers(1.1)
+    first = stage.core.dialled(side, key, stage.now_s, version=13)
+    assert first is not None
+    assert stage.core.dialled(side, key, stage.now_s, version=13) is None, "the hands let go of the second"
+    assert first in (*stage.core.sources.values(), *stage.core.targets.values())
+    stage.core.failed(side, key, "no answer", stage.now_s)
+    assert not stage.lane.silence.told(stage.lane.tracks.values(), stage.lane.fetches, stage.now_s + 60, set())
+    assert dial not in stage.timers(), "it is there"
 
 
 def test_a_connection_that_expires_takes_no_more_and_is_dialled_again() -> None:

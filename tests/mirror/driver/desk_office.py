@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from twinshore.fleet import Cluster
-from twinshore.mirror.driver.desk import Account, Desk
+from twinshore.mirror.desk.commands import Account
+from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.lane.orders import TideOrder
 from twinshore.mirror.pump.desk_line import DeskLine
 from twinshore.service.clock import steady_s

@@ -10,9 +10,9 @@ import pytest
 
 from tests.mirror.driver.test_link_driver import LINK, Place, answering_clusters
 from twinshore.fleet import StoreError
+from twinshore.links.link_state import LASTING_S
 from twinshore.mirror.control.ruling import IN_FORCE
 from twinshore.mirror.driver.link_driver import LinkDriver
-from twinshore.mirror.driver.link_state import LASTING_S
 from twinshore.mirror.lane.orders import TrackOrder
 
 

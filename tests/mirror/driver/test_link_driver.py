@@ -14,11 +14,12 @@ from twinshore.fleet import Link, NamedPartition
 from twinshore.fleet.errors import ConfigError, KafkaError, RefusedError, StoreError, TwinshoreError, WireError
 from twinshore.fleet.incidents import IncidentKind
 from twinshore.fleet.settings import Settings, parse_settings
+from twinshore.links.link_state import LASTING_S
 from twinshore.mirror.control.ruling import IN_FORCE, Ruling
+from twinshore.mirror.desk.commands import Account
 from twinshore.mirror.driver import link_driver
-from twinshore.mirror.driver.desk import Account, Desk
+from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.driver.link_driver import LinkDriver
-from twinshore.mirror.driver.link_state import LASTING_S
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.driver.tides import Tides
 from twinshore.mirror.lane.orders import Carried, Stoppage, TrackOrder
@@ -210,7 +211,7 @@ def test_filler_is_looked_for_only_when_no_pump_may_write_any_more_of_it(
     assert not looks(), "it is heard in this very look: lanes have not begun anew"
     place.turned(lambda sentence: "flowing" in sentence)
     assert looks()
-    monkeypatch.setitem(place.desk._past, LINK, (0.0, 1e12))
+    monkeypatch.setitem(place.desk._core._past, LINK, (0.0, 1e12))
     assert not looks(), "something may land yet"
 
 

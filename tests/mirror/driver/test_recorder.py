@@ -11,9 +11,9 @@ import pytest
 from twinshore.fleet import NamedPartition, SourceOffset, StoreError, TargetOffset
 from twinshore.fleet.extents import Extent
 from twinshore.fleet.incidents import IncidentKind
+from twinshore.links.link_state import Carrying, Idle
+from twinshore.mirror.desk.commands import Account
 from twinshore.mirror.driver import recorder as recording
-from twinshore.mirror.driver.desk import Account
-from twinshore.mirror.driver.link_state import Carrying, Idle
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.lane.orders import Carried, Stoppage
 from twinshore.store import LinkStatus, Receipt, Store, open_store
@@ -58,6 +58,41 @@ def test_whether_who_carries_speaks_is_told_by_its_words_not_by_its_clock(
             time.sleep(0.1)
             standing._flush()
         standing.close()
+
+
+def test_a_link_that_begins_writes_no_other_link_s_word_and_one_that_ends_its_own(tmp_path: Path) -> None:
+    """Each of two hundred that begin would write two hundred, one after the other."""
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        recorder = Recorder(store, "first", 60, lambda _: None)
+        for link in (LINK, "north->south"):
+            recorder.say(link, Carrying(2, 1), 1)
+        recorder.settle(LINK)
+        assert not store.links.statuses()
+        recorder.leave(LINK)
+        assert [word.link for word in store.links.statuses()] == [LINK]
+        recorder.close()
+        assert {word.link for word in store.links.statuses()} == {LINK, "north->south"}
+
+
+def test_what_other_mirrors_say_is_read_once_for_all_that_stand_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        standing = Recorder(store, "second", 60, lambda _: None)
+        for number in range(20):
+            standing.say(f"east->west-{number}", Idle("standby", "taking the lease"), 0)
+        reads: list[int] = []
+        statuses = store.links.statuses
+
+        def counted() -> Sequence[LinkStatus]:
+            reads.append(1)
+            return statuses()
+
+        monkeypatch.setattr(store.links, "statuses", counted)
+        standing._flush()
+        assert reads == [1]
+        standing.close()
+        assert len(statuses()) == 20
 
 
 def test_who_stands_by_alone_says_so(tmp_path: Path) -> None:

@@ -59,6 +59,21 @@ def test_rafts_that_are_no_more_are_left() -> None:
     assert set(shared(lanes(9), dict.fromkeys(range(9), 7), TASKS).values()) == {0, 1}
 
 
+def test_lanes_apart_share_with_no_other() -> None:
+    rates = lanes(10) | {3: 3 * BUSY_BYTES_S, 5: 2 * BUSY_BYTES_S}
+    found = shared(rates, {}, TASKS, apart={7})
+    assert {lane for lane, raft in found.items() if raft is None} == {3, 7}, "it takes the place of a busy one"
+    assert shared(lanes(10), {}, 3, apart={7}) == dict.fromkeys(range(10), 0) | {7: None}, "or that of an heir"
+
+
+def test_too_many_lanes_apart_share_a_raft_among_themselves() -> None:
+    found = shared(lanes(10), {}, TASKS, apart={6, 7, 8, 99})
+    assert {lane for lane, raft in found.items() if raft == 2} == {6, 7, 8}
+    assert set(found.values()) == {0, 1, 2}
+    again = shared(lanes(10), found, TASKS)
+    assert set(again.values()) == {0, 1}, "they come back"
+
+
 def test_one_task_is_enough_for_all() -> None:
     assert set(shared(lanes(9), {}, 1).values()) == {0}
 

@@ -10,10 +10,13 @@ from dataclasses import replace
 import pytest
 
 from twinshore.fleet import Cluster, Security, TwinshoreError
+from twinshore.mirror.driver import tides as tides_module
 from twinshore.mirror.driver.desk import Desk
-from twinshore.mirror.driver.tides import Tides
+from twinshore.mirror.driver.sharing import HEIRS_MAX
+from twinshore.mirror.driver.tides import TIDES_MAX, Tides
 from twinshore.mirror.lane.orders import TideOrder
 from twinshore.mirror.pump.desk_line import DeskLine, DeskLost
+from twinshore.mirror.pump.loop import Pump
 
 LINK = "east->west"
 SIDE = Cluster("east", ("127.0.0.1:1",), Security(), "")
@@ -149,3 +152,112 @@ def test_a_tide_that_was_late_for_its_own_term_does_not_carry_in_the_next(desk: 
         assert time.monotonic() < deadline, "the tide of the same number that is meant gets the word"
         time.sleep(0.01)
     pump.close()
+
+
+def test_tasks_that_hang_keep_no_heir_from_another_lane(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each hung task is ended from outside, and stands by for nobody until then."""
+    for name, short_s in (("ARRIVE_S_MAX", 0.5), ("SPENT_S", 0.5), ("LOOK_S", 0.1), ("END_S_MAX", 2.0)):
+        monkeypatch.setattr(tides_module, name, short_s)
+    ended: dict[str, threading.Event] = {}
+    over = threading.Event()
+    said: list[str] = []
+
+    def run(text: str, name: str) -> str:
+        order = TideOrder.from_json(text)
+        ended[name] = threading.Event()
+        pump = DeskLine(order)
+        pump.say("ready")
+        try:
+            while not (over.wait(0.01) or ended[name].is_set()):
+                if order.lane < HEIRS_MAX and pump.grant.until_s:
+                    continue  # it hangs
+                if "finish" in {message["what"] for message in pump.heard()}:
+                    pump.say("done", carried=[], incidents=[], handovers=[], speed={})
+                    return "finished"
+                pump.beat([], [], {})
+        finally:
+            pump.close()
+        raise RuntimeError("job cancelled")
+
+    tides = Tides(desk, 1.0, run, said.append, end=lambda name: ended[name].set())
+    deadline = time.monotonic() + 60
+    try:
+        for lane in range(HEIRS_MAX + 1):
+            desk.open_lane((LINK, lane), 1.0)
+            order = order_of(desk, lane)
+            tides.open_lane((LINK, lane), lambda tide, order=order: replace(order, tide=tide))  # type: ignore[misc]
+        key = (LINK, HEIRS_MAX)
+        while (desk.holding(key)[0] or 0) < 4 or len([name for name, one in ended.items() if one.is_set()]) < 4:
+            assert time.monotonic() < deadline, (desk.holding(key), sorted(ended), said)
+            time.sleep(0.01)
+    finally:
+        tides.close()
+        over.set()
+    assert any(sentence.endswith("does not end: Spark is asked to end its task") for sentence in said)
+
+
+def test_a_lane_without_partitions_gets_one_pump_and_then_its_heir(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a link that is new or paused, whose filters admit nothing, or that has fewer partitions than lanes."""
+    monkeypatch.setattr(tides_module, "ARRIVE_S_MAX", 3.0)
+    running: list[int] = []
+    most = 0
+
+    def run(text: str, _name: str) -> str:
+        nonlocal most
+        order = TideOrder.from_json(text)
+        running.append(order.tide)
+        most = max(most, len(running))
+        try:
+            return Pump(order).run()
+        finally:
+            running.remove(order.tide)
+
+    tides = Tides(desk, 1.0, run, lambda _: None)
+    try:
+        desk.open_lane((LINK, 0), 9.0)
+        order = order_of(desk)
+        tides.open_lane((LINK, 0), lambda tide: replace(order, tide=tide))
+        deadline = time.monotonic() + 20
+        while (desk.holding((LINK, 0))[0] or 0) < 2:
+            assert time.monotonic() < deadline, (desk.holding((LINK, 0)), running)
+            time.sleep(0.01)
+    finally:
+        tides.close()
+        desk.close_link(LINK)
+    assert most <= 3, "one that has handed over may take a moment to end"
+
+
+def test_tasks_that_hang_before_they_carry_are_bounded_and_ended(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a file that they read lies on a machine that is gone: no word of the desk reaches them."""
+    for name, short_s in (("ARRIVE_S_MAX", 0.1), ("END_S_MAX", 0.5), ("LOOK_S", 0.1), ("IDLE_S_MAX", 3.0)):
+        monkeypatch.setattr(tides_module, name, short_s)
+    running: dict[str, threading.Event] = {}
+    ended: list[str] = []
+    most: list[int] = []
+
+    def run(_text: str, name: str) -> str:
+        most.append(len(running) + 1)
+        running[name] = over = threading.Event()
+        over.wait(60)
+        del running[name]
+        raise RuntimeError("job cancelled")
+
+    def end(name: str) -> None:
+        ended.append(name)
+        running[name].set()
+
+    said: list[str] = []
+    tides = Tides(desk, 60.0, run, said.append, end=end)
+    try:
+        desk.open_lane((LINK, 0), 9.0)
+        order = order_of(desk)
+        tides.open_lane((LINK, 0), lambda tide: replace(order, tide=tide))
+        deadline = time.monotonic() + 30
+        while len(ended) < 3:
+            assert time.monotonic() < deadline, (running, said)
+            time.sleep(0.01)
+    finally:
+        tides.close()
+        for over in list(running.values()):
+            over.set()
+    assert TIDES_MAX <= max(most) <= TIDES_MAX + 1, "there is a bound, and it was met; the first may be ending"

@@ -18,7 +18,7 @@ from twinshore.fleet.settings.sections import mirror
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.disks import Disk
 from twinshore.kafka.errors import Code
-from twinshore.mirror.driver.link_state import Carrying
+from twinshore.links.link_state import Carrying
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents import watch as watching
 from twinshore.mirror.incidents import watch_rules

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from twinshore.fleet import NamedPartition
-from twinshore.mirror.driver.desk import Account
+from twinshore.mirror.desk.commands import Account
 from twinshore.mirror.lane.orders import Carried
 from twinshore.mirror.metrics import lag_word as words
 from twinshore.mirror.metrics.lag_word import LAG_KIND, TopicLag, as_row, from_rows, is_fresh, lag_word, reached_of
@@ -71,8 +71,8 @@ class Machine:
     def __init__(self) -> None:
         self.wall_s, self.steady_s = 1_000_000.0, 50.0
 
-    def time(self) -> float:
-        return self.wall_s
+    def wall_ms(self) -> int:
+        return int(self.wall_s * 1000)
 
     def monotonic(self) -> float:
         return self.steady_s
@@ -81,6 +81,7 @@ class Machine:
 def test_a_clock_that_is_set_makes_no_lag_known_and_no_recovery_point_young(monkeypatch: pytest.MonkeyPatch) -> None:
     machine, meters = Machine(), Meters(ends_s=2.0)
     monkeypatch.setattr("twinshore.mirror.metrics.meters.time", machine)
+    monkeypatch.setattr("twinshore.mirror.metrics.meters.wall_ms", machine.wall_ms)
     told(meters, ORDERS, 0, 5, 9)
     meters.looked(LINK, {ORDERS: 9}, machine.steady_s)
     for step_s in (-1_800.0, 3_600.0):

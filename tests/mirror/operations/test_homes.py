@@ -66,3 +66,4 @@ def test_what_was_decided_since_the_plan_stays(store: Store) -> None:
         (LINK, "east", "west", "by anna"),
         (BACK, "east", "west", "by anna"),
     ]
+    assert {(one.actor, one.topic) for one in store.audit.rows()} == {("anna", "orders")}

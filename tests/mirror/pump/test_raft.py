@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 
 import pytest
 
@@ -12,7 +13,8 @@ from twinshore.fleet import Cluster
 from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.driver.desk_door import RaftPlace
 from twinshore.mirror.lane.orders import TideOrder
-from twinshore.mirror.lane.raft_words import Carry, Ended, Leave, RaftOrder
+from twinshore.mirror.lane.raft_words import Carry, Ended, Leave, RaftOrder, Turn
+from twinshore.mirror.pump.loop import Pump
 from twinshore.mirror.pump.raft import Raft
 
 SIDE = Cluster("east", ("127.0.0.1:1",))
@@ -23,11 +25,12 @@ WITHIN_S = 20.0
 class Water:
     """A desk, and a raft with a pump for each of two links."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, tells: bool = False) -> None:
         self.desk = Desk("127.0.0.1", allowed_s=lambda _: 9.0, take=lambda _: None)
         self.ended: list[Ended] = []
+        self.turns: list[int] = []
         self.said = ""
-        order = RaftOrder(0, 0, self.desk.host, self.desk.port, self.desk.rafts.token)
+        order = RaftOrder(0, 0, self.desk.host, self.desk.port, self.desk.rafts.token, tells)
         self.thread = threading.Thread(target=lambda: self._run(order), daemon=True)
         self.thread.start()
         self.until(lambda: PLACE in self.desk.rafts.there(), "the raft is there")
@@ -48,13 +51,15 @@ class Water:
         self.until(lambda: self.stands_by(berth), f"pump {berth} is at the desk")
 
     def stands_by(self, berth: int) -> bool:
-        return bool(self.desk._posts[f"link-{berth}", 0].pumps)
+        return bool(self.desk.seated((f"link-{berth}", 0)))
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + WITHIN_S
         while not holds():
             assert time.monotonic() < deadline, (what, self.said, self.ended)
-            self.ended += [word for _, word in self.desk.rafts.words() if isinstance(word, Ended)]
+            words = [word for _, word in self.desk.rafts.words()]
+            self.ended += [word for word in words if isinstance(word, Ended)]
+            self.turns += [word.berth for word in words if isinstance(word, Turn)]
             time.sleep(0.02)
 
     def close(self) -> None:
@@ -97,3 +102,42 @@ def test_a_process_that_may_have_no_thread_more_still_lets_one_pump_end(
     water.until(lambda: bool(water.ended or water.said), "its end is told")
     assert (water.said, water.ended) == ("", [Ended(1, "the driver hung up")])
     assert water.stands_by(2), "the other is there"
+
+
+def test_an_order_that_cannot_be_read_ends_its_own_pump_alone(water: Water) -> None:
+    """As where the driver's package is another one than the worker's."""
+    raft = water.desk.rafts._rafts[PLACE]
+    raft.sendall(b'{"what":"carry","berth":7,"order":{"link":"link-7","of_a_later_version":1}}\n')
+    water.until(lambda: bool(water.ended or water.said), "its end is told")
+    (ended,) = water.ended
+    assert (ended.berth, ended.died, water.said) == (7, True, "")
+    assert ended.sentence.startswith("its order is unreadable: ")
+    water.board(8)
+    assert water.stands_by(1)
+    assert water.stands_by(2)
+
+
+def test_a_raft_says_whose_turn_it_is_where_it_was_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    during: list[tuple[int, Iterable[int]]] = []
+    turn = Pump.turn
+
+    def seen(self: Pump, wait_s: float) -> None:
+        turn(self, wait_s)
+        time.sleep(0.05)
+        during.append((int(self.order.link.removeprefix("link-")), asked.turns[-1:]))
+
+    asked = Water(tells=True)
+    monkeypatch.setattr(Pump, "turn", seen)
+    try:
+        asked.until(lambda: {berth for berth, told in during if [berth] == told} == {1, 2}, "both had told turns")
+        told = asked.turns
+        assert {*told} == {0, 1, 2}
+        assert all(before != after for before, after in pairwise(told)), "each is said once"
+    finally:
+        asked.close()
+
+
+def test_a_raft_that_was_not_asked_says_no_turns(water: Water) -> None:
+    began_s = time.monotonic()
+    water.until(lambda: time.monotonic() - began_s > 0.5, "some turns are over")
+    assert water.turns == []

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from twinshore.delay.watchers import key_of
 from twinshore.fleet import ConfigError
 from twinshore.fleet.operations import Plan
+from twinshore.service.clock import wall_ms
 from twinshore.store import AlarmRow, Store
 
 
@@ -46,5 +46,5 @@ def act(planned: Plan[ForgetWatcherStep], store: Store) -> Iterator[ForgetWatche
     for step in planned.steps:
         store.delay.end_watch(step.name)
         for row in step.missed:
-            store.delay.clear_alarm(row.id, time.time_ns() // 1_000_000)
+            store.delay.clear_alarm(row.id, wall_ms())
         yield step

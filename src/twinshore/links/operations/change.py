@@ -16,6 +16,7 @@ from twinshore.links.in_force import in_force
 from twinshore.links.known import links_of, told
 from twinshore.links.rules import check_links
 from twinshore.links.seeds import Section, added, as_settings, changed, differing, removed, section_of, sections_of, sow
+from twinshore.links.way_back import way_back
 from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, ControlRow, LinkRow, LinkState, Store
 
@@ -25,20 +26,24 @@ NAMED_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """A link that is to be carried from now on. `values` are words such as `topics=["orders.*"]`."""
+    """A link that is to be carried from now on. `values` are words such as `topics=["orders.*"]`. `unchecked`: also
+    where the store cannot tell whether it would carry twins back."""
 
     link: str
     values: Sequence[str] = ()
+    unchecked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """Other values for a link: these, those of `unset` as usual, or `as_settings` all as the settings say."""
+    """Other values for a link: these, those of `unset` as usual, or `as_settings` all as the settings say. `unchecked`
+    is as of `Add`."""
 
     link: str
     values: Sequence[str] = ()
     unset: Sequence[str] = ()
     as_settings: bool = False
+    unchecked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +116,8 @@ def plan(asked: Asked, settings: Settings, store: Store, *, by: str = "") -> Lin
             found = _remove(asked, now, settings, store, by)
     if found.steps:
         _check(found, now, settings, store)
+    if isinstance(asked, (Add, Set)) and found.rows:
+        found = _unless_it_goes_back(asked, found, now, settings, store)
     return replace(found, asked=asked, seen=now.revision)
 
 
@@ -203,6 +210,35 @@ def _remove(asked: Remove, now: _Now, settings: Settings, store: Store, by: str)
     step = LinkStep(asked.link, "removed")
     row = removed(now.rows[asked.link], wall_ms(), by)
     return LinkChange((step,), shown, remarks if asked.link in settings.link_sections else (), rows=(row,))
+
+
+def _unless_it_goes_back(
+    asked: Add | Set, found: LinkChange, now: _Now, settings: Settings, store: Store
+) -> LinkChange:
+    """What is refused to a turn is refused to a link that is removed and added the other way round."""
+    (link,) = links_of({asked.link: section_of(found.rows[0])}, settings)
+    seen = way_back(link, _before(asked.link, now, settings), now.sections.keys(), now.rows.values(), store)
+    if seen.in_the_way:
+        why = (
+            f"link {asked.link} would carry twins back: {'; '.join(seen.in_the_way)}. Who writes a topic is changed by "
+            "a switch, which is not there yet"
+        )
+        hint = "exclude these topics; `twinshore mirror forget TOPIC --link LINK` frees one that is no twin any more"
+        return _refused(RefusedError(why, hint=hint))
+    if seen.unknown and not asked.unchecked:
+        why = f"it cannot be told whether link {asked.link} would carry twins back: {'; '.join(seen.unknown)}"
+        return _refused(RefusedError(why, hint="exclude these topics, or say --unchecked if they are no twins"))
+    about = [f"not checked: {one}" for one in seen.unknown]
+    if seen.at_home:
+        about.append(f"leaves alone what is at home on {link.target}: {listed(seen.at_home, NAMED_MAX)}")
+    return replace(found, shown=(*found.shown, *(f"{asked.link}: {one}" for one in about)))
+
+
+def _before(name: str, now: _Now, settings: Settings) -> Link | None:
+    """The link as it is, where it is there and can be with these settings."""
+    with suppress(ConfigError):
+        return next(iter(links_of({name: now.sections[name]} if name in now.sections else {}, settings)), None)
+    return None
 
 
 def _check(found: LinkChange, now: _Now, settings: Settings, store: Store) -> None:

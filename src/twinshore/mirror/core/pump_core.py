@@ -28,6 +28,7 @@ from twinshore.mirror.core.commands import (
     SayReady,
     Used,
 )
+from twinshore.mirror.core.dialling import Dials
 from twinshore.mirror.core.source_flow import SourceFlow
 from twinshore.mirror.core.target_flow import Answered, TargetFlow
 from twinshore.mirror.lane.fetch_book import Line
@@ -50,10 +51,6 @@ FINISH_S_MAX = 5.0
 USED_S = 0.5
 STANDBY_S_MAX = 600.0
 TIMES_MAX = 2048  # of produce requests between two beats
-REDIAL_S_MIN = 0.1
-REDIAL_S_MAX = 2.0
-UNDER_WAY_S = 30.0
-DOUBLINGS_MAX = 5
 
 
 class Grant:
@@ -80,33 +77,6 @@ class Grant:
         return 0.0 < self.until_s <= now_s
 
 
-class Dials:
-    """When connections that are needed may be dialled, and dialled again. A place is a side and a node or line."""
-
-    def __init__(self) -> None:
-        # When it may be dialled next, and how often it was in vain.
-        self._next: dict[tuple[str, object], tuple[float, int]] = {}
-
-    def due(self, side: str, key: object, now_s: float) -> bool:
-        """Whether to dial it now; then it counts as under way."""
-        at_s, times = self._next.get((side, key), (0.0, 0))
-        if now_s >= at_s:
-            self._next[side, key] = (now_s + UNDER_WAY_S, times)
-        return now_s >= at_s
-
-    def failed(self, side: str, key: object, now_s: float) -> None:
-        times = self._next.get((side, key), (0.0, 0))[1] + 1
-        wait_s = min(REDIAL_S_MAX, REDIAL_S_MIN * 2 ** min(times, DOUBLINGS_MAX))
-        self._next[side, key] = (now_s + wait_s, times)
-
-    def made(self, side: str, key: object) -> None:
-        self._next.pop((side, key), None)
-
-    def all_tried(self) -> bool:
-        """Whether each that is still missing was tried at least once."""
-        return bool(self._next) and all(times > 0 for _, times in self._next.values())
-
-
 class PumpCore:
     """Of one pump. `ended` says why it is to end, once it is."""
 
@@ -121,7 +91,7 @@ class PumpCore:
         self._standby_until_s = now_s + STANDBY_S_MAX
         self._dials = Dials()
         self._congested: set[int] = set()
-        self._ready_said = self._asking_routes = False
+        self._ready_said = self._asking_routes = self._assigned = False
         self._beat_at_s = self._finish_by_s = self._used_at_s = self._routes_at_s = self._lands_until_s = 0.0
         self._produce_s: deque[float] = deque(maxlen=TIMES_MAX)
 
@@ -176,7 +146,9 @@ class PumpCore:
             yield from self.lost(self.sources[line], now_s)
         for node in [node for node in sorted(self.targets.keys() - targets) if not self.targets[node].in_flight]:
             yield from self.lost(self.targets[node], now_s)
-        if not self._ready_said and self.lane.tracks and not self._asking_routes and not self.lane.stale_routes:
+        # An empty lane changes over as any other: one that never said so would get a pump more all the time.
+        routed = not self._asking_routes and not self.lane.stale_routes
+        if not self._ready_said and self._assigned and (routed or not self.lane.tracks):
             missing = (sources - self.sources.keys()) or (targets - self.targets.keys())
             if not missing or self._dials.all_tried():
                 self._ready_said = True
@@ -278,7 +250,10 @@ class PumpCore:
     def dialled(
         self, side: str, key: object, now_s: float, *, version: int, expires_s: float = math.inf
     ) -> SourceFlow | TargetFlow | None:
-        """A connection is there, which speaks this `version` of what it is for; None where nobody needs it any more."""
+        """A connection is there, which speaks this `version` of what it is for; None where nobody needs it any more, as
+        one that was dialled before came late."""
+        if key in self.sources or key in self.targets:
+            return None
         flow: SourceFlow | TargetFlow
         if isinstance(key, EndsOf):
             leading, flow = self.targets.get(key.node), self._target(key.node, version, expires_s)
@@ -299,7 +274,9 @@ class PumpCore:
         return TargetFlow(node, self.lane.limits, version=version, by_units=self._by_units, expires_s=expires_s)
 
     def failed(self, side: str, key: object, why: str, now_s: float) -> None:
-        """A connection could not be had."""
+        """A connection could not be had. Of one that is there by now, as it was dialled twice, nothing is told."""
+        if key in self.sources or key in self.targets:
+            return
         self._dials.failed(side, key, now_s)
         self.lane.silence.met(side, key, why, now_s)
         self.lane.stale_routes = True
@@ -327,6 +304,7 @@ class PumpCore:
     # -- what the desk says
 
     def assign(self, orders: Iterable[TrackOrder]) -> None:
+        self._assigned = True
         self.lane.assign(orders)
 
     def release(self, named: NamedPartition) -> None:

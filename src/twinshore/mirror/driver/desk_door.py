@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from twinshore.mirror.desk.commands import Seat
 from twinshore.mirror.pump.desk_line import LINE_BYTES_MAX
 from twinshore.service.clock import steady_s
 from twinshore.service.workers import failures, keep_on
@@ -35,7 +36,7 @@ HELLO_BYTES_MAX = 1 << 16
 PUMPS_MAX, STRANGERS_MAX = 4096, 64
 SEND_S_MAX = 1
 READ_BYTES = 1 << 18
-Place = tuple[tuple[str, int], int] | RaftPlace  # a lane and one of its tides, or a raft and one of its
+Place = Seat | RaftPlace
 DAMAGED = (OSError, ValueError, KeyError, TypeError)
 
 
@@ -60,7 +61,7 @@ class Door:
         host: str,
         *,
         arrive: Callable[[socket.socket, dict[str, Any]], Place | None],
-        hear: Callable[[Place, socket.socket, dict[str, Any]], None],
+        hear: Callable[[Place, dict[str, Any]], None],
         depart: Callable[[Place, socket.socket], None],
         tick: Callable[[], None],
     ) -> None:
@@ -145,7 +146,7 @@ class Door:
                 del guest.unread[: end + 1]
                 guest.searched = 0
                 if guest.place is not None:
-                    self._hear(guest.place, guest.socket, json.loads(line))
+                    self._hear(guest.place, json.loads(line))
                     continue
                 guest.place = self._arrive(guest.socket, json.loads(line))
                 if guest.place is None:

@@ -10,11 +10,14 @@ from twinshore.fleet.settings import MirrorSettings
 
 class Engine(Protocol):
     """`ride` pumps one lane for one tide and returns the sentence that says how that ended; it raises where the task
-    died. `host` is where the desk can be reached from wherever tides run."""
+    died. `end` ends the task of that name from outside. `host` is where the desk can be reached from wherever tides
+    run."""
 
     host: str
 
     def ride(self, order: str, name: str, /) -> str: ...
+
+    def end(self, name: str, /) -> None: ...
 
     def alive(self) -> bool: ...
 

@@ -9,11 +9,11 @@ from functools import partial
 from twinshore.fleet import KafkaError, Link, RefusedError, TwinshoreError
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.mirror.driver.identity import recognise
 from twinshore.mirror.driver.preview import holding
 from twinshore.mirror.driver.survey import Surveyor
 from twinshore.mirror.incidents.standing import stopping
 from twinshore.service.ends import Ends
+from twinshore.service.identity import recognise
 from twinshore.service.scheduler import tasks
 from twinshore.store import Store
 

@@ -14,6 +14,7 @@ from twinshore.fleet.incidents import POLICY_LEFT_FILLER, Effect, IncidentSide
 from twinshore.fleet.once import Once
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
+from twinshore.service.clock import wall_ms
 from twinshore.store import Incident, IncidentKind, LedgerRow, Store
 from twinshore.wire.filler import is_filler
 
@@ -110,7 +111,7 @@ class LeftFiller:
                 *(self._link.name, named.topic, named.partition, IncidentKind.REFUSED, begin, end),
                 *(POLICY_LEFT_FILLER, f"{what}: {why}; {then}", IncidentSide.TARGET),
             )
-            self._store.ledger.add(incident, now_ms=int(time.time() * 1000))
+            self._store.ledger.add(incident, now_ms=wall_ms())
             self._log(f"{self._link.name}: {what}: {why}")
 
     def _close_past(self) -> None:
@@ -124,7 +125,7 @@ class LeftFiller:
         starts, _ = self._target.offsets_of_each([twins[one] for one in ours & twins.keys()], OffsetKind.EARLIEST)
         for row, named in there.items():
             if named not in ours or starts.get(twins[named], -1) >= row.incident.to_offset:
-                self._store.ledger.close(row.id, now_ms=int(time.time() * 1000))
+                self._store.ledger.close(row.id, now_ms=wall_ms())
 
 
 def is_left_filler(row: LedgerRow) -> bool:

@@ -13,6 +13,7 @@ from functools import partial
 from twinshore.fleet import ConfigError, KafkaError, Link, RefusedError, StoreError, TwinshoreError, WireError
 from twinshore.fleet.settings import MirrorSettings, Settings
 from twinshore.links.filters import admits
+from twinshore.links.link_state import STANDBY, STOPPED, Carrying, Facts, Idle, carrying
 from twinshore.mirror.control.ruling import Ruling, in_words
 from twinshore.mirror.control.throttle import Throttle
 from twinshore.mirror.driver import twins
@@ -21,7 +22,6 @@ from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.driver.forgetting import state_expiry_ms
 from twinshore.mirror.driver.identity import establish
 from twinshore.mirror.driver.link_notes import Holding, LinkNotes
-from twinshore.mirror.driver.link_state import STANDBY, STOPPED, Carrying, Facts, Idle, carrying
 from twinshore.mirror.driver.log_starts import LogStarts
 from twinshore.mirror.driver.others import Others
 from twinshore.mirror.driver.plan import CarryTopic, Create, Grow, KnownTwin, Refuse, Step, spread
@@ -169,6 +169,7 @@ class LinkDriver:
             trouble=trouble,
             elsewhere=len(self._homing.elsewhere),
             homeless=len(self._homing.homeless),
+            apart=sum(link == name for link, _ in self._tides.apart),
             hindered_s=now_s - self._hindered_at_s if hindered else 0.0,
         )
 

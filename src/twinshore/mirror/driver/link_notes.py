@@ -19,6 +19,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.notes import Notebook
 from twinshore.mirror.driver.target_notes import Claim, Line, Told, Writer
+from twinshore.service.clock import wall_ms
 from twinshore.store import LinkIdentity, Store
 
 POLICY = "cleanup.policy"
@@ -281,7 +282,7 @@ class LinkNotes:
         return Writer(self.own, *made, self._holding.process, self._generation)
 
     def _claim(self) -> Claim:
-        return Claim(self.own, socket.gethostname(), int(time.time() * 1000))
+        return Claim(self.own, socket.gethostname(), wall_ms())
 
     def _make(self) -> None:
         if not self._notebook.exists():
@@ -320,7 +321,7 @@ class LinkNotes:
             self.told.take(*line)
 
     def _append(self, lines: Sequence[Line]) -> None:
-        self._notebook.append(lines, int(time.time() * 1000))
+        self._notebook.append(lines, wall_ms())
 
     def _later(self, error: KafkaError) -> None:
         """The link goes on; `check` writes what is owed."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 
 from twinshore.fleet import KafkaError, Link, NamedPartition, WireError
@@ -13,6 +12,7 @@ from twinshore.kafka.questions import OffsetKind
 from twinshore.mirror.driver.left_filler import LeftFiller
 from twinshore.mirror.lane.answers import RIGHTS
 from twinshore.mirror.pump.probing import KEPT
+from twinshore.service.clock import wall_ms
 from twinshore.store import Incident, IncidentKind, LedgerRow, Store
 from twinshore.wire.batch import CONTROL
 
@@ -130,7 +130,7 @@ class LogStarts:
         what = f"the log of twin {twin} cannot be cut to its source's start, and may show more than the source"
         sentence = f"{what}: {error.message}. {error.hint}"
         incident = Incident(self._link.name, topic, -1, kind, 0, at, POLICY_UNCUT, sentence, IncidentSide.TARGET)
-        self._store.ledger.add(incident, now_ms=int(time.time() * 1000))
+        self._store.ledger.add(incident, now_ms=wall_ms())
 
     def _close(self, row: LedgerRow) -> None:
-        self._store.ledger.close(row.id, now_ms=int(time.time() * 1000))
+        self._store.ledger.close(row.id, now_ms=wall_ms())

@@ -4,7 +4,6 @@ not its mirror seems to live."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Container, Iterable, Sequence
 from contextlib import suppress
 
@@ -14,6 +13,7 @@ from twinshore.links.filters import passes_filters
 from twinshore.mirror.control.ruling import IN_FORCE
 from twinshore.mirror.driver.plan import CarryTopic, Refuse, Step
 from twinshore.mirror.driver.twins import twin_row
+from twinshore.service.clock import wall_ms
 from twinshore.store import IncidentKind, Remembered, Store, TwinRow
 
 # As `Remembered` of a link whose claim to a twin has ended: by the twin's topic id, the link that took it over.
@@ -45,7 +45,7 @@ class Others:
         written: whoever had it may want it back at this very moment, and sees what is remembered, or is seen here."""
         new = self._new(steps, known, self._given_over())
         taken, ended = self._claims(new)
-        lost, mine, now_ms = set(taken), self._link.name, int(time.time() * 1000)
+        lost, mine, now_ms = set(taken), self._link.name, wall_ms()
         theirs = {link: self._store.memories.of(link, GIVEN_OVER) for link in {row.link for row in ended}}
         said = {(row.link, row.subject) for rows in theirs.values() for row in rows}
         had = {row.target_topic_id for row in taken.values()}
@@ -70,7 +70,7 @@ class Others:
         if not new:
             return list(steps)
         self._unjudged |= {step.topic for step in new}
-        ours, now_ms, mine = self.freed(new, known), int(time.time() * 1000), self._link.name
+        ours, now_ms, mine = self.freed(new, known), wall_ms(), self._link.name
         self._store.twins.save([twin_row(mine, step, part, now_ms) for step in ours for part in range(step.partitions)])
         ours = self.freed(ours, known)
         self._store.memories.forget([given[step.target_topic_id] for step in ours if step.target_topic_id in given])

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from twinshore.fleet import Link, NamedPartition, is_heartbeats
 from twinshore.fleet.settings import Settings
 from twinshore.mirror.control.ruling import Ruling
-from twinshore.mirror.driver.identity import recognise
 from twinshore.mirror.driver.link_notes import LinkNotes
 from twinshore.mirror.driver.others import Others
 from twinshore.mirror.driver.plan import AtHome, CarryTopic, Create, Grow, Refuse, Rest, Settle, Stay, Step
@@ -20,6 +19,7 @@ from twinshore.mirror.pump.probing import may_write_markers
 from twinshore.mirror.topology.descents import Descents
 from twinshore.mirror.topology.homing import Homing
 from twinshore.service.ends import Ends
+from twinshore.service.identity import recognise
 from twinshore.store import Store
 
 TOPICS_AT_ONCE = 100

@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from twinshore.mirror.driver.desk_door import RaftPlace, hang_up
-from twinshore.mirror.lane.raft_words import Afloat, Carry, Ended, Leave, heard_of_raft, told
+from twinshore.mirror.lane.raft_words import Carry, Leave, OfRaft, heard_of_raft, told
 
 
 class RaftLines:
@@ -21,7 +21,7 @@ class RaftLines:
         self.token = secrets.token_hex(32)
         self._rafts: dict[RaftPlace, socket.socket] = {}
         self._lock = threading.Lock()
-        self._words: SimpleQueue[tuple[RaftPlace, Afloat | Ended]] = SimpleQueue()
+        self._words: SimpleQueue[tuple[RaftPlace, OfRaft]] = SimpleQueue()
 
     def arrive(self, place: RaftPlace, token: str, raft: socket.socket) -> RaftPlace | None:
         """Where it stands; None where it brings no token of ours, or its like is there already."""
@@ -44,7 +44,7 @@ class RaftLines:
         with self._lock:
             return frozenset(self._rafts)
 
-    def words(self) -> list[tuple[RaftPlace, Afloat | Ended]]:
+    def words(self) -> list[tuple[RaftPlace, OfRaft]]:
         """What was said since the last call."""
         found = []
         try:

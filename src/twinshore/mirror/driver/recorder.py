@@ -5,19 +5,21 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from twinshore.fleet import NamedPartition
 from twinshore.fleet.once import Once, each, in_words
+from twinshore.links.link_state import STANDBY, STOPPED, Facts, Idle, link_state
+from twinshore.mirror.desk.commands import Account
 from twinshore.mirror.driver.accounts import incident_of, kept_of, place_of, receipt_of
-from twinshore.mirror.driver.desk import Account
-from twinshore.mirror.driver.link_state import STANDBY, STOPPED, Facts, Idle, link_state
 from twinshore.mirror.incidents.what_passes import WhatPasses
 from twinshore.mirror.lane.aligning import Alignments
 from twinshore.mirror.lane.orders import Stoppage
 from twinshore.mirror.lane.quota import by_side
+from twinshore.service.clock import wall_ms
 from twinshore.service.workers import keep_on
 from twinshore.store import (
     IncidentKind,
@@ -165,11 +167,11 @@ class Recorder:
 
     def passed(self, link: str, stoppage: Stoppage) -> None:
         """Into the ledger as something that is over already."""
-        self._store.ledger.close(self._write_incident(link, stoppage), now_ms=int(time.time() * 1000))
+        self._store.ledger.close(self._write_incident(link, stoppage), now_ms=wall_ms())
 
     def mended(self, link: str, topic: str, partition: int = -1) -> None:
         """What stopped it is over: its open rows are closed."""
-        now_ms = int(time.time() * 1000)
+        now_ms = wall_ms()
         for row in self._store.ledger.rows(link, open_only=True):
             if (row.incident.topic, row.incident.partition) == (topic, partition):
                 self._store.ledger.close(row.id, now_ms=now_ms)
@@ -206,7 +208,7 @@ class Recorder:
         """Before a term of the link reads the store: what pumps of the last one told is written, or given up."""
         deadline_s = time.monotonic() + SETTLE_S
         while True:
-            self._flush()
+            self._flush(words=())  # those of all links, for each link that begins, would take most of the time
             with self._writing:
                 held = [one for one in self._unwritten if one.link == link]
                 if not held or time.monotonic() >= deadline_s:
@@ -222,7 +224,7 @@ class Recorder:
         """The link has ended here: once its last word is written, nothing is said or shown of it any more. What its
         pumps told is written still, whenever the store takes it."""
         deadline_s = time.monotonic() + SETTLE_S
-        while not self._flush() and time.monotonic() < deadline_s:
+        while not self._flush(words=(link,)) and time.monotonic() < deadline_s:
             time.sleep(self._every_s)
         with self._writing, self._lock:
             self._passing.forget(link)
@@ -238,11 +240,11 @@ class Recorder:
         while not self._closed.wait(self._every_s):
             self._flush()
 
-    def _flush(self) -> bool:
-        """Whether all was written."""
+    def _flush(self, words: Collection[str] | None = None) -> bool:
+        """Whether all was written. `words`: the links whose words are; None: all."""
         with self._writing:
             try:
-                self._write()
+                self._write(words)
                 self._once.well()
             except Exception as error:
                 # Nothing is dropped that was queued to be written: it is once the store is back.
@@ -250,7 +252,7 @@ class Recorder:
                 return False
         return True
 
-    def _write(self) -> None:
+    def _write(self, words: Collection[str] | None) -> None:
         """Each part by itself: what the store refuses of one does not keep the others from it."""
         with self._lock:
             accounts, self._queue = self._queue, []
@@ -265,7 +267,7 @@ class Recorder:
             self._unledgered = [one for one in self._unledgered if (one[0], one[1].topic) != (link, topic)]
             self._passing.forget(link, topic)
             self.live[link].forget(topic)
-        each((self._record, self._write_incidents, self._write_words))
+        each((self._record, self._write_incidents, partial(self._write_words, words)))
 
     def _write_incidents(self) -> None:
         """One that is refused goes behind the others, which are written in the next turn."""
@@ -280,12 +282,14 @@ class Recorder:
             with self._lock:
                 self._ledgered[link].append(stopped)
 
-    def _write_words(self) -> None:
-        now_ms = int(time.time() * 1000)
+    def _write_words(self, of: Collection[str] | None) -> None:
+        now_ms = wall_ms()
         with self._lock:
-            states = {link: self._word(link) for link in self._facts}
+            states = {link: self._word(link) for link in self._facts if of is None or link in of}
+        stand_by = any(state == STANDBY for state, _, _ in states.values())
+        said = self._store.links.statuses() if stand_by else ()  # once for all: each may have a word of another's
         for link, (state, sentence, lanes) in states.items():
-            if state == STANDBY and self._covers_another(link, now_ms):
+            if state == STANDBY and self._covers_another(link, said, now_ms):
                 continue
             self._store.links.save_status(self._status(link, state, sentence, lanes, now_ms))
 
@@ -302,10 +306,10 @@ class Recorder:
             self._unledgered = [one for one in self._unledgered if place_of(*one) != place]
             self._unledgered.append((link, stopped))
 
-    def _covers_another(self, link: str, now_ms: int) -> bool:
+    def _covers_another(self, link: str, statuses: Iterable[LinkStatus], now_ms: int) -> bool:
         """Whether another mirror speaks for the link: who stands by must not write over it. It speaks while its words
         change, whatever its clock says; only of the first one that is seen nothing else tells how old it is."""
-        words = [word for word in self._store.links.statuses() if word.link == link and word.owner != self._owner]
+        words = [word for word in statuses if word.link == link and word.owner != self._owner]
         for word in words:
             if word.state in (STANDBY, STOPPED):
                 continue
@@ -333,7 +337,7 @@ class Recorder:
 
     def _write_incident(self, link: str, stopped: Stoppage) -> int:
         incident = incident_of(link, stopped)
-        return self._store.ledger.add(incident, now_ms=int(time.time() * 1000)).id
+        return self._store.ledger.add(incident, now_ms=wall_ms()).id
 
     def _count(self, account: Account) -> None:
         live = self.live[account.link]

@@ -15,14 +15,15 @@ from twinshore.fleet import ConfigError, KafkaError, Link, NamedPartition, Refus
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.filters import admits
-from twinshore.mirror.driver.identity import recognise
 from twinshore.mirror.driver.link_notes import LinkNotes
 from twinshore.mirror.driver.survey import known_twins
 from twinshore.mirror.driver.target_notes import Claim, TwinNote, anchors
 from twinshore.mirror.lane.observe import Go, Observation, Stop, judge
 from twinshore.mirror.lane.stamp import Stamp
 from twinshore.mirror.pump.twin_look import look_at
+from twinshore.service.clock import wall_ms
 from twinshore.service.ends import Ends
+from twinshore.service.identity import recognise
 from twinshore.store import AuditRow, LinkIdentity, Receipt, Store, TwinRow
 
 PATIENCE_S = 10.0
@@ -106,7 +107,7 @@ class Recoverer:
     def recover(self, seen: Recovery, by: str) -> None:
         """Makes it so; doing it twice does no harm. The link first, so that no other store begins meanwhile."""
         self._notes.take_over(seen.source_id)
-        store, link, now_ms = self._store, self._link.name, int(time.time() * 1000)
+        store, link, now_ms = self._store, self._link.name, wall_ms()
         before = store.links.identity(link)
         if before is None and seen.identity:
             store.links.save_identity(seen.identity)

@@ -10,10 +10,10 @@ from functools import partial
 
 from twinshore.fleet import Link
 from twinshore.fleet.once import in_words
+from twinshore.links.link_state import STANDBY, STOPPED, Idle
 from twinshore.links.registry import Registry
 from twinshore.mirror.driver.drive import Drive
 from twinshore.mirror.driver.link_driver import LinkDriver
-from twinshore.mirror.driver.link_state import STANDBY, STOPPED, Idle
 from twinshore.service.companions import Beside, Companion, Start
 
 CHANGED = "the link was changed; it begins again with what it is now"

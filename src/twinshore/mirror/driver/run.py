@@ -12,12 +12,12 @@ from functools import partial
 from twinshore.fleet import Link, RefusedError, TwinshoreError
 from twinshore.fleet.settings import Settings
 from twinshore.links.known import Known, taken
+from twinshore.links.link_state import STANDBY, STOPPED, Idle
 from twinshore.links.registry import Registry
 from twinshore.mirror.driver import engine as engines
 from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.driver.drive import Drive
 from twinshore.mirror.driver.first_words import first_words, refusals
-from twinshore.mirror.driver.link_state import STANDBY, STOPPED, Idle
 from twinshore.mirror.driver.plan import lanes_for
 from twinshore.mirror.driver.ready import check_chosen, open_writable
 from twinshore.mirror.driver.recorder import Recorder
@@ -79,7 +79,7 @@ class Mirror:
             self._never_begun(new, instruments, recorder, store)
             return
         desk = Desk(engine.host, allowed_s=lambda link: roster.left_s(link), take=instruments.take)
-        tides = Tides(desk, mirror.tide_s, engine.ride, self._log, tasks_for(cores, lanes, mirror.tasks))
+        tides = Tides(desk, mirror.tide_s, engine.ride, self._log, tasks_for(cores, lanes, mirror.tasks), engine.end)
         shared = Shared(self._owner, lanes, store, registry, recorder, instruments, engine, desk, tides, self._log)
         roster = Roster(
             registry,

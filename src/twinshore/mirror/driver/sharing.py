@@ -6,7 +6,7 @@ a task of their own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import TypeVar
 
 HEIRS_MAX = 2
@@ -26,17 +26,26 @@ def tasks_for(cores: int, lanes: int, setting: int) -> int:
     return max(setting, TASKS_LEAST) if setting else max(cores, lanes) + TASKS_MORE
 
 
-def shared(rates: Mapping[LaneT, float], now: Mapping[LaneT, int | None], tasks: int) -> dict[LaneT, int | None]:
+def shared(
+    rates: Mapping[LaneT, float],
+    now: Mapping[LaneT, int | None],
+    tasks: int,
+    apart: Set[LaneT] = frozenset(),
+) -> dict[LaneT, int | None]:
     """For each lane the number of its raft; None: a task of its own. `rates`: bytes a second, of all lanes; `now`:
-    where those belong that are carried already. Whoever has a raft stays on it."""
+    where those belong that are carried already; `apart`: those that may share with no other. Whoever has a raft stays
+    on it."""
     standing = max(1, tasks - HEIRS_MAX)
     if len(rates) <= standing:
         return dict.fromkeys(rates)
     rafts = (standing + 1) // 2
-    alone = _alone(rates, now, standing - rafts)
-    found: dict[LaneT, int | None] = dict.fromkeys(alone)
+    room, apart = standing - rafts, apart & rates.keys()
+    alone = _alone({lane: rate for lane, rate in rates.items() if lane not in apart}, now, max(0, room - len(apart)))
+    # Those apart may take the place of an heir. Where they are too many, they share a raft among themselves.
+    own = None if len(apart) <= max(1, room) else rafts
+    found: dict[LaneT, int | None] = dict.fromkeys(alone) | dict.fromkeys(apart, own)
     load = [0.0] * rafts
-    for lane in rates.keys() - alone:
+    for lane in rates.keys() - found.keys():
         raft = now.get(lane)
         if raft is not None and raft < rafts:
             found[lane] = raft

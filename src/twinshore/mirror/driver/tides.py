@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from twinshore.mirror.driver.desk import Desk, LaneKey
+from twinshore.mirror.core.pump_core import STANDBY_S_MAX
+from twinshore.mirror.desk.commands import LaneKey
+from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.driver.rafts import ARRIVE_S_MAX, Rafts, first_line
 from twinshore.mirror.driver.sharing import HEIRS_MAX, shared
 from twinshore.mirror.lane.orders import TideOrder
@@ -19,14 +21,29 @@ WAIT_S_TOLD = 5.0
 # Each heir that boards a raft dials its brokers: so many at once.
 BOARDING_MAX = 8
 WEIGH_S = 5.0
+LOOK_S = 0.5
+# A pump that carried once and does so no more has so long to end: then Spark ends its task.
+END_S_MAX = 30.0
+SPENT_S = 5.0
+# A pump that stands by in vain ends by itself before that: one that does not hangs.
+IDLE_S_MAX = STANDBY_S_MAX + END_S_MAX
+# A lane has no more tides than so many, whatever ails them.
+TIDES_MAX = 8
 
 
 @dataclass(slots=True)
 class LaneTide:
-    """One tide of a lane. `berth`: its pump's on a raft, None where it has a task of its own."""
+    """One tide of a lane. `berth`: its pump's on a raft, None where it has a task of its own. `held_s`: when it was
+    last seen to carry, 0 before it first did. `given_up`: Spark was asked to end it."""
 
     launched_s: float
     berth: int | None = None
+    held_s: float = 0.0
+    given_up: bool = False
+
+    def spent_s(self, now_s: float) -> float:
+        """For how long it has carried no more, or should have ended as it never did."""
+        return now_s - (self.held_s or self.launched_s + IDLE_S_MAX)
 
 
 @dataclass(slots=True)
@@ -48,22 +65,30 @@ class LaneJobs:
 
 
 class Tides:
-    """`run(order, name)` is the Spark job; `heard(sentence)` gets what is worth a line in the log. Where lanes
-    and their heirs are more than `tasks`, small ones share rafts; 0: they never do."""
+    """`run(order, name)` is the Spark job, `end(name)` ends one from outside; `heard(sentence)` gets what is worth a
+    line in the log. Where lanes and their heirs are more than `tasks`, small ones share rafts; 0: they never do."""
 
     def __init__(
-        self, desk: Desk, tide_s: float, run: Callable[[str, str], str], heard: Callable[[str], None], tasks: int = 0
+        self,
+        desk: Desk,
+        tide_s: float,
+        run: Callable[[str, str], str],
+        heard: Callable[[str], None],
+        tasks: int = 0,
+        end: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._desk = desk
         self._tide_s = tide_s
         self._run = run
         self._heard = heard
         self._tasks = tasks
+        self._end = end
         self._lanes: dict[LaneKey, LaneJobs] = {}
-        self._rafts = Rafts(desk, tide_s, run, self._hear_of_raft, self._left_raft)
+        self._rafts = Rafts(desk, tide_s, run, self._hear_of_raft, self._left_raft, self._give_up)
         self._aboard: dict[int, tuple[LaneJobs, int, str]] = {}
-        self._dealt: frozenset[LaneKey] = frozenset()
-        self._weighed_s = 0.0
+        # By which lanes, and which of them may share with no other.
+        self._dealt: tuple[frozenset[LaneKey], frozenset[LaneKey]] | None = None
+        self._weighed_s = self._looked_s = 0.0
         self._lock = threading.Lock()
         self._closed = threading.Event()
         keep_on(self._work, "tides")
@@ -74,7 +99,12 @@ class Tides:
             stagger_s = self._tide_s * (0.37 * key[1] % 1.0) * 0.3
             self._lanes.setdefault(key, LaneJobs(make, stagger_s))
             # One that was closed a moment ago is new all the same: it is dealt before it gets a task.
-            self._dealt = frozenset()
+            self._dealt = None
+
+    @property
+    def apart(self) -> frozenset[LaneKey]:
+        """Lanes that share a task with no other for now: such tasks died or froze in their turns."""
+        return self._rafts.suspects.apart if self._tasks else frozenset()
 
     def close_link(self, link: str) -> None:
         """No more tides for this link; those that run end by the desk's word."""
@@ -89,11 +119,15 @@ class Tides:
         while not self._closed.wait(TURN_S):
             with self._lock:
                 now_s = time.monotonic()
+                if now_s - self._looked_s >= LOOK_S:
+                    self._looked_s = now_s
+                    self._look(now_s)
                 self._deal(now_s)
-                heirs = sum(len(jobs.running) - 1 for jobs in self._lanes.values() if _apart(jobs) > 1)
+                heirs = sum(_heirs(jobs, now_s) for jobs in self._lanes.values())
                 boarding = sum(self._boards(key, jobs, now_s) for key, jobs in self._lanes.items())
                 wanted = {jobs.raft for jobs in self._lanes.values() if jobs.raft is not None}
-                alone = sum(one.berth is None for jobs in self._lanes.values() for one in jobs.running.values())
+                running = [one for jobs in self._lanes.values() for one in jobs.running.values()]
+                alone = sum(one.berth is None and not one.given_up for one in running)
                 heirs += self._rafts.heirs()
                 self._rafts.turn(wanted, self._heirs_free(heirs, alone), now_s)
                 for key, jobs in self._lanes.items():
@@ -106,6 +140,43 @@ class Tides:
                         boarding += bool(jobs.running)
                     self._launch(key, jobs, now_s)
 
+    def _see(self, key: LaneKey, jobs: LaneJobs, now_s: float) -> None:
+        """Which tide carries, and which did and should be over: it hangs, and nobody else would end it."""
+        holder = self._desk.holding(key)[0] if jobs.running else None
+        if holder in jobs.running:
+            jobs.running[holder].held_s = now_s
+        for tide, one in jobs.running.items():
+            if one.berth is None and one.spent_s(now_s) >= END_S_MAX and not one.given_up:
+                one.given_up = True
+                name = f"{key[0]} lane {key[1]} tide {tide}"
+                self._heard(f"{name}: it carries no more and does not end: Spark is asked to end its task")
+                self._give_up(name)
+
+    def _give_up(self, name: str) -> None:
+        """Aside: whoever asks Spark waits for it."""
+
+        def ask() -> None:
+            try:
+                self._end(name)
+            except Exception as error:
+                self._heard(f"{name}: Spark does not end its task ({first_line(error)})")
+
+        try:
+            threading.Thread(target=ask, name=f"end of {name}", daemon=True).start()
+        except RuntimeError as error:
+            self._heard(f"{name}: Spark is not asked to end its task ({first_line(error)})")
+
+    def _look(self, now_s: float) -> None:
+        """Who carries, who hangs, and of those that may share with no other, which may again."""
+        for key, jobs in self._lanes.items():
+            self._see(key, jobs, now_s)
+        suspects = self._rafts.suspects
+        if suspects.apart:
+            there = suspects.apart & self._lanes.keys()
+            manned = frozenset(key for key in there if self._desk.holding(key)[0] is not None)
+            for key in suspects.turn(suspects.apart - manned, now_s):
+                self._heard(f"{key[0]} lane {key[1]}: carried for long enough: it may share a task with others again")
+
     def _heirs_free(self, heirs: int, alone: int) -> int:
         """How many heirs more may have a task. Lanes that change over to rafts may take all that there are."""
         free = HEIRS_MAX - heirs
@@ -113,7 +184,7 @@ class Tides:
 
     def _deal(self, now_s: float) -> None:
         """Which lanes share rafts, whenever there are others and every few seconds."""
-        known = frozenset(self._lanes)
+        known = frozenset(self._lanes), self.apart
         if not self._tasks or (known == self._dealt and now_s - self._weighed_s < WEIGH_S):
             return
         if (took_s := now_s - self._weighed_s) >= WEIGH_S:
@@ -124,7 +195,7 @@ class Tides:
         self._dealt = known
         rates = {key: jobs.rate for key, jobs in self._lanes.items()}
         now = {key: jobs.raft for key, jobs in self._lanes.items() if jobs.next_tide}
-        for key, raft in shared(rates, now, self._tasks).items():
+        for key, raft in shared(rates, now, self._tasks, self.apart).items():
             self._lanes[key].raft = raft
 
     def _tell_wait(self, key: LaneKey, jobs: LaneJobs) -> None:
@@ -142,7 +213,9 @@ class Tides:
             return False
         tide = max(jobs.running)
         last = jobs.running[tide]
-        return last.berth is not None and now_s - last.launched_s < ARRIVE_S_MAX and self._desk.holding(key)[0] != tide
+        if last.berth is None or not self._rafts.comes(last.berth):
+            return False
+        return now_s - last.launched_s < ARRIVE_S_MAX and self._desk.holding(key)[0] != tide
 
     def _due(self, key: LaneKey, jobs: LaneJobs, heir_free: bool, boarding: int, now_s: float) -> bool:
         if now_s < jobs.retry_at_s:
@@ -153,15 +226,21 @@ class Tides:
         if not jobs.running:
             return True
         holder, age_s, heir = self._desk.holding(key)
-        if heir or any(tide != holder and now_s - one.launched_s < ARRIVE_S_MAX for tide, one in jobs.running.items()):
+        if heir or any(tide != holder and self._comes(one, now_s) for tide, one in jobs.running.items()):
             return False
         if holder is None:
-            return True
+            return sum(not one.given_up for one in jobs.running.values()) < TIDES_MAX
         held = jobs.running.get(holder)
         carried_by = self._rafts.at(held.berth) if held else None
         if raft is not None:
             return carried_by != raft and boarding < BOARDING_MAX
         return heir_free and (carried_by is not None or age_s >= self._tide_s + jobs.stagger_s)
+
+    def _comes(self, one: LaneTide, now_s: float) -> bool:
+        """Whether the tide is on its way."""
+        if one.berth is not None and not self._rafts.comes(one.berth):
+            return False
+        return now_s - one.launched_s < ARRIVE_S_MAX and one.spent_s(now_s) < SPENT_S
 
     def _launch(self, key: LaneKey, jobs: LaneJobs, now_s: float) -> None:
         tide = jobs.next_tide
@@ -228,7 +307,9 @@ class Tides:
         jobs.retry_at_s = now_s + min(RETRY_S_MAX, 0.1 * 2**jobs.failures)
 
 
-def _apart(jobs: LaneJobs) -> int:
-    """How many tasks of its own a lane has now, where the latest is one."""
+def _heirs(jobs: LaneJobs, now_s: float) -> int:
+    """How many tasks of its own stand by for a lane, where the latest is one. One that has carried is no heir."""
     last = jobs.running[max(jobs.running)] if jobs.running else None
-    return len(jobs.running) if last and last.berth is None else 0
+    if last is None or last.berth is not None:
+        return 0
+    return max(0, sum(one.spent_s(now_s) < SPENT_S for one in jobs.running.values()) - 1)

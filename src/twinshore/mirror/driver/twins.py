@@ -14,6 +14,7 @@ from twinshore.mirror.lane import answers
 from twinshore.mirror.lane.history import UNKNOWN, Stand
 from twinshore.mirror.lane.orders import TrackOrder
 from twinshore.mirror.lane.reach import reach_of
+from twinshore.service.clock import wall_ms
 from twinshore.store import Store, TwinRow
 from twinshore.wire.batch import SEQUENCE_SPAN
 
@@ -73,7 +74,7 @@ def twin_row(link: str, step: CarryTopic, partition: int, now_ms: int) -> TwinRo
 
 def orders_for(store: Store, link: str, steps: Sequence[CarryTopic]) -> dict[NamedPartition, TrackOrder]:
     """What a pump must know of each partition of these steps. Twins that are new are remembered from now on."""
-    now_ms = int(time.time() * 1000)
+    now_ms = wall_ms()
     rows = [twin_row(link, step, partition, now_ms) for step in steps for partition in range(step.partitions)]
     if not rows:
         return {}

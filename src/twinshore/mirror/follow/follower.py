@@ -14,7 +14,6 @@ from twinshore.fleet import Link, StoreError
 from twinshore.fleet.once import Once, in_words
 from twinshore.fleet.sentences import listed
 from twinshore.fleet.settings import Settings
-from twinshore.mirror.driver.identity import hold_to
 from twinshore.mirror.driver.safety_now import SafetyNow
 from twinshore.mirror.follow import cleaned, topic_settings
 from twinshore.mirror.follow.comparing import Comparing
@@ -23,6 +22,7 @@ from twinshore.mirror.follow.hands import Hands, now_ms
 from twinshore.mirror.follow.rules import Rules
 from twinshore.service.connections import PATIENT
 from twinshore.service.ends import Ends
+from twinshore.service.identity import hold_to
 from twinshore.service.scheduler import tasks
 from twinshore.store import Remembered, Store
 

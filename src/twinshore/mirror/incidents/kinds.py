@@ -53,68 +53,72 @@ _ROWS = (
         After.GOES_ON,
         POLICY_GAP,
         "The source deleted records before they crossed: retention was faster than the mirror, or the log was cut.",
-        "Nothing can bring them back. Look why the link lagged; keep records on the source for longer than it ever "
-        "stands still. The row closes when the twin is behind the gap.",
+        "Nothing can bring these records back. Find out why the link lagged. Keep records on the source for longer "
+        "than the link ever stands still. The row closes when the twin is behind the gap.",
     ),
     Known(
         IncidentKind.TRUNCATION,
         After.RESUMED,
         POLICY_STOP,
-        "The source lost records that the twin has, as after an unclean election or a wiped disk; from the first "
-        "offset named on the two histories differ.",
-        f"Save what the twin alone holds, if anybody needs it. {BEGIN_AGAIN}. Or stay with the twin, and leave the "
-        "partition as it is: it rests, its neighbours go on.",
+        "The source lost records that the twin has, for example by an unclean election or a wiped disk. From the first "
+        "offset named on, source and twin have different records.",
+        f"Save the records that only the twin holds, if anybody needs them. {BEGIN_AGAIN}. Or keep the twin as it is: "
+        "the partition rests, and its neighbours go on.",
     ),
     Known(
         IncidentKind.RECREATED_TOPIC,
         After.TOPIC,
         POLICY_TOPIC,
-        "A topic of the same name is another one now, on the source or on the target: its offsets begin anew.",
-        "`twinshore mirror begin-again TOPIC` deletes the old twin and begins a new one; `recreated` in the link's "
-        "section `follow` does so without being asked, at the time that the sentence names, unless `twinshore mirror "
-        "keep TOPIC` forbids it. A topic that somebody else put in the twin's place is never "
-        "deleted by the mirror: delete it yourself first. A mapped twin is never deleted either: stop the mirror, "
-        '`twinshore mirror forget TOPIC`, `mapped_from = "start"` in the link\'s section, start it again.',
+        "The topic was deleted and made again under the same name, on the source or on the target: its offsets begin "
+        "anew.",
+        "`twinshore mirror begin-again TOPIC` deletes the old twin and begins a new one. With `recreated` in the "
+        "link's section `follow` the mirror does so by itself, at the time that the sentence names; `twinshore mirror "
+        "keep TOPIC` forbids it. If somebody else made a topic in the twin's place, the mirror never deletes it: "
+        "delete it yourself first. The mirror never deletes a mapped twin either: stop the mirror, type "
+        '`twinshore mirror forget TOPIC`, set `mapped_from = "start"` in the link\'s section, and start the mirror '
+        "again.",
     ),
     Known(
         IncidentKind.DELETED_TOPIC,
         After.TOPIC,
         POLICY_KEEP_TWIN,
         "The topic was deleted on the source.",
-        "Nothing where the twin stays: its row stays open to say so. `deleted` in the link's section `follow` chooses "
-        "what becomes of such twins. Where the sentence names a time, a policy deletes the twin then: **if that must "
-        "not be, `twinshore mirror keep TOPIC`**, or pause the link. The row closes when the topic is there again, "
-        "when the twin is archived, or when the twin is deleted.",
+        "**If the sentence names a time, the twin is deleted at that time. To prevent it, type `twinshore mirror keep "
+        "TOPIC`**, or pause the link. Otherwise do nothing: the twin stays, and the row stays open to say so. "
+        "`deleted` in the link's section `follow` chooses what happens to such twins. The row closes when the topic is "
+        "there again, when the twin is archived, or when the twin is deleted.",
     ),
     Known(
         IncidentKind.DELETION_HELD,
         After.TOPIC,
         POLICY_KEEP_TWIN,
-        "A policy would delete a twin, and something speaks against it: it holds what the link did not carry, it lacks "
-        "what never crossed, too many would go at once, or the target refuses to delete it.",
-        "**Do not delete it before you have looked: it may be the last copy.** Save what it holds, then decide. Of too "
-        "many at once: look why so many topics are gone, then `twinshore mirror delete TOPIC`, or `begin-again` where "
-        "they were made again. A twin that holds what the link did not carry is never deleted by a policy: delete it "
-        "yourself, or `twinshore mirror begin-again TOPIC --even-uncarried` where the topic was made again. The row "
-        "closes when the topic is seen again, when the twin is deleted, or with `twinshore mirror forget TOPIC`.",
+        "The settings say that the twin is to be deleted, but the mirror keeps it for one of these reasons: the twin "
+        "holds records that the link did not carry, it lacks records that never crossed, too many twins would go at "
+        "once, or the target refuses.",
+        "**Do not delete the twin before you have looked: it may be the last copy.** Save what it holds, then decide. "
+        "If too many would go at once, find out why so many topics are gone. Then type `twinshore mirror delete "
+        "TOPIC`, or `begin-again` for topics that were made again. If the twin holds records that the link did not "
+        "carry, delete it yourself, or type `twinshore mirror begin-again TOPIC --even-uncarried` if the topic was "
+        "made again. The row closes when the topic is seen again, when the twin is deleted, or with `twinshore mirror "
+        "forget TOPIC`.",
     ),
     Known(
         IncidentKind.FOREIGN_WRITE,
         After.RESUMED,
         POLICY_STOP,
-        "Somebody else wrote to the twin, or the topic held data before the link was made: its offsets are taken. A "
-        "running mirror tells it with the source's next record, and within some five seconds where none comes.",
+        "Somebody else wrote to the twin, or the topic held data before the link was made, so offsets of the source "
+        "are taken there. A running mirror notices it with the source's next record, or within some five seconds.",
         "If the topic held data before the link (partition -1): delete it on the target if nobody needs it, "
         'exclude it, or set `mode = "mapped"` and start the mirror again; it goes on by itself within seconds. If '
-        "somebody wrote to a running twin: find the writer by the producer id and take the right to write from it; "
-        f"what was written cannot be cut from a log's end. {BEGIN_AGAIN}.",
+        "somebody wrote to a running twin: find the writer by the producer id, and take the right to write away from "
+        f"it. Its records cannot be cut off, so: {BEGIN_AGAIN}.",
     ),
     Known(
         IncidentKind.OVERSIZE_BATCH,
         After.RETRIES,
         POLICY_RETRY,
         "The target does not take a batch of this size: max.message.bytes or segment.bytes of the twin is below it.",
-        "Nothing where the mirror may change the twin's settings: it raises the limit to the source's. Else raise "
+        "Nothing if the mirror may change the twin's settings: it raises the limit to the source's. Otherwise raise "
         "max.message.bytes on the twin to the size named.",
     ),
     Known(
@@ -136,43 +140,44 @@ _ROWS = (
         IncidentKind.RIGHTS_LOST,
         After.RETRIES,
         POLICY_RETRY,
-        "A cluster that is well refuses the mirror's user something.",
-        "Grant what the sentence names; it goes on by itself within seconds. A row that says "
-        "*carry it all the same* stops nothing: a twin's log may not be cut to its source's start, so that records "
-        "stay there which the source has deleted ([deletes](deletes.md#without-the-right-to-delete)); it closes within "
-        "half a minute of the right.",
+        "The mirror's user lacks a right on a cluster that is otherwise well.",
+        "Grant the right that the sentence names; the mirror goes on by itself within seconds. A row that says "
+        "*carry it all the same* stops nothing. There the mirror may not cut the twin's log to its source's start, so "
+        "records that the source has deleted stay ([deletes](deletes.md#without-the-right-to-delete)). Such a row "
+        "closes within half a minute after you grant the right.",
     ),
     Known(
         IncidentKind.SOURCE_AWAY,
         After.GOES_ON,
         POLICY_WAIT,
-        "The source, or the leader of some partitions there, has not answered for `away_after_s`. Of one partition: "
-        "its leader has answered fetches with an error for half a minute, as where its object store is away, or has "
-        "answered none, or cannot be connected to from where the pump runs; the sentence says which. Of a whole topic "
-        "(partition -1): the link cannot begin with it now, as where nobody leads a partition; the others are carried.",
-        "Bring it back before its retention deletes what did not cross; the row names the lag when it closes. Of one "
-        "partition: look into that broker's log, at its object store where the topic is tiered, and whether the "
-        "machines that the pumps run on reach it.",
+        "The source, or the leader of some partitions there, has not answered for `away_after_s`. A row of one "
+        "partition: for half a minute its leader answered fetches with an error (for example because its object store "
+        "is away) or not at all, or the pump cannot connect to it; the sentence says which. A row of a whole topic "
+        "(partition -1): the link cannot begin with the topic now, for example because a partition has no leader; "
+        "other topics go on.",
+        "Bring the source back before its retention deletes records that have not crossed; the row names the lag when "
+        "it closes. For one partition, look at three things: that broker's log, its object store if the topic is "
+        "tiered, and whether the machines on which the pumps run reach the broker.",
     ),
     Known(
         IncidentKind.TARGET_AWAY,
         After.GOES_ON,
         POLICY_WAIT,
-        "The target, or the leader of some twins there, has not answered for `away_after_s`. Of one partition: its "
-        "pump could not learn for half a minute where the twin ends, or its leader has for as long answered records or "
-        "markers with an error, or not at all, or lets nothing be sent since a quota of its cluster throttles the "
-        "mirror, or cannot be connected to from where the pump runs; the sentence says what stands in the way.",
-        "Bring it back before the source's retention deletes what did not cross. Of one partition: look whether the "
-        "machines that the pumps run on reach that broker, and whether somebody else writes to the twin all the time. "
-        "Where a quota throttles the mirror, give its user or the client id `twinshore-pump` more.",
+        "The target, or the leader of some twins there, has not answered for `away_after_s`. A row of one partition: "
+        "for half a minute the pump could not learn where the twin ends, the leader answered records or markers with "
+        "an error or not at all, a quota of the cluster let nothing be sent, or the pump could not connect to the "
+        "leader; the sentence says which.",
+        "Bring the target back before the source's retention deletes records that have not crossed. For one partition, "
+        "look whether the machines on which the pumps run reach that broker, and whether somebody else keeps writing "
+        "to the twin. If a quota throttles the mirror, give more to its user or to the client id `twinshore-pump`.",
     ),
     Known(
         IncidentKind.LOST_BY_TARGET,
         After.GOES_ON,
         POLICY_HEAL,
-        "The target lost records that it had acknowledged, as after an unclean election or a wiped disk.",
-        "Nothing: they are carried again as far as the source still has them, and the row closes when they are there. "
-        "Look why the target lost them.",
+        "The target lost records that it had acknowledged, for example by an unclean election or a wiped disk.",
+        "Nothing for the twin: the mirror carries the records again as far as the source still has them, and the row "
+        "closes when they are there. Find out why the target lost them.",
     ),
     Known(
         IncidentKind.CORRUPT_BATCH,
@@ -193,10 +198,10 @@ _ROWS = (
         After.RESUMED,
         POLICY_STOP,
         "A compressed batch on the source must be written anew for the twin (its records take the time of their "
-        "append, compaction took some, or a part crossed already), and unpacks to more than 64 MiB or 524,288 records: "
-        "more than a pump takes into its memory at a time. Its bytes may be well; nobody has looked into them.",
-        "Look who writes such batches. Rewrite the topic with a producer of smaller ones, or let retention delete the "
-        "batch; then `twinshore mirror resume`. Most batches cross as they are, and have no such limit.",
+        "append, compaction took some, or a part crossed already), and unpacks to more than 64 MiB or 524,288 records, "
+        "more than a pump takes into its memory at a time. The mirror has not checked whether its records are whole.",
+        "Find out who writes such batches. Rewrite the topic with a producer of smaller ones, or let retention delete "
+        "the batch; then `twinshore mirror resume`. Most batches cross as they are, and have no such limit.",
     ),
     Known(
         IncidentKind.HANGING_TRANSACTION,
@@ -209,64 +214,67 @@ _ROWS = (
         IncidentKind.POSITION_DISAGREEMENT,
         After.RESUMED,
         POLICY_STOP,
-        "The twin's end, its last batch and the broker's memory of the link do not tell one story.",
-        "Of one partition: look who else writes as this link: a copy of its store that runs too, perhaps. "
-        f"{BEGIN_AGAIN}. Of a whole topic (partition -1): delete the target's topic, which begins at later offsets "
-        "than the source's; or, of a mapped one, stop what else copies it, or set `mapped_from`. It goes on by itself.",
+        "The twin's end, its last batch and what the broker remembers of the link contradict each other.",
+        "A row of one partition: find out who else writes as this link, for example a copy of its store that runs too. "
+        f"{BEGIN_AGAIN}. A row of a whole topic (partition -1): delete the target's topic, which begins at later "
+        "offsets than the source's. If the topic is mapped, stop what else copies it, or set `mapped_from`. It then "
+        "goes on by itself.",
     ),
     Known(
         IncidentKind.DISK_NEAR_FULL,
         After.GOES_ON,
         _tells("tell below `disk_warn_percent`; below `disk_pause_percent` write nothing to that broker's twins"),
         "A broker of the target has little room left on a disk.",
-        "Make room, or move partitions to other brokers; it goes on by itself when there is room again.",
+        "Make room, or move partitions to other brokers; the mirror goes on by itself when there is room again.",
     ),
     Known(
         IncidentKind.REFUSED,
         After.RESUMED,
         POLICY_STOP,
-        "A cluster refuses something for a reason that is none of the others.",
-        "Mend what the sentence names, then `twinshore mirror resume`. A row that says *leave what never_delete keeps* "
-        "stops nothing: records without a value filled a gap, `never_delete` was set before they were cut off, and "
-        "readers see them at the offsets named. The row closes when the twin's log begins behind them.",
+        "A cluster refuses something for a reason that no other kind of incident names.",
+        "Mend what the sentence names, then type `twinshore mirror resume`. A row that says *leave what never_delete "
+        "keeps* stops nothing. There the mirror filled a gap with records without a value, and `never_delete` was set "
+        "before it could cut them off, so readers see them at the offsets named. The row closes when the twin's log "
+        "begins behind them.",
     ),
     Known(
         IncidentKind.CONTENT_DIFFERS,
         After.GOES_ON,
         _tells("tell it, and change nothing"),
         "A proof found records that are not the same on both sides; the first offset named is where they part.",
-        "`twinshore prove` shows both records and what kind of difference it is (docs/proof.md). Find out who wrote to "
-        "the target, or which disk is failing; the row closes when a proof finds that place to be the same.",
+        "Type `twinshore prove`: it shows both records and the kind of difference (docs/proof.md). Find out who wrote "
+        "to the target, or which disk is failing. The row closes when a proof finds both sides the same there.",
     ),
     Known(
         IncidentKind.DELETIONS_OWED,
         After.GOES_ON,
         _tells("tell it, and change nothing"),
-        "Keys that the source of a compacted topic has deleted live on in the twin: it stood still, or was filled, for "
-        "longer than the source's delete.retention.ms, and their tombstones were cleaned away before they crossed.",
-        "`twinshore mirror examine --topic TOPIC` lists the keys. If they must go, as personal data must: "
+        "The twin of a compacted topic still has keys that were deleted on the source. The twin stood still, or was "
+        "filled, for longer than the source's delete.retention.ms, and the tombstones were cleaned away before they "
+        "crossed.",
+        "Type `twinshore mirror examine --topic TOPIC`: it lists the keys. If they must go, as personal data must: "
         f"{BEGIN_AGAIN}. Raise delete.retention.ms on the source above the longest time that the mirror may stand. The "
-        "row closes when a proof finds that no key is owed any more, as when the source has written it again.",
+        "row closes when a proof finds no such key any more, for example because the source has written it again.",
     ),
     Known(
         IncidentKind.LOST_BEGINNING,
         After.GOES_ON,
         _tells("go on at the end, and tell what is missing at the beginning"),
         "The twin begins later than its source: records were deleted on the target alone, by a retention that was set "
-        "on the twin or by somebody's DeleteRecords. They cannot be written in front of those that are there.",
-        "Look who may change the twin, and take retention.ms and retention.bytes off it. The row closes when the "
-        f"source's own retention has passed the offsets named. If they are needed on the target before: {BEGIN_AGAIN}. "
-        "A running mirror tells it within some 10 s.",
+        "on the twin or by somebody's DeleteRecords. Kafka cannot write records in front of others.",
+        "Find out who may change the twin, and remove retention.ms and retention.bytes from it. The row closes when "
+        f"the source's own retention has passed the offsets named. If you need the records earlier: {BEGIN_AGAIN}. "
+        "A running mirror notices such a loss within some 10 s.",
     ),
     Known(
         IncidentKind.DOUBTFUL_NOTE,
         After.GOES_ON,
         _tells("do not believe it, and carry the topics as before"),
-        "Lines of `twinshore.twins` on the source call topics twins, which would keep them from crossing, and nothing "
-        "bears that out: no link says that it writes them, or this link has carried them as what they are.",
-        "Look who may write to `twinshore.twins` on the source: mirrors alone should. A line with the topic's name as "
-        "its key and no value takes the claim back; the row closes within a minute or two. Where another mirror does "
-        "carry the topic there, give it the rights for its lines (docs/mirror.md).",
+        "Lines of `twinshore.twins` on the source say that topics are twins, so that they would not be carried on. "
+        "Nothing confirms these lines: no link says that it writes the topics, or this link has already carried them.",
+        "Find out who may write to `twinshore.twins` on the source: only mirrors should. To take the claim back, write "
+        "a line with the topic's name as its key and no value; the row closes within a minute or two. If another "
+        "mirror does carry the topic there, give it the rights for its lines (docs/mirror.md).",
     ),
     Known(
         IncidentKind.GROUP_REFUSED,
@@ -284,11 +292,12 @@ _ROWS = (
         _tells(
             "go on with the filters that clash with none; pauses and throttles hold, and no twin of the link is deleted"
         ),
-        "What operators said of the link's filters could make records loop, or has two links write one twin, with the "
-        "other links of the settings as they are now. The filters that were right last hold instead, or the settings'.",
-        "Give the links filters that have no topic in common, with `twinshore link filter` or in the settings, or take "
-        "back what was said with `twinshore link reset LINK --name topics --name exclude`. The row closes within "
-        "seconds.",
+        "The link has filters that an operator set. With the other links as they are now, these filters could make "
+        "records loop, or let two links write one twin. So the last filters without a clash hold instead, or the "
+        "settings'.",
+        "Give the links filters that have no topic in common, with `twinshore link filter` or in the settings. Or take "
+        "the operator's filters back with `twinshore link reset LINK --name topics --name exclude`. The row closes "
+        "within seconds.",
     ),
     Known(
         IncidentKind.HOME_UNDECIDED,
@@ -296,13 +305,13 @@ _ROWS = (
         POLICY_TOPIC,
         "Two links carry topics to each other's source under one name, and both clusters hold records of this topic, "
         "none of which came from the other: nobody can tell where it is written, so neither link carries it. "
-        "Or it was deleted everywhere and made again on the other cluster: its home, which is a row of the store, has "
-        "it no more.",
-        "Look who writes it where, and have one side alone write it. Where nobody needs what the other cluster holds, "
-        "delete the topic there: then its home is plain. Else say which it is with `twinshore link home TOPIC "
-        "CLUSTER`: the link from there carries it, and what the other cluster holds stands in the twin's way, as "
-        '[foreign write](#foreign-write) says, unless the link carries it on behind with `mode = "mapped"`. The row '
-        "closes within seconds.",
+        "Or it was deleted everywhere and made again on the other cluster, so its home, a row of the store, no longer "
+        "has it.",
+        "Find out who writes the topic on which cluster, and let only one side write it. If nobody needs what the "
+        "other cluster holds, delete the topic there: then its home is clear. Otherwise name the home with `twinshore "
+        "link home TOPIC CLUSTER`. The link from there carries the topic. What the other cluster holds then prevents "
+        "the twin, as [foreign write](#foreign-write) says, unless the link carries it on behind with `mode = "
+        '"mapped"`. The row closes within seconds.',
     ),
 )
 KINDS: Mapping[IncidentKind, Known] = {row.kind: row for row in _ROWS}

@@ -12,40 +12,47 @@ HEAD = """\
 
 Written from the table in `src/twinshore/mirror/incidents/kinds.py` by `make docs`.
 
-Whatever keeps a twin from being its source's like is a row in the ledger: which link, topic and partition, which
-offsets, what was done about it, one sentence for people, when it opened and when it closed. `twinshore status` shows
-the open ones, `twinshore status --json` their fields, and the metrics count them by kind. Nothing is left out in
-silence.
+Come here when `twinshore status` shows an incident. Find its name in [the table](#which-there-are); its section says
+what it means, what happens to the partition, and what to do.
 
-A partition that stops never holds back its neighbours: it leaves its lane and rests, also across restarts.
+An **incident** is anything because of which a twin is not like its source. Each incident is a row of the ledger: the
+link, topic and partition, the offsets, what was done about it, one sentence that explains it, when it opened and when
+it closed. `twinshore status` shows the open rows, `twinshore status --json` their fields, and the metrics count them
+by kind. Nothing is left out in silence.
 
-- What `goes on` needs nobody: the row says what happened, and closes by itself where it can be over.
-- What `rests, and is tried again every few seconds` goes on by itself once the cause is gone; then its row closes.
-- What `rests until` it is resumed needs a decision: mend the cause, then resume it as below.
-- Where `the whole topic rests`, both sides must agree again first; `twinshore mirror begin-again` lets a topic that was
-  made again begin anew.
+A partition that stops never holds back its neighbours. It leaves its lane and rests, also after a restart. The column
+*afterwards* says how it goes on:
+
+- `goes on`: you need not do anything for the mirror to go on. The row says what happened. If the incident can end,
+  the row closes by itself then.
+- `rests, and is tried again every few seconds`: it goes on by itself once the cause is gone. Then its row closes.
+- `rests until` it is resumed: you must decide. Mend the cause, then resume the partition as below.
+- `the whole topic rests`: no partition of the topic is carried until source and target agree again, as its section
+  says. If the topic was made again, `twinshore mirror begin-again` begins a new twin.
 
 ```sh
 twinshore mirror resume orders --partition 3
 ```
 
-Without `--partition` it is every stopped partition of the topic. It is refused, with the reason, while the cause still
-stands and that can be looked at. A running mirror takes the partition up within 5 s; one that is not running, when it
-starts.
+Without `--partition` the command resumes every stopped partition of the topic. It refuses, with the reason, if it can
+see that the cause still stands. A running mirror takes the partition up within 5 s; otherwise the mirror does so when
+it starts.
 
-An offset range is the first offset concerned and the one behind the last; -1 where none are, as for a cluster that is
-away. Such rows belong to the whole link. Rows of a whole topic have partition -1, and `twinshore mirror resume` is not
-for them: they go on by themselves, or with `twinshore mirror begin-again`, as each section says. The row of a refused
-topic closes when the topic is carried, excluded, or deleted on the source, also where an earlier process wrote it.
+An offset range is the first offset concerned and the one behind the last. Both are -1 if the incident is about no
+offsets, for example when a cluster is away; such a row belongs to the whole link. A row of a whole topic has
+partition -1. Do not use `twinshore mirror resume` for it: it goes on by itself, or with `twinshore mirror
+begin-again`, as its section says. The row of a refused topic closes when the topic is carried, excluded, or deleted
+on the source, also if an earlier process wrote the row.
 
 ## Begin a twin anew
 
-A log's end cannot be cut, so where a twin's offsets are spoilt its topic has to begin again. That deletes **all** its
-partitions, and Kafka drops the places of groups on it; the mirror sets them again as far as the new twin reaches. So
-let consumers of the twin stop first, and save what the twin alone holds.
+Kafka cannot cut records from the end of a log. So if offsets of a twin are wrong, its whole topic has to begin again.
+That deletes **all** partitions of the twin, and Kafka drops the places of consumer groups on it. The mirror sets
+these places again, as far as the new twin reaches. So first stop consumers of the twin, and save the records that
+only the twin holds.
 
-**Not for a mapped topic**: its twin holds data of others. Delete nothing there: a mapped topic
-[begins anew](from-mirrormaker.md#to-begin-a-mapped-topic-anew) behind what its twin has.
+**Do not do this with a mapped topic**, because its twin holds data of others. A mapped topic
+[begins anew](from-mirrormaker.md#to-begin-a-mapped-topic-anew) behind what its twin has, and nothing is deleted.
 
 For an exact twin, while the mirror runs:
 
@@ -54,7 +61,7 @@ For an exact twin, while the mirror runs:
 2. Wait until `twinshore status` shows the topic as *recreated topic* (`every_s` of the link's section `follow`, 5 s).
 3. `twinshore mirror begin-again TOPIC` closes the rows of the topic, and a new twin begins within seconds.
 
-`twinshore mirror resume` is not part of this: it is for a cause that went away by itself.
+Do not use `twinshore mirror resume` here: it is for a cause that went away by itself.
 
 ## Which there are
 

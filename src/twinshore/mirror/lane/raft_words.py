@@ -21,13 +21,15 @@ WORK_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class RaftOrder:
-    """All that a raft's task needs to begin: which lanes it carries is said at the desk, while it runs."""
+    """All that a raft's task needs to begin: which lanes it carries is said at the desk, while it runs. `tells`: it
+    says before each turn whose it is."""
 
     raft: int
     tide: int
     desk_host: str
     desk_port: int
     desk_token: str = field(repr=False)
+    tells: bool = False
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))
@@ -52,12 +54,22 @@ class Afloat:
 
 
 @dataclass(frozen=True, slots=True)
+class Turn:
+    """Of the raft: now comes the turn of this berth's pump; 0: nobody's. Said where its order wants that."""
+
+    berth: int
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """Of the raft: the pump of this berth is over, and why."""
 
     berth: int
     sentence: str
     died: bool = False
+
+
+OfRaft = Afloat | Turn | Ended
 
 
 def order_of(text: str) -> TideOrder | RaftOrder:
@@ -84,11 +96,13 @@ def heard_by_raft(message: dict[str, Any]) -> Carry | Leave:
             raise ValueError(f"a raft does not know the word {other!r}")
 
 
-def heard_of_raft(message: dict[str, Any]) -> Afloat | Ended:
+def heard_of_raft(message: dict[str, Any]) -> OfRaft:
     """A word of the raft, out of its JSON form."""
     match message["what"]:
         case "afloat":
             return Afloat()
+        case "turn":
+            return Turn(int(message["berth"]))
         case "ended":
             return Ended(int(message["berth"]), str(message["sentence"]), bool(message["died"]))
         case other:

@@ -14,13 +14,14 @@ from prometheus_client.registry import Collector
 from twinshore.fleet import Link, NamedPartition, StoreError
 from twinshore.fleet.incidents import Effect
 from twinshore.links.in_force import in_force
-from twinshore.mirror.driver.link_state import STATES, STOPPED, UNKNOWN
+from twinshore.links.link_state import STATES, STOPPED, UNKNOWN
 from twinshore.mirror.lane.quota import SIDES
 from twinshore.mirror.metrics import table
 from twinshore.mirror.metrics.group_word import GROUPS_KIND, group_word, put_groups
 from twinshore.mirror.metrics.lag_word import WORD_S_MIN, is_fresh
 from twinshore.mirror.metrics.meters import NOTHING, Meters, Reading
 from twinshore.mirror.metrics.table import Kind, Metric
+from twinshore.service.clock import wall_ms
 from twinshore.store import IncidentCount, LinkStatus, Store
 
 TOPICS_MAX = 1_000
@@ -110,7 +111,7 @@ class MirrorCollector(Collector):
 
     def collect(self) -> Iterator[Family]:
         watched = list(self._links.values())
-        sheet, now_s, known = Sheet(), time.time(), self._known(watched)
+        sheet, now_s, known = Sheet(), wall_ms() / 1000, self._known(watched)
         sheet.put(table.STORE_UP, (), float(known.up))
         topics_left, partitions_left = self._bounds.topics, self._bounds.partitions
         missing = {"topic": 0, "partition": 0}

@@ -8,7 +8,7 @@ from typing import Any
 
 from twinshore.fleet import Cluster, Link, StoreError
 from twinshore.fleet.settings import MirrorSettings
-from twinshore.mirror.driver.desk import Account
+from twinshore.mirror.desk.commands import Account
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.metrics.collector import Bounds, MirrorCollector
 from twinshore.mirror.metrics.lag_word import word_holds_s

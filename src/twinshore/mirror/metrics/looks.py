@@ -10,10 +10,11 @@ from contextlib import suppress
 
 from twinshore.fleet import Cluster, Link, NamedPartition, TwinshoreError
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.mirror.driver.link_state import STANDBY
+from twinshore.links.link_state import STANDBY
 from twinshore.mirror.metrics.lag_word import LOOK_S_MAX, as_row, reached_of
 from twinshore.mirror.metrics.meters import Meters
 from twinshore.mirror.metrics.source_ends import made_again, refused_topics, source_ends, starts_of, still_there
+from twinshore.service.clock import wall_ms
 from twinshore.service.connections import QUICK
 from twinshore.service.scheduler import tasks
 from twinshore.store import Store
@@ -103,7 +104,7 @@ class Looks:
         """When a mirror that carried the link last spoke of it, on this process's monotonic clock."""
         for word in self._store.links.statuses():
             if word.link == self._link and word.state != STANDBY:
-                self._spoken_s = time.monotonic() - max(0.0, time.time() - word.updated_ms / 1000)
+                self._spoken_s = time.monotonic() - max(0, wall_ms() - word.updated_ms) / 1000
 
     def _remember(self, at_s: float) -> None:
         """So that a restart does not make a recovery point young."""

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from twinshore.fleet import NamedPartition
-from twinshore.mirror.driver.desk import Account
+from twinshore.mirror.desk.commands import Account
 from twinshore.mirror.metrics.arrivals import Arrivals
 from twinshore.mirror.metrics.lag_word import LagWord, fresh_s, lag_word
+from twinshore.service.clock import wall_ms
 
 ENDS_S = 2.0
 NEVER_S = -1e18
@@ -158,7 +159,7 @@ class Meters:
         with self._lock:
             meters = self._links.get(link, {})
             places = [(named, one.reached, one.end(at_s - self._fresh_s)) for named, one in meters.items()]
-        return lag_word(places, int((time.time() - (time.monotonic() - at_s)) * 1000))
+        return lag_word(places, wall_ms() - int((time.monotonic() - at_s) * 1000))
 
     def readings(self, link: str, now_s: float) -> dict[NamedPartition, Reading]:
         """Each partition as it stands, in the order in which they were first heard of."""

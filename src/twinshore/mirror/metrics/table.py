@@ -129,26 +129,26 @@ PAGE_HEAD = """\
 # Metrics
 
 Written from the table of the code by `make docs`. With `metrics_port` in `[mirror]`, the mirror serves `/metrics` for
-Prometheus and `/health` for whoever restarts processes: 200 while the driver's loop turns, 503 after it stood still for
-half a minute, and for a minute after a thread ended unasked, with each link's state as JSON. A link that waits for a
-cluster is no reason to restart anything, so it is healthy. `metrics_address` says where it listens: `127.0.0.1` unless
-another machine shall read it.
+Prometheus, and `/health` for tools that restart processes. `/health` answers 200 while the driver's loop turns. It
+answers 503 after the loop stood still for half a minute, and for a minute after a thread ended unexpectedly. It has
+each link's state as JSON. A link that waits for a cluster is healthy, because a restart would not help. If another
+machine reads the metrics, set `metrics_address`; by default the mirror listens on `127.0.0.1`.
 
 `deploy/prometheus/alerts.yml` has rules for alerts, `deploy/grafana/twinshore.json` a dashboard.
 
 **Recovery point.** The age of the oldest offset that the twin lacks, from when the mirror first saw it on the source.
-It is not taken from timestamps of records: a backfill of last year's orders has old ones, and nothing is a year behind.
-The source's ends are asked for every `ends_s` seconds besides what pumps see, so it grows for what is paused,
-throttled, stopped or refused by the target as well. After a restart, what came while no mirror ran counts from when the
-last one spoke.
+It does not use timestamps of records: a backfill of last year's orders has old ones, and nothing is a year behind.
+The mirror asks the source for its ends every `ends_s` seconds, besides what pumps see. So the recovery point also grows
+for topics that are paused, throttled, stopped or refused by the target. After a restart, records that came while no
+mirror ran count from when the last mirror wrote in the store.
 
 **What is not known is absent, never frozen.** A lag counts only ends of the source that were seen within the last two
 looks. While the source cannot be reached its lag has no series: `twinshore_link_look_age_seconds` says for how long,
 `twinshore_link_unseen_partitions` of how many partitions. A recovery point stays as long as something is known to be
 missing, and grows; it is absent where nothing was known to be missing when the source was last seen. A process that
 does not carry a link serves neither of them for it, so `max by (link)` is the carrying one's. Rates and latencies are
-absent while no mirror speaks, and the link's state is then `unknown`; what was said before a process began counts for
-nothing there. So an alert on lag or recovery point does not
+absent while no mirror writes in the store, and the link's state is then `unknown`; what was written before a process
+began does not count there. So an alert on lag or recovery point does not
 fire while the source is away: `TwinshoreSourceUnseen` and `TwinshoreLinkWaits` do.
 
 **How many series.** Topics and partitions have series of their own up to `metrics_topics_max` and

@@ -15,10 +15,10 @@ from twinshore.links import homes
 from twinshore.links.filters import admits
 from twinshore.links.homes import Held
 from twinshore.links.standing import standing
-from twinshore.mirror.driver.identity import recognise
 from twinshore.mirror.topology.homing import written
 from twinshore.service.clock import wall_ms
 from twinshore.service.ends import Ends
+from twinshore.service.identity import recognise
 from twinshore.store import AuditRow, HomeRow, Store
 
 ASK_S = 5.0
@@ -134,7 +134,10 @@ def act(planned: Plan[HomeStep], store: Store, *, by: str) -> Iterator[HomeStep]
     """RefusedError where somebody else was quicker: another home stands there, or a link has begun to carry it."""
     for step in planned.steps:
         now_ms = wall_ms()
-        told = [AuditRow(now_ms, name, "home", step.topic, step.before, step.home, f"by {by}") for name in step.links]
+        outcome, topic = f"by {by}", step.topic
+        told = [
+            AuditRow(now_ms, link, "home", topic, step.before, step.home, outcome, by, topic) for link in step.links
+        ]
         row = HomeRow(step.pair, step.topic, step.home, step.seen + 1, now_ms, by)
         if store.homes.move(row, seen=step.seen, links=step.links, told=told) is None:
             raise RefusedError(

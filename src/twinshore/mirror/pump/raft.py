@@ -10,6 +10,7 @@ import contextlib
 import selectors
 import threading
 from dataclasses import replace
+from typing import Any
 
 from twinshore.fleet.once import in_words
 from twinshore.mirror.lane.raft_words import Carry, Leave, RaftOrder, heard_by_raft, narrowed
@@ -31,6 +32,8 @@ class Raft:
         self._line.say("hello", token=order.desk_token, raft=order.raft, tide=order.tide)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._line, READ)
+        # Whether the driver hears whose turn it is, and whose it knows of.
+        self._tells, self._told = order.tells, 0
         # By pump its berth.
         self._pumps: dict[Pump, int] = {}
         self._leaving = False
@@ -56,7 +59,9 @@ class Raft:
         self._talk(self._line in came)
         for pump in list(self._pumps):
             if pump in came or pump.due_s(QUIET_S) <= steady_s():
+                self._tell_turn(self._pumps[pump])
                 self._turn_of(pump)
+        self._tell_turn(0)
 
     def _turn_of(self, pump: Pump) -> None:
         try:
@@ -84,15 +89,29 @@ class Raft:
             self._say("afloat")
         try:
             for message in self._line.heard() if spoken else ():
-                match heard_by_raft(message):
-                    case Carry() as word:
-                        self._begin(word)
-                    case Leave():
-                        self._leaving = True
+                self._hear(message)
         except DeskLost:
             self._let_go()
 
+    def _hear(self, message: dict[str, Any]) -> None:
+        try:
+            word = heard_by_raft(message)
+        except Exception as error:
+            if "berth" not in message:
+                raise
+            # As where the driver's package is another one than this worker's: the pumps that are here go on.
+            self._say(
+                "ended", berth=message["berth"], sentence=f"its order is unreadable: {in_words(error)}", died=True
+            )
+            return
+        match word:
+            case Carry():
+                self._begin(word)
+            case Leave():
+                self._leaving = True
+
     def _begin(self, word: Carry) -> None:
+        self._tell_turn(word.berth)
         try:
             pump = Pump(replace(word.order, limits=narrowed(word.order.limits)))
         except Exception as error:
@@ -100,6 +119,12 @@ class Raft:
             return
         self._pumps[pump] = word.berth
         self._selector.register(pump, READ)
+
+    def _tell_turn(self, berth: int) -> None:
+        """Before it: where this task dies or freezes in it, nobody could say so any more."""
+        if self._tells and berth != self._told:
+            self._told = berth
+            self._say("turn", berth=berth)
 
     def _say(self, what: str, **more: object) -> None:
         if not self._lost:

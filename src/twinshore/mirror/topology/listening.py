@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,9 +11,10 @@ from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.notes import Note, Notebook
 from twinshore.links.homes import counterpart, pair_of
-from twinshore.mirror.driver.identity import known_clusters
 from twinshore.mirror.driver.target_notes import bounded_json
 from twinshore.mirror.topology.picture import Beat, Picture, path_of, picture
+from twinshore.service.clock import wall_ms
+from twinshore.service.identity import known_clusters
 from twinshore.store import Store
 from twinshore.store.opening import open_to_look
 
@@ -61,7 +61,7 @@ def _homes(settings: Settings, store: Store) -> Iterator[tuple[str, str, int]]:
 
 
 def _newest(cluster: KafkaCluster, topic: str, path: tuple[str, ...]) -> list[Beat]:
-    return [Beat(path, max(0.0, time.time() - _written_ms(note) / 1000)) for note in Notebook(cluster, topic).last()]
+    return [Beat(path, max(0, wall_ms() - _written_ms(note)) / 1000) for note in Notebook(cluster, topic).last()]
 
 
 def _written_ms(note: Note) -> int:

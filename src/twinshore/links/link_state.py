@@ -30,7 +30,8 @@ class Carrying:
     now, and `away` are carried and have a leader that is. `resting`: partitions that incidents stopped. `refused`:
     topics. `paused`: the whole link, by an operator. `trouble`: what failed at the last look, or as the link began;
     `hindered_s`: for how long no look has ended, each for something that may pass by itself. `elsewhere`: topics at
-    home on the target, which the link the other way carries. `homeless`: topics that are empty on both sides yet."""
+    home on the target, which the link the other way carries. `homeless`: topics that are empty on both sides yet.
+    `apart`: lanes that share a Spark task with no other for now, since such tasks ended in their turns."""
 
     placed: int
     lanes: int
@@ -44,6 +45,7 @@ class Carrying:
     hindered_s: float = 0.0
     elsewhere: int = 0
     homeless: int = 0
+    apart: int = 0
 
     @property
     def lasting(self) -> bool:
@@ -71,12 +73,13 @@ def carrying(
     hindered_s: float = 0.0,
     elsewhere: int = 0,
     homeless: int = 0,
+    apart: int = 0,
 ) -> Carrying:
     """In numbers, each partition once: what was told of one that is on no lane by now says nothing of the link."""
     alone = unmanned & placed
     without = (away & placed) - alone
     numbers = (len(placed), lanes, len(alone), len(without), resting, refused)
-    return Carrying(*numbers, aligning, paused, trouble, hindered_s, elsewhere, homeless)
+    return Carrying(*numbers, aligning, paused, trouble, hindered_s, elsewhere, homeless, apart)
 
 
 Facts = Idle | Carrying
@@ -110,6 +113,8 @@ def _parts(now: Carrying) -> list[str]:
         parts.append(f"{counted(now.away, 'partition')} whose leader is away")
     if now.unmanned:
         parts.append(f"{counted(now.unmanned, 'partition')} without a pump, until one has started")
+    if now.apart:
+        parts.append(f"{counted(now.apart, 'lane')} apart: tasks that it shared with other links ended in its turns")
     if now.lasting:
         parts.append("topics on no lane yet are not carried until a look at both clusters has ended")
     if now.aligning:

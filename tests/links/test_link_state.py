@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tests.mirror.driver.desk_office import KEY, LINK, Office, going, until
 from twinshore.fleet import NamedPartition
-from twinshore.mirror.driver.link_state import STANDBY, Carrying, Idle, carrying, link_state
+from twinshore.links.link_state import STANDBY, Carrying, Idle, carrying, link_state
 from twinshore.mirror.lane.orders import TrackOrder
 
 
