@@ -2,10 +2,10 @@
 # Each is also a plain command; see CONTRIBUTING.md.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long lint simulate bench-mirror show-crossing show-topics show-groups docs lock clean
+.PHONY: help setup demo test test-long lint simulate bench-mirror show-crossing show-topics show-groups show-demo docs wheel lock clean
 BIN := .venv/bin
-# Tests wait more than they work: so many run side by side, each with servers of its own. WORKERS=0 for one after the other.
-WORKERS := 2
+# Tests wait more than they work: so many run side by side, also on two cores, each with servers of its own. WORKERS=0 for one after the other.
+WORKERS := 3
 # --record=FILE is one word: of two, pytest takes the second for a test once the file is there, and finds no conftest.
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=25 --record=.cache/runs/$@
 # RUN="FILE ..." takes what tests show from such records of this very commit, and plays no test again.
@@ -44,6 +44,7 @@ simulate: setup ## the mirror in simulated clusters: SEEDS=n runs so many, SEED=
 
 bench-mirror: setup ## side by side with MirrorMaker 2; writes docs/benchmarks.md
 	@$(BIN)/python -m bench.measure.mirror
+	@$(BIN)/python scripts/pages.py
 
 show-crossing: setup ## each claim about the mirror on real brokers; LONG=1 at full size
 	@$(BIN)/python -m bench.show.crossing $(SHOWN)
@@ -54,8 +55,17 @@ show-topics: setup ## each claim about topics and incidents on real brokers; LON
 show-groups: setup ## each claim about groups, delay and proof on real clusters; LONG=1 at full size
 	@$(BIN)/python -m bench.show.groups $(SHOWN)
 
+show-demo: setup ## the demo, and README's picture of it; writes docs/evidence/demo.txt
+	@$(BIN)/python -m bench.show.demo
+	@$(BIN)/python scripts/pages.py
+
 docs: setup ## write the generated pages again
 	@$(BIN)/python scripts/pages.py
+
+wheel: setup ## sdist and wheel, into dist/
+	@rm -rf dist build
+	@$(BIN)/python -m build --no-isolation --outdir dist .
+	@rm -rf build
 
 lock: setup ## resolve requirements.lock anew, names and hashes only
 	@sh scripts/lock.sh

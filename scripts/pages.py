@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import typer
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the bench is no installed package
 
-from twinshore.cli.entry import app, gather
+from bench.kit import pictures, reckoned
+from bench.kit.page import PAGE
+from twinshore.cli.entry import EXIT_CODES
+from twinshore.cli.examples import command
 from twinshore.delay.simulation.page import with_table
 from twinshore.fleet.settings.page import render_settings_page
 from twinshore.mirror.incidents.page import render_incidents_page
@@ -27,20 +31,36 @@ CLI_HEAD = """\
 # The command
 
 Written from the command itself by `make docs`. An error that Twinshore raises on purpose is one sentence and, where
-there is one, a line with the remedy; its exit code is 2. Every verb prints this with `--help`.
+there is one, a line with the remedy. Every verb prints this with `--help`, and an example.
+
+## Exit codes
+
 """
 
 
 def pages() -> dict[Path, str]:
     """Each generated page: where it stands, and what the code says it should hold."""
+    bench = PAGE.read_text()
     return {
-        ROOT / "ARCHITECTURE.md": with_phases((ROOT / "ARCHITECTURE.md").read_text()),
+        **pictures.drawings(bench, pictures.RECORDED_DEMO.read_text()),
+        ROOT / "README.md": pictures.with_figures(_read("README.md"), bench),
+        ROOT / "ARCHITECTURE.md": with_phases(_read("ARCHITECTURE.md")),
+        ROOT / "docs" / "capacity.md": reckoned.capacity(
+            _read("docs/capacity.md"), bench, _read("docs/evidence/crossing.md"), _read("ARCHITECTURE.md")
+        ),
         ROOT / "docs" / "cli.md": render_cli_page(),
         ROOT / "docs" / "delay.md": with_table((ROOT / "docs" / "delay.md").read_text()),
         ROOT / "docs" / "incidents.md": render_incidents_page(),
         ROOT / "docs" / "metrics.md": render_metrics_page(),
         ROOT / "docs" / "settings.md": render_settings_page(),
+        ROOT / "docs" / "versions.md": reckoned.versions(
+            _read("docs/versions.md"), _read("requirements.lock"), tomllib.loads(_read("pyproject.toml")), bench
+        ),
     }
+
+
+def _read(name: str) -> str:
+    return (ROOT / name).read_text()
 
 
 def with_phases(page: str) -> str:
@@ -56,7 +76,8 @@ def with_phases(page: str) -> str:
 
 def render_cli_page() -> str:
     """The whole page as Markdown."""
-    return "\n".join([CLI_HEAD, *_verb("twinshore", command())]).rstrip() + "\n"
+    rows = ["| code | means |", "| ---: | --- |", *(f"| {code} | {says} |" for code, says in EXIT_CODES.items())]
+    return "\n".join([CLI_HEAD + "\n".join(rows), "", *_verb("twinshore", command())]).rstrip() + "\n"
 
 
 @cache
@@ -85,16 +106,12 @@ def _walk(name: str, verb: Any) -> Iterator[tuple[str, Any]]:
             yield from _walk(f"{name} {word}", inner)
 
 
-def command() -> Any:
-    """The command with all its verbs, as a tree."""
-    gather()
-    return typer.main.get_command(app)
-
-
 def _verb(name: str, verb: Any) -> Iterator[str]:
     for full_name, inner in _walk(name, verb):
         yield f"## `{full_name}`\n"
         yield f"{_prose(inner.help or '')}\n"
+        if full_name != name and inner.epilog:
+            yield f"```sh\n{inner.epilog.removeprefix('Example: ')}\n```\n"
         rows = [_row(parameter) for parameter in inner.params if not _is_hidden(parameter)]
         if rows:
             yield "| argument or option | default | meaning |\n| --- | --- | --- |"

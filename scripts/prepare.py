@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import time
@@ -75,7 +76,8 @@ def build(root: Path) -> int:
         "off",
     ]
     tools = root / ".cache" / "build-tools.lock"
-    tools.write_text(entries((root / "requirements.lock").read_text(), BUILD_TOOLS))
+    lock = (root / "requirements.lock").read_text()
+    tools.write_text(entries(lock, BUILD_TOOLS))
     steps: list[tuple[str, list[str]]] = []
     if not usable(root):
         steps.append(("virtual environment", [sys.executable, "-I", "-m", "venv", "--clear", str(root / ".venv")]))
@@ -88,7 +90,8 @@ def build(root: Path) -> int:
     ]
     for number, (name, command) in enumerate(steps, 1):
         say(f"  {number}/{len(steps)} {name}")
-        if run(command, root / ".cache" / "setup.log"):
+        packages = len(re.findall(r"^[a-z0-9][^ =]*==", lock, re.MULTILINE)) if name == "packages" else 0
+        if run(command, root / ".cache" / "setup.log", packages):
             print(
                 f"setup: '{name}' failed; all it said is in .cache/setup.log. Mend that and run make again.",
                 file=sys.stderr,
@@ -127,8 +130,9 @@ def entries(lock: str, names: Iterable[str]) -> str:
     return "\n".join(kept) + "\n"
 
 
-def run(command: list[str], log: Path) -> int:
-    """Runs one step; its words go to the log, and every ten seconds its newest line to the screen."""
+def run(command: list[str], log: Path, packages: int = 0) -> int:
+    """Runs one step; its words go to the log, and every ten seconds its newest line to the screen, and how many of so
+    many packages it has come to."""
     environment = {name: value for name, value in os.environ.items() if name not in FOREIGN}
     started_s = time.monotonic()
     with log.open("w") as out:
@@ -139,7 +143,8 @@ def run(command: list[str], log: Path) -> int:
                     code = process.wait(timeout=SAY_EVERY_S)
                     break
                 except subprocess.TimeoutExpired:
-                    say(f"      {time.monotonic() - started_s:.0f} s: {newest_line(log)}")
+                    far = f"{fetched(log)} of {packages} packages, " if packages else ""
+                    say(f"      {time.monotonic() - started_s:.0f} s: {far}{newest_line(log)}")
         except BaseException:
             process.terminate()
             process.wait()
@@ -147,6 +152,13 @@ def run(command: list[str], log: Path) -> int:
     if code:
         say("\n".join(log.read_text(errors="replace").splitlines()[-15:]), sys.stderr)
     return code
+
+
+def fetched(log: Path) -> int:
+    """How many packages pip has taken up so far."""
+    return len(
+        re.findall(r"^(?:Collecting|Requirement already satisfied:) ", log.read_text(errors="replace"), re.MULTILINE)
+    )
 
 
 def newest_line(log: Path) -> str:

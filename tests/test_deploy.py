@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +15,7 @@ from typing import Any
 import pytest
 
 from twinshore.delay.metrics import DelayCollector
-from twinshore.mirror.driver.link_state import STATES
+from twinshore.links.link_state import STATES
 from twinshore.mirror.metrics.table import METRICS
 from twinshore.proof import metrics as proof
 
@@ -109,6 +112,24 @@ def test_panels_do_not_lie_on_one_another_and_use_the_chosen_source() -> None:
         assert panel["datasource"]["uid"] == "${source}"
     ids = [panel["id"] for panel in dashboard()["panels"]]
     assert len(set(ids)) == len(ids)
+
+
+def said_of_the_unit(folder: Path, text: str) -> str:
+    """What systemd finds wrong with a unit; its program is one that every system has."""
+    unit = folder / "twinshore-mirror.service"
+    unit.write_text(text.replace("%h/twinshore-1/.venv/bin/twinshore", "/bin/true"))
+    command = ["systemd-analyze", "--user", "verify", str(unit)]
+    env = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
+    return done.stdout + done.stderr + (f"exit code {done.returncode}" if done.returncode else "")
+
+
+def test_systemd_takes_each_line_of_the_unit(tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        return  # Not every system has it.
+    text = (DEPLOY / "systemd" / "twinshore-mirror.service").read_text()
+    assert said_of_the_unit(tmp_path, text) == ""
+    assert "kill mode" in said_of_the_unit(tmp_path, text.replace("KillMode=mixed", "KillMode=mixt"))
 
 
 def test_each_metric_of_a_proof_is_on_its_page() -> None:

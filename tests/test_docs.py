@@ -22,7 +22,7 @@ SOURCES = sorted((ROOT / "src").rglob("*.py"))
 WRITTEN_BY_MAKE = set(re.findall(r"writes (docs/[a-z/-]+\.md)", (ROOT / "Makefile").read_text()))
 TARGETS = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
-# The rows that were asked for. A row is never dropped from the table; "not yet" is an honest entry.
+# A row is never dropped from the table; "not yet" is an honest entry.
 ROWS = [
     *("0.1", "0.2", "0.3", "0.4", "0.5", "0.beyond", "0.ours"),
     *("1.1", "1.2", "1.3", "1.4", "1.5", "1.6", "1.7", "1.8", "1.9", "1.10", "1.11"),
@@ -126,7 +126,7 @@ def test_each_python_example_runs(page: Path) -> None:
         subprocess.run([sys.executable, "-c", block], check=True, timeout=180, cwd=ROOT)
 
 
-def test_every_row_that_was_asked_for_has_one_row() -> None:
+def test_the_table_of_features_has_each_row_once() -> None:
     assert [row[0] for row in features()] == ROWS
 
 

@@ -13,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from twinshore import __version__
+
 ROOT = Path(__file__).resolve().parent.parent
+MAKEFILE = (ROOT / "Makefile").read_text()
 SOURCES = ROOT / "src"
 # The dependencies are most of it.
 CLIENT_MB_MAX = 40
@@ -30,7 +33,7 @@ NOT_IN_THE_CLIENT = (
     "typer",
 )
 # Compiled loops and what calls them: of the pump, and in the client's folder only because a folder is shipped whole.
-WITH_NUMPY = {"twinshore.wire.join", "twinshore.wire.compiled"}
+WITH_NUMPY = {"twinshore.wire.join", "twinshore.wire.compiled", "twinshore.wire.crc_loops"}
 IMPORT_ALL = """
 import importlib, pkgutil, sys
 import twinshore
@@ -49,8 +52,8 @@ def project(place: Path) -> dict[str, object]:
     return found
 
 
-def wheel(place: Path, folder: Path) -> Path:
-    """Of a copy: a build leaves its traces beside what it builds."""
+def checkout(folder: Path) -> Path:
+    """A copy of what is built: a build leaves its traces beside it."""
     copy = folder / "checkout"
     if not copy.exists():
         copy.mkdir()
@@ -58,6 +61,12 @@ def wheel(place: Path, folder: Path) -> Path:
         shutil.copytree(ROOT / "client", copy / "client", ignore=shutil.ignore_patterns("build", "*.egg-info"))
         for name in ("pyproject.toml", "README.md", "LICENSE"):
             shutil.copy(ROOT / name, copy)
+    return copy
+
+
+def wheel(place: Path, folder: Path) -> Path:
+    """The wheel of a copy."""
+    copy = checkout(folder)
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
     to = folder / f"wheel-{place.name or 'whole'}"
     done = subprocess.run([*command, "-w", str(to), str(copy / place)], capture_output=True, text=True, check=False)
@@ -92,6 +101,30 @@ def test_the_whole_wheel_has_every_file_of_the_package(tmp_path: Path) -> None:
     assert {path.relative_to(SOURCES).as_posix() for path in ours} == inside
 
 
+def test_make_wheel_builds_both_of_the_version_that_the_package_says(tmp_path: Path) -> None:
+    """By the very command of the target; what is in the sdist builds the same wheel."""
+    (command,) = re.findall(r"^wheel:.*\n(?:\t.*\n)*?\t@\$\(BIN\)/(python -m build .*)$", MAKEFILE, re.MULTILINE)
+    copy = checkout(tmp_path)
+    done = subprocess.run(
+        [sys.executable, *command.split()[1:]], cwd=copy, capture_output=True, text=True, check=False, timeout=200
+    )
+    assert done.returncode == 0, done.stderr
+    made = sorted(path.name for path in (copy / "dist").iterdir())
+    assert made == [f"twinshore-{__version__}-py3-none-any.whl", f"twinshore-{__version__}.tar.gz"]
+    said = zipfile.ZipFile(copy / "dist" / made[0]).read(f"twinshore-{__version__}.dist-info/METADATA").decode()
+    assert f"\nVersion: {__version__}\n" in said
+    assert (
+        "console_scripts"
+        in zipfile.ZipFile(copy / "dist" / made[0]).read(f"twinshore-{__version__}.dist-info/entry_points.txt").decode()
+    )
+
+
+def test_the_changelog_goes_by_version_with_what_is_not_released_on_top() -> None:
+    heads = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert heads[0] == "Unreleased"
+    assert all(re.fullmatch(r"\d+\.\d+\.\d+ · \d{4}-\d{2}-\d{2}", head) for head in heads[1:])
+
+
 def test_the_client_is_small_and_runs_without_what_only_the_whole_needs(tmp_path: Path) -> None:
     """In an environment that has its own four dependencies, as locked here, and nothing else."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
@@ -116,8 +149,10 @@ def test_the_client_is_small_and_runs_without_what_only_the_whole_needs(tmp_path
 
 def test_both_are_of_one_version_and_ask_for_the_same() -> None:
     whole, client = project(ROOT), project(ROOT / "client")
-    for name in ("version", "license", "requires-python"):
+    for name in ("license", "requires-python"):
         assert whole[name] == client[name]
+    assert client["version"] == __version__
+    assert whole["dynamic"] == ["version"], "the package says its version itself, and nothing says it again"
     assert set(client["dependencies"]) <= set(whole["dependencies"])  # type: ignore[call-overload]
 
 

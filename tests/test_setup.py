@@ -152,6 +152,16 @@ def test_a_long_step_says_where_it_is(
     assert "fetching spark" in capsys.readouterr().out
 
 
+def test_the_longest_step_says_how_far_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(prepare, "SAY_EVERY_S", 0.2)
+    said = "Collecting numba==1\\nDownloading numba (4 MB)\\nCollecting pyspark==4\\nDownloading pyspark (430 MB)"
+    command = [sys.executable, "-c", f"import time; print('{said}', flush=True); time.sleep(1)"]
+    assert prepare.run(command, tmp_path / "log", packages=76) == 0
+    assert "s: 2 of 76 packages, Downloading pyspark (430 MB)" in capsys.readouterr().out
+
+
 def test_a_user_s_own_python_habits_do_not_reach_the_set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_USER", "1")
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")

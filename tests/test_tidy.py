@@ -77,6 +77,17 @@ def test_a_module_can_be_read_at_one_sitting(path: Path) -> None:
     assert len(text.splitlines()) <= MODULE_LINES_MAX
 
 
+# What comes before the clock's room, and sets up the stages of tests, reads the machine's.
+CLOCKS_OF_THEIR_OWN = ("kafka/", "lab/", "service/clock.py")
+
+
+@each_of(sorted((ROOT / "src" / "twinshore").rglob("*.py")))
+def test_what_time_it_is_is_asked_in_one_place(path: Path) -> None:
+    if not str(path.relative_to(ROOT / "src" / "twinshore")).startswith(CLOCKS_OF_THEIR_OWN):
+        found = re.findall(r"\btime\.time(?:_ns)?\(", path.read_text())
+        assert not found, "service/clock.py says it: wall_ms"
+
+
 @each_of(sorted((ROOT / "src" / "twinshore" / "cli").glob("*.py")))
 def test_a_verb_opens_asks_and_shows(path: Path) -> None:
     """What is read, decided and written is an operation of its room: the command line passes the store on."""

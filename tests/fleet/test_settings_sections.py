@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from twinshore.fleet import ConfigError
-from twinshore.fleet.settings import Settings, parse_settings, sections
+from twinshore.fleet.settings import Settings, edge, parse_settings, sections
 from twinshore.fleet.settings.page import render_settings_page
 
 NEW_SECTION = """
@@ -65,3 +65,15 @@ def test_every_section_has_a_place_of_its_own() -> None:
     orders = [one.order for one in sections.declared()]
     assert len(orders) == len(set(orders))
     assert {one.inside for one in sections.declared()} <= {"", *(one.name for one in sections.declared())}
+
+
+def test_a_section_s_model_is_made_once_however_many_links_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each link of a mirror reads the whole file: a model for each section of it was most of what a beginning took."""
+    clusters = [f"[clusters.c{number}]\nbootstrap = ['c{number}:1']\n" for number in range(5)]
+    links = [f"[links.'c{number}->c{number + 1}']\n" for number in range(4)]
+    few, many = "".join([*clusters[:2], links[0]]), "".join([*clusters, *links])
+    parse_settings(few, name="settings.toml", env={})
+    made: list[str] = []
+    monkeypatch.setattr(edge, "create_model", lambda name, **_: made.append(name))
+    assert len(parse_settings(many, name="settings.toml", env={}).links) == 4
+    assert made == []

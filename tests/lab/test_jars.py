@@ -12,7 +12,7 @@ import pytest
 
 from twinshore.lab import LabError, connect_mirror_classpath, kafka_classpath
 from twinshore.lab.home import cache_folder
-from twinshore.lab.jars import Module, fetched
+from twinshore.lab.jars import Module, Seen, fetched
 
 _MODULE = Module("org.example", "tide", "1.0")
 _SETTINGS = """
@@ -33,7 +33,7 @@ _POM = """
 </project>
 """
 _ASK = """
-from twinshore.lab.jars import Module, fetched
+from twinshore.lab.jars import Module, Seen, fetched
 print(fetched("the tide", Module("org.example", "tide", "1.0")))
 """
 
@@ -105,3 +105,12 @@ def test_class_paths_hold_brokers_and_mirrormaker_with_one_logger() -> None:
             "slf4j-api-1.7.36.jar",
             "slf4j-simple-1.7.36.jar",
         ]
+
+
+def test_progress_has_an_end_in_sight() -> None:
+    """In Ivy's own words: first what belongs together, then file by file."""
+    seen = Seen().after(":: resolving dependencies ::").after("\tfound org.example#tide;1.0 in here")
+    seen = seen.after("\tfound org.example#moon;2.0 in here")
+    assert str(seen) == "finding out what belongs to it, 2 modules so far"
+    seen = seen.after("downloading tide-1.0.jar ...").after("\t[SUCCESSFUL ] org.example#tide;1.0!tide.jar (3ms)")
+    assert str(seen) == "1 of 2 files"

@@ -14,6 +14,7 @@ import typer
 
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, load
 from twinshore.cli.steps import carry_out
+from twinshore.service.clock import wall_ms
 from twinshore.service.log_lines import LogLines
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ WATCH_IT = "start `twinshore delay watch`, or name its settings with --settings"
 
 def register(app: typer.Typer) -> None:
     """Adds the verb to the command."""
-    delay = typer.Typer(help="How far behind a target is, for how long, and who is told.", invoke_without_command=True)
+    delay = typer.Typer(help="Shows how far behind each target is, and for how long.", invoke_without_command=True)
     delay.callback()(show)
     delay.command("watch")(watch)
     delay.command("watch-watchers")(watch_watchers)
@@ -55,7 +56,7 @@ def show(
 
     loaded = load(settings)
     with open_found(loaded, NOT_WATCHED, WATCH_IT) as store:
-        found = delays(link, topic, loaded, store, clock=_now_ms)
+        found = delays(link, topic, loaded, store, clock=wall_ms)
     if json_output:
         typer.echo(json.dumps(found.as_values()))
         return
@@ -65,7 +66,8 @@ def show(
 
 
 def watch(settings: Path = SETTINGS, link: list[str] = LINKS) -> None:
-    """Watches the links until stopped: samples both clusters, whoever mirrors them, keeps the history, calls."""
+    """Watches the links until stopped: samples both clusters, keeps the history and sends alarms, whatever tool
+    mirrors them."""
     from twinshore.delay.monitor import Monitor
 
     loaded = load(settings)
@@ -77,7 +79,7 @@ def watch(settings: Path = SETTINGS, link: list[str] = LINKS) -> None:
 
 
 def watch_watchers(settings: Path = SETTINGS) -> None:
-    """Watches, until stopped, that every monitor and every mirror of the store is alive. Run it somewhere else."""
+    """Watches, until stopped, that every monitor and every mirror of the store is alive. Run it on another machine."""
     from twinshore.delay.watchers import Watcher
 
     log = LogLines()
@@ -90,7 +92,7 @@ def watch_watchers(settings: Path = SETTINGS) -> None:
 def forget(
     name: str = typer.Argument(help="As `twinshore delay` shows it before the colon."), settings: Path = SETTINGS
 ) -> None:
-    """Expects no more of a monitor, or of whoever watched them, that was killed and will not come again."""
+    """Removes a monitor, or a watch-watchers, that was killed and will not come back, so that no alarm misses it."""
     from twinshore.delay.operations.forget import ForgetWatcher, act, plan
     from twinshore.store.opening import open_found
 
@@ -108,11 +110,11 @@ def check(
         False, "--discovery", help="Print Zabbix's low-level discovery of links and topics."
     ),
 ) -> None:
-    """One look for scripts, Nagios and Zabbix: exit code 0 is well, 1 means alarms stand, or figures are old or
-    missing, 2 that nobody watches a link.
+    """Looks once, for scripts, Nagios and Zabbix.
 
-    With --topic it looks at that topic's alarms, and at those of whole links. --item prints no number, and ends with 2,
-    where the figure is too old to be today's, or where nobody would raise an alarm.
+    Exit code 0: all is well; 1: alarms stand, or figures are old or missing; 2: nobody watches a link. With --topic
+    it looks at the alarms of that topic and of whole links. With --item it prints no number, and ends with 2, if the
+    figure is too old or if nobody would raise an alarm.
     """
     from twinshore.delay.operations import check as checks
     from twinshore.store.opening import open_found
@@ -124,13 +126,13 @@ def check(
             typer.echo(checks.discovery(link, loaded, store))
             return
         if item:
-            found = checks.figure(item, link, topic, loaded, store, clock=_now_ms)
+            found = checks.figure(item, link, topic, loaded, store, clock=wall_ms)
             if found.why:
                 typer.echo(f"no {item}: {found.why}", err=True)
                 raise typer.Exit(CRITICAL)
             typer.echo(f"{found.value:g}")
             return
-        verdict = checks.verdict(link, topic, loaded, store, clock=_now_ms)
+        verdict = checks.verdict(link, topic, loaded, store, clock=wall_ms)
     typer.echo(str(verdict))
     raise typer.Exit(int(verdict.level))
 
@@ -141,7 +143,7 @@ def alarms(
     limit: int = typer.Option(50, "--limit", help="The newest so many.", min=1),
     json_output: bool = JSON,
 ) -> None:
-    """The history of alarms, newest first."""
+    """Shows the history of alarms, newest first."""
     from twinshore.delay.operations.show import history
     from twinshore.store.opening import open_found
 
@@ -167,7 +169,8 @@ def simulate(
     ),
     runs: int = typer.Option(10, "--runs", help="How often each fault is tried.", min=1, max=10000),
 ) -> None:
-    """Tries both algorithms on made-up traffic: how soon each finds a fault, and what each says for nothing."""
+    """Tries both algorithms on simulated traffic: how soon each finds a fault, and how often each raises a false
+    alarm."""
     from twinshore.delay.simulation.trial import table
     from twinshore.fleet.settings.sections.delay import DelaySettings
 
@@ -194,7 +197,3 @@ def _table(topics: Sequence[TopicDelay]) -> None:
         words = [one.link, one.topic, one.group, *counts, *behind, f"{one.seen_s:.0f}"]
         table.add_row(*(Text(word) for word in words))
     (Console() if sys.stdout.isatty() else Console(width=PIPE_COLUMNS)).print(table)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -10,7 +10,7 @@ from twinshore.cli.looking import LINKS, SETTINGS, load, who
 from twinshore.cli.steps import carry_out
 
 TOPIC = typer.Argument("", help="The topic, as the source names it.")
-EVERY = typer.Option(False, "--all", help="All topics of the link, those to come included.")
+EVERY = typer.Option(False, "--all", help="All topics of the link, also future ones.")
 UNDO = typer.Option(False, "--undo", help="Take it back: policies hold again, each deletion after its whole delay.")
 DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would be agreed to.")
 
@@ -38,10 +38,10 @@ def delete(
     link: list[str] = LINKS,
     dry_run: bool = DRY_RUN,
 ) -> None:
-    """Agrees to a deletion that a policy would do, and that waits because too many would go at once.
+    """Agrees to the deletion of a twin that waits because too many twins would be deleted at once.
 
-    The running mirror deletes the twin within seconds, where nothing else speaks against it at that moment. With
-    several links in the settings, --link says whose twin it is.
+    The running mirror deletes the twin within seconds, if nothing else forbids it at that moment. With several links
+    in the settings, --link says whose twin it is.
     """
     from twinshore.mirror.operations.deletion import Delete, act_delete, plan_delete
     from twinshore.store.opening import open_known

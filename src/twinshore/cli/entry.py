@@ -12,9 +12,37 @@ from twinshore import __version__
 from twinshore.fleet import TwinshoreError
 from twinshore.service.signals import interruptible
 
-VERBS = ("lab", "mirror", "status", "topology", "link", "groups", "prove", "demo", "following", "migrate", "delay")
+VERBS = (
+    "lab",
+    "mirror",
+    "status",
+    "topology",
+    "link",
+    "groups",
+    "prove",
+    "demo",
+    "following",
+    "migrate",
+    "delay",
+    "completion",
+)
 
-app = typer.Typer(name="twinshore", help="Keeps Kafka clusters identical, offset by offset.", no_args_is_help=True)
+# What a script may rely on. A verb that says more with a code of its own says so in its help.
+EXIT_CODES = {
+    0: "done, or well: also a mirror that was stopped in good order",
+    1: "done, and the answer is no: sides differ, an alarm stands, a place was refused, something was found",
+    2: "not done, as the message says, or a wrong option; of `prove`, `delay check` and `mirror examine`: cannot tell",
+    130: "ended by Ctrl-C before it was done",
+    143: "ended by SIGTERM before it was done",
+}
+ENDS = "Exit codes: 0 well; 1 done, and the answer is no; 2 not done, or cannot tell; 130, 143 stopped by a signal."
+
+app = typer.Typer(
+    name="twinshore",
+    help="Keeps Kafka clusters identical, offset by offset.",
+    no_args_is_help=True,
+    epilog=ENDS,
+)
 
 
 @app.callback(invoke_without_command=True)
@@ -34,11 +62,12 @@ def gather() -> None:
 
 def main() -> None:
     """What the `twinshore` command does, once Ctrl-C is heard."""
-    gather()
-    command = typer.main.get_command(app)  # It takes a while too.
+    from twinshore.cli.examples import command
+
+    whole = command()  # It takes a while too.
     interruptible()
     try:
-        command()
+        whole()
     except TwinshoreError as error:
         typer.echo(f"error: {error.message}", err=True)
         if error.hint:

@@ -20,12 +20,13 @@ def examine(
     throttle: float = THROTTLE,
     json_output: bool = JSON,
 ) -> None:
-    """Looks through all that links carry for what an older version did not see, and says what to do about each.
+    """Looks through everything that links carry for faults that an older version did not see, and says what to do
+    about each.
 
-    That is: records of another history, as after an unclean election on the source; twins that lost their beginning;
-    deleted keys that live on in compacted twins. Reads both sides whole, while traffic flows, and changes nothing. Exit
-    code 0: nothing found; 1: found; 2: nothing found, and not all could be read or is on the twin, or there was
-    nothing; 130 or 143: stopped by Ctrl-C or SIGTERM.
+    It looks for records of another history, as after an unclean election on the source; for twins that lost their
+    beginning; and for deleted keys that live on in compacted twins. It reads both sides whole, while traffic flows,
+    and changes nothing. Exit code 0: nothing found; 1: something found; 2: nothing found, but not everything could be
+    read or is on the twin, or there was nothing to read; 130 or 143: stopped by Ctrl-C or SIGTERM.
     """
     with heard() as asked:
         from twinshore.proof.operations.examine import Examine

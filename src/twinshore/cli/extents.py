@@ -13,7 +13,9 @@ TOPIC = typer.Argument(help="The topic as the source calls it.")
 PARTITION = typer.Option(0, "--partition", help="The partition.", min=0)
 SOURCE_OFFSET = typer.Option(None, "--source-offset", help="Say where this offset of the source lies on the target.")
 TARGET_OFFSET = typer.Option(None, "--target-offset", help="Say where this offset of the target came from.")
-MOST = typer.Option(20, "--most", help="Without an offset: so many extents, the last ones.", min=1, max=100_000)
+MOST = typer.Option(
+    20, "--most", help="Without an offset: how many extents to show, the last ones.", min=1, max=100_000
+)
 
 
 def extents(
@@ -26,9 +28,10 @@ def extents(
     link: list[str] = LINKS,
     json_output: bool = JSON,
 ) -> None:
-    """Looks an offset of a mapped topic up, or shows its map: runs of offsets with one difference.
+    """Looks up an offset of a mapped topic, or shows the topic's map: runs of offsets with one difference.
 
-    An offset that nobody sees, or that others wrote, has no counterpart: then the next one that has is named.
+    An offset that no consumer sees, or that others wrote, has no counterpart: then the command names the next offset
+    that has one.
     """
     from twinshore.mirror.operations.extents import LookUp, look_up
     from twinshore.store.opening import open_to_look

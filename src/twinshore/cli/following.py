@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would be agreed to.")
 UNCARRIED = typer.Option(
-    False, "--even-uncarried", help="Agree that what the link did not carry, as the plan shows it, is deleted too."
+    False,
+    "--even-uncarried",
+    help="Agree that records which the link did not carry, as the plan shows them, are deleted too.",
 )
 LAST = typer.Option(50, "--last", min=1, max=10_000, help="How many changes, newest first.")
 BEFORE = typer.Option(0, "--before", min=0, help="Only changes older than the one with this id.")
@@ -36,11 +38,13 @@ def begin_again(
     even_uncarried: bool = UNCARRIED,
     dry_run: bool = DRY_RUN,
 ) -> None:
-    """Agrees that a topic begins again: the running mirror deletes its old twin, with all it holds, and makes a new.
+    """Agrees that a topic begins again: the running mirror deletes the old twin, with everything it holds, and makes
+    a new one.
 
-    Only a topic that is stopped for it can begin again. Both clusters are asked now, and the plan names what the old
-    twin holds and what of it the link did not carry; the agreement is to that and to no more. Refused for a mapped
-    topic, whose twin holds data of others and is never deleted. With several links in the settings, --link is needed.
+    Only a topic that has stopped as *recreated topic* can begin again. The command asks both clusters now, and shows
+    what the old twin holds and which part of it the link did not carry. You agree only to what is shown. Refused for
+    a mapped topic, because its twin holds data of others and is never deleted. With several links in the settings,
+    --link is needed.
     """
     from twinshore.mirror.operations.begin_again import BeginAgain, act, plan
     from twinshore.store.opening import open_known
@@ -65,7 +69,8 @@ def audit(
 ) -> None:
     """Prints what links changed on their targets besides records: settings, ACLs, quotas, users, twins.
 
-    And what operators said of links, topics and groups. Of more rows than --last the id of the last one shown leads on.
+    It also prints what operators changed for links, topics and groups. To see older rows than --last shows, give the
+    id of the last row to --before.
     """
     from twinshore.mirror.operations.audit import Changes, changes
     from twinshore.store.opening import open_known

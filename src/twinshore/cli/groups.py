@@ -24,7 +24,7 @@ DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would be committe
 
 def register(app: typer.Typer) -> None:
     """Adds the verb to the command."""
-    groups = typer.Typer(help="Where consumer groups stand on both sides of links.")
+    groups = typer.Typer(help="Shows where consumer groups stand on both sides of links.")
     groups.callback(invoke_without_command=True)(show)
     groups.command("translate")(translate)
     groups.command("move")(move)
@@ -88,9 +88,10 @@ def move(
     lower: bool = typer.Option(False, "--backwards", help="Also where the place there is further on."),
     dry_run: bool = DRY_RUN,
 ) -> None:
-    """Commits groups' places on the other side now, whatever a running mirror waits for; never over a live group.
+    """Commits groups' places on the other side now, even if a running mirror would still wait; never for a group with
+    members there.
 
-    Exit code 1 when a place was refused, or a group left alone that stands elsewhere.
+    Exit code 1: a place was refused, or a group that stands elsewhere was left alone.
     """
     from twinshore.groups.operations.move import Move, act, plan
     from twinshore.store.opening import open_found

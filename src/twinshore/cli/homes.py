@@ -16,7 +16,8 @@ PAIR = typer.Option([], "--link", help="One of the two links, where the cluster 
 
 
 def homes(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: bool = JSON) -> None:
-    """Says where each topic is at home that two links carry to each other under one name, and which have no home."""
+    """Shows the home of each topic that two links could carry to each other under one name, and the topics without a
+    home."""
     from twinshore.mirror.operations.homes import look
     from twinshore.store.opening import open_to_look
 
@@ -42,9 +43,9 @@ def home(
     link: list[str] = PAIR,
     dry_run: bool = DRY_RUN,
 ) -> None:
-    """Says where a topic is at home that has no home yet, or whose records on both sides leave it open.
+    """Sets the home of a topic that has none, or that holds records on both sides.
 
-    Refused where a link carries the topic already: to move it then is a switch.
+    Refused if a link carries the topic already: then only a switch could move it.
     """
     from twinshore.mirror.operations.homes import SetHome, act, plan
     from twinshore.store.opening import open_or_make, open_to_look

@@ -38,7 +38,10 @@ def up(
     as_json: bool = JSON,
     dry_run: bool = DRY_RUN,
 ) -> None:
-    """Starts clusters that stay up in the background; those that are up are left as they are."""
+    """Starts clusters that stay up in the background; those that are up are left as they are.
+
+    Prints settings that mirror the first to the second, ready for a file: `twinshore lab up > twinshore.toml`.
+    """
     from twinshore.lab.jars import KAFKA_NEWEST
     from twinshore.lab.standing import bring_up, default_folder, settings_snippet
 
@@ -54,7 +57,7 @@ def up(
         _print_json(stand)
     elif not dry_run:
         for one in stand:
-            typer.echo(f"{one.name}: {','.join(one.bootstrap)}")
+            typer.echo(f"# {one.name}: {','.join(one.bootstrap)}")
         typer.echo("\n# settings, for twinshore.toml")
         typer.echo(settings_snippet(stand))
 
@@ -71,7 +74,7 @@ def down(clusters: str = ONLY, dir: Path | None = DIR, as_json: bool = JSON, dry
 
 
 def status(dir: Path | None = DIR, as_json: bool = JSON) -> None:
-    """Shows the clusters that stand, and whether their brokers live."""
+    """Shows the clusters that were started, and whether their brokers live."""
     from twinshore.lab.standing import default_folder, standing
 
     stand = standing(dir or default_folder())

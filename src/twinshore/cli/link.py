@@ -29,8 +29,11 @@ NEW = typer.Argument(help="The link's name: `source->target`, as the settings na
 VALUES = typer.Argument(
     None, help='Values as the settings have them, like `topics=["orders.*"]`.', metavar="NAME=VALUE..."
 )
-UNSET = typer.Option([], "--unset", help="A value that shall be as usual again, like `naming` or `groups.enabled`.")
+UNSET = typer.Option([], "--unset", help="A value to set back to its default, like `naming` or `groups.enabled`.")
 AS_SETTINGS = typer.Option(False, "--as-settings", help="Take all values as the settings have them now.")
+UNCHECKED = typer.Option(
+    False, "--unchecked", help="Also where the store cannot tell whether the link would carry twins back."
+)
 DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would change.")
 DRY_RECOVER = typer.Option(False, "--dry-run", help="Only say what would be put back, and whose the link is now.")
 EVERY = typer.Option(False, "--all", help="The link's own pause and all of its topics'.")
@@ -52,7 +55,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_links(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: bool = JSON) -> None:
-    """Says what holds for each link, and whether from the settings or from the store."""
+    """Shows what holds for each link, and whether the settings or the store say so."""
     from twinshore.links.operations.look import about_links
     from twinshore.mirror.operations.links import held_links
     from twinshore.store.opening import open_if_there
@@ -76,7 +79,7 @@ def list_links(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: 
 
 
 def pause(link: str = LINK, topic: list[str] = TOPICS, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
-    """Carries nothing of the link, or of these topics, until resumed. Nothing is lost while the source keeps it."""
+    """Stops carrying the link, or these topics, until you resume them. Nothing is lost while the source keeps it."""
     from twinshore.mirror.operations.control import Pause
 
     _change(settings, Pause(link, topic), dry_run=dry_run)
@@ -89,7 +92,7 @@ def resume(
     settings: Path = SETTINGS,
     dry_run: bool = DRY_RUN,
 ) -> None:
-    """Ends the link's own pause, or that of these topics; `--all` ends both. Others that were paused alone stay so."""
+    """Ends the link's own pause, or the pause of these topics; `--all` ends both. Other paused topics stay paused."""
     from twinshore.mirror.operations.control import Resume
 
     _change(settings, Resume(link, topic, every), dry_run=dry_run)
@@ -102,7 +105,7 @@ def throttle(
     settings: Path = SETTINGS,
     dry_run: bool = DRY_RUN,
 ) -> None:
-    """Bounds what a link carries, or what each topic that matches carries."""
+    """Limits the rate of a link, or of each topic that matches."""
     from twinshore.mirror.operations.control import Throttle
 
     _change(settings, Throttle(link, bytes_s, topic), dry_run=dry_run)
@@ -115,7 +118,7 @@ def priority(
     settings: Path = SETTINGS,
     dry_run: bool = DRY_RUN,
 ) -> None:
-    """Lets topics go before or behind others where not everything can be carried at once."""
+    """Lets topics go before or after others when not everything can be carried at once."""
     from twinshore.mirror.operations.control import Prioritise
 
     _change(settings, Prioritise(link, topic, weight), dry_run=dry_run)
@@ -130,7 +133,7 @@ def filter_names(
     settings: Path = SETTINGS,
     dry_run: bool = DRY_RUN,
 ) -> None:
-    """Puts other expressions in place of a link's filters; those that are not named stay."""
+    """Replaces filters of a link; filters that you do not name stay."""
     from twinshore.mirror.operations.control import Filter
 
     _change(settings, Filter(link, topics, exclude, groups, exclude_groups), dry_run=dry_run)
@@ -142,17 +145,27 @@ def reset(
     settings: Path = SETTINGS,
     dry_run: bool = DRY_RUN,
 ) -> None:
-    """Takes back what operators said: the settings hold again."""
+    """Takes back what operators changed: the settings hold again."""
     from twinshore.mirror.operations.control import Reset
 
     _change(settings, Reset(link, name), dry_run=dry_run)
 
 
-def add(link: str = NEW, values: list[str] | None = VALUES, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
-    """Adds a link between two clusters of the settings. A running mirror takes it up within seconds."""
+def add(
+    link: str = NEW,
+    values: list[str] | None = VALUES,
+    unchecked: bool = UNCHECKED,
+    settings: Path = SETTINGS,
+    dry_run: bool = DRY_RUN,
+) -> None:
+    """Adds a link between two clusters of the settings.
+
+    A running mirror takes it up within seconds. Refused if it would carry back what a removed link in the other
+    direction has written.
+    """
     from twinshore.links.operations.change import Add
 
-    _change_links(settings, Add(link, values or ()), dry_run=dry_run)
+    _change_links(settings, Add(link, values or (), unchecked), dry_run=dry_run)
 
 
 def set_values(
@@ -160,34 +173,37 @@ def set_values(
     values: list[str] | None = VALUES,
     unset: list[str] = UNSET,
     as_settings: bool = AS_SETTINGS,
+    unchecked: bool = UNCHECKED,
     settings: Path = SETTINGS,
     dry_run: bool = DRY_RUN,
 ) -> None:
-    """Gives a link other values than its settings have. A running mirror ends it in good order and begins it again."""
+    """Gives a link other values than the settings have. A running mirror stops the link in good order and begins it
+    again."""
     from twinshore.links.operations.change import Set
 
-    _change_links(settings, Set(link, values or (), unset, as_settings), dry_run=dry_run)
+    _change_links(settings, Set(link, values or (), unset, as_settings, unchecked), dry_run=dry_run)
 
 
 def turn(link: str = LINK, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
-    """Makes a link's source its target, and its target its source. Refused once it has written a twin."""
+    """Makes a link's source its target, and its target its source. Refused if the link has written a twin."""
     from twinshore.links.operations.change import Turn
 
     _change_links(settings, Turn(link), dry_run=dry_run)
 
 
 def remove(link: str = LINK, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
-    """Carries a link no more. Its twins stay as they are, and so does all that is remembered of them."""
+    """Removes a link: it is not carried any more. Its twins stay as they are, and the store keeps everything about
+    them."""
     from twinshore.links.operations.change import Remove
 
     _change_links(settings, Remove(link), dry_run=dry_run)
 
 
 def recover(link: str = LINK, settings: Path = SETTINGS, dry_run: bool = DRY_RECOVER) -> None:
-    """Puts a lost store together again from what the link's target says, or takes the link over from another store.
+    """Recovers a lost store from what the link's target says, or takes the link over from another store.
 
-    Positions, anchors and whom the link writes as come back; each twin is looked at as a pump does, and nothing is
-    copied again. Stop the other store's mirror first, if it still runs. Refused while a mirror runs the link here.
+    If the other store's mirror still runs, stop it first. Positions, anchors and the link's producer id come back.
+    Each twin is checked as a pump checks it, and nothing is copied again. Refused while a mirror runs the link here.
     """
     from twinshore.mirror.operations.recover import Recover, act, plan
     from twinshore.store.opening import open_or_make, open_to_look

@@ -24,7 +24,7 @@ OUTPUT = typer.Option(None, "--output", help="Write the proposal there; a file t
 
 def register(app: typer.Typer) -> None:
     """Adds the verbs to the command."""
-    migrate = typer.Typer(help="Come from another mirror.", no_args_is_help=True)
+    migrate = typer.Typer(help="Move here from another mirror.", no_args_is_help=True)
     migrate.callback()(lambda: None)
     migrate.command("mm2")(mm2)
     app.add_typer(migrate, name="migrate")

@@ -43,7 +43,8 @@ def register(app: typer.Typer) -> None:
 
 
 def run(settings: Path = SETTINGS, link: list[str] = LINKS, dry_run: bool = DRY_RUN) -> None:
-    """Runs the links until stopped (Ctrl-C or SIGTERM ends it in good order); takes up what is changed of them."""
+    """Runs the links until stopped (Ctrl-C or SIGTERM ends it in good order). Changes of links take effect while it
+    runs."""
     if dry_run:
         plan(settings, link, json_output=False, rate_mb_s=0.0)
         return
@@ -63,9 +64,9 @@ def run(settings: Path = SETTINGS, link: list[str] = LINKS, dry_run: bool = DRY_
 def plan(
     settings: Path = SETTINGS, link: list[str] = LINKS, json_output: bool = JSON, rate_mb_s: float = RATE_MB_S
 ) -> None:
-    """Prints every step that running the links would begin with, and what each topic will take; does none of them.
+    """Prints every step with which a run of the links would begin, and what each topic will take; does none of them.
 
-    Exit code 2: a cluster does not answer, so that nobody can tell what its link would do.
+    Exit code 2: a cluster does not answer, so the plan of its links is not known.
     """
     from twinshore.mirror.operations.running import plan_of_running
     from twinshore.store.opening import open_to_look
@@ -87,7 +88,7 @@ def _warn(sentence: str) -> None:
 
 
 def forget(
-    topic: str = typer.Argument(help="The topic whose twin shall be forgotten."),
+    topic: str = typer.Argument(help="The topic whose twin is to be forgotten."),
     settings: Path = SETTINGS,
     link: list[str] = LINKS,
     dry_run: bool = DRY_FORGET,
@@ -115,7 +116,7 @@ def resume(
 ) -> None:
     """Lets partitions go on that an incident stopped; the running mirror takes them up within seconds.
 
-    Refused while the cause still stands, where that can be looked at.
+    Refused if the command can see that the cause still stands.
     """
     from twinshore.mirror.operations.resume import ResumeStopped, act, plan
     from twinshore.store.opening import open_known

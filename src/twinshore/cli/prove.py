@@ -23,13 +23,17 @@ if TYPE_CHECKING:
 TOPICS = typer.Option([], "--topic", help="Only this topic of the source; may be given several times.")
 AGAIN = typer.Option(False, "--again", help="From the beginning of the logs, not from where the last proof ended.")
 SAMPLE = typer.Option(0.0, "--sample", min=0, max=1, help="Compare only this part of all offsets, as 0.05; 0: all.")
-SEED = typer.Option(0, "--seed", min=0, help="Draw the sample that this number draws; 0: another each time.")
-WAY = typer.Option("", "--way", help="How to compare: exact, extents, compacted or content; by itself if not given.")
+SEED = typer.Option(
+    0, "--seed", min=0, help="The number that decides which sample is drawn; 0: another sample each time."
+)
+WAY = typer.Option(
+    "", "--way", help="How to compare: exact, extents, compacted or content; chosen for each topic if not given."
+)
 THROTTLE = typer.Option(-1.0, "--throttle", help="MB/s read from both clusters together, instead of the settings'.")
 DIGEST = typer.Option(True, "--digest/--no-digest", help="Make a digest of the records.")
 CONTINUOUS = typer.Option(False, "--continuous", help="Go on, round after round, until stopped.")
 EVERY = typer.Option(0.0, "--every", min=0, help="Pause between rounds in seconds, instead of the settings'.")
-HERE = typer.Option(False, "--here", help="In this process, without Spark: sooner where there is little to compare.")
+HERE = typer.Option(False, "--here", help="In this process, without Spark: quicker if there is little to compare.")
 ALL = typer.Option(False, "--all", help="Name the identical partitions too, with offsets, records and digests.")
 METRICS = typer.Option(0, "--metrics-port", min=0, max=65535, help="Serve /metrics and /health on this port.")
 
@@ -56,11 +60,11 @@ def prove(
     everything: bool = ALL,
     json_output: bool = JSON,
 ) -> None:
-    """Compares both sides of links record by record, through the lower of both ends, while traffic flows.
+    """Compares both sides of links record by record, up to the lower of both ends, while traffic flows.
 
-    The verdict comes first, then what differs. Exit code 0: identical; 1: not identical, and where; 2: cannot tell, as
-    something could not be compared; 130 or 143: stopped by Ctrl-C or SIGTERM. Goes on from the last proof, of what both
-    sides still hold.
+    The verdict comes first, then what differs. Exit code 0: identical; 1: not identical, and where; 2: cannot tell,
+    because something could not be compared; 130 or 143: stopped by Ctrl-C or SIGTERM. Begins where the last proof
+    ended, as far as both sides still hold what was proven.
     """
     with heard() as asked:
         from twinshore.proof.operations.prove import Prove

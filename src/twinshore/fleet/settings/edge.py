@@ -20,6 +20,7 @@ S = TypeVar("S")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NOTHING: dict[Any, Any] = {str: "", int: 0, float: 0.0, bool: False}
 NEAR = 0.6
+_MODELS: dict[type, type[BaseModel]] = {}
 SECRETS = ("password", "key_password", "token", "secret", "client_secret")
 
 _SENTENCES = {
@@ -67,10 +68,14 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def edge_model(section: type) -> type[BaseModel]:
-    """The pydantic model of one section of the table."""
+    """The pydantic model of one section of the table. It is made once: that takes a hundred times as long as its use,
+    and there is a section for each link."""
+    if (made := _MODELS.get(section)) is not None:
+        return made
     spec: dict[str, Any] = {row.name: (row.kind, _pydantic_field(row)) for row in rows(section)}
     config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-    return create_model(section.__name__, __config__=config, **spec)
+    made = _MODELS[section] = create_model(section.__name__, __config__=config, **spec)
+    return made
 
 
 def _pydantic_field(row: Row) -> Any:

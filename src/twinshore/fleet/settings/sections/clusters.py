@@ -21,7 +21,7 @@ class ClusterSection:
     """One cluster, by the name that links use."""
 
     bootstrap: tuple[str, ...] = required("addresses `host:port` to ask first; several, so that one may be down")
-    site: str = setting("", "where it stands: region, data centre")
+    site: str = setting("", "where the cluster is: region, data centre")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ class ControlSection:
     """
 
     throttle_bytes_s: int = setting(0, "most bytes per second that the link carries; 0: no bound", low=0, high=2**50)
-    paused: bool = setting(False, "carry nothing")
+    paused: bool = setting(False, "the link carries nothing for now")
     paused_topics: tuple[str, ...] = setting((), "topics not to carry for now: expressions that match the whole name")
     groups: tuple[str, ...] = setting((".*",), "consumer groups that follow: expressions that match the whole name")
     exclude_groups: tuple[str, ...] = setting((), "consumer groups to leave out, stronger than groups")

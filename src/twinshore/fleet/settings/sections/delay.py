@@ -48,15 +48,19 @@ class DelaySection:
     )
     blind_s: float = setting(60.0, "alarm when a link could not be read or judged for so long", low=1, high=AGE_MAX_S)
     rise_s: float = setting(
-        0.0, "how long something must be wrong without a break before it is told", low=0, high=86400
+        0.0, "how long something must be wrong without a break before an alarm rises", low=0, high=86400
     )
-    clear_s: float = setting(15.0, "how long it must be right without a break before that is told", low=0, high=86400)
-    repeat_s: float = setting(900.0, "a standing alarm is told again no sooner; 0: never again", low=0, high=604800)
+    clear_s: float = setting(
+        15.0, "how long all must be right without a break before an alarm clears", low=0, high=86400
+    )
+    repeat_s: float = setting(
+        900.0, "how soon at the earliest a standing alarm is told again; 0: never again", low=0, high=604800
+    )
     quiet: tuple[str, ...] = setting(
-        (), "times of day, UTC, in which nobody is called: `22:00-06:00`, `Sat,Sun 10:00-12:00`"
+        (), "times of day, UTC, in which no alarm is sent: `22:00-06:00`, `Sat,Sun 10:00-12:00`"
     )
     webhook_url: str = setting("", "gets each alarm as JSON by POST; empty: none")
-    webhook_token_env: str = setting("", "environment variable with the token that goes along as `Bearer`")
+    webhook_token_env: str = setting("", "environment variable with the token that is sent as `Bearer`")
     webhook_token_file: str = setting("", "file with that token")
     webhook_timeout_s: float = setting(5.0, "how long the webhook may take to answer", low=0.1, high=60)
     metrics_address: str = setting("127.0.0.1", "address that serves the monitor's /metrics and /health")

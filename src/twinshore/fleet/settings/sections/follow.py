@@ -33,7 +33,7 @@ class FollowSection:
     )
     principal: str = setting(
         "",
-        "whom the target's authorizer takes the mirror for, as `User:mirror`; empty: by its SASL username. No ACL that"
+        "the mirror's user as the target sees it, like `User:mirror`; empty: by its SASL username. No ACL that"
         " shuts it out is written",
     )
     deleted: str = setting("keep", "a twin whose source topic is deleted: `keep`, `archive` or `delete` it")

@@ -1,0 +1,184 @@
+"""The figures of docs/capacity.md and the table of docs/versions.md: from what was measured, and what tests stand on.
+
+Pure: text of pages in, text of pages out. A figure that is reckoned from a measured one says so.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from bench.kit.page import table
+from bench.kit.pictures import machine_of
+from twinshore.lab.binaries import MARIADB, POSTGRES
+from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST, KAFKA_OLDEST
+
+RECORD_BYTES = 1_000
+LOCKED = ("pyspark", "confluent-kafka", "kio", "numba", "sqlalchemy")
+_BENCH, _CROSSING = "[benchmarks](benchmarks.md)", "[the crossing](evidence/crossing.md)"
+_PIECES = "[ARCHITECTURE](../ARCHITECTURE.md#the-pieces-of-a-running-mirror)"
+
+
+def with_sections(page: str, sections: Mapping[str, str]) -> str:
+    """The page with each section anew between its marks."""
+    for name, text in sections.items():
+        begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
+        head, found, rest = page.partition(begin)
+        assert found, f"the page has the mark {begin.strip()}"
+        page = f"{head}{begin}{text.strip()}\n{end}{rest.partition(end)[2]}"
+    return page
+
+
+def capacity(page: str, bench_page: str, crossing: str, architecture: str) -> str:
+    """docs/capacity.md."""
+    show = _line(crossing, "show", "crossing")
+    plain, lz4, replicated = (_ours(bench_page, part) for part in ("plain", "lz4", "replicated"))
+    links = _links(architecture)
+    rows = [
+        _measured("1 KB records, uncompressed, on a machine that does all", plain, _BENCH),
+        _measured("JSON records of 250 bytes in lz4, the same", lz4, _BENCH),
+        _measured("1 KB records, replication 3, six brokers on the same machine", replicated, _BENCH),
+        [f"{show['partitions']:,} partitions", _many_partitions(show), _CROSSING],
+        ["200 links", links["said"], _PIECES],
+        ["a line with a round trip of 60 ms", f"{show['wan_rate_kept']:.0%} of the rate without it", _CROSSING],
+    ]
+    measured = f"On {machine_of(bench_page)}; brokers, load and mirror share it.\n\n"
+    measured += table(["what", "figure", "evidence"], rows).replace("---:", "---")
+    return with_sections(
+        page,
+        {
+            "measured": measured,
+            "gigabyte": _gigabyte(plain, replicated),
+            "partitions": _partitions(show),
+            "links": _link_figures(links),
+        },
+    )
+
+
+def versions(page: str, lock: str, pyproject: Mapping[str, Any], bench_page: str) -> str:
+    """docs/versions.md."""
+    locked = {name: _locked(lock, name) for name in LOCKED}
+    machine = machine_of(bench_page)
+    rows = [
+        [
+            "Kafka, both sides",
+            f"{KAFKA_3}, {KAFKA_NEWEST}",
+            "every scenario on the newest; beliefs, groups, deletions on both",
+        ],
+        [
+            "Kafka, source alone",
+            f"{KAFKA_OLDEST}",
+            "starts, logs in, and is spoken to by its clients; it is below the bound",
+        ],
+        ["MirrorMaker 2", KAFKA_NEWEST, "what it copied is adopted; benches run beside it"],
+        ["Python", _within(machine, "Python"), f"asked for: {pyproject['project']['requires-python']}"],
+        ["Java", _within(machine, "Java"), "asked for: 17 or newer"],
+        ["Spark", locked["pyspark"], f"asked for: {_asked(pyproject, 'pyspark')}"],
+        ["clients in tests", f"librdkafka of confluent-kafka {locked['confluent-kafka']}", "and Kafka's own tools"],
+        ["PostgreSQL", POSTGRES.removesuffix(".0"), "the whole suite of the store"],
+        ["MariaDB", MARIADB, "the same; MySQL is spoken to in the same way, and not tested"],
+        ["SQLite", "that of Python", "the same"],
+    ]
+    return with_sections(page, {"tested": table(["what", "tested with", "how"], rows).replace("---:", "---")})
+
+
+def _gigabyte(plain: tuple[float, float, float], replicated: tuple[float, float, float]) -> str:
+    records_s = 1e9 / RECORD_BYTES
+    low, high = (records_s * one[1] / 1e6 for one in (plain, replicated))
+    brokers = records_s * replicated[2] / 1e6
+    return (
+        f"**Reckoned** for 1 KB records, {records_s:,.0f} a second: the mirror's workers take {low:.1f} to"
+        f" {high:.1f} cores"
+        f" ({plain[1]:g} to {replicated[1]:g} µs of CPU for one record). Plan for twice that, since the"
+        " rest of the machine"
+        f" works too: {2 * high:.0f} cores. Both clusters' brokers together took {replicated[2]:g} µs"
+        " for one record in three"
+        f" copies, so about {brokers:.0f} cores for that rate; yours do already what the source's part of it is.\n\n"
+        f"Measured at most: {plain[0]:,.0f} records/s, {plain[0] * RECORD_BYTES / 1e6:,.0f} MB/s, by one small"
+        " machine that was"
+        " both clusters as well. TLS is not in these figures."
+    )
+
+
+def _partitions(show: Mapping[str, Any]) -> str:
+    times = 20_000 / show["partitions"]
+    return (
+        f"**Reckoned** from {show['partitions']:,}: a plan takes {show['partitions_plan_s'] * times:.0f} s, and all"
+        " flow"
+        f" {show['partitions_flowing_s'] * times / 60:.0f} minutes after a first start, which has to make the"
+        " twins; the store"
+        " takes 0.2 to 5 GB. Memory grows with partitions that are written, not with their number alone; start from"
+        f" {show['partitions_memory_mb'] / 1000:.1f} GB for a thousand, and look at yours."
+    )
+
+
+def _link_figures(links: Mapping[str, str]) -> str:
+    return (
+        f"**Measured** with {links['carried']} of 200 carried when it was looked at: {links['memory']} MB in all"
+        " processes,"
+        f" {links['threads']} threads and {links['connections']} connections to brokers in the driver,"
+        f" {links['workers']} workers of Spark."
+    )
+
+
+def _many_partitions(show: Mapping[str, Any]) -> str:
+    return (
+        f"planned in {show['partitions_plan_s']:g} s, flowing after {show['partitions_flowing_s']:g} s, a trickle"
+        " arrives within"
+        f" {show['partitions_late_ms']} ms, {show['partitions_memory_mb']} MB in all"
+    )
+
+
+def _measured(what: str, figures: tuple[float, float, float], evidence: str) -> list[str]:
+    rate, cpu_us, _ = figures
+    return [what, f"{rate:,.0f} records/s, {cpu_us:g} µs of CPU for one record", evidence]
+
+
+def _ours(bench_page: str, part: str) -> tuple[float, float, float]:
+    """Records/s, our CPU and the brokers' in us a record."""
+    page, name = (
+        (bench_page.split("### With replication 3")[1], "plain") if part == "replicated" else (bench_page, part)
+    )
+    row = re.search(rf"^\| {name}: Twinshore, defaults \| ([\d,]+) \| ([\d.]+) \| ([\d.]+) \|", page, re.MULTILINE)
+    assert row, f"the bench's page has a row of {part}"
+    return float(row[1].replace(",", "")), float(row[2]), float(row[3])
+
+
+def _links(architecture: str) -> dict[str, str]:
+    """What `bench.measure.many_links` showed, where it is written down."""
+    text = " ".join(architecture.split())
+    found = re.search(
+        r"With 200 links, of which (?P<carried>\d+) were carried .*? had (?P<threads>\d+) threads in the driver,"
+        r" (?P<connections>\d+) of its connections to brokers, (?P<workers>\d+) workers of Spark,"
+        r" and (?P<memory>[\d,]+) MB",
+        text,
+    )
+    assert found, "ARCHITECTURE says what 200 links took"
+    said = f"{found['memory']} MB, {found['threads']} threads, {found['workers']} workers"
+    said += f", {found['carried']} of them carried by then"
+    return {**found.groupdict(), "said": said}
+
+
+def _line(page: str, kind: str, name: str) -> dict[str, Any]:
+    line = re.search(rf'^\{{"{kind}": "{name}".*\}}$', page, re.MULTILINE)
+    assert line, "the show's own line is on its page"
+    found: dict[str, Any] = json.loads(line[0])
+    return found
+
+
+def _locked(lock: str, name: str) -> str:
+    found = re.search(rf"^{name}==([\w.]+)", lock, re.MULTILINE)
+    assert found, f"{name} is locked"
+    return found[1]
+
+
+def _asked(pyproject: Mapping[str, Any], name: str) -> str:
+    return next(str(one).removeprefix(name) for one in pyproject["project"]["dependencies"] if one.startswith(name))
+
+
+def _within(machine: str, what: str) -> str:
+    found = re.search(rf"\b{what} ([\w.]+)", machine)
+    assert found, f"the bench's page names its {what}"
+    return found[1]

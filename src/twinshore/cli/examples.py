@@ -1,0 +1,74 @@
+"""An example for each verb, shown below its options; and the command as a tree that has them."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import typer
+
+from twinshore.cli.entry import app, gather
+
+EXAMPLES = {
+    "audit": "audit --last 20 --topic orders",
+    "completion": "completion bash > ~/.local/share/bash-completion/completions/twinshore",
+    "delay": "delay --link 'east->west' --topic orders",
+    "delay alarms": "delay alarms --limit 10",
+    "delay check": "delay check --link 'east->west' --item lag",
+    "delay forget": "delay forget monitor-1",
+    "delay simulate": "delay simulate --hours 1 --runs 5",
+    "delay watch": "delay watch --settings twinshore.toml",
+    "delay watch-watchers": "delay watch-watchers --settings twinshore.toml",
+    "demo": "demo --seconds 5 --keep",
+    "groups": "groups --group 'billing.*' --partitions",
+    "groups move": "groups move billing --dry-run",
+    "groups translate": "groups translate 81204 --topic orders --partition 3",
+    "lab down": "lab down --clusters north",
+    "lab status": "lab status --json",
+    "lab up": "lab up --clusters north,south > twinshore.toml",
+    "link add": "link add 'east->west' 'topics=[\"orders.*\"]' --dry-run",
+    "link filter": "link filter 'east->west' --topics 'orders.*' --exclude '.*-test'",
+    "link home": "link home orders east --dry-run",
+    "link homes": "link homes --link 'east->west'",
+    "link list": "link list",
+    "link pause": "link pause 'east->west' --topic 'clicks.*'",
+    "link priority": "link priority 'east->west' 'payments.*' 50",
+    "link recover": "link recover 'east->west' --dry-run",
+    "link remove": "link remove 'east->west' --dry-run",
+    "link reset": "link reset 'east->west' --dry-run",
+    "link resume": "link resume 'east->west' --all",
+    "link set": "link set 'east->west' 'naming=\"prefix\"' --dry-run",
+    "link throttle": "link throttle 'east->west' 50000000",
+    "link turn": "link turn 'east->west' --dry-run",
+    "migrate mm2": "migrate mm2 mm2.properties --output twinshore.toml",
+    "mirror begin-again": "mirror begin-again orders --dry-run",
+    "mirror delete": "mirror delete orders --link 'east->west' --dry-run",
+    "mirror examine": "mirror examine --topic orders --here",
+    "mirror extents": "mirror extents orders --partition 3 --source-offset 81204",
+    "mirror forget": "mirror forget orders --dry-run",
+    "mirror keep": "mirror keep orders",
+    "mirror plan": "mirror plan --link 'east->west'",
+    "mirror resume": "mirror resume orders --partition 3",
+    "mirror run": "mirror run --settings twinshore.toml",
+    "prove": "prove --topic orders --here",
+    "status": "status --watch --topics",
+    "topology": "topology --json",
+}
+
+
+@functools.cache
+def command() -> Any:
+    """The command with all its verbs, each with its example."""
+    gather()
+    whole = typer.main.get_command(app)
+    _tell(whole, ())
+    return whole
+
+
+# Any, because the library that Typer stands on has become a private part of it and gives no public type.
+def _tell(verb: Any, words: tuple[str, ...]) -> None:
+    example = EXAMPLES.get(" ".join(words))
+    if example:
+        verb.epilog = f"Example: twinshore {example}"
+    for name, inner in getattr(verb, "commands", {}).items():
+        _tell(inner, (*words, name))

@@ -1,0 +1,78 @@
+"""What every verb says of itself: an example that would run, exit codes, and scripts that complete it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from twinshore.cli.entry import EXIT_CODES, app
+from twinshore.cli.examples import EXAMPLES, command
+
+TWINSHORE = Path(sys.executable).with_name("twinshore")
+
+
+def verbs(verb: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Each verb that can be run, by its words."""
+    inner = getattr(verb, "commands", {})
+    if words and (not inner or verb.invoke_without_command):
+        yield " ".join(words), verb
+    for name, one in inner.items():
+        yield from verbs(one, (*words, name))
+
+
+VERBS = {name: verb for name, verb in verbs(command()) if name != "migrate"}
+
+
+def test_each_verb_has_an_example_and_no_example_is_of_another() -> None:
+    assert sorted(EXAMPLES) == sorted(VERBS)
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_the_example_is_one_that_the_verb_takes(name: str) -> None:
+    words = shlex.split(EXAMPLES[name].partition(" > ")[0])
+    assert words[: len(name.split())] == name.split()
+    VERBS[name].make_context(name, words[len(name.split()) :])
+
+
+@pytest.mark.parametrize("name", ["status", "mirror plan", "delay"])
+def test_help_ends_with_the_example(name: str) -> None:
+    env = {**os.environ, "COLUMNS": "200"}
+    done = subprocess.run([TWINSHORE, *name.split(), "--help"], capture_output=True, text=True, check=True, env=env)
+    assert f"Example: twinshore {EXAMPLES[name]}" in done.stdout
+
+
+def test_the_help_of_all_says_what_its_exit_codes_mean() -> None:
+    done = subprocess.run([TWINSHORE, "--help"], capture_output=True, text=True, check=True)
+    said = " ".join(done.stdout.split())
+    assert "Exit codes: 0 " in said
+    assert all(f"{code} " in said or f"{code}," in said for code in EXIT_CODES)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_script_completes_by_asking_the_command(shell: str) -> None:
+    done = CliRunner().invoke(app, ["completion", shell])
+    assert done.exit_code == 0
+    assert "_TWINSHORE_COMPLETE" in done.stdout
+
+
+def test_bash_takes_the_script_and_completes_verbs_and_options_with_it() -> None:
+    script = subprocess.run([TWINSHORE, "completion", "bash"], capture_output=True, text=True, check=True).stdout
+    asks = (
+        f"{script}\nPATH={TWINSHORE.parent}:$PATH\nCOMP_WORDS=(twinshore mirror be)\nCOMP_CWORD=2\n"
+        "_twinshore_completion twinshore\necho ${COMPREPLY[@]}\n"
+        "COMP_WORDS=(twinshore status --wa)\nCOMP_CWORD=2\n_twinshore_completion twinshore\necho ${COMPREPLY[@]}\n"
+    )
+    done = subprocess.run(["bash", "-c", asks], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["begin-again", "--watch"], done.stderr
+
+
+def test_a_shell_that_nobody_knows_is_refused() -> None:
+    assert CliRunner().invoke(app, ["completion", "dos"]).exit_code == 2
