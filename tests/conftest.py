@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 
 from twinshore.lab import LabCluster, MariaDbServer, PostgresServer
 from twinshore.lab.clients import forget_links
+from twinshore.lab.databases import DatabaseServer
 
 _numbers = itertools.count(1)
 
@@ -19,6 +20,7 @@ _numbers = itertools.count(1)
 _QUICK = ("-XX:TieredStopAtLevel=1",)
 
 _shared: list[LabCluster] = []
+_databases: list[DatabaseServer] = []
 
 ClusterFactory = Callable[..., LabCluster]
 
@@ -124,14 +126,29 @@ def cluster_factory() -> Iterator[ClusterFactory]:
 def postgres() -> Iterator[PostgresServer]:
     """A PostgreSQL server; take a `new_database` of it."""
     with PostgresServer() as server:
+        _databases.append(server)
         yield server
+        _databases.remove(server)
 
 
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[MariaDbServer]:
     """A MariaDB server; take a `new_database` of it."""
     with MariaDbServer() as server:
+        _databases.append(server)
         yield server
+        _databases.remove(server)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A server that died says why in the report of the test that met it, and the tests after that have it again."""
+    report = yield
+    for server in _databases:
+        if not server.alive():
+            report.sections.append((f"{server.kind} died; the end of its log", server.last_words()))
+            server.revive()
+    return report
 
 
 @pytest.fixture

@@ -239,11 +239,19 @@ def test_questions_follow_leaders_that_die_hang_and_return(cluster_factory: Clus
         sleeper.pause()
         try:
             assert kafka.list_offsets(parts[:1], OffsetKind.LOG_END) == {parts[0]: 7}
-            assert kafka.leader_of(parts[0]) != sleeper.node_id
+            _wait_for_another_leader(kafka, parts[0], sleeper.node_id)
         finally:
             sleeper.resume()
         # The leader that slept must not answer from the past: its epoch is over.
         assert kafka.list_offsets(parts[:1], OffsetKind.LOG_END) == {parts[0]: 7}
+
+
+def _wait_for_another_leader(kafka: KafkaCluster, named: NamedPartition, old: int) -> None:
+    """The new leader answers some moments before each broker names it."""
+    deadline = time.monotonic() + 30
+    while kafka.partition_of(named, refresh=True).leader == old:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def _wait_for_all_copies(kafka: KafkaCluster, parts: list[NamedPartition], copies: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 import psutil
 import pytest
@@ -35,6 +36,29 @@ def test_databases_are_apart(server: DatabaseServer) -> None:
     urls = [server.url, server.new_database(), server.new_database()]
     assert len(set(urls)) == 3
     assert [count_after_insert(url) for url in urls] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("kind", [PostgresServer, MariaDbServer])
+def test_a_server_that_died_is_started_anew_on_its_data(kind: type[DatabaseServer]) -> None:
+    with kind() as server:
+        url = server.new_database()
+        assert count_after_insert(url) == 1
+        psutil.Process(server.pid).kill()
+        deadline = time.monotonic() + 10
+        while server.alive():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert server.last_words()
+        server.revive()
+        assert server.alive()
+        assert count_after_insert(server.new_database()) == 1
+        # The database is the one of before; whether its last rows are, is not promised.
+        engine = sa.create_engine(url)
+        try:
+            with engine.connect() as connection:
+                assert connection.execute(sa.text("SELECT 1")).scalar_one() == 1
+        finally:
+            engine.dispose()
 
 
 @pytest.mark.parametrize("kind", [PostgresServer, MariaDbServer])

@@ -43,20 +43,41 @@ class DatabaseServer(abc.ABC):
         self.port = free_port()
         self._numbers = itertools.count(1)
         self._child: Child | None = None
+        self._command: Sequence[str] = ()
 
     def start(self) -> None:
         """Returns when it takes connections."""
         self.folder = scratch_folder(self.kind)
         try:
-            command = self._prepare()
-            log = self.folder / "server.log"
-            self._child = start_child(
-                command, folder=self.folder, log=log, user_id=self._user_id(), death_signal=self.death_signal
-            )
-            self._wait_up(self._child, log)
+            self._command = self._prepare()
+            self._launch()
         except BaseException:
             self.stop()
             raise
+
+    def alive(self) -> bool:
+        """Whether the process runs that `start` or `revive` began."""
+        return self._child is not None and self._child.alive()
+
+    def revive(self) -> None:
+        """Starts it anew on its data and its port, after it died."""
+        if self._child is not None:
+            self._child.end()
+        self._launch()
+
+    def last_words(self) -> str:
+        """The end of its log."""
+        return log_tail(self._log)
+
+    def _launch(self) -> None:
+        self._child = start_child(
+            self._command,
+            folder=self.folder,
+            log=self._log,
+            user_id=self._user_id(),
+            death_signal=self.death_signal,
+        )
+        self._wait_up(self._child, self._log)
 
     def stop(self) -> None:
         """Ends it and removes its data."""
@@ -94,6 +115,10 @@ class DatabaseServer(abc.ABC):
     @abc.abstractmethod
     def _knock(self) -> bool:
         """Whether it takes a connection now."""
+
+    @property
+    def _log(self) -> Path:
+        return self.folder / "server.log"
 
     def _user_id(self) -> int:
         return -1
@@ -213,7 +238,9 @@ def _mariadb_command(programs: Path, data: Path) -> list[str]:
         f"--plugin-dir={programs}",
         "--character-set-server=utf8mb4",
         "--innodb-log-file-size=16M",
-        "--innodb-buffer-pool-size=32M",
+        "--innodb-buffer-pool-size=64M",
+        # Where many containers share a kernel, its queues for asynchronous writes may be used up.
+        "--innodb-use-native-aio=0",
         *(["--user=root"] if os.geteuid() == 0 else []),
     ]
 
