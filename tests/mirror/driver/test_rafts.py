@@ -234,3 +234,33 @@ def test_a_lane_is_put_apart_though_spark_tells_late_that_its_tasks_died() -> No
         assert len(dock.tasks) <= 3, "two ends are enough to know it"
     finally:
         dock.close()
+
+
+def test_a_lane_that_is_opened_again_counts_its_tides_on(dock: Dock) -> None:
+    """Spark ends tasks by their names: a task of before that hangs must not share its name with one that carries."""
+    dock.until_all_are_held_by(0)
+    dock.tides.close_link("link-2")
+    dock.desk.close_link("link-2")
+    dock.open("link-2")
+    dock.until(lambda: (dock.held().get("link-2") or 0) > 0, "its next tide has a number of its own")
+
+
+@pytest.mark.usefixtures("short")
+def test_what_befalls_tasks_while_the_driver_stands_still_puts_nobody_apart(dock: Dock) -> None:
+    """As where its machine was stopped: a task gives up in whoever's turn it was then."""
+    dock.until_all_are_held_by(0)
+    dock.tasks[0].dead.set()
+    dock.tasks[0].over.set()
+    dock.until_all_are_held_by(1)
+    task = dock.tasks[1]
+    assert task.order.tells, "a task died, so the next says whose turn it is"
+    with dock.tides._lock:
+        task.mute = True
+        time.sleep(0.5)
+        task.line.say("turn", berth=next(iter(task.pumps)))
+        time.sleep(0.5)
+        task.dead.set()
+        task.over.set()
+        time.sleep(rafts.STALL_S)
+    dock.until_all_are_held_by(2)
+    assert dock.tides.apart == frozenset(), dock.said

@@ -12,6 +12,7 @@ import pytest
 from twinshore.fleet import Cluster, Security, TwinshoreError
 from twinshore.mirror.driver import tides as tides_module
 from twinshore.mirror.driver.desk import Desk
+from twinshore.mirror.driver.rafts import Rafts
 from twinshore.mirror.driver.sharing import HEIRS_MAX
 from twinshore.mirror.driver.tides import TIDES_MAX, Tides
 from twinshore.mirror.lane.orders import TideOrder
@@ -261,3 +262,25 @@ def test_tasks_that_hang_before_they_carry_are_bounded_and_ended(desk: Desk, mon
         for over in list(running.values()):
             over.set()
     assert TIDES_MAX <= max(most) <= TIDES_MAX + 1, "there is a bound, and it was met; the first may be ending"
+
+
+def test_a_raft_s_task_that_never_speaks_is_ended(desk: Desk) -> None:
+    """As where its worker hangs before it dials, or dials and says nothing: such tasks would come to be ever more."""
+    over = threading.Event()
+    ended: list[str] = []
+    said: list[str] = []
+
+    def rides(order: str, name: str) -> str:
+        del order, name
+        over.wait(30.0)
+        return "finished"
+
+    made = Rafts(desk, 60.0, rides, said.append, lambda *_: None, ended.append)
+    try:
+        for now_s in (1000.0, 1031.0, 1062.0, 1062.1):
+            made.turn([0], 0, now_s)
+        assert ended == ["raft 0 tide 0"]
+        assert said == ["raft 0 tide 0: not a word since it was launched: Spark is asked to end its task"]
+        assert len(made) == 2, "those that were launched later"
+    finally:
+        over.set()

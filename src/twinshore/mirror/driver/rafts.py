@@ -6,6 +6,7 @@ A lane in whose turn a task died or froze shares none for a while (`suspects`).
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -22,6 +23,8 @@ ARRIVE_S_MAX = 30.0
 # A raft that has said nothing for so long is frozen, and another takes its lanes. Were it shorter, they would all
 # change over again and again on a busy machine, where a raft only comes late.
 SILENT_S = 15.0
+# Where the driver itself stood still for so long, as a stopped machine does, tasks fell silent for its sake.
+STALL_S = 5.0
 # A task that died may have said something that is still to be heard.
 LAST_WORDS_S = 1.0
 AGAIN_S_MAX = 5.0
@@ -67,6 +70,7 @@ class Rafts:
         self._lanes: dict[int, LaneKey] = {}
         self._next_tide = self._next_berth = 0
         self._failures: dict[int, tuple[int, float]] = {}
+        self._turned_s = self._stalled_s = -math.inf
         # Which tasks are over, what ended them, and when.
         self._ends: list[tuple[RaftPlace, str, float]] = []
         self._lock = threading.Lock()
@@ -79,7 +83,10 @@ class Rafts:
         able = [
             one.place
             for one in self._tides.values()
-            if one.place.raft == raft and one.place in there and not one.leaving and now_s - one.heard_s < SILENT_S
+            if one.place.raft == raft
+            and one.place in there
+            and not (one.leaving or one.given_up)
+            and now_s - one.heard_s < SILENT_S
         ]
         return max(able, key=lambda place: place.tide, default=None)
 
@@ -113,11 +120,16 @@ class Rafts:
     def turn(self, wanted: Iterable[int], heirs_free: int, now_s: float) -> None:
         """Hears rafts, launches those that are wanted, lets go of those that nobody needs. `heirs_free`: how many tasks
         there may be more for rafts that have one."""
+        self._forgive(now_s)
         self._hear(now_s)
         # First who is frozen: the next task is to know what became of this one.
         for one in self._tides.values():
             if one.heard_s and now_s - one.heard_s >= SILENT_S:
                 self._miss(one, now_s)
+            elif not (one.heard_s or one.given_up) and now_s - one.launched_s >= 2 * ARRIVE_S_MAX:
+                one.given_up = True
+                self._heard(f"{_name(one.place)}: not a word since it was launched: Spark is asked to end its task")
+                self._end(_name(one.place))
         wanted = set(wanted)
         for raft in sorted(wanted):
             if self._due(raft, heirs_free > 0, now_s):
@@ -129,6 +141,15 @@ class Rafts:
             needed = one.place.raft in wanted and self.serving(one.place.raft, now_s) == one.place
             if speaks and not one.leaving and not needed and one.place not in used:
                 one.leaving = self._desk.rafts.say(one.place, Leave())
+
+    def _forgive(self, now_s: float) -> None:
+        """Where this process was stopped, silence counts anew for its tasks, and nobody's turn is to blame."""
+        if STALL_S <= now_s - self._turned_s < math.inf:
+            self._stalled_s = now_s
+            for one in self._tides.values():
+                if one.heard_s:
+                    one.heard_s = max(one.heard_s, now_s)
+        self._turned_s = now_s
 
     def _miss(self, one: RaftTide, now_s: float) -> None:
         """It is frozen. Its lanes go elsewhere at once, and it itself some time later: it keeps a place of Spark's."""
@@ -217,8 +238,8 @@ class Rafts:
 
     def _ended(self, place: RaftPlace, trouble: str, now_s: float, *, died: bool) -> None:
         """`died`: its worker is gone too."""
-        if (one := self._tides.pop(place, None)) and one.missed:
-            trouble = ""  # it has been told: it was frozen
+        if (one := self._tides.pop(place, None)) and (one.missed or one.given_up):
+            trouble = ""  # it has been told: it was frozen, or never spoke
         elif one and trouble and one.heard_s:
             self._suspect(place, one.turn if died and not one.gone else 0, now_s)
         # Where Spark lost sight of a task that runs on, its pumps give way to their heirs, and then it ends.
@@ -238,7 +259,7 @@ class Rafts:
         return self._berths.pop(berth, None) is not None
 
     def _suspect(self, place: RaftPlace, turn: int, now_s: float) -> None:
-        lane = self._lanes.get(turn)
+        lane = self._lanes.get(turn) if now_s - self._stalled_s >= SILENT_S else None
         if self.suspects.ended(lane, now_s) and lane:
             self._heard(
                 f"{lane[0]} lane {lane[1]}: {_name(place)} ended in its turn: it gets a task of its own, so that it "

@@ -52,8 +52,10 @@ class LaneJobs:
 
     make: Callable[[int], TideOrder]
     stagger_s: float
-    running: dict[int, LaneTide] = field(default_factory=dict)
     next_tide: int = 0
+    running: dict[int, LaneTide] = field(default_factory=dict)
+    # Whether a tide was launched since the lane was opened.
+    begun: bool = False
     failures: int = 0
     retry_at_s: float = 0.0
     # Whether the log says that no pump begins.
@@ -86,6 +88,8 @@ class Tides:
         self._lanes: dict[LaneKey, LaneJobs] = {}
         self._rafts = Rafts(desk, tide_s, run, self._hear_of_raft, self._left_raft, self._give_up)
         self._aboard: dict[int, tuple[LaneJobs, int, str]] = {}
+        # The number of each lane's next tide, whenever it is opened: Spark's tasks are ended by their names.
+        self._numbers: dict[LaneKey, int] = {}
         # By which lanes, and which of them may share with no other.
         self._dealt: tuple[frozenset[LaneKey], frozenset[LaneKey]] | None = None
         self._weighed_s = self._looked_s = 0.0
@@ -97,7 +101,7 @@ class Tides:
         """From now on there is always a tide for this lane."""
         with self._lock:
             stagger_s = self._tide_s * (0.37 * key[1] % 1.0) * 0.3
-            self._lanes.setdefault(key, LaneJobs(make, stagger_s))
+            self._lanes.setdefault(key, LaneJobs(make, stagger_s, self._numbers.get(key, 0)))
             # One that was closed a moment ago is new all the same: it is dealt before it gets a task.
             self._dealt = None
 
@@ -194,7 +198,7 @@ class Tides:
                     jobs.rate, jobs.carried = max(0, carried - jobs.carried) / took_s, carried
         self._dealt = known
         rates = {key: jobs.rate for key, jobs in self._lanes.items()}
-        now = {key: jobs.raft for key, jobs in self._lanes.items() if jobs.next_tide}
+        now = {key: jobs.raft for key, jobs in self._lanes.items() if jobs.begun}
         for key, raft in shared(rates, now, self._tasks, self.apart).items():
             self._lanes[key].raft = raft
 
@@ -244,7 +248,8 @@ class Tides:
 
     def _launch(self, key: LaneKey, jobs: LaneJobs, now_s: float) -> None:
         tide = jobs.next_tide
-        jobs.next_tide += 1
+        jobs.next_tide, jobs.begun = tide + 1, True
+        self._numbers[key] = jobs.next_tide
         name = f"{key[0]} lane {key[1]} tide {tide}"
         try:
             order = jobs.make(tide)
