@@ -13,7 +13,7 @@ from twinshore.links.known import known, taken
 from twinshore.links.operations.look import about_links, with_links
 from twinshore.links.registry import Registry
 from twinshore.links.seeds import added, changed, removed
-from twinshore.store import LinkRow, LinkState, Store, TwinRow, open_store
+from twinshore.store import LinkIdentity, LinkRow, LinkState, Store, TwinRow, open_store
 
 LINK, OTHER = "east->west", "east->north"
 
@@ -142,3 +142,21 @@ def test_a_process_that_was_told_which_links_carries_no_other(tmp_path: Path, st
     put(store, added(OTHER, {"topics": ["bills"]}, 5, "anna"))
     registry.turn()
     assert list(registry.wanted()) == [LINK]
+
+
+def test_settings_turn_no_link_round_that_has_twins(tmp_path: Path, store: Store) -> None:
+    """As `link turn` does not: the mirror would take twins for originals where no journal of twins can be read."""
+    taken(settings_of(tmp_path, section(LINK, "orders|bills")), store, by="the settings")
+    store.links.save_identity(LinkIdentity(LINK, 1, 0, "a", "b"))
+    store.twins.save([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
+    turned = settings_of(tmp_path, section("west->east", "orders|bills"))
+    with pytest.raises(ConfigError, match=r"west->east, as the settings have it, would carry twins back: east->west"):
+        taken(turned, store, by="the settings")
+    assert {row.link for row in store.link_rows.read()[1]} == {LINK}, "nothing is written"
+    apart = settings_of(tmp_path, section("west->east", "bills"))
+    assert topics_of(apart) == {"west->east": ("bills",)}
+    assert [link.name for link in taken(apart, store, by="the settings").links] == ["west->east"]
+    with pytest.raises(ConfigError, match="as the settings have it"):
+        taken(turned, store, by="the settings")
+    both = settings_of(tmp_path, section(LINK, "orders|bills"), section("west->east", "orders|bills"))
+    assert len(taken(both, store, by="the settings").links) == 2, "of a pair homes say which link carries a topic"

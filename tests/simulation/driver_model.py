@@ -129,6 +129,21 @@ class DriverModel:
         if heard:
             self._hang_up()
 
+    def reopen(self, *, heard: bool, after_s: float) -> None:
+        """The link is closed and opened anew under the same lease, as where an operator changes it; its pumps hear of
+        it, or, where networks fail just then, they do not."""
+        if self.dead or self.paused or not self.held or not self._tides:
+            return
+        self.schedule.say(f"{self.name} closes the link{'' if heard else ', which no pump hears'}")
+        for pump in [] if heard else list(self._pumps.values()):
+            self.departed(pump)
+        self._hang_up()
+        self.schedule.after(after_s, self._open_again)
+
+    def _open_again(self) -> None:
+        if self.held and not (self.dead or self._tides):
+            self._begin_term()
+
     def pause(self, for_s: float) -> None:
         self.schedule.say(f"{self.name} is paused for {for_s:.1f} s")
         self.paused = True
@@ -169,7 +184,7 @@ class DriverModel:
 
     def _supply(self) -> None:
         """What has left its lane and may flow again goes to any lane."""
-        if not self._returning:
+        if not (self._returning and self._tides):
             return
         placed = self.desk.placed(LINK)
         orders = {order.named: order for order in self._orders()}

@@ -251,6 +251,10 @@ class Faults:
             driver.rest(named)
             self.schedule.after(self.chance.choice((0.1, 1.0, 5.0)), lambda one=named: driver.give_back(one))  # type: ignore[misc]
 
+    def reopen_link(self) -> None:
+        """An operator changes the link, or removes it and adds it again at once."""
+        self.world.driver.reopen(heard=self.chance.random() < 0.5, after_s=self.chance.choice((0.0, 0.5)))
+
     def kill_driver(self) -> None:
         self.world.kill_driver(heard=self.chance.random() < 0.5)
 

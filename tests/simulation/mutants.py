@@ -172,6 +172,16 @@ def believe_a_lost_line_is_a_lost_pump() -> None:
     Relay.free = free  # type: ignore[method-assign]
 
 
+def forget_pumps_of_closed_lanes() -> None:
+    shipped = DeskCore.close_link
+
+    def close_link(self: DeskCore, link: str) -> None:
+        shipped(self, link)
+        self._past.clear()
+
+    DeskCore.close_link = close_link  # type: ignore[method-assign]
+
+
 def give_away_before_it_is_let_go() -> None:
     shipped = DeskCore.move
 
@@ -248,6 +258,13 @@ MUTANTS = {
             60,
             believe_a_lost_line_is_a_lost_pump,
             known=9,
+        ),
+        Mutant(
+            "past",
+            "opens lanes anew and forgets that pumps of before may still write",
+            300,
+            forget_pumps_of_closed_lanes,
+            known=17,
         ),
         Mutant(
             "early-move",

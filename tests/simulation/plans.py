@@ -40,6 +40,7 @@ RATES = {
 # Drawn apart, so that a seed that has none of them is the run that it was before they were known.
 LATER_RATES = {"lose_desk_line": 0.12, "pause_topic": 0.15}
 LAST_RATES = {"turn_markers_away": 0.1}
+CHANGE_RATES = {"reopen_link": 0.15}
 # These end a partition, so a seed has at most one of them.
 FATAL = ("recreate_source", "recreate_target", "write_foreign", "corrupt", "truncate_source", "part_idle_source")
 ORDINARY = tuple(name for name in RATES if name not in FATAL and name != "compact")
@@ -102,6 +103,7 @@ def plan_of(chance: random.Random) -> Plan:
     )
     if any(style.keys or style.transactions for style in kinds):
         plan = with_errors(plan)
+    plan = with_changes(plan)
     apart = random.Random(repr(plan))
     if apart.random() < 0.75:
         return plan
@@ -116,6 +118,16 @@ def with_errors(plan: Plan) -> Plan:
         return plan
     return replace(
         plan, faults={**plan.faults, **{name: rate * apart.choice((1.0, 3.0)) for name, rate in LAST_RATES.items()}}
+    )
+
+
+def with_changes(plan: Plan) -> Plan:
+    """In some plans operators change the link."""
+    apart = random.Random(f"{plan!r} and changes")
+    if apart.random() < 0.85:
+        return plan
+    return replace(
+        plan, faults={**plan.faults, **{name: rate * apart.choice((1.0, 3.0)) for name, rate in CHANGE_RATES.items()}}
     )
 
 

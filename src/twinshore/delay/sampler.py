@@ -19,7 +19,7 @@ from twinshore.delay.missing import Sought, sought
 from twinshore.delay.readings import BEATS, CUT, GROUPS, Axis, Reading, WatchedPlace, group_named
 from twinshore.fleet import HEARTBEATS, KafkaError, Link, NamedPartition, StoreError, is_heartbeats
 from twinshore.fleet.extents import Extent
-from twinshore.fleet.incidents import Effect
+from twinshore.fleet.incidents import Effect, IncidentKind
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.groups import Groups
 from twinshore.kafka.metadata import ClusterMetadata
@@ -232,8 +232,10 @@ class Sampler:
             link = in_force(self._link, self._store.controls.of(name)).link
             twins = {(row.topic, row.partition): row.target_topic_id for row in self._store.twins.of(name)}
             receipted = {(at.topic, at.partition): at.to_offset for at in self._store.receipts.positions(name)}
-            stopped, resting = resting_of(link, self._store.ledger.rows(name, open_only=True))
-            reached, away = self._store.extents.reached(name), left_alone(link, self._store, stopped)
+            rows = self._store.ledger.rows(name, open_only=True)
+            away = left_alone(link, self._store, rows)
+            stopped, resting = resting_of(link, (row for row in rows if row.incident.topic not in away))
+            reached = self._store.extents.reached(name)
             self._told = _Told(link, twins, reached, receipted, stopped, resting, away)
         except StoreError:
             if not self._heard_store:
@@ -335,11 +337,13 @@ class Sampler:
         return Heartbeat(notes[-1].offset, int(found[1]) if found else notes[-1].timestamp)
 
 
-def left_alone(link: Link, store: Store, stopped: Mapping[str, str]) -> dict[str, HomeRow]:
+def left_alone(link: Link, store: Store, rows: Iterable[LedgerRow]) -> dict[str, HomeRow]:
     """The topics that the link the other way carries, and whose delay is shown there. One that was made again away from
-    its home is carried by nobody: the ledger says so of this link, which shows it."""
+    its home is carried by nobody: the ledger says so of this link, which shows it. What else the ledger says of such a
+    topic was said before it moved. `rows`: the open ones."""
     away = elsewhere(link, store.homes.of(pair_of(link)))
-    return {topic: row for topic, row in away.items() if topic not in stopped}
+    strayed = {row.incident.topic for row in rows if row.incident.kind is IncidentKind.HOME_UNDECIDED}
+    return {topic: row for topic, row in away.items() if topic not in strayed}
 
 
 def resting_of(link: Link, rows: Iterable[LedgerRow]) -> tuple[dict[str, str], dict[str, frozenset[int]]]:

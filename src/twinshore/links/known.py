@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from twinshore.fleet import ConfigError, Link
@@ -11,7 +12,8 @@ from twinshore.fleet.settings.edge import Complaints
 from twinshore.fleet.settings.section import Written
 from twinshore.fleet.settings.sections.links import read_links
 from twinshore.links.rules import check_links
-from twinshore.links.seeds import Difference, Section, sections_of, sow
+from twinshore.links.seeds import Difference, Section, Sown, section_of, sections_of, sow
+from twinshore.links.way_back import way_back
 from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, LinkRow, LinkState, Store
 
@@ -51,9 +53,26 @@ def taken(settings: Settings, store: Store, *, by: str, check: Callable[[Sequenc
         sown = sow(settings.link_sections, rows, wall_ms(), by)
         found = _known(settings, revision, rows, sown.links, sown.differences)
         check(found.links)
+        _check_ways_back(settings, rows, sown, store)
         if not sown.rows or store.link_rows.change(sown.rows, seen=revision, told=told(rows, sown.rows)):
             return replace(found, revision=revision + bool(sown.rows))
     raise ConfigError("the links are being changed by somebody else all the time", hint="try again")
+
+
+def _check_ways_back(settings: Settings, rows: Sequence[LinkRow], sown: Sown, store: Store) -> None:
+    """What `link turn` and `link add` refuse is refused to settings as well: a link that they turn round."""
+    before = {row.link: section_of(row) for row in rows if row.state is LinkState.KEPT}
+    for row in sown.rows:
+        was = _possible({row.link: before[row.link]}, settings) if row.link in before else ()
+        for link in _possible({row.link: section_of(row)}, settings):
+            old = next(iter(was), None)
+            if seen := way_back(link, old, sown.links.keys(), rows, store).in_the_way:
+                raise ConfigError(
+                    f"link {link.name}, as the settings have it, would carry twins back: {'; '.join(seen)}. Who writes "
+                    "a topic is changed by a switch, which is not there yet",
+                    hint="give the settings the link as it was, or exclude these topics; `twinshore mirror forget "
+                    "TOPIC --link LINK` frees one that is no twin any more",
+                )
 
 
 def told(before: Iterable[LinkRow], after: Iterable[LinkRow]) -> list[AuditRow]:
@@ -75,6 +94,13 @@ def links_of(sections: Mapping[str, Section], settings: Settings) -> tuple[Link,
     if complaints.lines:
         raise ConfigError("; ".join(complaints.lines), hint="docs/settings.md lists every setting")
     return links
+
+
+def _possible(sections: Mapping[str, Section], settings: Settings) -> tuple[Link, ...]:
+    """The link, where it can be with these settings; `_known` tells of one that cannot."""
+    with suppress(ConfigError):
+        return links_of(sections, settings)
+    return ()
 
 
 def _known(
