@@ -60,13 +60,17 @@ def test_a_plan_names_what_would_be_made_and_refused_and_does_nothing(
     file = _settings(tmp_path, east, west, topic)
 
     said = _run("mirror", "plan", "--settings", str(file)).splitlines()
+    figures = "about 0 bytes in 0 offsets, 5 s at 50.0 MB/s (stated)"
+    assert len(said) == 2
+    assert said[0].startswith(f"east->west: refuse: topic {topic}.few has 1 partitions on the target")
+    assert said[1] == f"east->west: create twin {topic}.plain: 3 partitions, 1 copy; {figures}"
+    assert _run("mirror", "run", "--dry-run", "--settings", str(file)).splitlines() == said
+
+    said = _run("mirror", "plan", "--details", "--settings", str(file)).splitlines()
     assert len(said) == 3
     assert said[0].startswith(f"east->west: refuse: topic {topic}.few has 1 partitions on the target")
     assert said[1].startswith(f"east->west: create twin {topic}.plain: 3 partitions, 1 copies, cleanup.policy=delete")
-    assert said[2] == (
-        f"east->west: cost of {topic}.plain: exact: about 0 bytes in 0 offsets, 5 s at 50.0 MB/s (stated)"
-    )
-    assert _run("mirror", "run", "--dry-run", "--settings", str(file)).splitlines() == said
+    assert said[2] == f"east->west: cost of {topic}.plain: exact: {figures}"
 
     refuse, create, cost = json.loads(_run("mirror", "plan", "--json", "--settings", str(file)))
     assert (refuse["step"], refuse["topic"]) == ("refuse", f"{topic}.few")
@@ -98,7 +102,15 @@ def test_what_is_paused_or_stopped_is_not_planned_as_carried(
             rows.append(store.ledger.add(incident, now_ms=1))
         _run("link", "pause", LINK, "--topic", f"{topic}.held", "--settings", str(file))
         _run("link", "filter", LINK, "--topics", f"{topic}.*", "--exclude", ".*out", "--settings", str(file))
-        said = [line for line in _run("mirror", "plan", "--settings", str(file)).splitlines() if "settle" not in line]
+        first, *said = _run("mirror", "plan", "--settings", str(file)).splitlines()
+        assert first.startswith(f"east->west: carry {topic}.half: 2 partitions, ")
+        assert (
+            f"without {topic}.half-1 (incident {rows[0].id}, {rows[0].incident.kind}; then `twinshore mirror resume`)"
+            in first
+        )
+        assert [line.split(": ")[1] for line in said[:2]] == [f"do not carry {topic}.stopped-0", "leave"]
+        whole = _run("mirror", "plan", "--details", "--settings", str(file)).splitlines()
+        said = [line for line in whole if "settle" not in line]
         stops = [f"incident {row.id} stops it, {row.incident.kind}: the reason why" for row in rows]
         assert said[:4] == [
             f"east->west: carry {topic}.half: 2 partitions",
@@ -169,4 +181,4 @@ def test_a_plan_says_first_of_which_links_nobody_can_tell_and_plans_the_others(
     assert result.exit_code == 2
     first, second, *_ = result.output.splitlines()
     assert first.startswith("away->west: cannot tell what it would do: away: no answer about metadata within 10 s")
-    assert second.startswith(f"east->west: create twin {topic}.one: 1 partitions")
+    assert second.startswith(f"east->west: create twin {topic}.one: 1 partition")

@@ -93,7 +93,7 @@ def test_each_topic_goes_from_its_home_and_nothing_goes_back(rig: Rig, east: Lab
 
 
 def _plan_says_so(rig: Rig) -> None:
-    planned = rig.verb("mirror", "plan")
+    planned = rig.verb("mirror", "plan", "--details")
     assert "east->west: home of home-orders: east" in planned
     assert "west->east: home of home-bills: west" in planned
     assert "east->west: leave: topic home-empty is empty on east and west: it has no home yet" in planned

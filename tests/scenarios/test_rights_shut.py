@@ -171,7 +171,7 @@ def a_name_writes_no_line_of_the_log(rig: Rig, east: KafkaCluster) -> None:
     create_acls(east, [acl("payroll", Operation.ALL, f"User:eve\n{forged}")])
     assert f"User:eve\\n{forged} " in rig.until_said("User:eve", within_s=90)
     rig.until_said(f"User:eve\\n{forged} all on topic payroll", within_s=60)
-    for said in (rig.process.said, rig.verb("mirror", "plan"), rig.verb("audit")):
+    for said in (rig.process.said, rig.verb("mirror", "plan", "--details"), rig.verb("audit")):
         assert f"User:eve\\n{forged} all on topic payroll" in said, said[-3000:]
         assert not [line for line in said.splitlines() if line.startswith(forged)], said[-3000:]
 

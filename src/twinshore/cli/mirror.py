@@ -20,6 +20,7 @@ from twinshore.service.signals import end_when_interrupted
 DRY_RUN = typer.Option(False, "--dry-run", help="Only print the steps, as `plan` does.")
 DRY_FORGET = typer.Option(False, "--dry-run", help="Only say what would be forgotten.")
 DRY_RESUME = typer.Option(False, "--dry-run", help="Only say what would be resumed.")
+DETAILS = typer.Option(False, "--details", help="Every step by itself, with each setting, ACL, quota and user.")
 PARTITION = typer.Option(None, "--partition", min=0, help="Only this partition; all that are stopped otherwise.")
 
 RATE_MB_S = typer.Option(
@@ -46,7 +47,7 @@ def run(settings: Path = SETTINGS, link: list[str] = LINKS, dry_run: bool = DRY_
     """Runs the links until stopped (Ctrl-C or SIGTERM ends it in good order). Changes of links take effect while it
     runs."""
     if dry_run:
-        plan(settings, link, json_output=False, rate_mb_s=0.0)
+        plan(settings, link, json_output=False, details=False, rate_mb_s=0.0)
         return
     end_when_interrupted()  # until the mirror hears the signals itself
     from twinshore.groups.companion import begin
@@ -62,9 +63,13 @@ def run(settings: Path = SETTINGS, link: list[str] = LINKS, dry_run: bool = DRY_
 
 
 def plan(
-    settings: Path = SETTINGS, link: list[str] = LINKS, json_output: bool = JSON, rate_mb_s: float = RATE_MB_S
+    settings: Path = SETTINGS,
+    link: list[str] = LINKS,
+    details: bool = DETAILS,
+    json_output: bool = JSON,
+    rate_mb_s: float = RATE_MB_S,
 ) -> None:
-    """Prints every step with which a run of the links would begin, and what each topic will take; does none of them.
+    """Prints with what a run of the links would begin, a line for each topic, and what it will take; does none of it.
 
     Exit code 2: a cluster does not answer, so the plan of its links is not known.
     """
@@ -77,7 +82,7 @@ def plan(
     if json_output:
         typer.echo(json.dumps(found.as_values(), indent=2))
     else:
-        for sentence in found.sentences():
+        for sentence in found.sentences() if details else found.lines():
             typer.echo(one_line(sentence))
     if found.away:
         raise typer.Exit(2)

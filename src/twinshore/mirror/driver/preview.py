@@ -92,14 +92,14 @@ def in_words(step: Step | Cost) -> str:
     match step:
         case Create(topic, partitions, replication, settings, twin):
             shape = f"{partitions} partitions, {replication} copies"
-            return f"create twin {_called(topic, twin)}: {shape}, {_pairs(settings)}; carry it"
+            return f"create twin {called(topic, twin)}: {shape}, {_pairs(settings)}; carry it"
         case Grow(topic, partitions, _, twin):
             return f"grow twin {twin or topic} to {partitions} partitions"
         case Settle(topic, settings, _, twin):
             return f"settle twin {twin or topic}: {_pairs(settings)}"
         case CarryTopic(topic, partitions, _, _, twin):
             how = ", mapped: behind what it holds, at offsets of its own" if step.mapped else ""
-            return f"carry {_called(topic, twin)}: {partitions} partitions{how}"
+            return f"carry {called(topic, twin)}: {partitions} partitions{how}"
         case Refuse(_, _, sentence, hint):
             return f"refuse: {sentence} (try: {hint})"
         case Rest(topic, partition, incident, kind, sentence):
@@ -113,7 +113,8 @@ def in_words(step: Step | Cost) -> str:
             return str(step)
 
 
-def _called(topic: str, twin: str) -> str:
+def called(topic: str, twin: str) -> str:
+    """The twin, and whose it is where that is another name."""
     return f"{twin} of {topic}" if twin else topic
 
 

@@ -60,6 +60,11 @@ class Cost:
     closed_units: bool = False
 
     def __str__(self) -> str:
+        return f"cost of {self.topic}: {self.mode}{self.place and ', ' + self.place}: {self.figures}"
+
+    @property
+    def figures(self) -> str:
+        """How much there is, and how long it will take."""
         parts = [f"about {_bytes(self.bytes)} in {self.offsets} offsets"]
         if self.markers:
             parts.append(f"{self.markers} markers{' by closed units' if self.closed_units else ''}")
@@ -67,7 +72,7 @@ class Cost:
             parts.append(f"{self.filler} offsets of filler")
         kind = "measured" if self.measured else "stated"
         parts.append(f"{self.seconds:.0f} s at {_bytes(int(self.rate_bytes_s))}/s ({kind})")
-        return f"cost of {self.topic}: {self.mode}{self.place and ', ' + self.place}: {', '.join(parts)}"
+        return ", ".join(parts)
 
 
 def cost_of(

@@ -14,6 +14,7 @@ from twinshore.mirror.driver.ready import check_chosen
 from twinshore.mirror.follow.preview import Line
 from twinshore.mirror.follow.preview import preview as follows
 from twinshore.mirror.mapping.cost import Cost
+from twinshore.mirror.operations.plan_lines import lines_of
 from twinshore.store import Store
 
 
@@ -32,13 +33,26 @@ class RunPlan:
         return values + [{"link": name, "step": _kind(line), **asdict(line)} for name, line in self.besides]
 
     def sentences(self) -> list[str]:
-        """For people: first what is not known."""
-        said = [f"{name}: cannot tell what it would do: {why}" for name, why in self.away]
-        said += [f"{name}: {in_words(step)}" for name, step in self.steps]
-        said += [f"{name}: {line}" for name, line in self.besides]
-        if not self.steps and not self.away:
-            said.append("nothing to do: the links' filters admit no topic that their sources show to the mirror")
-        return said
+        """For people, every step and value: first what is not known."""
+        said = [f"{name}: {in_words(step)}" for name, step in self.steps]
+        return [*self._unknown(), *said, *(f"{name}: {line}" for name, line in self.besides), *self._nothing()]
+
+    def lines(self) -> list[str]:
+        """For people, a line for each topic: first what is not known."""
+        said: list[str] = []
+        for link in dict.fromkeys(name for name, _ in (*self.steps, *self.besides)):
+            steps = [step for name, step in self.steps if name == link]
+            besides = [line for name, line in self.besides if name == link]
+            said += [f"{link}: {line}" for line in lines_of(link, steps, besides)]
+        return [*self._unknown(), *said, *self._nothing()]
+
+    def _unknown(self) -> list[str]:
+        return [f"{name}: cannot tell what it would do: {why}" for name, why in self.away]
+
+    def _nothing(self) -> list[str]:
+        if self.steps or self.away:
+            return []
+        return ["nothing to do: the links' filters admit no topic that their sources show to the mirror"]
 
 
 def plan_of_running(
