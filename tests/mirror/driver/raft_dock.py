@@ -28,8 +28,8 @@ class Task:
 
     def __init__(self, order: RaftOrder, *, mute: bool, poison: str = "", dies: bool = False) -> None:
         self.order = order
-        self.line = DriverLine(order.desk_host, order.desk_port)
-        self.line.say("hello", token=order.desk_token, raft=order.raft, tide=order.tide)
+        who = {"token": order.desk_token, "raft": order.raft, "tide": order.tide}
+        self.line = DriverLine(order.desk_host, order.desk_port, **who)
         self.pumps: dict[int, tuple[TideOrder, DeskLine]] = {}
         self.over, self.dead, self.lost = threading.Event(), threading.Event(), threading.Event()
         self.mute = mute

@@ -27,15 +27,20 @@ class DeskLost(TwinshoreError):
 
 
 class DriverLine:
-    """Blocking writes of small lines, non-blocking reads."""
+    """Blocking writes of small lines, non-blocking reads. `hello`: what it says of itself, first of all."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, **hello: Any) -> None:
         try:
             self._sock = socket.create_connection((host, port), timeout=HELLO_S)
             self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as error:
             raise DeskLost(f"the driver cannot be reached at {host}:{port}: {error}") from error
         self._received = bytearray()
+        try:
+            self.say("hello", **hello)
+        except DeskLost:
+            self.close()
+            raise
 
     def fileno(self) -> int:
         return self._sock.fileno()
@@ -76,9 +81,9 @@ class DeskLine(DriverLine):
     """A pump's. `grant` is on `steady_s`."""
 
     def __init__(self, order: TideOrder) -> None:
-        super().__init__(order.desk_host, order.desk_port)
+        who = {"token": order.desk_token, "link": order.link, "lane": order.lane, "tide": order.tide}
+        super().__init__(order.desk_host, order.desk_port, **who)
         self.grant = Grant()
-        self.say("hello", token=order.desk_token, link=order.link, lane=order.lane, tide=order.tide)
 
     def account(self, beat: Beat) -> None:
         """What the lane carried and met."""

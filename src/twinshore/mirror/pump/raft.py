@@ -28,8 +28,8 @@ class Raft:
     """One tide of it. `run` returns once the driver has told it to leave, or is gone, and no pump is left."""
 
     def __init__(self, order: RaftOrder) -> None:
-        self._line = DriverLine(order.desk_host, order.desk_port)
-        self._line.say("hello", token=order.desk_token, raft=order.raft, tide=order.tide)
+        who = {"token": order.desk_token, "raft": order.raft, "tide": order.tide}
+        self._line = DriverLine(order.desk_host, order.desk_port, **who)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._line, READ)
         # Whether the driver hears whose turn it is, and whose it knows of.
