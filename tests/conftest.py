@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from twinshore.lab import LabCluster, MariaDbServer, PostgresServer
@@ -23,6 +24,10 @@ _shared: list[LabCluster] = []
 _databases: list[DatabaseServer] = []
 
 ClusterFactory = Callable[..., LabCluster]
+
+# How long an example takes tells of the machine, which several processes share, and not of what is tested.
+hypothesis.settings.register_profile("house", deadline=None)
+hypothesis.settings.load_profile("house")
 
 # The longest files, up to a minute and a half each. They begin first, the other ones with real servers next, pure ones
 # last: so the last file that a worker takes is a short one, and no worker waits long for the other.

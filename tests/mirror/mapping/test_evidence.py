@@ -34,6 +34,7 @@ class Log(KafkaCluster):
         super().__init__(Cluster(name, ("127.0.0.1:1",)))
         self.data, self.start, self.end = b"", 0, 0
         self.aborted: list[tuple[int, int]] = []
+        self.markers: dict[int, int] = {}  # of each aborted transaction, by its first offset
         self.latest: list[tuple[int, int]] = []
 
     def write(self, values: Iterable[str], at_ms: int = NOW_MS, *, by_broker: bool = False) -> Log:
@@ -47,6 +48,7 @@ class Log(KafkaCluster):
         self._put(records, TRANSACTIONAL)
         if not commit:
             self.aborted.append((9, first))
+            self.markers[first] = self.end
         key, value = struct.pack(">hh", 0, int(commit)), struct.pack(">hi", 0, 0)
         return self._put([Record(self.end, at_ms, key, value, ())], TRANSACTIONAL | CONTROL)
 
@@ -71,7 +73,8 @@ class Log(KafkaCluster):
         del named, bytes_max
         found = split_batches(memoryview(self.data))
         data = b"".join(bytes(view) for view, header in found if header.last_offset >= max(offset, self.start))
-        aborted = self.aborted if committed else []
+        # As a broker, which names no transaction that ended below what is fetched.
+        aborted = [(who, first) for who, first in self.aborted if committed and self.markers[first] >= offset]
         return FetchedPartition(b"", 0, 0, self.end, self.end, self.start, None, None, aborted, memoryview(data))
 
 
