@@ -1,0 +1,101 @@
+"""What a switch does, deed by deed, as a table. Pure. The drawing in docs/switch.md is made from it.
+
+Each deed may be done twice, and each that has an undo may be undone though it was done in part or not at all: whoever
+goes on after a process was killed begins with the deed that was under way. `COMMIT` is the point of no return: before
+it a switch can turn back, behind it it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """PLANNED: both clusters answer, and nothing is lost. FORCED: the old home does not answer. DRILL: a planned switch
+    that looks, measures, and changes nothing."""
+
+    PLANNED = "planned"
+    FORCED = "forced"
+    DRILL = "drill"
+
+
+class Deed(StrEnum):
+    CLAIM = "claim"
+    PREPARE = "prepare"
+    ANNOUNCE = "announce"
+    HOLD = "hold"
+    DRAIN = "drain"
+    LEVEL = "level"
+    PROVE = "prove"
+    LET_GO = "let go"
+    COMMIT = "commit"
+    FENCE = "fence"
+    GIVE = "give"
+    PLACES = "places"
+    FLIP = "flip"
+    TAKE_UP = "take up"
+    RELEASE = "release"
+
+
+@dataclass(frozen=True, slots=True)
+class Duty:
+    """A deed as people read it: `does`, and what turning back `undoes`, empty where there is nothing to undo.
+    `held`: whether writers wait meanwhile. `patience_s`: how long it may take before the switch turns back; of deeds
+    that writers wait for, the bound of the hold counts besides."""
+
+    does: str
+    undoes: str = ""
+    held: bool = False
+    patience_s: float = 60.0
+
+
+DUTIES: Mapping[Deed, Duty] = {
+    Deed.CLAIM: Duty("claim the topics, so that no other switch moves them", "give the topics back", patience_s=10),
+    Deed.PREPARE: Duty("see that the twins follow closely, and prove all but their tails", patience_s=600),
+    Deed.ANNOUNCE: Duty("announce the switch to those who follow homes", "take the word back", patience_s=15),
+    Deed.HOLD: Duty("hold all writers", "let the writers go on where they were", held=True),
+    Deed.DRAIN: Duty("wait until open transactions have ended and the logs stand still", held=True),
+    Deed.LEVEL: Duty("wait until the twins are level", held=True),
+    Deed.PROVE: Duty("prove the tails", held=True),
+    Deed.LET_GO: Duty("have the mirror let the topics go", "have the mirror carry them again", held=True),
+    Deed.COMMIT: Duty("decide: from here on the switch goes on", held=True),
+    Deed.FENCE: Duty("shut out late requests of the old link", held=True),
+    Deed.GIVE: Duty("give the new home its settings and rights", held=True),
+    Deed.PLACES: Duty("copy the places of groups", held=True),
+    Deed.FLIP: Duty("say where the topics are at home now; writers go on there", held=True),
+    Deed.TAKE_UP: Duty("see that the link back carries the topics"),
+    Deed.RELEASE: Duty("end the switch"),
+}
+
+DEEDS: Mapping[Kind, tuple[Deed, ...]] = {
+    Kind.PLANNED: tuple(Deed),
+    Kind.FORCED: (Deed.CLAIM, Deed.LEVEL, Deed.COMMIT, Deed.FENCE, Deed.GIVE, Deed.PLACES, Deed.FLIP, Deed.RELEASE),
+    Kind.DRILL: (Deed.PREPARE, Deed.DRAIN, Deed.LEVEL, Deed.PROVE),
+}
+
+
+def is_behind(kind: Kind, deed: Deed, other: Deed) -> bool:
+    """Whether this deed comes after the other one."""
+    deeds = DEEDS[kind]
+    return other in deeds and deeds.index(deed) > deeds.index(other)
+
+
+def following(kind: Kind, deed: Deed) -> Deed | None:
+    """The next deed; None behind the last."""
+    deeds = DEEDS[kind]
+    at = deeds.index(deed) + 1
+    return deeds[at] if at < len(deeds) else None
+
+
+def to_undo(kind: Kind, deed: Deed) -> Deed | None:
+    """The deed to be undone next where this one was the last to be begun; None where nothing is left to undo."""
+    deeds = DEEDS[kind]
+    return next((one for one in reversed(deeds[: deeds.index(deed) + 1]) if DUTIES[one].undoes), None)
+
+
+def before(kind: Kind, deed: Deed) -> Deed | None:
+    """The deed to be undone behind this one; None where it was the last."""
+    at = DEEDS[kind].index(deed)
+    return to_undo(kind, DEEDS[kind][at - 1]) if at else None

@@ -1,0 +1,94 @@
+"""The fence: the first append on the new home is a marker of the old link's producer with its next epoch, one for each
+partition. From then on brokers refuse whatever of the old link's requests is still on its way.
+
+The marker takes one offset, the point itself, which no consumer sees; it crosses back as any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+from twinshore.fleet import NamedPartition
+from twinshore.fleet.sentences import listed
+from twinshore.kafka.cluster import KafkaCluster, OffsetKind
+from twinshore.kafka.connection import Connection
+from twinshore.kafka.errors import Code, describe
+from twinshore.switch.decision import Done, Outcome, Wait
+from twinshore.switch.record import Record
+from twinshore.wire.batch import CONTROL
+from twinshore.wire.markers import MARKERS_KEY, MARKERS_VERSION, Marker, encode_markers, parse_markers
+
+ASK_S = 10.0
+NAMED_MAX = 5
+
+
+def points_of(record: Record) -> dict[NamedPartition, int]:
+    """Where each partition changes homes."""
+    return {
+        NamedPartition(one.topic, number): point for one in record.topics for number, point in enumerate(one.points)
+    }
+
+
+def put_up(new: KafkaCluster, record: Record, producer: tuple[int, int]) -> Outcome:
+    """`producer`: the old link's id and epoch. A marker goes only to a log that ends at its point; where the point
+    holds the marker already, as of a process that was killed, none is written."""
+    points = points_of(record)
+    ends = new.list_offsets(points, OffsetKind.LOG_END)
+    lacking = [named for named, point in points.items() if ends[named] == point]
+    others = [named for named, point in points.items() if ends[named] != point]
+    foreign = [str(named) for named in others if not is_fence(new, named, points[named], producer)]
+    if foreign:
+        return Wait(f"{listed(foreign, NAMED_MAX)} on {new.name} ends neither at its point nor behind the fence")
+    if lacking:
+        refused = _write(new, lacking, producer)
+        if refused:
+            named, code = next(iter(refused.items()))
+            return Wait(f"{new.name} does not take the fence of {named}: {describe(code).sentence}")
+        return Wait("the fence is looked at once more")
+    return Done(record, f"late requests of {record.link} are shut out of {len(points)} partitions on {new.name}")
+
+
+def is_fence(cluster: KafkaCluster, named: NamedPartition, point: int, producer: tuple[int, int]) -> bool:
+    """Whether the batch at the point is the fence."""
+    header = cluster.read_tail_batch(named, point)
+    return (
+        header is not None
+        and header.base_offset == point
+        and bool(header.attributes & CONTROL)
+        and (header.producer_id, header.producer_epoch) == (producer[0], producer[1] + 1)
+    )
+
+
+def _write(new: KafkaCluster, parts: Iterable[NamedPartition], producer: tuple[int, int]) -> dict[NamedPartition, int]:
+    """One marker for each partition, at its leader; the codes of those that were refused."""
+    by_node: dict[int, list[NamedPartition]] = {}
+    for named in parts:
+        by_node.setdefault(new.leader_of(named), []).append(named)
+    refused: dict[NamedPartition, int] = {}
+    for node, ours in by_node.items():
+        refused |= new.at(node, "the fence", partial(_ask, fences=_fences(new, ours, producer[0]), producer=producer))
+    return refused
+
+
+def _fences(new: KafkaCluster, parts: Iterable[NamedPartition], producer_id: int) -> dict[NamedPartition, int]:
+    """A coordinator epoch for each partition that its leader does not take for an old one."""
+    known = new.describe_producers(parts)
+    return {
+        named: 1 + max((one.coordinator_epoch for one in states if one.producer_id == producer_id), default=-1)
+        for named, states in known.items()
+    }
+
+
+def _ask(
+    connection: Connection, timeout_s: float, *, fences: Mapping[NamedPartition, int], producer: tuple[int, int]
+) -> dict[NamedPartition, int]:
+    connection.spoken(MARKERS_KEY)
+    markers = [
+        (Marker(producer[0], producer[1] + 1, False, fence, [(named.topic, [named.partition])]), 1)
+        for named, fence in fences.items()
+    ]
+    answered = connection.ask(
+        MARKERS_KEY, MARKERS_VERSION, encode_markers(markers), parse_markers, timeout_s=max(timeout_s, ASK_S)
+    )
+    return {NamedPartition(one.topic, one.partition): one.error for one in answered if one.error != Code.NONE}

@@ -1,0 +1,46 @@
+"""Places of consumer groups, copied to the new home as they are: a twin has its source's offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from twinshore.fleet import Link
+from twinshore.fleet.settings import Settings
+from twinshore.groups.look import look
+from twinshore.groups.operations.move import MEMBERLESS, Step, moved, wishes_forward
+from twinshore.groups.rounds import Rounds
+from twinshore.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """`groups` stand on the new home where they stood on the old one; `left` have members there, and `refused` are
+    places that the new home did not take."""
+
+    groups: tuple[str, ...]
+    left: tuple[str, ...]
+    refused: tuple[str, ...]
+
+
+def copy_places(link: Link, settings: Settings, store: Store, topics: Collection[str], by: str) -> Copied:
+    """Of every group that the link's filters admit, its places in these topics alone."""
+    done: list[str] = []
+    left: list[str] = []
+    refused: list[str] = []
+    rounds = Rounds(link, settings, store, retention_s=1.0)
+    try:
+        for view in look(link, settings, store):
+            ours = replace(view, parts=tuple(one for one in view.parts if one.topic in topics))
+            wishes = wishes_forward(ours, "")
+            if not ours.parts:
+                continue
+            if wishes and view.target_state not in MEMBERLESS:
+                left.append(view.group)
+                continue
+            steps: list[Step] = moved(store, rounds.at_target, link.name, view.group, wishes, by=by, lower=True)
+            refused += [step.sentence(done=True) for step in steps if step.refused]
+            done.append(view.group)
+    finally:
+        rounds.close()
+    return Copied(tuple(done), tuple(left), tuple(refused))

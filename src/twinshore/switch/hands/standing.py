@@ -1,0 +1,121 @@
+"""Where the logs of both homes end, and which transactions are open on the old one. Only asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.fleet.sentences import counted, listed
+from twinshore.kafka.cluster import KafkaCluster, OffsetKind
+from twinshore.kafka.transactions import Transactions
+from twinshore.switch.decision import Done, Outcome, Wait
+from twinshore.switch.record import Moved, Record
+
+ASK_S = 5.0
+NAMED_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Stands:
+    """`ends` of each topic by partition. `unsettled`: a sentence where replicas lag or a transaction is open."""
+
+    ends: dict[str, tuple[int, ...]]
+    unsettled: str = ""
+
+
+def stands(cluster: KafkaCluster, topics: Iterable[Moved]) -> Stands:
+    """The log ends of these topics, read at all three heights."""
+    some = list(topics)
+    parts = [NamedPartition(one.topic, number) for one in some for number in range(one.partitions)]
+    stable, high, end = (
+        cluster.list_offsets(parts, kind)
+        for kind in (OffsetKind.LAST_STABLE, OffsetKind.HIGH_WATERMARK, OffsetKind.LOG_END)
+    )
+    lagging = [str(named) for named in parts if high[named] < end[named]]
+    held = [str(named) for named in parts if stable[named] < high[named]]
+    unsettled = ""
+    if lagging:
+        unsettled = f"replicas on {cluster.name} are behind their leaders in {listed(lagging, NAMED_MAX)}"
+    elif held:
+        unsettled = f"a transaction is open on {cluster.name} in {listed(held, NAMED_MAX)}"
+    ends = {
+        one.topic: tuple(end[NamedPartition(one.topic, number)] for number in range(one.partitions)) for one in some
+    }
+    return Stands(ends, unsettled)
+
+
+def open_transactions(cluster: KafkaCluster, topics: Iterable[str]) -> tuple[str, ...]:
+    """Where markers are still to come, also of transactions that have written nothing yet."""
+    names = set(topics)
+    asker = Transactions(cluster, patience_s=ASK_S, go=lambda: None)
+    return tuple(sorted(str(named) for named in asker.open_of("") if named.topic in names))
+
+
+def drain(old: KafkaCluster, record: Record) -> Outcome:
+    """Done once nothing is open on the topics and two looks behind each other saw the same ends."""
+    if due := open_transactions(old, record.names()):
+        return Wait(f"open transactions will still append markers to {listed(due, NAMED_MAX)} on {old.name}")
+    seen = stands(old, record.topics)
+    found = replace(record, topics=tuple(replace(one, ends=seen.ends[one.topic]) for one in record.topics))
+    if seen.unsettled:
+        return Wait(seen.unsettled, found)
+    if any(one.ends != seen.ends[one.topic] for one in record.topics):
+        return Wait(f"the logs on {old.name} still grow, or were looked at once only", found)
+    return Done(found, f"nothing is open on {old.name}, and its logs stand still")
+
+
+def level(new: KafkaCluster, record: Record) -> Outcome:
+    """Done once the twins end where the old home does; their ends are the points at which the topics change homes."""
+    seen = stands(new, record.topics)
+    behind = sum(
+        max(0, old_end - new_end)
+        for one in record.topics
+        for old_end, new_end in zip(one.ends, seen.ends[one.topic], strict=True)
+    )
+    if behind:
+        return Wait(f"the twins on {new.name} are {counted(behind, 'offset')} behind")
+    if seen.unsettled:
+        return Wait(seen.unsettled)
+    beyond = [one.topic for one in record.topics if one.ends != seen.ends[one.topic]]
+    if beyond:
+        return Wait(f"{listed(beyond, NAMED_MAX)} on {new.name} ends behind the old home's end")
+    return Done(_at(record, seen), f"the twins on {new.name} are level")
+
+
+def level_as_it_is(new: KafkaCluster, record: Record) -> Outcome:
+    """Of a forced switch: done once the twins stand still, wherever they end."""
+    seen = stands(new, record.topics)
+    if seen.unsettled:
+        return Wait(seen.unsettled)
+    if any(one.points != seen.ends[one.topic] for one in record.topics):
+        return Wait(f"the twins on {new.name} still grow, or were looked at once only", _at(record, seen))
+    return Done(record, f"the twins on {new.name} stand still")
+
+
+def moved_since(old: KafkaCluster, record: Record) -> str:
+    """Who wrote on the old home though nobody should; empty where its logs end at the points still."""
+    seen = stands(old, record.topics)
+    grown = [
+        f"{one.topic}-{number}"
+        for one in record.topics
+        for number, (point, end) in enumerate(zip(one.points, seen.ends[one.topic], strict=True))
+        if point != end
+    ]
+    if not grown:
+        return ""
+    return f"somebody wrote to {listed(grown, NAMED_MAX)} on {old.name} while writers were held"
+
+
+def answers(cluster: KafkaCluster) -> str:
+    """Why the cluster cannot be asked now; empty where it can."""
+    try:
+        cluster.cluster_id()
+        cluster.metadata([], refresh=True)
+    except KafkaError as error:
+        return error.message
+    return ""
+
+
+def _at(record: Record, seen: Stands) -> Record:
+    return replace(record, topics=tuple(replace(one, points=seen.ends[one.topic]) for one in record.topics))

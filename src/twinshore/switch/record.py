@@ -1,0 +1,129 @@
+"""What is known of a switch while it runs and afterwards, as a value that travels as JSON. Pure.
+
+The record is written down before each deed, on the new home and in the store: whoever goes on needs nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from twinshore.fleet import WireError
+from twinshore.switch.deeds import DEEDS, Deed, Kind
+
+TOLD_MAX = 500
+
+
+class State(StrEnum):
+    GOING = "going on"
+    TURNING_BACK = "turning back"
+    DONE = "done"
+    TURNED_BACK = "turned back"
+
+
+ENDED = frozenset({State.DONE, State.TURNED_BACK})
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A topic of a switch. `term`: of its home before the switch, 0 where no row said it. `points`: at which offset
+    each partition changes homes, empty until the twins were level. `ends`: of the old home as last seen, for what a
+    forced switch leaves behind. Topic ids are hex."""
+
+    topic: str
+    old_id: str
+    new_id: str
+    term: int
+    partitions: int
+    points: tuple[int, ...] = ()
+    ends: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A sentence of the switch's history."""
+
+    at_ms: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """`old` and `new` are the homes, `link` carried the topics from old to new, `back` is the link the other way.
+    `deed` is under way, or to be undone where the switch turns back. `held_ms`: since when writers wait, 0: they do
+    not. `step`: of the last word on the topics' homes. `rights`: what was changed of the old home's ACLs, as JSON.
+    `given`: settings that the twin gets, by topic, as JSON. `generation` grows with each process that goes on with the
+    switch."""
+
+    id: str
+    kind: Kind
+    old: str
+    new: str
+    link: str
+    back: str
+    topics: tuple[Moved, ...]
+    by: str
+    begun_ms: int
+    hold_s_max: float
+    deed: Deed
+    state: State = State.GOING
+    deed_ms: int = 0
+    held_ms: int = 0
+    let_write_ms: int = 0
+    step: int = 0
+    generation: int = 0
+    rights: str = ""
+    given: str = ""
+    why: str = ""
+    waits: str = ""
+    told: tuple[Told, ...] = ()
+
+    @property
+    def committed(self) -> bool:
+        """Whether the point of no return is past."""
+        deeds = DEEDS[self.kind]
+        return (
+            self.state in (State.GOING, State.DONE)
+            and Deed.COMMIT in deeds
+            and (self.state is State.DONE or deeds.index(self.deed) > deeds.index(Deed.COMMIT))
+        )
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED
+
+    @property
+    def held_s(self) -> float:
+        """How long writers waited; 0 while it is not known."""
+        return (self.let_write_ms - self.held_ms) / 1000 if self.let_write_ms and self.held_ms else 0.0
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(one.topic for one in self.topics)
+
+    def tell(self, at_ms: int, sentence: str) -> Record:
+        """With this sentence in its history; the oldest go where there are too many."""
+        return replace(self, told=(*self.told, Told(at_ms, sentence))[-TOLD_MAX:])
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str) -> Record:
+        """WireError where it is none: notes on clusters may be a stranger's."""
+        try:
+            raw: dict[str, Any] = json.loads(text)
+            raw["kind"], raw["deed"], raw["state"] = Kind(raw["kind"]), Deed(raw["deed"]), State(raw["state"])
+            raw["topics"] = tuple(_moved(one) for one in raw["topics"])
+            raw["told"] = tuple(Told(int(one["at_ms"]), str(one["sentence"])) for one in raw["told"])
+            found = Record(**raw)
+            if found.deed not in DEEDS[found.kind]:
+                raise ValueError(found.deed)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise WireError("the record of a switch that cannot be read") from error
+        return found
+
+
+def _moved(raw: dict[str, Any]) -> Moved:
+    return Moved(**{**raw, "points": tuple(raw["points"]), "ends": tuple(raw["ends"])})

@@ -1,0 +1,129 @@
+"""A switch is killed at each deed and goes on; nothing is lost, written twice, or left held."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.switch.world import Hands, World, play
+from twinshore.fleet import WireError
+from twinshore.switch.decision import Cannot, Done, Wait, after, begin, turn_back
+from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind
+from twinshore.switch.record import Moved, Record, State
+
+NOW_MS = 1_000_000
+
+
+def record(kind: Kind = Kind.PLANNED, hold_s_max: float = 10.0) -> Record:
+    moved = Moved("orders", "a" * 32, "b" * 32, 1, 1)
+    made = Record(
+        "f" * 32, kind, "east", "west", "east->west", "west->east", (moved,), "anna", NOW_MS, hold_s_max, Deed.CLAIM
+    )
+    return begin(made, NOW_MS)
+
+
+def check(world: World, ended: Record) -> None:
+    assert not world.wrong
+    home = "west" if ended.state is State.DONE else "east"
+    assert world.line[0] == home
+    assert world.line[2] == "settled", "nobody is left held"
+    assert not world.rights_held
+    assert not world.claimed
+    assert world.logs[home] == list(range(world.acknowledged)), "each acknowledged record once, in order"
+
+
+@pytest.mark.parametrize("moment", [0, 1, 2])
+@pytest.mark.parametrize("trouble", [None, *DEEDS[Kind.PLANNED][: DEEDS[Kind.PLANNED].index(Deed.COMMIT) + 1]])
+def test_a_switch_that_is_killed_at_any_deed_ends_whole(trouble: Deed | None, moment: int) -> None:
+    """At each call of a hand, in each of its moments, on its way forward and on its way back."""
+    for kill in range(60):
+        world = World(random.Random(kill * 7 + moment))
+        hands = Hands(world, (kill, moment), trouble)
+        ended = play(record(), hands, NOW_MS)
+        check(world, ended)
+        assert (ended.state is State.DONE) is (trouble is None)
+        assert trouble is None or "the test wants it so" in ended.why
+        if hands.calls < kill:
+            break
+    else:
+        pytest.fail("more than 60 calls: the kills did not reach the end")
+
+
+def test_behind_the_point_of_no_return_nothing_turns_back() -> None:
+    for deed in DEEDS[Kind.PLANNED][DEEDS[Kind.PLANNED].index(Deed.COMMIT) + 1 :]:
+        going = _at(record(), deed)
+        assert going.committed
+        for outcome in (Cannot("no"), Wait("later")):
+            later = after(going, outcome, NOW_MS + 10_000_000)
+            assert (later.state, later.deed, later.waits) == (State.GOING, deed, outcome.sentence)
+        assert turn_back(going, "an operator says so", NOW_MS) == going
+
+
+def test_writers_wait_no_longer_than_they_may() -> None:
+    """Whether the deed waits or is done: over the bound the switch turns back, also where the clock went back."""
+    for outcome in (Wait("not level"), Done(record())):
+        for later_ms in (10_001, -1):
+            going = after(_at(record(), Deed.ANNOUNCE), Done(record()), NOW_MS)
+            assert going.held_ms == NOW_MS, "it counts from before the first writer is held"
+            back = after(going, outcome, NOW_MS + later_ms)
+            assert (back.state, back.deed) == (State.TURNING_BACK, Deed.HOLD)
+            assert "longer than 10 s" in back.why or "took longer" in back.why
+
+
+def test_a_deed_before_the_hold_that_takes_long_is_given_up() -> None:
+    going = _at(record(), Deed.ANNOUNCE)
+    patience_ms = int(DUTIES[Deed.ANNOUNCE].patience_s * 1000)
+    assert after(going, Wait("two followers have not heard"), NOW_MS + patience_ms).state is State.GOING
+    back = after(going, Wait("two followers have not heard"), NOW_MS + patience_ms + 1)
+    assert back.state is State.TURNING_BACK
+    assert "two followers" in back.why
+
+
+def test_the_way_back_ends_only_at_its_end() -> None:
+    going = turn_back(_at(record(), Deed.PROVE), "differs", NOW_MS)
+    for _ in range(3):
+        going = after(going, Cannot("the cluster is away"), NOW_MS + 10**9)
+        assert going.state is State.TURNING_BACK
+        assert going.waits == "the cluster is away"
+    deeds = []
+    while not going.ended:
+        deeds.append(going.deed)
+        going = after(going, Done(going), NOW_MS)
+    assert deeds == [Deed.HOLD, Deed.ANNOUNCE, Deed.CLAIM]
+    assert going.state is State.TURNED_BACK
+
+
+def test_a_drill_and_a_forced_switch_have_their_own_deeds() -> None:
+    assert Deed.FLIP not in DEEDS[Kind.DRILL]
+    assert not any(DUTIES[deed].undoes for deed in DEEDS[Kind.DRILL]), "it changes nothing, so nothing is undone"
+    assert Deed.HOLD not in DEEDS[Kind.FORCED]
+    forced = _at(record(Kind.FORCED), Deed.LEVEL)
+    assert after(forced, Wait("the target is slow"), NOW_MS + 20_000).state is State.GOING
+
+
+def test_what_a_deed_found_is_kept_and_the_rest_is_the_decisions() -> None:
+    going = _at(record(), Deed.LEVEL)
+    found = Moved("orders", "a" * 32, "b" * 32, 1, 1, (42,))
+    lying = Record.from_json(going.to_json())
+    outcome = Done(_with(lying, topics=(found,), state=State.DONE, deed=Deed.RELEASE))
+    later = after(going, outcome, NOW_MS)
+    assert (later.topics[0].points, later.deed, later.state) == ((42,), Deed.PROVE, State.GOING)
+
+
+def test_a_record_survives_its_way_and_garbage_does_not() -> None:
+    one = _with(record().tell(NOW_MS, "a word"), rights="{}", held_ms=5)
+    assert Record.from_json(one.to_json()) == one
+    for text in ("", "{}", "[]", "null", one.to_json()[:-2], one.to_json().replace('"claim"', '"steal"', 1)):
+        with pytest.raises(WireError):
+            Record.from_json(text)
+
+
+def _with(one: Record, **values: object) -> Record:
+    from dataclasses import replace
+
+    return replace(one, **values)  # type: ignore[arg-type]
+
+
+def _at(one: Record, deed: Deed) -> Record:
+    return _with(one, deed=deed, deed_ms=NOW_MS)

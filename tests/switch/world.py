@@ -1,0 +1,154 @@
+"""A switch in a world of two logs, with hands that may be killed before, amid and after each deed.
+
+The world is as simple as may be: writers write where the home line says unless they are held, a mirror copies from the
+home, and a late request of the old link may arrive whenever nothing has shut it out.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+
+from twinshore.switch.decision import Cannot, Done, Outcome, Wait, after
+from twinshore.switch.deeds import Deed
+from twinshore.switch.record import Record, State
+
+
+class KilledError(Exception):
+    """The process that switches is no more."""
+
+
+@dataclass
+class World:
+    """`logs`: what each home holds; `line`: home, term and word of the topic, as followers read it."""
+
+    rng: random.Random
+    logs: dict[str, list[int]] = field(default_factory=lambda: {"east": [], "west": []})
+    line: tuple[str, int, str] = ("east", 1, "settled")
+    claimed: bool = False
+    carrying: str = "east"  # from where the mirror copies; empty: nowhere
+    shut: bool = False
+    rights_held: bool = False
+    acknowledged: int = 0
+    late: list[tuple[int, int]] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+    def breathe(self) -> None:
+        """Some time passes: writers write, the mirror copies, a late request may arrive."""
+        for _ in range(self.rng.randrange(4)):
+            home, _, word = self.line
+            if word in ("settled", "announced") and not (home == "east" and self.rights_held):
+                self.logs[home].append(self.acknowledged)
+                self.acknowledged += 1
+        if self.carrying:
+            source, target = self.logs[self.carrying], self.logs[other(self.carrying)]
+            upto = self.rng.randint(min(len(target), len(source)), len(source))
+            if self.carrying == "east" and self.rng.random() < 0.2 and len(target) < len(source):
+                self.late.append((len(target), source[len(target)]))
+            target[:] = source[:upto] if upto >= len(target) else target
+        if self.late and self.rng.random() < 0.3:
+            at, record = self.late.pop()
+            west = self.logs["west"]
+            if not self.shut and at == len(west):  # in sequence: a broker takes it
+                west.append(record)
+                if self.line[0] == "west":
+                    self.wrong.append(f"a late request landed at {at} behind the flip")
+
+
+def other(home: str) -> str:
+    return "west" if home == "east" else "east"
+
+
+@dataclass
+class Hands:
+    """Deeds on the world. `kill`: at which call, counted over the whole switch, the process dies, and at which of its
+    three moments. `trouble`: which deed cannot be done."""
+
+    world: World
+    kill: tuple[int, int] = (-1, 0)
+    trouble: Deed | None = None
+    calls: int = 0
+
+    def once(self, record: Record) -> Outcome:
+        """The deed that is due, or its undoing."""
+        self.calls += 1
+        self._moment(0)
+        self.world.breathe()
+        undo = record.state is State.TURNING_BACK
+        outcome = self._undo(record) if undo else self._do(record)
+        self._moment(2)
+        return outcome
+
+    def _moment(self, which: int) -> None:
+        if self.kill == (self.calls, which):
+            raise KilledError
+
+    def _do(self, record: Record) -> Outcome:
+        world, deed = self.world, record.deed
+        if deed is self.trouble:
+            return Cannot("the test wants it so")
+        home, term, _ = world.line
+        if deed is Deed.CLAIM:
+            world.claimed = True
+        elif deed is Deed.ANNOUNCE:
+            world.line = (home, term, "announced")
+        elif deed is Deed.HOLD:
+            world.line = (home, term, "held")
+            self._moment(1)
+            world.rights_held = True
+        elif deed is Deed.LEVEL:
+            if len(world.logs["west"]) != len(world.logs["east"]):
+                return Wait("the twin is behind")
+            points = (len(world.logs["east"]),)
+            return Done(replace(record, topics=(replace(record.topics[0], points=points),)))
+        elif deed is Deed.LET_GO:
+            world.carrying = ""
+        else:
+            self._behind_the_decision(record)
+        return Done(record)
+
+    def _behind_the_decision(self, record: Record) -> None:
+        world, deed = self.world, record.deed
+        if deed is Deed.FENCE:
+            if record.topics[0].points != (len(world.logs["east"]),):
+                world.wrong.append("the old home grew behind the points")
+            world.shut = True
+        elif deed is Deed.FLIP:
+            if not world.shut:
+                world.wrong.append("flipped before the fence")
+            world.line = ("west", 2, "settled")
+            self._moment(1)
+            world.carrying = "west"
+        elif deed is Deed.RELEASE:
+            world.rights_held = world.claimed = False
+
+    def _undo(self, record: Record) -> Outcome:
+        world, deed = self.world, record.deed
+        home, term, _ = world.line
+        if home == "west":
+            world.wrong.append("turned back behind the flip")
+        if deed is Deed.CLAIM:
+            world.claimed = False
+        elif deed in (Deed.ANNOUNCE, Deed.HOLD):
+            world.rights_held = False
+            self._moment(1)
+            world.line = (home, term, "settled")
+        elif deed is Deed.LET_GO:
+            world.carrying = "east"
+        return Done(record)
+
+
+def play(record: Record, hands: Hands, now_ms: int, steps_max: int = 500) -> Record:
+    """Until the switch has ended; a killed process is followed by another one, which has the record alone."""
+    kept = record.to_json()
+    for _ in range(steps_max):
+        now_ms += 10
+        current = Record.from_json(kept)
+        if current.ended:
+            return current
+        try:
+            outcome = hands.once(current)
+        except KilledError:
+            continue  # nothing of what it knew is left
+        kept = after(current, outcome, now_ms).to_json()
+    raise AssertionError(f"no end after {steps_max} steps: {Record.from_json(kept).deed}")
