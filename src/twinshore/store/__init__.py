@@ -1,5 +1,6 @@
-"""What is remembered, in SQL, by subject: `store.leases`, `links`, `twins`, `homes`, `receipts`, `extents`, `ledger`,
-`audit`, `memories`, `controls`, `proofs`, `key_looks`, `delay`. Each is a file here, each method one transaction.
+"""What is remembered, in SQL, by subject: `store.leases`, `links`, `twins`, `homes`, `switching`, `switches`,
+`receipts`, `extents`, `ledger`, `audit`, `memories`, `controls`, `proofs`, `key_looks`, `delay`. Each is a file here,
+each method one transaction.
 
 Values enter and leave (`values`); SQLite, PostgreSQL, MySQL and MariaDB answer alike. A position never moves back, a
 receipt never leaves a gap, and nothing grows without bound but the ledger. Nothing here knows Kafka or a wall clock:
@@ -13,6 +14,7 @@ from twinshore.store.lease_watch import HeldLease, LeaseWatch
 from twinshore.store.refused_receipts import ReceiptsRefusedError, RefusedReceipt
 from twinshore.store.revisions import LINKS
 from twinshore.store.store import Store, empty_store, open_store
+from twinshore.store.switch_values import Asked, Flip, SwitchRow, TopicInSwitch
 from twinshore.store.values import (
     AlarmRow,
     AuditRow,
@@ -44,10 +46,12 @@ from twinshore.store.values import (
 __all__ = [
     "LINKS",
     "AlarmRow",
+    "Asked",
     "AuditRow",
     "ControlRow",
     "DelayPlace",
     "DelayStore",
+    "Flip",
     "HeldLease",
     "HomeRow",
     "Incident",
@@ -73,6 +77,8 @@ __all__ = [
     "SourceBatch",
     "SourceProducer",
     "Store",
+    "SwitchRow",
+    "TopicInSwitch",
     "TwinRow",
     "WatchRow",
     "empty_store",

@@ -41,7 +41,7 @@ def hold(connection: Connection, pair: str, topics: Iterable[str]) -> dict[str, 
 
 def settle(connection: Connection, rows: Sequence[HomeRow]) -> dict[str, HomeRow]:
     """Gives each topic of one pair its first home, where it has none; the homes that stand afterwards."""
-    ordered = sorted((_storable(replace(row, term=FIRST_TERM)) for row in rows), key=lambda row: row.topic)
+    ordered = sorted((as_stored(replace(row, term=FIRST_TERM)) for row in rows), key=lambda row: row.topic)
     insert_absent(connection, homes, [asdict(row) for row in ordered])
     return hold(connection, ordered[0].pair, [row.topic for row in ordered]) if ordered else {}
 
@@ -51,7 +51,7 @@ def move(
 ) -> HomeRow | None:
     """The topic's home from now on, in the term behind `seen`, the term that stood there (0: none). None, and nothing
     done, where another term stands there, or where one of these links has a twin of the topic."""
-    wanted = _storable(replace(row, term=seen + 1))
+    wanted = as_stored(replace(row, term=seen + 1))
     if seen:
         as_seen = (homes.c.pair == row.pair, homes.c.topic == row.topic, homes.c.term == seen)
         if connection.execute(homes.update().where(*as_seen).values(asdict(wanted))).rowcount != 1:
@@ -71,7 +71,8 @@ class _HasTwinError(Exception):
     """Ends the transaction, so that the home stays as it was."""
 
 
-def _storable(row: HomeRow) -> HomeRow:
+def as_stored(row: HomeRow) -> HomeRow:
+    """The row as every database takes it."""
     return replace(row, set_by=storable(row.set_by)[:_SET_BY_LENGTH])
 
 

@@ -61,6 +61,13 @@ def close(connection: Connection, row_id: int, now_ms: int, came_to: str = "") -
     return connection.execute(still_open.values(values)).rowcount == 1
 
 
+def close_topic(connection: Connection, link: str, topic: str, now_ms: int, came_to: str) -> int:
+    """Closes what is open of a topic that the link carries no more; how many rows."""
+    ours = (incidents.c.link == link, incidents.c.topic == topic, incidents.c.closed_ms.is_(None))
+    found = list(connection.scalars(select(incidents.c.id).where(*ours).order_by(incidents.c.id)))
+    return sum(close(connection, row_id, now_ms, came_to) for row_id in found)
+
+
 def read(connection: Connection, link: str | None, *, open_only: bool) -> tuple[LedgerRow, ...]:
     """The ledger of one link or of all, oldest first."""
     query = _ROWS.order_by(incidents.c.id)

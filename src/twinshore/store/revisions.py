@@ -24,6 +24,13 @@ def advance(connection: Connection, subject: str, seen: int) -> bool:
     return connection.execute(revisions.update().where(*as_seen).values(revision=seen + 1)).rowcount == 1
 
 
+def grow(connection: Connection, subject: str) -> None:
+    """One more, in the transaction that changes the subject, whoever else changed it."""
+    insert_absent(connection, revisions, [{"subject": subject, "revision": 0}])
+    more = revisions.update().where(revisions.c.subject == subject).values(revision=revisions.c.revision + 1)
+    connection.execute(more)
+
+
 class Revisions:
     """How often each subject was changed."""
 

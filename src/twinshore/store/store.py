@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from sqlalchemy import Connection
 
 from twinshore.fleet import Secret
-from twinshore.store import audit, extents, key_looks, memories, proofs, receipts, twins
+from twinshore.store import audit, memories, topics
 from twinshore.store.audit import Audit
 from twinshore.store.controls import Controls
 from twinshore.store.delays import DelayStore
@@ -26,6 +26,8 @@ from twinshore.store.proofs import Proofs
 from twinshore.store.receipts import Receipts
 from twinshore.store.revisions import Revisions
 from twinshore.store.schema import bring_up
+from twinshore.store.switches import Switches
+from twinshore.store.switching import Switching
 from twinshore.store.twins import Twins
 from twinshore.store.values import AuditRow, Remembered
 
@@ -70,6 +72,8 @@ class Store:
         self.revisions = Revisions(database)
         self.twins = Twins(database)
         self.homes = Homes(database)
+        self.switching = Switching(database)
+        self.switches = Switches(database)
         self.receipts = Receipts(database)
         self.extents = Extents(database)
         self.ledger = Ledger(database)
@@ -102,11 +106,7 @@ class Store:
         of it that is `spent`; the ledger stays. How many partitions were known."""
 
         def drop(connection: Connection) -> int:
-            partitions = twins.forget(connection, link, topic)
-            receipts.forget(connection, link, topic)
-            extents.forget(connection, link, topic)
-            proofs.forget(connection, link, topic)
-            key_looks.forget(connection, link, topic)
+            partitions = topics.forget(connection, link, topic)
             memories.forget(connection, spent)
             audit.add(connection, told)
             return partitions

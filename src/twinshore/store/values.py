@@ -38,7 +38,8 @@ class LinkIdentity:
 
 @dataclass(frozen=True, slots=True)
 class TwinRow:
-    """A twin's partition. At `anchor_offset` the link's next sequence is `anchor_sequence`. Topic ids are hex."""
+    """A twin's partition. At `anchor_offset` the link's next sequence is `anchor_sequence`. Topic ids are hex. Below
+    `inherited` the log is the topic's own, of when it was at home there."""
 
     link: str
     topic: str
@@ -48,6 +49,7 @@ class TwinRow:
     anchor_offset: int
     anchor_sequence: int
     created_ms: int
+    inherited: int = 0
 
 
 @dataclass(frozen=True, slots=True)

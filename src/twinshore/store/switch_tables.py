@@ -1,0 +1,40 @@
+"""The tables of switches: every switch with its record, and which topics one moves just now."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, Index, Table
+
+from twinshore.store.tables import LINK_LENGTH, TOPIC_LENGTH, exact_name, long_text, metadata, number
+
+SWITCH_ID_LENGTH = 32
+SET_BY_LENGTH = 255
+
+# The primary key is the lock: of two switches that want one topic, the first has it.
+switching = Table(
+    "switching",
+    metadata,
+    Column("pair", exact_name(LINK_LENGTH), primary_key=True),
+    Column("topic", exact_name(TOPIC_LENGTH), primary_key=True),
+    Column("switch_id", exact_name(SWITCH_ID_LENGTH), nullable=False),
+    Column("link", exact_name(LINK_LENGTH), nullable=False),
+    Column("asked", exact_name(32), nullable=False),
+    number("asked_ms"),
+    number("let_go_ms"),
+)
+Index("ix_switching_link", switching.c.link)
+
+# `record`: all that the switch has come to, as JSON.
+switches = Table(
+    "switches",
+    metadata,
+    Column("id", exact_name(SWITCH_ID_LENGTH), primary_key=True),
+    Column("kind", exact_name(32), nullable=False),
+    Column("source", exact_name(64), nullable=False),
+    Column("target", exact_name(64), nullable=False),
+    Column("state", exact_name(32), nullable=False),
+    Column("record", long_text(), nullable=False),
+    Column("set_by", exact_name(SET_BY_LENGTH), nullable=False),
+    number("begun_ms"),
+    number("changed_ms"),
+    Column("ended_ms", BigInteger, nullable=True),
+)

@@ -1,0 +1,50 @@
+"""Every switch that was begun, in SQL, with the record of what it has come to."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+from sqlalchemy import Connection, select
+
+from twinshore.store.dialects import put, storable
+from twinshore.store.engine import Database
+from twinshore.store.switch_tables import SET_BY_LENGTH, switches
+from twinshore.store.switch_values import SwitchRow
+
+
+def save(connection: Connection, row: SwitchRow) -> None:
+    """The last word stands."""
+    stored = replace(row, record=storable(row.record), set_by=storable(row.set_by)[:SET_BY_LENGTH])
+    put(connection, switches, [asdict(stored)])
+
+
+def read(connection: Connection, *, open_only: bool) -> tuple[SwitchRow, ...]:
+    """The newest first."""
+    query = select(switches).order_by(switches.c.begun_ms.desc(), switches.c.id)
+    if open_only:
+        query = query.where(switches.c.ended_ms.is_(None))
+    return tuple(SwitchRow(**row) for row in connection.execute(query).mappings())
+
+
+def read_one(connection: Connection, switch_id: str) -> SwitchRow | None:
+    row = connection.execute(select(switches).where(switches.c.id == switch_id)).mappings().one_or_none()
+    return None if row is None else SwitchRow(**row)
+
+
+class Switches:
+    """The switches that were begun, ended ones too."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def save(self, row: SwitchRow) -> None:
+        """The switch from now on; the last word stands."""
+        self._database.write(lambda connection: save(connection, row))
+
+    def of(self, switch_id: str) -> SwitchRow | None:
+        """The switch of this id."""
+        return self._database.read(lambda connection: read_one(connection, switch_id))
+
+    def all(self, *, open_only: bool = False) -> tuple[SwitchRow, ...]:
+        """All of them, or those that have not ended; the newest first."""
+        return self._database.read(lambda connection: read(connection, open_only=open_only))
