@@ -15,7 +15,9 @@ from twinshore.fleet.errors import (
     WireError,
 )
 from twinshore.fleet.nouns import (
+    FOLLOWERS_TOPIC,
     HEARTBEATS,
+    HOMES_TOPIC,
     TWINS_TOPIC,
     Cluster,
     Deleted,
@@ -36,7 +38,9 @@ from twinshore.fleet.nouns import (
 )
 
 __all__ = [
+    "FOLLOWERS_TOPIC",
     "HEARTBEATS",
+    "HOMES_TOPIC",
     "TWINS_TOPIC",
     "Cluster",
     "ConfigError",

@@ -15,6 +15,9 @@ from twinshore.fleet.errors import ConfigError
 HEARTBEATS = "twinshore.heartbeats"
 # Where each target says which of its topics are twins.
 TWINS_TOPIC = "twinshore.twins"
+# Where each cluster says where topics are at home, and where clients say that they follow it.
+HOMES_TOPIC = "twinshore.homes"
+FOLLOWERS_TOPIC = "twinshore.followers"
 SourceOffset = NewType("SourceOffset", int)
 TargetOffset = NewType("TargetOffset", int)
 

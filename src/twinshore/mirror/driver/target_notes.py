@@ -10,20 +10,15 @@ in one batch.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
-from typing import Any
 
-from twinshore.fleet.errors import WireError
 from twinshore.store.values import TwinRow
 from twinshore.wire.batch import SEQUENCE_SPAN
+from twinshore.wire.note_text import KEY_BYTES_MAX, as_word, json_or_none, note_text
 
-KEY_BYTES_MAX = 2048
-VALUE_BYTES_MAX = 1 << 16
-WORD_CHARS_MAX = 512
 CLAIMS_MAX = 100
 LINES_MAX = 200_000  # twins of a link: what strangers write must not fill the memory
 PARTITIONS_A_LINE = 500
@@ -81,7 +76,7 @@ class TwinNote:
     def text(self) -> bytes:
         runs = [[run.first, run.count, run.offset, run.sequence] for run in self.runs]
         ids = {"source": self.source_topic_id, "target": self.target_topic_id}
-        return _text({**ids, "mapped": self.mapped, "runs": runs})
+        return note_text({**ids, "mapped": self.mapped, "runs": runs})
 
 
 @dataclass(slots=True)
@@ -100,7 +95,7 @@ class Told:
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
         """One line more; what is none of this link's is passed over."""
-        match _json(key, KEY_BYTES_MAX):
+        match json_or_none(key, KEY_BYTES_MAX):
             case ["claim", self.link, self.source_id, str(store)]:
                 claim = _claim(value)
                 if claim is None:
@@ -123,13 +118,13 @@ class Told:
         return [note for (name, _), note in sorted(self.twins.items()) if name == topic]
 
     def claim_line(self, claim: Claim) -> Line:
-        return self._key(CLAIM, claim.store), _text(asdict(claim))
+        return self._key(CLAIM, claim.store), note_text(asdict(claim))
 
     def release_line(self, store: str) -> Line:
         return self._key(CLAIM, store), None
 
     def writer_line(self, writer: Writer) -> Line:
-        return self._key(LINK), _text(asdict(writer))
+        return self._key(LINK), note_text(asdict(writer))
 
     def twin_lines(self, rows: Iterable[TwinRow], mapped: Iterable[str]) -> list[Line]:
         """What these twins, each with all its partitions, lack in the notes."""
@@ -144,7 +139,7 @@ class Told:
         return [(self._key(TWIN, *place), note.text()) for place, note in lacking.items()]
 
     def _key(self, kind: str, *more: str | int) -> bytes:
-        return _text([kind, self.link, self.source_id, *more])
+        return note_text([kind, self.link, self.source_id, *more])
 
 
 def anchors(notes: Iterable[TwinNote]) -> Iterator[tuple[int, int, int]]:
@@ -157,33 +152,12 @@ def anchors(notes: Iterable[TwinNote]) -> Iterator[tuple[int, int, int]]:
 
 def twin_of_line(key: bytes, value: bytes | None) -> tuple[str, str] | None:
     """Of a line by which some link says that it writes a twin: its source's cluster id, and the twin's topic id."""
-    match _json(key, KEY_BYTES_MAX):
+    match json_or_none(key, KEY_BYTES_MAX):
         case ["twin", str(_), str(source_id), str(_), int(_)]:
             note = _twin(value)
             return (source_id, note.target_topic_id) if note else None
         case _:
             return None
-
-
-def bounded_json(text: bytes, bytes_max: int = VALUE_BYTES_MAX) -> Any:
-    """What a stranger may have written; WireError whatever is wrong with it."""
-    if len(text) > bytes_max:
-        raise WireError(f"a note of {len(text)} bytes")
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise WireError("a note that is not JSON") from error
-
-
-def _json(text: bytes | None, bytes_max: int = VALUE_BYTES_MAX) -> Any:
-    try:
-        return bounded_json(text, bytes_max) if text else None
-    except WireError:
-        return None
-
-
-def _text(value: object) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def _runs(rows: Iterable[TwinRow]) -> Iterator[Run]:
@@ -202,17 +176,17 @@ def _runs(rows: Iterable[TwinRow]) -> Iterator[Run]:
 
 
 def _claim(value: bytes | None) -> Claim | None:
-    match _json(value):
+    match json_or_none(value):
         case {"store": str(store), "host": str(host), "since_ms": int(since_ms)} if (
             STORE_ID.fullmatch(store) and 0 <= since_ms < YEAR_9999_MS
         ):
-            return Claim(store, _word(host), since_ms)
+            return Claim(store, as_word(host), since_ms)
         case _:
             return None
 
 
 def _writer(value: bytes | None) -> Writer | None:
-    match _json(value):
+    match json_or_none(value):
         case {
             "store": str(store),
             "producer_id": int(producer),
@@ -223,13 +197,13 @@ def _writer(value: bytes | None) -> Writer | None:
         } if STORE_ID.fullmatch(store) and 0 <= producer < OFFSET_MAX and 0 <= epoch < 1 << 15:
             told = more.get("generation", 0)  # Earlier versions did not tell it.
             generation = told if isinstance(told, int) and 0 <= told < OFFSET_MAX else 0
-            return Writer(store, producer, epoch, _word(target), _word(process), generation)
+            return Writer(store, producer, epoch, as_word(target), as_word(process), generation)
         case _:
             return None
 
 
 def _twin(value: bytes | None) -> TwinNote | None:
-    match _json(value):
+    match json_or_none(value):
         case {"source": str(source), "target": str(target), "mapped": bool(mapped), "runs": list(raw)}:
             runs = [run for run in map(_run, raw) if run is not None]
             known = TOPIC_ID.fullmatch(source) and TOPIC_ID.fullmatch(target) and len(runs) == len(raw)
@@ -251,8 +225,3 @@ def _run(raw: object) -> Run | None:
             return Run(first, count, offset, sequence)
         case _:
             return None
-
-
-def _word(text: str) -> str:
-    """As it may stand in a sentence: what strangers write reaches terminals and logs."""
-    return "".join(sign if sign.isprintable() else "?" for sign in text[:WORD_CHARS_MAX])

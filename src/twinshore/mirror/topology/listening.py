@@ -11,12 +11,12 @@ from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.notes import Note, Notebook
 from twinshore.links.homes import counterpart, pair_of
-from twinshore.mirror.driver.target_notes import bounded_json
 from twinshore.mirror.topology.picture import Beat, Picture, path_of, picture
 from twinshore.service.clock import wall_ms
 from twinshore.service.identity import known_clusters
 from twinshore.store import Store
 from twinshore.store.opening import open_to_look
+from twinshore.wire.note_text import bounded_json
 
 PATIENCE_S = 5.0
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from twinshore.fleet import HEARTBEATS, Link, WireError, is_heartbeats
 from twinshore.links.filters import passes_filters
-from twinshore.mirror.driver.target_notes import bounded_json
+from twinshore.wire.note_text import bounded_json
 
 HOPS_MAX = 32
 WORD_CHARS_MAX = 128

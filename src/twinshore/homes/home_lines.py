@@ -1,0 +1,361 @@
+"""What the lines of `twinshore.homes` say: where topics are written, which switch has them, records of switches. Pure.
+
+The topic is compacted and strangers may write to it: whatever is not a line of this form is passed over. Keys are JSON
+lists. A **home line** counts against another by its word, (term, step): the higher one stands, wherever in the log it
+lies. Of two different lines with one word the log's first stands. So whoever wrote a line reads the log to its end:
+what stands there for the topic is his line, or his line has lost. Compaction keeps the last line of a topic, so whoever
+sees that another one stands writes that one again (`mending`).
+
+A **claim** says that a switch has a topic. The claim that comes first in the log holds until it is taken back; a holder
+never writes its claim again, so compaction does not move it behind another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from itertools import groupby
+from typing import Any
+
+from twinshore.fleet.errors import TooLargeError
+from twinshore.wire.note_text import KEY_BYTES_MAX, WORD_CHARS_MAX, as_word, bounded_json, json_or_none, note_text
+
+HOME_BYTES_MAX = 1 << 19
+PARTITIONS_MAX = 20_000  # of one topic: each with a point of its own they still fit into a line
+PART_BYTES = 1 << 18
+PARTS_MAX = 32
+# What strangers write must not fill the memory.
+TOPICS_MAX = 200_000
+POINTS_MAX = 4_000_000
+CLAIMS_MAX = 100
+SWITCHES_MAX = 200
+RECORD_BYTES_MAX = PART_BYTES * PARTS_MAX
+RECORDS_BYTES_MAX = 1 << 26
+OFFSET_MAX = 1 << 62
+WORD_MAX = 1 << 31
+YEAR_9999_MS = 253_370_764_800_000
+TOPIC = re.compile("[a-zA-Z0-9._-]{1,249}")
+HEX_ID = re.compile("[0-9a-f]{32}")
+_WORDS = ("source", "set_by", "pair", "link", "back")
+_IDS = ("switch", "source_topic_id", "target_topic_id")
+_TEXTS = len(_WORDS) + len(_IDS)
+HOME, CLAIM, SWITCH, PART = "home", "claim", "switch", "part"
+
+Line = tuple[bytes, bytes | None]
+Word = tuple[int, int]
+
+
+class HomeState(StrEnum):
+    """ANNOUNCED: a switch has begun, writers look often. HELD: writers wait."""
+
+    SETTLED = "settled"
+    ANNOUNCED = "announced"
+    HELD = "held"
+
+
+@dataclass(frozen=True, slots=True)
+class HomeLine:
+    """The topic is at home on `home`, the cluster `cluster_id`, in this term; each step within it is a new word.
+
+    What a store needs to make the flip itself: `source` was the home before; `link` carried the topic from there and
+    `back` does now; the ids of the topic on the new home and on the old one; `points`, one for each partition: below it
+    the old home's log is the topic's own.
+    """
+
+    topic: str
+    home: str
+    cluster_id: str
+    term: int
+    step: int = 0
+    state: HomeState = HomeState.SETTLED
+    switch: str = ""
+    source: str = ""
+    since_ms: int = 0
+    set_by: str = ""
+    pair: str = ""
+    link: str = ""
+    back: str = ""
+    source_topic_id: str = ""
+    target_topic_id: str = ""
+    points: tuple[int, ...] = ()
+
+    @property
+    def word(self) -> Word:
+        return self.term, self.step
+
+    def agrees(self, other: HomeLine) -> bool:
+        """Whether both say the same, whoever said it when."""
+        return replace(self, since_ms=0, set_by="") == replace(other, since_ms=0, set_by="")
+
+    def line(self) -> Line:
+        """TooLargeError where the topic has more partitions than a line can hold."""
+        if len(self.points) > PARTITIONS_MAX:
+            raise TooLargeError(f"topic {self.topic} has {len(self.points)} partitions: a line holds {PARTITIONS_MAX}")
+        told = {name: getattr(self, name) for name in self.__slots__ if name not in ("topic", "points")}
+        return home_key(self.topic), note_text({**told, "points": _runs(self.points)})
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """Two clusters say different things in one word: nobody knows which stands until a higher word does."""
+
+    one: HomeLine
+    other: HomeLine
+
+
+@dataclass(frozen=True, slots=True)
+class TopicClaim:
+    """A switch has a topic since then; `by` is for people."""
+
+    switch: str
+    since_ms: int
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    digest: str
+    parts: int
+
+
+def stands(lines: Iterable[HomeLine | None]) -> HomeLine | Clash | None:
+    """What stands by the lines of several clusters for one topic."""
+    found = [line for line in lines if line is not None]
+    highest = [line for line in found if line.word == max(one.word for one in found)]
+    other = next((line for line in highest if not line.agrees(highest[0])), None)
+    return Clash(highest[0], other) if other else highest[0] if highest else None
+
+
+@dataclass(slots=True)
+class HomeLog:
+    """The lines of one cluster, as the log goes on. `homes` is what stands there. `full`: there is more than is taken,
+    so that what stands is not known."""
+
+    homes: dict[str, HomeLine] = field(default_factory=dict)
+    full: bool = False
+    _behind: set[str] = field(default_factory=set)
+    _claims: dict[str, dict[str, TopicClaim]] = field(default_factory=dict)
+    _heads: dict[str, _Head] = field(default_factory=dict)
+    _parts: dict[tuple[str, str, int], bytes] = field(default_factory=dict)
+    _points: int = 0
+    _bytes: int = 0
+
+    def take(self, key: bytes | None, value: bytes | None) -> None:
+        """One line more; what is none is passed over."""
+        match json_or_none(key, KEY_BYTES_MAX):
+            case ["home", str(topic)] if TOPIC.fullmatch(topic):
+                self._take_home(topic, value)
+            case ["claim", str(topic), str(switch)] if TOPIC.fullmatch(topic) and HEX_ID.fullmatch(switch):
+                self._take_claim(topic, switch, value)
+            case ["switch", str(switch)] if HEX_ID.fullmatch(switch):
+                self._take_head(switch, value)
+            case ["part", str(switch), str(digest), int(number)] if (
+                HEX_ID.fullmatch(switch) and HEX_ID.fullmatch(digest) and 0 <= number < PARTS_MAX
+            ):
+                self._take_part((switch, digest, number), value)
+            case _:
+                pass
+
+    # -- homes
+
+    def mending(self) -> list[Line]:
+        """Lines that stand and that compaction would lose, because a line that lost lies behind them."""
+        return [self.homes[topic].line() for topic in sorted(self._behind)]
+
+    def outdone(self, line: HomeLine) -> bool:
+        """Whether the line would lose, or stands already."""
+        there = self.homes.get(line.topic)
+        return there is not None and there.word >= line.word
+
+    def won(self, line: HomeLine) -> bool:
+        """Whether what stands is what the line says."""
+        there = self.homes.get(line.topic)
+        return there is not None and there.agrees(line)
+
+    def _take_home(self, topic: str, value: bytes | None) -> None:
+        line, there = _home(topic, value), self.homes.get(topic)
+        if value is None:
+            self._behind.discard(topic)
+            self._points -= len(self.homes.pop(topic).points) if there else 0
+        elif line is not None and (there is None or line.word > there.word):
+            points = self._points + len(line.points) - (len(there.points) if there else 0)
+            if points > POINTS_MAX or (there is None and len(self.homes) >= TOPICS_MAX):
+                self.full = True
+                return
+            self.homes[topic], self._points = line, points
+            self._behind.discard(topic)
+        elif there is not None:
+            # The line that lost is the last one now, unless it is the one that stands, written again.
+            (self._behind.discard if line == there else self._behind.add)(topic)
+
+    # -- claims
+
+    def holder(self, topic: str) -> TopicClaim | None:
+        """Which switch has the topic."""
+        return next(iter(self._claims.get(topic, {}).values()), None)
+
+    def claimed(self, switch: str) -> list[str]:
+        """The topics that the switch has, or would have if others did not have them first."""
+        return sorted(topic for topic, claims in self._claims.items() if switch in claims)
+
+    def _take_claim(self, topic: str, switch: str, value: bytes | None) -> None:
+        claim, there = _claim(switch, value), self._claims.get(topic, {})
+        if claim is None:
+            there.pop(switch, None)
+            if not there:
+                self._claims.pop(topic, None)
+        elif len(there) >= CLAIMS_MAX or (not there and len(self._claims) >= TOPICS_MAX):
+            self.full = self.full or switch not in there
+        else:
+            self._claims.setdefault(topic, there).setdefault(switch, claim)
+
+    # -- records of switches
+
+    def switches(self) -> list[str]:
+        """Those that have a record."""
+        return sorted(self._heads)
+
+    def record(self, switch: str) -> dict[str, Any] | None:
+        """What was saved last of the switch; None where nothing is, or where what is there is not whole."""
+        head = self._heads.get(switch)
+        pieces = [self._parts.get((switch, head.digest, number)) for number in range(head.parts)] if head else []
+        text = b"".join(piece for piece in pieces if piece is not None)
+        if head is None or None in pieces or _digest(text) != head.digest:
+            return None
+        found = bounded_json(text, RECORD_BYTES_MAX)
+        return found if isinstance(found, dict) else None
+
+    def record_lines(self, switch: str, record: Mapping[str, Any]) -> list[Line]:
+        """What is to be written, in this order, so that this is the record; the one before is whole until the head, the
+        last line but those that take its parts away. TooLargeError where it is larger than what is read."""
+        text = note_text(record)
+        if len(text) > RECORD_BYTES_MAX:
+            raise TooLargeError(f"the record of a switch has {len(text)} bytes: {RECORD_BYTES_MAX} are kept at most")
+        digest, pieces = _digest(text), [text[start : start + PART_BYTES] for start in range(0, len(text), PART_BYTES)]
+        if self._heads.get(switch) == _Head(digest, len(pieces)) and self.record(switch) is not None:
+            return []
+        parts: list[Line] = [(note_text([PART, switch, digest, number]), piece) for number, piece in enumerate(pieces)]
+        head = note_text([SWITCH, switch]), note_text({"digest": digest, "parts": len(pieces)})
+        return [*parts, head, *self._parts_gone(switch, besides=digest)]
+
+    def end_lines(self, switch: str) -> list[Line]:
+        """The switch is history."""
+        head: list[Line] = [(note_text([SWITCH, switch]), None)] if switch in self._heads else []
+        return head + self._parts_gone(switch)
+
+    def _parts_gone(self, switch: str, besides: str = "") -> list[Line]:
+        ours = [place for place in sorted(self._parts) if place[0] == switch and place[1] != besides]
+        return [(note_text([PART, *place]), None) for place in ours]
+
+    def _take_head(self, switch: str, value: bytes | None) -> None:
+        head = _head(value)
+        if head is None:
+            if value is None:
+                self._heads.pop(switch, None)
+        elif switch in self._heads or len(self._heads) < SWITCHES_MAX:
+            self._heads[switch] = head
+        else:
+            self.full = True
+
+    def _take_part(self, place: tuple[str, str, int], value: bytes | None) -> None:
+        if value is None:
+            self._bytes -= len(self._parts.pop(place, b""))
+        elif len(value) <= PART_BYTES:
+            whole = self._bytes + len(value) - len(self._parts.get(place, b""))
+            if whole > RECORDS_BYTES_MAX or len(self._parts) >= SWITCHES_MAX * PARTS_MAX:
+                self.full = True
+                return
+            self._parts[place], self._bytes = value, whole
+
+
+def home_key(topic: str) -> bytes:
+    return note_text([HOME, topic])
+
+
+def claim_line(topic: str, claim: TopicClaim) -> Line:
+    return note_text([CLAIM, topic, claim.switch]), note_text({"since_ms": claim.since_ms, "by": claim.by})
+
+
+def release_line(topic: str, switch: str) -> Line:
+    return note_text([CLAIM, topic, switch]), None
+
+
+def _digest(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()[:32]
+
+
+def _runs(points: tuple[int, ...]) -> list[int | list[int]]:
+    """Neighbours with one point are a run; one alone is its point."""
+    runs = [(point, len(list(some))) for point, some in groupby(points)]
+    return [[count, point] if count > 1 else point for point, count in runs]
+
+
+def _points(raw: list[Any]) -> tuple[int, ...] | None:
+    found: list[int] = []
+    for one in raw:
+        match one:
+            case int(point) if 0 <= point < OFFSET_MAX:
+                found.append(point)
+            case [int(count), int(point)] if 0 < count <= PARTITIONS_MAX and 0 <= point < OFFSET_MAX:
+                found += [point] * count
+            case _:
+                return None
+        if len(found) > PARTITIONS_MAX:
+            return None
+    return tuple(found)
+
+
+def _home(topic: str, value: bytes | None) -> HomeLine | None:
+    match json_or_none(value, HOME_BYTES_MAX):
+        case {
+            "home": str(home),
+            "cluster_id": str(cluster_id),
+            "term": int(term),
+            "step": int(step),
+            "state": "settled" | "announced" | "held" as state,
+            "since_ms": int(since_ms),
+            "points": list(raw),
+            **more,
+        } if 0 < term < WORD_MAX and 0 <= step < WORD_MAX and 0 <= since_ms < YEAR_9999_MS:
+            words, ids = (
+                {name: text for name in names if isinstance(text := more.get(name, ""), str)}
+                for names in (_WORDS, _IDS)
+            )
+            sound = all(map(_is_word, (home, cluster_id, *words.values()))) and all(map(_is_id, ids.values()))
+            points = _points(raw)
+            if points is None or not sound or not home or not cluster_id or len(words) + len(ids) < _TEXTS:
+                return None
+            told = {**words, **ids}
+            return HomeLine(
+                topic, home, cluster_id, term, step, HomeState(state), since_ms=since_ms, points=points, **told
+            )
+        case _:
+            return None
+
+
+def _claim(switch: str, value: bytes | None) -> TopicClaim | None:
+    match json_or_none(value):
+        case {"since_ms": int(since_ms), "by": str(by)} if 0 <= since_ms < YEAR_9999_MS:
+            return TopicClaim(switch, since_ms, as_word(by))
+        case _:
+            return None
+
+
+def _head(value: bytes | None) -> _Head | None:
+    match json_or_none(value):
+        case {"digest": str(digest), "parts": int(parts)} if HEX_ID.fullmatch(digest) and 0 < parts <= PARTS_MAX:
+            return _Head(digest, parts)
+        case _:
+            return None
+
+
+def _is_word(text: str) -> bool:
+    """Names are compared, so one that could not be shown as it is is none."""
+    return len(text) <= WORD_CHARS_MAX and text.isprintable()
+
+
+def _is_id(text: str) -> bool:
+    return not text or HEX_ID.fullmatch(text) is not None

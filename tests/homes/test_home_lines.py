@@ -1,0 +1,272 @@
+"""What the lines of homes say, whoever else writes there, and in whatever order."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twinshore.fleet.errors import TooLargeError
+from twinshore.homes.home_lines import (
+    PART_BYTES,
+    PARTITIONS_MAX,
+    RECORD_BYTES_MAX,
+    Clash,
+    HomeLine,
+    HomeLog,
+    HomeState,
+    Line,
+    TopicClaim,
+    claim_line,
+    home_key,
+    release_line,
+    stands,
+)
+from twinshore.wire.note_text import note_text
+
+ONE, TWO = "1" * 32, "2" * 32
+EAST = HomeLine("orders", "east", "id-e", 1, 1, HomeState.ANNOUNCED, ONE, since_ms=5, set_by="somebody")
+WEST = HomeLine(
+    "orders",
+    "west",
+    "id-w",
+    2,
+    switch=ONE,
+    source="east",
+    since_ms=9,
+    pair="east<>west",
+    link="east->west",
+    back="west->east",
+    source_topic_id="a" * 32,
+    target_topic_id="b" * 32,
+    points=(7, 7, 7, 0, 1 << 61),
+)
+
+
+def told(*lines: Line) -> HomeLog:
+    found = HomeLog()
+    for line in lines:
+        found.take(*line)
+    return found
+
+
+def compacted(*lines: Line) -> list[Line]:
+    """What a cleaner leaves: of each key its last line, where that was."""
+    last = {key: number for number, (key, _) in enumerate(lines)}
+    return [line for number, line in enumerate(lines) if last[line[0]] == number]
+
+
+words = st.text('aß→ "', max_size=6)
+ids = st.sampled_from(["", ONE, TWO, "0123456789abcdef" * 2])
+home_lines = st.builds(
+    HomeLine,
+    topic=st.sampled_from(["orders", "bills.v2"]),
+    home=words.filter(bool),
+    cluster_id=words.filter(bool),
+    term=st.integers(1, 3),
+    step=st.integers(0, 2),
+    state=st.sampled_from(HomeState),
+    switch=ids,
+    source=words,
+    since_ms=st.integers(0, 1 << 40),
+    set_by=words,
+    pair=words,
+    link=words,
+    back=words,
+    source_topic_id=ids,
+    target_topic_id=ids,
+    points=st.lists(st.sampled_from([0, 1, 7, (1 << 62) - 1]), max_size=20).map(tuple),
+)
+
+
+@given(home_lines, st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"])))
+def test_a_line_comes_back_as_it_was_written(line: HomeLine, by: str) -> None:
+    line = replace(line, set_by=by[:500])
+    assert told(line.line()).homes == {line.topic: line}
+
+
+@given(st.lists(home_lines, max_size=12))
+def test_the_highest_word_stands_and_of_one_word_the_first(lines: list[HomeLine]) -> None:
+    found = told(*(line.line() for line in lines)).homes
+    for topic in {line.topic for line in lines}:
+        ours = [line for line in lines if line.topic == topic]
+        assert found[topic] == max(ours, key=lambda line: line.word), "max takes the first of equals"
+
+
+@given(st.lists(home_lines, max_size=8, unique_by=lambda line: (line.topic, line.word)), st.randoms())
+def test_in_whatever_order_lines_of_different_words_come_the_same_stands(lines: list[HomeLine], chance: object) -> None:
+    mixed = lines.copy()
+    chance.shuffle(mixed)  # type: ignore[attr-defined]
+    assert told(*(line.line() for line in mixed)).homes == told(*(line.line() for line in lines)).homes
+
+
+@given(st.lists(home_lines, max_size=12))
+def test_what_was_mended_outlives_compaction(lines: list[HomeLine]) -> None:
+    log = [line.line() for line in lines]
+    found = told(*log)
+    mended = [*log, *found.mending()]
+    assert told(*compacted(*mended)).homes == told(*mended).homes == found.homes
+    assert told(*mended).mending() == []
+
+
+def test_who_lost_learns_it_and_what_stands_is_written_again() -> None:
+    rival = replace(WEST, switch=TWO)
+    found = told(WEST.line(), rival.line(), EAST.line())
+    assert (found.won(WEST), found.won(rival), found.won(EAST)) == (True, False, False)
+    assert found.won(replace(WEST, since_ms=99, set_by="me again")), "the same, said again later"
+    assert found.outdone(rival)
+    assert not found.outdone(replace(EAST, term=2, step=1))
+    assert found.mending() == [WEST.line()]
+    assert told(WEST.line(), EAST.line(), (home_key("orders"), b"garbage")).mending() == [WEST.line()]
+
+
+def test_a_topic_that_is_forgotten_begins_anew() -> None:
+    found = told(WEST.line(), EAST.line(), (home_key("orders"), None))
+    assert (found.homes, found.mending()) == ({}, [])
+    found.take(*EAST.line())
+    assert found.homes == {"orders": EAST}
+
+
+def test_of_two_clusters_the_higher_word_stands_and_one_word_of_two_sayings_is_a_clash() -> None:
+    assert stands([None, None]) is None
+    assert stands([EAST, None]) == EAST
+    assert stands([EAST, WEST]) == stands([WEST, EAST]) == WEST
+    assert stands([WEST, replace(WEST, since_ms=77)]) == WEST
+    rival = replace(WEST, home="north", cluster_id="id-n")
+    assert stands([WEST, rival]) == Clash(WEST, rival)
+    higher = replace(WEST, step=1)
+    assert stands([WEST, rival, higher]) == higher
+
+
+def test_as_many_partitions_as_a_line_holds_and_no_more() -> None:
+    far = tuple((1 << 62) - 1 - number for number in range(PARTITIONS_MAX))
+    line = replace(WEST, points=far)
+    assert told(line.line()).homes["orders"] == line
+    with pytest.raises(TooLargeError, match="topic orders has 20001 partitions: a line holds 20000"):
+        replace(WEST, points=(*far, 0)).line()
+
+
+# -- claims
+
+
+def claim(switch: str, by: str = "somebody") -> Line:
+    return claim_line("orders", TopicClaim(switch, 5, by))
+
+
+def test_the_first_claim_holds_until_it_is_taken_back() -> None:
+    assert told().holder("orders") is None
+    assert told(claim(ONE), claim(TWO), claim(ONE, "again")).holder("orders") == TopicClaim(ONE, 5, "somebody")
+    given_up = [claim(ONE), claim(TWO), release_line("orders", ONE)]
+    for log in (given_up, compacted(*given_up), given_up[1:]):
+        assert told(*log).holder("orders") == TopicClaim(TWO, 5, "somebody")
+    assert told(*given_up, release_line("orders", TWO)).holder("orders") is None
+    found = told(claim(ONE), claim(TWO))
+    assert (found.claimed(ONE), found.claimed(TWO), found.claimed("3" * 32)) == (["orders"], ["orders"], [])
+
+
+# -- records
+
+
+def test_a_record_comes_back_and_the_one_before_is_whole_until_the_new_one_is() -> None:
+    small, large = {"state": "held"}, {"state": "level", "points": "x" * (2 * PART_BYTES + 5)}
+    found = told(*told().record_lines(ONE, small))
+    assert (found.record(ONE), found.record(TWO), found.switches()) == (small, None, [ONE])
+    assert found.record_lines(ONE, small) == [], "it stands already"
+    lines = found.record_lines(ONE, large)
+    assert [value is None for _, value in lines] == [False, False, False, False, True]
+    assert all(len(value or b"") <= PART_BYTES for _, value in lines)
+    for number, line in enumerate(lines):
+        found.take(*line)
+        assert found.record(ONE) == (small if number < 3 else large)
+    everything = [*told().record_lines(ONE, small), *lines]
+    assert told(*compacted(*everything)).record(ONE) == large
+
+
+def test_a_switch_that_is_history_leaves_nothing() -> None:
+    found = told(*told().record_lines(ONE, {"state": "done"}), *told().record_lines(TWO, {"state": "begun"}))
+    for line in found.record_lines(ONE, {"another": "x" * PART_BYTES})[:1]:
+        found.take(*line)  # Whoever saved it died in the middle.
+    assert found.record(ONE) == {"state": "done"}
+    for line in found.end_lines(ONE):
+        found.take(*line)
+    assert (found.switches(), found.record(ONE), found.end_lines(ONE)) == ([TWO], None, [])
+    assert found.record(TWO) == {"state": "begun"}
+
+
+def test_a_record_that_nobody_could_read_is_refused_before_it_is_written() -> None:
+    with pytest.raises(TooLargeError, match="the record of a switch has"):
+        told().record_lines(ONE, {"x": "y" * RECORD_BYTES_MAX})
+
+
+def test_a_record_that_is_not_whole_is_none() -> None:
+    lines = told().record_lines(ONE, {"x": "y" * PART_BYTES})
+    assert told(*lines[1:]).record(ONE) is None
+    assert told((lines[0][0], b"something else"), *lines[1:]).record(ONE) is None
+
+
+# -- strangers
+
+HOSTILE = [
+    b"",
+    b"\xff\xfe",
+    b"[" * 200_000,
+    b"[" * 2_000,
+    b"9" * 60_000,
+    b"{}",
+    EAST.line()[1] or b"",
+    json.dumps({"x": "y" * 100_000}).encode(),
+    *(
+        note_text(json.loads(WEST.line()[1] or b"") | {name: value})
+        for name, value in [
+            ("home", ""),
+            ("home", "\x1b[2J"),
+            ("home", "\ud800"),
+            ("cluster_id", 7),
+            ("source", []),
+            ("term", 0),
+            ("term", 1 << 40),
+            ("term", 1.5),
+            ("step", -1),
+            ("state", "gone"),
+            ("switch", "1"),
+            ("target_topic_id", "../.."),
+            ("since_ms", 1 << 60),
+            ("points", {}),
+            ("points", [-1]),
+            ("points", [[1 << 40, 0]]),
+            ("points", [[1, 2, 3]]),
+            ("points", [[PARTITIONS_MAX, 0], 1]),
+        ]
+    ),
+]
+
+
+@given(st.sampled_from(HOSTILE[:6]) | st.binary(max_size=200), st.sampled_from(HOSTILE) | st.binary(max_size=200))
+def test_what_strangers_write_there_is_passed_over(key: bytes, value: bytes) -> None:
+    found = told(WEST.line(), claim(ONE), *told().record_lines(ONE, {"state": "held"}))
+    for one in (key, home_key("orders"), home_key("no topic"), note_text(["claim", "orders", "1"])):
+        found.take(one, value)
+        found.take(None, value)
+    assert found.homes == {"orders": WEST}
+    assert found.holder("orders") == TopicClaim(ONE, 5, "somebody")
+    assert found.record(ONE) == {"state": "held"}
+    assert not found.full
+
+
+def test_more_than_is_taken_is_not_passed_over_in_silence() -> None:
+    found = HomeLog()
+    line = replace(WEST, points=(0,) * PARTITIONS_MAX)
+    for number in range(201):
+        found.take(*replace(line, topic=f"t-{number}").line())
+    assert found.full
+    assert len(found.homes) == 200
+
+
+def test_what_strangers_say_cannot_draw_on_a_terminal() -> None:
+    found = told(claim(ONE, "\x1b[2J\ud800" + "h" * 9_000)).holder("orders")
+    assert found is not None
+    assert found.by.isprintable()
+    assert len(found.by) == 512
