@@ -15,6 +15,7 @@ from twinshore.kafka.rights_requests import (
     alter_quotas,
     create_acls,
     delete_acls,
+    may_alter,
     read_acls,
     read_quotas,
     read_scram_users,
@@ -41,6 +42,8 @@ def test_acls_are_read_made_and_removed_one_by_one(guarded: LabCluster) -> None:
         assert create_acls(cluster, [READ, DENY, GROUP]) == {}
         assert create_acls(cluster, [READ]) == {}, "what is there already is no error"
         assert read_acls(cluster) == frozenset({READ, DENY, GROUP})
+        assert read_acls(cluster, guarded.brokers[0].node_id) == frozenset({READ, DENY, GROUP})
+        assert may_alter(cluster)
         assert delete_acls(cluster, [DENY]) == {}
         assert delete_acls(cluster, [DENY]) == {}
         assert read_acls(cluster) == frozenset({READ, GROUP}), "a wide rule goes without the narrow ones it covers"
@@ -62,6 +65,7 @@ def test_who_may_not_look_is_told_what_to_grant(guarded: LabCluster) -> None:
         refused = create_acls(cluster, [READ])
         assert refused[READ].hint == "grant Alter on the cluster"
         assert delete_acls(cluster, [READ])[READ].code == Code.CLUSTER_AUTHORIZATION_FAILED
+        assert not may_alter(cluster)
 
 
 def test_a_cluster_without_an_authorizer_says_none(east: LabCluster) -> None:

@@ -20,6 +20,7 @@ from kio.schema.delete_acls.v2 import DeleteAclsRequest, DeleteAclsResponse
 from kio.schema.delete_acls.v2.request import DeleteAclsFilter
 from kio.schema.describe_acls.v2 import DescribeAclsRequest, DescribeAclsResponse
 from kio.schema.describe_client_quotas.v1 import DescribeClientQuotasRequest, DescribeClientQuotasResponse
+from kio.schema.describe_cluster.v0 import DescribeClusterRequest, DescribeClusterResponse
 from kio.schema.describe_user_scram_credentials.v0 import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
@@ -30,7 +31,7 @@ from twinshore.fleet import KafkaError
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.errors import Code, kafka_error
-from twinshore.kafka.rights import Acl, QuotaEntity, ScramUser
+from twinshore.kafka.rights import Acl, Operation, QuotaEntity, ScramUser
 
 ANY = i8(1)
 AT_ONCE = 500
@@ -38,8 +39,9 @@ SCRAM = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 Refused = dict[Acl, KafkaError]
 
 
-def read_acls(cluster: KafkaCluster) -> frozenset[Acl] | None:
-    """Every ACL of the cluster; None where it has no authorizer."""
+def read_acls(cluster: KafkaCluster, broker: int | None = None) -> frozenset[Acl] | None:
+    """Every ACL of the cluster; None where it has no authorizer. `broker`: as this one knows and enforces them now,
+    since each hears of a change by itself."""
 
     def ask(connection: Connection, timeout_s: float) -> frozenset[Acl] | None:
         request = DescribeAclsRequest(
@@ -69,7 +71,21 @@ def read_acls(cluster: KafkaCluster) -> frozenset[Acl] | None:
             for one in place.acls
         )
 
-    return cluster.anybody("ACLs", ask)
+    return cluster.anybody("ACLs", ask) if broker is None else cluster.at(broker, f"ACLs of broker {broker}", ask)
+
+
+def may_alter(cluster: KafkaCluster) -> bool:
+    """Whether we may change its ACLs."""
+
+    def ask(connection: Connection, timeout_s: float) -> bool:
+        request = DescribeClusterRequest(include_cluster_authorized_operations=True)
+        answer = connection.call(request, DescribeClusterResponse, timeout_s=timeout_s)
+        if int(answer.error_code) == Code.CLUSTER_AUTHORIZATION_FAILED:
+            return False
+        _check(answer.error_code, cluster, "ask what we may do", answer.error_message, "Describe on the cluster")
+        return bool(int(answer.cluster_authorized_operations) & (1 << Operation.ALTER))
+
+    return cluster.anybody("what we may do", ask)
 
 
 def create_acls(cluster: KafkaCluster, acls: Sequence[Acl]) -> Refused:

@@ -61,8 +61,8 @@ def ground(
     gone = frozenset(name for name, side in sides(target, left).items() if side.presence is Presence.GONE)
     us = principal(link, target)
     # Where it is not ours to know, each side counts as that which lets nobody in by mistake.
-    is_open = _open_unless_ruled(target) is not False
-    return Ground(twins, us, is_open, is_open and _open_unless_ruled(source) is False, gone)
+    is_open = open_unless_ruled(target) is not False
+    return Ground(twins, us, is_open, is_open and open_unless_ruled(source) is False, gone)
 
 
 def principal(link: Link, target: KafkaCluster) -> str:
@@ -96,7 +96,7 @@ def _settings(found: Mapping[str, Setting]) -> SettingsOf:
     return SettingsOf(in_force, {name: setting.value or "" for name, setting in told.items() if setting.own})
 
 
-def _open_unless_ruled(cluster: KafkaCluster) -> bool | None:
+def open_unless_ruled(cluster: KafkaCluster) -> bool | None:
     """Whether everybody may use what no rule speaks of; None where nobody says. Brokers name the setting where it is
     set, and hide its value, since it is their authorizer's."""
     for node in sorted(cluster.metadata([], refresh=True).brokers)[:1]:
