@@ -28,7 +28,7 @@ def acl(
 
 
 def guarded(
-    name: str, *users: str, settings: Mapping[str, str] | None = None, version: str = KAFKA_NEWEST
+    name: str, *users: str, settings: Mapping[str, str] | None = None, version: str = KAFKA_NEWEST, brokers: int = 1
 ) -> LabCluster:
     flags = ("-XX:TieredStopAtLevel=1",)
     kind = LabSecurity.SASL_SCRAM_256
@@ -36,6 +36,7 @@ def guarded(
     return LabCluster(
         name,
         version=version,
+        brokers=brokers,
         security=kind,
         authorizer=True,
         users=who,

@@ -1,0 +1,90 @@
+"""An ACL fence or a guard, put up, seen to stand on every broker, and taken down.
+
+Whoever is killed here goes on with the same plan: it was written down before anything was done. The answer to a new
+rule is the controller's; each broker hears of it by itself, and enforces what it shows. What a broker let in before it
+is appended after it all the same, so ends that are read at once may still move.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from twinshore.fleet import KafkaError
+from twinshore.fleet.sentences import listed
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.rights import Acl
+from twinshore.kafka.rights_requests import create_acls, delete_acls, may_alter, read_acls
+from twinshore.mirror.follow.reading import open_unless_ruled
+from twinshore.switch.acl_fence import FencePlan, Sight, Step
+
+CONFIRMED_S_MAX = 20.0
+PAUSE_S = 0.02
+NAMED_MAX = 5
+
+
+def look(cluster: KafkaCluster, topics: Iterable[str], us: str = "") -> Sight:
+    """The cluster as plans want to see it. KafkaError where we may not read its rules or not change them: then nothing
+    is begun."""
+    acls = read_acls(cluster)
+    if acls is None:
+        return Sight(cluster.name, None, frozenset(topics), frozenset(), us)
+    if not may_alter(cluster):
+        raise KafkaError(
+            f"{cluster.name}: we may not change its ACLs, so nobody can be kept from writing there",
+            hint="grant Alter on the cluster",
+        )
+    exist = frozenset(cluster.metadata(refresh=True).topics)
+    return Sight(cluster.name, acls, frozenset(topics), exist, us, open_unless_ruled(cluster))
+
+
+def apply(cluster: KafkaCluster, plan: FencePlan) -> None:
+    """KafkaError where a rule is refused: what comes after it is not done. Restore the plan, or apply it again."""
+    _take(cluster, plan.doing())
+
+
+def restore(cluster: KafkaCluster, plan: FencePlan) -> None:
+    """The rules are as before the plan, but for what others changed meanwhile. Also where it was done in part."""
+    _take(cluster, plan.restoring())
+
+
+def confirm(cluster: KafkaCluster, plan: FencePlan, *, within_s: float = CONFIRMED_S_MAX) -> Mapping[int, float]:
+    """Returns once each broker of the cluster enforces the plan: after how many seconds each showed it. KafkaError
+    (retriable) where one does not in time; one that hangs may take the cluster's patience besides."""
+    return _shown(cluster, plan.stands, within_s)
+
+
+def confirm_restored(
+    cluster: KafkaCluster, plan: FencePlan, *, within_s: float = CONFIRMED_S_MAX
+) -> Mapping[int, float]:
+    """The same of the rules as they are after `restore`."""
+    return _shown(cluster, plan.restored, within_s)
+
+
+def _take(cluster: KafkaCluster, steps: Iterable[Step]) -> None:
+    for step in steps:
+        refused = (create_acls if step.add else delete_acls)(cluster, step.acls)
+        for error in refused.values():
+            raise error
+
+
+def _shown(cluster: KafkaCluster, holds: Callable[[Collection[Acl]], bool], within_s: float) -> Mapping[int, float]:
+    began_s = time.monotonic()
+    shown: dict[int, float] = {}
+    while True:
+        # Asked each time: a broker that has come meanwhile may lead what is fenced.
+        nodes = set(cluster.metadata([], refresh=True).brokers)
+        for node in sorted(nodes - shown.keys()):
+            if holds(read_acls(cluster, node) or ()):
+                shown[node] = time.monotonic() - began_s
+        late = sorted(nodes - shown.keys())
+        if not late:
+            return shown
+        if time.monotonic() - began_s >= within_s:
+            names = listed([str(node) for node in late], NAMED_MAX)
+            raise KafkaError(
+                f"{cluster.name}: after {within_s:g} s broker {names} does not show the rules that were changed",
+                retriable=True,
+                hint="see whether it follows its controller",
+            )
+        time.sleep(PAUSE_S)

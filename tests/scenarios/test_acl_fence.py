@@ -1,0 +1,261 @@
+"""Who is kept from writing by ACLs, on real brokers, by their own clients; and how all of it is given back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+
+from tests.scenarios.rights_stage import acl, client, guarded, may_read, may_write
+from twinshore.fleet import Cluster, KafkaError, NamedPartition
+from twinshore.kafka.cluster import KafkaCluster, OffsetKind
+from twinshore.kafka.rights import EVERYBODY, Acl, Operation, Pattern
+from twinshore.kafka.rights_requests import create_acls, delete_acls, read_acls
+from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
+from twinshore.lab.clients import allow, client_settings
+from twinshore.switch.acl_fence import FencePlan, Step, fence, guard
+from twinshore.switch.hands import rights
+
+US = "User:mirror"
+PARTITIONS = 3
+STILL_S = 2.0
+VERSIONS = [KAFKA_NEWEST, KAFKA_3]
+
+
+def opened(lab: LabCluster) -> None:
+    """The mirror may do what it needs, and is no super user; everybody writes by a rule for many topics."""
+    for operation in ("describe", "alter", "idempotent_write", "describe_configs"):
+        allow(lab.cluster, "mirror", operation, "broker", "kafka-cluster")
+    allow(lab.cluster, "mirror", "all", "topic", "*")
+    with client(lab) as kafka:
+        everybody = acl("test_", Operation.WRITE, EVERYBODY, pattern=Pattern.PREFIXED)
+        create_acls(kafka, [everybody, acl("test_", Operation.ALL, pattern=Pattern.PREFIXED)])
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def lab(request: pytest.FixtureRequest) -> Iterator[LabCluster]:
+    with guarded("old", "anna", "bert", version=request.param) as cluster:
+        opened(cluster)
+        yield cluster
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def three(request: pytest.FixtureRequest) -> Iterator[LabCluster]:
+    with guarded("old", "anna", version=request.param, brokers=3) as cluster:
+        opened(cluster)
+        yield cluster
+
+
+class Application:
+    """An idempotent producer that writes without pause: what became of each record, in the order that it was told."""
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self.taken = 0
+        self.refused: dict[str, int] = {}
+        self._topic = topic
+        self._producer = Producer(
+            {**client_settings(cluster), "enable.idempotence": True, "linger.ms": 1, "batch.num.messages": 50}
+        )
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _told(self, error: Any, _: Any) -> None:
+        if error:
+            self.refused[error.name()] = self.refused.get(error.name(), 0) + 1
+        else:
+            self.taken += 1
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            for number in range(10):
+                try:
+                    self._producer.produce(self._topic, b"x", partition=number % PARTITIONS, on_delivery=self._told)
+                except KafkaException as error:
+                    name = f"at once {error.args[0].name()}"
+                    self.refused[name] = self.refused.get(name, 0) + 1
+            self._producer.poll(0.005)
+
+    def goes_on(self, within_s: float = 30.0) -> float:
+        """How long it took until the next record was taken."""
+        before, began = self.taken, time.monotonic()
+        while self.taken == before:
+            assert time.monotonic() - began < within_s, self.refused
+            time.sleep(0.01)
+        return time.monotonic() - began
+
+    def end(self) -> None:
+        self._over.set()
+        self._thread.join()
+        assert self._producer.flush(30.0) == 0
+
+
+def ends(kafka: KafkaCluster, topic: str) -> list[int]:
+    parts = [NamedPartition(topic, number) for number in range(PARTITIONS)]
+    return list(kafka.list_offsets(parts, OffsetKind.LOG_END).values())
+
+
+def stand_still(kafka: KafkaCluster, topic: str) -> float:
+    """Nothing is appended any more; when the last append was seen."""
+    seen, moved_s, began = ends(kafka, topic), 0.0, time.monotonic()
+    while time.monotonic() - began < STILL_S:
+        now = ends(kafka, topic)
+        if now != seen:
+            seen, moved_s = now, time.monotonic() - began
+        time.sleep(0.01)
+    return moved_s
+
+
+def kept_out_and_let_in_again(lab: LabCluster, topic: str) -> None:
+    lab.create_topic(topic, partitions=PARTITIONS, copies=1)
+    anna = lab.cluster_as("anna")
+    with client(lab) as watching, closing(KafkaCluster(lab.cluster_as("mirror"))) as kafka:
+        before = read_acls(kafka)
+        application = Application(anna, topic)
+        application.goes_on()
+        plan = fence(rights.look(kafka, [topic], US))
+        began = time.monotonic()
+        rights.apply(kafka, plan)
+        applied_s = time.monotonic() - began
+        shown = rights.confirm(kafka, plan)
+        confirmed_s = time.monotonic() - began
+        assert set(shown) == {broker.node_id for broker in lab.brokers}
+        moved_s = stand_still(watching, topic)
+        assert moved_s < 0.5, "what was under way, and nothing later"
+        assert application.refused, "it tried"
+        refused = dict(application.refused)
+        assert may_read(anna, topic), "only to write is forbidden"
+
+        still = ends(watching, topic)
+        assert not may_write(lab.cluster_as("mirror"), topic), "we are kept out as well"
+        assert ends(watching, topic) == still
+        assert may_write(lab.cluster, topic), "no rule keeps a super user out"
+        assert sum(ends(watching, topic)) == sum(still) + 1, "so its ends are watched"
+
+        rights.restore(kafka, plan)
+        rights.confirm_restored(kafka, plan)
+        assert read_acls(kafka) == before
+        resumed_s = application.goes_on()
+        application.end()
+        assert sum(ends(watching, topic)) == application.taken + 1, "nothing lost, nothing twice"
+        print(
+            f"told: {lab.version}, {len(lab.brokers)} brokers: applied after {applied_s:.3f} s, confirmed on each after"
+            f" {confirmed_s:.3f} s, last append {moved_s:.3f} s behind that; the producer went on {resumed_s:.3f} s"
+            f" after the rules were back, and had seen {refused}"
+        )
+        assert may_write(anna, topic), "a new producer as well"
+
+
+def test_a_producer_that_follows_nobody_is_kept_out_and_goes_on_afterwards(lab: LabCluster, unique_topic: str) -> None:
+    kept_out_and_let_in_again(lab, unique_topic)
+
+
+@pytest.mark.long
+def test_each_of_three_brokers_keeps_it_out(three: LabCluster, unique_topic: str) -> None:
+    kept_out_and_let_in_again(three, unique_topic)
+
+
+def changes(steps: list[Step]) -> list[Step]:
+    """One rule after the other."""
+    return [Step(step.add, (one,)) for step in steps for one in step.acls]
+
+
+def killed_after(kafka: KafkaCluster, steps: list[Step], count: int) -> None:
+    for step in changes(steps)[:count]:
+        assert not (create_acls if step.add else delete_acls)(kafka, step.acls)
+
+
+def plans(kafka: KafkaCluster, topic: str) -> list[FencePlan]:
+    sight = rights.look(kafka, [topic], US)
+    return [fence(sight), guard(sight)]
+
+
+def test_killed_after_each_change_it_is_done_again_or_given_back(lab: LabCluster, unique_topic: str) -> None:
+    lab.create_topic(unique_topic)
+    with closing(KafkaCluster(lab.cluster_as("mirror"))) as kafka:
+        before = read_acls(kafka)
+        for plan in plans(kafka, unique_topic):
+            for count in range(len(changes(plan.doing())) + 1):
+                killed_after(kafka, plan.doing(), count)
+                again = FencePlan.from_record(plan.as_record())
+                if count % 2:
+                    rights.apply(kafka, again)
+                    rights.confirm(kafka, again)
+                    killed_after(kafka, plan.restoring(), count)
+                rights.restore(kafka, again)
+                rights.confirm_restored(kafka, again)
+                assert read_acls(kafka) == before
+
+
+def test_a_guard_takes_the_place_of_a_fence_and_nobody_slips_in(lab: LabCluster, unique_topic: str) -> None:
+    neighbour = f"{unique_topic}-eu"
+    for topic in (unique_topic, neighbour):
+        lab.create_topic(topic)
+    anna, bert, ours = (lab.cluster_as(name) for name in ("anna", "bert", "mirror"))
+    late = acl(unique_topic, Operation.WRITE, "User:bert")
+    with closing(KafkaCluster(ours)) as kafka:
+        before = read_acls(kafka)
+        assert before is not None
+        shut = fence(rights.look(kafka, [unique_topic], US))
+        rights.apply(kafka, shut)
+        rights.confirm(kafka, shut)
+        create_acls(kafka, [late])
+        held = guard(rights.look(kafka, [unique_topic], US))
+        rights.apply(kafka, held)
+        rights.confirm(kafka, held)
+        assert [may_write(who, unique_topic) for who in (anna, bert, ours)] == [False, False, False]
+        rights.restore(kafka, shut)
+        rights.confirm_restored(kafka, shut)
+        assert [may_write(who, unique_topic) for who in (anna, bert, ours)] == [False, False, True]
+        assert [may_write(who, neighbour) for who in (anna, bert, ours)] == [True, True, True]
+        assert may_read(anna, unique_topic)
+
+        later = guard(rights.look(kafka, [neighbour], US), held)
+        rights.apply(kafka, later)
+        rights.confirm(kafka, later)
+        assert [may_write(who, unique_topic) for who in (anna, bert)] == [True, True], "it is no twin any more"
+        assert [may_write(who, neighbour) for who in (anna, bert, ours)] == [False, False, True]
+        rights.restore(kafka, later)
+        rights.confirm_restored(kafka, later)
+        assert read_acls(kafka) == before | {late}, "what others changed meanwhile stays"
+        delete_acls(kafka, [late])
+
+
+def test_who_may_not_change_rules_begins_nothing(lab: LabCluster, unique_topic: str) -> None:
+    lab.create_topic(unique_topic)
+    describe = Acl(4, "kafka-cluster", Pattern.LITERAL, "User:bert", "*", Operation.DESCRIBE, 3)
+    with client(lab) as admin, closing(KafkaCluster(lab.cluster_as("bert"))) as kafka:
+        with pytest.raises(KafkaError) as caught:
+            rights.look(kafka, [unique_topic])
+        assert caught.value.hint == "grant Describe on the cluster"
+        create_acls(admin, [describe])
+        # The answer is the controller's: a broker hears of the rule a moment later.
+        until_s = time.monotonic() + 20
+        while describe not in (read_acls(admin, lab.brokers[0].node_id) or ()):
+            assert time.monotonic() < until_s
+        before = read_acls(admin)
+        with pytest.raises(KafkaError, match="old: we may not change its ACLs") as caught:
+            rights.look(kafka, [unique_topic])
+        assert caught.value.hint == "grant Alter on the cluster"
+        plan = fence(rights.look(admin, [unique_topic]))
+        with pytest.raises(KafkaError, match="add ACL: deny"):
+            rights.apply(kafka, plan)
+        assert read_acls(admin) == before
+        with pytest.raises(KafkaError, match="broker 1 does not show") as caught:
+            rights.confirm(admin, plan, within_s=0.1)
+        assert caught.value.retriable
+        delete_acls(admin, [describe])
+
+
+def test_without_an_authorizer_nothing_is_changed(east: LabCluster, unique_topic: str) -> None:
+    with closing(KafkaCluster(east.cluster)) as kafka:
+        for plan in plans(kafka, unique_topic):
+            assert plan.open_to_all == (unique_topic,)
+            rights.apply(kafka, plan)
+            rights.confirm(kafka, plan)
+            rights.restore(kafka, plan)
