@@ -1,0 +1,87 @@
+"""What a twin is given when its topic comes home to it, by rows as the follower leaves them."""
+
+from __future__ import annotations
+
+from hypothesis import given as over
+from hypothesis import strategies as st
+
+from tests.switch.authorizer import rights
+from tests.switch.test_acl_fence import EXIST, HOSTS, PRINCIPALS, US, moved, rule, sets
+from twinshore.fleet import Link
+from twinshore.kafka.rights import EVERYBODY, Acl, Operation, Pattern, Permission, Resource
+from twinshore.mirror.follow import acls
+from twinshore.mirror.follow.acls import Ground
+from twinshore.store.values import Remembered
+from twinshore.switch.acl_fence import Sight, done, fence
+from twinshore.switch.held_rights import given, handed_over
+
+LINK = Link("east", "west")
+SHUT = rule("orders", who="User:*", deny=True)
+
+
+def rows(source: frozenset[Acl], twins: dict[str, str]) -> list[Remembered]:
+    """As the follower remembers them once it has looked."""
+    want = acls.wanted(source, Ground(twins, US), LINK)
+    held = [Remembered(LINK.name, acls.HELD, acls.to_text(acl), why, acls.HELD, 0) for acl, why in want.held.items()]
+    wrote = [Remembered(LINK.name, acls.WRITTEN, acls.to_text(acl), "", acls.WRITTEN, 0) for acl in want.write]
+    return held + wrote
+
+
+def written(of: list[Remembered]) -> frozenset[Acl]:
+    return frozenset(acls.from_text(row.subject) for row in of if row.kind == acls.WRITTEN)
+
+
+def shuts_out(acl: Acl) -> bool:
+    return acl.permission == Permission.DENY and (acl.principal, acl.host) == (EVERYBODY, "*")
+
+
+@over(sets, moved)
+def test_at_the_new_home_everybody_may_do_what_he_might_at_the_old_one(
+    source: frozenset[Acl], topics: frozenset[str]
+) -> None:
+    twins = {name: name for name in EXIST}
+    remembered = rows(source, twins)
+    target = written(remembered) | given(remembered, {name: name for name in topics})
+    others = [who for who in PRINCIPALS if who != US]
+    old = rights(source, others, HOSTS, topics, open_=False)
+    new = rights(target, others, HOSTS, topics, open_=False)
+    assert new <= old, "and no more"
+    if not any(shuts_out(acl) for acl in source):
+        assert new == old
+
+
+@over(sets, moved)
+def test_a_fence_at_the_old_home_takes_nothing_from_the_new_one(source: frozenset[Acl], topics: frozenset[str]) -> None:
+    twins = {name: name for name in EXIST}
+    plan = fence(Sight("east", source, topics, frozenset(EXIST), open_unless_ruled=False))
+    before, while_fenced = rows(source, twins), rows(done(plan.doing(), source), twins)
+    assert written(while_fenced) == written(before), "the follower writes no rule of the fence"
+    moving = {name: name for name in topics}
+    assert given(while_fenced, moving, plan.deny) == given(before, moving)
+
+
+def test_rules_are_given_for_a_twin_by_its_name() -> None:
+    wide = rule("ord", Operation.ALL, pattern=Pattern.PREFIXED)
+    held = rows(frozenset({wide, rule("bills")}), {"orders": "east.orders", "bills": "bills"})
+    assert given(held, {"orders": "east.orders"}) == {rule("east.orders", Operation.ALL)}
+
+
+def test_what_a_denial_that_is_not_given_forbade_is_not_given_either() -> None:
+    held = rows(frozenset({rule("orders", Operation.ALL), SHUT}), {"orders": "orders"})
+    operations = {acl.operation for acl in given(held, {"orders": "orders"})}
+    assert Operation.WRITE not in operations
+    assert {Operation.READ, Operation.CREATE, Operation.DELETE, Operation.ALTER} <= operations
+    assert given(held, {"orders": "orders"}, ours=(SHUT,)) == {rule("orders", Operation.ALL)}
+
+
+def test_rules_that_the_link_wrote_on_twins_become_the_twins_own() -> None:
+    group = rule("orders", Operation.READ, resource=Resource.GROUP)
+    texts = [acls.to_text(acl) for acl in (rule("orders", Operation.READ), rule("bills", Operation.READ), group)]
+    remembered = [Remembered(LINK.name, acls.WRITTEN, text, "", acls.WRITTEN, 0) for text in texts]
+    held = Remembered(LINK.name, acls.HELD, texts[0], acls.TWIN_ALONE, acls.HELD, 0)
+    assert handed_over([*remembered, held], ["orders"]) == (remembered[0],)
+
+
+@over(st.frozensets(st.sampled_from(EXIST)))
+def test_nothing_remembered_nothing_given(topics: frozenset[str]) -> None:
+    assert given([], {name: name for name in topics}) == frozenset()
