@@ -99,14 +99,20 @@ def _settings(found: Mapping[str, Setting]) -> SettingsOf:
 def open_unless_ruled(cluster: KafkaCluster) -> bool | None:
     """Whether everybody may use what no rule speaks of; None where nobody says. Brokers name the setting where it is
     set, and hide its value, since it is their authorizer's."""
-    for node in sorted(cluster.metadata([], refresh=True).brokers)[:1]:
+    away: KafkaError | None = None
+    for node in sorted(cluster.metadata([], refresh=True).brokers):
         try:
             setting = cluster.admin.broker_settings(node).get(OPEN_UNLESS_RULED)
         except KafkaError as error:
-            if error.code != Code.CLUSTER_AUTHORIZATION_FAILED:
+            if error.code == Code.CLUSTER_AUTHORIZATION_FAILED:
+                return None
+            if not error.retriable:
                 raise
-            return None
+            away = error
+            continue
         if setting is None:
             return False
         return None if setting.value is None else setting.value.lower() == "true"
+    if away is not None:
+        raise away
     return None
