@@ -160,6 +160,33 @@ def test_each_of_three_brokers_keeps_it_out(three: LabCluster, unique_topic: str
     kept_out_and_let_in_again(three, unique_topic)
 
 
+@pytest.mark.long
+def test_a_broker_that_was_away_comes_back_and_keeps_it_out(three: LabCluster, unique_topic: str) -> None:
+    """It hears of all rules before it leads anything again."""
+    three.create_topic(unique_topic, partitions=PARTITIONS, copies=1)
+    anna = three.cluster_as("anna")
+    with client(three) as watching:
+        assert may_write(anna, unique_topic)
+        leader = watching.leader_of(NamedPartition(unique_topic, 0))
+        (dead,) = (one for one in three.brokers if one.node_id == leader)
+        dead.kill()
+        ours = three.cluster_as("mirror")
+        # Whoever died may have been the controller: that takes its time.
+        with closing(KafkaCluster(ours)) as patient, closing(KafkaCluster(ours, patience_s=2.0)) as kafka:
+            plan = fence(rights.look(patient, [unique_topic], US))
+            rights.apply(patient, plan)
+            alive = {one.node_id for one in three.brokers} - {leader}
+            assert set(rights.confirm(kafka, plan, within_s=60.0)) == alive
+            dead.restart()
+            for _ in range(10):
+                assert not may_write(anna, unique_topic), "from the first request that it takes"
+            assert sum(ends(watching, unique_topic)) == 1
+            assert leader in rights.confirm(kafka, plan)
+            rights.restore(kafka, plan)
+            rights.confirm_restored(kafka, plan)
+        assert may_write(anna, unique_topic)
+
+
 def changes(steps: list[Step]) -> list[Step]:
     """One rule after the other."""
     return [Step(step.add, (one,)) for step in steps for one in step.acls]

@@ -50,7 +50,8 @@ def restore(cluster: KafkaCluster, plan: FencePlan) -> None:
 
 def confirm(cluster: KafkaCluster, plan: FencePlan, *, within_s: float = CONFIRMED_S_MAX) -> Mapping[int, float]:
     """Returns once each broker of the cluster enforces the plan: after how many seconds each showed it. KafkaError
-    (retriable) where one does not in time; one that hangs may take the cluster's patience besides."""
+    (retriable) where one does not in time. One that is silent is asked for as long as `cluster` has patience, which is
+    to be little here, and again until the cluster itself gives it up."""
     return _shown(cluster, plan.stands, within_s)
 
 
@@ -71,19 +72,25 @@ def _take(cluster: KafkaCluster, steps: Iterable[Step]) -> None:
 def _shown(cluster: KafkaCluster, holds: Callable[[Collection[Acl]], bool], within_s: float) -> Mapping[int, float]:
     began_s = time.monotonic()
     shown: dict[int, float] = {}
+    silent = ""
     while True:
         # Asked each time: a broker that has come meanwhile may lead what is fenced.
         nodes = set(cluster.metadata([], refresh=True).brokers)
         for node in sorted(nodes - shown.keys()):
-            if holds(read_acls(cluster, node) or ()):
-                shown[node] = time.monotonic() - began_s
+            try:
+                if holds(read_acls(cluster, node) or ()):
+                    shown[node] = time.monotonic() - began_s
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+                silent = f": {error.message}"
         late = sorted(nodes - shown.keys())
         if not late:
             return shown
         if time.monotonic() - began_s >= within_s:
             names = listed([str(node) for node in late], NAMED_MAX)
             raise KafkaError(
-                f"{cluster.name}: after {within_s:g} s broker {names} does not show the rules that were changed",
+                f"{cluster.name}: after {within_s:g} s broker {names} does not show the changed rules{silent}",
                 retriable=True,
                 hint="see whether it follows its controller",
             )
