@@ -82,6 +82,18 @@ def test_rules_that_the_link_wrote_on_twins_become_the_twins_own() -> None:
     assert handed_over([*remembered, held], ["orders"]) == (remembered[0],)
 
 
+def test_what_is_handed_over_stays_when_the_topic_is_no_twin_any_more() -> None:
+    source = frozenset({rule("orders", Operation.READ), rule("orders"), rule("bills", Operation.READ)})
+    remembered = rows(source, {"orders": "orders", "bills": "bills"})
+    target = written(remembered) | given(remembered, {"orders": "orders"})
+    over = handed_over(remembered, ["orders"])
+    left = Ground({"bills": "bills"}, US)
+    want = acls.wanted(source, left, LINK)
+    kept = written([row for row in remembered if row not in over])
+    assert not acls.decide(want, target, kept, left).changes()
+    assert acls.decide(want, target, written(remembered), left).remove, "else nobody could read it at its new home"
+
+
 @over(st.frozensets(st.sampled_from(EXIST)))
 def test_nothing_remembered_nothing_given(topics: frozenset[str]) -> None:
     assert given([], {name: name for name in topics}) == frozenset()
