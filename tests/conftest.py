@@ -33,6 +33,9 @@ hypothesis.settings.load_profile("house")
 # last: so the last file that a worker takes is a short one, and no worker waits long for the other.
 _LONGEST = (
     "scenarios/test_protocol_beliefs.py",
+    "scenarios/test_switch_rights_beliefs.py",
+    "scenarios/test_switch_transaction_beliefs.py",
+    "scenarios/test_switch_beliefs.py",
     "scenarios/test_incidents.py",
     "scenarios/test_topologies.py",
     "scenarios/test_status_says_so.py",
