@@ -7,12 +7,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 from twinshore.fleet import TwinshoreError
-from twinshore.lab import KAFKA_3, KAFKA_NEWEST, KAFKA_OLDEST, connect_mirror_classpath, kafka_classpath
+from twinshore.lab import (
+    KAFKA_3,
+    KAFKA_NEWEST,
+    KAFKA_OLDEST,
+    connect_mirror_classpath,
+    kafka_classpath,
+    tools_classpath,
+)
 from twinshore.lab.binaries import mariadb_folder, postgres_folder
 
 SERVERS: tuple[Callable[[], str | Path], ...] = (
     *(lambda version=version: kafka_classpath(version) for version in (KAFKA_NEWEST, KAFKA_3, KAFKA_OLDEST)),
     connect_mirror_classpath,
+    tools_classpath,
     postgres_folder,
     mariadb_folder,
 )

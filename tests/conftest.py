@@ -55,6 +55,8 @@ _LONGEST = (
     "scenarios/test_mapped_twins.py",
     "scenarios/test_owed_deletions.py",
     "scenarios/test_examining.py",
+    "pages/test_kafka_commands.py",
+    "pages/test_verbs.py",
     "test_rights.py",
     "mirror/driver/test_start_up.py",
     "simulation/test_seeds.py",
@@ -78,7 +80,7 @@ def _turn(path: Path) -> int:
     file = path.relative_to(_TESTS) if path.is_relative_to(_TESTS) else path.relative_to(_TESTS.parent)
     if file.as_posix() in _LONGEST:
         return _LONGEST.index(file.as_posix())
-    return len(_LONGEST) + (file.parts[0] not in {"scenarios", "cli", "lab", "kafka"})
+    return len(_LONGEST) + (file.parts[0] not in {"scenarios", "pages", "cli", "lab", "kafka"})
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,14 @@ from twinshore.lab.cluster import LabCluster
 from twinshore.lab.compare import Comparison, Difference, compare_topic
 from twinshore.lab.databases import MariaDbServer, PostgresServer
 from twinshore.lab.errors import LabError
-from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST, KAFKA_OLDEST, connect_mirror_classpath, kafka_classpath
+from twinshore.lab.jars import (
+    KAFKA_3,
+    KAFKA_NEWEST,
+    KAFKA_OLDEST,
+    connect_mirror_classpath,
+    kafka_classpath,
+    tools_classpath,
+)
 from twinshore.lab.jvm import java
 from twinshore.lab.produce import Workload
 from twinshore.lab.proxy import FaultProxy
@@ -31,4 +38,5 @@ __all__ = [
     "connect_mirror_classpath",
     "java",
     "kafka_classpath",
+    "tools_classpath",
 ]

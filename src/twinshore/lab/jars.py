@@ -66,6 +66,13 @@ def connect_mirror_classpath(version: str = KAFKA_NEWEST) -> str:
     return _class_path(mirror, fetched("the brokers' logger", _LOGGING))
 
 
+def tools_classpath(version: str = KAFKA_NEWEST) -> str:
+    """The class path of Kafka's command-line tools: what `kafka-acls.sh` and its like run."""
+    tools = fetched(f"Kafka's tools {version}", Module("org.apache.kafka", "kafka-tools", version))
+    core = fetched(f"Kafka {version}", Module("org.apache.kafka", "kafka_2.13", version))
+    return _class_path(tools, core, fetched("the brokers' logger", _LOGGING))
+
+
 def fetched(what: str, module: Module, *, with_dependencies: bool = True) -> Path:
     """The folder that holds the module's jars; complete if it exists. `what` names it in the progress line."""
     folder = cache_folder() / "jars" / f"{module.artifact}-{module.version}"

@@ -1,0 +1,125 @@
+"""Each line that a page gives for `twinshore` is played on a mirror of two real clusters, each on the same store."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from typer.testing import CliRunner
+
+from tests.pages.shell import PAGES, ROOT, blocks
+from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, until
+from twinshore.cli.entry import app, gather
+from twinshore.fleet import TwinshoreError
+from twinshore.lab import LabCluster
+from twinshore.lab.clients import client_settings, forget_links
+
+LINK = "east->west"
+TOPICS = {"orders": 4, "payments": 1, "clicks.page": 1}
+# What runs until it is stopped, or starts clusters: played by the files named.
+ELSEWHERE = {
+    "twinshore mirror run": "tests/scenarios/test_mirror_basic.py",
+    "twinshore delay watch": "tests/scenarios/test_delay.py",
+    "twinshore demo": "tests/cli/test_demo.py",
+    "twinshore lab": "tests/lab/test_standing.py",
+    "twinshore prove --continuous": "tests/scenarios/test_proof_again.py",
+    "twinshore status --watch": "tests/cli/test_status.py",
+    "twinshore status --settings twinshore.toml --watch": "tests/cli/test_status.py",
+}
+# Lines for what is not the case here, and what is said instead.
+REFUSED = {
+    "twinshore delay --link": "no place of topic orders is watched",
+    "twinshore delay forget": "no 'monitor-1' watches or is missed",
+    "twinshore link add": "is there already",
+    "twinshore link home orders": "no two links carry topics from east and back",
+    'twinshore link resume "east->west" --topic': "is not paused",
+    'twinshore link set "east->west" --unset': "'naming' is not set",
+    "twinshore link turn": "has twins on west",
+    "twinshore migrate mm2": "mm2.properties cannot be read",
+    "twinshore mirror begin-again": "is not stopped for being made again",
+    "twinshore mirror delete": "no deletion of the twin of orders waits",
+    "twinshore mirror extents": "no map of orders-3",
+    "twinshore mirror resume": "no incident stops orders-3",
+}
+
+
+def page_lines() -> list[str]:
+    """Every line once, as it is typed."""
+    found: dict[str, None] = {}
+    for page in PAGES:
+        for text in blocks(page):
+            for line in text.replace("\\\n", " ").splitlines():
+                words = re.sub(r"\s+#.*$", "", line.strip()).removeprefix(".venv/bin/")
+                if words.startswith("twinshore "):
+                    found[words] = None
+    return list(found)
+
+
+HERE = [line for line in page_lines() if not line.startswith(tuple(ELSEWHERE))]
+
+
+@pytest.fixture(scope="module")
+def folder(east: LabCluster, west: LabCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Settings and store of a mirror that has carried some topics and was stopped."""
+    made = tmp_path_factory.mktemp("verbs")
+    for side in (east, west):
+        forget_links(side.cluster)
+    for topic, partitions in TOPICS.items():
+        east.create_topic(topic, partitions=partitions)
+    producer = Producer(client_settings(east.cluster))
+    for topic, partitions in TOPICS.items():
+        for number in range(200):
+            producer.produce(topic, b"%d" % number, partition=number % partitions)
+    assert producer.flush(30) == 0
+    consumer = Consumer({**client_settings(east.cluster), "group.id": "billing"})
+    consumer.commit(offsets=[TopicPartition("orders", 0, 10)], asynchronous=False)
+    consumer.close()
+    text = settings_text(made, [east.cluster, west.cluster], {LINK: "orders|payments|clicks[.]page"})
+    rig = Rig(made, text)
+    rig.process.start()
+    try:
+        for topic, partitions in TOPICS.items():
+            until(
+                lambda topic=topic, partitions=partitions: same_ends(east.cluster, west.cluster, topic, partitions),  # type: ignore[misc]
+                90,
+                "all crossed",
+                rig,
+            )
+    finally:
+        assert rig.process.end() == 0
+    (made / "kept").mkdir()
+    for file in [rig.process.settings, *made.glob("store.db*")]:
+        shutil.copy(file, made / "kept")
+    yield made
+
+
+def test_what_is_played_elsewhere_is() -> None:
+    for place in ELSEWHERE.values():
+        assert (ROOT / place).exists()
+
+
+@pytest.mark.parametrize("line", HERE)
+def test_a_line_is_understood_and_answered(line: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for file in folder.glob("store.db*"):
+        file.unlink()
+    for file in (folder / "kept").iterdir():
+        shutil.copy(file, folder)
+    monkeypatch.chdir(folder)
+    words = shlex.split(line.partition(" > ")[0])[1:]
+    # Without it a proof starts Spark in this process.
+    words += ["--here"] if words[0] == "prove" and "--here" not in words else []
+    gather()
+    done = CliRunner().invoke(app, words)
+    assert "Usage: " not in done.output, "the words are not understood"
+    refused = [said for start, said in REFUSED.items() if line.startswith(start)]
+    if refused:
+        assert isinstance(done.exception, TwinshoreError), done.output
+        assert refused[0] in done.exception.message
+    else:
+        assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+        assert done.output or done.exit_code == 0
