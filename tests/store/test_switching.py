@@ -40,7 +40,7 @@ EAST_ID, WEST_ID = "ea" * 16, "be" * 16
 FLIP = Flip(PAIR, "orders", "west", 2, EAST_WEST, WEST_EAST, WEST_ID, EAST_ID, (100, 0), 5_000, "anna")
 TOLD = AuditRow(5_000, EAST_WEST, "switch", "orders", "east", "west", "by anna", "anna", "orders")
 TURNED = tuple(
-    TwinRow(WEST_EAST, "orders", n, WEST_ID, EAST_ID, point, 0, 5_000, point) for n, point in ((0, 100), (1, 0))
+    TwinRow(WEST_EAST, "orders", n, WEST_ID, EAST_ID, point, 0, 5_000, point, 2) for n, point in ((0, 100), (1, 0))
 )
 SWITCH = SwitchRow(FIRST, "planned", "east", "west", "begun", "{}", "anna", 1_000, 1_000)
 
@@ -165,7 +165,7 @@ def test_a_flip_there_and_back(store: Store) -> None:
     assert store.switching.flip([back, replace(back, topic="unheard")]) == (back, replace(back, topic="unheard"))
     assert store.twins.of(WEST_EAST) == ()
     found = [twin for twin in store.twins.of(EAST_WEST) if twin.topic == "orders"]
-    assert [(twin.anchor_offset, twin.inherited) for twin in found] == [(150, 150), (1, 1)]
+    assert [(twin.anchor_offset, twin.inherited, twin.epoch) for twin in found] == [(150, 150, 3), (1, 1, 3)]
     assert store.homes.of(PAIR)["unheard"].term == 3
     alone = replace(back, topic="alone", back="")
     assert store.switching.flip([alone]) == (alone,), "a home that nobody carries back"
@@ -224,6 +224,7 @@ def test_a_store_made_before_inherits_nothing_and_has_no_switches(store_url: str
         switching.drop(connection)
         switches.drop(connection)
         connection.execute(text("ALTER TABLE twins DROP COLUMN inherited"))
+        connection.execute(text("ALTER TABLE twins DROP COLUMN epoch"))
         connection.execute(update(table(VERSION_TABLE, column("version_num"))).values(version_num="0015"))
 
     with open_store(store_url) as store:

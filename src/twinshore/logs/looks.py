@@ -98,11 +98,12 @@ def seen_record(cluster: KafkaCluster, named: NamedPartition, offset: int) -> Co
     return None
 
 
-def last_record(cluster: KafkaCluster, named: NamedPartition, low: int, end: int) -> int:
-    """The offset of the last record below `end`, past control records; -1 where there is none, or none near."""
+def last_record(cluster: KafkaCluster, named: NamedPartition, low: int, end: int, *, committed: bool = False) -> int:
+    """The offset of the last record below `end`, past control records; -1 where there is none, or none near. With
+    `committed`, past those of aborted transactions too."""
     for width in MARKERS_PASSED:
         begin = max(low, end - width)
-        at = max((offset for offset, _ in contents(cluster, named, begin, end)), default=-1)
+        at = max((offset for offset, _ in contents(cluster, named, begin, end, committed=committed)), default=-1)
         if at >= 0 or begin == low:
             return at
     return -1

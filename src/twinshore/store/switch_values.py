@@ -32,7 +32,8 @@ class Flip:
     """Another home for a topic. `link` carried it until now; `back` carries it from now on, empty where none does, onto
     the log that was its source: that log is the topic's own below `points`, one for each partition.
 
-    Topic ids are those that `back` sees: its source is the new home.
+    Topic ids are those that `back` sees: its source is the new home. `back` writes the topic with `term` added to its
+    epoch: the fences of earlier switches, each one more than the epoch of an earlier term, never reach that.
     """
 
     pair: str

@@ -102,7 +102,7 @@ def _apply(connection: Connection, one: Flip) -> None:
 
 def _inherits(one: Flip, partition: int, point: int) -> TwinRow:
     ids = one.source_topic_id, one.target_topic_id
-    return TwinRow(one.back, one.topic, partition, *ids, point, 0, one.since_ms, inherited=point)
+    return TwinRow(one.back, one.topic, partition, *ids, point, 0, one.since_ms, point, one.term)
 
 
 def _nowhere(one: Flip) -> HomeRow:

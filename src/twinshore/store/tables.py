@@ -92,6 +92,7 @@ twins = Table(
     number("anchor_sequence"),
     number("created_ms"),
     Column("inherited", BigInteger, nullable=False, server_default="0"),
+    Column("epoch", Integer, nullable=False, server_default="0"),
 )
 
 # Where each topic of a pair of clusters is written. `term` grows whenever another home is set.

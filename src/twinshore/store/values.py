@@ -39,7 +39,8 @@ class LinkIdentity:
 @dataclass(frozen=True, slots=True)
 class TwinRow:
     """A twin's partition. At `anchor_offset` the link's next sequence is `anchor_sequence`. Topic ids are hex. Below
-    `inherited` the log is the topic's own, of when it was at home there."""
+    `inherited` the log is the topic's own, of when it was at home there. `epoch` is added to the link's own: a switch
+    shuts out what is written with an earlier one."""
 
     link: str
     topic: str
@@ -50,6 +51,7 @@ class TwinRow:
     anchor_sequence: int
     created_ms: int
     inherited: int = 0
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,8 @@ def test_twins_come_back_as_they_were_told() -> None:
     lines = told().twin_lines(mixed + wide, {"wide"})
     found = told(*lines, told().writer_line(WRITER))
     assert found.writer == WRITER
-    assert list(anchors(found.of_topic("orders"))) == [(0, 0, 0), (1, 0, 0), (2, 0, 0), (3, 70, 70), (4, 70, 70)]
+    begun = [(n, run.offset, run.sequence) for n, run in anchors(found.of_topic("orders"))]
+    assert begun == [(0, 0, 0), (1, 0, 0), (2, 0, 0), (3, 70, 70), (4, 70, 70)]
     assert [note.mapped for note in found.of_topic("wide")] == [True, True]
     assert len(list(anchors(found.of_topic("wide")))) == PARTITIONS_A_LINE + 2
     assert found.twin_lines(mixed + wide, {"wide"}) == [], "what stands there is not told again"
@@ -75,7 +76,8 @@ def test_no_line_of_twins_is_larger_than_what_is_read() -> None:
     far = (1 << 61) + 12345
     each_its_own = [replace(row, anchor_offset=far - row.partition) for row in rows("orders", PARTITIONS_A_LINE, 9)]
     lines = told().twin_lines(each_its_own, ())
-    assert list(anchors(told(*lines).of_topic("orders"))) == [(n, far - n, 9) for n in range(PARTITIONS_A_LINE)]
+    begun = [(n, run.offset, run.sequence) for n, run in anchors(told(*lines).of_topic("orders"))]
+    assert begun == [(n, far - n, 9) for n in range(PARTITIONS_A_LINE)]
 
 
 HOSTILE = [
@@ -111,3 +113,17 @@ def test_what_strangers_say_cannot_draw_on_a_terminal() -> None:
     assert found is not None
     assert found.host.isprintable()
     assert len(found.host) == 512
+
+
+def test_what_a_switch_left_comes_back_and_a_line_of_before_has_none() -> None:
+    turned = [replace(row, inherited=70, epoch=2) for row in rows("orders", 3, 70)]
+    (line,) = told().twin_lines(turned, ())
+    begun = [run for _, run in anchors(told(line).of_topic("orders"))]
+    assert {(run.offset, run.inherited, run.epoch) for run in begun} == {(70, 70, 2)}
+    (plain,) = told().twin_lines(rows("orders", 3, 70), ())
+    key, value = plain
+    assert json.loads(value or b"")["runs"] == [[0, 3, 70, 70]]
+    assert {(run.inherited, run.epoch) for _, run in anchors(told(plain).of_topic("orders"))} == {(0, 0)}
+    for wrong in ([0, 1, 0, 0, 5], [0, 1, 0, 0, -1, 0], [0, 1, 0, 0, 0, 1 << 15], [0, 1, 0, 0, 1, 1, 1]):
+        spoilt = json.dumps({**json.loads(value or b""), "runs": [wrong]}).encode()
+        assert told((key, spoilt)).of_topic("orders") == []

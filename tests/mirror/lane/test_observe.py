@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.lane.marking import marker_id
 from twinshore.mirror.lane.observe import Go, Observation, Stop, Tail, Wait, judge
 from twinshore.mirror.lane.stamp import Stamp
@@ -148,3 +149,81 @@ def test_ours_behind_what_somebody_else_wrote_is_no_marker() -> None:
     verdict = judge(replace(below, unlike=True), STAMP)
     assert isinstance(verdict, Stop)
     assert verdict.kind == "position disagreement"
+
+
+# A topic that was at home on the twin's cluster until offset 200: the link has written nothing there in its epoch.
+TURNED = Stamp(producer_id=9, producer_epoch=3, anchor_offset=200, anchor_sequence=0)
+THEIRS = Tail(base_offset=195, last_offset=199, producer_id=77, base_sequence=4)
+DEMOTED = replace(SOUND, tail=THEIRS, producer=None)
+
+
+@pytest.mark.parametrize(
+    ("changed", "go"),
+    [
+        ({}, Go(200, -1, 0)),
+        ({"producer": (95, 1_000), "producer_epoch": 2}, Go(200, -1, 0)),  # what is remembered is of before
+        ({"tail": replace(THEIRS, producer_id=9)}, Go(200, -1, 0)),  # our own, of when it was a twin before
+        ({"tail": replace(THEIRS, producer_id=9, base_sequence=-1, control=True)}, Go(200, -1, 0)),  # the old fence
+        ({"tail": None, "log_start": 200}, Go(200, -1, 0)),
+        # The old home lost its tail, and we have written 40 records behind what is left of it.
+        (
+            {
+                "tail": Tail(150, 189, 9, 0),
+                "log_end": 190,
+                "high_watermark": 190,
+                "producer": (39, 1_000),
+                "producer_epoch": 3,
+            },
+            Go(190, 1_000, 40),
+        ),
+        (
+            {
+                "tail": Tail(200, 209, 9, 0),
+                "log_end": 210,
+                "high_watermark": 210,
+                "producer": (9, 1_000),
+                "producer_epoch": 3,
+            },
+            Go(210, 1_000, 10),
+        ),
+    ],
+    ids=str,
+)
+def test_what_is_inherited_is_gone_on_with_whoever_wrote_it(changed: dict[str, object], go: Go) -> None:
+    assert judge(replace(DEMOTED, **changed), TURNED, 200) == go  # type: ignore[arg-type]
+
+
+def test_without_what_is_inherited_the_same_log_is_anothers() -> None:
+    assert isinstance(judge(DEMOTED, TURNED), Stop)
+
+
+def test_what_never_crossed_stops_a_demoted_twin() -> None:
+    beyond = replace(DEMOTED, tail=replace(THEIRS, last_offset=204), log_end=205, high_watermark=205)
+    found = judge(beyond, TURNED, 200)
+    assert isinstance(found, Stop)
+    assert (found.kind, found.offset, found.end) == (IncidentKind.FOREIGN_WRITE, 200, 205)
+    assert found.sentence == (
+        "offsets 200 to 204 were written here, at last by producer id 77, and never crossed: "
+        "the topic changed homes at 200"
+    )
+    late = replace(beyond, tail=replace(THEIRS, base_offset=204, last_offset=204), producer=(3, 1), producer_epoch=3)
+    found = judge(late, TURNED, 200)
+    assert isinstance(found, Stop)
+    assert found.offset == 204, "somebody wrote behind us"
+
+
+def test_a_demoted_twin_with_another_history_stops() -> None:
+    found = judge(replace(DEMOTED, unlike=True, unlike_from=190), TURNED, 200)
+    assert isinstance(found, Stop)
+    assert (found.kind, found.offset) == (IncidentKind.TRUNCATION, 190)
+
+
+def test_a_transaction_of_before_is_waited_for() -> None:
+    assert isinstance(judge(replace(DEMOTED, open_from=190), TURNED, 200), Wait)
+
+
+def test_a_link_that_a_switch_shut_out_stops() -> None:
+    fence = Tail(base_offset=199, last_offset=199, producer_id=9, base_sequence=-1, control=True)
+    found = judge(replace(SOUND, tail=fence), STAMP)
+    assert isinstance(found, Stop)
+    assert "shuts this link out" in found.sentence

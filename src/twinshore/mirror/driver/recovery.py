@@ -15,6 +15,7 @@ from twinshore.fleet import ConfigError, KafkaError, Link, NamedPartition, Refus
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.filters import admits
+from twinshore.links.homes import elsewhere, pair_of
 from twinshore.mirror.driver.link_notes import LinkNotes
 from twinshore.mirror.driver.survey import known_twins
 from twinshore.mirror.driver.target_notes import Claim, TwinNote, anchors
@@ -129,11 +130,14 @@ class Recoverer:
         ours = self._target.metadata(sorted(twins.values()), refresh=True).topics if told else {}
         rows: list[TwinRow] = []
         left: dict[str, str] = {}
+        away = elsewhere(link, self._store.homes.of(pair_of(link)))
         for topic, notes in told.items():
             ids = {(note.source_topic_id, note.target_topic_id) for note in notes}
             source, twin = theirs.get(topic), ours.get(twins[topic])
             if any(note.mapped for note in notes):
                 left[topic] = MAPPED
+            elif topic in away:
+                left[topic] = f"is at home on {away[topic].home}: this link carries it no more"
             elif not admits(link, topic):
                 left[topic] = "is not admitted by the link's filters"
             elif source is None or source.error:
@@ -148,8 +152,8 @@ class Recoverer:
                 count = min(len(source.partitions), len(twin.partitions))
                 (pair,) = ids
                 rows += [
-                    TwinRow(link.name, topic, partition, *pair, offset, sequence, 0)
-                    for partition, offset, sequence in sorted(set(anchors(notes)))
+                    TwinRow(link.name, topic, partition, *pair, run.offset, run.sequence, 0, run.inherited, run.epoch)
+                    for partition, run in sorted(set(anchors(notes)))
                     if partition < count
                 ]
         return rows, left
@@ -161,7 +165,8 @@ class Recoverer:
         deadline_s = time.monotonic() + PATIENCE_S
         while waiting:
             twins = {named: NamedPartition(self._link.twin_of(named.topic), named.partition) for named in waiting}
-            seen = look_at(self._source, self._target, identity.producer_id, twins)
+            inherited = {named: row.inherited for named, row in waiting.items()}
+            seen = look_at(self._source, self._target, identity.producer_id, twins, inherited=inherited)
             for named, row in list(waiting.items()):
                 one = _judged(identity, row, seen[named], last=time.monotonic() > deadline_s)
                 if one:
@@ -180,7 +185,8 @@ def open_recoverer(settings: Settings, link: Link, store: Store) -> Iterator[Rec
 
 
 def _judged(identity: LinkIdentity, row: TwinRow, seen: Observation, *, last: bool) -> Found | None:
-    verdict = judge(seen, Stamp(identity.producer_id, identity.producer_epoch, row.anchor_offset, row.anchor_sequence))
+    stamp = Stamp.of((identity.producer_id, identity.producer_epoch), row)
+    verdict = judge(seen, stamp, row.inherited)
     if isinstance(verdict, Go):
         sentence = f"stands at {verdict.position}, the source at {seen.source_end}"
         return Found(row, verdict.position, seen.source_end, sentence)

@@ -24,6 +24,7 @@ LINES_MAX = 200_000  # twins of a link: what strangers write must not fill the m
 PARTITIONS_A_LINE = 500
 PARTITIONS_MAX = 1 << 20
 OFFSET_MAX = 1 << 62
+EPOCH_MAX = 1 << 15
 YEAR_9999_MS = 253_370_764_800_000
 STORE_ID = re.compile("[0-9a-f]{32}")
 TOPIC_ID = re.compile("[0-9a-f]{32}")
@@ -54,14 +55,21 @@ class Writer:
     generation: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Run:
-    """The anchors of partitions one behind the other that begin alike: sequence `sequence` at offset `offset`."""
+    """The anchors of partitions one behind the other that begin alike: sequence `sequence` at offset `offset`.
+    `inherited` and `epoch` are those of the store's row; a twin that no switch made has none."""
 
     first: int
     count: int
     offset: int
     sequence: int
+    inherited: int = 0
+    epoch: int = 0
+
+    def numbers(self) -> list[int]:
+        plain = [self.first, self.count, self.offset, self.sequence]
+        return [*plain, self.inherited, self.epoch] if self.inherited or self.epoch else plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +82,7 @@ class TwinNote:
     runs: tuple[Run, ...]
 
     def text(self) -> bytes:
-        runs = [[run.first, run.count, run.offset, run.sequence] for run in self.runs]
+        runs = [run.numbers() for run in self.runs]
         ids = {"source": self.source_topic_id, "target": self.target_topic_id}
         return note_text({**ids, "mapped": self.mapped, "runs": runs})
 
@@ -142,12 +150,12 @@ class Told:
         return note_text([kind, self.link, self.source_id, *more])
 
 
-def anchors(notes: Iterable[TwinNote]) -> Iterator[tuple[int, int, int]]:
-    """Partition, offset and sequence of each anchor."""
+def anchors(notes: Iterable[TwinNote]) -> Iterator[tuple[int, Run]]:
+    """Each partition with its anchor, as a run of itself alone."""
     for note in notes:
         for run in note.runs:
             for partition in range(run.first, run.first + run.count):
-                yield partition, run.offset, run.sequence
+                yield partition, replace(run, first=partition, count=1)
 
 
 def twin_of_line(key: bytes, value: bytes | None) -> tuple[str, str] | None:
@@ -164,7 +172,7 @@ def _runs(rows: Iterable[TwinRow]) -> Iterator[Run]:
     """Neighbours that begin alike are one run: most twins are a single one."""
     begun: Run | None = None
     for row in rows:
-        here = Run(row.partition, 1, row.anchor_offset, row.anchor_sequence)
+        here = Run(row.partition, 1, row.anchor_offset, row.anchor_sequence, row.inherited, row.epoch)
         if begun and here == replace(begun, first=begun.first + begun.count, count=1):
             begun = replace(begun, count=begun.count + 1)
             continue
@@ -216,12 +224,17 @@ def _twin(value: bytes | None) -> TwinNote | None:
 
 def _run(raw: object) -> Run | None:
     match raw:
-        case [int(first), int(count), int(offset), int(sequence)] if (
+        case [int(first), int(count), int(offset), int(sequence), *more] if (
             0 <= first < PARTITIONS_MAX
             and 0 < count <= PARTITIONS_A_LINE
             and 0 <= offset < OFFSET_MAX
             and 0 <= sequence < SEQUENCE_SPAN
         ):
-            return Run(first, count, offset, sequence)
+            match more:
+                case []:
+                    return Run(first, count, offset, sequence)
+                case [int(inherited), int(epoch)] if 0 <= inherited < OFFSET_MAX and 0 <= epoch < EPOCH_MAX:
+                    return Run(first, count, offset, sequence, inherited, epoch)
+            return None
         case _:
             return None

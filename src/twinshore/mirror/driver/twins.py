@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.fleet.incidents import IncidentKind, IncidentSide
@@ -52,6 +52,23 @@ def apply(target: KafkaCluster, steps: Iterable[Step]) -> list[str]:
     return done
 
 
+def attempt(
+    target: KafkaCluster, step: Step, tell: Callable[[str], None], unmade: Callable[[Create], None]
+) -> Refuse | None:
+    """Does what the step changes; why its topic must rest where the target will not have it. `unmade` hears of a twin
+    that was not made."""
+    try:
+        for sentence in apply(target, [step]):
+            tell(sentence)
+    except KafkaError as error:
+        if error.retriable and not error.code:
+            raise  # it is no broker's answer: the cluster does not hear us at all
+        if isinstance(step, Create) and not error.retriable:
+            unmade(step)
+        return refusal(step, error)
+    return None
+
+
 def refusal(step: Step, error: KafkaError) -> Refuse:
     """Why the topic must rest: the target will not have what the step needs."""
     kind = (
@@ -84,7 +101,7 @@ def orders_for(store: Store, link: str, steps: Sequence[CarryTopic]) -> dict[Nam
     found = {}
     for row in store.twins.save(rows):
         place = (row.topic, row.partition)
-        begin = row.anchor_offset if place in reached else 0
+        begin = row.anchor_offset if place in reached else -1 if row.inherited else 0
         stand = told.get(place, Stand(UNKNOWN, begin))
         found[NamedPartition(*place)] = TrackOrder(
             *place,
@@ -96,6 +113,8 @@ def orders_for(store: Store, link: str, steps: Sequence[CarryTopic]) -> dict[Nam
             twin=called[row.topic],
             reached=reached.get(place),
             receipt_epoch=stand.epoch,
+            inherited=row.inherited,
+            epoch=row.epoch,
         )
     return found
 

@@ -46,10 +46,9 @@ def still_stands(incident: Incident, row: TwinRow, twin: NamedPartition, sides: 
 
 
 def _log_end(named: NamedPartition, row: TwinRow, twin: NamedPartition, sides: Sides, stand: Stand) -> str:
-    identity = sides.identity
-    seen = look_at(sides.source, sides.target, identity.producer_id, {named: twin}, {named: stand})[named]
-    stamp = Stamp(identity.producer_id, identity.producer_epoch, row.anchor_offset, row.anchor_sequence)
-    verdict = judge(seen, stamp)
+    identity, inherited = sides.identity, {named: row.inherited}
+    seen = look_at(sides.source, sides.target, identity.producer_id, {named: twin}, {named: stand}, inherited)[named]
+    verdict = judge(seen, Stamp.of((identity.producer_id, identity.producer_epoch), row), row.inherited)
     return verdict.sentence if isinstance(verdict, Stop) else ""
 
 

@@ -92,7 +92,7 @@ class Lane(Roster):
         track = self.tracks.get(named)
         if track is None or track.leaving or track.phase is not Phase.LOOKING:
             return
-        anchor = Stamp(*self.producer, track.order.anchor_offset, track.order.anchor_sequence)
+        anchor = Stamp.of(self.producer, track.order)
         if isinstance(seen, Observation):
             verdict = Wait("its line broke meanwhile") if track.doubted else track.judge(seen, anchor)
         else:
@@ -108,6 +108,8 @@ class Lane(Roster):
 
     def _begin(self, track: Track, go: Go, seen: Observation, now_ms: int) -> None:
         track.strays.seen(track.certain.looked_at_s, CONFIRM * self.limits.undelivered_s)
+        if track.told.to < 0:
+            track.told.to = go.position
         self.incidents.extend(answers.lost_by_target(track.named, go.position, track.told.to, seen.source_start))
         if go.position > track.acked:
             track.rid_of(track.troubles.target)  # What was sent has landed, if only its answer was lost.

@@ -17,18 +17,22 @@ from twinshore.wire.batch import SEQUENCE_SPAN, next_sequence, sequence_of
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The twin's last batch. `unit`: a marker of somebody who wrote no record here, as closed units leave."""
+    """The twin's last batch. `unit`: a marker of somebody who wrote no record here, as closed units leave. `control`:
+    it is a marker of any kind."""
 
     base_offset: int
     last_offset: int
     producer_id: int
     base_sequence: int
     unit: bool = False
+    control: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
     """`producer` is what the twin's leader remembers of the link: last sequence and last timestamp; None if nothing.
+    `producer_epoch` is that of this memory. `open_from`: where somebody's transaction begins that is still open on the
+    twin; -1 where none is, and asked only of a log that was at home there.
 
     `source_start` and `source_end` are the source's log start and log end, read after the twin. `fence` is the highest
     coordinator epoch that the leader remembers of the link's markers. `unlike`: the twin's last record is not the
@@ -54,6 +58,8 @@ class Observation:
     wrote_epoch: int = -1
     parted: int = -1
     uncut: str = ""
+    producer_epoch: int = -1
+    open_from: int = -1
     # Of a mapped twin, whose batches must be read to know: what follows, and where those lie that were not told yet.
     verdict: Verdict | None = None
     extents: tuple[Extent, ...] = ()
@@ -91,53 +97,78 @@ class Stop:
 Verdict = Go | Wait | Stop
 
 
-def judge(seen: Observation, stamp: Stamp) -> Verdict:
-    """Go only when both ends, the tail batch and the broker's memory of us tell the same story."""
+def judge(seen: Observation, stamp: Stamp, inherited: int = 0) -> Verdict:
+    """Go only when both ends, the tail batch and the broker's memory of us tell the same story. Below `inherited` the
+    log is the topic's own: whoever wrote its last batch there, we go on behind it."""
     end = seen.log_end
     if seen.high_watermark != end:
         return Wait(f"the twin's replicas stand at {seen.high_watermark}, its leader at {end}")
-    following = sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end)
     tail = seen.tail if end > seen.log_start else None
-    if end > seen.log_start:
-        if tail is None or tail.last_offset != end - 1:
-            return Wait("the log moved between two readings")
-        if tail.producer_id == stamp.producer_id:
-            following = next_sequence(tail.base_sequence, tail.last_offset - tail.base_offset + 1)
-        elif not tail.unit and tail.producer_id != marker_id(stamp.producer_id):
-            begin = min(tail.base_offset, seen.source_end)
-            who = f"producer id {tail.producer_id}" if tail.producer_id >= 0 else "a producer without an id"
-            last = f"its last batch, offsets {tail.base_offset} to {tail.last_offset}, was"
-            sentence = f"{last} written by {who}, not by this link"
-            return Stop(IncidentKind.FOREIGN_WRITE, begin, end, sentence)
+    if end > seen.log_start and (tail is None or tail.last_offset != end - 1):
+        return Wait("the log moved between two readings")
+    # A new epoch begins with sequence 0; so does whoever a broker has never heard of, where nothing of his is counted.
+    known = None if inherited and seen.producer_epoch < stamp.producer_epoch else seen.producer
+    following = 0 if inherited else sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end)
+    own = tail is not None and tail.last_offset < inherited
+    ours = tail is not None and tail.producer_id == stamp.producer_id and not own
+    if tail is not None and (stop := _foreign(tail, seen, stamp, inherited, wrote=known is not None)):
+        return stop
+    if ours and tail is not None:
+        following = next_sequence(tail.base_sequence, tail.last_offset - tail.base_offset + 1)
+    if own and seen.open_from >= 0:
+        return Wait(f"a transaction of when the topic was at home here is open from offset {seen.open_from} on")
     if end > seen.source_end:
         sentence = f"the source ends at {seen.source_end}, the twin already at {end}: the source has lost offsets"
         return Stop(IncidentKind.TRUNCATION, seen.source_end, end, sentence)
-    ours = tail is not None and tail.producer_id == stamp.producer_id
     if seen.unlike is None:
         return Wait(f"the source does not show offset {end - 1} yet")
     if (tail is not None and seen.unlike) or seen.parted >= 0:
-        return _parted(seen, stamp, following)
-    if seen.producer is not None and not (ours and _impossible(following, end, stamp)):
-        remembered = next_sequence(seen.producer[0], 1)
+        return _parted(seen, stamp, following, inherited)
+    if known is not None and not (ours and _impossible(following, end, stamp, inherited)):
+        remembered = next_sequence(known[0], 1)
         if ours and remembered != following:
             return Wait(f"the broker's next sequence is {remembered}, the log's end asks for {following}")
         following = remembered
-    if _impossible(following, end, stamp):
+    if _impossible(following, end, stamp, inherited):
         expected = sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end)
         sentence = f"the twin's next sequence is {following}; at offset {end} it should be {expected} at most"
         return Stop(IncidentKind.POSITION_DISAGREEMENT, tail.base_offset if tail else end, end, sentence)
     gap_to = seen.source_start if seen.source_start > end else -1
-    return Go(end, seen.producer[1] if seen.producer else -1, following, gap_to)
+    return Go(end, known[1] if known else -1, following, gap_to)
 
 
-def _parted(seen: Observation, stamp: Stamp, following: int) -> Stop:
+def _foreign(tail: Tail, seen: Observation, stamp: Stamp, inherited: int, *, wrote: bool) -> Stop | None:
+    """Why the last batch may not be there. `wrote`: the link has written here since the topic changed homes."""
+    end = seen.log_end
+    if tail.last_offset < inherited or tail.producer_id == marker_id(stamp.producer_id):
+        return None
+    if tail.producer_id == stamp.producer_id:
+        if not tail.control:
+            return None
+        sentence = (
+            f"a switch made the twin the topic's home: the marker at offset {tail.base_offset} shuts this link out"
+        )
+        return Stop(IncidentKind.FOREIGN_WRITE, tail.base_offset, end, sentence)
+    if tail.unit:
+        return None
+    who = f"producer id {tail.producer_id}" if tail.producer_id >= 0 else "a producer without an id"
+    if inherited and not wrote:
+        what = f"offsets {inherited} to {end - 1} were" if end - 1 > inherited else f"offset {inherited} was"
+        sentence = f"{what} written here, at last by {who}, and never crossed: the topic changed homes at {inherited}"
+        return Stop(IncidentKind.FOREIGN_WRITE, inherited, end, sentence)
+    last = f"its last batch, offsets {tail.base_offset} to {tail.last_offset}, was"
+    sentence = f"{last} written by {who}, not by this link"
+    return Stop(IncidentKind.FOREIGN_WRITE, min(tail.base_offset, seen.source_end), end, sentence)
+
+
+def _parted(seen: Observation, stamp: Stamp, following: int, inherited: int) -> Stop:
     """The twin's records are not the source's, or not of the history that the source has now."""
     end = seen.log_end
     if not seen.unlike:
         return Stop(IncidentKind.TRUNCATION, seen.parted, end, parted_sentence(seen.parted))
     # Ours in number and not in place: somebody wrote below. Else the source has another history by now.
     expected = sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end)
-    kind = IncidentKind.TRUNCATION if following == expected else IncidentKind.POSITION_DISAGREEMENT
+    kind = IncidentKind.TRUNCATION if inherited or following == expected else IncidentKind.POSITION_DISAGREEMENT
     begin = seen.unlike_from if seen.unlike_from >= 0 else end - 1
     what = f"offsets {begin} to {end - 1}" if begin < end - 1 else f"the record at offset {begin}"
     sentence = f"{what} of the twin {'are' if begin < end - 1 else 'is'} not the source's"
@@ -149,7 +180,10 @@ def parted_sentence(offset: int) -> str:
     return f"the source's history differs from offset {offset} on: it lost what the twin already has"
 
 
-def _impossible(following: int, end: int, stamp: Stamp) -> bool:
-    """Whether no number of markers since the anchor, which no sequence counts, explains the next sequence."""
+def _impossible(following: int, end: int, stamp: Stamp, inherited: int) -> bool:
+    """Whether no number of markers since the anchor, which no sequence counts, explains the next sequence. What is
+    inherited is no more counted than markers are: there sequences begin with 0, wherever the log ended then."""
+    if inherited:
+        return (end - following) % SEQUENCE_SPAN > end
     markers = (sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end) - following) % SEQUENCE_SPAN
     return markers > max(0, end - stamp.anchor_offset)

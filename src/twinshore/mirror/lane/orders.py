@@ -21,8 +21,8 @@ UNDELIVERED_S_MAX = 4.0  # and a part of a tide at most, or a lane of short tide
 
 @dataclass(frozen=True, slots=True)
 class TrackOrder:
-    """One partition to carry. `receipt_to` is where its receipts end, so that a cold start can complete them;
-    `receipt_epoch` the source's leader epoch of the last record below, exact or -1."""
+    """One partition to carry. `receipt_to` is where its receipts end, so that a cold start can complete them, -1: they
+    begin where the twin ends; `receipt_epoch` the source's leader epoch of the last record below, exact or -1."""
 
     topic: str
     partition: int
@@ -35,6 +35,9 @@ class TrackOrder:
     # Only of a mapped twin: how far it is written and told.
     reached: Reach | None = None
     receipt_epoch: int = -1
+    # Below it the twin's log is the topic's own; by how much the link's epoch is later on this twin.
+    inherited: int = 0
+    epoch: int = 0
 
     @property
     def named(self) -> NamedPartition:

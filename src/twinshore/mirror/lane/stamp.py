@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from twinshore.mirror.lane.cutting import Parcel
+from twinshore.mirror.lane.orders import TrackOrder
+from twinshore.store.values import TwinRow
 from twinshore.wire.batch import restamp, sequence_of
 
 
@@ -19,6 +21,12 @@ class Stamp(NamedTuple):
     producer_epoch: int
     anchor_offset: int
     anchor_sequence: int
+
+    @classmethod
+    def of(cls, producer: tuple[int, int], twin: TrackOrder | TwinRow) -> Stamp:
+        """`producer`: the link's id and epoch."""
+        producer_id, epoch = producer
+        return cls(producer_id, epoch + twin.epoch, twin.anchor_offset, twin.anchor_sequence)
 
     def sequence(self, offset: int) -> int:
         """Of this offset, when all between the anchor and it are records."""

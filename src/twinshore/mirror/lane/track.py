@@ -117,7 +117,7 @@ class Track:
         """A partition whose twin has not been looked at yet."""
         return cls(
             order=order,
-            stamp=Stamp(*producer, order.anchor_offset, order.anchor_sequence),
+            stamp=Stamp.of(producer, order),
             source_key=(bytes.fromhex(order.source_topic_id), order.partition),
             target_id=bytes.fromhex(order.target_topic_id),
             told=Told(to=order.receipt_to, epoch=order.receipt_epoch),
@@ -190,7 +190,7 @@ class Track:
 
     def judge(self, seen: Observation, anchor: Stamp) -> Verdict:
         """What follows from a look at the twin."""
-        return judge(seen, anchor)
+        return judge(seen, anchor, self.order.inherited)
 
     def lands(self, parcel: Parcel, base: int) -> bool:
         """Whether a batch may lie where the twin says that it does."""

@@ -152,8 +152,9 @@ class Scout:
         mapped = reaches(tracks, partitions)
         exact = [named for named in partitions if named not in mapped]
         stands = {named: tracks[named].told.stand for named in partitions if named in tracks}
+        inherited = {named: tracks[named].order.inherited for named in partitions if named in tracks}
         if exact:
-            self._send(lambda: Looked(self._look(exact, stands)), self._looks)
+            self._send(lambda: Looked(self._look(exact, stands, inherited)), self._looks)
         for named, reach in mapped.items():
             self._send(lambda n=named, r=reach: Looked({n: self._look_mapped(n, r, stands)}), self._looks)  # type: ignore[misc]
 
@@ -256,7 +257,10 @@ class Scout:
             return _told(error)
 
     def _look(
-        self, partitions: list[NamedPartition], stands: dict[NamedPartition, Stand]
+        self,
+        partitions: list[NamedPartition],
+        stands: dict[NamedPartition, Stand],
+        inherited: dict[NamedPartition, int],
     ) -> dict[NamedPartition, Seen]:
         """One bad partition must not hide the others: on its error the group is halved until it stands alone."""
         try:
@@ -265,18 +269,19 @@ class Scout:
             early = [named for named in partitions if twins[named] in due]
             if early:
                 rest = [named for named in partitions if twins[named] not in due]
-                return dict.fromkeys(early, None) | (self._look(rest, stands) if rest else {})
+                return dict.fromkeys(early, None) | (self._look(rest, stands, inherited) if rest else {})
             mute = self._mute(twins)
             led = {named: twin for named, twin in twins.items() if named not in mute}
             clusters = self._cluster("source"), self._cluster("target")
-            found = dict(look_at(*clusters, self._producer_id, led, stands)) if led else {}
+            found = dict(look_at(*clusters, self._producer_id, led, stands, inherited)) if led else {}
             return {**found, **self._uncut(found), **{named: _told(error) for named, error in mute.items()}}
         except Exception as error:
             away = isinstance(error, KafkaError) and error.retriable
             if away or len(partitions) == 1:
                 return dict.fromkeys(partitions, _told(error))
             half = len(partitions) // 2
-            return self._look(partitions[:half], stands) | self._look(partitions[half:], stands)
+            first, second = partitions[:half], partitions[half:]
+            return self._look(first, stands, inherited) | self._look(second, stands, inherited)
 
 
 def _told(error: Exception) -> KafkaError:

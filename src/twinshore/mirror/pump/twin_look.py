@@ -23,9 +23,11 @@ def look_at(
     producer_id: int,
     twins: Mapping[NamedPartition, NamedPartition],
     stands: Mapping[NamedPartition, Stand] = MappingProxyType({}),
+    inherited: Mapping[NamedPartition, int] = MappingProxyType({}),
 ) -> dict[NamedPartition, Observation]:
     """One look at each partition, by its twin. All or nothing: the first that cannot be read is a KafkaError. `stands`:
-    as far as known, which history of the source was carried."""
+    as far as known, which history of the source was carried. `inherited`: below which offsets the twins' logs are their
+    topics' own, of when they were at home there."""
     partitions, there = list(twins), list(twins.values())
     start = target.list_offsets(there, OffsetKind.EARLIEST)
     high = target.list_offsets(there, OffsetKind.HIGH_WATERMARK)
@@ -48,8 +50,11 @@ def look_at(
         other: bool | None = None if shared else False
         theirs = source.read_batch(named, last) if shown else None
         here[named] = Stand(theirs[1].leader_epoch if theirs else UNKNOWN, end[twin])
-        if shown and tail and tail[1].attributes & CONTROL:
-            last, other = _below_markers(source, target, named, twin, low, last)
+        own = inherited.get(named, 0)
+        # What was aborted where the topic was at home crossed as markers: both sides are alike in what consumers see.
+        hidden = theirs is not None and last < own and theirs[1].attributes & CONTROL
+        if shown and tail and (tail[1].attributes & CONTROL or hidden):
+            last, other = _below_markers(source, target, named, twin, low, last, committed=own > 0)
         elif shown:
             # All that both last batches hold: who wrote lost records once more may have changed only some of them.
             at = last_unlike(theirs, tail, last)
@@ -66,6 +71,8 @@ def look_at(
             max((seen.coordinator_epoch for seen in producers[twin] if seen.producer_id == marks), default=-1),
             other,
             _parting(source, target, named, twin, low, last) if other else -1,
+            producer_epoch=ours[0].epoch if ours else -1,
+            open_from=_open_from(producers[twin]) if own else -1,
         )
     return _with_histories(source, found, here, stands)
 
@@ -100,15 +107,28 @@ def _tail(
     return found
 
 
+def _open_from(producers: Iterable[ProducerState]) -> int:
+    """Where the first transaction begins that is open; -1 where none is."""
+    return min((one.current_txn_start for one in producers if one.current_txn_start >= 0), default=-1)
+
+
 def _below_markers(
-    source: KafkaCluster, target: KafkaCluster, named: NamedPartition, twin: NamedPartition, low: int, last: int
+    source: KafkaCluster,
+    target: KafkaCluster,
+    named: NamedPartition,
+    twin: NamedPartition,
+    low: int,
+    last: int,
+    *,
+    committed: bool = False,
 ) -> tuple[int, bool]:
     """Which offset tells whether both have the same history where the twin ends in markers, which every log may have;
-    and whether they differ there. The source shows a record where a marker is, or the last record is another."""
+    and whether they differ there. The source shows a record where a marker is, or the last record is another.
+    `committed`: some of the twin's records may be of aborted transactions, and are passed over."""
     try:
         if any(contents(source, named, last, last + 1, committed=True)):
             return last, True
-        at = last_record(target, twin, low, last)
+        at = last_record(target, twin, low, last, committed=committed)
         if at >= 0:
             return at, unlike(source.read_batch(named, at), target.read_batch(twin, at), at)
     except WireError:
@@ -155,4 +175,5 @@ def _described(batch: tuple[bytes, BatchHeader] | None, *, unit: bool) -> Tail |
     if batch is None:
         return None
     header = batch[1]
-    return Tail(header.base_offset, header.last_offset, header.producer_id, header.base_sequence, unit)
+    control = bool(header.attributes & CONTROL)
+    return Tail(header.base_offset, header.last_offset, header.producer_id, header.base_sequence, unit, control)

@@ -1,4 +1,4 @@
-"""Switches, the topics that are in one, and below which offset a twin's log is the topic's own."""
+"""Switches, the topics that are in one, below which offset a twin's log is the topic's own, and its epoch."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ def _number(name: str, *, nullable: bool = False) -> sa.Column[int]:
 
 
 def upgrade() -> None:
-    """One column and two tables more."""
+    """Two columns and two tables more."""
     add_column("twins", sa.Column("inherited", sa.BigInteger(), nullable=False, server_default="0"))
+    add_column("twins", sa.Column("epoch", sa.Integer(), nullable=False, server_default="0"))
     op.create_table(
         "switching",
         _name("pair", 130),
