@@ -24,7 +24,7 @@ from twinshore.mirror.driver.identity import establish
 from twinshore.mirror.driver.link_notes import Holding, LinkNotes
 from twinshore.mirror.driver.log_starts import LogStarts
 from twinshore.mirror.driver.others import Others
-from twinshore.mirror.driver.plan import CarryTopic, Create, Grow, KnownTwin, Refuse, Step, spread
+from twinshore.mirror.driver.plan import CarryTopic, Create, Grow, KnownTwin, Refuse, spread
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.driver.safety_now import SafetyNow
 from twinshore.mirror.driver.survey import Surveyor, known_twins
@@ -44,6 +44,7 @@ from twinshore.mirror.pump.units import id_prefix
 from twinshore.mirror.topology.descents import Descents
 from twinshore.mirror.topology.heart import Heart
 from twinshore.mirror.topology.homing import Homing
+from twinshore.mirror.topology.in_switch import InSwitch
 from twinshore.service.connections import PATIENT
 from twinshore.service.ends import Ends
 from twinshore.service.lease_keeper import LeaseKeeper
@@ -78,6 +79,7 @@ class LinkDriver:
         ends = (store, self._source, self._target)
         self._descents = Descents(lambda: self.link, settings.links, *ends, log, doubts.tell)
         self._homing = Homing(lambda: self.link, settings.links, *ends, self._descents, log)
+        self._in_switch = InSwitch(lambda: self.link, store, desk, recorder, log)
         self._adopter = Adopter(link, self._source, self._target, store, log)
         self._ruling = Ruling(link, settings.links, store, log)
         self._throttle, self._others = Throttle(link.name, desk), Others(link, store)
@@ -98,7 +100,8 @@ class LinkDriver:
         self._balance = Balance(link.name, desk, recorder, lanes, log)
         self._leaving: set[str] = set()
         self._safety = SafetyNow(settings, lambda sentence: log(f"{link.name}: {sentence}"))
-        self._follower = Follower(lambda: self.link, settings, store, self._safety, active=self.is_ours, log=log)
+        given = (lambda: self.link, settings, store, self._safety)
+        self._follower = Follower(*given, active=self.is_ours, log=log, leaves=self._in_switch.leaves)
         self._refusals = Refusals(link.name, store, recorder, log, doubt=self._follower.doubt)
         self._held = HeldTwins(
             link.name, self._source, store, self._mirror.hanging_transaction_s, stopped=recorder.stopped, log=log
@@ -188,6 +191,7 @@ class LinkDriver:
         self._standing.begin()
         self._refusals.begin()
         self._ruling.anew()
+        self._in_switch.anew()
         self._safety.against()  # a standby may have last heard of it long ago
         # Only now: where anything before this fails, the next turn begins the term again.
         self._term = Term(generation, identity, expiry, units, self._safety.never_cut)
@@ -246,10 +250,13 @@ class LinkDriver:
             self._follower.heed()
             self._log(f"{name}: now holds: {in_words(self.link)}")
         placed = {named.topic for named in self._desk.placed(name)}
-        away = self._homing.elsewhere
+        if self._in_switch.changed():
+            self._surveyed_at_s = 0.0
+        away = self._homing.elsewhere | self._in_switch.leaving
         for topic in self._ruling.partings(placed, lambda topic: self._desk.withdraw(name, topic), away):
             term.flowing.pop(topic, None)
             self._log(f"{name}: {away.get(topic) or self._ruling.parted(topic)}")
+        self._in_switch.let_go(active=self.is_ours())
         self._ruling.acknowledge(lanes_left=self._desk.past_is_over(name) and self.is_ours())
 
     # -- survey and plan
@@ -261,11 +268,13 @@ class LinkDriver:
         self._safety.against()
         admitted = self._homing.admitted(self._surveyor.names())
         self._refusals.keep(admitted, self._homing.refused.values(), self._homing.elsewhere)
-        names = self._ruling.flowing(admitted)
+        self._in_switch.forget(self._homing.elsewhere, self._standing)
+        names = self._ruling.flowing(self._in_switch.staying(admitted))
         fresh = [name for name, seen in names.items() if term.flowing.get(name) != seen and name not in self._leaving]
         for name in [name for name in term.flowing if name not in names]:
             if admits(self.link, name):
-                self._follower.doubt([name] if name not in self._homing.elsewhere else ())
+                gone = name in self._homing.elsewhere or self._in_switch.leaves(name)
+                self._follower.doubt(() if gone else [name])
             else:
                 self._log(f"{self.link.name}: topic {name} is no longer admitted")
             del term.flowing[name]
@@ -284,13 +293,17 @@ class LinkDriver:
         steps = self._others.judged(self._surveyor.plan(names, known), known)
         ready: list[CarryTopic] = []
         made: list[str] = []
+
+        def tell(sentence: str) -> None:
+            self._log(f"{self.link.name}: {sentence}")
+
         self._descents.announce(step for step in steps if isinstance(step, Create))
         refused: list[Refuse] = []
         for step in steps:
             if isinstance(step, Refuse):
                 refused.append(step)
                 continue
-            refusal = self._apply(step)
+            refusal = twins.attempt(self._target, step, tell, self._descents.retract)
             if refusal:
                 refused.append(refusal)
                 continue
@@ -316,19 +329,6 @@ class LinkDriver:
         for topic in sorted({step.topic for step in steps} - open_yet - {refusal.topic for refusal in refused}):
             self._refusals.over(topic)
         self._supply(term, ready, known, seen)
-
-    def _apply(self, step: Step) -> Refuse | None:
-        """Does what the step changes on the target; why its topic must rest where the target will not have it."""
-        try:
-            for sentence in twins.apply(self._target, [step]):
-                self._log(f"{self.link.name}: {sentence}")
-        except KafkaError as error:
-            if error.retriable and not error.code:
-                raise  # it is no broker's answer: the cluster does not hear us at all
-            if isinstance(step, Create) and not error.retriable:
-                self._descents.retract(step)
-            return twins.refusal(step, error)
-        return None
 
     def _supply(
         self, term: Term, steps: list[CarryTopic], known: Container[str], seen: dict[str, tuple[str, int]]

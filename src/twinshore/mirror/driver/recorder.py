@@ -220,6 +220,10 @@ class Recorder:
         if held:
             self._trouble(f"{link}: {len(held)} receipts of the last term could not be written; pumps tell them again")
 
+    def written(self) -> bool:
+        """Writes what was told until now; whether all of it is in the store."""
+        return self._flush(words=())
+
     def leave(self, link: str) -> None:
         """The link has ended here: once its last word is written, nothing is said or shown of it any more. What its
         pumps told is written still, whenever the store takes it."""

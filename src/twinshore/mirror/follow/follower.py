@@ -32,7 +32,8 @@ REST_S = 0.2
 
 class Follower:
     """`link` gives the link as it holds now, whatever operators have said since. `active`: whether it is ours to act
-    for. `log` gets a sentence for whatever changes, once."""
+    for. `leaves`: whether a switch has the topic, and gives its twin other settings. `log` gets a sentence for whatever
+    changes, once."""
 
     def __init__(
         self,
@@ -43,7 +44,9 @@ class Follower:
         *,
         active: Callable[[], bool],
         log: Callable[[str], None],
+        leaves: Callable[[str], bool] = lambda _: False,
     ) -> None:
+        self._leaves = leaves
         self._now, begins = link, link()
         self._ends = Ends(begins, settings, patience_s=10.0, shared=PATIENT)
         self._source, self._target = self._ends.source, self._ends.target
@@ -129,14 +132,18 @@ class Follower:
 
     def _settings(self) -> None:
         ids = self._ids()
-        twins = {topic: self._link.twin_of(topic) for topic in ids if self.endings.is_plain(topic)}
+        twins = {
+            topic: self._link.twin_of(topic)
+            for topic in ids
+            if self.endings.is_plain(topic) and not self._leaves(topic)
+        }
         chosen = self._turn(sorted(twins))
         if not chosen:
             return
         plan = self._comparing().settings(chosen)
         self._remark("settings left", list(plan.silent.values()))
         for topic, wanted in plan.wanted.items():
-            if self._active():
+            if self._active() and not self._leaves(topic):
                 self._hands.alter_settings(twins[topic], ids[topic], wanted)
         source, chosen = plan.source, list(plan.source)
         known = {row.subject: row.value for row in self._store.memories.of(self._link.name, topic_settings.KIND)}
