@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -90,6 +91,14 @@ class KafkaCluster:
         from twinshore.kafka.admin import Admin  # its import costs, and pumps do without
 
         return Admin(self)
+
+    def errand(self) -> AbstractContextManager[None]:
+        """All that this thread asks within it ends within `patience_s` together."""
+        return self._patience.errand()
+
+    def left_s(self) -> float:
+        """What this thread's errand has left; `inf` outside of any."""
+        return self._patience.left_s()
 
     def cluster_id(self) -> str:
         """The cluster's own identity; the same for all its bootstrap addresses."""

@@ -27,6 +27,7 @@ from twinshore.wire.records import Record, decode_batch, encode_batch
 
 TIMES_MAX = 4
 PAUSE_S = 0.2
+TIME_S_MIN = 0.01
 IDLE_MAX = 20
 READ_BYTES = 1 << 20
 BATCH_BYTES_MAX = 1 << 26  # unpacked
@@ -91,7 +92,11 @@ class Notebook:
             version = connection.spoken(PRODUCE_KEY)
             request = encode_produce(version, [(self._named.topic, topic_id, [(0, head, body)])], timeout_ms=5000)
             error = connection.ask(
-                PRODUCE_KEY, version, b"".join(request), partial(_appended, version), timeout_s=self._call_s
+                PRODUCE_KEY,
+                version,
+                b"".join(request),
+                partial(_appended, version),
+                timeout_s=self._time_s(),
             )
             self._check(error, "append", "Write")
 
@@ -99,8 +104,11 @@ class Notebook:
 
     def bounds(self) -> tuple[int, int]:
         """Where the log begins and ends now."""
-        start = self._bound(OffsetKind.EARLIEST)
-        return start, self._bound(OffsetKind.HIGH_WATERMARK)
+        return self._bound(OffsetKind.EARLIEST), self.end()
+
+    def end(self) -> int:
+        """Where it ends now."""
+        return self._bound(OffsetKind.HIGH_WATERMARK)
 
     def read(self, offset: int, bounds: tuple[int, int] | None = None) -> tuple[list[Note], int]:
         """The notes from `offset` on as far as the log goes now, or as `bounds` say, and where to go on."""
@@ -125,7 +133,7 @@ class Notebook:
 
     def last(self, count: int = 1) -> list[Note]:
         """The newest notes, oldest first; fewer when there are not so many."""
-        end = self._bound(OffsetKind.HIGH_WATERMARK)
+        end = self.end()
         notes, _ = self.read(max(0, end - count))
         return notes[-count:]
 
@@ -142,7 +150,7 @@ class Notebook:
             isolation=0,
             partitions=[FetchPartition(topic_id, 0, position, -1, -1, READ_BYTES)],
         )
-        error, records = connection.ask(FETCH_KEY, FETCH_VERSION, body, _fetched, timeout_s=self._call_s)
+        error, records = connection.ask(FETCH_KEY, FETCH_VERSION, body, _fetched, timeout_s=self._time_s())
         self._check(error, "read", "Read")
         try:
             return _notes(records, position)
@@ -155,6 +163,10 @@ class Notebook:
             place = f"{self._cluster.name}: {what} {self._named}"
             raise kafka_error(code, place, right=f"{right} on topic {self._named.topic}")
 
+    def _time_s(self) -> float:
+        """How long one call may take, so that what it belongs to ends in time."""
+        return max(TIME_S_MIN, min(self._call_s, self._cluster.left_s()))
+
     def _persist(self, ask: Callable[..., Value]) -> Value:
         for times in range(TIMES_MAX):
             try:
@@ -164,9 +176,10 @@ class Notebook:
                     return ask(self._cluster.connection_to(part.leader), topic_id=topic.topic_id)
                 self._check(Code.UNKNOWN_TOPIC_OR_PARTITION, "find", "Describe")  # deleted between the two
             except KafkaError as error:
-                if not may_pass(error) or times == TIMES_MAX - 1:
+                wait_s = delay_s(times + 1, self._rng, first_s=PAUSE_S)
+                if not may_pass(error) or times == TIMES_MAX - 1 or wait_s >= self._cluster.left_s():
                     raise
-            time.sleep(delay_s(times + 1, self._rng, first_s=PAUSE_S))
+                time.sleep(wait_s)
         raise AssertionError("unreachable")
 
 

@@ -1,0 +1,152 @@
+"""What a client must do by the home lines it has read: write there, or park. Pure: lines and times in, orders out.
+
+A client reads the lines of the clusters that it knows and takes the highest word that it ever heard. It says on those
+clusters that it follows (`follower_lines`), and writes only while that holds: for a lease since it last said so, and
+since it last read, counted from before it asked. Whoever reaches no cluster for as long parks. After a lapse it says so
+first and reads then: so either it hears of a switch that holds the topic, or that switch sees it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from twinshore.homes.follower_lines import Follower, covers
+from twinshore.homes.home_lines import Clash, HomeLine, HomeState, Word, stands
+
+LEASE_S = 5.0
+SAY_AGAIN_S = 1.0
+POLL_S = 1.0
+SWITCH_POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """To the topic on this cluster, where it is at home in this term; 0: no line tells of it."""
+
+    cluster: str
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class Park:
+    """Write nothing, and wait until nothing is on its way; then say so. `switch` is the one that wants it, if any."""
+
+    switch: str
+    why: str
+
+
+Order = Write | Park
+Told = HomeLine | Clash | None
+
+
+def order(told: Told, clusters: Mapping[str, str], begin: str) -> Order:
+    """What a topic's lines order. `clusters`: those that the client knows, names by cluster id. `begin`: where topics
+    are written of which no line tells."""
+    match told:
+        case None:
+            return Write(begin, 0)
+        case Clash():
+            homes = f"{told.one.home} and {told.other.home}"
+            return Park("", f"topic {told.one.topic}: clusters say different things in one word: {homes}")
+        case HomeLine(state=HomeState.HELD):
+            return Park(told.switch, f"topic {told.topic} is held by a switch")
+    name = clusters.get(told.cluster_id)
+    if name is None:
+        return Park(told.switch, f"topic {told.topic} is at home on {told.home}, which this client has not met")
+    return Write(name, told.term)
+
+
+def poll_s(told: Iterable[Told]) -> float:
+    """How soon the lines are read again: often while a switch is under way."""
+    quiet = all(one is None or (isinstance(one, HomeLine) and one.state is HomeState.SETTLED) for one in told)
+    return POLL_S if quiet else SWITCH_POLL_S
+
+
+class Following:
+    """One client of `topics` (names, or beginnings with a `*`). Times are its own monotonic clock's."""
+
+    def __init__(
+        self, follower_id: str, name: str, topics: Iterable[str], begin: str, lease_s: float = LEASE_S
+    ) -> None:
+        self._id, self._name, self._topics = follower_id, name, tuple(topics)
+        self._begin, self._lease_s = begin, lease_s
+        self._clusters: dict[str, str] = {}
+        self._told: dict[str, HomeLine | Clash] = {}
+        self._parked: dict[str, Word] = {}
+        self._read_s = self._said_s = self._visible_s = -math.inf
+        self._last: tuple[dict[str, Word], frozenset[str]] = {}, frozenset()
+        self._number = 0
+
+    def met(self, cluster: str, cluster_id: str) -> None:
+        """The cluster that the client calls so has this id."""
+        self._clusters[cluster_id] = cluster
+
+    def read(self, lines: Mapping[str, HomeLine], asked_s: float) -> None:
+        """These lines stand on one of the clusters, which was asked then."""
+        for topic, line in lines.items():
+            if any(covers(one, topic) for one in self._topics):
+                before = self._told.get(topic)
+                higher = stands([line, *_lines(before)])
+                assert higher is not None
+                self._told[topic] = higher
+        self._read_s = max(self._read_s, asked_s)
+
+    def parked(self, topic: str) -> None:
+        """Nothing is written to the topic, and nothing is on its way, since it was ordered to park."""
+        told = self._told.get(topic)
+        if isinstance(told, HomeLine) and told.state is HomeState.HELD:
+            self._parked[topic] = told.word
+
+    def says(self) -> Follower:
+        """What it has to say now, in a line of its own."""
+        self._number += 1
+        heard, parked = self._state()
+        lease_ms = int(self._lease_s * 1000)
+        return Follower(self._id, self._name, self._topics, heard, parked, lease_ms, self._number)
+
+    def _state(self) -> tuple[dict[str, Word], frozenset[str]]:
+        open_words = {
+            topic: told.word
+            for topic, told in self._told.items()
+            if isinstance(told, HomeLine) and told.state is not HomeState.SETTLED
+        }
+        self._parked = {topic: word for topic, word in self._parked.items() if open_words.get(topic) == word}
+        return open_words, frozenset(self._parked)
+
+    def must_say(self, now_s: float) -> bool:
+        """Whether it is time to say it: news, or a second has passed."""
+        return self._state() != self._last or now_s >= self._said_s + SAY_AGAIN_S
+
+    def said(self, what: Follower, asked_s: float, done_s: float) -> None:
+        """Some cluster has it: asked then, answered by now."""
+        if done_s >= self._said_s + self._lease_s:
+            self._visible_s = done_s
+        self._last = dict(what.heard), what.parked
+        self._said_s = max(self._said_s, asked_s)
+
+    def order(self, topic: str, now_s: float) -> Order:
+        """What must be done with the topic now."""
+        told = self._told.get(topic)
+        if now_s >= self.until_s() or self._read_s <= self._visible_s:
+            switch = told.switch if isinstance(told, HomeLine) else ""
+            return Park(switch, "no cluster was read, or told that this client follows, for as long as its lease")
+        return order(told, self._clusters, self._begin)
+
+    def until_s(self) -> float:
+        """How long what it was ordered holds at most."""
+        return min(self._read_s, self._said_s) + self._lease_s
+
+    def poll_s(self) -> float:
+        return poll_s(self._told.values())
+
+
+def _lines(told: Told) -> tuple[HomeLine, ...]:
+    match told:
+        case None:
+            return ()
+        case Clash():
+            return told.one, told.other
+        case _:
+            return (told,)

@@ -1,0 +1,228 @@
+"""One cluster's home lines over the network: read as the log goes on, written, and what stands afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from twinshore.fleet import FOLLOWERS_TOPIC, HOMES_TOPIC, KafkaError
+from twinshore.homes.follower_lines import FollowerLog
+from twinshore.homes.home_lines import HomeLine, HomeLog, Line, TopicClaim, claim_line, release_line
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.notes import Note, Notebook
+
+POLICY = "cleanup.policy"
+HOMES_SETTINGS = {
+    POLICY: "compact",
+    "min.cleanable.dirty.ratio": "0.1",
+    "segment.ms": "86400000",
+    # What lost lies behind what stands until somebody mends it.
+    "min.compaction.lag.ms": "86400000",
+    "max.message.bytes": "1048588",
+}
+FOLLOWERS_SETTINGS = {
+    POLICY: "delete",
+    "retention.ms": "3600000",
+    "segment.ms": "600000",
+    "segment.bytes": "16777216",
+    "max.message.bytes": "1048588",
+}
+BYTES_AT_ONCE = 1 << 18
+LOOK_S = 1.0
+TAIL_LINES = 20_000  # so many of the last lines of followers are read at first
+
+
+class Tail:
+    """A topic's log from where it was read to. Whether it is the topic of before is asked once a second (`LOOK_S`); in
+    between only its end is asked for, so that it may be polled often."""
+
+    def __init__(self, cluster: KafkaCluster, topic: str) -> None:
+        self.notebook = Notebook(cluster, topic)
+        self._place = f"{cluster.name}: {topic}"
+        self._seen = b"", -1
+        self._begins = self._read_to = 0
+        self._looked_s = -LOOK_S
+
+    def whole(self) -> bool:
+        """Whether it must be read from the beginning."""
+        if self._seen[0] and time.monotonic() < self._looked_s + LOOK_S:
+            return False
+        asked_s, seen = time.monotonic(), self.notebook.seen()
+        begins, end = self.notebook.bounds() if seen[0] else (0, 0)
+        anew = seen != self._seen or begins > self._begins or end < self._read_to
+        self._seen, self._begins, self._looked_s = seen, begins, asked_s
+        if anew:
+            self._read_to = begins
+        return anew
+
+    def again(self) -> None:
+        """It was not read to its end: the next time it is read from the beginning."""
+        self._seen = b"", -1
+
+    def skip(self, lines: int) -> None:
+        """Begins not so far back."""
+        if self._seen[0]:
+            self._read_to = max(self._read_to, self.notebook.bounds()[1] - lines)
+
+    def pages(self) -> Iterator[list[Note]]:
+        """What is new, to the end of now. KafkaError where that is not reached."""
+        if not self._seen[0]:
+            return
+        end = self.notebook.end()
+        if end <= self._read_to:
+            return
+        for notes, reached in self.notebook.pages(self._read_to, (self._begins, end)):
+            yield notes
+            self._read_to = reached
+        if self._read_to < end:
+            self._looked_s = -LOOK_S
+            raise KafkaError(f"{self._place} cannot be read to its end: {self._read_to} of {end}", retriable=True)
+
+
+class HomeNotes:
+    """The home lines, claims and records of switches on one cluster. Each call ends within the cluster's patience, or
+    is a KafkaError; what is not written is not made up for later."""
+
+    def __init__(self, cluster: KafkaCluster) -> None:
+        self._cluster = cluster
+        self._tail = Tail(cluster, HOMES_TOPIC)
+        self.log = HomeLog()
+
+    @property
+    def homes(self) -> Mapping[str, HomeLine]:
+        """What stands for each topic, as it was read last."""
+        return self.log.homes
+
+    def exists(self) -> bool:
+        return self._tail.notebook.exists()
+
+    def make(self) -> None:
+        """Makes the topic where it is not there; one that is there is made compact, or its lines would expire."""
+        with self._cluster.errand():
+            if not self.exists():
+                self._tail.notebook.make(HOMES_SETTINGS, lasting=True)
+                return
+            admin = self._cluster.admin
+            found = admin.topic_settings([HOMES_TOPIC]).get(HOMES_TOPIC, {}).get(POLICY)
+            if found is None or found.value != "compact":
+                topic_id, _ = self._tail.notebook.seen()
+                admin.alter_topic_settings(HOMES_TOPIC, {POLICY: "compact"}, topic_id=topic_id)
+
+    def read(self) -> Mapping[str, HomeLine]:
+        """Reads on to the end of the log; what stands for each topic. Nothing, where the topic is not there."""
+        with self._cluster.errand():
+            whole = self._tail.whole()
+            log = HomeLog() if whole else self.log
+            try:
+                for notes in self._tail.pages():
+                    for note in notes:
+                        log.take(note.key, note.value)
+            except BaseException:
+                # Half of a log says too little: what was read before stands until the whole of it is there.
+                if whole:
+                    self._tail.again()
+                raise
+            self.log = log
+        if self.log.full:
+            raise KafkaError(
+                f"{self._cluster.name}: {HOMES_TOPIC} holds more than is taken: what stands is not known",
+                hint=f"find out who writes there: only Twinshore may have Write on {HOMES_TOPIC}",
+            )
+        return self.log.homes
+
+    def say(self, lines: Iterable[HomeLine], now_ms: int) -> dict[str, HomeLine]:
+        """Writes those that would stand; what stands for each of these topics afterwards. Whoever wants to know whether
+        his line won asks `log.won`."""
+        wanted = list(lines)
+        with self._cluster.errand():
+            self.read()
+            self._append([line.line() for line in wanted if not self.log.outdone(line)], now_ms)
+            self.read()
+            self._append(self.log.mending(), now_ms)
+        return {line.topic: self.log.homes[line.topic] for line in wanted if line.topic in self.log.homes}
+
+    def claim(self, topics: Iterable[str], switch: str, by: str, now_ms: int) -> dict[str, TopicClaim]:
+        """Claims the topics for the switch; which switch has each of them now. What another has is not claimed."""
+        wanted = sorted(set(topics))
+        with self._cluster.errand():
+            self.read()
+            free = [topic for topic in wanted if self.log.holder(topic) is None]
+            self._append([claim_line(topic, TopicClaim(switch, now_ms, by)) for topic in free], now_ms)
+            self.read()
+            holders = {topic: self.log.holder(topic) for topic in wanted}
+            lost = [topic for topic in self.log.claimed(switch) if topic in free and _other(holders[topic], switch)]
+            self._append([release_line(topic, switch) for topic in lost], now_ms)
+        return {topic: holder for topic, holder in holders.items() if holder is not None}
+
+    def release(self, topics: Iterable[str], switch: str, now_ms: int) -> None:
+        """Takes back the switch's claims of these topics."""
+        with self._cluster.errand():
+            self.read()
+            ours = set(self.log.claimed(switch))
+            self._append([release_line(topic, switch) for topic in sorted(set(topics) & ours)], now_ms)
+
+    def save(self, switch: str, record: Mapping[str, Any], now_ms: int) -> None:
+        """This is the switch's record from now on."""
+        with self._cluster.errand():
+            self.read()
+            self._append(self.log.record_lines(switch, record), now_ms)
+
+    def end(self, switch: str, now_ms: int) -> None:
+        """The switch is history: its record and its claims go."""
+        with self._cluster.errand():
+            self.read()
+            claims = [release_line(topic, switch) for topic in self.log.claimed(switch)]
+            self._append([*self.log.end_lines(switch), *claims], now_ms)
+
+    def _append(self, lines: Sequence[Line], now_ms: int) -> None:
+        """In the order given; what fits into one batch stands whole or not at all."""
+        some: list[Line] = []
+        size = 0
+        for key, value in lines:
+            more = len(key) + len(value or b"")
+            if some and size + more > BYTES_AT_ONCE:
+                self._tail.notebook.append(some, now_ms)
+                some, size = [], 0
+            some.append((key, value))
+            size += more
+        if some:
+            self._tail.notebook.append(some, now_ms)
+
+
+class FollowerNotes:
+    """The followers' lines on one cluster. `log` may be that of several clusters' notes together."""
+
+    def __init__(self, cluster: KafkaCluster, log: FollowerLog | None = None) -> None:
+        self._cluster = cluster
+        self._tail = Tail(cluster, FOLLOWERS_TOPIC)
+        self.log = log or FollowerLog()
+
+    def exists(self) -> bool:
+        return self._tail.notebook.exists()
+
+    def make(self) -> None:
+        with self._cluster.errand():
+            self._tail.notebook.make(FOLLOWERS_SETTINGS)
+
+    def say(self, line: Line, now_ms: int) -> None:
+        """KafkaError where it is not there afterwards, as far as one knows."""
+        with self._cluster.errand():
+            self._tail.notebook.append([line], now_ms)
+
+    def read(self) -> FollowerLog:
+        """Reads on to the end; at first the last lines alone, whose writers are given a whole lease from now on."""
+        with self._cluster.errand():
+            if self._tail.whole():
+                self._tail.skip(TAIL_LINES)
+            for notes in self._tail.pages():
+                seen_s = time.monotonic()
+                for note in notes:
+                    self.log.take(note.key, note.value, seen_s)
+        if self.log.full:
+            raise KafkaError(f"{self._cluster.name}: {FOLLOWERS_TOPIC} holds more followers than are taken")
+        return self.log
+
+
+def _other(holder: TopicClaim | None, switch: str) -> bool:
+    return holder is not None and holder.switch != switch

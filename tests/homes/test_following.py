@@ -1,0 +1,221 @@
+"""What a client must do, and that no client writes once a switch has stopped waiting for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from random import Random
+
+import pytest
+
+from twinshore.homes.follower_lines import Follower, FollowerLog
+from twinshore.homes.following import LEASE_S, POLL_S, SWITCH_POLL_S, Following, Park, Write, order, poll_s
+from twinshore.homes.home_lines import Clash, HomeLine, HomeLog, HomeState, Line
+
+SWITCH, CLIENT = "5" * 32, "c" * 32
+EAST = HomeLine("orders", "east", "id-e", 1, 1)
+ANNOUNCED = replace(EAST, step=2, state=HomeState.ANNOUNCED, switch=SWITCH)
+HELD = replace(EAST, step=3, state=HomeState.HELD, switch=SWITCH)
+WEST = HomeLine("orders", "west", "id-w", 2, switch=SWITCH)
+CLUSTERS = {"id-e": "here", "id-w": "there"}
+
+
+@pytest.mark.parametrize(
+    ("told", "what", "again_s"),
+    [
+        (None, Write("begin", 0), POLL_S),
+        (EAST, Write("here", 1), POLL_S),
+        (ANNOUNCED, Write("here", 1), SWITCH_POLL_S),
+        (HELD, Park(SWITCH, "topic orders is held by a switch"), SWITCH_POLL_S),
+        (WEST, Write("there", 2), POLL_S),
+        (
+            replace(WEST, cluster_id="id-n"),
+            Park(SWITCH, "topic orders is at home on west, which this client has not met"),
+            POLL_S,
+        ),
+        (
+            Clash(WEST, EAST),
+            Park("", "topic orders: clusters say different things in one word: west and east"),
+            SWITCH_POLL_S,
+        ),
+    ],
+)
+def test_the_lines_order(told: HomeLine | Clash | None, what: Write | Park, again_s: float) -> None:
+    assert order(told, CLUSTERS, "begin") == what
+    assert poll_s([told, EAST]) == again_s
+
+
+def client(*lines: HomeLine, at_s: float = 0.0) -> Following:
+    found = Following(CLIENT, "billing", ["orders"], "here")
+    found.met("here", "id-e")
+    found.met("there", "id-w")
+    found.said(found.says(), at_s, at_s)
+    found.read({line.topic: line for line in lines}, at_s + 0.01)
+    return found
+
+
+def test_a_client_takes_the_highest_word_that_it_ever_heard() -> None:
+    found = client(EAST)
+    assert found.order("orders", 0.1) == Write("here", 1)
+    found.read({"orders": WEST}, 0.2)
+    found.read({"orders": HELD, "bills": replace(HELD, topic="bills")}, 0.3)
+    assert found.order("orders", 0.4) == Write("there", 2)
+    assert found.says().heard == {}, "bills is none of its topics"
+
+
+def test_a_client_that_reaches_no_cluster_parks_when_its_lease_runs_out() -> None:
+    found = client(EAST)
+    assert found.until_s() == LEASE_S
+    assert found.order("orders", LEASE_S - 0.01) == Write("here", 1)
+    assert isinstance(found.order("orders", LEASE_S), Park)
+    found.said(found.says(), 4.0, 4.1)
+    assert isinstance(found.order("orders", LEASE_S + 0.01), Park), "it says so, and does not read"
+    found.read({}, 4.2)
+    assert found.order("orders", LEASE_S) == Write("here", 1)
+    assert isinstance(found.order("orders", 9.0), Park)
+
+
+def test_after_a_lapse_it_says_so_first_and_reads_then() -> None:
+    found = client(EAST)
+    found.read({"orders": EAST}, 7.0)
+    found.said(found.says(), 7.1, 7.2)
+    assert isinstance(found.order("orders", 7.3), Park), "what it read may be older than a switch that saw no follower"
+    found.read({"orders": EAST}, 7.15)
+    assert isinstance(found.order("orders", 7.3), Park), "and so it may before it is known to have said so"
+    found.read({"orders": EAST}, 7.4)
+    assert found.order("orders", 7.5) == Write("here", 1)
+
+
+def test_news_is_said_at_once_and_nothing_else_but_once_a_second() -> None:
+    found = client(EAST)
+    assert (found.must_say(0.5), found.must_say(1.0)) == (False, True)
+    found.read({"orders": HELD}, 0.6)
+    assert found.must_say(0.6)
+    found.said(found.says(), 0.6, 0.6)
+    assert not found.must_say(0.7)
+    found.parked("orders")
+    said = found.says()
+    assert (dict(said.heard), said.parked) == ({"orders": HELD.word}, frozenset({"orders"}))
+    assert found.must_say(0.7)
+    found.said(said, 0.7, 0.7)
+    assert not found.must_say(0.8)
+    found.read({"orders": replace(HELD, step=5)}, 0.8)
+    assert found.says().parked == frozenset(), "for another word it must park anew"
+    found.read({"orders": WEST}, 0.9)
+    assert (found.says().heard, found.poll_s()) == ({}, POLL_S)
+
+
+def test_only_who_was_told_to_park_has_parked() -> None:
+    found = client(ANNOUNCED)
+    found.parked("orders")
+    assert (found.says().parked, found.poll_s()) == (frozenset(), SWITCH_POLL_S)
+
+
+# -- a switch and its followers, in any order of their steps
+
+
+@dataclass
+class Log:
+    """A topic on a cluster: what is appended is there for whoever reads afterwards."""
+
+    lines: list[Line] = field(default_factory=list)
+
+
+@dataclass
+class Stage:
+    """Two clusters, one client, one switch. Steps come in any order, with any time between them; what the client asks
+    is on its way meanwhile."""
+
+    homes: dict[str, Log] = field(default_factory=lambda: {"east": Log([EAST.line()]), "west": Log()})
+    followers: dict[str, Log] = field(default_factory=lambda: {"east": Log(), "west": Log()})
+    now_s: float = 0.0
+    client: Following = field(default_factory=lambda: Following(CLIENT, "billing", ["orders"], "here"))
+    seen: FollowerLog = field(default_factory=FollowerLog)
+    read_to: dict[str, int] = field(default_factory=lambda: {"east": 0, "west": 0})
+    held: set[str] = field(default_factory=set)
+    saying: tuple[str, Follower, float] | None = None
+    appended: tuple[str, Follower, float] | None = None
+    reading: tuple[dict[str, HomeLine], float] | None = None
+    free_s: float | None = None
+
+    def ask_to_say(self, side: str) -> None:
+        self.saying = side, self.client.says(), self.now_s
+
+    def append(self, _: str) -> None:
+        """What was asked reaches the cluster; the answer comes later, or never."""
+        if self.saying:
+            side, what, _asked_s = self.saying
+            self.followers[side].lines.append(what.line())
+            self.appended = self.saying
+
+    def hear_said(self, _: str) -> None:
+        if self.appended:
+            _side, what, asked_s = self.appended
+            self.client.said(what, asked_s, self.now_s)
+            self.saying = self.appended = None
+
+    def read(self, side: str) -> None:
+        """What the cluster answers is on its way for a while."""
+        log = HomeLog()
+        for line in self.homes[side].lines:
+            log.take(*line)
+        self.reading = dict(log.homes), self.now_s
+
+    def hear_read(self, _: str) -> None:
+        if self.reading:
+            self.client.read(*self.reading)
+            self.reading = None
+
+    def obey(self, _: str) -> None:
+        found = self.client.order("orders", self.now_s)
+        if isinstance(found, Park):
+            self.client.parked("orders")
+        elif self.free_s is not None:
+            raise AssertionError(f"it writes at {self.now_s}, and the switch went on at {self.free_s}")
+
+    def hold(self, side: str) -> None:
+        self.homes[side].lines.append(HELD.line())
+        self.held.add(side)
+
+    def look(self, _: str) -> None:
+        """Once both clusters say it, the switch reads both logs of followers, and goes on when nobody is awaited."""
+        if self.held < {"east", "west"}:
+            return
+        for one, log in self.followers.items():
+            for line in log.lines[self.read_to[one] :]:
+                self.seen.take(*line, self.now_s)
+            self.read_to[one] = len(log.lines)
+        if not self.seen.awaited({"orders": HELD.word}, self.now_s) and self.free_s is None:
+            self.free_s = self.now_s
+
+
+STEPS: list[Callable[[Stage, str], None]] = [
+    *(Stage.ask_to_say, Stage.append, Stage.hear_said, Stage.read, Stage.hear_read, Stage.obey, Stage.hold),
+    *(Stage.look, Stage.obey),
+]
+TIMES_S = [0.0, 0.0, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.9, 4.9]
+
+
+def test_no_client_writes_once_a_switch_waits_for_it_no_more() -> None:
+    went_on = 0
+    for seed in range(6_000):
+        chance, stage = Random(seed), Stage()
+        stage.client.met("here", "id-e")
+        for _ in range(50):
+            chance.choice(STEPS)(stage, chance.choice(["east", "west"]))
+            stage.now_s += chance.choice(TIMES_S)
+        went_on += stage.free_s is not None
+    assert went_on > 1_000, "the switches of this test wait for ever"
+
+
+def test_a_client_that_is_gone_is_waited_for_no_longer_than_its_lease() -> None:
+    stage = Stage()
+    for step in (Stage.ask_to_say, Stage.append):
+        step(stage, "west")
+    for side in ("east", "west"):
+        stage.hold(side)
+    stage.look("")
+    assert stage.free_s is None
+    stage.now_s = LEASE_S
+    stage.look("")
+    assert stage.free_s == LEASE_S
