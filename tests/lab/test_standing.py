@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from twinshore.fleet import Cluster, ConfigError
 from twinshore.lab.clients import admin_of, create_topic
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.claim(
 )
 
 
-def lab(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def lab(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "twinshore.cli", "lab", *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment, check=False)
@@ -45,6 +46,18 @@ def test_clusters_stay_after_up_and_are_gone_after_down(tmp_path: Path) -> None:
         stand = json.loads(again.stdout)
         assert [(one["name"], one["state"]) for one in stand] == [("north", "up"), ("south", "up")]
         assert "stays" in admin_of(Cluster("north", tuple(stand[0]["bootstrap"]))).list_topics(timeout=10).topics
+
+        for said in ("10 records appended to sold, which has 3 partitions", "10 records appended to sold"):
+            filled = lab(
+                "fill", "--dir", folder, "--cluster", "north", "--topic", "sold", "--records", 10, "--partitions", 3
+            )
+            assert said in filled.stdout, filled.stderr
+        parts = [TopicPartition("sold", number) for number in range(3)]
+        consumer = Consumer({"bootstrap.servers": stand[0]["bootstrap"][0], "group.id": "look"})
+        assert sum(consumer.get_watermark_offsets(part, timeout=20)[1] for part in parts) == 20
+        consumer.close()
+        nobody = lab("fill", "--dir", folder, "--cluster", "west")
+        assert (nobody.returncode, "no cluster west is up (up are: north, south)" in nobody.stderr) == (2, True)
 
         other = lab("up", "--dir", folder, "--clusters", "north", "--brokers", "3")
         assert (other.returncode, "is up already, with Kafka" in other.stderr) == (2, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -183,3 +184,14 @@ def read_all(cluster: Cluster, topic: str, partition: int) -> list[Seen]:
 
 def spans_of(cluster: Cluster, topic: str, partition: int) -> list[tuple[int, int]]:
     return [spans(cluster, topic, partition + 1)[partition]]
+
+
+# What the JVM, Spark and their loggers write of themselves.
+_FOREIGN = re.compile(
+    r"WARN|log4j|py4j|SLF4J|[Ii]vy|Setting .*log level|incubator|^\d\d/\d\d/\d\d |^\s+at \S+\(", re.MULTILINE
+)
+
+
+def foreign_lines(said: str) -> list[str]:
+    """Lines of a product's output that are none of its own words."""
+    return [line for line in said.splitlines() if _FOREIGN.search(line)]

@@ -12,7 +12,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewPartitions
 
-from tests.scenarios.mirror_rig import Rig, read_all, same_ends, settings_text, spans, until
+from tests.scenarios.mirror_rig import Rig, foreign_lines, read_all, same_ends, settings_text, spans, until
 from twinshore.lab import LabCluster, Workload, compare_topic
 from twinshore.lab.clients import admin_of, client_settings
 
@@ -246,3 +246,9 @@ def test_an_idle_twin_follows_its_sources_log_start(rig: Rig, east: LabCluster, 
 def test_a_folder_of_settings_is_left_as_it_was(rig: Rig) -> None:
     names = {path.name for path in Path(rig.folder).iterdir() if path.name != ".hypothesis"}
     assert names <= {"twinshore.toml", "mirror.log", "store.db", "store.db-wal", "store.db-shm"}, "it litters"
+
+
+def test_nothing_of_spark_or_its_jvm_stands_in_the_log(rig: Rig) -> None:
+    """By now it has started, was killed and has started again, on Spark."""
+    assert "starting Spark" in rig.process.said
+    assert foreign_lines(rig.process.said) == []

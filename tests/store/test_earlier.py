@@ -1,7 +1,7 @@
 """Settings and a store that an earlier version left behind are read by this one, and nothing that they say is lost.
 
-Each pair in the folder `earlier` was made by a real mirror of that commit between two real clusters: what it carried, what
-it refused, what an operator had said, what was proven. The store is SQLite's own dump of its file.
+Each pair in the folder `earlier` was made by a real mirror of that commit between two real clusters: what it carried,
+refused and proved, and what an operator had said. The store is SQLite's own dump of its file.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ EXAMPLES = {
     "groups move": "groups move billing --dry-run",
     "groups translate": "groups translate 81204 --topic orders --partition 3",
     "lab down": "lab down --clusters north",
+    "lab fill": "lab fill --topic orders --records 10000",
     "lab status": "lab status --json",
     "lab up": "lab up --clusters north,south > twinshore.toml",
     "link add": "link add 'east->west' 'topics=[\"orders.*\"]' --dry-run",

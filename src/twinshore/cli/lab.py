@@ -1,4 +1,4 @@
-"""`twinshore lab up|down|status`: real Kafka clusters on this machine that stay until they are told to go."""
+"""`twinshore lab up|fill|down|status`: real Kafka clusters on this machine that stay until they are told to go."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ CLUSTERS = typer.Option("east,west", "--clusters", help="Names of the clusters, 
 ONLY = typer.Option("", "--clusters", help="Only these clusters, parted by commas.")
 BROKERS = typer.Option(1, "--brokers", help="Brokers of each cluster: 1 or 3.")
 VERSION = typer.Option("", "--version", help="Version of Kafka; the newest tested one by default.")
+FILLED = typer.Option("east", "--cluster", help="The cluster that gets the records.")
+TOPIC = typer.Option("orders", "--topic", help="The topic; it is made if it is not there.")
+RECORDS = typer.Option(10_000, "--records", min=1, max=100_000_000, help="How many records are appended.")
+PARTITIONS = typer.Option(4, "--partitions", min=1, max=1_000, help="Partitions of a topic that is made.")
 JSON = typer.Option(False, "--json", help="Print JSON for programs.")
 DRY_RUN = typer.Option(False, "--dry-run", help="Say what would be done, and do nothing.")
 
@@ -25,6 +29,7 @@ def register(app: typer.Typer) -> None:
     """Adds the verb to the command."""
     lab = typer.Typer(help="Real Kafka clusters on this machine, to try things on.", no_args_is_help=True)
     lab.command("up")(up)
+    lab.command("fill")(fill)
     lab.command("down")(down)
     lab.command("status")(status)
     app.add_typer(lab, name="lab")
@@ -60,6 +65,26 @@ def up(
             typer.echo(f"# {one.name}: {','.join(one.bootstrap)}")
         typer.echo("\n# settings, for twinshore.toml")
         typer.echo(settings_snippet(stand))
+
+
+def fill(
+    cluster: str = FILLED,
+    topic: str = TOPIC,
+    records: int = RECORDS,
+    partitions: int = PARTITIONS,
+    dir: Path | None = DIR,
+) -> None:
+    """Appends records to a topic of a lab cluster, so that there is something to mirror."""
+    from twinshore.fleet import Cluster, ConfigError
+    from twinshore.lab.fill import fill as append
+    from twinshore.lab.standing import default_folder, standing
+
+    stand = {one.name: one for one in standing(dir or default_folder())}
+    if cluster not in stand or stand[cluster].state != "up":
+        there = ", ".join(name for name, one in stand.items() if one.state == "up") or "none"
+        raise ConfigError(f"no cluster {cluster} is up (up are: {there})", hint="start one with `twinshore lab up`")
+    found = append(Cluster(cluster, stand[cluster].bootstrap), topic, records=records, partitions=partitions)
+    typer.echo(f"{cluster}: {records:,} records appended to {topic}, which has {found} partitions")
 
 
 def down(clusters: str = ONLY, dir: Path | None = DIR, as_json: bool = JSON, dry_run: bool = DRY_RUN) -> None:
