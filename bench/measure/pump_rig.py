@@ -3,9 +3,10 @@
     python -m bench.measure.pump_rig [COMMIT] [--turns N] [--records N]
 
 The pump is the shipped one with its desk, its loop, its lines and all decisions; only who leads, and where twins end,
-it is told at once. It runs by turns with the one of COMMIT, which is checked out beside for as long; the best of all
-turns counts, since the machine is shared. The peers are processes of their own, whose CPU does not count. Both pumps
-have the bounds that the settings of this tree give where nothing is set.
+it is told at once. The collector of garbage is told what a tide tells it. The pump runs by turns with the one of
+COMMIT, which is checked out beside for as long; the best of all turns counts, since the machine is shared. The peers
+are processes of their own, whose CPU does not count. Both pumps have the bounds that the settings of this tree give
+where nothing is set.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import gc
 import json
 import multiprocessing
 import os
@@ -42,6 +44,7 @@ if TYPE_CHECKING or find_spec("twinshore.mirror.driver"):
     from twinshore.mirror.lane.observe import Observation
     from twinshore.mirror.lane.orders import LaneLimits, TideOrder, TrackOrder, limits_of
     from twinshore.mirror.lane.route import Route
+    from twinshore.mirror.pump import tide
     from twinshore.mirror.pump.scout import Dialled, Looked, Routes
 else:  # a tree from before the rooms were parted
     from twinshore.mirror.observe import Observation
@@ -50,6 +53,7 @@ else:  # a tree from before the rooms were parted
     from twinshore.mirror.scout import Dialled, Looked, Routes
 
     import twinshore.mirror.pump as shipped
+    import twinshore.mirror.pump as tide
     from twinshore.mirror.desk import Desk
 
 if TYPE_CHECKING:
@@ -306,6 +310,15 @@ def finish_once(done: threading.Event, desk: Desk) -> None:
     desk.finish_all(LINK)
 
 
+def begin_as_a_tide() -> None:
+    """An older tree does this within `carry`."""
+    if hasattr(tide, "spare_the_collector"):
+        tide.spare_the_collector()
+    else:
+        gc.collect()
+        gc.freeze()
+
+
 def shipped_bounds() -> dict[str, float]:
     """What the settings give where nothing is set; on a busy machine the peers may seem far away, and what is far is
     read in another way."""
@@ -338,6 +351,7 @@ def once(workload: str, records: int, limits: LaneLimits) -> float:
         ender = threading.Thread(target=finish_once, args=(count.done, desk), daemon=True)
         ender.start()
         pump = shipped.Pump(order)
+        begin_as_a_tide()
         why = pump.run()
         desk.close()
     if not count.done.is_set():
