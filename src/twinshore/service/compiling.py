@@ -1,7 +1,7 @@
 """Compiled loops are built before they are needed, by a process of their own: it takes seconds, once on a machine.
 
 `make setup` runs this module. Where nothing was set up, as after `pip install`, a mirror that starts has them built
-beside Spark's start, and pumps carry without them until they are there. What was built is kept in numba's cache; a mark
+once Spark has had its start, and pumps carry without them until they are there. What was built is kept in numba's cache; a mark
 beside it tells whether it is still good, without loading numba, which takes a second.
 """
 
@@ -16,6 +16,7 @@ import platform
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -28,6 +29,8 @@ from twinshore.wire.loops import do_without, loops, take_up
 BUILT: Final = ("twinshore.wire.crc_loops", LOOPS, "twinshore.proof.compiled")
 MARK: Final = "compiled.built"
 _PATIENCE: Final = 5  # by how much a build gives way to whatever else runs
+# The start of a mirror needs both cores of a small machine. So long after Spark is up the first records cross.
+_BEGIN_AFTER_S: Final = 5.0
 _ROOT: Final = Path(twinshore.__file__).parent
 
 _begun = threading.Lock()
@@ -53,7 +56,7 @@ def build() -> None:
 
 
 def build_ahead() -> None:
-    """Has them built for the pumps that this process will start; returns at once."""
+    """Has them built for the pumps that this process will start, a little later; returns at once."""
     if not built():
         _builder()
 
@@ -144,6 +147,7 @@ def main() -> None:
     if "--beside" in sys.argv[1:]:
         os.nice(_PATIENCE)
         threading.Thread(target=_end_with_its_parent, daemon=True).start()
+        time.sleep(_BEGIN_AFTER_S)
     build()
 
 

@@ -31,7 +31,9 @@ def begin(settings: MirrorSettings, lanes: int, stop: threading.Event) -> Engine
     from twinshore.service.compiling import build_ahead
     from twinshore.service.spark import SparkEngine, open_session
 
+    session = open_session(settings, lanes, stop)
+    if session is None:
+        return None
     if settings.spark.master.startswith("local"):
         build_ahead()
-    session = open_session(settings, lanes, stop)
-    return SparkEngine(session, carry) if session else None
+    return SparkEngine(session, carry)
