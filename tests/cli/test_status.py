@@ -28,7 +28,7 @@ from twinshore.store import (
     TwinRow,
     open_store,
 )
-from twinshore.store.values import ProofPiece
+from twinshore.store.proof_values import ProofPiece
 
 pytestmark = pytest.mark.claim(
     "groups",

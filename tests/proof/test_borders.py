@@ -12,7 +12,8 @@ from twinshore.proof.borders import PartitionLook
 from twinshore.proof.pieces import narrowed
 from twinshore.proof.planning import outcome, rested
 from twinshore.proof.values import Way
-from twinshore.store.values import Incident, LedgerRow, ProofRow, ProofState
+from twinshore.store.proof_values import ProofRow, ProofState
+from twinshore.store.values import Incident, LedgerRow
 
 LEVEL = replace(LOOK, target_end=1_000)
 MAPPED = replace(LOOK, way=Way.EXTENTS, extents=((10, 100, 300), (310, 900, 400)), target_end=1_300)

@@ -10,7 +10,7 @@ from twinshore.proof import pieces as books
 from twinshore.proof.pieces import NO_RECORDS, PIECES_MAX, TOGETHER_MS, joined, laid, narrowed, pieces_of, with_pieces
 from twinshore.proof.planning import outcome
 from twinshore.proof.rows import digest_sum
-from twinshore.store.values import ProofPiece, ProofRow
+from twinshore.store.proof_values import ProofPiece, ProofRow
 
 ROW = outcome(LOOK, cut(LOOK), [answer(one) for one in cut(LOOK)], 5)
 

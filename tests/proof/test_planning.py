@@ -12,7 +12,7 @@ from twinshore.proof.borders import PartitionLook
 from twinshore.proof.planning import RENEWED_MS, Wishes, bundled, outcome, rested, sampled_outcome, stretches
 from twinshore.proof.rows import digest_sum
 from twinshore.proof.values import Difference, DifferenceKind, Proven, Shown, Stretch, Way
-from twinshore.store.values import ProofState
+from twinshore.store.proof_values import ProofState
 
 EAST, WEST = Cluster("east", ("one:1",)), Cluster("west", ("two:1",))
 LOOK = PartitionLook("east->west", NamedPartition("orders", 3), "orders", Way.EXACT, 10, 1_000, 900, "aa", "bb")

@@ -18,7 +18,7 @@ from twinshore.proof.surveying import Lack
 from twinshore.proof.telling import as_values, exit_code, in_words
 from twinshore.proof.values import OwedKey
 from twinshore.store import KeyLookRow, ProofState, open_store
-from twinshore.store.values import ProofPiece
+from twinshore.store.proof_values import ProofPiece
 
 ROOT = Path(__file__).resolve().parents[2]
 ROW = outcome(LOOK, cut(LOOK), [answer(one) for one in cut(LOOK)], 5_000)

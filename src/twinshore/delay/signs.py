@@ -12,7 +12,8 @@ from twinshore.delay.causes import cluster_key
 from twinshore.delay.readings import Axis, View, WatchedPlace
 from twinshore.delay.windows import Verdict
 from twinshore.fleet.sentences import listed
-from twinshore.store.values import ProofRow, TwinRow
+from twinshore.store.proof_values import ProofRow
+from twinshore.store.values import TwinRow
 
 NAMED_MAX = 5
 PAUSED = "It is paused since, which is not well again: nobody is told anew until it is resumed."

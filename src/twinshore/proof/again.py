@@ -15,7 +15,7 @@ from twinshore.proof.borders import PartitionLook
 from twinshore.proof.pieces import cut, laid, narrowed, pieces_of, with_pieces
 from twinshore.proof.planning import Wishes, differing, part, piece_of
 from twinshore.proof.values import Proven, Stretch, Way
-from twinshore.store.values import ProofPiece, ProofRow, ProofState
+from twinshore.store.proof_values import ProofPiece, ProofRow, ProofState
 
 STRETCHES_MAX = 64
 # How much an offset may take on both sides where nobody knows.

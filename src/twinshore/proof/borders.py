@@ -14,7 +14,8 @@ from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.incidents.kinds import After, known
 from twinshore.proof.pieces import narrowed
 from twinshore.proof.values import Difference, DifferenceKind, Way, difference_from
-from twinshore.store.values import LedgerRow, ProofRow, ProofState
+from twinshore.store.proof_values import ProofRow, ProofState
+from twinshore.store.values import LedgerRow
 
 # Rows of a proof's own, which it ends itself by going past them, or by a look at the keys.
 OWN = frozenset({IncidentKind.CONTENT_DIFFERS, IncidentKind.DELETIONS_OWED})

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.incidents.kinds import known
 from twinshore.proof.values import difference_from
-from twinshore.store.values import Incident, LedgerRow, ProofRow, ProofState
+from twinshore.store.proof_values import ProofRow, ProofState
+from twinshore.store.values import Incident, LedgerRow
 
 KIND = IncidentKind.CONTENT_DIFFERS
 GONE = "gone with retention, no proof went past it"

@@ -14,7 +14,8 @@ from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.incidents.kinds import known
 from twinshore.proof.borders import PartitionLook
 from twinshore.proof.values import OwedKey, Proven
-from twinshore.store.values import Incident, KeyLookRow, LedgerRow
+from twinshore.store.proof_values import KeyLookRow
+from twinshore.store.values import Incident, LedgerRow
 
 KIND = IncidentKind.DELETIONS_OWED
 DELETE_RETENTION_MS = 86_400_000  # As brokers have it by default.

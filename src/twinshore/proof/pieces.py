@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from twinshore.proof.rows import digest_sum
-from twinshore.store.values import ProofPiece, ProofRow
+from twinshore.store.proof_values import ProofPiece, ProofRow
 
 NO_RECORDS = f"{0:032x}"
 SPAN_MAX = 1_000_000

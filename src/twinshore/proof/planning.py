@@ -11,7 +11,7 @@ from twinshore.fleet import Cluster
 from twinshore.proof.borders import PartitionLook
 from twinshore.proof.pieces import cut, narrowed, pieces_of, with_pieces
 from twinshore.proof.values import Difference, Proven, Stretch, Way
-from twinshore.store.values import ProofPiece, ProofRow, ProofState
+from twinshore.store.proof_values import ProofPiece, ProofRow, ProofState
 
 SAMPLE_OFFSETS = 20_000
 BUNDLE_STRETCHES = 64

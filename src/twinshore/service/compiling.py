@@ -1,8 +1,8 @@
 """Compiled loops are built before they are needed, by a process of their own: it takes seconds, once on a machine.
 
 `make setup` runs this module. Where nothing was set up, as after `pip install`, a mirror that starts has them built
-once Spark has had its start, and pumps carry without them until they are there. What was built is kept in numba's cache; a mark
-beside it tells whether it is still good, without loading numba, which takes a second.
+once Spark has had its start, and pumps carry without them until they are there. What was built is kept in numba's
+cache; a mark beside it tells whether it is still good, without loading numba, which takes a second.
 """
 
 from __future__ import annotations

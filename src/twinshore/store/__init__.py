@@ -8,22 +8,21 @@ whoever calls says what time it is.
 """
 
 from twinshore.fleet.incidents import IncidentKind
+from twinshore.store.delay_values import AlarmRow, DelayPlace, WatchRow
 from twinshore.store.delays import DelayStore
 from twinshore.store.engine import open_to_others
 from twinshore.store.lease_watch import HeldLease, LeaseWatch
+from twinshore.store.proof_values import KeyLookRow, ProofPiece, ProofRow, ProofState
 from twinshore.store.refused_receipts import ReceiptsRefusedError, RefusedReceipt
 from twinshore.store.revisions import LINKS
 from twinshore.store.store import Store, empty_store, open_store
 from twinshore.store.switch_values import Asked, Flip, SwitchRow, TopicInSwitch
 from twinshore.store.values import (
-    AlarmRow,
     AuditRow,
     ControlRow,
-    DelayPlace,
     HomeRow,
     Incident,
     IncidentCount,
-    KeyLookRow,
     LeaseRow,
     LedgerRow,
     LinkIdentity,
@@ -32,15 +31,11 @@ from twinshore.store.values import (
     LinkStatus,
     PartitionState,
     Position,
-    ProofPiece,
-    ProofRow,
-    ProofState,
     Receipt,
     Remembered,
     SourceBatch,
     SourceProducer,
     TwinRow,
-    WatchRow,
 )
 
 __all__ = [

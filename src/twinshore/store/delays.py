@@ -9,10 +9,10 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, func, select
 
+from twinshore.store.delay_values import AlarmRow, DelayPlace, WatchRow
 from twinshore.store.dialects import insert_absent, put, standing, storable
 from twinshore.store.engine import Database
 from twinshore.store.tables import alarms, delay_places, delay_watches
-from twinshore.store.values import AlarmRow, DelayPlace, WatchRow
 
 ALARMS_KEPT = 10_000
 PER_STATEMENT = 500

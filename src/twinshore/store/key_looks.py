@@ -9,8 +9,8 @@ from sqlalchemy import Connection, select
 
 from twinshore.store.dialects import put
 from twinshore.store.engine import Database
+from twinshore.store.proof_values import KeyLookRow
 from twinshore.store.tables import key_looks
-from twinshore.store.values import KeyLookRow
 
 
 def save(connection: Connection, rows: Sequence[KeyLookRow]) -> None:

@@ -10,8 +10,8 @@ from sqlalchemy import Connection, and_, select
 
 from twinshore.store.dialects import put, storable
 from twinshore.store.engine import Database
+from twinshore.store.proof_values import ProofPiece, ProofRow, ProofState
 from twinshore.store.tables import proof_books, proofs
-from twinshore.store.values import ProofPiece, ProofRow, ProofState
 
 
 def save(connection: Connection, rows: Sequence[ProofRow]) -> None:

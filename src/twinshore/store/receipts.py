@@ -16,12 +16,7 @@ from twinshore.store.receipt_rules import CLOSED_ROWS_MAX, Progress, advance, be
 from twinshore.store.refused_receipts import ReceiptsRefusedError, RefusedReceipt
 from twinshore.store.source_producers import forget_aged, read_producers, record_producers
 from twinshore.store.tables import positions, receipts
-from twinshore.store.values import (
-    PartitionState,
-    Position,
-    Receipt,
-    SourceProducer,
-)
+from twinshore.store.values import PartitionState, Position, Receipt, SourceProducer
 
 T = TypeVar("T")
 Key = tuple[str, str, int]
