@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bench.measure.pump_rig import ROOT, WORKLOADS, Stretch, limits_from, of_tree, shipped_bounds, stretch_of
+from bench.measure.pump_rig import ROOT, limits_from, of_tree, shipped_bounds
+from bench.measure.rig_peers import WORKLOADS, Stretch, stretch_of
 from twinshore.mirror.lane.orders import LaneLimits
 from twinshore.wire.batch import split_batches
 
