@@ -83,7 +83,7 @@ class Errands:
                 return
             if what == "producers":
                 producer = twin.remembered(self._producer_id)
-                fence = twin.fence(marker_id(self._producer_id))
+                fence, memory_epoch = twin.fence(marker_id(self._producer_id)), twin.remembered_epoch(self._producer_id)
             elif what == "tail":
                 still = read[1] == read[2] == read[3]
                 tail = twin.tail(read[2] - 1) if still and read[2] > read[0] else None
@@ -105,4 +105,16 @@ class Errands:
         said = {epoch: EpochEnd(*source.end_of_epoch(epoch)) for epoch in (stand.epoch, here.epoch) if epoch >= 0}
         epoch, parted = compared(stand, here, said)
         told = (producer, source_start, source_end, fence, differs)
-        yield (Observation(start, high, end, tail, *told, source_epoch=epoch, parted=parted, wrote_epoch=here.epoch),)
+        yield (
+            Observation(
+                start,
+                high,
+                end,
+                tail,
+                *told,
+                source_epoch=epoch,
+                parted=parted,
+                wrote_epoch=here.epoch,
+                producer_epoch=memory_epoch,
+            ),
+        )

@@ -93,7 +93,11 @@ def skip_diverging_epochs() -> None:
 
 def compare_no_last_record() -> None:
     shipped = observe.judge
-    everywhere(shipped, lambda seen, stamp: shipped(dataclasses.replace(seen, unlike=False), stamp))
+
+    def judge(seen: Observation, stamp: Stamp, inherited: int = 0) -> Verdict:
+        return shipped(dataclasses.replace(seen, unlike=False), stamp, inherited)
+
+    everywhere(shipped, judge)
 
 
 def forget_the_epoch_at_a_look() -> None:
@@ -150,8 +154,8 @@ def account_for_what_is_sent() -> None:
 def go_on_after_a_foreign_write() -> None:
     shipped = observe.judge
 
-    def judge(seen: Observation, stamp: Stamp) -> Verdict:
-        found = shipped(seen, stamp)
+    def judge(seen: Observation, stamp: Stamp, inherited: int = 0) -> Verdict:
+        found = shipped(seen, stamp, inherited)
         if isinstance(found, Stop) and found.kind == "foreign write" and seen.producer:
             return Go(seen.log_end, seen.producer[1], seen.producer[0] + 1)
         return found

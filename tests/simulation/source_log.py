@@ -129,6 +129,18 @@ class SourceLog(ReplicatedLog):
                 Entry(self.end, self.end + 1, data, one.producer_id, 0, -1, -1, now_ms, self.epoch, marker=True)
             )
 
+    def fence(self, producer_id: int, now_ms: int) -> None:
+        """A switch shuts out the link that wrote here: a marker of no transaction that anybody had."""
+        key, value = _MARKER.pack(0, 0), _END.pack(0, 0)
+        data = encode_batch(
+            [Record(self.end, now_ms, key, value)],
+            attributes=CONTROL | TRANSACTIONAL,
+            leader_epoch=self.epoch,
+            producer_id=producer_id,
+            producer_epoch=1,
+        )
+        self.append(Entry(self.end, self.end + 1, data, producer_id, 1, -1, -1, now_ms, self.epoch, marker=True))
+
     # -- what its brokers do
 
     @property

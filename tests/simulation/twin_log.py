@@ -7,6 +7,7 @@ that the twin has followed so far.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from tests.simulation.producer_memory import Numbered, ProducerMemory, last_sequence
@@ -185,9 +186,32 @@ class TwinLog(ReplicatedLog):
         if offset >= self.high or at >= len(self.entries):
             return None
         last = self.entries[at]
-        return Tail(last.base, last.end - 1, last.producer_id, last.first)
+        return Tail(last.base, last.end - 1, last.producer_id, last.first, control=last.marker)
 
     def remembered(self, producer_id: int) -> tuple[int, int] | None:
         """test_only_replica_minus_two_is_shown_the_log_end: DescribeProducers speaks of the log end."""
         known = self.memory.known.get(producer_id)
         return (known.last, known.timestamp) if known else None
+
+    def remembered_epoch(self, producer_id: int) -> int:
+        """The epoch of that memory; -1 where there is none."""
+        known = self.memory.known.get(producer_id)
+        return known.epoch if known else -1
+
+    def inherit(self, entries: Iterable[Entry], producer: tuple[int, int]) -> None:
+        """What the topic's own writers left when it was at home here, and, of every second batch, what the link wrote
+        in an earlier epoch: the same records as the source's."""
+        sequence = 0
+        for number, entry in enumerate(entries):
+            ((view, header),) = split_batches(memoryview(entry.data))
+            records = decode_batch(view, header)
+            self.followed += [(record.offset, entry.leader_epoch) for record in records]
+            copy = entry._replace(leader_epoch=self.epoch)
+            if number % 2:
+                first, sequence = sequence, sequence + entry.end - entry.base
+                copy = copy._replace(
+                    producer_id=producer[0], producer_epoch=producer[1], first=first, last=sequence - 1
+                )
+                batch = Numbered(first, sequence - 1, entry.base, entry.end)
+                self.memory.appended(*producer, batch, entry.timestamp)
+            self.append(copy)

@@ -25,13 +25,20 @@ REPLICATE_S = 0.05
 SWEEP_S = 2.0
 FOLLOW_S = 3.0
 CHECK_S = 0.25
+EPOCH_TURNED = 3
 
 
 class World:
-    """`run` raises Violation when an invariant breaks; `changed` alters the plan that the seed gives."""
+    """`run` raises Violation when an invariant breaks; `changed` alters the plan that the seed gives, `prepare`
+    what both clusters hold before the first driver begins."""
 
     def __init__(
-        self, seed: str, *, changed: Callable[[Plan], Plan] | None = None, listener: Callable[[str], None] | None = None
+        self,
+        seed: str,
+        *,
+        changed: Callable[[Plan], Plan] | None = None,
+        listener: Callable[[str], None] | None = None,
+        prepare: Callable[[World], None] = lambda _: None,
     ) -> None:
         self.schedule = Schedule(seed, listener)
         plan = plan_of(self.schedule.chance)
@@ -41,9 +48,12 @@ class World:
         # The ids that this link began with: a topic that is recreated has others.
         self.ids = dict(self.clusters.topic_ids)
         self.store = StoreModel()
+        # Of topics that a switch brought back: below where their twins' logs are their own.
+        self.inherited: dict[NamedPartition, int] = {}
         self.pumps: list[PumpModel] = []
         self.lagging: dict[tuple[str, NamedPartition, int], float] = {}
         self.calm = False
+        prepare(self)
         self.drivers = 0
         self.driver = self._new_driver()
         self.faults = Faults(self)
@@ -71,9 +81,11 @@ class World:
                 self.ids["source", named.topic].hex(),
                 self.ids["target", named.topic].hex(),
                 self.store.to_offset(named),
-                0,
-                self.plan.anchor_sequence,
+                self.inherited.get(named, 0),
+                0 if named in self.inherited else self.plan.anchor_sequence,
                 receipt_epoch=self.store.stand(named).epoch,
+                inherited=self.inherited.get(named, 0),
+                epoch=EPOCH_TURNED if named in self.inherited else 0,
             )
             for named in self.clusters.pairs
             if not self.store.rests(named)

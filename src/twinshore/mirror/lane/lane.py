@@ -108,6 +108,10 @@ class Lane(Roster):
 
     def _begin(self, track: Track, go: Go, seen: Observation, now_ms: int) -> None:
         track.strays.seen(track.certain.looked_at_s, CONFIRM * self.limits.undelivered_s)
+        if go.position < track.order.inherited and not go.next_sequence and track.strays.until_s:
+            # Sequences begin anew at another offset than before: a stray would fit where it does not belong.
+            track.settle(track.strays.until_s)
+            return
         if track.told.to < 0:
             track.told.to = go.position
         self.incidents.extend(answers.lost_by_target(track.named, go.position, track.told.to, seen.source_start))
