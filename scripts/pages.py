@@ -24,9 +24,11 @@ from twinshore.fleet.settings.page import render_settings_page
 from twinshore.mirror.incidents.page import render_incidents_page
 from twinshore.mirror.lane.phase import MOVES, Phase
 from twinshore.mirror.metrics.table import render_metrics_page
+from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind
 
 ROOT = Path(__file__).resolve().parent.parent
 PHASES_BEGIN, PHASES_END = "<!-- phases -->\n", "<!-- end of phases -->\n"
+DEEDS_BEGIN, DEEDS_END = "<!-- deeds -->\n", "<!-- end of deeds -->\n"
 CLI_HEAD = """\
 # The command
 
@@ -53,6 +55,7 @@ def pages() -> dict[Path, str]:
         ROOT / "docs" / "incidents.md": render_incidents_page(),
         ROOT / "docs" / "metrics.md": render_metrics_page(),
         ROOT / "docs" / "settings.md": render_settings_page(),
+        ROOT / "docs" / "switch.md": with_deeds(_read("docs/switch.md")),
         ROOT / "docs" / "versions.md": reckoned.versions(
             _read("docs/versions.md"), _read("requirements.lock"), tomllib.loads(_read("pyproject.toml")), bench
         ),
@@ -72,6 +75,33 @@ def with_phases(page: str) -> str:
     stops = ", ".join(sorted({when for _, after, when in MOVES if after is Phase.STOPPED}))
     said = f"From each of them to `{Phase.STOPPED}`: {stops}."
     return f"{head}{PHASES_BEGIN}\n{drawn}\n\n{said}\n\n{PHASES_END}{tail}"
+
+
+def with_deeds(page: str) -> str:
+    """The page with the drawing and the table of a planned switch's deeds as the code has them."""
+    head, _, rest = page.partition(DEEDS_BEGIN)
+    _, _, tail = rest.partition(DEEDS_END)
+    planned = DEEDS[Kind.PLANNED]
+    at = planned.index(Deed.COMMIT)
+    drawn = [
+        "```mermaid",
+        "flowchart LR",
+        f"    subgraph turns [it can turn back]\n    {' --> '.join(map(_node, planned[: at + 1]))}\n    end",
+        f"    subgraph goes [it goes on]\n    {' --> '.join(map(_node, planned[at + 1 :]))}\n    end",
+        f"    {_node(planned[at])} --> {_node(planned[at + 1])}",
+        "```",
+    ]
+    rows = ["| deed | what it does | turning back | writers wait |", "| --- | --- | --- | --- |"]
+    rows += [
+        f"| `{deed}` | {duty.does} | {duty.undoes} | {'yes' if duty.held else ''} |"
+        for deed, duty in ((deed, DUTIES[deed]) for deed in planned)
+    ]
+    said = "\n".join(drawn), "\n".join(rows)
+    return f"{head}{DEEDS_BEGIN}\n{said[0]}\n\n{said[1]}\n\n{DEEDS_END}{tail}"
+
+
+def _node(deed: Deed) -> str:
+    return f"{deed.name.lower()}[{deed}]"
 
 
 def render_cli_page() -> str:

@@ -19,6 +19,7 @@ VERBS = (
     "topology",
     "link",
     "groups",
+    "switch",
     "prove",
     "demo",
     "following",

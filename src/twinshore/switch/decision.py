@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from twinshore.fleet.sentences import counted
 from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind, before, following, to_undo
 from twinshore.switch.record import Record, State
 
@@ -42,7 +43,8 @@ Outcome = Done | Wait | Cannot
 def begin(record: Record, now_ms: int) -> Record:
     """At its first deed."""
     first = DEEDS[record.kind][0]
-    told = f"{record.kind} switch of {len(record.topics)} topics from {record.old} to {record.new}, by {record.by}"
+    count = counted(len(record.topics), "topic")
+    told = f"{record.kind} switch of {count} from {record.old} to {record.new}, by {record.by}"
     return replace(record, deed=first, deed_ms=now_ms, state=State.GOING).tell(now_ms, told)
 
 

@@ -71,7 +71,10 @@ DUTIES: Mapping[Deed, Duty] = {
 
 DEEDS: Mapping[Kind, tuple[Deed, ...]] = {
     Kind.PLANNED: tuple(Deed),
-    Kind.FORCED: (Deed.CLAIM, Deed.LEVEL, Deed.COMMIT, Deed.FENCE, Deed.GIVE, Deed.PLACES, Deed.FLIP, Deed.RELEASE),
+    Kind.FORCED: (
+        *(Deed.CLAIM, Deed.LET_GO, Deed.LEVEL, Deed.COMMIT),
+        *(Deed.FENCE, Deed.GIVE, Deed.PLACES, Deed.FLIP, Deed.RELEASE),
+    ),
     Kind.DRILL: (Deed.PREPARE, Deed.DRAIN, Deed.LEVEL, Deed.PROVE),
 }
 

@@ -52,10 +52,10 @@ class Told:
 @dataclass(frozen=True, slots=True)
 class Record:
     """`old` and `new` are the homes, `link` carried the topics from old to new, `back` is the link the other way.
-    `deed` is under way, or to be undone where the switch turns back. `held_ms`: since when writers wait, 0: they do
-    not. `step`: of the last word on the topics' homes. `rights`: what was changed of the old home's ACLs, as JSON.
-    `given`: settings that the twin gets, by topic, as JSON. `generation` grows with each process that goes on with the
-    switch."""
+    `said`: the deed that last said a word of the topics' homes. `deed` is under way, or to be undone where the
+    switch turns back. `held_ms`: since when writers wait, 0: they do not. `step`: of the last word on the topics'
+    homes. `rights`: what was changed of the old home's ACLs, as JSON. `given`: settings that the twin gets, by
+    topic, as JSON. `generation` grows with each process that goes on with the switch."""
 
     id: str
     kind: Kind
@@ -73,6 +73,7 @@ class Record:
     held_ms: int = 0
     let_write_ms: int = 0
     step: int = 0
+    said: str = ""
     generation: int = 0
     rights: str = ""
     given: str = ""

@@ -7,6 +7,7 @@ The marker takes one offset, the point itself, which no consumer sees; it crosse
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from twinshore.fleet import NamedPartition
@@ -30,18 +31,30 @@ def points_of(record: Record) -> dict[NamedPartition, int]:
     }
 
 
-def put_up(new: KafkaCluster, record: Record, producer: tuple[int, int]) -> Outcome:
-    """`producer`: the old link's id and epoch. A marker goes only to a log that ends at its point; where the point
+@dataclass(frozen=True, slots=True)
+class Shut:
+    """Whom the fence shuts out: the old link's producer. `epochs`: that in which it writes each topic."""
+
+    producer_id: int
+    epochs: Mapping[str, int]
+
+    def epoch(self, named: NamedPartition) -> int:
+        """The fence's own."""
+        return self.epochs[named.topic] + 1
+
+
+def put_up(new: KafkaCluster, record: Record, shut: Shut) -> Outcome:
+    """A marker goes only to a log that ends at its point; where the point
     holds the marker already, as of a process that was killed, none is written."""
     points = points_of(record)
     ends = new.list_offsets(points, OffsetKind.LOG_END)
     lacking = [named for named, point in points.items() if ends[named] == point]
     others = [named for named, point in points.items() if ends[named] != point]
-    foreign = [str(named) for named in others if not is_fence(new, named, points[named], producer)]
+    foreign = [str(named) for named in others if not is_fence(new, named, points[named], shut)]
     if foreign:
         return Wait(f"{listed(foreign, NAMED_MAX)} on {new.name} ends neither at its point nor behind the fence")
     if lacking:
-        refused = _write(new, lacking, producer)
+        refused = _write(new, lacking, shut)
         if refused:
             named, code = next(iter(refused.items()))
             return Wait(f"{new.name} does not take the fence of {named}: {describe(code).sentence}")
@@ -49,25 +62,25 @@ def put_up(new: KafkaCluster, record: Record, producer: tuple[int, int]) -> Outc
     return Done(record, f"late requests of {record.link} are shut out of {len(points)} partitions on {new.name}")
 
 
-def is_fence(cluster: KafkaCluster, named: NamedPartition, point: int, producer: tuple[int, int]) -> bool:
+def is_fence(cluster: KafkaCluster, named: NamedPartition, point: int, shut: Shut) -> bool:
     """Whether the batch at the point is the fence."""
     header = cluster.read_tail_batch(named, point)
     return (
         header is not None
         and header.base_offset == point
         and bool(header.attributes & CONTROL)
-        and (header.producer_id, header.producer_epoch) == (producer[0], producer[1] + 1)
+        and (header.producer_id, header.producer_epoch) == (shut.producer_id, shut.epoch(named))
     )
 
 
-def _write(new: KafkaCluster, parts: Iterable[NamedPartition], producer: tuple[int, int]) -> dict[NamedPartition, int]:
+def _write(new: KafkaCluster, parts: Iterable[NamedPartition], shut: Shut) -> dict[NamedPartition, int]:
     """One marker for each partition, at its leader; the codes of those that were refused."""
     by_node: dict[int, list[NamedPartition]] = {}
     for named in parts:
         by_node.setdefault(new.leader_of(named), []).append(named)
     refused: dict[NamedPartition, int] = {}
     for node, ours in by_node.items():
-        refused |= new.at(node, "the fence", partial(_ask, fences=_fences(new, ours, producer[0]), producer=producer))
+        refused |= new.at(node, "the fence", partial(_ask, fences=_fences(new, ours, shut.producer_id), shut=shut))
     return refused
 
 
@@ -81,11 +94,11 @@ def _fences(new: KafkaCluster, parts: Iterable[NamedPartition], producer_id: int
 
 
 def _ask(
-    connection: Connection, timeout_s: float, *, fences: Mapping[NamedPartition, int], producer: tuple[int, int]
+    connection: Connection, timeout_s: float, *, fences: Mapping[NamedPartition, int], shut: Shut
 ) -> dict[NamedPartition, int]:
     connection.spoken(MARKERS_KEY)
     markers = [
-        (Marker(producer[0], producer[1] + 1, False, fence, [(named.topic, [named.partition])]), 1)
+        (Marker(shut.producer_id, shut.epoch(named), False, fence, [(named.topic, [named.partition])]), 1)
         for named, fence in fences.items()
     ]
     answered = connection.ask(

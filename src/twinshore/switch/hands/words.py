@@ -1,0 +1,140 @@
+"""What a switch says of its topics' homes on the clusters themselves: to followers, and to whoever has no store.
+
+Each word goes to both homes, as far as they answer; the flip goes to the new home first, since it is what moves the
+topics. Done twice, nothing is written twice: what stands is read before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from twinshore.fleet import KafkaError, RefusedError
+from twinshore.homes.follower_lines import FollowerLog
+from twinshore.homes.home_lines import Clash, HomeLine, HomeState, stands
+from twinshore.homes.home_notes import FollowerNotes, HomeNotes
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.service.clock import wall_ms
+from twinshore.store import Flip
+from twinshore.switch.deeds import Kind
+from twinshore.switch.record import Moved, Record
+
+FIRST_TERM = 1
+Told = HomeLine | Clash | None
+
+
+class ClusterWords:
+    """Of one switch between these two homes. `clock` is monotonic."""
+
+    def __init__(self, old: KafkaCluster, new: KafkaCluster, clock: Callable[[], float]) -> None:
+        self._old, self._new, self._clock = old, new, clock
+        self._notes = {cluster.name: HomeNotes(cluster) for cluster in (old, new)}
+        self._followers = FollowerLog()
+        self._hearing = {cluster.name: FollowerNotes(cluster, self._followers) for cluster in (old, new)}
+
+    def say(self, record: Record, word: str) -> Record:
+        """Says it of each topic, in the term that stands."""
+        state = HomeState(word)
+        told = self._told(record)
+        lines = [self._next(record, one, told[one.topic], state) for one in record.topics]
+        for cluster in self._heard(record):
+            self._write(cluster, lines)
+        return replace(record, said=record.deed)
+
+    def flip(self, record: Record, flips: Sequence[Flip]) -> Record:
+        """The new home first: from then on the topics are at home there, whatever becomes of the rest."""
+        cluster_id = self._new.cluster_id()
+        lines = [_flipped(record, one, cluster_id) for one in flips]
+        for cluster in (self._new, *(one for one in self._heard(record) if one is not self._new)):
+            self._write(cluster, lines)
+        return replace(record, said=record.deed)
+
+    def awaited(self, record: Record, *, parked: bool) -> tuple[str, ...]:
+        """Followers that have not heard the last word of a topic that they write, or do not wait yet."""
+        told = self._told(record)
+        words = {topic: one.word for topic, one in told.items() if isinstance(one, HomeLine)}
+        for cluster in self._heard(record):
+            self._hearing[cluster.name].read()
+        now_s = self._clock()
+        if parked:
+            waits = {one for some in self._followers.awaited(words, now_s).values() for one in some}
+        else:
+            waits = {
+                one
+                for one in self._followers.living(now_s)
+                for topic, word in words.items()
+                if one.writes(topic) and one.heard.get(topic, (0, 0)) < word
+            }
+        return tuple(sorted(one.name or one.id for one in waits))
+
+    def claim(self, record: Record) -> str:
+        """Why a topic is another switch's by what the clusters say; empty once all are this one's."""
+        for cluster in self._heard(record):
+            notes = self._notes[cluster.name]
+            notes.make()
+            self._hearing[cluster.name].make()
+            for topic, holder in notes.claim(record.names(), record.id, record.by, wall_ms()).items():
+                if holder.switch != record.id:
+                    return f"topic {topic} is in switch {holder.switch[:8]} of {holder.by}, as {cluster.name} says"
+        return ""
+
+    def release(self, record: Record) -> None:
+        """No topic is in this switch any more."""
+        for cluster in self._heard(record):
+            self._notes[cluster.name].release(record.names(), record.id, wall_ms())
+
+    def _heard(self, record: Record) -> list[KafkaCluster]:
+        """The clusters that hear of this switch: the old home does not where it is gone."""
+        return [self._new] if record.kind is Kind.FORCED else [self._old, self._new]
+
+    def _told(self, record: Record) -> dict[str, Told]:
+        logs = [self._notes[cluster.name].read() for cluster in self._heard(record)]
+        return {topic: stands([log.get(topic) for log in logs]) for topic in record.names()}
+
+    def _next(self, record: Record, one: Moved, there: Told, state: HomeState) -> HomeLine:
+        """The line that shall stand on both clusters; the one that stands, where it says so already."""
+        term = max(one.term, FIRST_TERM)
+        if isinstance(there, Clash):
+            there = there.one  # a higher word ends the clash
+        if there is not None and (there.term, there.home) > (term, record.old) and there.term >= term:
+            raise RefusedError(
+                f"topic {one.topic} is at home on {there.home} in term {there.term}, as the clusters say",
+                hint="the store is behind: start the mirror, which takes up what the clusters say",
+            )
+        ours = record.id if state is not HomeState.SETTLED else ""
+        if there is not None and there.term == term and (there.state, there.switch) == (state, ours):
+            return there
+        step = there.step + 1 if there is not None and there.term == term else 0
+        home_id = there.cluster_id if there is not None and there.home == record.old else self._old.cluster_id()
+        return HomeLine(
+            one.topic, record.old, home_id, term, step, state, switch=ours, since_ms=wall_ms(), set_by=record.by
+        )
+
+    def _write(self, cluster: KafkaCluster, lines: Sequence[HomeLine]) -> None:
+        notes = self._notes[cluster.name]
+        notes.say(lines, wall_ms())
+        lost = [line for line in lines if not notes.log.won(line)]
+        if lost:
+            raise KafkaError(
+                f"{cluster.name}: somebody else spoke of the home of {lost[0].topic} at this very moment",
+                retriable=True,
+            )
+
+
+def _flipped(record: Record, one: Flip, cluster_id: str) -> HomeLine:
+    return HomeLine(
+        one.topic,
+        one.home,
+        cluster_id,
+        one.term,
+        switch=record.id,
+        source=record.old,
+        since_ms=one.since_ms,
+        set_by=one.set_by,
+        pair=one.pair,
+        link=one.link,
+        back=one.back,
+        source_topic_id=one.source_topic_id,
+        target_topic_id=one.target_topic_id,
+        points=one.points,
+    )

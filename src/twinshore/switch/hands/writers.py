@@ -1,0 +1,98 @@
+"""Who may write while a switch moves topics: nobody on the old home during the hold, its twin's link alone afterwards,
+and on the new home those who had the right on the old one.
+
+What is to be changed of a cluster's rules is in the record, or in the store, before anything of it is done.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from twinshore.fleet import KafkaError, Link
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.rights_requests import create_acls
+from twinshore.mirror.follow.reading import principal
+from twinshore.service.clock import wall_ms
+from twinshore.store import Remembered, Store
+from twinshore.switch.acl_fence import FencePlan, fence, guard
+from twinshore.switch.decision import Done, Outcome, Wait
+from twinshore.switch.hands.rights import apply, confirm, confirm_restored, look, restore
+from twinshore.switch.held_rights import given, handed_over
+from twinshore.switch.record import Record
+
+# As `Remembered` of the store, by cluster: the twins there that a guard keeps others from writing to.
+GUARD = "guard"
+CONFIRMED_S = 5.0
+
+
+class Writers:
+    """Of one switch. `link` carried the topics from `old` to `new`, `back` carries them from now on."""
+
+    def __init__(self, old: KafkaCluster, new: KafkaCluster, link: Link, back: Link, store: Store) -> None:
+        self._old, self._new, self._link, self._back, self._store = old, new, link, back, store
+
+    def shut(self, record: Record) -> Outcome:
+        """Done once every broker of the old home enforces that nobody writes; what nobody can enforce is in the
+        sentence."""
+        if not record.rights:
+            plan = fence(look(self._old, record.names()))
+            return Wait("the rules to be changed are written down", _with(record, plan))
+        plan = _plan_of(record)
+        apply(self._old, plan)
+        confirm(self._old, plan, within_s=CONFIRMED_S)
+        return Done(record, "; ".join(plan.remarks) or f"nobody may write on {self._old.name}")
+
+    def open(self, record: Record) -> Outcome:
+        """Gives back what `shut` took."""
+        if record.rights:
+            plan = _plan_of(record)
+            restore(self._old, plan)
+            confirm_restored(self._old, plan, within_s=CONFIRMED_S)
+        return Done(record)
+
+    def given(self, record: Record) -> Outcome:
+        """Writers have on the new home the rights that they had on the old one; a guard of the twin goes."""
+        self._guard(self._new, "", frozenset(), frozenset(record.names()))
+        plan = _plan_of(record)
+        rows = self._store.memories.of(self._link.name)
+        twins = {topic: self._link.twin_of(topic) for topic in record.names()}
+        self._store.memories.forget(handed_over(rows, twins.values()))
+        rules = given(rows, twins, plan.deny)
+        for error in create_acls(self._new, sorted(rules)).values() if rules else ():
+            raise error
+        return Done(record)
+
+    def guard(self, record: Record) -> Outcome:
+        """The link back alone writes to the topics on the old home; only then the fence goes."""
+        us = principal(self._back, self._old)
+        self._guard(self._old, us, frozenset(record.names()), frozenset())
+        return self.open(record)
+
+    def _guard(self, cluster: KafkaCluster, us: str, more: frozenset[str], less: frozenset[str]) -> None:
+        known = next(iter(self._store.memories.of(cluster.name, GUARD)), None)
+        raw: dict[str, Any] = (
+            json.loads(known.value) if known else {"topics": [], "us": us, "plan": FencePlan().as_record()}
+        )
+        topics = (frozenset(raw["topics"]) | more) - less
+        earlier = FencePlan.from_record(raw["plan"])
+        if not topics and not raw["topics"]:
+            return
+        sight = look(cluster, topics, us or raw["us"])
+        plan = guard(sight, earlier)
+        value = json.dumps({"topics": sorted(topics), "us": sight.us, "plan": plan.as_record()}, sort_keys=True)
+        self._store.memories.remember([Remembered(cluster.name, GUARD, cluster.name, value, "", wall_ms())])
+        apply(cluster, plan)
+        confirm(cluster, plan, within_s=CONFIRMED_S)
+
+
+def _plan_of(record: Record) -> FencePlan:
+    try:
+        return FencePlan.from_record(json.loads(record.rights)) if record.rights else FencePlan()
+    except (ValueError, KeyError, TypeError) as error:
+        raise KafkaError("the rules that the switch changed cannot be read from its record") from error
+
+
+def _with(record: Record, plan: FencePlan) -> Record:
+    return replace(record, rights=json.dumps(plan.as_record(), sort_keys=True))

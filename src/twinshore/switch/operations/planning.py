@@ -1,0 +1,235 @@
+"""Which topics would move, from where, what stands in the way, and what would be lost: looked at, and nothing done."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from twinshore.fleet import ConfigError, KafkaError, Link, Mode, Naming, RefusedError, TwinshoreError, is_heartbeats
+from twinshore.fleet.operations import Plan
+from twinshore.fleet.sentences import counted, listed
+from twinshore.fleet.settings import Settings
+from twinshore.fleet.settings.edge import did_you_mean
+from twinshore.fleet.settings.shapes import why_not_pattern
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.links.homes import counterpart, pair_of
+from twinshore.links.standing import standing
+from twinshore.mirror.pump.probing import may_write_markers
+from twinshore.service.clock import wall_ms
+from twinshore.service.ends import Ends
+from twinshore.service.identity import recognise
+from twinshore.store import Position, Store, TwinRow
+from twinshore.switch.decision import begin
+from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind
+from twinshore.switch.hands.standing import answers
+from twinshore.switch.record import Moved, Record
+
+NAMED_MAX = 5
+ASK_S = 5.0
+HOLD_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """Topics whose whole names match one of these expressions are at home on `to` from then on. `links`: only those
+    that these links carry. `hold_s`: how long writers may wait before it turns back."""
+
+    topics: Sequence[str]
+    to: str
+    kind: Kind = Kind.PLANNED
+    links: Sequence[str] = ()
+    hold_s: float = HOLD_S
+
+
+@dataclass(frozen=True, slots=True)
+class DeedStep:
+    """A deed of the switch."""
+
+    deed: Deed
+
+    def sentence(self, *, done: bool) -> str:
+        return f"{self.deed}: {DUTIES[self.deed].does}" + (" (done)" if done else "")
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchPlan(Plan[DeedStep]):
+    """`record`: how the switch begins; None where it is refused. `back_topics`: what the link back must be given to
+    carry, before the switch begins; empty where it carries them already."""
+
+    record: Record | None = None
+    back_topics: tuple[str, ...] = ()
+
+
+def asked_of(
+    topics: Sequence[str],
+    to: str,
+    links: Sequence[str] = (),
+    *,
+    force: bool = False,
+    drill: bool = False,
+    hold_s: float = HOLD_S,
+) -> Switch:
+    """What an operator's words ask for."""
+    kind = Kind.DRILL if drill else Kind.FORCED if force else Kind.PLANNED
+    return Switch(topics, to, kind, links, hold_s)
+
+
+def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
+    """ConfigError where no topic is meant; what stands in the way is `refused`, in one sentence."""
+    settings.cluster(asked.to)
+    for pattern in asked.topics:
+        if why := why_not_pattern(pattern):
+            raise ConfigError(f"TOPIC: {why}")
+    links = [one.link for one in standing(settings.links, store).values()]
+    link, rows = _link_of(asked, links, store)
+    topics = sorted({row.topic for row in rows})
+    back = counterpart(link, links)
+    positions = {(at.topic, at.partition): at for at in store.receipts.positions(link.name) if at.topic in topics}
+    shown = list(_shown(asked, link, topics, positions))
+    with Ends(link, settings, patience_s=ASK_S, call_s=ASK_S) as ends:
+        away = answers(ends.source)
+        refused = _refused(asked, link, topics, store, away) or _unfit(link, store, ends, away)
+        if refused:
+            return SwitchPlan(shown=tuple(shown), refused=refused)
+        moved = tuple(_moved(topic, rows, link, store) for topic in topics)
+        remarks = tuple(_remarks(asked, link, positions, away))
+    record = Record(
+        secrets.token_hex(16),
+        asked.kind,
+        link.source,
+        link.target,
+        link.name,
+        f"{link.target}->{link.source}",
+        moved,
+        by,
+        wall_ms(),
+        asked.hold_s,
+        DEEDS[asked.kind][0],
+    )
+    lacking = tuple(topic for topic in topics if back is None or not _admits(back, topic))
+    steps = tuple(DeedStep(deed) for deed in DEEDS[asked.kind])
+    return SwitchPlan(steps, tuple(shown), remarks, record=begin(record, wall_ms()), back_topics=lacking)
+
+
+def _link_of(asked: Switch, links: Sequence[Link], store: Store) -> tuple[Link, list[TwinRow]]:
+    """The one link that carries the topics, and their twins."""
+    into = [one for one in links if one.target == asked.to and (not asked.links or one.name in asked.links)]
+    if not into:
+        raise ConfigError(f"no link leads to {asked.to}", hint="a topic moves along the link that carries it")
+    wanted = [re.compile(pattern) for pattern in asked.topics]
+    found: dict[str, list[TwinRow]] = {}
+    known: set[str] = set()
+    for one in into:
+        rows = [row for row in store.twins.carried(one.name) if not is_heartbeats(row.topic)]
+        known |= {row.topic for row in rows}
+        ours = [row for row in rows if any(pattern.fullmatch(row.topic) for pattern in wanted)]
+        if ours:
+            found[one.name] = ours
+    if not found:
+        said = listed(list(asked.topics), NAMED_MAX)
+        home = [row.topic for one in into for row in store.homes.of(pair_of(one)).values() if row.home == asked.to]
+        if any(pattern.fullmatch(topic) for topic in home for pattern in wanted):
+            raise RefusedError(f"{said} is at home on {asked.to} already", hint="`twinshore link homes` shows homes")
+        raise ConfigError(f"no link to {asked.to} carries {said}{did_you_mean(asked.topics[0], sorted(known))}")
+    if len(found) > 1:
+        raise ConfigError(f"several links carry these topics: {listed(sorted(found), NAMED_MAX)}", hint="say --link")
+    ((name, rows),) = found.items()
+    return next(one for one in into if one.name == name), rows
+
+
+def _admits(link: Link, topic: str) -> bool:
+    from twinshore.links.filters import admits
+
+    return admits(link, topic)
+
+
+def _refused(asked: Switch, link: Link, topics: Sequence[str], store: Store, away: str) -> TwinshoreError | None:
+    """What the store tells that stands in the way."""
+    if link.naming is not Naming.SAME:
+        return RefusedError(
+            f"{link.name} gives its twins other names: their topics are written on both sides",
+            hint="on such links single producers and groups move, by their own addresses",
+        )
+    mapped = sorted({topic for topic, _ in store.extents.reached(link.name)} & set(topics))
+    if mapped or link.mode is Mode.MAPPED:
+        return RefusedError(f"mapped twins have offsets of their own and are not switched: {listed(mapped, NAMED_MAX)}")
+    if asked.kind is Kind.FORCED:
+        return None
+    if away:
+        return RefusedError(
+            f"{link.source} does not answer ({away}): a planned switch needs both clusters",
+            hint="`--force` moves the topics with what has crossed, and says what has not",
+        )
+    stopped = [at for at in store.receipts.positions(link.name) if at.topic in topics and at.state != "flowing"]
+    if stopped:
+        some = [f"{at.topic}-{at.partition}" for at in stopped]
+        return RefusedError(
+            f"{link.name} has stopped with {listed(some, NAMED_MAX)}", hint="`twinshore status` says why"
+        )
+    busy = [row for row in store.switching.of(pair_of(link)) if row.topic in topics]
+    if busy:
+        return RefusedError(
+            f"{listed([row.topic for row in busy], NAMED_MAX)} is in switch {busy[0].switch_id[:8]} already",
+            hint="`twinshore switch status` shows it",
+        )
+    return None
+
+
+def _unfit(link: Link, store: Store, ends: Ends, away: str) -> TwinshoreError | None:
+    """What the clusters tell that stands in the way."""
+    if not away:
+        recognise(link, store, ends.source, ends.target)
+    try:
+        if not may_write_markers(ends.target):
+            return RefusedError(
+                f"late requests of {link.name} could not be shut out on {link.target}",
+                hint=f"the mirror's user needs Alter or ClusterAction on cluster {link.target}",
+            )
+    except KafkaError as error:
+        return RefusedError(f"{link.target} does not answer: {error.message}")
+    return _unready(ends.target, link, store)
+
+
+def _unready(new: KafkaCluster, link: Link, store: Store) -> TwinshoreError | None:
+    """Whether the new home's partitions take writes at all."""
+    names = sorted({row.topic for row in store.twins.carried(link.name)})
+    seen = new.metadata(names, refresh=True).topics
+    unled = [
+        f"{name}-{part.partition}"
+        for name, topic in seen.items()
+        if not topic.error
+        for part in topic.partitions
+        if part.leader < 0
+    ]
+    return RefusedError(f"{listed(unled, NAMED_MAX)} has no leader on {link.target}") if unled else None
+
+
+def _moved(topic: str, rows: Sequence[TwinRow], link: Link, store: Store) -> Moved:
+    ours = [row for row in rows if row.topic == topic]
+    home = store.homes.of(pair_of(link)).get(topic)
+    return Moved(topic, ours[0].source_topic_id, ours[0].target_topic_id, home.term if home else 0, len(ours))
+
+
+def _shown(
+    asked: Switch, link: Link, topics: Sequence[str], positions: Mapping[tuple[str, int], Position]
+) -> Iterator[str]:
+    count = counted(len(topics), "topic")
+    yield f"{count} would be at home on {link.target}, and no more on {link.source}: {listed(topics, NAMED_MAX)}"
+    if asked.kind is Kind.FORCED:
+        missing = sum(max(0, at.source_end - at.to_offset) for at in positions.values())
+        seen_ms = max((at.last_ms for at in positions.values()), default=0)
+        age_s = max(0.0, (wall_ms() - seen_ms) / 1000)
+        known = f"as of {age_s:.0f} s ago, when {link.source} was last seen"
+        yield f"{counted(missing, 'offset')} of {link.source} had not crossed, {known}; what it took later is not known"
+
+
+def _remarks(asked: Switch, link: Link, positions: Mapping[tuple[str, int], Position], away: str) -> Iterator[str]:
+    if asked.kind is Kind.FORCED and not away:
+        yield f"{link.source} answers: a planned switch would lose nothing"
+    if asked.kind is Kind.FORCED:
+        yield "a transaction whose records had crossed in part is torn: its records that crossed stay as they are"
+    elif asked.kind is Kind.PLANNED:
+        behind = sum(at.lag_records for at in positions.values())
+        yield f"the twins are {counted(behind, 'record')} behind now; writers wait for {asked.hold_s:g} s at most"

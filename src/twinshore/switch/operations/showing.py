@@ -1,0 +1,81 @@
+"""How switches stand, and how they went: from the store alone."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from twinshore.fleet import ConfigError
+from twinshore.fleet.sentences import counted, listed
+from twinshore.store import Store, SwitchRow
+from twinshore.switch.deeds import Kind
+from twinshore.switch.record import Record, State
+
+NAMED_MAX = 5
+ID_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A switch for people, and for programs."""
+
+    id: str
+    record: Record
+
+    def sentence(self) -> str:
+        one = self.record
+        begun = datetime.fromtimestamp(one.begun_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        topics = listed(one.names(), NAMED_MAX)
+        way = f"{one.kind} switch of {topics} from {one.old} to {one.new}"
+        now = one.state if one.ended else f"{one.state}, {one.deed}"
+        waits = f": {one.waits}" if one.waits and not one.ended else ""
+        why = f": {one.why}" if one.why else ""
+        held = f", writers waited {one.held_s:.1f} s" if one.held_s else ""
+        return f"{self.id[:ID_SHOWN]}  {begun}  {way}, by {one.by}: {now}{why}{waits}{held}"
+
+    @property
+    def done(self) -> bool:
+        """Whether the topics moved, or a drill found nothing in the way."""
+        return self.record.state is State.DONE
+
+    def verdict(self) -> str:
+        """How it ended, in one sentence."""
+        one, topics = self.record, listed(self.record.names(), NAMED_MAX)
+        if not self.done:
+            return f"turned back: {one.why}; {topics} is at home on {one.old}"
+        if one.kind is Kind.DRILL:
+            return f"nothing stands in the way of switching {topics} to {one.new}"
+        held = f"; writers waited {one.held_s:.1f} s" if one.held_s and one.kind is Kind.PLANNED else ""
+        return f"done: {topics} is at home on {one.new}{held}"
+
+    def history(self) -> list[str]:
+        first = self.record.begun_ms
+        return [f"  {(one.at_ms - first) / 1000:8.2f} s  {one.sentence}" for one in self.record.told]
+
+    def as_values(self) -> dict[str, Any]:
+        return asdict(self.record) | {"held_s": self.record.held_s}
+
+
+def switches(store: Store, *, open_only: bool = False) -> list[Shown]:
+    """The newest first."""
+    return [_shown(row) for row in store.switches.all(open_only=open_only)]
+
+
+def one_switch(store: Store, asked: str, *, open_only: bool = False) -> Shown:
+    """The switch whose id begins so; without a word, the only one that is open. ConfigError where none is meant."""
+    found = [one for one in switches(store, open_only=open_only or not asked) if one.id.startswith(asked)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        what = f"no switch {asked}" if asked else "no switch is open"
+        raise ConfigError(what, hint="`twinshore switch history` lists those that were begun")
+    raise ConfigError(f"{counted(len(found), 'switch')} may be meant", hint="say which: " + ", ".join(_ids(found)))
+
+
+def _ids(found: list[Shown]) -> list[str]:
+    return [one.id[:ID_SHOWN] for one in found]
+
+
+def _shown(row: SwitchRow) -> Shown:
+    return Shown(row.id, Record.from_json(row.record))

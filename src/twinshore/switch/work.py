@@ -1,0 +1,289 @@
+"""A switch at work: which hand does which deed, on both clusters and in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from twinshore.fleet import Link
+from twinshore.fleet.sentences import counted, listed
+from twinshore.fleet.settings import Settings
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.links.homes import pair_of
+from twinshore.service.clock import wall_ms
+from twinshore.service.identity import recognise
+from twinshore.store import Asked, AuditRow, Flip, Store, TopicInSwitch
+from twinshore.switch.decision import Cannot, Done, Outcome, Wait
+from twinshore.switch.deeds import Deed, Kind
+from twinshore.switch.hands import fence, places, settings_given, standing, tails
+from twinshore.switch.record import Moved, Record, State
+
+NAMED_MAX = 5
+LAG_MAX = 10_000
+LET_GO_MS_MAX = 4_000  # of a mirror that may be gone with the old home
+
+
+class Words(Protocol):
+    """What is said of the topics' homes on the clusters themselves, to whoever follows them."""
+
+    def say(self, record: Record, word: str) -> Record:
+        """The word `announced`, `held` or `settled` of each topic, in the term that stands; the record with its step.
+        Both homes hear it, as far as they answer."""
+        ...
+
+    def flip(self, record: Record, flips: tuple[Flip, ...]) -> Record:
+        """The topics are at home on the new home: said there first."""
+        ...
+
+    def awaited(self, record: Record, *, parked: bool) -> tuple[str, ...]:
+        """The followers that have not heard the last word yet, or not `parked`; none whose lease has run out."""
+        ...
+
+    def claim(self, record: Record) -> str:
+        """Why the topics are another switch's; empty once they are this one's."""
+        ...
+
+    def release(self, record: Record) -> None:
+        """The topics are in no switch any more."""
+        ...
+
+
+class Rights(Protocol):
+    """Who may write on the old home."""
+
+    def shut(self, record: Record) -> Outcome:
+        """Done once every broker shows that nobody may write who can be kept from it."""
+        ...
+
+    def open(self, record: Record) -> Outcome:
+        """Gives back what `shut` took."""
+        ...
+
+    def given(self, record: Record) -> Outcome:
+        """The new home's writers get what was held back while it was a twin."""
+        ...
+
+    def guard(self, record: Record) -> Outcome:
+        """The topic on the old home is a twin from now on: the link back alone may write there."""
+        ...
+
+
+class Work:
+    """`old` and `new` are the clusters; `link` carried the topics. Whatever fails in a deed is raised, and may pass."""
+
+    def __init__(
+        self,
+        link: Link,
+        back: Link,
+        settings: Settings,
+        store: Store,
+        old: KafkaCluster,
+        new: KafkaCluster,
+        words: Words,
+        rights: Rights,
+        log: Callable[[str], None],
+    ) -> None:
+        self._link, self._back, self._settings, self._store = link, back, settings, store
+        self._old, self._new, self._words, self._rights, self._log = old, new, words, rights, log
+        self._doing: Mapping[Deed, Callable[[Record], Outcome]] = {
+            Deed.CLAIM: self._claim,
+            Deed.PREPARE: self._prepare,
+            Deed.ANNOUNCE: self._announce,
+            Deed.HOLD: self._hold,
+            Deed.DRAIN: lambda record: standing.drain(self._old, record),
+            Deed.LEVEL: self._level,
+            Deed.PROVE: lambda record: tails.prove(
+                self._link, self._settings, self._store, record, log=self._log, whole=True
+            ),
+            Deed.LET_GO: self._let_go,
+            Deed.COMMIT: self._commit,
+            Deed.FENCE: self._fence,
+            Deed.GIVE: self._give,
+            Deed.PLACES: self._places,
+            Deed.FLIP: self._flip,
+            Deed.TAKE_UP: self._take_up,
+            Deed.RELEASE: self._release,
+        }
+        self._undoing: Mapping[Deed, Callable[[Record], Outcome]] = {
+            Deed.CLAIM: self._release,
+            Deed.ANNOUNCE: self._settle,
+            Deed.HOLD: self._unhold,
+            Deed.LET_GO: self._carry_again,
+        }
+
+    def once(self, record: Record) -> Outcome:
+        """The deed that is due, or its undoing, as far as it goes now."""
+        undo = record.state is State.TURNING_BACK
+        return (self._undoing if undo else self._doing)[record.deed](record)
+
+    # -- before the point of no return
+
+    def _claim(self, record: Record) -> Outcome:
+        now_ms, pair = wall_ms(), pair_of(self._link)
+        homes = self._store.homes.of(pair)
+        for one in record.topics:
+            home = homes.get(one.topic)
+            if home is not None and (home.home != record.old or home.term != one.term):
+                return Cannot(f"topic {one.topic} is at home on {home.home} in term {home.term} by now")
+        rows = [
+            TopicInSwitch(pair, one.topic, record.id, record.link, Asked.ANNOUNCED, now_ms) for one in record.topics
+        ]
+        others = [row for row in self._store.switching.begin(rows) if row.switch_id != record.id]
+        if others:
+            topics = listed([row.topic for row in others], NAMED_MAX)
+            return Cannot(f"topic {topics} is in another switch already ({others[0].switch_id[:8]})")
+        if why := self._words.claim(record):
+            return Cannot(why)
+        if record.kind is Kind.FORCED:
+            record = settings_given.last_known(self._store, record)
+        return Done(record)
+
+    def _prepare(self, record: Record) -> Outcome:
+        recognise(self._link, self._store, self._old, self._new)
+        placed = {(at.topic, at.partition): at for at in self._store.receipts.positions(self._link.name)}
+        stopped = [
+            f"{topic}-{number}"
+            for one in record.topics
+            for topic, number in [(one.topic, number) for number in range(one.partitions)]
+            if (at := placed.get((topic, number))) is not None and at.state != "flowing"
+        ]
+        if stopped:
+            return Cannot(f"{listed(stopped, NAMED_MAX)} has stopped: `twinshore status` says why")
+        behind = sum(at.lag_records for (topic, _), at in placed.items() if topic in record.names())
+        if behind > LAG_MAX:
+            return Wait(f"the twins are {counted(behind, 'record')} behind")
+        known = settings_given.look_up(self._old, record)
+        return tails.prove(self._link, self._settings, self._store, known, log=self._log, whole=False)
+
+    def _announce(self, record: Record) -> Outcome:
+        said = record if _said(record, Deed.ANNOUNCE) else self._words.say(record, "announced")
+        if waits := self._words.awaited(said, parked=False):
+            return Wait(f"{listed(waits, NAMED_MAX)} has not heard of the switch yet", said)
+        return Done(said)
+
+    def _hold(self, record: Record) -> Outcome:
+        said = record if _said(record, Deed.HOLD) else self._words.say(record, "held")
+        shut = self._rights.shut(said)
+        if not isinstance(shut, Done):
+            return replace(shut, record=shut.record or said)
+        if waits := self._words.awaited(shut.record, parked=True):
+            return Wait(f"{listed(waits, NAMED_MAX)} still writes", shut.record)
+        return Done(shut.record, shut.sentence)
+
+    def _level(self, record: Record) -> Outcome:
+        if record.kind is Kind.FORCED:
+            return standing.level_as_it_is(self._new, record)
+        return standing.level(self._new, record)
+
+    def _let_go(self, record: Record) -> Outcome:
+        self._store.switching.ask(record.id, Asked.LET_GO, wall_ms())
+        rows = [row for row in self._store.switching.of_link(record.link) if row.switch_id == record.id]
+        waits = [row.topic for row in rows if not row.let_go_ms]
+        if waits and record.kind is Kind.FORCED and wall_ms() - record.deed_ms > LET_GO_MS_MAX:
+            return Done(record, f"no mirror of {record.link} answers; what it may still send is shut out by the fence")
+        if waits:
+            return Wait(f"the mirror of {record.link} still carries {listed(waits, NAMED_MAX)}")
+        return Done(record)
+
+    def _commit(self, record: Record) -> Outcome:
+        """Nobody wrote meanwhile: whoever cannot be held may have."""
+        if record.kind is Kind.PLANNED and (why := standing.moved_since(self._old, record)):
+            return Cannot(why)
+        return Done(record, "from here on the switch goes on")
+
+    # -- behind it
+
+    def _fence(self, record: Record) -> Outcome:
+        identity = self._store.links.identity(record.link)
+        if identity is None:
+            return Wait(f"nobody knows as whom {record.link} writes")
+        epochs = {row.topic: identity.producer_epoch + row.epoch for row in self._store.twins.of(record.link)}
+        if lacking := [topic for topic in record.names() if topic not in epochs]:
+            return Wait(f"the store has no twin of {listed(lacking, NAMED_MAX)} any more")
+        return fence.put_up(self._new, record, fence.Shut(identity.producer_id, epochs))
+
+    def _give(self, record: Record) -> Outcome:
+        given = self._rights.given(record)
+        return settings_given.give(self._new, self._link, record) if isinstance(given, Done) else given
+
+    def _places(self, record: Record) -> Outcome:
+        if record.kind is Kind.FORCED:
+            return Done(record, "groups stand where the mirror last put them")
+        copied = places.copy_places(self._link, self._settings, self._store, record.names(), record.by)
+        if copied.refused:
+            return Wait(copied.refused[0])
+        left = f"; left alone, as they have members there: {listed(copied.left, NAMED_MAX)}" if copied.left else ""
+        return Done(record, f"{counted(len(copied.groups), 'group')} copied{left}")
+
+    def _flip(self, record: Record) -> Outcome:
+        now_ms, pair = wall_ms(), pair_of(self._link)
+        flips = tuple(_flip_of(record, one, pair, now_ms) for one in record.topics)
+        said = self._words.flip(record, flips)
+        told = [
+            AuditRow(now_ms, link, "home", one.topic, record.old, record.new, f"by {record.by}", record.by, one.topic)
+            for one in record.topics
+            for link in (record.link, record.back)
+        ]
+        done = {one.topic for one in self._store.switching.flip(flips, told)}
+        lacking = [one.topic for one in record.topics if one.topic not in done]
+        if lacking:
+            return Wait(f"the store has another home of {listed(lacking, NAMED_MAX)}", said)
+        return Done(said, f"{listed(record.names(), NAMED_MAX)} is at home on {record.new}; writers go on there")
+
+    def _take_up(self, record: Record) -> Outcome:
+        guarded = self._rights.guard(record)
+        if not isinstance(guarded, Done):
+            return guarded
+        record = guarded.record
+        placed = {(at.topic, at.partition): at.to_offset for at in self._store.receipts.positions(record.back)}
+        waits = [
+            f"{one.topic}-{number}"
+            for one in record.topics
+            for number, point in enumerate(one.points)
+            if placed.get((one.topic, number), -1) <= point
+        ]
+        if waits:
+            return Wait(f"{record.back} does not carry {listed(waits, NAMED_MAX)} yet")
+        return Done(record, f"{record.back} carries the topics to {record.old}")
+
+    def _release(self, record: Record) -> Outcome:
+        self._words.release(record)
+        self._store.switching.end(record.id)
+        return Done(record)
+
+    # -- the way back
+
+    def _settle(self, record: Record) -> Outcome:
+        return Done(self._words.say(record, "settled"))
+
+    def _unhold(self, record: Record) -> Outcome:
+        opened = self._rights.open(record)
+        if not isinstance(opened, Done):
+            return opened
+        return Done(self._words.say(opened.record, "settled"), f"writers go on on {record.old}")
+
+    def _carry_again(self, record: Record) -> Outcome:
+        self._store.switching.ask(record.id, Asked.ANNOUNCED, wall_ms())
+        return Done(record)
+
+
+def _said(record: Record, deed: Deed) -> bool:
+    """Whether the word of this deed was said already: what waits now was found behind it."""
+    return record.said == deed
+
+
+def _flip_of(record: Record, one: Moved, pair: str, now_ms: int) -> Flip:
+    return Flip(
+        pair,
+        one.topic,
+        record.new,
+        max(one.term, 1) + 1,
+        record.link,
+        record.back,
+        one.new_id,
+        one.old_id,
+        one.points,
+        now_ms,
+        record.by,
+    )

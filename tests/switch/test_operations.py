@@ -1,0 +1,104 @@
+"""What operators may ask of switches, without a command line: refused in time, and told from the store alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.switch.test_decision import NOW_MS, record
+from twinshore.fleet import ConfigError, RefusedError
+from twinshore.fleet.settings import Settings, load_settings
+from twinshore.lab.ports import free_port
+from twinshore.store import Store, SwitchRow, TwinRow, open_store
+from twinshore.switch.deeds import Deed
+from twinshore.switch.operations.planning import asked_of, plan
+from twinshore.switch.operations.running import Asking, resume, roll_back, run_switch
+from twinshore.switch.operations.showing import one_switch, switches
+from twinshore.switch.record import Record, State
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    path = tmp_path / "twinshore.toml"
+    clusters = "".join(
+        f'[clusters.{name}]\nbootstrap = ["127.0.0.1:{free_port()}"]\n' for name in ("east", "west", "north")
+    )
+    links = '[links."east->west"]\ntopics = ["orders"]\n[links."east->north"]\nnaming = "prefix"\n'
+    path.write_text(f'[store]\nurl = "sqlite:///{tmp_path / "store.db"}"\n{clusters}{links}')
+    return load_settings(path, {})
+
+
+@pytest.fixture
+def store(settings: Settings) -> Iterator[Store]:
+    with open_store(settings.store.url) as opened:
+        opened.twins.save(
+            [TwinRow(link, "orders", 0, "a" * 32, "b" * 32, 0, 0, 1) for link in ("east->west", "east->north")]
+        )
+        yield opened
+
+
+def asking() -> Asking:
+    return Asking("anna", lambda _: None, threading.Event())
+
+
+def saved(store: Store, one: Record) -> Record:
+    row = SwitchRow(one.id, one.kind, one.old, one.new, one.state, one.to_json(), one.by, one.begun_ms, one.begun_ms)
+    store.switches.save(replace(row, ended_ms=NOW_MS) if one.ended else row)
+    return one
+
+
+@pytest.mark.parametrize(
+    ("topics", "to", "words"),
+    [
+        (["orders"], "wset", "wset"),
+        (["("], "west", "TOPIC"),
+        (["orders"], "east", "no link leads to east"),
+        (["ordres"], "west", "did you mean"),
+    ],
+)
+def test_what_nobody_can_mean_is_told(settings: Settings, store: Store, topics: list[str], to: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        plan(asked_of(topics, to), settings, store)
+
+
+def test_what_stands_in_the_way_is_refused_before_anything_is_done(settings: Settings, store: Store) -> None:
+    away = plan(asked_of(["orders"], "west"), settings, store)
+    assert "does not answer" in str(away.refused)
+    assert away.steps == ()
+    with pytest.raises(RefusedError):
+        run_switch(away, settings, store, asking())
+    renamed = plan(asked_of(["orders"], "north"), settings, store)
+    assert "other names" in str(renamed.refused)
+    assert switches(store) == []
+
+
+def test_a_switch_is_found_by_the_beginning_of_its_id(store: Store) -> None:
+    first = saved(store, record())
+    second = saved(store, replace(record(), id="e" * 32, begun_ms=NOW_MS + 1))
+    assert [one.id for one in switches(store)] == [second.id, first.id]
+    assert one_switch(store, "ff").record == first
+    with pytest.raises(ConfigError, match="2 switch"):
+        one_switch(store, "")
+    with pytest.raises(ConfigError, match="no switch abc"):
+        one_switch(store, "abc")
+    saved(store, replace(first, state=State.TURNED_BACK, why="no"))
+    assert one_switch(store, "").record == second
+    assert "turned back: no" in one_switch(store, "ff").sentence()
+    assert one_switch(store, "ff").verdict() == "turned back: no; orders is at home on east"
+    assert one_switch(store, "ff").history()[0].endswith("by anna")
+
+
+def test_behind_its_point_of_no_return_a_switch_is_not_rolled_back(settings: Settings, store: Store) -> None:
+    saved(store, replace(record(), deed=Deed.FENCE))
+    with pytest.raises(RefusedError, match="past its point of no return"):
+        roll_back("", settings, store, asking())
+
+
+def test_what_has_ended_is_not_gone_on_with(settings: Settings, store: Store) -> None:
+    saved(store, replace(record(), state=State.TURNED_BACK))
+    with pytest.raises(ConfigError, match="no switch is open"):
+        resume("", settings, store, asking())

@@ -1,0 +1,112 @@
+"""A switch is run to its end: what may pass is waited for, what will not turns it back, and a stop is heard in time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from tests.switch.test_decision import NOW_MS, record
+from twinshore.fleet import ConfigError, KafkaError, RefusedError, StoreError
+from twinshore.switch.decision import Done, Outcome, Wait
+from twinshore.switch.deeds import DEEDS, Deed, Kind
+from twinshore.switch.record import Record, State
+from twinshore.switch.runner import run
+
+
+class Notebook:
+    """Keeps each record as it was written; a clock that stands until somebody waits."""
+
+    def __init__(self) -> None:
+        self.kept: list[Record] = []
+        self.said: list[str] = []
+        self.stop = threading.Event()
+
+    def save(self, one: Record) -> None:
+        self.kept.append(Record.from_json(one.to_json()))
+
+    def run(self, once: Callable[[Record], Outcome], begun: Record | None = None) -> Record:
+        return run(begun or record(), once, self.save, now_ms=lambda: NOW_MS, tell=self.said.append, stop=self.stop)
+
+
+def test_each_deed_is_written_down_before_it_is_done() -> None:
+    book, seen = Notebook(), list[Deed]()
+
+    def once(now: Record) -> Outcome:
+        assert book.kept[-1] == now
+        seen.append(now.deed)
+        return Done(now)
+
+    assert book.run(once).state is State.DONE
+    assert tuple(seen) == DEEDS[Kind.PLANNED]
+    assert book.kept[-1].state is State.DONE
+    assert book.said[-1] == "the switch is done"
+
+
+@pytest.mark.parametrize("error", [KafkaError("away", retriable=True), StoreError("locked")])
+def test_what_may_pass_is_waited_for(error: Exception) -> None:
+    book, left = Notebook(), [error]
+
+    def once(now: Record) -> Outcome:
+        if now.deed is Deed.LEVEL and left:
+            raise left.pop()
+        return Done(now)
+
+    assert book.run(once).state is State.DONE
+    assert any("away" in said for said in book.said)
+
+
+@pytest.mark.parametrize("error", [KafkaError("no right"), ConfigError("wrong"), RefusedError("another cluster")])
+def test_what_will_not_pass_turns_it_back(error: Exception) -> None:
+    def once(now: Record) -> Outcome:
+        if now.deed is Deed.LEVEL and now.state is State.GOING:
+            raise error
+        return Done(now)
+
+    ended = Notebook().run(once)
+    assert (ended.state, ended.why) == (State.TURNED_BACK, str(error))
+
+
+def test_a_stop_turns_it_back_before_the_point_of_no_return_and_not_behind_it() -> None:
+    for deed, state in ((Deed.PROVE, State.TURNED_BACK), (Deed.FENCE, State.DONE)):
+        book = Notebook()
+
+        def once(now: Record, deed: Deed = deed, book: Notebook = book) -> Outcome:
+            if now.deed is deed:
+                book.stop.set()
+            return Done(now)
+
+        assert book.run(once).state is state
+
+
+def test_somebody_else_who_goes_on_with_it_ends_this_one() -> None:
+    class Taken(Notebook):
+        def save(self, one: Record) -> None:
+            if one.deed is Deed.HOLD:
+                raise RefusedError("his lease is newer")
+            super().save(one)
+
+    done: list[Deed] = []
+
+    def once(now: Record) -> Outcome:
+        done.append(now.deed)
+        return Done(now)
+
+    with pytest.raises(RefusedError):
+        Taken().run(once)
+    assert Deed.HOLD not in done, "nothing is done that was not written down"
+
+
+def test_what_waits_is_told_once() -> None:
+    left = [0] * 5
+
+    def once(now: Record) -> Outcome:
+        if now.deed is Deed.LEVEL and left:
+            left.pop()
+            return Wait("the twins are behind")
+        return Done(now)
+
+    book = Notebook()
+    assert book.run(once).state is State.DONE
+    assert len([said for said in book.said if "behind" in said]) == 1
