@@ -49,7 +49,7 @@ def client(*lines: HomeLine, at_s: float = 0.0) -> Following:
     found = Following(CLIENT, "billing", ["orders"], "here")
     found.met("here", "id-e")
     found.met("there", "id-w")
-    found.said(found.says(), at_s, at_s)
+    found.said("here", found.says(), at_s, at_s)
     found.read({line.topic: line for line in lines}, at_s + 0.01)
     return found
 
@@ -68,7 +68,7 @@ def test_a_client_that_reaches_no_cluster_parks_when_its_lease_runs_out() -> Non
     assert found.until_s() == LEASE_S
     assert found.order("orders", LEASE_S - 0.01) == Write("here", 1)
     assert isinstance(found.order("orders", LEASE_S), Park)
-    found.said(found.says(), 4.0, 4.1)
+    found.said("here", found.says(), 4.0, 4.1)
     assert isinstance(found.order("orders", LEASE_S + 0.01), Park), "it says so, and does not read"
     found.read({}, 4.2)
     assert found.order("orders", LEASE_S) == Write("here", 1)
@@ -78,7 +78,7 @@ def test_a_client_that_reaches_no_cluster_parks_when_its_lease_runs_out() -> Non
 def test_after_a_lapse_it_says_so_first_and_reads_then() -> None:
     found = client(EAST)
     found.read({"orders": EAST}, 7.0)
-    found.said(found.says(), 7.1, 7.2)
+    found.said("here", found.says(), 7.1, 7.2)
     assert isinstance(found.order("orders", 7.3), Park), "what it read may be older than a switch that saw no follower"
     found.read({"orders": EAST}, 7.15)
     assert isinstance(found.order("orders", 7.3), Park), "and so it may before it is known to have said so"
@@ -88,17 +88,18 @@ def test_after_a_lapse_it_says_so_first_and_reads_then() -> None:
 
 def test_news_is_said_at_once_and_nothing_else_but_once_a_second() -> None:
     found = client(EAST)
-    assert (found.must_say(0.5), found.must_say(1.0)) == (False, True)
+    assert (found.must_say("here", 0.5), found.must_say("here", 1.0)) == (False, True)
     found.read({"orders": HELD}, 0.6)
-    assert found.must_say(0.6)
-    found.said(found.says(), 0.6, 0.6)
-    assert not found.must_say(0.7)
+    assert found.must_say("here", 0.6)
+    found.said("here", found.says(), 0.6, 0.6)
+    assert not found.must_say("here", 0.7)
+    assert found.must_say("there", 0.7), "each cluster is to hear it"
     found.parked("orders")
     said = found.says()
     assert (dict(said.heard), said.parked) == ({"orders": HELD.word}, frozenset({"orders"}))
-    assert found.must_say(0.7)
-    found.said(said, 0.7, 0.7)
-    assert not found.must_say(0.8)
+    assert found.must_say("here", 0.7)
+    found.said("here", said, 0.7, 0.7)
+    assert not found.must_say("here", 0.8)
     found.read({"orders": replace(HELD, step=5)}, 0.8)
     assert found.says().parked == frozenset(), "for another word it must park anew"
     found.read({"orders": WEST}, 0.9)
@@ -150,8 +151,8 @@ class Stage:
 
     def hear_said(self, _: str) -> None:
         if self.appended:
-            _side, what, asked_s = self.appended
-            self.client.said(what, asked_s, self.now_s)
+            side, what, asked_s = self.appended
+            self.client.said(side, what, asked_s, self.now_s)
             self.saying = self.appended = None
 
     def read(self, side: str) -> None:

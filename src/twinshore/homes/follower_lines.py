@@ -32,7 +32,7 @@ class Follower:
     id: str
     name: str
     topics: tuple[str, ...]
-    heard: Mapping[str, Word] = field(default_factory=dict)
+    heard: Mapping[str, Word] = field(default_factory=dict, hash=False)
     parked: frozenset[str] = frozenset()
     lease_ms: int = 5000
     said: int = 0

@@ -76,7 +76,7 @@ class Following:
         self._told: dict[str, HomeLine | Clash] = {}
         self._parked: dict[str, Word] = {}
         self._read_s = self._said_s = self._visible_s = -math.inf
-        self._last: tuple[dict[str, Word], frozenset[str]] = {}, frozenset()
+        self._last: dict[str, tuple[tuple[dict[str, Word], frozenset[str]], float]] = {}
         self._number = 0
 
     def met(self, cluster: str, cluster_id: str) -> None:
@@ -115,15 +115,16 @@ class Following:
         self._parked = {topic: word for topic, word in self._parked.items() if open_words.get(topic) == word}
         return open_words, frozenset(self._parked)
 
-    def must_say(self, now_s: float) -> bool:
-        """Whether it is time to say it: news, or a second has passed."""
-        return self._state() != self._last or now_s >= self._said_s + SAY_AGAIN_S
+    def must_say(self, cluster: str, now_s: float) -> bool:
+        """Whether it is time to say it there: news, or a second has passed."""
+        last, said_s = self._last.get(cluster, (({}, frozenset()), -math.inf))
+        return self._state() != last or now_s >= said_s + SAY_AGAIN_S
 
-    def said(self, what: Follower, asked_s: float, done_s: float) -> None:
-        """Some cluster has it: asked then, answered by now."""
+    def said(self, cluster: str, what: Follower, asked_s: float, done_s: float) -> None:
+        """That cluster has it: asked then, answered by now."""
         if done_s >= self._said_s + self._lease_s:
             self._visible_s = done_s
-        self._last = dict(what.heard), what.parked
+        self._last[cluster] = (dict(what.heard), what.parked), asked_s
         self._said_s = max(self._said_s, asked_s)
 
     def order(self, topic: str, now_s: float) -> Order:
