@@ -105,6 +105,7 @@ class SparkEngine:
 
     def _watch(self) -> None:
         from twinshore.delay.streaming import open_session, start_windows
+        from twinshore.service.gateway import stop_quietly
 
         session = open_session(self._settings.section.master, self._closed)
         if session is None:
@@ -120,7 +121,7 @@ class SparkEngine:
             if failure is not None:
                 raise failure
         finally:
-            session.stop()
+            stop_quietly(session.stop)
 
 
 @contextmanager

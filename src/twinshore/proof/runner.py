@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 from twinshore.fleet.settings import Settings
 from twinshore.proof.job import RunBundle, in_this_process, on_spark
+from twinshore.service.gateway import stop_quietly
 from twinshore.service.spark import open_session
 
 
@@ -28,4 +29,4 @@ def runner(
     try:
         yield on_spark(session.sparkContext)
     finally:
-        session.stop()
+        stop_quietly(session.stop)

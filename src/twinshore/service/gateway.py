@@ -28,12 +28,15 @@ _STARTING = (b"WARNING: Using incubator modules",)
 _MARK = b"_PYSPARK_DRIVER_CONN_INFO_PATH="
 # By which what Spark started for us is known: each start has a path of its own.
 _marks: set[bytes] = set()
+# Set while we stop Spark: tasks that end with it fail somewhere in Java, and Spark writes pages of calls about it.
+_stopping = threading.Event()
 POLL_S = 0.05
 ENDED_S_MAX = 3.0
 
 
 def start_gateway(options: Mapping[str, str]) -> None:
     """Starts the JVM, unless this process has one. What is secret is left to the session, which says it by a socket."""
+    _stopping.clear()
     if SparkContext._gateway is not None:
         return
     conf = SparkConf(loadDefaults=False)
@@ -52,14 +55,21 @@ def start_gateway(options: Mapping[str, str]) -> None:
 
 
 def _pass_on(says: int) -> None:
-    """What Spark says goes on to our standard error, but for how it starts."""
+    """What Spark says goes on to our standard error, but for how it starts and how we stop it."""
     with open(says, "rb") as lines, contextlib.suppress(OSError, ValueError):
         for line in lines:
-            if not line.startswith(_STARTING):
+            if not line.startswith(_STARTING) and not _stopping.is_set():
                 # Spark must be able to write on, whether or not anybody reads.
                 with contextlib.suppress(OSError, ValueError):
                     sys.stderr.write(line.decode(errors="replace"))
                     sys.stderr.flush()
+
+
+def stop_quietly(stop: Callable[[], object]) -> None:
+    """Ends a session. What Spark says and raises meanwhile tells an operator nothing: all of ours is closed by then."""
+    _stopping.set()
+    with contextlib.suppress(Exception):
+        stop()
 
 
 def end_gateway() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import shutil
 import sys
@@ -18,7 +17,7 @@ from pyspark.sql import SparkSession
 import twinshore
 from twinshore.fleet import TwinshoreError
 from twinshore.fleet.settings import MirrorSettings
-from twinshore.service.gateway import JAVA_OPTIONS, start_gateway, started
+from twinshore.service.gateway import JAVA_OPTIONS, start_gateway, started, stop_quietly
 
 SPARE_SLOTS = 4  # Heirs of lanes and other jobs (delay, proof) must never wait behind full lanes.
 
@@ -113,6 +112,5 @@ class SparkEngine:
         return process is None or process.poll() is None
 
     def close(self) -> None:
-        """Spark's own end after a lost JVM raises what it likes; everything of ours is closed by then."""
-        with contextlib.suppress(Exception):
-            self._session.stop()
+        """Spark's own end after a lost JVM raises what it likes."""
+        stop_quietly(self._session.stop)
