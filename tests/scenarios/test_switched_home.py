@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import closing, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -18,11 +18,13 @@ from confluent_kafka.cimpl import KafkaException
 
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until, url_in
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.fleet import NamedPartition
+from twinshore.fleet import Link, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.connection import Connection
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings, committed, delete_topic
+from twinshore.mirror.driver.link_notes import LinkNotes
+from twinshore.mirror.driver.recovery import Recoverer
 from twinshore.store import Asked, Flip, Store, TopicInSwitch, open_store
 from twinshore.wire.markers import (
     MARKERS_KEY,
@@ -186,7 +188,7 @@ def stage(east: LabCluster, west: LabCluster, tmp_path: Path) -> Iterator[Stage]
             delete_topic(lab.cluster, topic)
 
 
-def test_a_home_moves_there_and_back_and_there_again(stage: Stage) -> None:
+def test_a_home_moves_there_and_back_and_there_again(stage: Stage, tmp_path: Path) -> None:
     stage.write(0)
     stage.rig.process.start()
     until(stage.level, 120, "the first crossing", stage.rig)
@@ -213,6 +215,27 @@ def test_a_home_moves_there_and_back_and_there_again(stage: Stage) -> None:
         assert ours == theirs
     said = stage.rig.verb("prove", "--here")
     assert "identical" in said, said
+    stage.rig.process.end()
+    _a_lost_store_finds_the_demoted_twins(stage, tmp_path)
+
+
+def _a_lost_store_finds_the_demoted_twins(stage: Stage, folder: Path) -> None:
+    """What the targets' notes say: the link from the home has its twins, with what they inherited, the other none."""
+    names = (stage.home.cluster, stage.twin.cluster)
+    with ExitStack() as ended, open_store(f"sqlite:///{folder}/found.db") as found:
+        home, twin = (KafkaCluster(cluster, client_id="found") for cluster in names)
+        for cluster in (home, twin):
+            ended.callback(cluster.close)
+        back = Recoverer(Link(names[0].name, names[1].name, TOPICS, ()), found, home, twin).look()
+        assert dict(back.left).keys() & set(TOPICS) == set()
+        rows = {(one.row.topic, one.row.partition): one for one in back.found if one.row.topic in TOPICS}
+        known = {(row.topic, row.partition): row for row in stage.store.twins.of(stage.link) if row.topic in TOPICS}
+        assert {place: replace(one.row, created_ms=0) for place, one in rows.items()} == {
+            place: replace(row, created_ms=0) for place, row in known.items()
+        }
+        assert all(one.end >= 0 for one in rows.values()), [one.sentence for one in rows.values()]
+        there = LinkNotes(Link(names[1].name, names[0].name), found, home).look(twin.cluster_id())
+        assert not there.twins.keys() & {(topic, 0) for topic in TOPICS}
 
 
 def test_what_never_crossed_stops_its_partition_and_is_left_as_it_was(stage: Stage) -> None:

@@ -127,3 +127,11 @@ def test_what_a_switch_left_comes_back_and_a_line_of_before_has_none() -> None:
     for wrong in ([0, 1, 0, 0, 5], [0, 1, 0, 0, -1, 0], [0, 1, 0, 0, 0, 1 << 15], [0, 1, 0, 0, 1, 1, 1]):
         spoilt = json.dumps({**json.loads(value or b""), "runs": [wrong]}).encode()
         assert told((key, spoilt)).of_topic("orders") == []
+
+
+def test_what_is_told_of_a_topic_that_is_at_home_elsewhere_is_taken_back() -> None:
+    lines = told().twin_lines(rows("orders", PARTITIONS_A_LINE + 1) + rows("bills", 2), ())
+    before = told(*lines)
+    after = told(*lines, *before.lines_against({"orders", "lists"}))
+    assert {topic for topic, _ in after.twins} == {"bills"}
+    assert after.lines_against({"orders"}) == []

@@ -268,6 +268,7 @@ class LinkDriver:
         self._safety.against()
         admitted = self._homing.admitted(self._surveyor.names())
         self._refusals.keep(admitted, self._homing.refused.values(), self._homing.elsewhere)
+        self._notes.take_back(self._homing.elsewhere)
         self._in_switch.forget(self._homing.elsewhere, self._standing)
         names = self._ruling.flowing(self._in_switch.staying(admitted))
         fresh = [name for name, seen in names.items() if term.flowing.get(name) != seen and name not in self._leaving]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from twinshore.fleet import TWINS_TOPIC, KafkaError, Link, RefusedError
@@ -158,6 +158,15 @@ class LinkNotes:
         except KafkaError as error:
             self._later(error)
 
+    def take_back(self, topics: Container[str]) -> None:
+        """What is told of these topics, which are at home elsewhere by now: no recovery may put their twins back."""
+        ready = not (self._blind or self._owed or self._identity is None)
+        try:
+            for lines in _portions(self.told.lines_against(topics) if ready else []):
+                self._tell(lines)
+        except KafkaError as error:
+            self._later(error)
+
     def check(self) -> None:
         """RefusedError once another store has taken the link over; what is missing there is written anew."""
         identity, begun_s = self._identity, time.monotonic()
@@ -246,13 +255,10 @@ class LinkNotes:
 
     def _say_gone(self, told: Told, writer: Writer | None, twins: set[tuple[str, int]]) -> None:
         count = len(twins - set(told.twins)) + (writer is not None and told.writer is None)
-        if told.holder() is None:
-            which = "its notes"
-        elif count:
-            which = f"{count} of its notes"
-        else:
-            return
-        self._log(f"{self._link.name}: {which} in {TWINS_TOPIC} on {self._link.target} are gone: they are made anew")
+        which = "its notes" if told.holder() is None else f"{count} of its notes" if count else ""
+        if which:
+            where = f"{TWINS_TOPIC} on {self._link.target}"
+            self._log(f"{self._link.name}: {which} in {where} are gone: they are made anew")
 
     def _write_anew(self, identity: LinkIdentity, *, whole: bool) -> None:
         self._hold(identity.source_cluster_id)

@@ -11,7 +11,7 @@ in one batch.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 
@@ -145,6 +145,10 @@ class Told:
                 wanted[topic, part] = TwinNote(*ids, topic in behind, tuple(_runs(found)))
         lacking = {place: note for place, note in wanted.items() if self.twins.get(place) != note}
         return [(self._key(TWIN, *place), note.text()) for place, note in lacking.items()]
+
+    def lines_against(self, topics: Container[str]) -> list[Line]:
+        """Takes back what is told of the twins of these topics."""
+        return [(self._key(TWIN, *place), None) for place in self.twins if place[0] in topics]
 
     def _key(self, kind: str, *more: str | int) -> bytes:
         return note_text([kind, self.link, self.source_id, *more])
