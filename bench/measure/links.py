@@ -1,7 +1,8 @@
 """`python -m bench.measure.links [LINKS]`: 20 links flow, or so many, while one more is added, turned, removed.
 
 How long each change takes until the mirror has taken it up, and how late the records of all the other links arrive
-before, during and after. One pair of clusters has a name for each link in the settings.
+before, during and after; and while as many verbs only look, since each is a process that starts on the same machine.
+One pair of clusters has a name for each link in the settings.
 """
 
 from __future__ import annotations
@@ -142,6 +143,11 @@ class Links:
             time.sleep(0.02)
         return time.monotonic() - begun_s
 
+    def look(self) -> None:
+        """As many verbs as a change takes, that change nothing: what they cost the machine, links pay as well."""
+        for _ in range(3 * ROUNDS):
+            self.say("list")
+
     def change(self, took_s: dict[str, list[float]]) -> None:
         """A link that carries nothing yet is added, turned and removed; each time another one."""
         for number in range(self.count, self.count + ROUNDS):
@@ -180,13 +186,14 @@ def main() -> int:
         with Flow(links.source.cluster, links.target.cluster, topics) as flow:
             flow.delays(lambda: time.sleep(WINDOW_S))  # the first of them wait for their twins
             before = flow.delays(lambda: time.sleep(WINDOW_S))
+            looking = flow.delays(links.look)
             begins = len(links.process.said)
             during = flow.delays(lambda: links.change(took_s))
             told = links.process.said[begins:]
             after = flow.delays(lambda: time.sleep(WINDOW_S))
     again = [number for number in range(count) if f"{links.name(number)}: carried by" in told]
     print(f"{count} links, {RATE} records/s each")
-    for when, delays in (("before", before), ("during", during), ("after", after)):
+    for when, delays in (("before", before), ("looking", looking), ("during", during), ("after", after)):
         print(f"  {when:7} {delays}")
     for what, times in took_s.items():
         print(f"  {what}: taken up within {', '.join(f'{one:.1f}' for one in times)} s of the verb's end")
