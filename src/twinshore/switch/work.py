@@ -20,7 +20,7 @@ from twinshore.switch.hands import fence, places, settings_given, standing, tail
 from twinshore.switch.record import Moved, Record, State
 
 NAMED_MAX = 5
-LAG_MAX = 10_000
+BEHIND_MAX = 5_000  # what crosses within the hold
 LET_GO_MS_MAX = 4_000  # of a mirror that may be gone with the old home
 
 
@@ -150,9 +150,9 @@ class Work:
         ]
         if stopped:
             return Cannot(f"{listed(stopped, NAMED_MAX)} has stopped: `twinshore status` says why")
-        behind = sum(at.lag_records for (topic, _), at in placed.items() if topic in record.names())
-        if behind > LAG_MAX:
-            return Wait(f"the twins are {counted(behind, 'record')} behind")
+        behind = standing.behind(self._old, self._new, record.topics)
+        if behind > BEHIND_MAX:
+            return Wait(f"the twins are {counted(behind, 'offset')} behind")
         known = settings_given.look_up(self._old, record)
         return tails.prove(self._link, self._settings, self._store, known, log=self._log, whole=False)
 

@@ -93,6 +93,13 @@ def level_as_it_is(new: KafkaCluster, record: Record) -> Outcome:
     return Done(record, f"the twins on {new.name} stand still")
 
 
+def behind(old: KafkaCluster, new: KafkaCluster, topics: Iterable[Moved]) -> int:
+    """How many offsets the twins lack now, whatever receipts say."""
+    some = list(topics)
+    ours, theirs = (stands(cluster, some).ends for cluster in (old, new))
+    return sum(max(0, end - twin) for one in some for end, twin in zip(ours[one.topic], theirs[one.topic], strict=True))
+
+
 def moved_since(old: KafkaCluster, record: Record) -> str:
     """Who wrote on the old home though nobody should; empty where its logs end at the points still."""
     seen = stands(old, record.topics)

@@ -23,7 +23,7 @@ from twinshore.service.identity import recognise
 from twinshore.store import Position, Store, TwinRow
 from twinshore.switch.decision import begin
 from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind
-from twinshore.switch.hands.standing import answers
+from twinshore.switch.hands.standing import answers, behind
 from twinshore.switch.record import Moved, Record
 
 NAMED_MAX = 5
@@ -94,7 +94,8 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> Sw
         if refused:
             return SwitchPlan(shown=tuple(shown), refused=refused)
         moved = tuple(_moved(topic, rows, link, store) for topic in topics)
-        remarks = tuple(_remarks(asked, link, positions, away))
+        lag = behind(ends.source, ends.target, moved) if asked.kind is Kind.PLANNED else 0
+        remarks = tuple(_remarks(asked, link, lag, away))
     record = Record(
         secrets.token_hex(16),
         asked.kind,
@@ -225,11 +226,10 @@ def _shown(
         yield f"{counted(missing, 'offset')} of {link.source} had not crossed, {known}; what it took later is not known"
 
 
-def _remarks(asked: Switch, link: Link, positions: Mapping[tuple[str, int], Position], away: str) -> Iterator[str]:
+def _remarks(asked: Switch, link: Link, lag: int, away: str) -> Iterator[str]:
     if asked.kind is Kind.FORCED and not away:
         yield f"{link.source} answers: a planned switch would lose nothing"
     if asked.kind is Kind.FORCED:
         yield "a transaction whose records had crossed in part is torn: its records that crossed stay as they are"
     elif asked.kind is Kind.PLANNED:
-        behind = sum(at.lag_records for at in positions.values())
-        yield f"the twins are {counted(behind, 'record')} behind now; writers wait for {asked.hold_s:g} s at most"
+        yield f"the twins are {counted(lag, 'offset')} behind now; writers wait for {asked.hold_s:g} s at most"
