@@ -2,7 +2,7 @@
 # Each is also a plain command; see CONTRIBUTING.md.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long lint simulate bench-mirror show-crossing show-topics show-groups show-demo docs wheel lock clean
+.PHONY: help setup demo test test-long lint simulate bench-mirror show-crossing show-topics show-groups show-switch show-demo docs wheel lock clean
 BIN := .venv/bin
 # Tests wait more than they work: so many run side by side, also on two cores, each with servers of its own. WORKERS=0 for one after the other.
 WORKERS := 3
@@ -54,6 +54,9 @@ show-topics: setup ## each claim about topics and incidents on real brokers; LON
 
 show-groups: setup ## each claim about groups, delay and proof on real clusters; LONG=1 at full size
 	@$(BIN)/python -m bench.show.groups $(SHOWN)
+
+show-switch: setup ## each claim about switching topics on real clusters; LONG=1 for longer
+	@$(BIN)/python -m bench.show.switch $(SHOWN)
 
 show-demo: setup ## the demo, and README's picture of it; writes docs/evidence/demo.txt
 	@$(BIN)/python -m bench.show.demo

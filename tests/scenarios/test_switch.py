@@ -51,6 +51,7 @@ def alike(rig: Rig, labs: tuple[LabCluster, LabCluster], ends: list[int]) -> Non
     assert one == other
 
 
+@pytest.mark.claim("switch", "there-and-back", "a topic moves and comes home again: equal on both, no offset moved")
 def test_a_topic_moves_and_comes_home_again(rig: Rig, east: LabCluster, west: LabCluster) -> None:
     code, said = switch(rig, "drill", "switch-.*", "--to", "west")
     assert (code, "nothing stands in the way" in said) == (0, True)

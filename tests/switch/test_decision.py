@@ -33,6 +33,11 @@ def check(world: World, ended: Record) -> None:
     assert world.logs[home] == list(range(world.acknowledged)), "each acknowledged record once, in order"
 
 
+@pytest.mark.claim(
+    "switch",
+    "killed-at-each-deed",
+    "killed at each deed and gone on with: nothing lost, nobody left held",
+)
 @pytest.mark.parametrize("moment", [0, 1, 2])
 @pytest.mark.parametrize("trouble", [None, *DEEDS[Kind.PLANNED][: DEEDS[Kind.PLANNED].index(Deed.COMMIT) + 1]])
 def test_a_switch_that_is_killed_at_any_deed_ends_whole(trouble: Deed | None, moment: int) -> None:

@@ -69,7 +69,7 @@ def _check_ways_back(settings: Settings, rows: Sequence[LinkRow], sown: Sown, st
             if seen := way_back(link, old, sown.links.keys(), rows, store).in_the_way:
                 raise ConfigError(
                     f"link {link.name}, as the settings have it, would carry twins back: {'; '.join(seen)}. Who writes "
-                    "a topic is changed by a switch, which is not there yet",
+                    "a topic is changed by `twinshore switch`",
                     hint="give the settings the link as it was, or exclude these topics; `twinshore mirror forget "
                     "TOPIC --link LINK` frees one that is no twin any more",
                 )

@@ -184,8 +184,8 @@ def _turn(asked: Turn, now: _Now, store: Store, by: str) -> LinkChange:
         if twins := sorted({row.topic for row in store.twins.of(mine) if not is_heartbeats(row.topic)}):
             why = (
                 f"{mine} has twins on {theirs} ({listed(twins, NAMED_MAX)}). Turned, the link would write twins of "
-                "twins, or records into topics that others write. Who writes a topic is changed by a switch, which is "
-                "not there yet"
+                "twins, or records into topics that others write. Who writes a topic is changed by "
+                "`twinshore switch`"
             )
             hint = "a link can be turned before it has carried anything"
             return _refused(RefusedError(f"link {asked.link} cannot be turned: {why}", hint=hint))
@@ -221,7 +221,7 @@ def _unless_it_goes_back(
     if seen.in_the_way:
         why = (
             f"link {asked.link} would carry twins back: {'; '.join(seen.in_the_way)}. Who writes a topic is changed by "
-            "a switch, which is not there yet"
+            "`twinshore switch`"
         )
         hint = "exclude these topics; `twinshore mirror forget TOPIC --link LINK` frees one that is no twin any more"
         return _refused(RefusedError(why, hint=hint))
