@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import product
 from pathlib import Path
 
@@ -14,8 +15,11 @@ from tests.scenarios.mirror_rig import Rig, read_all, settings_text, spans, unti
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.cli.entry import app
 from twinshore.fleet import RefusedError
+from twinshore.homes.home_lines import HomeLine
+from twinshore.homes.home_notes import HomeNotes
+from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
-from twinshore.lab.clients import admin_of
+from twinshore.lab.clients import admin_of, topic_id
 from twinshore.store import HomeRow, open_store
 
 THERE, BACK = "east->west", "west->east"
@@ -156,3 +160,47 @@ def _an_operator_decides(rig: Rig, east: LabCluster, west: LabCluster) -> None:
     assert isinstance(result.exception, RefusedError)
     assert "is carried by link east->west" in result.exception.message
     assert homes(rig)["home-orders"] == ("east", 1)
+
+
+def test_a_mirror_whose_store_was_away_carries_from_where_a_switch_moved_the_home(
+    east: LabCluster, west: LabCluster, tmp_path: Path
+) -> None:
+    """The switch is its line alone, as one leaves it that was made with another store, or with none."""
+    topic = "home-moved"
+    east.create_topic(topic)
+    fill(east, topic, 20)
+    text = settings_text(tmp_path, [east.cluster, west.cluster], {THERE: topic, BACK: topic}, mirror=QUICK)
+    rig = Rig(tmp_path, text)
+    try:
+        rig.process.start()
+        until(lambda: crossed(east, west, topic, 1, 20), 120, "from east", rig)
+        rig.process.end()
+        _move_by_a_line(topic, 20, east, west)
+        fill(west, topic, 5)
+        rig.process.start()
+        until(lambda: crossed(west, east, topic, 1, 25), 120, "back from west", rig)
+        assert alike(west, east, topic)
+        assert homes(rig)[topic] == ("west", 2)
+    finally:
+        rig.process.end()
+
+
+def _move_by_a_line(topic: str, point: int, old: LabCluster, new: LabCluster) -> None:
+    with closing(KafkaCluster(new.cluster)) as kafka:
+        line = HomeLine(
+            topic,
+            "west",
+            kafka.cluster_id(),
+            2,
+            source="east",
+            since_ms=1,
+            set_by="somebody else",
+            link=THERE,
+            back=BACK,
+            source_topic_id=topic_id(new.cluster, topic).hex(),
+            target_topic_id=topic_id(old.cluster, topic).hex(),
+            points=(point,),
+        )
+        notes = HomeNotes(kafka)
+        notes.make()
+        assert notes.say([line], 1) == {topic: line}

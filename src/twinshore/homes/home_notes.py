@@ -10,6 +10,7 @@ from twinshore.fleet import FOLLOWERS_TOPIC, HOMES_TOPIC, KafkaError
 from twinshore.homes.follower_lines import FollowerLog
 from twinshore.homes.home_lines import HomeLine, HomeLog, Line, TopicClaim, claim_line, release_line
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.errors import Code, kafka_error
 from twinshore.kafka.notes import Note, Notebook
 
 POLICY = "cleanup.policy"
@@ -39,7 +40,7 @@ class Tail:
 
     def __init__(self, cluster: KafkaCluster, topic: str) -> None:
         self.notebook = Notebook(cluster, topic)
-        self._place = f"{cluster.name}: {topic}"
+        self._cluster, self._topic, self._place = cluster, topic, f"{cluster.name}: {topic}"
         self._seen = b"", -1
         self._begins = self._read_to = 0
         self._looked_s = -LOOK_S
@@ -49,12 +50,20 @@ class Tail:
         if self._seen[0] and time.monotonic() < self._looked_s + LOOK_S:
             return False
         asked_s, seen = time.monotonic(), self.notebook.seen()
+        if not seen[0]:
+            self._refuse_hidden()
         begins, end = self.notebook.bounds() if seen[0] else (0, 0)
         anew = seen != self._seen or begins > self._begins or end < self._read_to
         self._seen, self._begins, self._looked_s = seen, begins, asked_s
         if anew:
             self._read_to = begins
         return anew
+
+    def _refuse_hidden(self) -> None:
+        """What one may not see is not absent."""
+        topic = self._cluster.metadata([self._topic], refresh=False).topics.get(self._topic)
+        if topic is not None and topic.error == Code.TOPIC_AUTHORIZATION_FAILED:
+            raise kafka_error(topic.error, self._place, right=f"Describe on topic {self._topic}")
 
     def again(self) -> None:
         """It was not read to its end: the next time it is read from the beginning."""

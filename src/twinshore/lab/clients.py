@@ -20,7 +20,15 @@ from kio.schema.metadata.v11 import MetadataRequest, MetadataResponse
 from kio.schema.metadata.v11.request import MetadataRequestTopic
 from kio.schema.types import TopicName
 
-from twinshore.fleet import TWINS_TOPIC, Cluster, KafkaError, NamedPartition, SaslMechanism
+from twinshore.fleet import (
+    FOLLOWERS_TOPIC,
+    HOMES_TOPIC,
+    TWINS_TOPIC,
+    Cluster,
+    KafkaError,
+    NamedPartition,
+    SaslMechanism,
+)
 from twinshore.kafka.client_settings import client_settings as kafka_client_settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
@@ -134,13 +142,18 @@ def delete_topic(cluster: Cluster, topic: str) -> None:
 
 
 def forget_links(cluster: Cluster) -> None:
-    """The cluster is the target of no link any more: a mirror with another store may begin there."""
+    """The cluster is the target of no link any more, nor has a switch ever been: a mirror with another store may begin
+    there."""
     admin = admin_of(cluster)
-    if TWINS_TOPIC not in admin.list_topics(timeout=10).topics:
+    there = [
+        name for name in (TWINS_TOPIC, HOMES_TOPIC, FOLLOWERS_TOPIC) if name in admin.list_topics(timeout=10).topics
+    ]
+    if not there:
         return
-    admin.delete_topics([TWINS_TOPIC], operation_timeout=30)[TWINS_TOPIC].result(timeout=40)
+    for gone in admin.delete_topics(there, operation_timeout=30).values():
+        gone.result(timeout=40)
     deadline = time.monotonic() + 30
-    while TWINS_TOPIC in admin.list_topics(timeout=10).topics and time.monotonic() < deadline:
+    while not admin.list_topics(timeout=10).topics.keys().isdisjoint(there) and time.monotonic() < deadline:
         time.sleep(0.02)
 
 

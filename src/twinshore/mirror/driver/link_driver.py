@@ -252,7 +252,7 @@ class LinkDriver:
         placed = {named.topic for named in self._desk.placed(name)}
         if self._in_switch.changed():
             self._surveyed_at_s = 0.0
-        away = self._homing.elsewhere | self._in_switch.leaving
+        away = self._homing.elsewhere | self._homing.doubted | self._in_switch.leaving
         for topic in self._ruling.partings(placed, lambda topic: self._desk.withdraw(name, topic), away):
             term.flowing.pop(topic, None)
             self._log(f"{name}: {away.get(topic) or self._ruling.parted(topic)}")
@@ -274,7 +274,7 @@ class LinkDriver:
         fresh = [name for name, seen in names.items() if term.flowing.get(name) != seen and name not in self._leaving]
         for name in [name for name in term.flowing if name not in names]:
             if admits(self.link, name):
-                gone = name in self._homing.elsewhere or self._in_switch.leaves(name)
+                gone = name in self._homing.elsewhere | self._homing.doubted or self._in_switch.leaves(name)
                 self._follower.doubt(() if gone else [name])
             else:
                 self._log(f"{self.link.name}: topic {name} is no longer admitted")

@@ -17,14 +17,16 @@ from twinshore.links.homes import Birth, Held
 from twinshore.links.in_force import in_force
 from twinshore.mirror.driver.plan import CarryTopic, Refuse
 from twinshore.mirror.topology.descents import Descents, Seen
+from twinshore.mirror.topology.yielding import Yielding
 from twinshore.service.clock import wall_ms
 from twinshore.store import HomeRow, IncidentKind, Store
 
 
 class Homing:
     """`link` gives the link as it holds now. After `admitted`: `elsewhere` are topics at home on another cluster,
-    `homeless` those that have no home yet, each with a sentence; `refused` those that an operator must decide.
-    `notes`: whether homes that are plain are written down."""
+    `homeless` those that have no home yet, each with a sentence; `refused` those that an operator must decide, and of
+    these `doubted` those of which the clusters say something else than the store.
+    `notes`: whether homes that are plain are written down, and those that the clusters say are taken up."""
 
     def __init__(
         self,
@@ -42,10 +44,12 @@ class Homing:
         self._source, self._target, self._descents = source, target, descents
         self._log, self._notes = log, notes
         self._pair = homes.pair_of(link())
+        self._yielding = Yielding(link, store, source, target, log)
         self._version, self._rows = -1, dict[str, HomeRow]()
         self._said: dict[str, str] = {}
         self.elsewhere: dict[str, str] = {}
         self.homeless: dict[str, str] = {}
+        self.doubted: dict[str, str] = {}
         self.refused: dict[str, Refuse] = {}
 
     @property
@@ -58,9 +62,15 @@ class Homing:
         link = self._now()
         if link.naming is not Naming.SAME:
             return self._descents.admitted(names)
+        doubts = self._yielding.look() if self._notes else {}
         self._read()
         found = self._descents.admitted(names, homes.brought(link, self._rows))
-        self.homeless, self.refused = {}, {}
+        self.homeless, self.doubted = {}, {name: why for name, why in doubts.items() if name in names}
+        self.refused = {
+            name: Refuse(name, IncidentKind.HOME_UNDECIDED, why, homes.hint_for(name, link))
+            for name, why in self.doubted.items()
+        }
+        found = {name: seen for name, seen in found.items() if name not in self.doubted}
         self._decide(link, self._undecided(link, found))
         away = {name: row for name, row in homes.elsewhere(link, self._rows).items() if name in names}
         self._ask_for_strays(link, {name: row for name, row in away.items() if name in found})

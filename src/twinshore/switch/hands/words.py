@@ -106,6 +106,9 @@ class ClusterWords:
             return there
         step = there.step + 1 if there is not None and there.term == term else 0
         home_id = there.cluster_id if there is not None and there.home == record.old else self._old.cluster_id()
+        if there is not None and (there.term, there.home) == (term, record.old):
+            # With all that a store needs which was away when the topic came to this home.
+            return replace(there, step=step, state=state, switch=ours, set_by=record.by)
         return HomeLine(
             one.topic, record.old, home_id, term, step, state, switch=ours, since_ms=wall_ms(), set_by=record.by
         )

@@ -1,0 +1,103 @@
+"""A store that was away while topics moved takes up what both clusters say, before its mirror carries anything."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from twinshore.fleet import HOMES_TOPIC, KafkaError, Link, Naming
+from twinshore.fleet.once import Once
+from twinshore.homes.home_lines import HomeLine
+from twinshore.homes.home_notes import HomeNotes
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.links import yielding
+from twinshore.links.homes import pair_of
+from twinshore.links.yielding import There
+from twinshore.service.clock import wall_ms
+from twinshore.store import AuditRow, Flip, HomeRow, Store
+
+LOOK_AGAIN_S = 10.0
+
+
+class Yielding:
+    """`link` gives the link as it holds now. `log` hears what is taken up, and once what cannot be read."""
+
+    def __init__(
+        self,
+        link: Callable[[], Link],
+        store: Store,
+        source: KafkaCluster,
+        target: KafkaCluster,
+        log: Callable[[str], None],
+    ) -> None:
+        self._now, self._store, self._log = link, store, log
+        self._source, self._target = source, target
+        self._notes = [(cluster, HomeNotes(cluster)) for cluster in (source, target)]
+        self._once = {cluster.name: Once(log) for cluster, _ in self._notes}
+        self._heard: set[str] = set()
+        self._look_at_s = 0.0
+        self._doubts: dict[str, str] = {}
+
+    def look(self) -> dict[str, str]:
+        """Takes up what stands there in a higher term; topics that nobody may carry, each with why. KafkaError where a
+        cluster has not answered yet: what it says may be what counts."""
+        link = self._now()
+        if link.naming is not Naming.SAME:
+            return {}
+        if time.monotonic() < self._look_at_s:
+            return self._doubts
+        logs = [self._read(cluster, notes) for cluster, notes in self._notes]
+        rows = self._store.homes.of(pair_of(link)) if any(logs) else {}
+        ids = self._source.cluster_id(), self._target.cluster_id()
+        found = yielding.behind(link, ids, logs, rows)
+        doubts = dict(found.doubts)
+        if found.lines:
+            made, unclear = yielding.flips(link, ids, found.lines, rows, self._there(link, found.lines))
+            doubts |= unclear
+            self._take_up(link, made, rows)
+        self._doubts, self._look_at_s = doubts, time.monotonic() + LOOK_AGAIN_S
+        return doubts
+
+    def _read(self, cluster: KafkaCluster, notes: HomeNotes) -> Mapping[str, HomeLine]:
+        once, name = self._once[cluster.name], self._now().name
+        try:
+            found = notes.read()
+        except KafkaError as error:
+            if error.retriable:
+                if cluster.name not in self._heard:
+                    raise
+                return notes.homes
+            once.say(
+                f"{name}: {HOMES_TOPIC} on {cluster.name} cannot be read, so switches that were made without this "
+                f"store are not seen: {error.message} (try: {error.hint})"
+            )
+            return {}
+        self._heard.add(cluster.name)
+        once.well(f"{name}: {HOMES_TOPIC} on {cluster.name} is read again")
+        return found
+
+    def _there(self, link: Link, lines: Iterable[str]) -> There:
+        topics = sorted(lines)
+        topic_ids = {
+            (cluster.name, name): topic.topic_id.hex()
+            for cluster, _ in self._notes
+            for name, topic in cluster.metadata(topics, refresh=True).topics.items()
+            if not topic.error
+        }
+        names = link.name, f"{link.target}->{link.source}"
+        rows = [row for name in names for row in self._store.twins.of(name)]
+        return There(topic_ids, {(row.link, row.topic): row.created_ms for row in rows})
+
+    def _take_up(self, link: Link, made: Iterable[Flip], rows: Mapping[str, HomeRow]) -> None:
+        flips = tuple(made)
+        now_ms, pair = wall_ms(), pair_of(link)
+        was = {one.topic: rows[one.topic].home if one.topic in rows else "" for one in flips}
+        told = [
+            AuditRow(now_ms, one.link, "home", one.topic, was[one.topic], one.home, f"by {one.set_by}", topic=one.topic)
+            for one in flips
+        ]
+        for one in self._store.switching.flip(flips, told) if flips else ():
+            self._log(
+                f"{link.name}: topic {one.topic} of {pair} is at home on {one.home} in term {one.term}, as the "
+                "clusters say: the store takes it up"
+            )
