@@ -237,3 +237,20 @@ def test_a_store_made_before_inherits_nothing_and_has_no_switches(store_url: str
         assert store.switches.all() == ()
     assert database.read(schema_of) == SCHEMA
     database.close()
+
+
+def test_a_record_is_kept_only_while_its_lease_is_held(store: Store) -> None:
+    """A process that slept through its lease does not write over what its follower did."""
+    row = SwitchRow("f" * 32, "planned", "east", "west", "going on", "{}", "anna", 1, 1)
+    first = store.leases.take("switch f", "anna", 1000, seen=None)
+    assert first is not None
+    assert store.switches.save(row, first)
+    second = store.leases.take("switch f", "bert", 1000, seen=first)
+    assert second is not None
+    assert not store.switches.save(replace(row, state="done"), first)
+    assert store.switches.save(replace(row, state="turned back"), second)
+    assert store.leases.release(second)
+    assert not store.switches.save(row, second)
+    kept = store.switches.of("f" * 32)
+    assert kept is not None
+    assert kept.state == "turned back"

@@ -54,6 +54,11 @@ class LeaseKeeper:
         held = self._held
         return held.row.generation if held and self.left_s() > 0 else 0
 
+    def row(self) -> LeaseRow | None:
+        """The lease as we hold it, for a transaction that must not outlive it."""
+        held = self._held
+        return held.row if held and self.left_s() > 0 else None
+
     def sentence(self) -> str:
         """Why we do not hold it."""
         if self._trouble:

@@ -69,6 +69,11 @@ def release(connection: Connection, row: LeaseRow) -> bool:
     return connection.execute(leases.update().where(*_held(row)).values(released=True)).rowcount == 1
 
 
+def hold(connection: Connection, row: LeaseRow) -> bool:
+    """Whether it is still held, whatever its last beat; then nobody takes it before this transaction ends."""
+    return connection.execute(select(leases.c.name).where(*_held(row)).with_for_update()).first() is not None
+
+
 def _held(row: LeaseRow) -> tuple[ColumnElement[bool], ...]:
     same = (leases.c[name] == getattr(row, name) for name in ("name", "owner", "generation"))
     return *same, leases.c.released == false()

@@ -6,10 +6,12 @@ from dataclasses import asdict, replace
 
 from sqlalchemy import Connection, select
 
+from twinshore.store import leases
 from twinshore.store.dialects import put, storable
 from twinshore.store.engine import Database
 from twinshore.store.switch_tables import SET_BY_LENGTH, switches
 from twinshore.store.switch_values import SwitchRow
+from twinshore.store.values import LeaseRow
 
 
 def save(connection: Connection, row: SwitchRow) -> None:
@@ -37,9 +39,17 @@ class Switches:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def save(self, row: SwitchRow) -> None:
-        """The switch from now on; the last word stands."""
-        self._database.write(lambda connection: save(connection, row))
+    def save(self, row: SwitchRow, lease: LeaseRow | None = None) -> bool:
+        """The switch from now on; the last word stands. `lease`: only while this one is held, else False and nothing
+        is done: whoever was paused for longer than his lease does not undo what his follower wrote."""
+
+        def write(connection: Connection) -> bool:
+            if lease is not None and not leases.hold(connection, lease):
+                return False
+            save(connection, row)
+            return True
+
+        return self._database.write(write)
 
     def of(self, switch_id: str) -> SwitchRow | None:
         """The switch of this id."""

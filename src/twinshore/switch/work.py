@@ -21,6 +21,7 @@ from twinshore.switch.record import Moved, Record, State
 
 NAMED_MAX = 5
 BEHIND_MAX = 5_000  # what crosses within the hold
+TAKE_UP_MS_MAX = 60_000  # the topics are at home elsewhere already, and nobody waits for it
 LET_GO_MS_MAX = 4_000  # of a mirror that may be gone with the old home
 
 
@@ -243,6 +244,8 @@ class Work:
             for number, point in enumerate(one.points)
             if placed.get((one.topic, number), -1) <= point
         ]
+        if waits and wall_ms() - record.deed_ms > TAKE_UP_MS_MAX:
+            return Done(record, f"{record.back} does not carry the topics yet: `twinshore status` says why")
         if waits:
             return Wait(f"{record.back} does not carry {listed(waits, NAMED_MAX)} yet")
         return Done(record, f"{record.back} carries the topics to {record.old}")

@@ -36,6 +36,8 @@ class ClusterWords:
         """Says it of each topic, in the term that stands."""
         state = HomeState(word)
         told = self._told(record)
+        if state is not HomeState.SETTLED:
+            self._must_be_ours(record)
         lines = [self._next(record, one, told[one.topic], state) for one in record.topics]
         for cluster in self._heard(record):
             self._write(cluster, lines)
@@ -82,6 +84,15 @@ class ClusterWords:
         """No topic is in this switch any more."""
         for cluster in self._heard(record):
             self._notes[cluster.name].release(record.names(), record.id, wall_ms())
+
+    def _must_be_ours(self, record: Record) -> None:
+        """Whoever was paused while another turned the switch back must not hold writers for nobody: claims are given
+        back then, and of two words of one step the log's first stands."""
+        for cluster in self._heard(record):
+            for topic in record.names():
+                holder = self._notes[cluster.name].log.holder(topic)
+                if holder is None or holder.switch != record.id:
+                    raise RefusedError(f"topic {topic} is not in this switch any more, as {cluster.name} says")
 
     def _heard(self, record: Record) -> list[KafkaCluster]:
         """The clusters that hear of this switch: the old home does not where it is gone."""

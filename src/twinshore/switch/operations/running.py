@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -77,7 +79,7 @@ def _go_on(record: Record, settings: Settings, store: Store, asking: Asking) -> 
     link = links.get(record.link) or Link(record.old, record.new)
     back = links.get(record.back) or Link(record.new, record.old)
     with (
-        _alone(record, store, asking.by) as left_s,
+        _alone(record, store, asking.by) as lease,
         Ends(link, settings, client_id="twinshore-switch", patience_s=CALL_S, call_s=CALL_S) as ends,
     ):
         words = ClusterWords(ends.source, ends.target, time.monotonic)
@@ -85,9 +87,12 @@ def _go_on(record: Record, settings: Settings, store: Store, asking: Asking) -> 
         work = Work(link, back, settings, store, ends.source, ends.target, words, rights, asking.tell)
 
         def save(now: Record) -> None:
-            if left_s() <= 0:
-                raise RefusedError(f"switch {now.id[:8]} is somebody else's by now: his lease is newer")
-            store.switches.save(_row(now))
+            held = lease.row()
+            if held is None or not store.switches.save(_row(now), held):
+                raise RefusedError(
+                    f"this process has lost switch {now.id[:8]}: its lease ran out, or somebody else goes on with it",
+                    hint="`twinshore switch status` shows it; `switch resume` goes on",
+                )
 
         # A clock that somebody sets meanwhile must not make a hold look long or short.
         begun_ms, begun_s = wall_ms(), steady_s()
@@ -103,16 +108,17 @@ def _go_on(record: Record, settings: Settings, store: Store, asking: Asking) -> 
 
 
 @contextmanager
-def _alone(record: Record, store: Store, by: str) -> Iterator[Callable[[], float]]:
+def _alone(record: Record, store: Store, by: str) -> Iterator[LeaseKeeper]:
     """While this process alone goes on with the switch; RefusedError where another one does."""
-    lease = LeaseKeeper(store, f"switch {record.id}", by, LEASE_S, GRACE_S)
+    owner = f"{by}, process {os.getpid()}, {secrets.token_hex(4)}"  # new with each start, as leases want it
+    lease = LeaseKeeper(store, f"switch {record.id}", owner, LEASE_S, GRACE_S)
     try:
         until_s, tick = steady_s() + TAKEN_WITHIN_S, threading.Event()
         while not lease.generation():
             if steady_s() > until_s:
                 raise RefusedError(f"switch {record.id[:8]} is in somebody else's hands: {lease.sentence()}")
             tick.wait(POLL_S)
-        yield lease.left_s
+        yield lease
     finally:
         lease.close(release=True)
 
