@@ -17,6 +17,7 @@ from twinshore.fleet import RefusedError
 from twinshore.lab import LabCluster
 
 TOPIC = "switch-orders"
+PATIENT = ("--hold-s", "60")  # on a machine that is busy with other tests
 
 
 @pytest.fixture
@@ -57,14 +58,14 @@ def test_a_topic_moves_and_comes_home_again(rig: Rig, east: LabCluster, west: La
     assert (code, "nothing stands in the way" in said) == (0, True)
     assert not json.loads(rig.verb("link", "homes", "--json"))["topics"], "a drill changes nothing, no link either"
 
-    code, said = switch(rig, "run", "switch-.*", "--to", "west", "--yes")
+    code, said = switch(rig, "run", "switch-.*", "--to", "west", "--yes", *PATIENT)
     assert (code, said.splitlines()[-1].startswith(f"done: {TOPIC} is at home on west; writers waited")) == (0, True)
     fill(west, TOPIC, 7, partition=1)
     alike(rig, (east, west), [51, 58, 51])  # the fence takes one offset of each partition
     code, said = switch(rig, "run", "switch-.*", "--to", "west", "--yes", expected=RefusedError)
     assert "at home on west already" in said
 
-    code, said = switch(rig, "run", "switch-.*", "--to", "east", "--yes")
+    code, said = switch(rig, "run", "switch-.*", "--to", "east", "--yes", *PATIENT)
     assert code == 0
     fill(east, TOPIC, 5, partition=2)
     alike(rig, (east, west), [52, 59, 57])

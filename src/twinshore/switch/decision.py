@@ -23,10 +23,12 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Not yet; to be tried again soon. `record` keeps what was found on the way."""
+    """Not yet; to be tried again soon. `record` keeps what was found on the way. `unanswered`: something does not
+    answer and is asked more seldom."""
 
     sentence: str
     record: Record | None = None
+    unanswered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,8 @@ def _onward(record: Record, sentence: str, now_ms: int) -> Record:
     told = record.tell(now_ms, f"{record.deed}: {sentence}") if sentence else record
     deed = following(record.kind, record.deed)
     if deed is None:
-        return replace(told, state=State.DONE, waits="").tell(now_ms, "the switch is done")
+        let_ms = now_ms if record.kind is Kind.DRILL else record.let_write_ms
+        return replace(told, state=State.DONE, waits="", let_write_ms=let_ms).tell(now_ms, "the switch is done")
     held_ms, let_ms = record.held_ms, record.let_write_ms
     if DUTIES[deed].held and not held_ms:
         held_ms = now_ms  # before the first writer is held, so that the bound counts no less than they wait
@@ -132,7 +135,7 @@ def _late(record: Record, now_ms: int) -> str:
 
 def _too_long_held(record: Record, now_ms: int) -> str:
     """Why writers must not wait any longer; empty where they may."""
-    if not record.held_ms or not DUTIES[record.deed].held or record.kind is Kind.FORCED:
+    if not record.held_ms or not DUTIES[record.deed].held or record.kind is not Kind.PLANNED:
         return ""
     held_s = (now_ms - record.held_ms) / 1000
     return "" if 0 <= held_s <= record.hold_s_max else f"writers would wait for longer than {record.hold_s_max:g} s"

@@ -54,7 +54,7 @@ class Duty:
 DUTIES: Mapping[Deed, Duty] = {
     Deed.CLAIM: Duty("claim the topics, so that no other switch moves them", "give the topics back", patience_s=10),
     Deed.PREPARE: Duty("see that the twins follow closely, and prove all but their tails", patience_s=600),
-    Deed.ANNOUNCE: Duty("announce the switch to those who follow homes", "take the word back", patience_s=15),
+    Deed.ANNOUNCE: Duty("announce the switch to those who follow homes", "say that the topics stay", patience_s=15),
     Deed.HOLD: Duty("hold all writers", "let the writers go on where they were", held=True),
     Deed.DRAIN: Duty("wait until open transactions have ended and the logs stand still", held=True),
     Deed.LEVEL: Duty("wait until the twins are level", held=True),

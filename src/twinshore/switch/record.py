@@ -1,6 +1,7 @@
 """What is known of a switch while it runs and afterwards, as a value that travels as JSON. Pure.
 
-The record is written down before each deed, on the new home and in the store: whoever goes on needs nothing else.
+The record is written to the store before each deed and behind it. Whoever goes on needs it, and what the store
+remembers of guards.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from twinshore.fleet import WireError
-from twinshore.switch.deeds import DEEDS, Deed, Kind
+from twinshore.switch.deeds import DEEDS, Deed, Kind, is_behind
 
 TOLD_MAX = 500
 
@@ -52,10 +53,10 @@ class Told:
 @dataclass(frozen=True, slots=True)
 class Record:
     """`old` and `new` are the homes, `link` carried the topics from old to new, `back` is the link the other way.
-    `said`: the deed that last said a word of the topics' homes. `deed` is under way, or to be undone where the
-    switch turns back. `held_ms`: since when writers wait, 0: they do not. `step`: of the last word on the topics'
-    homes. `rights`: what was changed of the old home's ACLs, as JSON. `given`: settings that the twin gets, by
-    topic, as JSON. `generation` grows with each process that goes on with the switch."""
+    `deed` is under way since `deed_ms`, or to be undone where the switch turns back; `why` it does. `said`: the
+    deed that last said a word of the topics' homes. `held_ms`: when the hold began, 0 before; `let_write_ms`: when
+    it ended. `rights`: what was changed of the old home's ACLs, `given`: settings that the new home gets, by topic,
+    both as JSON. `waits`: what the deed waits for; `told` is the history."""
 
     id: str
     kind: Kind
@@ -72,9 +73,7 @@ class Record:
     deed_ms: int = 0
     held_ms: int = 0
     let_write_ms: int = 0
-    step: int = 0
     said: str = ""
-    generation: int = 0
     rights: str = ""
     given: str = ""
     why: str = ""
@@ -84,12 +83,7 @@ class Record:
     @property
     def committed(self) -> bool:
         """Whether the point of no return is past."""
-        deeds = DEEDS[self.kind]
-        return (
-            self.state in (State.GOING, State.DONE)
-            and Deed.COMMIT in deeds
-            and (self.state is State.DONE or deeds.index(self.deed) > deeds.index(Deed.COMMIT))
-        )
+        return self.state in (State.GOING, State.DONE) and is_behind(self.kind, self.deed, Deed.COMMIT)
 
     @property
     def ended(self) -> bool:

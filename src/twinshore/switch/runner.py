@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 from twinshore.fleet import KafkaError, StoreError, TwinshoreError, WireError
 from twinshore.switch.decision import Cannot, Outcome, Wait, after, turn_back
@@ -35,9 +34,9 @@ def run(
     told = len(record.told)
     save(record)
     while not record.ended:
+        before, outcome = record, None
         if stop.is_set():
             record = turn_back(record, "it was stopped", now_ms())
-        before = record
         if not record.ended:
             outcome = _tried(once, record)
             record = after(record, outcome, now_ms())
@@ -46,14 +45,9 @@ def run(
         told = len(record.told)
         if record != before:
             save(record)
-        if record.deed == before.deed and record.state == before.state:
-            time.sleep(AWAY_S if isinstance(outcome, Wait) and outcome.record is None and _far(outcome) else PAUSE_S)
+        if not record.ended and (record.deed, record.state) == (before.deed, before.state):
+            time.sleep(AWAY_S if isinstance(outcome, Wait) and outcome.unanswered else PAUSE_S)
     return record
-
-
-def _far(outcome: Wait) -> bool:
-    """Whether it waits for something that does not answer."""
-    return outcome.sentence.startswith("away: ")
 
 
 def _tried(once: Callable[[Record], Outcome], record: Record) -> Outcome:
@@ -61,13 +55,13 @@ def _tried(once: Callable[[Record], Outcome], record: Record) -> Outcome:
     try:
         return once(record)
     except KafkaError as error:
-        return Wait(f"away: {error.message}") if error.retriable else Cannot(error.message)
+        return Wait(error.message, unanswered=True) if error.retriable else Cannot(error.message)
     except (StoreError, WireError) as error:
-        return Wait(f"away: {error.message}")
+        return Wait(error.message, unanswered=True)
     except TwinshoreError as error:
         return Cannot(error.message)
 
 
 def anew(record: Record, by: str, now_ms: int) -> Record:
     """The record for whoever goes on with a switch that somebody else began."""
-    return replace(record, generation=record.generation + 1).tell(now_ms, f"{by} goes on with the switch")
+    return record.tell(now_ms, f"{by} goes on with the switch")

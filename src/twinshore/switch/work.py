@@ -29,7 +29,7 @@ class Words(Protocol):
     """What is said of the topics' homes on the clusters themselves, to whoever follows them."""
 
     def say(self, record: Record, word: str) -> Record:
-        """The word `announced`, `held` or `settled` of each topic, in the term that stands; the record with its step.
+        """The word `announced`, `held` or `settled` of each topic, in the term that stands; the record with that it was said.
         Both homes hear it, as far as they answer."""
         ...
 

@@ -132,10 +132,6 @@ def _outcome(
     )
 
 
-def _caught_up(readers: list[FollowingReader], records: int) -> bool:
-    return all(len(reader.read) >= records for reader in readers)
-
-
 def _switch(command: str, settings: Path) -> str:
     words = ["switch", "run", TOPIC, "--to", "west", "--yes", "--settings", str(settings)]
     asked = [sys.executable, "-m", command, *words]

@@ -9,7 +9,8 @@ from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.fleet.sentences import counted, listed
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.transactions import Transactions
-from twinshore.switch.decision import Done, Outcome, Wait
+from twinshore.switch.decision import Cannot, Done, Outcome, Wait
+from twinshore.switch.deeds import Kind
 from twinshore.switch.record import Moved, Record
 
 ASK_S = 5.0
@@ -54,10 +55,15 @@ def open_transactions(cluster: KafkaCluster, topics: Iterable[str]) -> tuple[str
 
 def drain(old: KafkaCluster, record: Record) -> Outcome:
     """Done once nothing is open on the topics and two looks behind each other saw the same ends."""
-    if due := open_transactions(old, record.names()):
+    due = open_transactions(old, record.names())
+    if record.kind is Kind.DRILL:
+        seen = stands(old, record.topics)
+        would = f"; open transactions would be waited for in {listed(due, NAMED_MAX)}" if due else ""
+        return Done(_ending(record, seen), f"the logs on {old.name} as they are now{would}")
+    if due:
         return Wait(f"open transactions will still append markers to {listed(due, NAMED_MAX)} on {old.name}")
     seen = stands(old, record.topics)
-    found = replace(record, topics=tuple(replace(one, ends=seen.ends[one.topic]) for one in record.topics))
+    found = _ending(record, seen)
     if seen.unsettled:
         return Wait(seen.unsettled, found)
     if any(one.ends != seen.ends[one.topic] for one in record.topics):
@@ -75,11 +81,14 @@ def level(new: KafkaCluster, record: Record) -> Outcome:
     )
     if behind:
         return Wait(f"the twins on {new.name} are {counted(behind, 'offset')} behind")
+    if record.kind is Kind.DRILL:
+        points = tuple(replace(one, points=one.ends) for one in record.topics)
+        return Done(replace(record, topics=points), f"the twins on {new.name} have come as far")
     if seen.unsettled:
         return Wait(seen.unsettled)
     beyond = [one.topic for one in record.topics if one.ends != seen.ends[one.topic]]
     if beyond:
-        return Wait(f"{listed(beyond, NAMED_MAX)} on {new.name} ends behind the old home's end")
+        return Cannot(f"{listed(beyond, NAMED_MAX)} on {new.name} ends beyond the old home: somebody else wrote there")
     return Done(_at(record, seen), f"the twins on {new.name} are level")
 
 
@@ -122,6 +131,10 @@ def answers(cluster: KafkaCluster) -> str:
     except KafkaError as error:
         return error.message
     return ""
+
+
+def _ending(record: Record, seen: Stands) -> Record:
+    return replace(record, topics=tuple(replace(one, ends=seen.ends[one.topic]) for one in record.topics))
 
 
 def _at(record: Record, seen: Stands) -> Record:

@@ -45,7 +45,8 @@ class Shown:
         if not self.done:
             return f"turned back: {one.why}; {topics} is at home on {one.old}"
         if one.kind is Kind.DRILL:
-            return f"nothing stands in the way of switching {topics} to {one.new}"
+            took = f"to catch up and to prove the tails took {one.held_s:.1f} s"
+            return f"nothing stands in the way of switching {topics} to {one.new}; {took}"
         held = f"; writers waited {one.held_s:.1f} s" if one.held_s and one.kind is Kind.PLANNED else ""
         return f"done: {topics} is at home on {one.new}{held}"
 
