@@ -29,8 +29,8 @@ class Words(Protocol):
     """What is said of the topics' homes on the clusters themselves, to whoever follows them."""
 
     def say(self, record: Record, word: str) -> Record:
-        """The word `announced`, `held` or `settled` of each topic, in the term that stands; the record with that it was said.
-        Both homes hear it, as far as they answer."""
+        """The word `announced`, `held` or `settled` of each topic, in the term that stands, on both homes; of a forced
+        switch on the new one alone."""
         ...
 
     def flip(self, record: Record, flips: tuple[Flip, ...]) -> Record:
