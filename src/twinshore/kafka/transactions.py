@@ -108,6 +108,10 @@ class Transactions:
 
     def open_of(self, prefix: str) -> set[NamedPartition]:
         """Where markers are due: partitions in open transactions of all ids that begin so."""
+        return {named for parts in self.open_by_id(prefix).values() for named in parts}
+
+    def open_by_id(self, prefix: str) -> dict[str, frozenset[NamedPartition]]:
+        """The same for each of these ids."""
         names: set[str] = set()
         for node in self._cluster.metadata([], refresh=True).brokers:
             self._go()
@@ -116,10 +120,8 @@ class Transactions:
             if answer.error_code:
                 raise kafka_error(int(answer.error_code), f"{self._cluster.name}: transactions of broker {node}")
             names.update(str(one.transactional_id) for one in answer.transaction_states)
-        found: set[NamedPartition] = set()
-        for name in sorted(name for name in names if name.startswith(prefix)):
-            found.update(NamedPartition(*one) for one in self._look(name).partitions)
-        return found
+        ours = sorted(name for name in names if name.startswith(prefix))
+        return {name: frozenset(NamedPartition(*one) for one in self._look(name).partitions) for name in ours}
 
     def _look(self, name: str) -> Transaction:
         def ask(line: Connection) -> Transaction:

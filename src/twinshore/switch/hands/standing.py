@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from twinshore.fleet import KafkaError, NamedPartition
@@ -29,9 +29,10 @@ def stands(cluster: KafkaCluster, topics: Iterable[Moved]) -> Stands:
     """The log ends of these topics, read at all three heights."""
     some = list(topics)
     parts = [NamedPartition(one.topic, number) for one in some for number in range(one.partitions)]
-    stable, high, end = (
+    # The end first: a log that grows between the questions is neither behind nor held by a transaction.
+    end, high, stable = (
         cluster.list_offsets(parts, kind)
-        for kind in (OffsetKind.LAST_STABLE, OffsetKind.HIGH_WATERMARK, OffsetKind.LOG_END)
+        for kind in (OffsetKind.LOG_END, OffsetKind.HIGH_WATERMARK, OffsetKind.LAST_STABLE)
     )
     lagging = [str(named) for named in parts if high[named] < end[named]]
     held = [str(named) for named in parts if stable[named] < high[named]]
@@ -46,28 +47,35 @@ def stands(cluster: KafkaCluster, topics: Iterable[Moved]) -> Stands:
     return Stands(ends, unsettled)
 
 
-def open_transactions(cluster: KafkaCluster, topics: Iterable[str]) -> tuple[str, ...]:
-    """Where markers are still to come, also of transactions that have written nothing yet."""
+def open_transactions(cluster: KafkaCluster, topics: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Where markers are still to come, by transactional id; also of transactions that have written nothing yet."""
     names = set(topics)
     asker = Transactions(cluster, patience_s=ASK_S, go=lambda: None)
-    return tuple(sorted(str(named) for named in asker.open_of("") if named.topic in names))
+    found = {
+        name: tuple(sorted(str(named) for named in parts if named.topic in names))
+        for name, parts in asker.open_by_id("").items()
+    }
+    return {name: parts for name, parts in found.items() if parts}
 
 
 def drain(old: KafkaCluster, record: Record) -> Outcome:
     """Done once nothing is open on the topics and two looks behind each other saw the same ends."""
     due = open_transactions(old, record.names())
+    parts = listed(sorted({named for some in due.values() for named in some}), NAMED_MAX)
     if record.kind is Kind.DRILL:
         seen = stands(old, record.topics)
-        would = f"; open transactions would be waited for in {listed(due, NAMED_MAX)}" if due else ""
+        would = f"; transactions are open in {parts}, and would be waited for" if due else ""
         return Done(_ending(record, seen), f"the logs on {old.name} as they are now{would}")
     if due:
-        return Wait(f"open transactions will still append markers to {listed(due, NAMED_MAX)} on {old.name}")
+        return Wait(f"{listed(list(due), NAMED_MAX)} has a transaction open on {old.name} in {parts}")
     seen = stands(old, record.topics)
     found = _ending(record, seen)
     if seen.unsettled:
         return Wait(seen.unsettled, found)
-    if any(one.ends != seen.ends[one.topic] for one in record.topics):
-        return Wait(f"the logs on {old.name} still grow, or were looked at once only", found)
+    if not all(one.ends for one in record.topics):
+        return Wait(f"the logs on {old.name} were looked at once only", found)
+    if grows := _grown(record, {one.topic: one.ends for one in record.topics}, seen):
+        return Wait(f"somebody still writes to {grows} on {old.name}", found)
     return Done(found, f"nothing is open on {old.name}, and its logs stand still")
 
 
@@ -111,16 +119,19 @@ def behind(old: KafkaCluster, new: KafkaCluster, topics: Iterable[Moved]) -> int
 
 def moved_since(old: KafkaCluster, record: Record) -> str:
     """Who wrote on the old home though nobody should; empty where its logs end at the points still."""
-    seen = stands(old, record.topics)
+    grown = _grown(record, {one.topic: one.points for one in record.topics}, stands(old, record.topics))
+    return f"somebody wrote to {grown} on {old.name} while writers were held" if grown else ""
+
+
+def _grown(record: Record, before: Mapping[str, tuple[int, ...]], seen: Stands) -> str:
+    """Which partitions end elsewhere than before; empty where none does."""
     grown = [
         f"{one.topic}-{number}"
         for one in record.topics
-        for number, (point, end) in enumerate(zip(one.points, seen.ends[one.topic], strict=True))
-        if point != end
+        for number, (then, now) in enumerate(zip(before[one.topic], seen.ends[one.topic], strict=True))
+        if then != now
     ]
-    if not grown:
-        return ""
-    return f"somebody wrote to {listed(grown, NAMED_MAX)} on {old.name} while writers were held"
+    return listed(grown, NAMED_MAX)
 
 
 def answers(cluster: KafkaCluster) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from twinshore.fleet import Link
-from twinshore.fleet.sentences import listed
+from twinshore.fleet.sentences import counted, listed
 from twinshore.fleet.settings import Settings
 from twinshore.proof.continuous import wishes_of
 from twinshore.proof.job import in_this_process
@@ -34,13 +34,13 @@ def prove(
         return Cannot(f"the twins are not the same: {listed(differing, NAMED_MAX)}; `twinshore prove` shows where")
     records = sum(one.compared for one in report.partitions)
     if not whole:
-        return Done(record, f"proven but for the tails; {records} records compared now")
+        return Done(record, f"proven but for the tails; {counted(records, 'record')} compared now")
     points = {(one.topic, number): point for one in record.topics for number, point in enumerate(one.points)}
     through = {(one.row.topic, one.row.partition): _through(one) for one in report.partitions}
     lacking = [f"{topic}-{number}" for (topic, number), at in points.items() if through.get((topic, number), 0) < at]
     if lacking:
         return Wait(f"not proven through its end yet: {listed(lacking, NAMED_MAX)}")
-    return Done(record, f"the tails are proven; {records} records compared")
+    return Done(record, f"the tails are proven; {counted(records, 'record')} compared")
 
 
 def _through(one: PartitionReport) -> int:
