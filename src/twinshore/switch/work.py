@@ -17,6 +17,7 @@ from twinshore.store import Asked, AuditRow, Flip, Store, TopicInSwitch
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Deed, Kind
 from twinshore.switch.hands import fence, places, settings_given, standing, tails
+from twinshore.switch.hands.mirrors import MirrorWatch
 from twinshore.switch.record import Moved, Record, State
 
 NAMED_MAX = 5
@@ -87,6 +88,7 @@ class Work:
     ) -> None:
         self._link, self._back, self._settings, self._store = link, back, settings, store
         self._old, self._new, self._words, self._rights, self._log = old, new, words, rights, log
+        self._mirror = MirrorWatch(store, link.name, settings.mirror.lease_s)
         self._doing: Mapping[Deed, Callable[[Record], Outcome]] = {
             Deed.CLAIM: self._claim,
             Deed.PREPARE: self._prepare,
@@ -122,11 +124,6 @@ class Work:
 
     def _claim(self, record: Record) -> Outcome:
         now_ms, pair = wall_ms(), pair_of(self._link)
-        homes = self._store.homes.of(pair)
-        for one in record.topics:
-            home = homes.get(one.topic)
-            if home is not None and (home.home != record.old or home.term != one.term):
-                return Cannot(f"topic {one.topic} is at home on {home.home} in term {home.term} by now")
         rows = [
             TopicInSwitch(pair, one.topic, record.id, record.link, Asked.ANNOUNCED, now_ms) for one in record.topics
         ]
@@ -136,6 +133,12 @@ class Work:
             return Cannot(f"topic {topics} is in another switch already ({others[0].switch_id[:8]})")
         if why := self._words.claim(record):
             return Cannot(why)
+        # Asked only now: until it was ours, another switch may have ended.
+        homes = self._store.homes.of(pair)
+        for one in record.topics:
+            home = homes.get(one.topic)
+            if home is not None and (home.home != record.old or home.term != one.term):
+                return Cannot(f"topic {one.topic} is at home on {home.home} in term {home.term} by now")
         if record.kind is Kind.FORCED:
             record = settings_given.last_known(self._store, record)
         return Done(record)
@@ -154,6 +157,8 @@ class Work:
         behind = standing.behind(self._old, self._new, record.topics)
         if behind > BEHIND_MAX:
             return Wait(f"the twins are {counted(behind, 'offset')} behind")
+        if waits := self._mirror.why_not():
+            return waits
         known = settings_given.look_up(self._old, record)
         return tails.prove(self._link, self._settings, self._store, known, log=self._log, whole=False)
 

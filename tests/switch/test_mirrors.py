@@ -1,0 +1,56 @@
+"""Nobody is held for a mirror that is not there: its lease is looked at, and seen renewed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from twinshore.store import Store, open_store
+from twinshore.switch.decision import Cannot, Wait
+from twinshore.switch.hands import mirrors
+from twinshore.switch.hands.mirrors import MirrorWatch
+
+LINK, NAME = "east->west", "link east->west"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as opened:
+        yield opened
+
+
+def test_where_nobody_carries_the_link_it_is_said_at_once(store: Store) -> None:
+    watch = MirrorWatch(store, LINK, 10.0)
+    assert isinstance(watch.why_not(), Cannot)
+    row = store.leases.take(NAME, "anna", 10_000, seen=None)
+    assert row is not None
+    assert isinstance(watch.why_not(), Wait)
+    store.leases.release(row)
+    assert isinstance(watch.why_not(), Cannot)
+
+
+def test_a_mirror_is_seen_at_work_and_not_asked_for_again(store: Store) -> None:
+    row = store.leases.take(NAME, "anna", 10_000, seen=None)
+    assert row is not None
+    watch = MirrorWatch(store, LINK, 10.0)
+    assert isinstance(watch.why_not(), Wait)
+    beaten = store.leases.beat_each([row], {NAME: 10_000})[NAME]
+    assert watch.why_not() is None
+    store.leases.release(beaten)
+    assert watch.why_not() is None
+
+
+def test_one_that_died_is_named_once_its_lease_has_run_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr(mirrors, "steady_s", lambda: now_s[0])
+    store.leases.take(NAME, "anna", 10_000, seen=None)
+    watch = MirrorWatch(store, LINK, 10.0)
+    assert isinstance(watch.why_not(), Wait)
+    now_s[0] += 14.0
+    assert isinstance(watch.why_not(), Wait)
+    now_s[0] += 1.0
+    ended = watch.why_not()
+    assert isinstance(ended, Cannot)
+    assert "anna" in ended.sentence
