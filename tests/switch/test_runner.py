@@ -130,3 +130,19 @@ def test_a_drill_that_is_stopped_is_written_down_as_ended() -> None:
         ended = book.run(once, record(Kind.DRILL))
         assert ended.state is State.TURNED_BACK
         assert book.kept[-1].state is State.TURNED_BACK
+
+
+def test_a_record_that_the_store_does_not_take_is_waited_for() -> None:
+    """Whoever ended now would leave writers held."""
+    book, left = Notebook(), [StoreError("locked")] * 2
+    keep = book.save
+
+    def save(one: Record) -> None:
+        if one.deed is Deed.LEVEL and left:
+            raise left.pop()
+        keep(one)
+
+    book.save = save  # type: ignore[method-assign]
+    assert book.run(Done).state is State.DONE
+    assert book.said.count("level: away: locked") == 1
+    assert [one.deed for one in book.kept][:-1] == list(DEEDS[Kind.PLANNED])

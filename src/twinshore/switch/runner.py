@@ -32,7 +32,7 @@ def run(
     """The record as it ended. `save` raises where somebody else goes on with the switch. `stop`: turn back, as far as
     that is still possible; behind the point of no return it goes on."""
     told = len(record.told)
-    save(record)
+    _written(save, record, tell)
     while not record.ended:
         before, outcome = record, None
         if stop.is_set():
@@ -44,10 +44,25 @@ def run(
             tell(one.sentence)
         told = len(record.told)
         if record != before:
-            save(record)
+            _written(save, record, tell)
         if not record.ended and (record.deed, record.state) == (before.deed, before.state):
             time.sleep(AWAY_S if isinstance(outcome, Wait) and outcome.unanswered else PAUSE_S)
     return record
+
+
+def _written(save: Save, record: Record, tell: Callable[[str], None]) -> None:
+    """Writes the record down. A store that does not answer is waited for as long as `save` lets us, since nothing is
+    done on a record that nobody could go on with, and writers wait: whoever ended now would leave them held."""
+    told = False
+    while True:
+        try:
+            save(record)
+            return
+        except StoreError as error:
+            if not told:
+                tell(f"{record.deed}: away: {error.message}")
+            told = True
+            time.sleep(AWAY_S)
 
 
 def _tried(once: Callable[[Record], Outcome], record: Record) -> Outcome:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from twinshore.fleet import ConfigError, KafkaError, Link, Mode, Naming, RefusedError, TwinshoreError, is_heartbeats
@@ -28,6 +29,7 @@ from twinshore.switch.record import Moved, Record
 
 NAMED_MAX = 5
 ASK_S = 5.0
+GONE_S = 1.5  # for an old home of which an operator says that it does not answer
 HOLD_S = 10.0
 
 
@@ -89,7 +91,7 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> Sw
     positions = {(at.topic, at.partition): at for at in store.receipts.positions(link.name) if at.topic in topics}
     shown = list(_shown(asked, link, topics, positions))
     with Ends(link, settings, patience_s=ASK_S, call_s=ASK_S) as ends:
-        away = answers(ends.source)
+        away = _away(asked, link, settings, ends)
         refused = _refused(asked, link, topics, store, away) or _unfit(link, store, ends, away)
         if refused:
             return SwitchPlan(shown=tuple(shown), refused=refused)
@@ -112,6 +114,14 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> Sw
     lacking = tuple(topic for topic in topics if back is None or not _admits(back, topic))
     steps = tuple(DeedStep(deed) for deed in DEEDS[asked.kind])
     return SwitchPlan(steps, tuple(shown), remarks, record=begin(record, wall_ms()), back_topics=lacking)
+
+
+def _away(asked: Switch, link: Link, settings: Settings, ends: Ends) -> str:
+    """Why the old home cannot be asked now; empty where it can."""
+    if asked.kind is not Kind.FORCED:
+        return answers(ends.source)
+    with closing(KafkaCluster(settings.cluster(link.source), patience_s=GONE_S, call_s=GONE_S)) as brief:
+        return answers(brief)
 
 
 def _link_of(asked: Switch, links: Sequence[Link], store: Store) -> tuple[Link, list[TwinRow]]:
