@@ -19,7 +19,10 @@ Written by `make show-switch`, which moves topics between real clusters and fail
 typed by hand.
 """
 # What tests are marked with, in the order of the page.
-KEYS = ("there-and-back", "killed-at-each-deed")
+KEYS = (
+    *("there-and-back", "held-by-acl", "super-user", "transactions", "forced-under-load", "two-operators"),
+    *("killed-at-each-deed", "killed-on-brokers"),
+)
 WRITERS, RECORDS_PER_S, GROUPS = 4, 5_000, 3
 SECONDS, SECONDS_LONG = 20.0, 120.0
 HOLD_S_MAX = 3.0

@@ -1,0 +1,49 @@
+"""`python -m tests.scenarios.killed_at DEED WHEN ...` is the `twinshore` command that is killed at a deed of a switch.
+
+WHEN: `before` anything of the deed is done; `first`, behind what was done of it at once, whatever that is; `behind`
+all of it, and before anybody wrote that down. With `undo ` before DEED it is the deed's undoing.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from twinshore.cli import main
+from twinshore.switch.decision import Done, Outcome
+from twinshore.switch.operations import running
+from twinshore.switch.record import Record, State
+from twinshore.switch.work import Work
+
+# A lease of ten seconds would have each test wait for twelve.
+LEASE_S, GRACE_S = 3.0, 0.2
+UNDO = "undo "
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def kill_at(deed: str, when: str) -> None:
+    """From now on switches of this process get no further."""
+    once = Work.once
+
+    def until_then(work: Work, record: Record) -> Outcome:
+        undoing = record.state is State.TURNING_BACK
+        due = record.deed == deed.removeprefix(UNDO) and undoing == deed.startswith(UNDO)
+        if due and when == "before":
+            die()
+        outcome = once(work, record)
+        if due and (when == "first" or isinstance(outcome, Done)):
+            die()
+        return outcome
+
+    Work.once = until_then  # type: ignore[method-assign, assignment]
+
+
+if __name__ == "__main__":
+    running.LEASE_S, running.GRACE_S = LEASE_S, GRACE_S
+    kill_at(sys.argv[1], sys.argv[2])
+    del sys.argv[1:3]
+    main()

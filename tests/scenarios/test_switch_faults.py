@@ -1,0 +1,117 @@
+"""What stands in the way of a switch, and what comes between: each is told in a sentence, and nothing is half done."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.scenarios.mirror_rig import until
+from tests.scenarios.switch_rig import SwitchRig, carried, ended, turned_back
+from tests.scenarios.test_mirror_basic import fill
+from twinshore.lab import LabCluster
+from twinshore.lab.clients import client_settings
+
+TOPIC = "faults-orders"
+
+
+@pytest.fixture(scope="module")
+def rig(east: LabCluster, west: LabCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SwitchRig]:
+    with carried(east, west, TOPIC, tmp_path_factory.mktemp("faults")) as made:
+        yield made
+
+
+def started(rig: SwitchRig, *words: str) -> list[tuple[int, str]]:
+    """Both commands at the same moment, in processes of their own; how they ended."""
+    running = [rig.begin(*one.split()) for one in words]
+    return [(ended(child, log), log.read_text(encoding="utf-8")) for child, log in running]
+
+
+@pytest.mark.claim("switch", "two-operators", "two operators at once: one wins, the other is told")
+def test_two_operators_at_once_one_wins(rig: SwitchRig) -> None:
+    twin, term = rig.sides()[1], rig.home()[1]
+    before = rig.level()
+    told = started(rig, *[f"run {TOPIC} --to {twin.name} --yes"] * 2)
+    print("told:", told)
+    codes = sorted(code for code, _ in told)
+    (won,) = (text for code, text in told if code == 0)
+    (lost,) = (text for code, text in told if code != 0)
+    assert codes[1] in (1, 2)
+    assert won.splitlines()[-1].startswith("done: ")
+    assert re.search(f"in another switch already|is in switch|at home on {twin.name} already", lost), lost
+    assert "Traceback" not in lost
+    rig.settled(twin.name, term + 1)
+    assert rig.level() == [end + 1 for end in before]
+    rig.same()
+
+
+@pytest.mark.long
+def test_a_drill_beside_a_switch_is_in_nobodys_way(rig: SwitchRig) -> None:
+    twin, term = rig.sides()[1], rig.home()[1]
+    (code, said), (drilled, why) = started(
+        rig, f"run {TOPIC} --to {twin.name} --yes", f"drill {TOPIC} --to {twin.name}"
+    )
+    print("told:", code, said, drilled, why)
+    assert code == 0, said
+    assert drilled in (0, 1, 2)
+    assert "Traceback" not in why
+    rig.settled(twin.name, term + 1)
+    rig.same()
+
+
+def test_who_writes_during_the_hold_turns_it_back(rig: SwitchRig) -> None:
+    """Where no authorizer runs nobody can be kept from it."""
+    (home, twin), before = rig.sides(), rig.home()
+    over = threading.Event()
+
+    def write() -> None:
+        producer = Producer(client_settings(home.cluster))
+        while not over.wait(0.02):
+            producer.produce(TOPIC, b"follows nobody", partition=2)
+            producer.flush(5)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        said = rig.move(twin.name, "--hold-s", "3")
+    finally:
+        over.set()
+        thread.join()
+    print("told:", rig.record()["held_s"], said.text)
+    assert "nobody can be kept from writing" in said.text
+    turned_back(rig, said, before, f"somebody still writes to {TOPIC}-2")
+
+
+def test_a_mirror_that_does_not_run_holds_nobody(rig: SwitchRig) -> None:
+    before, twin = rig.home(), rig.sides()[1]
+    rig.level()
+    rig.rig.process.end()
+    try:
+        said = rig.move(twin.name)
+    finally:
+        rig.rig.process.start()
+    print("told:", said.text)
+    assert "mirror" in said.text and said.code in (1, 2)
+    assert "Traceback" not in said.text
+    assert rig.record()["held_s"] == 0.0 or rig.record()["state"] == "done", "nobody waited for it"
+    turned_back(rig, said, before, "mirror")
+
+
+def test_a_twin_that_has_stopped_is_refused(rig: SwitchRig) -> None:
+    """Nothing is begun, and the sentence names it."""
+    home, twin = rig.sides()
+    level, link = rig.level(), f"{home.name}->{twin.name}"
+    known = len(json.loads(rig.switch("history", "--json").text))
+    fill(twin, TOPIC, 1, partition=0)
+    fill(home, TOPIC, 2, partition=0)
+    until(lambda: bool([row for row in rig.rig.ledger(link) if row.closed_ms is None]), 30, "stopped", rig.rig)
+    said = rig.move(twin.name)
+    assert said.code != 0
+    assert f"{link} has stopped with {TOPIC}-0" in said.text, said.text
+    assert "twinshore status" in said.text
+    assert len(json.loads(rig.switch("history", "--json").text)) == known
+    assert rig.ends(home)[1:] == level[1:]

@@ -1,0 +1,116 @@
+"""The process of a switch is killed at its deeds; somebody ends it, one way or the other, and nothing is left over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+import pytest
+
+from tests.scenarios.switch_rig import SwitchRig, carried, short_leases
+from tests.scenarios.test_mirror_basic import fill
+from twinshore.lab import LabCluster
+from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind
+
+__all__ = ["short_leases"]
+TOPIC = "killed-orders"
+WHEN = ("before", "first", "behind")
+EARLY = DEEDS[Kind.PLANNED][: DEEDS[Kind.PLANNED].index(Deed.COMMIT) + 1]
+pytestmark = pytest.mark.usefixtures("short_leases")
+
+
+@pytest.fixture(scope="module")
+def rig(east: LabCluster, west: LabCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SwitchRig]:
+    with carried(east, west, TOPIC, tmp_path_factory.mktemp("killed")) as made:
+        yield made
+
+
+def killed_and_ended(rig: SwitchRig, deed: str, when: str, verb: str) -> None:
+    """The switch is killed there; `verb` ends it, one way or the other."""
+    (home, twin), term = rig.sides(), rig.home()[1]
+    before = rig.level()
+    rig.killed(deed, when, "run", TOPIC, "--to", twin.name, "--yes")
+    said = rig.switch(verb)
+    print(f"told: {deed}, {when}, {verb}: {said.last}")
+    moved = said.last.startswith("done: ")
+    assert moved or said.last.startswith("turned back: "), said.text
+    assert said.code == (0 if moved or verb == "rollback" else 1), said.text
+    assert not (moved and verb == "rollback"), said.text
+    home, term = (twin, term + 1) if moved else (home, term)
+    rig.settled(home.name, term)
+    assert rig.level() == [end + (1 if moved else 0) for end in before], "one offset of each partition is the fence's"
+    fill(home, TOPIC, 2, partition=term % 3)
+    rig.same("read_uncommitted")
+    assert not [row for link in ("east->west", "west->east") for row in rig.rig.ledger(link) if row.closed_ms is None]
+
+
+@pytest.mark.claim(
+    "switch", "killed-on-brokers", "killed at its deeds on brokers, gone on with or turned back: equal on both"
+)
+@pytest.mark.parametrize(
+    ("deed", "when", "verb"),
+    [
+        (Deed.LET_GO, "behind", "rollback"),
+        (Deed.FENCE, "first", "resume"),
+        (Deed.FLIP, "behind", "resume"),
+    ],
+)
+def test_killed_where_it_matters_most(rig: SwitchRig, deed: Deed, when: str, verb: str) -> None:
+    killed_and_ended(rig, deed, when, verb)
+
+
+@pytest.mark.claim(
+    "switch",
+    "killed-on-brokers",
+    "killed at its deeds on brokers, gone on with or turned back: equal on both",
+    full_size=True,
+)
+@pytest.mark.long
+@pytest.mark.parametrize(("deed", "when"), list(product(DEEDS[Kind.PLANNED], WHEN)))
+def test_killed_at_each_deed_it_is_gone_on_with(rig: SwitchRig, deed: Deed, when: str) -> None:
+    killed_and_ended(rig, deed, when, "resume")
+
+
+@pytest.mark.claim(
+    "switch",
+    "killed-on-brokers",
+    "killed at its deeds on brokers, gone on with or turned back: equal on both",
+    full_size=True,
+)
+@pytest.mark.long
+@pytest.mark.parametrize(("deed", "when"), list(product(EARLY, WHEN)))
+def test_killed_before_its_point_of_no_return_it_is_turned_back(rig: SwitchRig, deed: Deed, when: str) -> None:
+    killed_and_ended(rig, deed, when, "rollback")
+
+
+@pytest.mark.claim(
+    "switch", "killed-on-brokers", "killed at its deeds on brokers, gone on with or turned back: equal on both"
+)
+def test_killed_on_its_way_back_it_still_turns_back(rig: SwitchRig) -> None:
+    killed_on_its_way_back(rig, Deed.HOLD, "behind")
+
+
+@pytest.mark.claim(
+    "switch",
+    "killed-on-brokers",
+    "killed at its deeds on brokers, gone on with or turned back: equal on both",
+    full_size=True,
+)
+@pytest.mark.long
+@pytest.mark.parametrize("deed", [deed for deed in EARLY if DUTIES[deed].undoes])
+@pytest.mark.parametrize("when", ["before", "behind"])
+def test_killed_at_each_step_of_its_way_back_it_still_turns_back(rig: SwitchRig, deed: Deed, when: str) -> None:
+    killed_on_its_way_back(rig, deed, when)
+
+
+def killed_on_its_way_back(rig: SwitchRig, deed: Deed, when: str) -> None:
+    (home, twin), term = rig.sides(), rig.home()[1]
+    before = rig.level()
+    rig.killed(Deed.COMMIT, "before", "run", TOPIC, "--to", twin.name, "--yes")
+    rig.killed(f"undo {deed}", when, "rollback")
+    said = rig.switch("resume")
+    assert (said.code, said.last.startswith("turned back: ")) == (1, True), said.text
+    rig.settled(home.name, term)
+    fill(home, TOPIC, 1)
+    assert rig.level() == [before[0] + 1, *before[1:]]
+    rig.same("read_uncommitted")

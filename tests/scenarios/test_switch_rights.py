@@ -1,0 +1,113 @@
+"""Switches between clusters with authorizers: who follows nobody is held by ACL, and kept out of the old home."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
+from tests.scenarios.rights_stage import acl, client, guarded, may_write
+from tests.scenarios.switch_rig import SwitchRig, ended
+from tests.scenarios.test_acl_fence import Application
+from tests.scenarios.test_mirror_basic import fill
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.rights import Acl, Operation, Pattern
+from twinshore.kafka.rights_requests import create_acls, read_acls
+from twinshore.lab import LabCluster
+from twinshore.lab.clients import allow
+
+TOPIC = "rights-orders"
+
+
+def opened(lab: LabCluster) -> None:
+    """The mirror may do all that it needs, and is no super user; on east anna writes."""
+    everything = ("describe", "alter", "create", "alter_configs", "describe_configs", "idempotent_write")
+    for operation in (*everything, "cluster_action"):
+        allow(lab.cluster, "mirror", operation, "broker", "kafka-cluster")
+    for kind in ("topic", "group", "transactional_id"):
+        allow(lab.cluster, "mirror", "all", kind, "*")
+    if lab.name == "east":
+        with client(lab) as kafka:
+            create_acls(kafka, [acl("rights-", Operation.ALL, pattern=Pattern.PREFIXED)])
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SwitchRig]:
+    with guarded("east", "anna", "bert") as east, guarded("west", "anna", "bert") as west:
+        for lab in (east, west):
+            opened(lab)
+        east.create_topic(TOPIC, partitions=3)
+        for number in range(3):
+            fill(east, TOPIC, 10, partition=number)
+        folder = tmp_path_factory.mktemp("rights")
+        links = {"east->west": "rights-.*", "west->east": "rights-.*"}
+        clusters = [lab.cluster_as("mirror") for lab in (east, west)]
+        made = Rig(folder, settings_text(folder, clusters, links, mirror={"lanes": 1, "refresh_s": 0.5}))
+        made.process.start()
+        until(lambda: spans(west.cluster, TOPIC, 3) == [(0, 10)] * 3, 120, "carried", made)
+        yield SwitchRig(made, TOPIC, east, west)
+        made.process.end()
+
+
+def rules(lab: LabCluster) -> frozenset[Acl]:
+    with closing(KafkaCluster(lab.cluster)) as kafka:
+        return read_acls(kafka) or frozenset()
+
+
+@pytest.mark.claim("switch", "super-user", "a super user writes in the hold: it turns back, and rules are as before")
+def test_a_super_user_who_writes_turns_it_back_and_no_rule_stays(rig: SwitchRig) -> None:
+    before = rules(rig.east), rules(rig.west)
+    over = threading.Event()
+
+    def write() -> None:
+        while not over.wait(0.05):
+            fill(rig.east, TOPIC, 1, partition=2)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        said = rig.move("west", "--hold-s", "3")
+    finally:
+        over.set()
+        thread.join()
+    print("told:", said.text)
+    assert (said.code, said.last.startswith("turned back: ")) == (1, True), said.text
+    assert "super users can still write" in said.text
+    assert (rules(rig.east), rules(rig.west)) == before
+    rig.settled("east", 1)
+    assert may_write(rig.east.cluster_as("anna"), TOPIC)
+    rig.same()
+
+
+@pytest.mark.claim("switch", "held-by-acl", "who follows nobody is held by ACL, and kept out of the old home")
+def test_who_follows_nobody_is_held_and_then_kept_out(rig: SwitchRig) -> None:
+    anna = rig.east.cluster_as("anna"), rig.west.cluster_as("anna")
+    before = sum(rig.level())
+    application = Application(anna[0], TOPIC)
+    application.goes_on()
+    child, log = rig.begin("run", TOPIC, "--to", "west", "--yes")
+    code = ended(child, log)
+    said = log.read_text(encoding="utf-8")
+    application.end()
+    print("told:", said, application.refused, rig.record()["held_s"])
+    assert code == 0, said
+    assert application.refused, "it was held"
+    assert not may_write(anna[0], TOPIC), "the twin is guarded"
+    until(lambda: may_write(anna[1], TOPIC), 30, "anna writes at the new home")
+    points = rig.record()["topics"][0]["points"]
+    assert sum(points) == before + application.taken, "what was taken moved, and no more"
+    rig.settled("west", 2)
+    rig.same()
+    taken = rig.level()
+    until(lambda: rig.rig.told("west->east").get((TOPIC, 0), 0) == taken[0], 30, "the link back carries")
+    # And home again: the guard goes, the other side is shut.
+    said_back = rig.move("east")
+    print("told:", said_back.text)
+    assert said_back.code == 0, said_back.text
+    until(lambda: may_write(anna[0], TOPIC), 30, "anna writes at home again")
+    assert not may_write(anna[1], TOPIC)
+    rig.settled("east", 3)
+    rig.same()
