@@ -137,7 +137,7 @@ class Work:
         homes = self._store.homes.of(pair)
         for one in record.topics:
             home = homes.get(one.topic)
-            if home is not None and (home.home != record.old or home.term != one.term):
+            if home is not None and (home.home, home.term) != (record.old, max(one.term, 1)):
                 return Cannot(f"topic {one.topic} is at home on {home.home} in term {home.term} by now")
         if record.kind is Kind.FORCED:
             record = settings_given.last_known(self._store, record)
