@@ -29,6 +29,7 @@ from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind
 ROOT = Path(__file__).resolve().parent.parent
 PHASES_BEGIN, PHASES_END = "<!-- phases -->\n", "<!-- end of phases -->\n"
 DEEDS_BEGIN, DEEDS_END = "<!-- deeds -->\n", "<!-- end of deeds -->\n"
+FAILBACK_BEGIN, FAILBACK_END = "<!-- deeds of a fail-back -->\n", "<!-- end of deeds of a fail-back -->\n"
 CLI_HEAD = """\
 # The command
 
@@ -78,10 +79,15 @@ def with_phases(page: str) -> str:
 
 
 def with_deeds(page: str) -> str:
-    """The page with the drawing and the table of a planned switch's deeds as the code has them."""
-    head, _, rest = page.partition(DEEDS_BEGIN)
-    _, _, tail = rest.partition(DEEDS_END)
-    planned = DEEDS[Kind.PLANNED]
+    """The page with the drawings and the tables of deeds as the code has them."""
+    page = _with_deeds(page, Kind.PLANNED, DEEDS_BEGIN, DEEDS_END)
+    return _with_deeds(page, Kind.FAILBACK, FAILBACK_BEGIN, FAILBACK_END)
+
+
+def _with_deeds(page: str, kind: Kind, begin: str, end: str) -> str:
+    head, _, rest = page.partition(begin)
+    _, _, tail = rest.partition(end)
+    planned = DEEDS[kind]
     at = planned.index(Deed.COMMIT)
     drawn = [
         "```mermaid",
@@ -97,7 +103,7 @@ def with_deeds(page: str) -> str:
         for deed, duty in ((deed, DUTIES[deed]) for deed in planned)
     ]
     said = "\n".join(drawn), "\n".join(rows)
-    return f"{head}{DEEDS_BEGIN}\n{said[0]}\n\n{said[1]}\n\n{DEEDS_END}{tail}"
+    return f"{head}{begin}\n{said[0]}\n\n{said[1]}\n\n{end}{tail}"
 
 
 def _node(deed: Deed) -> str:

@@ -45,6 +45,11 @@ REFUSED = {
     "twinshore mirror delete": "no deletion of the twin of orders waits",
     "twinshore mirror extents": "no map of orders-3",
     "twinshore mirror resume": "no incident stops orders-3",
+    "twinshore switch failback": "no switch has moved",
+    "twinshore switch rescue reinject": "cannot be read",
+    "twinshore switch rescue show": "cannot be read",
+    "twinshore switch resume": "no switch is open",
+    "twinshore switch rollback": "no switch is open",
 }
 
 

@@ -11,8 +11,8 @@ import signal
 import sys
 
 from twinshore.cli import main
+from twinshore.switch import alone
 from twinshore.switch.decision import Done, Outcome
-from twinshore.switch.operations import running
 from twinshore.switch.record import Record, State
 from twinshore.switch.work import Work
 
@@ -43,7 +43,7 @@ def kill_at(deed: str, when: str) -> None:
 
 
 if __name__ == "__main__":
-    running.LEASE_S, running.GRACE_S = LEASE_S, GRACE_S
+    alone.LEASE_S, alone.GRACE_S = LEASE_S, GRACE_S
     kill_at(sys.argv[1], sys.argv[2])
     del sys.argv[1:3]
     main()

@@ -27,7 +27,7 @@ from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
 from twinshore.lab.processes import Child, start_child
 from twinshore.store import open_store
-from twinshore.switch.operations import running
+from twinshore.switch import alone
 
 PAIR = "east<>west"
 # A switch waits for a sign of life of the mirror: it gives one four times in the length of its lease.
@@ -37,8 +37,8 @@ QUICK = {"lanes": 1, "lease_s": 4}
 @pytest.fixture
 def short_leases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever goes on after somebody was killed waits for his lease."""
-    monkeypatch.setattr(running, "LEASE_S", LEASE_S)
-    monkeypatch.setattr(running, "GRACE_S", GRACE_S)
+    monkeypatch.setattr(alone, "LEASE_S", LEASE_S)
+    monkeypatch.setattr(alone, "GRACE_S", GRACE_S)
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,17 @@ EXAMPLES = {
     "mirror run": "mirror run --settings twinshore.toml",
     "prove": "prove --topic orders --here",
     "status": "status --watch --topics",
+    "switch drill": "switch drill 'orders.*' --to west",
+    "switch failback": "switch failback 'orders.*' --old east --dry-run",
+    "switch history": "switch history --json",
+    "switch plan": "switch plan 'orders.*' --to west --force",
+    "switch rescue list": "switch rescue list",
+    "switch rescue reinject": "switch rescue reinject rescued/1f2e3d4c-orders-0-81-97.jsonl --to orders --dry-run",
+    "switch rescue show": "switch rescue show rescued/1f2e3d4c-orders-0-81-97.jsonl",
+    "switch resume": "switch resume",
+    "switch rollback": "switch rollback",
+    "switch run": "switch run 'orders.*' --to west",
+    "switch status": "switch status",
     "topology": "topology --json",
 }
 

@@ -25,14 +25,28 @@ FORCE = typer.Option(False, "--force", help="The old home does not answer: move 
 HOLD_S = typer.Option(10.0, "--hold-s", help="How long writers may wait before the switch turns back.")
 YES = typer.Option(False, "--yes", help="Do not ask.")
 WHICH = typer.Argument("", help="The switch, by the first letters of its id; the one that is open where none is given.")
+OLD = typer.Option(..., "--old", help="The old home of a forced switch, which is back.")
+FOLDER = typer.Option(
+    None, "--folder", help="Where rescued records are kept; without it `rescued` beside the settings."
+)
+KEEP_MAPPED = typer.Option(False, "--keep-mapped", help="Delete nothing: twins go on behind what never crossed.")
+FILE = typer.Argument(..., help="A file of rescued records.", metavar="FILE")
+TO_TOPIC = typer.Option(..., "--to", help="The topic that takes the records, where it is at home.")
+UNCOMMITTED = typer.Option(False, "--uncommitted", help="Those too that no transaction committed.")
+LIMIT = typer.Option(10, "--limit", help="How many records are shown.")
 DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would be done.")
 
 
 def register(app: typer.Typer) -> None:
     """Adds the verb to the command."""
     switch = typer.Typer(help="Move topics to another home, and back.", no_args_is_help=True)
-    for verb in (plan, run, status, resume, rollback, drill, history):
+    for verb in (plan, run, status, resume, rollback, failback, drill, history):
         switch.command(verb.__name__)(verb)
+    rescue = typer.Typer(help="What fail-backs have saved.", no_args_is_help=True)
+    rescue.command("list")(rescue_list)
+    rescue.command("show")(rescue_show)
+    rescue.command("reinject")(rescue_reinject)
+    switch.add_typer(rescue, name="rescue")
     app.add_typer(switch, name="switch")
 
 
@@ -77,6 +91,37 @@ def run(
     loaded = load(settings)
     with open_known(loaded) as store:
         planned = plan_switch(asked_of(topics, to, link, force=force, hold_s=hold_s), loaded, store, by=who())
+        _show(planned, steps=dry_run)
+        if dry_run:
+            return
+        if not yes:
+            typer.confirm("Go on?", abort=True)
+        with _asking() as asking:
+            _ended(run_switch(planned, loaded, store, asking))
+
+
+def failback(
+    topics: list[str] = TOPICS,
+    old: str = OLD,
+    folder: Path = FOLDER,
+    keep_mapped: bool = KEEP_MAPPED,
+    settings: Path = SETTINGS,
+    link: list[str] = LINKS,
+    yes: bool = YES,
+    dry_run: bool = DRY_RUN,
+) -> None:
+    """Makes the old home of a forced switch a twin again, once it is back; what never crossed is saved to files first.
+
+    Where nothing diverged nothing is deleted. The mirror must run. Exit code 1: it turned back, nothing was deleted.
+    """
+    from twinshore.store.opening import open_known
+    from twinshore.switch.operations.returning import FailBack
+    from twinshore.switch.operations.returning import plan as plan_failback
+    from twinshore.switch.operations.running import run_switch
+
+    loaded = load(settings)
+    with open_known(loaded) as store:
+        planned = plan_failback(FailBack(topics, old, link, folder, keep_mapped), loaded, store, by=who())
         _show(planned, steps=dry_run)
         if dry_run:
             return
@@ -161,6 +206,72 @@ def rollback(which: str = WHICH, settings: Path = SETTINGS) -> None:
     loaded = load(settings)
     with open_known(loaded) as store, _asking() as asking:
         typer.echo(one_line(roll_back(which, loaded, store, asking).verdict()))
+
+
+def rescue_list(settings: Path = SETTINGS, folder: Path = FOLDER, json_output: bool = JSON) -> None:
+    """Lists the files of rescued records: where they lay, and how many they are."""
+    from twinshore.switch.operations.rescued import files
+    from twinshore.switch.operations.returning import folder_of
+
+    where = folder_of(load(settings), folder)
+    found, odd = files(where)
+    if json_output:
+        typer.echo(json.dumps([one.as_values() for one in found]))
+    else:
+        for one in found:
+            typer.echo(one_line(one.sentence()))
+        if not found and not odd:
+            typer.echo(f"nothing was rescued to {where}")
+    for line in odd:
+        typer.echo(one_line(line), err=True)
+
+
+def rescue_show(file: Path = FILE, limit: int = LIMIT, json_output: bool = JSON) -> None:
+    """Shows what a file of rescued records holds, and the first of them."""
+    from twinshore.switch.operations.rescued import look, records, shown
+
+    found, some = look(file), records(file, limit)
+    if json_output:
+        typer.echo(json.dumps(found.as_values()))
+        return
+    typer.echo(one_line(found.sentence()))
+    for one in some:
+        typer.echo(one_line(shown(one)))
+
+
+def rescue_reinject(
+    file: Path = FILE,
+    to: str = TO_TOPIC,
+    uncommitted: bool = UNCOMMITTED,
+    settings: Path = SETTINGS,
+    yes: bool = YES,
+    dry_run: bool = DRY_RUN,
+) -> None:
+    """Writes the records of a file to a topic, each once, however often it is asked for.
+
+    Keys, values, headers and timestamps are kept; the header `twinshore-rescued` says where a record lay before.
+    """
+    from twinshore.store.opening import open_known
+    from twinshore.switch.operations.rescued import Reinject, act
+    from twinshore.switch.operations.rescued import plan as plan_reinject
+
+    loaded, asked = load(settings), Reinject(file, to, uncommitted)
+    with open_known(loaded) as store:
+        planned = plan_reinject(asked, loaded, store)
+        for line in planned.shown:
+            typer.echo(one_line(line))
+        for step in planned.steps:
+            typer.echo(one_line(f"  {step.sentence(done=False)}"))
+        for line in planned.remarks:
+            typer.echo(one_line(line))
+        if planned.refused:
+            raise planned.refused
+        if dry_run or not planned.steps:
+            return
+        if not yes:
+            typer.confirm("Go on?", abort=True)
+        for step in act(planned, asked, loaded, store, by=who()):
+            typer.echo(one_line(step.sentence(done=True)))
 
 
 def _show(planned: SwitchPlan, *, steps: bool) -> None:

@@ -36,6 +36,7 @@ class IncidentKind(StrEnum):
     GROUP_REFUSED = "group refused"
     CLASHING_FILTERS = "clashing filters"
     HOME_UNDECIDED = "home undecided"
+    TAIL_RESCUED = "tail rescued"
 
     @property
     def side(self) -> IncidentSide:
@@ -87,6 +88,7 @@ POLICY_WAIT = Policy("wait, and go on where it was left", Effect.PASSES)
 POLICY_UNCUT = Policy("carry it all the same, try to cut its twin every 30 s", Effect.UNCUT)
 POLICY_LEFT_FILLER = Policy("carry it all the same, leave what never_delete keeps", Effect.FILLER)
 POLICY_KEEP_TWIN = Policy("keep the twin", Effect.TWIN)
+POLICY_RESCUE = Policy("save them to a file", Effect.TELLS)
 
 _SOURCE, _TARGET, _BOTH = IncidentSide.SOURCE, IncidentSide.TARGET, IncidentSide.BOTH
 # Of the others, such as a right that is lost, only who found it can tell.
@@ -115,4 +117,5 @@ _SIDES = {
     IncidentKind.DOUBTFUL_NOTE: _SOURCE,
     IncidentKind.GROUP_REFUSED: _BOTH,
     IncidentKind.HOME_UNDECIDED: _BOTH,
+    IncidentKind.TAIL_RESCUED: _TARGET,
 }

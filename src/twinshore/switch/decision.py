@@ -96,7 +96,7 @@ def _onward(record: Record, sentence: str, now_ms: int) -> Record:
         let_ms = now_ms if record.kind is Kind.DRILL else record.let_write_ms
         return replace(told, state=State.DONE, waits="", let_write_ms=let_ms).tell(now_ms, "the switch is done")
     held_ms, let_ms = record.held_ms, record.let_write_ms
-    if DUTIES[deed].held and not held_ms:
+    if DUTIES[deed].held and not held_ms and record.kind is not Kind.FAILBACK:
         held_ms = now_ms  # before the first writer is held, so that the bound counts no less than they wait
     if record.deed is Deed.FLIP:
         let_ms = now_ms

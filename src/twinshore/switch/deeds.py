@@ -14,11 +14,13 @@ from enum import StrEnum
 
 class Kind(StrEnum):
     """PLANNED: both clusters answer, and nothing is lost. FORCED: the old home does not answer. DRILL: a planned switch
-    that looks, measures, and changes nothing."""
+    that looks, measures, and changes nothing. FAILBACK: the old home of a forced switch is back; what it never sent is
+    saved, and it becomes a twin."""
 
     PLANNED = "planned"
     FORCED = "forced"
     DRILL = "drill"
+    FAILBACK = "fail-back"
 
 
 class Deed(StrEnum):
@@ -36,6 +38,13 @@ class Deed(StrEnum):
     PLACES = "places"
     FLIP = "flip"
     TAKE_UP = "take up"
+    TELL = "tell"
+    GUARD = "guard"
+    LOOK = "look"
+    RESCUE = "rescue"
+    REBUILD = "rebuild"
+    REFILL = "refill"
+    PUT_BACK = "put back"
     RELEASE = "release"
 
 
@@ -66,16 +75,30 @@ DUTIES: Mapping[Deed, Duty] = {
     Deed.PLACES: Duty("copy the places of groups", held=True),
     Deed.FLIP: Duty("say where the topics are at home now; writers go on there", held=True),
     Deed.TAKE_UP: Duty("see that the link back carries the topics"),
+    Deed.TELL: Duty("say on the old home where the topics are at home now"),
+    Deed.GUARD: Duty("keep all but the link back from writing on the old home"),
+    Deed.LOOK: Duty("see what never crossed, once the old home writes nothing more by itself", patience_s=600),
+    Deed.RESCUE: Duty("save what never crossed to files", patience_s=86_400),
+    Deed.REBUILD: Duty("delete topics that hold such records, and have the mirror make them anew"),
+    Deed.REFILL: Duty("wait until they are filled again"),
+    Deed.PUT_BACK: Duty("put groups back where they stood on the old home"),
     Deed.RELEASE: Duty("end the switch"),
 }
 
 DEEDS: Mapping[Kind, tuple[Deed, ...]] = {
-    Kind.PLANNED: tuple(Deed),
+    Kind.PLANNED: (
+        *(Deed.CLAIM, Deed.PREPARE, Deed.ANNOUNCE, Deed.HOLD, Deed.DRAIN, Deed.LEVEL, Deed.PROVE, Deed.LET_GO),
+        *(Deed.COMMIT, Deed.FENCE, Deed.GIVE, Deed.PLACES, Deed.FLIP, Deed.TAKE_UP, Deed.RELEASE),
+    ),
     Kind.FORCED: (
         *(Deed.CLAIM, Deed.LET_GO, Deed.LEVEL, Deed.COMMIT),
         *(Deed.FENCE, Deed.GIVE, Deed.PLACES, Deed.FLIP, Deed.RELEASE),
     ),
     Kind.DRILL: (Deed.PREPARE, Deed.DRAIN, Deed.LEVEL, Deed.PROVE),
+    Kind.FAILBACK: (
+        *(Deed.CLAIM, Deed.TELL, Deed.GUARD, Deed.LOOK, Deed.RESCUE, Deed.COMMIT),
+        *(Deed.REBUILD, Deed.REFILL, Deed.PUT_BACK, Deed.RELEASE),
+    ),
 }
 
 

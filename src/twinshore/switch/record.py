@@ -56,7 +56,8 @@ class Record:
     `deed` is under way since `deed_ms`, or to be undone where the switch turns back; `why` it does. `said`: the
     deed that last said a word of the topics' homes. `held_ms`: when the hold began, 0 before; `let_write_ms`: when
     it ended. `rights`: what was changed of the old home's ACLs, `given`: settings that the new home gets, by topic,
-    both as JSON. `waits`: what the deed waits for; `told` is the history."""
+    both as JSON. Of a fail-back: `tails` are what the old home never sent and where it is saved, `places` where groups
+    stood there, both as JSON; `folder` holds the files. `waits`: what the deed waits for; `told` is the history."""
 
     id: str
     kind: Kind
@@ -76,6 +77,9 @@ class Record:
     said: str = ""
     rights: str = ""
     given: str = ""
+    tails: str = ""
+    places: str = ""
+    folder: str = ""
     why: str = ""
     waits: str = ""
     told: tuple[Told, ...] = ()

@@ -10,6 +10,7 @@ from twinshore.fleet.incidents import (
     POLICY_GAP,
     POLICY_HEAL,
     POLICY_KEEP_TWIN,
+    POLICY_RESCUE,
     POLICY_RETRY,
     POLICY_STOP,
     POLICY_TOPIC,
@@ -312,6 +313,16 @@ _ROWS = (
         "link home TOPIC CLUSTER`. The link from there carries the topic. What the other cluster holds then prevents "
         "the twin, as [foreign write](#foreign-write) says, unless the link carries it on behind with `mode = "
         '"mapped"`. The row closes within seconds.',
+    ),
+    Known(
+        IncidentKind.TAIL_RESCUED,
+        After.GOES_ON,
+        POLICY_RESCUE,
+        "An old home came back after a forced switch with records that had never crossed. `twinshore switch failback` "
+        "saved them, and made the topic a twin again.",
+        "`twinshore switch rescue show FILE` tells what the file holds, `twinshore switch rescue reinject FILE --to "
+        "TOPIC` writes its records to a topic. Keep the file until nobody needs it: it is the only copy. The row is "
+        "closed from the beginning.",
     ),
 )
 KINDS: Mapping[IncidentKind, Known] = {row.kind: row for row in _ROWS}

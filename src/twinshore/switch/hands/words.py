@@ -80,6 +80,17 @@ class ClusterWords:
                     return f"topic {topic} is in switch {holder.switch[:8]} of {holder.by}, as {cluster.name} says"
         return ""
 
+    def tell(self, record: Record) -> str:
+        """Says on both clusters what stands; why nothing can be said, empty once it is. A home that was away hears
+        where its topics are."""
+        told = self._told(record)
+        if clashes := [topic for topic, one in told.items() if isinstance(one, Clash)]:
+            return f"the clusters do not agree where topic {clashes[0]} is at home"
+        lines = [one for one in told.values() if isinstance(one, HomeLine)]
+        for cluster in self._heard(record):
+            self._write(cluster, lines)
+        return ""
+
     def release(self, record: Record) -> None:
         """No topic is in this switch any more."""
         for cluster in self._heard(record):

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from twinshore.fleet import ConfigError, Link, Naming, RefusedError
@@ -19,10 +16,11 @@ from twinshore.links.operations.change import plan as plan_links
 from twinshore.links.standing import standing
 from twinshore.service.clock import steady_s, wall_ms
 from twinshore.service.ends import Ends
-from twinshore.service.lease_keeper import LeaseKeeper
 from twinshore.store import Store, SwitchRow
+from twinshore.switch.alone import alone
 from twinshore.switch.decision import turn_back
 from twinshore.switch.deeds import Kind
+from twinshore.switch.failback import Failback
 from twinshore.switch.hands.words import ClusterWords
 from twinshore.switch.hands.writers import Writers
 from twinshore.switch.operations.planning import SwitchPlan
@@ -31,10 +29,7 @@ from twinshore.switch.record import Record
 from twinshore.switch.runner import anew, run
 from twinshore.switch.work import Work
 
-LEASE_S, GRACE_S = 10.0, 2.0
 CALL_S = 3.0
-TAKEN_WITHIN_S = 30.0
-POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +74,16 @@ def _go_on(record: Record, settings: Settings, store: Store, asking: Asking) -> 
     link = links.get(record.link) or Link(record.old, record.new)
     back = links.get(record.back) or Link(record.new, record.old)
     with (
-        _alone(record, store, asking.by) as lease,
+        alone(f"switch {record.id}", store, asking.by) as lease,
         Ends(link, settings, client_id="twinshore-switch", patience_s=CALL_S, call_s=CALL_S) as ends,
     ):
         words = ClusterWords(ends.source, ends.target, time.monotonic)
         rights = Writers(ends.source, ends.target, link, back, store)
-        work = Work(link, back, settings, store, ends.source, ends.target, words, rights, asking.tell)
+        work: Work | Failback
+        if record.kind is Kind.FAILBACK:
+            work = Failback(link, back, store, ends.source, ends.target, words, rights)
+        else:
+            work = Work(link, back, settings, store, ends.source, ends.target, words, rights, asking.tell)
 
         def save(now: Record) -> None:
             held = lease.row()
@@ -105,22 +104,6 @@ def _go_on(record: Record, settings: Settings, store: Store, asking: Asking) -> 
             stop=asking.stop,
         )
     return Shown(ended.id, ended)
-
-
-@contextmanager
-def _alone(record: Record, store: Store, by: str) -> Iterator[LeaseKeeper]:
-    """While this process alone goes on with the switch; RefusedError where another one does."""
-    owner = f"{by}, process {os.getpid()}, {secrets.token_hex(4)}"  # new with each start, as leases want it
-    lease = LeaseKeeper(store, f"switch {record.id}", owner, LEASE_S, GRACE_S)
-    try:
-        until_s, tick = steady_s() + TAKEN_WITHIN_S, threading.Event()
-        while not lease.generation():
-            if steady_s() > until_s:
-                raise RefusedError(f"switch {record.id[:8]} is in somebody else's hands: {lease.sentence()}")
-            tick.wait(POLL_S)
-        yield lease
-    finally:
-        lease.close(release=True)
 
 
 def _give_way_back(record: Record, topics: tuple[str, ...], settings: Settings, store: Store, asking: Asking) -> None:

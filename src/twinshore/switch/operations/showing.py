@@ -11,6 +11,7 @@ from twinshore.fleet.sentences import counted, listed
 from twinshore.store import Store, SwitchRow
 from twinshore.switch.deeds import Kind
 from twinshore.switch.record import Record, State
+from twinshore.switch.returned import from_json
 
 NAMED_MAX = 5
 ID_SHOWN = 8
@@ -42,6 +43,8 @@ class Shown:
     def verdict(self) -> str:
         """How it ended, in one sentence."""
         one, topics = self.record, listed(self.record.names(), NAMED_MAX)
+        if one.kind is Kind.FAILBACK:
+            return self._came_back(topics)
         if not self.done:
             return f"turned back: {one.why}; {topics} is at home on {one.old}"
         if one.kind is Kind.DRILL:
@@ -49,6 +52,16 @@ class Shown:
             return f"nothing stands in the way of switching {topics} to {one.new}; {took}"
         held = f"; writers waited {one.held_s:.1f} s" if one.held_s and one.kind is Kind.PLANNED else ""
         return f"done: {topics} is at home on {one.new}{held}"
+
+    def _came_back(self, topics: str) -> str:
+        one = self.record
+        if not self.done:
+            return f"turned back: {one.why}; nothing was deleted on {one.old}"
+        found = from_json(one.tails)
+        if not found:
+            return f"done: nothing diverged, and nothing was rescued; {topics} on {one.old} is a twin of {one.new}"
+        records = counted(sum(tail.records for tail in found), "record")
+        return f"done: {records} rescued to {one.folder}; {topics} on {one.old} is a twin of {one.new}"
 
     def history(self) -> list[str]:
         first = self.record.begun_ms

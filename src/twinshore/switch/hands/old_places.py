@@ -1,0 +1,84 @@
+"""Where groups stand on an old home in topics that are made anew: saved before, put back afterwards.
+
+A coordinator forgets the places of a topic that is deleted, a while after brokers show the new one. So a place counts
+only once it has been seen to stand for a while.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from contextlib import closing
+
+from twinshore.fleet import KafkaError, WireError
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.groups import Groups
+from twinshore.switch.returned import Where
+from twinshore.wire.group_places import GroupPlaces, Place
+
+Places = Mapping[str, Mapping[Where, int]]
+
+
+def places_in(cluster: KafkaCluster, topics: Collection[str]) -> tuple[dict[str, dict[Where, int]], tuple[str, ...]]:
+    """Each group's places in these topics, and which of these groups have members now. KafkaError where a coordinator
+    does not answer: a place that nobody saw would be lost."""
+    with closing(Groups(cluster)) as groups:
+        known = groups.listed()
+        for error in known.away.values():
+            raise error
+        ours = {name: one for name, one in known.groups.items() if one.reads_by_offsets}
+        wanted: dict[int, dict[str, None]] = {}
+        for name, one in ours.items():
+            wanted.setdefault(one.coordinator, {})[name] = None
+        told, away = groups.places(wanted, {})
+    for error in away.values():
+        raise error
+    found = {name: _of(cluster, one, topics) for name, one in told.items()}
+    found = {name: places for name, places in found.items() if places}
+    return found, tuple(sorted(name for name in found if ours[name].live))
+
+
+def put_back(cluster: KafkaCluster, places: Places) -> tuple[str, ...]:
+    """Commits each place of which its coordinator knows nothing; which places are not there yet, in words. One that
+    stands by now is another's word, and newer."""
+    lacking: list[str] = []
+    with closing(Groups(cluster)) as groups:
+        located = groups.located(sorted(places))
+        for error in located.refused.values():
+            raise error
+        for name, wanted in places.items():
+            node = located.nodes.get(name)
+            told = groups.places({node: {name: list(wanted)}}, {})[0].get(name) if node is not None else None
+            if node is None or told is None or told.error:
+                lacking.append(name)
+                continue
+            absent = {where: Place(at) for where, at in wanted.items() if where not in told.places}
+            if absent:
+                lacking.append(name)
+                groups.commit({node: {name: absent}})
+    return tuple(lacking)
+
+
+def to_json(places: Places) -> str:
+    return json.dumps(
+        {name: [[*where, at] for where, at in sorted(some.items())] for name, some in sorted(places.items())},
+        separators=(",", ":"),
+    )
+
+
+def from_json(text: str) -> dict[str, dict[Where, int]]:
+    """WireError where it is none."""
+    try:
+        raw = json.loads(text or "{}")
+        return {
+            str(name): {(str(topic), int(number)): int(at) for topic, number, at in some} for name, some in raw.items()
+        }
+    except (ValueError, TypeError, AttributeError) as error:
+        raise WireError("the places of groups cannot be read from the switch's record") from error
+
+
+def _of(cluster: KafkaCluster, one: GroupPlaces, topics: Collection[str]) -> dict[Where, int]:
+    failed = [f"{topic}-{number}" for topic, number in one.failed if topic in topics]
+    if one.error or failed:
+        raise KafkaError(f"{cluster.name}: where group {one.group} stands cannot be read", retriable=True)
+    return {where: place.offset for where, place in one.places.items() if where[0] in topics}

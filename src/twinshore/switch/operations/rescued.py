@@ -1,0 +1,204 @@
+"""What fail-backs have saved: which files there are, what they hold, and their records written to a topic, once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from twinshore.fleet import ConfigError, Link, NamedPartition, RefusedError, WireError
+from twinshore.fleet.operations import Plan
+from twinshore.fleet.sentences import counted
+from twinshore.fleet.settings import Settings
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.links.homes import pair_of
+from twinshore.service.clock import wall_ms
+from twinshore.store import AuditRow, Remembered, Store
+from twinshore.switch.alone import alone
+from twinshore.switch.hands.rescue import SUFFIX, read_place, read_saved
+from twinshore.switch.hands.writing import append
+from twinshore.switch.reinjected import Pass, Progress, batches, left
+from twinshore.switch.rescued import Count, Place, Saved
+
+KIND = "reinjected"
+CHUNK = 1 << 20
+SHOWN_BYTES = 200
+PATIENCE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class RescuedFile:
+    """A file of a rescued tail."""
+
+    path: Path
+    place: Place
+    count: Count
+
+    def sentence(self) -> str:
+        one = self.place
+        span = f"{one.topic}-{one.partition} of {one.cluster}, offsets {one.first} to {one.end - 1}"
+        count = f"{counted(self.count.records, 'record')}, {self.count.committed} of them committed"
+        return f"{self.path}: {span}: {count}"
+
+    def as_values(self) -> dict[str, object]:
+        return {"file": str(self.path), **asdict(self.place), **asdict(self.count)}
+
+
+@dataclass(frozen=True, slots=True)
+class Reinject:
+    """The records of the file are written to `topic`, where it is at home. `uncommitted`: those too that were aborted,
+    or whose transaction never ended."""
+
+    file: Path
+    topic: str
+    uncommitted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStep:
+    """One pass over the file."""
+
+    which: Pass
+    place: Place
+    cluster: str
+    records: int
+    written: int
+
+    def sentence(self, *, done: bool) -> str:
+        what = "committed" if self.which.committed else "uncommitted"
+        some = counted(self.records - self.written, f"{what} record")
+        word = "written" if done else "would be written"
+        before = f"; {self.written} were written before" if self.written else ""
+        return f"{some} {word} to {self.which.topic}-{self.place.partition} on {self.cluster}{before}"
+
+
+def files(folder: Path) -> tuple[list[RescuedFile], list[str]]:
+    """The files of a folder, by name; and why others there are none, or not whole."""
+    found, odd = [], []
+    for path in sorted(folder.glob(f"*{SUFFIX}")):
+        try:
+            found.append(look(path))
+        except (ConfigError, WireError) as error:
+            odd.append(error.message)
+    return found, odd
+
+
+def look(path: Path) -> RescuedFile:
+    """The whole file is read: one that was cut off is a WireError."""
+    place, count = read_place(path), Count()
+    for one in read_saved(path):
+        count = count.with_one(one.fate)
+    return RescuedFile(path, place, count)
+
+
+def records(path: Path, limit: int) -> Iterator[Saved]:
+    """The first records of a file."""
+    for number, one in enumerate(read_saved(path)):
+        if number == limit:
+            return
+        yield one
+
+
+def shown(one: Saved) -> str:
+    """A record for people: bytes that are no text are shown as Python writes them."""
+    record = one.record
+    at = datetime.fromtimestamp(record.timestamp / 1000, UTC).isoformat(timespec="milliseconds")
+    value = None if record.value is None else record.value[:SHOWN_BYTES]
+    return f"  {record.offset}  {at}  {one.fate}  {_text(record.key)}: {_text(value)}"
+
+
+def plan(asked: Reinject, settings: Settings, store: Store) -> Plan[WriteStep]:
+    """ConfigError where the file is none; `refused` where the topic cannot take its records."""
+    file, digest = look(asked.file), _digest(asked.file)
+    home = _home(file.place, asked.topic, store)
+    shown = (file.sentence(),)
+    with closing(KafkaCluster(settings.cluster(home), patience_s=PATIENCE_S)) as cluster:
+        seen = cluster.metadata([asked.topic], refresh=True).topics.get(asked.topic)
+        if seen is None or seen.error:
+            return Plan(shown=shown, refused=RefusedError(f"{home} has no topic {asked.topic}"))
+        if file.place.partition >= len(seen.partitions):
+            few = f"topic {asked.topic} on {home} has no partition {file.place.partition}"
+            return Plan(shown=shown, refused=RefusedError(few, hint="records go to the partition where they lay"))
+    passes = [Pass(digest, asked.topic, committed=True)]
+    passes += [Pass(digest, asked.topic, committed=False)] if asked.uncommitted else []
+    steps, done = [], []
+    for which in passes:
+        whole = file.count.committed if which.committed else file.count.records - file.count.committed
+        known = _progress(store, file.place, which)
+        if known is not None and known.whole:
+            done.append(f"the {'committed' if which.committed else 'uncommitted'} records were written before")
+        elif whole:
+            steps.append(WriteStep(which, file.place, home, whole, known.written if known else 0))
+    kept_out = file.count.records - file.count.committed
+    if kept_out and not asked.uncommitted:
+        done.append(f"{counted(kept_out, 'record')} that no transaction committed is left out")
+    return Plan(tuple(steps), shown, tuple(done))
+
+
+def act(planned: Plan[WriteStep], asked: Reinject, settings: Settings, store: Store, *, by: str) -> Iterator[WriteStep]:
+    """Writes each pass; what was written is remembered behind each batch."""
+    for step in planned.steps:
+        thing = f"reinjection {step.which.digest[:16]}"
+        with (
+            alone(thing, store, by) as lease,
+            closing(KafkaCluster(settings.cluster(step.cluster), patience_s=PATIENCE_S)) as cluster,
+        ):
+            _write(step, asked.file, cluster, store, by, lease.left_s)
+        yield step
+
+
+def _write(
+    step: WriteStep, path: Path, cluster: KafkaCluster, store: Store, by: str, left_s: Callable[[], float]
+) -> None:
+    progress = _progress(store, step.place, step.which)
+    if progress is None:
+        progress = Progress(*cluster.init_producer_id())
+        _remember(store, step, progress)
+    named = NamedPartition(step.which.topic, step.place.partition)
+    for sequence, some in left(batches(read_saved(path), step.place, step.which), progress.written):
+        if left_s() <= 0:
+            raise RefusedError(f"{path.name} is in somebody else's hands by now: type the same command again")
+        append(cluster, named, progress, sequence, some)
+        progress = progress.on(len(some))
+        _remember(store, step, progress)
+    told = f"{progress.written} records of {path.name}"
+    now_ms = wall_ms()
+    link = f"{step.place.cluster}->{step.place.home}"
+    row = AuditRow(now_ms, link, "reinject", str(named), "", step.cluster, told, by, named.topic)
+    _remember(store, step, replace(progress, whole=True), [row])
+
+
+def _remember(store: Store, step: WriteStep, progress: Progress, told: list[AuditRow] | None = None) -> None:
+    row = Remembered(step.place.cluster, KIND, step.which.subject, progress.to_json(), "", wall_ms())
+    store.memories.remember([row], told or [])
+
+
+def _progress(store: Store, place: Place, which: Pass) -> Progress | None:
+    rows = {row.subject: row.value for row in store.memories.of(place.cluster, KIND)}
+    return Progress.from_json(rows[which.subject]) if which.subject in rows else None
+
+
+def _text(data: bytes | None) -> str:
+    if data is None:
+        return "null"
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return repr(data)
+
+
+def _home(place: Place, topic: str, store: Store) -> str:
+    """Where the topic is written now: by the store, else where the rescued one has gone."""
+    row = store.homes.of(pair_of(Link(place.cluster, place.home))).get(topic)
+    return row.home if row is not None and row.home else place.home
+
+
+def _digest(path: Path) -> str:
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(CHUNK):
+            found.update(piece)
+    return found.hexdigest()

@@ -1,0 +1,164 @@
+"""What a fail-back would rescue and delete on an old home that has returned: looked at, and nothing done."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from twinshore.fleet import ConfigError, Link, Naming, RefusedError, TwinshoreError, is_heartbeats
+from twinshore.fleet.sentences import counted, listed
+from twinshore.fleet.settings import Settings
+from twinshore.fleet.settings.shapes import why_not_pattern
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.links.homes import pair_of
+from twinshore.links.standing import standing
+from twinshore.mirror.driver.safety_now import NEVER
+from twinshore.mirror.follow.last_resort import objection
+from twinshore.mirror.follow.lifecycle import KEEP
+from twinshore.service.clock import wall_ms
+from twinshore.service.ends import Ends
+from twinshore.service.identity import recognise
+from twinshore.store import Store, TwinRow
+from twinshore.switch.decision import begin
+from twinshore.switch.deeds import DEEDS, Kind
+from twinshore.switch.failback import place_of
+from twinshore.switch.hands import old_places, rescue
+from twinshore.switch.hands.returned_logs import stood
+from twinshore.switch.hands.standing import answers
+from twinshore.switch.operations.planning import DeedStep, SwitchPlan
+from twinshore.switch.record import Moved, Record
+from twinshore.switch.returned import Stood, Tail, tails, topics_of, unseen
+
+NAMED_MAX = 5
+ASK_S = 5.0
+FOLDER = "rescued"
+
+
+@dataclass(frozen=True, slots=True)
+class FailBack:
+    """Topics whose whole names match one of these expressions become twins on `old`, where they were at home. `folder`:
+    for what is rescued; without it beside the settings. `keep_mapped`: nothing is deleted, twins go on behind."""
+
+    topics: Sequence[str]
+    old: str
+    links: Sequence[str] = ()
+    folder: Path | None = None
+    keep_mapped: bool = False
+
+
+def folder_of(settings: Settings, said: Path | None = None) -> Path:
+    """Where rescued tails are kept."""
+    return said.absolute() if said else (settings.file or Path.cwd() / "twinshore.toml").parent / FOLDER
+
+
+def plan(asked: FailBack, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
+    """ConfigError where no topic is meant; what stands in the way is `refused`, in one sentence."""
+    settings.cluster(asked.old)
+    if asked.keep_mapped:
+        raise RefusedError(
+            "a topic that is at home elsewhere cannot go on as a mapped twin yet",
+            hint="leave --keep-mapped out: what never crossed is saved to files, and the topic is filled again",
+        )
+    for pattern in asked.topics:
+        if why := why_not_pattern(pattern):
+            raise ConfigError(f"TOPIC: {why}")
+    back, topics = _link_of(asked, [one.link for one in standing(settings.links, store).values()], store)
+    link = Link(back.target, back.source)
+    with Ends(link, settings, patience_s=ASK_S, call_s=ASK_S) as ends:
+        for cluster in (ends.source, ends.target):
+            if away := answers(cluster):
+                silent = RefusedError(f"{cluster.name} does not answer: {away}", hint="wait until it does")
+                return SwitchPlan(refused=silent)
+        recognise(back, store, ends.target, ends.source)
+        seen = stood(ends.source, store, back.name, topics)
+        found = tails(seen)
+        record = _record(back, topics, by, str(folder_of(settings, asked.folder)))
+        shown = tuple(_shown(record, found, ends.source))
+        _, live = old_places.places_in(ends.source, topics_of(found)) if found else ({}, ())
+    refused = _refused(found, live, back, settings, store)
+    if refused:
+        return SwitchPlan(shown=shown, refused=refused)
+    steps = tuple(DeedStep(deed) for deed in DEEDS[Kind.FAILBACK])
+    return SwitchPlan(steps, shown, tuple(_remarks(seen, record)), record=begin(record, wall_ms()))
+
+
+def _link_of(asked: FailBack, links: Sequence[Link], store: Store) -> tuple[Link, tuple[Moved, ...]]:
+    """The one link that leads to the old home, and the topics that a switch has left to it."""
+    wanted = [re.compile(pattern) for pattern in asked.topics]
+    found: dict[str, list[TwinRow]] = {}
+    for link in links:
+        if link.target != asked.old or link.naming is not Naming.SAME or (asked.links and link.name not in asked.links):
+            continue
+        rows = [row for row in store.twins.of(link.name) if row.epoch and not is_heartbeats(row.topic)]
+        if ours := [row for row in rows if any(one.fullmatch(row.topic) for one in wanted)]:
+            found[link.name] = ours
+    if not found:
+        raise ConfigError(
+            f"no switch has moved {listed(list(asked.topics), NAMED_MAX)} away from {asked.old}",
+            hint="`twinshore switch history` lists switches, `twinshore link homes` where topics are at home",
+        )
+    if len(found) > 1:
+        raise ConfigError(f"several links carry these topics: {listed(sorted(found), NAMED_MAX)}", hint="say --link")
+    ((name, rows),) = found.items()
+    back = next(one for one in links if one.name == name)
+    homes = store.homes.of(pair_of(back))
+    away = sorted({row.topic for row in rows if row.topic not in homes or homes[row.topic].home != back.source})
+    if away:
+        raise RefusedError(f"{listed(away, NAMED_MAX)} is not at home on {back.source}")
+    return back, tuple(_moved(topic, rows, homes[topic].term) for topic in sorted({row.topic for row in rows}))
+
+
+def _moved(topic: str, rows: Sequence[TwinRow], term: int) -> Moved:
+    ours = sorted((row for row in rows if row.topic == topic), key=lambda row: row.partition)
+    points = tuple(row.inherited for row in ours)
+    return Moved(topic, ours[0].target_topic_id, ours[0].source_topic_id, term, len(ours), points)
+
+
+def _record(back: Link, topics: tuple[Moved, ...], by: str, folder: str) -> Record:
+    first = DEEDS[Kind.FAILBACK][0]
+    whose = (back.target, back.source, f"{back.target}->{back.source}", back.name)
+    return Record(secrets.token_hex(16), Kind.FAILBACK, *whose, topics, by, wall_ms(), 0.0, first, folder=folder)
+
+
+def _shown(record: Record, found: Sequence[Tail], old: KafkaCluster) -> Iterator[str]:
+    if not found:
+        yield f"nothing diverged: {record.old} holds nothing that {record.new} lacks"
+        yield "nothing is rescued, nothing is deleted"
+        return
+    for tail in found:
+        count = rescue.counted_tail(old, place_of(record, tail))
+        some = f"{counted(count.records, 'record')}, {count.committed} of them committed"
+        yield f"rescued: {tail} of {record.old}, {some}, to {Path(record.folder) / place_of(record, tail).file_name()}"
+    for topic in topics_of(found):
+        yield f"deleted and filled again from {record.new}: topic {topic} on {record.old}"
+
+
+def _refused(
+    found: Sequence[Tail], live: Sequence[str], back: Link, settings: Settings, store: Store
+) -> TwinshoreError | None:
+    busy = [row for row in store.switching.of(pair_of(back)) if row.topic in topics_of(found)]
+    if busy:
+        return RefusedError(
+            f"{listed([row.topic for row in busy], NAMED_MAX)} is in switch {busy[0].switch_id[:8]} already",
+            hint="`twinshore switch status` shows it",
+        )
+    if live:
+        return RefusedError(
+            f"group {listed(live, NAMED_MAX)} has members on {back.target}, which read what is to be deleted",
+            hint=f"stop these consumers, or point them to {back.source}",
+        )
+    never = NEVER if settings.safety.never_delete else ""
+    kept = {row.subject for row in store.memories.of(back.name, KEEP)}
+    now = standing(settings.links, store)[back.name]
+    for topic in topics_of(found):
+        if why := objection(now.link, topic, never=never, kept=kept, troubles=now.troubles):
+            return RefusedError(f"topic {topic} on {back.target} is not deleted: {why}", hint="docs/deletes.md")
+    return None
+
+
+def _remarks(seen: Sequence[Stood], record: Record) -> Iterator[str]:
+    if waits := [f"{one.topic}-{one.partition}" for one in seen if unseen(one)]:
+        yield f"the mirror of {record.back} has not looked at {listed(waits, NAMED_MAX)} yet; it must run"

@@ -1,0 +1,158 @@
+"""The file of a rescued tail: what an old home took and never sent, as lines of JSON. Pure.
+
+The first line says where the records lay, the last one how many they are: a file without it is not whole. Bytes are in
+base 64. What ends transactions is no record: it is told as the fate of the records that it ended.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from twinshore.fleet import WireError
+from twinshore.wire.records import Record
+
+WHAT = "rescued tail"
+VERSION = 1
+MARKER_BYTES = 4
+COMMIT = 1
+
+
+class Fate(StrEnum):
+    """What became of a record. OPEN: its transaction never ended."""
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    OPEN = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a tail lay: offsets `first` up to `end` of a partition of `cluster`. `home`: where its topic is at home
+    instead, since the switch."""
+
+    switch: str
+    cluster: str
+    home: str
+    topic: str
+    topic_id: str
+    partition: int
+    first: int
+    end: int
+
+    def file_name(self) -> str:
+        """The same for the same tail, so that a tail saved twice is one file."""
+        return f"{self.switch[:8]}-{self.topic}-{self.partition}-{self.first}-{self.end}.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How many records a tail holds, and how many of them consumers see that read what was committed."""
+
+    records: int = 0
+    committed: int = 0
+
+    def with_one(self, fate: Fate) -> Count:
+        return Count(self.records + 1, self.committed + (fate is Fate.COMMITTED))
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A record of a tail."""
+
+    record: Record
+    fate: Fate
+
+
+@dataclass(slots=True)
+class Fates:
+    """What became of each record, by the markers that lie behind it. They are told in the order of the log."""
+
+    _ends: dict[int, list[tuple[int, bool]]] = field(default_factory=lambda: defaultdict(list))
+
+    def note(self, producer_id: int, offset: int, key: bytes | None) -> None:
+        """A control record of this producer."""
+        self._ends[producer_id].append((offset, is_commit(key)))
+
+    def of(self, producer_id: int, offset: int) -> Fate:
+        """Of a record that was written in a transaction."""
+        end = next((commit for at, commit in self._ends.get(producer_id, ()) if at > offset), None)
+        if end is None:
+            return Fate.OPEN
+        return Fate.COMMITTED if end else Fate.ABORTED
+
+
+def is_commit(key: bytes | None) -> bool:
+    """Whether a control record commits: its key holds a version and a type, two bytes each."""
+    return key is not None and len(key) >= MARKER_BYTES and int.from_bytes(key[2:4], "big") == COMMIT
+
+
+def head_line(place: Place) -> str:
+    return json.dumps({"twinshore": WHAT, "version": VERSION, **asdict(place)})
+
+
+def record_line(saved: Saved) -> str:
+    one = saved.record
+    return json.dumps(
+        {
+            "offset": one.offset,
+            "timestamp": one.timestamp,
+            "key": _text(one.key),
+            "value": _text(one.value),
+            "headers": [[_text(name), _text(value)] for name, value in one.headers],
+            "fate": saved.fate,
+        },
+        separators=(",", ":"),
+    )
+
+
+def last_line(count: Count) -> str:
+    return json.dumps(asdict(count))
+
+
+def read_head(line: str, name: str) -> Place:
+    """WireError where the file is none of a rescued tail."""
+    try:
+        raw: dict[str, Any] = json.loads(line)
+        if raw.pop("twinshore") != WHAT or raw.pop("version") != VERSION:
+            raise ValueError(line)
+        return Place(**raw)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise WireError(f"{name} is no file of a rescued tail") from error
+
+
+def read_lines(lines: Iterable[str], name: str) -> Iterator[Saved]:
+    """The records behind the first line, in order. WireError where a line is none, or the last one is not there."""
+    count = Count()
+    for line in lines:
+        try:
+            raw: dict[str, Any] = json.loads(line)
+            if "offset" not in raw:
+                if Count(**raw) != count:
+                    raise WireError(f"{name} is damaged: it says {raw['records']} records and holds {count.records}")
+                return
+            saved = _saved(raw)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise WireError(f"{name} is damaged behind record {count.records}") from error
+        count = count.with_one(saved.fate)
+        yield saved
+    raise WireError(f"{name} is not whole: it ends behind record {count.records}")
+
+
+def _saved(raw: dict[str, Any]) -> Saved:
+    headers = tuple((_bytes(header) or b"", _bytes(value)) for header, value in raw["headers"])
+    record = Record(int(raw["offset"]), int(raw["timestamp"]), _bytes(raw["key"]), _bytes(raw["value"]), headers)
+    return Saved(record, Fate(raw["fate"]))
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else b64encode(data).decode()
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else b64decode(text, validate=True)

@@ -1,0 +1,170 @@
+"""The old home of a forced switch comes back: what never crossed is saved, and it becomes a twin again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import product
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.cimpl import KafkaException
+from typer.testing import CliRunner
+
+from tests.scenarios.mirror_rig import Rig, read_all, settings_text, until, url_in
+from tests.scenarios.test_mirror_basic import fill
+from tests.scenarios.test_switch import switch
+from tests.scenarios.test_switched_home import Stage, read
+from twinshore.cli.entry import app
+from twinshore.fleet import RefusedError
+from twinshore.lab import LabCluster
+from twinshore.lab.clients import client_settings, committed, delete_topic
+from twinshore.store import open_store
+
+DIVERGED, QUIET = TOPICS = ("back-orders", "back-quiet")
+GROUP = "back-readers"
+PARTITIONS = 2
+QUICK = {"lanes": 1, "refresh_s": 0.5}
+
+
+@pytest.fixture
+def stage(east: LabCluster, west: LabCluster, tmp_path: Path) -> Iterator[Stage]:
+    """A forced switch has moved both topics to west by hand; east took more of one of them meanwhile."""
+    for topic in TOPICS:
+        east.create_topic(topic, partitions=PARTITIONS)
+        for partition in range(PARTITIONS):
+            fill(east, topic, 10, partition=partition)
+    links = {"east->west": "back-.*", "west->east": "back-.*"}
+    rig = Rig(tmp_path, settings_text(tmp_path, [east.cluster, west.cluster], links, mirror=QUICK))
+    with open_store(url_in(tmp_path)) as store:
+        made = Stage(rig, store, east, west)
+        rig.process.start()
+        until(lambda: made.level(TOPICS), 120, "the first crossing", rig)
+        yield made
+        rig.process.end()
+    for lab, topic in product((east, west), TOPICS):
+        with suppress(KafkaException):
+            delete_topic(lab.cluster, topic)
+
+
+def written_at_last(lab: LabCluster, topic: str, records: int) -> None:
+    """What the old home took and never sent: plain records, an aborted and a committed transaction."""
+    producer = Producer(client_settings(lab.cluster))
+    for number in range(records):
+        stamped = {"partition": 0, "timestamp": 1_700_000_000_000 + number, "headers": [("kind", b"late")]}
+        producer.produce(topic, b"late %d" % number, b"key %d" % number, **stamped)  # type: ignore[arg-type]
+    assert producer.flush(30) == 0
+    bound = Producer({**client_settings(lab.cluster), "transactional.id": "late"})
+    bound.init_transactions(60)
+    for ends in (bound.abort_transaction, bound.commit_transaction):
+        bound.begin_transaction()
+        for number in range(3):
+            bound.produce(topic, b"bound %d %s" % (number, ends.__name__.encode()), b"bound", partition=0)
+        assert bound.flush(30) == 0, "what is aborted is in the log, too"
+        ends(60)
+
+
+def commit(lab: LabCluster, topic: str, places: dict[int, int]) -> None:
+    consumer = Consumer({**client_settings(lab.cluster), "group.id": GROUP})
+    offsets = [TopicPartition(topic, partition, place) for partition, place in places.items()]
+    consumer.commit(offsets=offsets, asynchronous=False)
+    consumer.close()
+
+
+def group_at(lab: LabCluster) -> list[int]:
+    return committed(lab.cluster, GROUP, DIVERGED, [0, 1])
+
+
+def moved_by_force(stage: Stage, late: int) -> tuple[LabCluster, LabCluster]:
+    """The old home and the new one. The old one took `late` records that never crossed."""
+    held = stage.let_go(TOPICS)
+    if late:
+        written_at_last(stage.home, DIVERGED, late)
+    stage.flip(TOPICS)
+    stage.store.switching.end(held)
+    for topic in TOPICS:
+        fill(stage.twin, topic, 5, partition=1)
+    return stage.home, stage.twin
+
+
+def test_what_never_crossed_is_saved_and_the_old_home_is_a_twin_again(stage: Stage) -> None:
+    commit(stage.home, DIVERGED, {0: 4, 1: 7})
+    until(lambda: group_at(stage.twin) == [4, 7], 60, "the group has crossed", stage.rig)
+    east, west = moved_by_force(stage, 20)
+    commit(east, DIVERGED, {0: 25, 1: 7})
+    late = [one for one in read(east, DIVERGED, 0, "read_committed") if one[0] >= 10]
+    before = read(east, DIVERGED, 0, "read_uncommitted")
+    until(lambda: bool(stage.open_rows()), 60, "it is told", stage.rig)
+
+    code, said = switch(stage.rig, "failback", "back-.*", "--old", "east", "--dry-run")
+    assert code == 0
+    assert f"rescued: {DIVERGED}-0 offsets 10 to 37 of east, 26 records, 23 of them committed" in said
+    assert f"deleted and filled again from west: topic {DIVERGED} on east" in said
+    assert QUIET not in said
+    assert read(east, DIVERGED, 0, "read_uncommitted") == before, "it only looked"
+
+    code, said = switch(stage.rig, "failback", "back-.*", "--old", "east", "--yes")
+    assert code == 0, said
+    assert "done: 26 records rescued to" in said
+    (path,) = (stage.rig.folder / "rescued").iterdir()
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert (lines[0]["first"], lines[0]["end"], lines[-1]) == (10, 38, {"records": 26, "committed": 23})
+    assert [one["offset"] for one in lines[1:-1]] == [offset for offset, _, _ in before if offset >= 10]
+    until(lambda: stage.level(TOPICS), 60, "filled again", stage.rig)
+    for topic, partition in product(TOPICS, range(PARTITIONS)):
+        assert read(east, topic, partition, "read_committed") == read(west, topic, partition, "read_committed")
+    assert group_at(east) == [10, 7], "never in the tail that is no more"
+    assert stage.open_rows() == {}
+    in_west = read(west, DIVERGED, 0, "read_committed")
+    code, said = switch(stage.rig, "rescue", "list")
+    assert f"{path}: {DIVERGED}-0 of east, offsets 10 to 37: 26 records, 23 of them committed" in said
+    assert "late 0" in CliRunner().invoke(app, ["switch", "rescue", "show", str(path)], catch_exceptions=False).output
+    code, said = switch(stage.rig, "rescue", "reinject", str(path), "--to", DIVERGED, "--dry-run")
+    assert f"23 committed records would be written to {DIVERGED}-0 on west" in said
+    for _ in range(2):
+        code, said = switch(stage.rig, "rescue", "reinject", str(path), "--to", DIVERGED, "--yes")
+        assert code == 0, said
+        more = [(key, value) for _, key, value in read(west, DIVERGED, 0, "read_committed")][len(in_west) :]
+        assert more == [(key, value) for _, key, value in late], "each once, and none that was aborted"
+    assert "the committed records were written before" in said
+    until(lambda: stage.level(TOPICS), 60, "they cross as any other", stage.rig)
+    (first, *_) = read_all(west.cluster, DIVERGED, 0)[len(in_west) :]
+    assert first[3:] == (
+        [("kind", b"late"), ("twinshore-rescued", f"east {DIVERGED}-0 10".encode())],
+        1_700_000_000_000,
+    )
+    told = [row.incident for row in stage.store.ledger.rows("west->east") if row.incident.kind == "tail rescued"]
+    assert [(one.topic, one.partition, one.from_offset, one.to_offset) for one in told] == [(DIVERGED, 0, 10, 38)]
+
+
+def test_where_nothing_diverged_nothing_is_deleted(stage: Stage) -> None:
+    east, west = moved_by_force(stage, 0)
+    until(lambda: stage.level(TOPICS), 60, "on from the new home", stage.rig)
+    ids = [row.target_topic_id for row in stage.store.twins.of("west->east")]
+    code, said = switch(stage.rig, "failback", "back-.*", "--old", "east", "--yes")
+    assert code == 0, said
+    assert "nothing diverged: east holds nothing that west lacks" in said
+    assert "done: nothing diverged, and nothing was rescued" in said
+    assert [row.target_topic_id for row in stage.store.twins.of("west->east")] == ids
+    assert not (stage.rig.folder / "rescued").exists()
+    for topic, partition in product(TOPICS, range(PARTITIONS)):
+        assert read(east, topic, partition, "read_uncommitted") == read(west, topic, partition, "read_uncommitted")
+
+
+def test_whoever_reads_or_writes_there_stops_it(stage: Stage) -> None:
+    east, _ = moved_by_force(stage, 3)
+    until(lambda: bool(stage.open_rows()), 60, "it is told", stage.rig)
+    asked = ("failback", "back-.*", "--old", "east", "--yes")
+    reader = Consumer({**client_settings(east.cluster), "group.id": GROUP, "auto.offset.reset": "earliest"})
+    reader.subscribe([DIVERGED])
+    until(lambda: bool(reader.consume(1, timeout=0.5)), 60, "it reads", stage.rig)
+    reader.commit(asynchronous=False)
+    before = read(east, DIVERGED, 0, "read_uncommitted")
+    _, said = switch(stage.rig, *asked, expected=RefusedError)
+    assert f"group {GROUP} has members on east" in said
+    reader.close()
+    _, said = switch(stage.rig, *asked, "--keep-mapped", expected=RefusedError)
+    assert "cannot go on as a mapped twin yet" in said
+    assert read(east, DIVERGED, 0, "read_uncommitted") == before

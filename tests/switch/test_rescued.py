@@ -1,0 +1,75 @@
+"""The file of a rescued tail: what went in comes out, and one that is damaged or cut off is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twinshore.fleet import ConfigError, WireError
+from twinshore.switch.hands.rescue import read_place, read_saved
+from twinshore.switch.operations.rescued import files, look
+from twinshore.switch.rescued import Count, Fate, Fates, Place, Saved, head_line, last_line, read_lines, record_line
+from twinshore.wire.records import Record
+
+PLACE = Place("f" * 32, "east", "west", "orders", "a" * 32, 3, 10, 15)
+BYTES = st.none() | st.binary(max_size=20)
+HEADERS = st.lists(st.tuples(st.binary(max_size=5), BYTES), max_size=3).map(tuple)
+RECORDS = st.builds(Record, st.integers(0, 1 << 60), st.integers(-1, 1 << 40), BYTES, BYTES, HEADERS)
+SAVED = st.lists(st.builds(Saved, RECORDS, st.sampled_from(Fate)), max_size=5)
+
+
+def count(saved: list[Saved]) -> Count:
+    return Count(len(saved), sum(one.fate is Fate.COMMITTED for one in saved))
+
+
+def lines(saved: list[Saved]) -> list[str]:
+    return [*map(record_line, saved), last_line(count(saved))]
+
+
+def written(folder: Path, saved: list[Saved]) -> Path:
+    path = folder / PLACE.file_name()
+    path.write_text("".join(line + "\n" for line in [head_line(PLACE), *lines(saved)]))
+    return path
+
+
+@given(SAVED)
+def test_what_went_in_comes_out(saved: list[Saved]) -> None:
+    assert list(read_lines(lines(saved), "a file")) == saved
+
+
+@given(SAVED.filter(bool), st.data())
+def test_a_file_that_lacks_something_is_told(saved: list[Saved], data: st.DataObject) -> None:
+    whole = lines(saved)
+    del whole[data.draw(st.integers(0, len(whole) - 1))]
+    with pytest.raises(WireError):
+        list(read_lines(whole, "a file"))
+
+
+def test_what_ended_a_transaction_lies_behind_its_records() -> None:
+    fates = Fates()
+    fates.note(7, 13, b"\0\0\0\0")
+    fates.note(7, 18, b"\0\0\0\1")
+    assert [fates.of(7, at) for at in (10, 15, 20)] == [Fate.ABORTED, Fate.COMMITTED, Fate.OPEN]
+    assert fates.of(8, 10) is Fate.OPEN
+
+
+def test_a_folder_says_which_files_are_whole(tmp_path: Path) -> None:
+    saved = [
+        Saved(Record(10, 5, b"k", None, ((b"h", None),)), Fate.ABORTED),
+        Saved(Record(12, 6, None, b"v"), Fate.OPEN),
+    ]
+    path = written(tmp_path, saved)
+    assert (read_place(path), list(read_saved(path))) == (PLACE, saved)
+    assert look(path).sentence().endswith("orders-3 of east, offsets 10 to 14: 2 records, 0 of them committed")
+    (tmp_path / "cut.jsonl").write_text("\n".join(path.read_text().splitlines()[:-1]))
+    (tmp_path / "other.jsonl").write_text("{}\n")
+    (tmp_path / "bytes.jsonl").write_bytes(b"\xff\xfe\n")
+    found, odd = files(tmp_path)
+    assert [one.path for one in found] == [path]
+    assert len(odd) == 3
+    assert files(tmp_path / "nowhere") == ([], [])
+    with pytest.raises(ConfigError):
+        look(tmp_path / "nothing.jsonl")

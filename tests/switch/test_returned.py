@@ -1,0 +1,65 @@
+"""What an old home holds that never crossed, by what its logs and the link back say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twinshore.fleet import WireError
+from twinshore.fleet.incidents import IncidentKind
+from twinshore.switch.returned import Stood, Tail, clamped, from_json, grown, tails, to_json, unseen
+
+LEVEL = Stood("orders", 0, 0, 10, 10)
+FOREIGN = IncidentKind.FOREIGN_WRITE
+
+
+@pytest.mark.parametrize(
+    ("stood", "span"),
+    [
+        (LEVEL, None),
+        (replace(LEVEL, end=7), None),  # what it lost it gets again
+        (replace(LEVEL, end=15, carried=15), None),  # the link back wrote there
+        (replace(LEVEL, end=15), (10, 15)),  # nobody has looked yet
+        (replace(LEVEL, end=15, stopped=FOREIGN, stopped_at=10), (10, 15)),
+        (replace(LEVEL, end=30, carried=20, stopped=FOREIGN, stopped_at=25), (20, 30)),
+        (replace(LEVEL, start=12, end=15, stopped=FOREIGN, stopped_at=10), (12, 15)),
+        (replace(LEVEL, start=2, end=7, stopped=IncidentKind.TRUNCATION, stopped_at=6), (2, 7)),
+        (replace(LEVEL, end=15, carried=15, stopped=IncidentKind.RIGHTS_LOST), None),
+    ],
+)
+def test_what_would_be_lost(stood: Stood, span: tuple[int, int] | None) -> None:
+    assert [(one.first, one.end) for one in tails([stood])] == ([span] if span else [])
+
+
+def test_a_partition_that_nobody_looked_at_is_waited_for() -> None:
+    assert unseen(replace(LEVEL, end=15))
+    assert not unseen(replace(LEVEL, end=15, stopped=FOREIGN, stopped_at=10))
+    assert not unseen(replace(LEVEL, end=15, carried=11))
+    assert not unseen(LEVEL)
+
+
+def test_a_tail_that_grew_is_told() -> None:
+    found = (Tail("orders", 0, 10, 15), Tail("orders", 1, 3, 4))
+    assert grown(found, {("orders", 0): 15, ("orders", 1): 4}) == ()
+    assert grown(found, {("orders", 0): 15, ("orders", 1): 6}) == (Tail("orders", 1, 3, 6),)
+    assert [str(one) for one in found] == ["orders-0 offsets 10 to 14", "orders-1 offset 3"]
+
+
+@given(st.dictionaries(st.tuples(st.sampled_from("ab"), st.integers(0, 3)), st.integers(0, 50)))
+def test_no_group_stands_in_a_tail_that_is_no_more(places: dict[tuple[str, int], int]) -> None:
+    starts = {("a", 0): 10, ("b", 2): 0}
+    there = clamped(places, starts)
+    assert there.keys() == places.keys()
+    assert all(at <= starts.get(where, at) and at <= places[where] for where, at in there.items())
+
+
+def test_tails_survive_their_way_and_garbage_does_not() -> None:
+    found = (Tail("orders", 0, 10, 15, 5, 3, "a file"),)
+    assert from_json(to_json(found)) == found
+    assert from_json("") == ()
+    for text in ("x", "[1]", '[{"topic": "a"}]'):
+        with pytest.raises(WireError):
+            from_json(text)

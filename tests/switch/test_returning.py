@@ -1,0 +1,65 @@
+"""What operators may ask of a fail-back: refused in time, and without a word to a cluster where the store knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.switch.test_operations import settings, store  # noqa: F401 - fixtures
+from twinshore.fleet import ConfigError, RefusedError
+from twinshore.fleet.settings import Settings
+from twinshore.store import Flip, Store
+from twinshore.switch.operations.returning import FailBack, folder_of, plan
+
+POINTS = (7,)
+
+
+def flipped(store: Store, home: str = "west") -> None:  # noqa: F811
+    links = ("east->west", "west->east") if home == "west" else ("west->east", "east->west")
+    ids = ("b" * 32, "a" * 32) if home == "west" else ("a" * 32, "b" * 32)
+    term = 2 if home == "west" else 3
+    store.switching.flip([Flip("east<>west", "orders", home, term, *links, *ids, POINTS, 5, "anna")], [])
+
+
+@pytest.mark.parametrize(
+    ("topics", "old", "words"),
+    [
+        (["orders"], "esat", "esat"),
+        (["("], "east", "TOPIC"),
+        (["orders"], "east", "no switch has moved orders away from east"),
+    ],
+)
+def test_what_is_not_meant_is_told(settings: Settings, store: Store, topics: list[str], old: str, words: str) -> None:  # noqa: F811
+    with pytest.raises(ConfigError, match=words.replace("(", r"\(")):
+        plan(FailBack(topics, old), settings, store)
+
+
+def test_twins_that_go_on_behind_are_refused_for_now(settings: Settings, store: Store) -> None:  # noqa: F811
+    with pytest.raises(RefusedError, match="mapped twin yet"):
+        plan(FailBack(["orders"], "east", keep_mapped=True), settings, store)
+
+
+def test_a_site_that_is_still_away_is_waited_for(settings: Settings, store: Store) -> None:  # noqa: F811
+    _give_link_back(settings)
+    from twinshore.fleet.settings import load_settings
+
+    assert settings.file is not None
+    loaded = load_settings(settings.file, {})
+    flipped(store)
+    planned = plan(FailBack(["orders"], "east"), loaded, store)
+    assert planned.record is None
+    assert "does not answer" in str(planned.refused)
+    flipped(store, "east")
+    with pytest.raises(ConfigError, match="no switch has moved"):
+        plan(FailBack(["orders"], "east"), loaded, store)
+
+
+def test_files_lie_beside_the_settings(settings: Settings, tmp_path: Path) -> None:  # noqa: F811
+    assert folder_of(settings) == tmp_path / "rescued"
+    assert folder_of(settings, tmp_path / "elsewhere") == tmp_path / "elsewhere"
+
+
+def _give_link_back(settings: Settings) -> None:  # noqa: F811
+    assert settings.file is not None
+    settings.file.write_text(settings.file.read_text() + '[links."west->east"]\ntopics = ["orders"]\n')
