@@ -38,6 +38,10 @@ class Words(Protocol):
         """The topics are at home on the new home: said there first."""
         ...
 
+    def tell_old(self, record: Record) -> None:
+        """The old home hears it too, if it did not."""
+        ...
+
     def awaited(self, record: Record, *, parked: bool) -> tuple[str, ...]:
         """The followers that have not heard the last word yet, or not `parked`; none whose lease has run out."""
         ...
@@ -216,6 +220,8 @@ class Work:
     def _places(self, record: Record) -> Outcome:
         if record.kind is Kind.FORCED:
             return Done(record, "groups stand where the mirror last put them")
+        if away := standing.answers(self._old):
+            return Done(record, f"groups stand where the mirror last put them: {away}")
         copied = places.copy_places(self._link, self._settings, self._store, record.names(), record.by)
         if copied.refused:
             return Wait(copied.refused[0])
@@ -238,6 +244,7 @@ class Work:
         return Done(said, f"{listed(record.names(), NAMED_MAX)} is at home on {record.new}; writers go on there")
 
     def _take_up(self, record: Record) -> Outcome:
+        self._words.tell_old(record)
         guarded = self._rights.guard(record)
         if not isinstance(guarded, Done):
             return guarded

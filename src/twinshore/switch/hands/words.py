@@ -7,6 +7,7 @@ topics. Done twice, nothing is written twice: what stands is read before.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from twinshore.fleet import KafkaError, RefusedError
@@ -44,12 +45,20 @@ class ClusterWords:
         return replace(record, said=record.deed)
 
     def flip(self, record: Record, flips: Sequence[Flip]) -> Record:
-        """The new home first: from then on the topics are at home there, whatever becomes of the rest."""
+        """The new home first: from then on the topics are at home there, whatever becomes of the rest. An old home that
+        does not answer is told when it does: writers wait."""
         cluster_id = self._new.cluster_id()
         lines = [_flipped(record, one, cluster_id) for one in flips]
-        for cluster in (self._new, *(one for one in self._heard(record) if one is not self._new)):
-            self._write(cluster, lines)
+        self._write(self._new, lines)
+        if self._old in self._heard(record):
+            with suppress(KafkaError):
+                self._write(self._old, lines)
         return replace(record, said=record.deed)
+
+    def tell_old(self, record: Record) -> None:
+        """The old home has the lines of the new one."""
+        there = self._notes[self._new.name].read()
+        self._write(self._old, [there[topic] for topic in record.names() if topic in there])
 
     def awaited(self, record: Record, *, parked: bool) -> tuple[str, ...]:
         """Followers that have not heard the last word of a topic that they write, or do not wait yet."""
