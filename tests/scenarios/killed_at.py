@@ -9,10 +9,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
+from typing import Any
 
 from twinshore.cli import main
 from twinshore.switch import alone
 from twinshore.switch.decision import Done, Outcome
+from twinshore.switch.failback import Failback
 from twinshore.switch.record import Record, State
 from twinshore.switch.work import Work
 
@@ -27,9 +30,14 @@ def die() -> None:
 
 def kill_at(deed: str, when: str) -> None:
     """From now on switches of this process get no further."""
-    once = Work.once
+    for kind in (Work, Failback):
+        _kill_at(kind, deed, when)
 
-    def until_then(work: Work, record: Record) -> Outcome:
+
+def _kill_at(kind: type[Work] | type[Failback], deed: str, when: str) -> None:
+    once: Callable[[Any, Record], Outcome] = kind.once
+
+    def until_then(work: Any, record: Record) -> Outcome:
         undoing = record.state is State.TURNING_BACK
         due = record.deed == deed.removeprefix(UNDO) and undoing == deed.startswith(UNDO)
         if due and when == "before":
@@ -39,7 +47,7 @@ def kill_at(deed: str, when: str) -> None:
             die()
         return outcome
 
-    Work.once = until_then  # type: ignore[method-assign, assignment]
+    kind.once = until_then  # type: ignore[method-assign, assignment]
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import product
@@ -13,6 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.cimpl import KafkaException
 from typer.testing import CliRunner
 
+from tests.scenarios.killed_at import GRACE_S, LEASE_S
 from tests.scenarios.mirror_rig import Rig, read_all, settings_text, until, url_in
 from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_switch import switch
@@ -22,6 +25,8 @@ from twinshore.fleet import RefusedError
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings, committed, delete_topic
 from twinshore.store import open_store
+from twinshore.switch import alone
+from twinshore.switch.deeds import Deed
 
 DIVERGED, QUIET = TOPICS = ("back-orders", "back-quiet")
 GROUP = "back-readers"
@@ -168,3 +173,28 @@ def test_whoever_reads_or_writes_there_stops_it(stage: Stage) -> None:
     _, said = switch(stage.rig, *asked, "--keep-mapped", expected=RefusedError)
     assert "cannot go on as a mapped twin yet" in said
     assert read(east, DIVERGED, 0, "read_uncommitted") == before
+
+
+@pytest.mark.parametrize("deed", [Deed.RESCUE, Deed.REBUILD, Deed.PUT_BACK])
+def test_killed_at_a_deed_it_is_gone_on_with(stage: Stage, deed: Deed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Right behind what was done of the deed at once, before anybody wrote that down."""
+    monkeypatch.setattr(alone, "LEASE_S", LEASE_S)
+    monkeypatch.setattr(alone, "GRACE_S", GRACE_S)
+    east, west = moved_by_force(stage, 3)
+    commit(east, DIVERGED, {0: 12, 1: 3})
+    until(lambda: bool(stage.open_rows()), 60, "it is told", stage.rig)
+    asked = ("switch", "failback", DIVERGED, "--old", "east", "--yes", "--settings", str(stage.rig.process.settings))
+    command = [sys.executable, "-m", "tests.scenarios.killed_at", deed, "first", *asked]
+    killed = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert killed.returncode == -9, killed.stdout + killed.stderr
+    code, said = switch(stage.rig, "resume")
+    assert code == 0, said
+    assert "done: 9 records rescued to" in said
+    (path,) = (stage.rig.folder / "rescued").iterdir()
+    assert json.loads(path.read_text().splitlines()[-1]) == {"records": 9, "committed": 6}
+    until(lambda: stage.level(TOPICS), 60, "filled again", stage.rig)
+    for partition in range(PARTITIONS):
+        assert read(east, DIVERGED, partition, "read_committed") == read(west, DIVERGED, partition, "read_committed")
+    assert group_at(east) == [10, 3]
+    told = [row for row in stage.store.ledger.rows("west->east") if row.incident.kind == "tail rescued"]
+    assert len(told) == 1, "one row, however often it was saved"

@@ -17,6 +17,7 @@ from twinshore.store import AuditRow, Remembered, Store
 from twinshore.switch.record import Moved
 from twinshore.switch.returned import EXACT, PARTED, Stood, Where, unseen
 
+SAID_AGAIN_MS = 60_000  # long before such a word holds no more
 ABSENT = frozenset({Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID})
 
 
@@ -88,6 +89,8 @@ def agree_to_anew(store: Store, back: str, one: Moved, by: str, now_ms: int) -> 
     told = AuditRow(now_ms, back, "topic", one.topic, "", "begins again", f"agreed by {by}", by, one.topic)
     known = {row.subject: row for row in store.memories.of(back, CONFIRMED)}.get(one.topic)
     first = known is None or known.value != word
+    if known is not None and not first and 0 <= now_ms - known.since_ms < SAID_AGAIN_MS:
+        return
     row = Remembered(back, CONFIRMED, one.topic, word, "agreed", now_ms)
     store.memories.remember([row], [told] if first else [])
 
