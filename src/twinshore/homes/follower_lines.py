@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from twinshore.homes.home_lines import HEX_ID, TOPIC, WORD_MAX, Line, Word
 from twinshore.wire.note_text import KEY_BYTES_MAX, as_word, json_or_none, note_text
 
-FOLLOWER_BYTES_MAX = 1 << 18
+FOLLOWER_BYTES_MAX = 1 << 20  # as the topic takes them
 FOLLOWERS_MAX = 10_000
 LEASE_MS_MAX = 60_000
 SAID_MAX = 1 << 62

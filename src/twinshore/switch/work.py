@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from twinshore.fleet import Link
+from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.sentences import counted, listed
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.rights_requests import may_alter, read_acls
 from twinshore.links.homes import pair_of
 from twinshore.service.clock import wall_ms
 from twinshore.service.identity import recognise
@@ -22,6 +23,7 @@ from twinshore.switch.record import Moved, Record, State
 
 NAMED_MAX = 5
 BEHIND_MAX = 5_000  # what crosses within the hold
+SILENT_MS_MAX = 15_000  # a home that is silent for so long is told later
 TAKE_UP_MS_MAX = 60_000  # the topics are at home elsewhere already, and nobody waits for it
 LET_GO_MS_MAX = 4_000  # of a mirror that may be gone with the old home
 
@@ -44,6 +46,10 @@ class Words(Protocol):
 
     def awaited(self, record: Record, *, parked: bool) -> tuple[str, ...]:
         """The followers that have not heard the last word yet, or not `parked`; none whose lease has run out."""
+        ...
+
+    def must_be_ours(self, record: Record) -> None:
+        """RefusedError where a topic is not in this switch any more, by what the clusters say."""
         ...
 
     def claim(self, record: Record) -> str:
@@ -149,6 +155,8 @@ class Work:
 
     def _prepare(self, record: Record) -> Outcome:
         recognise(self._link, self._store, self._old, self._new)
+        if why := self._changed(record) or self._not_allowed():
+            return Cannot(why)
         placed = {(at.topic, at.partition): at for at in self._store.receipts.positions(self._link.name)}
         stopped = [
             f"{topic}-{number}"
@@ -174,6 +182,7 @@ class Work:
 
     def _hold(self, record: Record) -> Outcome:
         said = record if _said(record, Deed.HOLD) else self._words.say(record, "held")
+        self._words.must_be_ours(record)  # before each change of rights: somebody may have ended the switch meanwhile
         shut = self._rights.shut(said)
         if not isinstance(shut, Done):
             return replace(shut, record=shut.record or said)
@@ -190,6 +199,8 @@ class Work:
         self._store.switching.ask(record.id, Asked.LET_GO, wall_ms())
         rows = [row for row in self._store.switching.of_link(record.link) if row.switch_id == record.id]
         waits = [row.topic for row in rows if not row.let_go_ms]
+        if len(rows) < len(record.topics):
+            return Cannot("the topics are not in this switch any more: somebody else has ended it")
         if waits and record.kind is Kind.FORCED and wall_ms() - record.deed_ms > LET_GO_MS_MAX:
             return Done(record, f"no mirror of {record.link} answers; what it may still send is shut out by the fence")
         if waits:
@@ -198,7 +209,7 @@ class Work:
 
     def _commit(self, record: Record) -> Outcome:
         """Nobody wrote meanwhile: whoever cannot be held may have."""
-        if record.kind is Kind.PLANNED and (why := standing.moved_since(self._old, record)):
+        if record.kind is Kind.PLANNED and (why := self._changed(record) or standing.moved_since(self._old, record)):
             return Cannot(why)
         return Done(record, "from here on the switch goes on")
 
@@ -214,8 +225,21 @@ class Work:
         return fence.put_up(self._new, record, fence.Shut(identity.producer_id, epochs))
 
     def _give(self, record: Record) -> Outcome:
-        given = self._rights.given(record)
-        return settings_given.give(self._new, self._link, record) if isinstance(given, Done) else given
+        """What the new home lacks a right for is told, and given by hand: writers must not wait for it."""
+        refused: list[str] = []
+        for part in (self._rights.given, lambda one: settings_given.give(self._new, self._link, one)):
+            try:
+                outcome = part(record)
+            except KafkaError as error:
+                if error.retriable:
+                    raise
+                refused.append(str(error))
+                continue
+            if not isinstance(outcome, Done):
+                return outcome
+        if refused:
+            return Done(record, f"give by hand what {record.new} refused: {'; '.join(refused)}")
+        return Done(record, f"the topics have their settings and rights on {record.new}")
 
     def _places(self, record: Record) -> Outcome:
         if record.kind is Kind.FORCED:
@@ -223,15 +247,17 @@ class Work:
         if away := standing.answers(self._old):
             return Done(record, f"groups stand where the mirror last put them: {away}")
         copied = places.copy_places(self._link, self._settings, self._store, record.names(), record.by)
+        if copied.unheard:
+            return Wait(f"where group {copied.unheard[0]} stands is not known: {copied.unheard[1]}")
         if copied.refused:
-            return Wait(copied.refused[0])
+            return Done(record, f"set by hand what {record.new} refused: {'; '.join(copied.refused[:NAMED_MAX])}")
         left = f"; left alone, as they have members there: {listed(copied.left, NAMED_MAX)}" if copied.left else ""
         return Done(record, f"{counted(len(copied.groups), 'group')} copied{left}")
 
     def _flip(self, record: Record) -> Outcome:
         now_ms, pair = wall_ms(), pair_of(self._link)
         flips = tuple(_flip_of(record, one, pair, now_ms) for one in record.topics)
-        said = self._words.flip(record, flips)
+        said = self._words.flip(record, flips)  # on the new home: from then on it is done
         told = [
             AuditRow(now_ms, link, "home", one.topic, record.old, record.new, f"by {record.by}", record.by, one.topic)
             for one in record.topics
@@ -263,20 +289,46 @@ class Work:
         return Done(record, f"{record.back} carries the topics to {record.old}")
 
     def _release(self, record: Record) -> Outcome:
-        self._words.release(record)
-        self._store.switching.end(record.id)
-        return Done(record)
+        self._store.switching.end(record.id)  # first: a home that is silent must not keep the next switch waiting
+        return Done(record, self._owed(record, lambda: self._words.release(record)))
+
+    def _owed(self, record: Record, pay: Callable[[], None]) -> str:
+        """What is owed to a home that does not answer, after it was asked for some seconds; empty once it is paid."""
+        try:
+            pay()
+        except KafkaError as error:
+            if not error.retriable or wall_ms() - record.deed_ms < SILENT_MS_MAX:
+                raise
+            return f"not done, as it does not answer: {error.message}"
+        return ""
+
+    def _changed(self, record: Record) -> str:
+        return standing.changed(self._old, record.topics, new=False) or standing.changed(
+            self._new, record.topics, new=True
+        )
+
+    def _not_allowed(self) -> str:
+        """Which right a later deed would lack, where an authorizer runs."""
+        for cluster in (self._old, self._new):
+            if read_acls(cluster) is not None and not may_alter(cluster):
+                return f"the switch may not change rules of {cluster.name}: grant it Alter on the cluster"
+        return ""
 
     # -- the way back
 
     def _settle(self, record: Record) -> Outcome:
-        return Done(self._words.say(record, "settled"))
+        return Done(record, self._owed(record, lambda: self._say_settled(record)))
 
     def _unhold(self, record: Record) -> Outcome:
-        opened = self._rights.open(record)
-        if not isinstance(opened, Done):
-            return opened
-        return Done(self._words.say(opened.record, "settled"), f"writers go on on {record.old}")
+        debts = [self._owed(record, lambda: self._open(record)), self._owed(record, lambda: self._say_settled(record))]
+        said = "; ".join(filter(None, debts))
+        return Done(record, said or f"writers go on on {record.old}")
+
+    def _open(self, record: Record) -> None:
+        self._rights.open(record)
+
+    def _say_settled(self, record: Record) -> None:
+        self._words.say(record, "settled")
 
     def _carry_again(self, record: Record) -> Outcome:
         self._store.switching.ask(record.id, Asked.ANNOUNCED, wall_ms())

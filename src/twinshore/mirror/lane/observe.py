@@ -149,7 +149,9 @@ def _foreign(tail: Tail, seen: Observation, stamp: Stamp, inherited: int, *, wro
             f"a switch made the twin the topic's home: the marker at offset {tail.base_offset} shuts this link out"
         )
         return Stop(IncidentKind.FOREIGN_WRITE, tail.base_offset, end, sentence)
-    if tail.unit:
+    # A marker of somebody who wrote no record here is ours only where we have written since: the coordinators of a home
+    # that was away append such ones behind records that never crossed.
+    if tail.unit and (wrote or not inherited):
         return None
     who = f"producer id {tail.producer_id}" if tail.producer_id >= 0 else "a producer without an id"
     if inherited and not wrote:

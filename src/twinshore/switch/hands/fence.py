@@ -7,7 +7,7 @@ The marker takes one offset, the point itself, which no consumer sees; it crosse
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from twinshore.fleet import NamedPartition
@@ -16,6 +16,7 @@ from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.errors import Code, describe
 from twinshore.switch.decision import Done, Outcome, Wait
+from twinshore.switch.deeds import Kind
 from twinshore.switch.record import Record
 from twinshore.wire.batch import CONTROL
 from twinshore.wire.markers import MARKERS_KEY, MARKERS_VERSION, Marker, encode_markers, parse_markers
@@ -51,6 +52,9 @@ def put_up(new: KafkaCluster, record: Record, shut: Shut) -> Outcome:
     lacking = [named for named, point in points.items() if ends[named] == point]
     others = [named for named, point in points.items() if ends[named] != point]
     foreign = [str(named) for named in others if not is_fence(new, named, points[named], shut)]
+    if foreign and record.kind is Kind.FORCED and all(ends[named] > points[named] for named in others):
+        # Nobody has heard the points yet: what a mirror sent at last lies below the fence as well.
+        return Wait("the twins have grown at last: their points are theirs now", _with_points(record, ends))
     if foreign:
         return Wait(f"{listed(foreign, NAMED_MAX)} on {new.name} ends neither at its point nor behind the fence")
     if lacking:
@@ -60,6 +64,22 @@ def put_up(new: KafkaCluster, record: Record, shut: Shut) -> Outcome:
             return Wait(f"{new.name} does not take the fence of {named}: {describe(code).sentence}")
         return Wait("the fence is looked at once more")
     return Done(record, f"late requests of {record.link} are shut out of {len(points)} partitions on {new.name}")
+
+
+def _with_points(record: Record, ends: Mapping[NamedPartition, int]) -> Record:
+    return replace(
+        record,
+        topics=tuple(
+            replace(
+                one,
+                points=tuple(
+                    max(point, ends.get(NamedPartition(one.topic, number), point))
+                    for number, point in enumerate(one.points)
+                ),
+            )
+            for one in record.topics
+        ),
+    )
 
 
 def is_fence(cluster: KafkaCluster, named: NamedPartition, point: int, shut: Shut) -> bool:

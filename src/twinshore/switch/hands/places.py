@@ -16,11 +16,12 @@ from twinshore.store import Store
 @dataclass(frozen=True, slots=True)
 class Copied:
     """`groups` stand on the new home where they stood on the old one; `left` have members there, and `refused` are
-    places that the new home did not take."""
+    places that the new home did not take. `unheard`: a group of which a side does not say where it stands, and why."""
 
     groups: tuple[str, ...]
     left: tuple[str, ...]
     refused: tuple[str, ...]
+    unheard: tuple[str, str] | None = None
 
 
 def copy_places(link: Link, settings: Settings, store: Store, topics: Collection[str], by: str) -> Copied:
@@ -31,6 +32,8 @@ def copy_places(link: Link, settings: Settings, store: Store, topics: Collection
     rounds = Rounds(link, settings, store, retention_s=1.0)
     try:
         for view in look(link, settings, store):
+            if view.why or view.said_s_ago is not None:
+                return Copied((), (), (), (view.group, view.why or "its old home does not answer"))
             ours = replace(view, parts=tuple(one for one in view.parts if one.topic in topics))
             wishes = wishes_forward(ours, "")
             if not ours.parts:

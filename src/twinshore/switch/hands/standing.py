@@ -102,12 +102,31 @@ def level(new: KafkaCluster, record: Record) -> Outcome:
 
 def level_as_it_is(new: KafkaCluster, record: Record) -> Outcome:
     """Of a forced switch: done once the twins stand still, wherever they end."""
+    if why := changed(new, record.topics, new=True):
+        return Cannot(why)
     seen = stands(new, record.topics)
     if seen.unsettled:
         return Wait(seen.unsettled)
     if any(one.points != seen.ends[one.topic] for one in record.topics):
         return Wait(f"the twins on {new.name} still grow, or were looked at once only", _at(record, seen))
     return Done(record, f"the twins on {new.name} stand still")
+
+
+def changed(cluster: KafkaCluster, topics: Iterable[Moved], *, new: bool) -> str:
+    """What is not as it was planned: a topic made again, or with other partitions. A partition that nobody planned with
+    would be left behind. Empty where all is as it was."""
+    some = list(topics)
+    seen = cluster.metadata([one.topic for one in some], refresh=True).topics
+    for one in some:
+        topic = seen.get(one.topic)
+        if topic is None or topic.error:
+            return f"topic {one.topic} is not on {cluster.name} now"
+        if topic.topic_id.hex() != (one.new_id if new else one.old_id):
+            return f"topic {one.topic} was deleted and made again on {cluster.name}"
+        if len(topic.partitions) != one.partitions:
+            count = counted(len(topic.partitions), "partition")
+            return f"topic {one.topic} has {count} on {cluster.name}, and the link carries {one.partitions}: plan again"
+    return ""
 
 
 def behind(old: KafkaCluster, new: KafkaCluster, topics: Iterable[Moved]) -> int:

@@ -38,7 +38,7 @@ class ClusterWords:
         state = HomeState(word)
         told = self._told(record)
         if state is not HomeState.SETTLED:
-            self._must_be_ours(record)
+            self.must_be_ours(record)
         lines = [self._next(record, one, told[one.topic], state) for one in record.topics]
         for cluster in self._heard(record):
             self._write(cluster, lines)
@@ -105,10 +105,11 @@ class ClusterWords:
         for cluster in self._heard(record):
             self._notes[cluster.name].release(record.names(), record.id, wall_ms())
 
-    def _must_be_ours(self, record: Record) -> None:
+    def must_be_ours(self, record: Record) -> None:
         """Whoever was paused while another turned the switch back must not hold writers for nobody: claims are given
         back then, and of two words of one step the log's first stands."""
         for cluster in self._heard(record):
+            self._notes[cluster.name].read()
             for topic in record.names():
                 holder = self._notes[cluster.name].log.holder(topic)
                 if holder is None or holder.switch != record.id:
@@ -127,7 +128,7 @@ class ClusterWords:
         term = max(one.term, FIRST_TERM)
         if isinstance(there, Clash):
             there = there.one  # a higher word ends the clash
-        if there is not None and (there.term, there.home) > (term, record.old) and there.term >= term:
+        if there is not None and (there.term > term or (there.term == term and there.home != record.old)):
             raise RefusedError(
                 f"topic {one.topic} is at home on {there.home} in term {there.term}, as the clusters say",
                 hint="the store is behind: start the mirror, which takes up what the clusters say",

@@ -22,7 +22,6 @@ from twinshore.service.clock import wall_ms
 from twinshore.service.ends import Ends
 from twinshore.service.identity import recognise
 from twinshore.store import Position, Store, TwinRow
-from twinshore.switch.decision import begin
 from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind
 from twinshore.switch.hands.standing import answers, behind
 from twinshore.switch.record import Moved, Record
@@ -113,7 +112,7 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> Sw
     )
     lacking = tuple(topic for topic in topics if back is None or not _admits(back, topic))
     steps = tuple(DeedStep(deed) for deed in DEEDS[asked.kind])
-    return SwitchPlan(steps, tuple(shown), remarks, record=begin(record, wall_ms()), back_topics=lacking)
+    return SwitchPlan(steps, tuple(shown), remarks, record=record, back_topics=lacking)
 
 
 def _away(asked: Switch, link: Link, settings: Settings, ends: Ends) -> str:

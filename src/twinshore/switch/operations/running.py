@@ -18,7 +18,7 @@ from twinshore.service.clock import steady_s, wall_ms
 from twinshore.service.ends import Ends
 from twinshore.store import Store, SwitchRow
 from twinshore.switch.alone import alone
-from twinshore.switch.decision import turn_back
+from twinshore.switch.decision import begin, turn_back
 from twinshore.switch.deeds import Kind
 from twinshore.switch.failback import Failback
 from twinshore.switch.hands.words import ClusterWords
@@ -48,13 +48,13 @@ def run_switch(planned: SwitchPlan, settings: Settings, store: Store, asking: As
     record = planned.record
     if planned.back_topics and record.kind is not Kind.DRILL:
         _give_way_back(record, planned.back_topics, settings, store, asking)
-    return _go_on(record, settings, store, asking)
+    return _go_on(begin(record, wall_ms()), settings, store, asking)
 
 
 def resume(asked: str, settings: Settings, store: Store, asking: Asking) -> Shown:
     """Goes on with a switch whose process is no more."""
     record = one_switch(store, asked, open_only=True).record
-    return _go_on(anew(record, asking.by, wall_ms()), settings, store, asking)
+    return _go_on(anew(record, asking.by, wall_ms()), settings, store, asking, record.to_json())
 
 
 def roll_back(asked: str, settings: Settings, store: Store, asking: Asking) -> Shown:
@@ -66,10 +66,11 @@ def roll_back(asked: str, settings: Settings, store: Store, asking: Asking) -> S
             hint="`twinshore switch resume` ends it; then switch the topics the other way",
         )
     back = turn_back(anew(record, asking.by, wall_ms()), f"{asking.by} turned it back", wall_ms())
-    return _go_on(back, settings, store, asking)
+    return _go_on(back, settings, store, asking, record.to_json())
 
 
-def _go_on(record: Record, settings: Settings, store: Store, asking: Asking) -> Shown:
+def _go_on(record: Record, settings: Settings, store: Store, asking: Asking, seen: str = "") -> Shown:
+    """`seen`: the record as it was read before this process had the switch to itself."""
     links = {one.link.name: one.link for one in standing(settings.links, store).values()}
     link = links.get(record.link) or Link(record.old, record.new)
     back = links.get(record.back) or Link(record.new, record.old)
@@ -77,6 +78,12 @@ def _go_on(record: Record, settings: Settings, store: Store, asking: Asking) -> 
         alone(f"switch {record.id}", store, asking.by) as lease,
         Ends(link, settings, client_id="twinshore-switch", patience_s=CALL_S, call_s=CALL_S) as ends,
     ):
+        kept = store.switches.of(record.id)
+        if kept is not None and kept.record != seen:
+            raise RefusedError(
+                f"switch {record.id[:8]} has gone on meanwhile: it is {kept.state}",
+                hint="look at it with `twinshore switch status`, and try again",
+            )
         words = ClusterWords(ends.source, ends.target, time.monotonic)
         rights = Writers(ends.source, ends.target, link, back, store)
         work: Work | Failback
@@ -85,9 +92,10 @@ def _go_on(record: Record, settings: Settings, store: Store, asking: Asking) -> 
         else:
             work = Work(link, back, settings, store, ends.source, ends.target, words, rights, asking.tell)
 
+        began = lease.row()  # a lease that is lost and taken again is another one
+
         def save(now: Record) -> None:
-            held = lease.row()
-            if held is None or not store.switches.save(_row(now), held):
+            if began is None or not store.switches.save(_row(now), began):
                 raise RefusedError(
                     f"this process has lost switch {now.id[:8]}: its lease ran out, or somebody else goes on with it",
                     hint="`twinshore switch status` shows it; `switch resume` goes on",
