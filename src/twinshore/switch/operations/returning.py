@@ -22,7 +22,6 @@ from twinshore.service.clock import wall_ms
 from twinshore.service.ends import Ends
 from twinshore.service.identity import recognise
 from twinshore.store import Store, TwinRow
-from twinshore.switch.decision import begin
 from twinshore.switch.deeds import DEEDS, Kind
 from twinshore.switch.failback import place_of
 from twinshore.switch.hands import old_places, rescue
@@ -82,7 +81,7 @@ def plan(asked: FailBack, settings: Settings, store: Store, *, by: str = "") -> 
     if refused:
         return SwitchPlan(shown=shown, refused=refused)
     steps = tuple(DeedStep(deed) for deed in DEEDS[Kind.FAILBACK])
-    return SwitchPlan(steps, shown, tuple(_remarks(seen, record)), record=begin(record, wall_ms()))
+    return SwitchPlan(steps, shown, tuple(_remarks(seen, record)), record=record)
 
 
 def _link_of(asked: FailBack, links: Sequence[Link], store: Store) -> tuple[Link, tuple[Moved, ...]]:
