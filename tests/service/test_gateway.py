@@ -12,6 +12,7 @@ from twinshore.service import gateway
 
 
 def test_what_is_said_while_we_stop_spark_is_not_passed_on(capsys: pytest.CaptureFixture[str]) -> None:
+    gateway._stopping.clear()  # another test of this process may have stopped a session of its own
     says, write = os.pipe()
     passing = threading.Thread(target=gateway._pass_on, args=(says,))
     passing.start()

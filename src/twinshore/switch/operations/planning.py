@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from twinshore.fleet import ConfigError, KafkaError, Link, Mode, Naming, RefusedError, TwinshoreError, is_heartbeats
+from twinshore.fleet.incidents import Effect
 from twinshore.fleet.operations import Plan
 from twinshore.fleet.sentences import counted, listed
 from twinshore.fleet.settings import Settings
@@ -27,6 +28,7 @@ from twinshore.switch.hands.standing import answers, behind
 from twinshore.switch.record import Moved, Record
 
 NAMED_MAX = 5
+STOPS = frozenset({Effect.STOPS, Effect.RETRIES, Effect.TOPIC})
 ASK_S = 5.0
 GONE_S = 1.5  # for an old home of which an operator says that it does not answer
 HOLD_S = 10.0
@@ -172,11 +174,9 @@ def _refused(asked: Switch, link: Link, topics: Sequence[str], store: Store, awa
             f"{link.source} does not answer ({away}): a planned switch needs both clusters",
             hint="`--force` moves the topics with what has crossed, and says what has not",
         )
-    stopped = [at for at in store.receipts.positions(link.name) if at.topic in topics and at.state != "flowing"]
-    if stopped:
-        some = [f"{at.topic}-{at.partition}" for at in stopped]
+    if stopped := _stopped(link, topics, store):
         return RefusedError(
-            f"{link.name} has stopped with {listed(some, NAMED_MAX)}", hint="`twinshore status` says why"
+            f"{link.name} has stopped with {listed(stopped, NAMED_MAX)}", hint="`twinshore status` says why"
         )
     busy = [row for row in store.switching.of(pair_of(link)) if row.topic in topics]
     if busy:
@@ -185,6 +185,20 @@ def _refused(asked: Switch, link: Link, topics: Sequence[str], store: Store, awa
             hint="`twinshore switch status` shows it",
         )
     return None
+
+
+def _stopped(link: Link, topics: Sequence[str], store: Store) -> list[str]:
+    """Partitions that rest by the last receipt, or by the ledger, which is told first."""
+    rows = [row.incident for row in store.ledger.rows(link.name, open_only=True)]
+    told = {
+        f"{one.topic}-{one.partition}" if one.partition >= 0 else one.topic
+        for one in rows
+        if one.topic in topics and one.policy.effect in STOPS
+    }
+    placed = store.receipts.positions(link.name)
+    return sorted(
+        told | {f"{at.topic}-{at.partition}" for at in placed if at.topic in topics and at.state != "flowing"}
+    )
 
 
 def _unfit(link: Link, store: Store, ends: Ends, away: str) -> TwinshoreError | None:
