@@ -132,7 +132,8 @@ class SwitchRig:
         with open_store(url_in(self.rig.folder)) as store:
             assert [row for row in store.switching.of(PAIR) if row.topic == self.topic] == []
             assert store.switches.all(open_only=True) == ()
-        assert self.home() == (home, term)
+        # A link that has just begun writes the first home down with its next look.
+        until(lambda: self.home() == (home, term), 30, f"at home on {home} in term {term}", self.rig)
         for lab in labs or (self.east, self.west):
             with closing(KafkaCluster(lab.cluster)) as kafka:
                 notes = HomeNotes(kafka)

@@ -129,7 +129,7 @@ def test_a_home_that_is_killed_under_load_and_comes_back(stage: SwitchRig) -> No
         assert read(stage.east, TOPIC, number, "read_uncommitted") == before[number], "nothing is overwritten"
     again = stage.switch("run", TOPIC, "--to", "east", "--yes")
     assert (again.code, home_line(stage.west)) == (1, ("west", 2, "settled")), again.text
-    assert all(f"{TOPIC}-{number}" in again.last for number in longer), "what differs is named"
+    assert all(f"{TOPIC}-{number}" in again.text for number in longer), "what differs is named"
 
 
 def open_rows(stage: SwitchRig) -> dict[int, str]:
