@@ -16,6 +16,7 @@ from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.edge import did_you_mean
 from twinshore.fleet.settings.shapes import why_not_pattern
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.links.filters import admits
 from twinshore.links.homes import counterpart, pair_of
 from twinshore.links.standing import standing
 from twinshore.mirror.pump.probing import may_write_markers
@@ -28,7 +29,6 @@ from twinshore.switch.hands.standing import answers, behind
 from twinshore.switch.record import Moved, Record
 
 NAMED_MAX = 5
-STOPS = frozenset({Effect.STOPS, Effect.RETRIES, Effect.TOPIC})
 ASK_S = 5.0
 GONE_S = 1.5  # for an old home of which an operator says that it does not answer
 HOLD_S = 10.0
@@ -112,7 +112,7 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> Sw
         asked.hold_s,
         DEEDS[asked.kind][0],
     )
-    lacking = tuple(topic for topic in topics if back is None or not _admits(back, topic))
+    lacking = tuple(topic for topic in topics if back is None or not admits(back, topic))
     steps = tuple(DeedStep(deed) for deed in DEEDS[asked.kind])
     return SwitchPlan(steps, tuple(shown), remarks, record=record, back_topics=lacking)
 
@@ -151,12 +151,6 @@ def _link_of(asked: Switch, links: Sequence[Link], store: Store) -> tuple[Link, 
     return next(one for one in into if one.name == name), rows
 
 
-def _admits(link: Link, topic: str) -> bool:
-    from twinshore.links.filters import admits
-
-    return admits(link, topic)
-
-
 def _refused(asked: Switch, link: Link, topics: Sequence[str], store: Store, away: str) -> TwinshoreError | None:
     """What the store tells that stands in the way."""
     if link.naming is not Naming.SAME:
@@ -193,7 +187,7 @@ def _stopped(link: Link, topics: Sequence[str], store: Store) -> list[str]:
     told = {
         f"{one.topic}-{one.partition}" if one.partition >= 0 else one.topic
         for one in rows
-        if one.topic in topics and one.policy.effect in STOPS
+        if one.topic in topics and (one.policy.stops or one.policy.effect is Effect.TOPIC)
     }
     placed = store.receipts.positions(link.name)
     return sorted(
