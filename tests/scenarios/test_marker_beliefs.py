@@ -26,7 +26,7 @@ WEEK_MS = 7 * 24 * 3600 * 1000
 SETTINGS = {"producer.id.expiration.check.interval.ms": "1000"}
 
 
-@pytest.fixture(scope="module", params=[KAFKA_NEWEST, KAFKA_3])
+@pytest.fixture(scope="module", params=[KAFKA_NEWEST, pytest.param(KAFKA_3, marks=pytest.mark.long)])
 def lab(request: pytest.FixtureRequest) -> Iterator[LabCluster]:
     with LabCluster(
         "markers", version=request.param, brokers=1, jvm_flags=QUICK, heap_mb=384, settings=SETTINGS

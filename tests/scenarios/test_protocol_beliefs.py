@@ -34,7 +34,7 @@ from twinshore.wire.produce import PRODUCE_KEY, PRODUCE_VERSION_BY_ID
 from twinshore.wire.records import Record, encode_batch
 
 WEEK_MS = 7 * 24 * 3600 * 1000
-VERSIONS = [KAFKA_NEWEST, KAFKA_3]
+VERSIONS = [KAFKA_NEWEST, pytest.param(KAFKA_3, marks=pytest.mark.long)]
 # Swept each second, so that the default of 24 hours can be seen at work.
 SETTINGS = {"producer.id.expiration.check.interval.ms": "1000", "unclean.leader.election.enable": "true"}
 

@@ -30,7 +30,7 @@ from twinshore.wire.group_places import Place, Where
 from twinshore.wire.primitives import Buffer
 from twinshore.wire.produce import PRODUCE_KEY, ProducedPartition, encode_produce, parse_produce
 
-VERSIONS = [KAFKA_NEWEST, KAFKA_3]
+VERSIONS = [KAFKA_NEWEST, pytest.param(KAFKA_3, marks=pytest.mark.long)]
 
 
 @pytest.fixture(scope="module", params=VERSIONS)

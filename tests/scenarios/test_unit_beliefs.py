@@ -38,7 +38,7 @@ class Stage(NamedTuple):
     bob: KafkaCluster
 
 
-@pytest.fixture(scope="module", params=[KAFKA_NEWEST, KAFKA_3])
+@pytest.fixture(scope="module", params=[KAFKA_NEWEST, pytest.param(KAFKA_3, marks=pytest.mark.long)])
 def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
     with LabCluster(
         "units",

@@ -32,7 +32,7 @@ LOOK_S = 0.2
 SLOW_S = 5.0
 
 
-@pytest.fixture(scope="module", params=[KAFKA_NEWEST, KAFKA_3])
+@pytest.fixture(scope="module", params=[KAFKA_NEWEST, pytest.param(KAFKA_3, marks=pytest.mark.long)])
 def lab(request: pytest.FixtureRequest) -> Iterator[LabCluster]:
     settings = {"connections.max.idle.ms": str(int(1000 * IDLE_S))}
     with LabCluster("unread", version=request.param, heap_mb=256, settings=settings) as cluster:
