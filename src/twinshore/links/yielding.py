@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from twinshore.fleet import Link
+from twinshore.fleet.terms import FIRST_TERM
 from twinshore.homes.home_lines import Clash, HomeLine, stands
 from twinshore.links.homes import pair_of
 from twinshore.store import Flip, HomeRow
 
-FIRST_TERM = 1
 Ids = tuple[str, str]
 
 

@@ -7,13 +7,13 @@ from dataclasses import asdict, replace
 
 from sqlalchemy import Connection, RowMapping, func, select
 
+from twinshore.fleet.terms import FIRST_TERM
 from twinshore.store import audit, twins
 from twinshore.store.dialects import insert_absent, storable
 from twinshore.store.engine import Database
 from twinshore.store.tables import homes
 from twinshore.store.values import AuditRow, HomeRow
 
-FIRST_TERM = 1
 TOPICS_AT_ONCE = 500  # values in one IN list
 _SET_BY_LENGTH = 255
 

@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, select
 
+from twinshore.fleet.terms import twin_epoch
 from twinshore.store import audit, homes, ledger, revisions, topics, twins
 from twinshore.store.dialects import insert_absent, put, standing
 from twinshore.store.engine import Database
@@ -102,7 +103,7 @@ def _apply(connection: Connection, one: Flip) -> None:
 
 def _inherits(one: Flip, partition: int, point: int) -> TwinRow:
     ids = one.source_topic_id, one.target_topic_id
-    return TwinRow(one.back, one.topic, partition, *ids, point, 0, one.since_ms, point, one.term)
+    return TwinRow(one.back, one.topic, partition, *ids, point, 0, one.since_ms, point, twin_epoch(one.term))
 
 
 def _nowhere(one: Flip) -> HomeRow:

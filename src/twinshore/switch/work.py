@@ -9,6 +9,7 @@ from typing import Protocol
 from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.sentences import counted, listed
 from twinshore.fleet.settings import Settings
+from twinshore.fleet.terms import FIRST_TERM, next_term, written_epoch
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.rights_requests import may_alter, read_acls
 from twinshore.links.homes import pair_of
@@ -147,7 +148,7 @@ class Work:
         homes = self._store.homes.of(pair)
         for one in record.topics:
             home = homes.get(one.topic)
-            if home is not None and (home.home, home.term) != (record.old, max(one.term, 1)):
+            if home is not None and (home.home, home.term) != (record.old, max(one.term, FIRST_TERM)):
                 return Cannot(f"topic {one.topic} is at home on {home.home} in term {home.term} by now")
         if record.kind is Kind.FORCED:
             record = settings_given.last_known(self._store, record)
@@ -219,7 +220,9 @@ class Work:
         identity = self._store.links.identity(record.link)
         if identity is None:
             return Wait(f"nobody knows as whom {record.link} writes")
-        epochs = {row.topic: identity.producer_epoch + row.epoch for row in self._store.twins.of(record.link)}
+        epochs = {
+            row.topic: written_epoch(identity.producer_epoch, row.epoch) for row in self._store.twins.of(record.link)
+        }
         if lacking := [topic for topic in record.names() if topic not in epochs]:
             return Wait(f"the store has no twin of {listed(lacking, NAMED_MAX)} any more")
         return fence.put_up(self._new, record, fence.Shut(identity.producer_id, epochs))
@@ -345,7 +348,7 @@ def _flip_of(record: Record, one: Moved, pair: str, now_ms: int) -> Flip:
         pair,
         one.topic,
         record.new,
-        max(one.term, 1) + 1,
+        next_term(one.term),
         record.link,
         record.back,
         one.new_id,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from twinshore.fleet.terms import written_epoch
 from twinshore.mirror.lane.cutting import Parcel
 from twinshore.mirror.lane.orders import TrackOrder
 from twinshore.store.values import TwinRow
@@ -26,7 +27,7 @@ class Stamp(NamedTuple):
     def of(cls, producer: tuple[int, int], twin: TrackOrder | TwinRow) -> Stamp:
         """`producer`: the link's id and epoch."""
         producer_id, epoch = producer
-        return cls(producer_id, epoch + twin.epoch, twin.anchor_offset, twin.anchor_sequence)
+        return cls(producer_id, written_epoch(epoch, twin.epoch), twin.anchor_offset, twin.anchor_sequence)
 
     def sequence(self, offset: int) -> int:
         """Of this offset, when all between the anchor and it are records."""

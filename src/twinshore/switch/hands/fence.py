@@ -12,6 +12,7 @@ from functools import partial
 
 from twinshore.fleet import NamedPartition
 from twinshore.fleet.sentences import listed
+from twinshore.fleet.terms import fence_epoch
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.errors import Code, describe
@@ -41,7 +42,7 @@ class Shut:
 
     def epoch(self, named: NamedPartition) -> int:
         """The fence's own."""
-        return self.epochs[named.topic] + 1
+        return fence_epoch(self.epochs[named.topic])
 
 
 def put_up(new: KafkaCluster, record: Record, shut: Shut) -> Outcome:

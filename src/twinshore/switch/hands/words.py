@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from twinshore.fleet import KafkaError, RefusedError
+from twinshore.fleet.terms import FIRST_TERM
 from twinshore.homes.follower_lines import FollowerLog
 from twinshore.homes.home_lines import Clash, HomeLine, HomeState, stands
 from twinshore.homes.home_notes import FollowerNotes, HomeNotes
@@ -20,7 +21,6 @@ from twinshore.store import Flip
 from twinshore.switch.deeds import Kind
 from twinshore.switch.record import Moved, Record
 
-FIRST_TERM = 1
 Told = HomeLine | Clash | None
 
 
