@@ -29,6 +29,7 @@ from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind
 ROOT = Path(__file__).resolve().parent.parent
 PHASES_BEGIN, PHASES_END = "<!-- phases -->\n", "<!-- end of phases -->\n"
 DEEDS_BEGIN, DEEDS_END = "<!-- deeds -->\n", "<!-- end of deeds -->\n"
+REBUILD_BEGIN, REBUILD_END = "<!-- deeds of a rebuild -->\n", "<!-- end of deeds of a rebuild -->\n"
 FAILBACK_BEGIN, FAILBACK_END = "<!-- deeds of a fail-back -->\n", "<!-- end of deeds of a fail-back -->\n"
 CLI_HEAD = """\
 # The command
@@ -81,7 +82,8 @@ def with_phases(page: str) -> str:
 def with_deeds(page: str) -> str:
     """The page with the drawings and the tables of deeds as the code has them."""
     page = _with_deeds(page, Kind.PLANNED, DEEDS_BEGIN, DEEDS_END)
-    return _with_deeds(page, Kind.FAILBACK, FAILBACK_BEGIN, FAILBACK_END)
+    page = _with_deeds(page, Kind.FAILBACK, FAILBACK_BEGIN, FAILBACK_END)
+    return _with_deeds(page, Kind.REBUILD, REBUILD_BEGIN, REBUILD_END)
 
 
 def _with_deeds(page: str, kind: Kind, begin: str, end: str) -> str:

@@ -16,6 +16,7 @@ from twinshore.cli import main
 from twinshore.switch import alone
 from twinshore.switch.decision import Done, Outcome
 from twinshore.switch.failback import Failback
+from twinshore.switch.rebuilding import Rebuild
 from twinshore.switch.record import Record, State
 from twinshore.switch.work import Work
 
@@ -30,11 +31,11 @@ def die() -> None:
 
 def kill_at(deed: str, when: str) -> None:
     """From now on switches of this process get no further."""
-    for kind in (Work, Failback):
+    for kind in (Work, Failback, Rebuild):
         _kill_at(kind, deed, when)
 
 
-def _kill_at(kind: type[Work] | type[Failback], deed: str, when: str) -> None:
+def _kill_at(kind: type[Work] | type[Failback] | type[Rebuild], deed: str, when: str) -> None:
     once: Callable[[Any, Record], Outcome] = kind.once
 
     def until_then(work: Any, record: Record) -> Outcome:

@@ -49,6 +49,7 @@ EXAMPLES = {
     "mirror forget": "mirror forget orders --dry-run",
     "mirror keep": "mirror keep orders",
     "mirror plan": "mirror plan --link 'east->west'",
+    "mirror rebuild": "mirror rebuild 'east->west' orders --dry-run",
     "mirror resume": "mirror resume orders --partition 3",
     "mirror run": "mirror run --settings twinshore.toml",
     "prove": "prove --topic orders --here",

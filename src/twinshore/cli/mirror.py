@@ -12,6 +12,7 @@ from twinshore.cli.examining import examine
 from twinshore.cli.extents import extents
 from twinshore.cli.following import begin_again
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, who
+from twinshore.cli.rebuilding import rebuild
 from twinshore.cli.steps import carry_out
 from twinshore.fleet.sentences import one_line
 from twinshore.service.log_lines import LogLines
@@ -40,6 +41,7 @@ def register(app: typer.Typer) -> None:
     mirror.command("resume")(resume)
     mirror.command("extents")(extents)
     mirror.command("examine")(examine)
+    mirror.command("rebuild")(rebuild)
     app.add_typer(mirror, name="mirror")
 
 

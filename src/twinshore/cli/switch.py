@@ -65,7 +65,7 @@ def plan(
 
     loaded = load(settings)
     with open_to_look(loaded) as store:
-        _show(plan_switch(asked_of(topics, to, link, force=force, hold_s=hold_s), loaded, store, by=who()), steps=True)
+        show(plan_switch(asked_of(topics, to, link, force=force, hold_s=hold_s), loaded, store, by=who()), steps=True)
 
 
 def run(
@@ -91,13 +91,13 @@ def run(
     loaded = load(settings)
     with open_known(loaded) as store:
         planned = plan_switch(asked_of(topics, to, link, force=force, hold_s=hold_s), loaded, store, by=who())
-        _show(planned, steps=dry_run)
+        show(planned, steps=dry_run)
         if dry_run:
             return
         if not yes:
             typer.confirm("Go on?", abort=True)
-        with _asking() as asking:
-            _ended(run_switch(planned, loaded, store, asking))
+        with asks() as asking:
+            ended(run_switch(planned, loaded, store, asking))
 
 
 def failback(
@@ -122,13 +122,13 @@ def failback(
     loaded = load(settings)
     with open_known(loaded) as store:
         planned = plan_failback(FailBack(topics, old, link, folder, keep_mapped), loaded, store, by=who())
-        _show(planned, steps=dry_run)
+        show(planned, steps=dry_run)
         if dry_run:
             return
         if not yes:
             typer.confirm("Go on?", abort=True)
-        with _asking() as asking:
-            _ended(run_switch(planned, loaded, store, asking))
+        with asks() as asking:
+            ended(run_switch(planned, loaded, store, asking))
 
 
 def drill(
@@ -146,9 +146,9 @@ def drill(
     loaded = load(settings)
     with open_known(loaded) as store:
         planned = plan_switch(asked_of(topics, to, link, drill=True), loaded, store, by=who())
-        _show(planned, steps=False)
-        with _asking() as asking:
-            _ended(run_switch(planned, loaded, store, asking))
+        show(planned, steps=False)
+        with asks() as asking:
+            ended(run_switch(planned, loaded, store, asking))
 
 
 def status(which: str = WHICH, settings: Path = SETTINGS, json_output: bool = JSON) -> None:
@@ -191,8 +191,8 @@ def resume(which: str = WHICH, settings: Path = SETTINGS) -> None:
     from twinshore.switch.operations.running import resume as go_on
 
     loaded = load(settings)
-    with open_known(loaded) as store, _asking() as asking:
-        _ended(go_on(which, loaded, store, asking))
+    with open_known(loaded) as store, asks() as asking:
+        ended(go_on(which, loaded, store, asking))
 
 
 def rollback(which: str = WHICH, settings: Path = SETTINGS) -> None:
@@ -204,7 +204,7 @@ def rollback(which: str = WHICH, settings: Path = SETTINGS) -> None:
     from twinshore.switch.operations.running import roll_back
 
     loaded = load(settings)
-    with open_known(loaded) as store, _asking() as asking:
+    with open_known(loaded) as store, asks() as asking:
         typer.echo(one_line(roll_back(which, loaded, store, asking).verdict()))
 
 
@@ -274,7 +274,7 @@ def rescue_reinject(
             typer.echo(one_line(step.sentence(done=True)))
 
 
-def _show(planned: SwitchPlan, *, steps: bool) -> None:
+def show(planned: SwitchPlan, *, steps: bool) -> None:
     for line in planned.shown:
         typer.echo(line)
     for step in planned.steps if steps else ():
@@ -286,7 +286,7 @@ def _show(planned: SwitchPlan, *, steps: bool) -> None:
 
 
 @contextmanager
-def _asking() -> Iterator[Asking]:
+def asks() -> Iterator[Asking]:
     """Who asks. The first Ctrl-C or SIGTERM turns the switch back as far as it can; the second ends the process."""
     from twinshore.switch.operations.running import Asking
 
@@ -294,7 +294,7 @@ def _asking() -> Iterator[Asking]:
         yield Asking(who(), lambda sentence: typer.echo(one_line(sentence)), asked.stop)
 
 
-def _ended(ended: Shown) -> None:
+def ended(ended: Shown) -> None:
     typer.echo(one_line(ended.verdict()))
     if not ended.done:
         raise typer.Exit(1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from twinshore.fleet.sentences import counted
-from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind, before, following, to_undo
+from twinshore.switch.deeds import DEEDS, DUTIES, UNHELD, Deed, Kind, before, following, to_undo
 from twinshore.switch.record import Record, State
 
 
@@ -47,6 +47,8 @@ def begin(record: Record, now_ms: int) -> Record:
     first = DEEDS[record.kind][0]
     count = counted(len(record.topics), "topic")
     told = f"{record.kind} switch of {count} from {record.old} to {record.new}, by {record.by}"
+    if record.kind is Kind.REBUILD:
+        told = f"{record.kind} of {count} on {record.old} from {record.new}, by {record.by}"
     return replace(record, deed=first, deed_ms=now_ms, state=State.GOING).tell(now_ms, told)
 
 
@@ -94,9 +96,11 @@ def _onward(record: Record, sentence: str, now_ms: int) -> Record:
     deed = following(record.kind, record.deed)
     if deed is None:
         let_ms = now_ms if record.kind is Kind.DRILL else record.let_write_ms
-        return replace(told, state=State.DONE, waits="", let_write_ms=let_ms).tell(now_ms, "the switch is done")
+        return replace(told, state=State.DONE, waits="", let_write_ms=let_ms).tell(
+            now_ms, f"the {_noun(record)} is done"
+        )
     held_ms, let_ms = record.held_ms, record.let_write_ms
-    if DUTIES[deed].held and not held_ms and record.kind is not Kind.FAILBACK:
+    if DUTIES[deed].held and not held_ms and record.kind not in UNHELD:
         held_ms = now_ms  # before the first writer is held, so that the bound counts no less than they wait
     if record.deed is Deed.FLIP:
         let_ms = now_ms
@@ -120,8 +124,13 @@ def _turning(record: Record, outcome: Outcome, now_ms: int) -> Record:
 
 
 def _turned_back(record: Record, now_ms: int) -> Record:
-    told = record.tell(now_ms, "the switch has turned back; the topics are at home where they were")
+    stays = "the twins are as they were" if record.kind is Kind.REBUILD else "the topics are at home where they were"
+    told = record.tell(now_ms, f"the {_noun(record)} has turned back; {stays}")
     return replace(told, state=State.TURNED_BACK, waits="")
+
+
+def _noun(record: Record) -> str:
+    return str(record.kind) if record.kind is Kind.REBUILD else "switch"
 
 
 def _late(record: Record, now_ms: int) -> str:

@@ -15,12 +15,14 @@ from enum import StrEnum
 class Kind(StrEnum):
     """PLANNED: both clusters answer, and nothing is lost. FORCED: the old home does not answer. DRILL: a planned switch
     that looks, measures, and changes nothing. FAILBACK: the old home of a forced switch is back; what it never sent is
-    saved, and it becomes a twin."""
+    saved, and it becomes a twin. REBUILD: a twin that is spoilt is filled anew, and the topic stays where it is at
+    home."""
 
     PLANNED = "planned"
     FORCED = "forced"
     DRILL = "drill"
     FAILBACK = "fail-back"
+    REBUILD = "rebuild"
 
 
 class Deed(StrEnum):
@@ -77,11 +79,11 @@ DUTIES: Mapping[Deed, Duty] = {
     Deed.TAKE_UP: Duty("see that the link back carries the topics"),
     Deed.TELL: Duty("say on the old home where the topics are at home now"),
     Deed.GUARD: Duty("keep all but the link back from writing on the old home"),
-    Deed.LOOK: Duty("see what never crossed, once the old home writes nothing more by itself", patience_s=600),
+    Deed.LOOK: Duty("see what never crossed, once nothing more is written there", patience_s=600),
     Deed.RESCUE: Duty("save what never crossed to files", patience_s=86_400),
-    Deed.REBUILD: Duty("delete topics that hold such records, and have the mirror make them anew"),
-    Deed.REFILL: Duty("wait until they are filled again"),
-    Deed.PUT_BACK: Duty("put groups back where they stood on the old home"),
+    Deed.REBUILD: Duty("delete what is to be filled again, and have the mirror make it anew"),
+    Deed.REFILL: Duty("wait until it is filled again"),
+    Deed.PUT_BACK: Duty("put groups back where they stood there"),
     Deed.RELEASE: Duty("end the switch"),
 }
 
@@ -99,7 +101,13 @@ DEEDS: Mapping[Kind, tuple[Deed, ...]] = {
         *(Deed.CLAIM, Deed.TELL, Deed.GUARD, Deed.LOOK, Deed.RESCUE, Deed.COMMIT),
         *(Deed.REBUILD, Deed.REFILL, Deed.PUT_BACK, Deed.RELEASE),
     ),
+    Kind.REBUILD: (
+        *(Deed.CLAIM, Deed.LET_GO, Deed.LOOK, Deed.RESCUE, Deed.COMMIT),
+        *(Deed.REBUILD, Deed.REFILL, Deed.PUT_BACK, Deed.RELEASE),
+    ),
 }
+# Nobody who writes waits for these.
+UNHELD = frozenset({Kind.FAILBACK, Kind.REBUILD})
 
 
 def is_behind(kind: Kind, deed: Deed, other: Deed) -> bool:

@@ -9,29 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Protocol
 
 from twinshore.fleet import Link
-from twinshore.fleet.incidents import POLICY_RESCUE, IncidentKind
-from twinshore.fleet.sentences import counted, listed
+from twinshore.fleet.sentences import listed
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.homes import pair_of
 from twinshore.service.clock import wall_ms
-from twinshore.store import Asked, AuditRow, Incident, Store, TopicInSwitch
+from twinshore.store import Asked, Store, TopicInSwitch
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Deed
-from twinshore.switch.hands import old_places, rescue
+from twinshore.switch.hands import anew, old_places, rescue
+from twinshore.switch.hands.beside_home import home_of
 from twinshore.switch.hands.coordinators import loading
-from twinshore.switch.hands.returned_logs import agree_to_anew, delete, ends_of, ids_shown, stood
+from twinshore.switch.hands.returned_logs import ends_of, stood
 from twinshore.switch.hands.standing import open_transactions, stands
 from twinshore.switch.record import Moved, Record, State
-from twinshore.switch.rescued import Place
-from twinshore.switch.returned import Tail, clamped, from_json, grown, tails, to_json, topics_of, unseen
+from twinshore.switch.returned import Tail, from_json, grown, tails, to_json, topics_of, unseen
 
 NAMED_MAX = 5
-# A coordinator may forget a place within so long of the new topic's birth, though it was committed for that one.
-PLACES_STAND_MS = 3_000
 
 
 class Words(Protocol):
@@ -75,7 +71,7 @@ class Failback:
             Deed.COMMIT: self._commit,
             Deed.REBUILD: self._rebuild,
             Deed.REFILL: self._refill,
-            Deed.PUT_BACK: self._put_back,
+            Deed.PUT_BACK: lambda record: anew.put_back(record, self._old),
             Deed.RELEASE: self._release,
         }
 
@@ -133,33 +129,10 @@ class Failback:
 
     def _rescue(self, record: Record) -> Outcome:
         """Everything is on the disk, and in the ledger, before anything is deleted."""
-        done, folder = [], Path(record.folder)
-        for tail in from_json(record.tails):
-            path, count = rescue.save(self._old, place_of(record, tail), folder)
-            saved = replace(tail, records=count.records, committed=count.committed, file=str(path))
-            self._account(record, saved)
-            done.append(saved)
-        places = old_places.places_in(self._old, topics_of(done))[0] if done else {}
-        record = replace(record, tails=to_json(done), places=old_places.to_json(places))
-        if not done:
-            return Done(record, "nothing is to be rescued")
-        records = sum(one.records for one in done)
-        return Done(record, f"{counted(records, 'record')} saved to {counted(len(done), 'file')} in {folder}")
+        return anew.save(record, topics_of(from_json(record.tails)), self._old, self._store, self._home_of)
 
-    def _account(self, record: Record, tail: Tail) -> None:
-        """One row in the ledger and one in the audit; saved twice, there is still one."""
-        sentence = f"{tail} of {record.old} never crossed: {counted(tail.records, 'record')}, saved in {tail.file}"
-        place = (record.back, tail.topic, tail.partition, IncidentKind.TAIL_RESCUED, tail.first, tail.end)
-        rows = [row for row in self._store.ledger.rows(record.back) if row.incident.sentence == sentence]
-        if rows:
-            return
-        now_ms = wall_ms()
-        audit = (now_ms, record.back, "rescue", f"{tail.topic}-{tail.partition}", str(tail.first), str(tail.end))
-        self._store.audit.add([AuditRow(*audit, f"saved in {tail.file}", record.by, tail.topic)])
-        row = self._store.ledger.add(
-            Incident(*place, POLICY_RESCUE, sentence, IncidentKind.TAIL_RESCUED.side), now_ms=now_ms
-        )
-        self._store.ledger.close(row.id, now_ms=now_ms)
+    def _home_of(self, record: Record, tail: Tail) -> rescue.Home:
+        return home_of(record.back, tail, self._new, self._store, 0)
 
     def _commit(self, record: Record) -> Outcome:
         """What is deleted next is what was saved, and nobody reads it."""
@@ -174,23 +147,11 @@ class Failback:
     # -- behind it
 
     def _rebuild(self, record: Record) -> Outcome:
-        waits = [one.topic for one in self._parted(record) if not self._is_anew(record, one)]
+        waits = [one.topic for one in self._parted(record) if not anew.is_made(record, one, self._old, self._store)]
         if waits:
             return Wait(f"the mirror of {record.back} makes {listed(waits, NAMED_MAX)} anew")
         names = topics_of(from_json(record.tails))
         return Done(record, f"{listed(names, NAMED_MAX)} is made anew on {record.old}" if names else "")
-
-    def _is_anew(self, record: Record, one: Moved) -> bool:
-        """Whether every broker shows the topic that the mirror made; deletes the old one, where it is still there."""
-        shown = set(ids_shown(self._old, one.topic).values())
-        rows = [row for row in self._store.twins.of(record.back) if row.topic == one.topic]
-        if {row.target_topic_id for row in rows} == shown and shown not in ({one.old_id}, {""}):
-            return True
-        if not rows or rows[0].target_topic_id == one.old_id:
-            agree_to_anew(self._store, record.back, one, record.by, wall_ms())
-        if one.old_id in shown:
-            delete(self._old, one)
-        return False
 
     def _refill(self, record: Record) -> Outcome:
         points = {(one.topic, number): at for one in self._parted(record) for number, at in enumerate(one.points)}
@@ -200,17 +161,6 @@ class Failback:
             return Wait(f"{listed(lacking, NAMED_MAX)} is filled again")
         return Done(record, f"filled again up to where it was at home on {record.old}" if points else "")
 
-    def _put_back(self, record: Record) -> Outcome:
-        saved = old_places.from_json(record.places)
-        starts = {(one.topic, one.partition): one.first for one in from_json(record.tails)}
-        wanted = {group: clamped(places, starts) for group, places in saved.items()}
-        if not wanted:
-            return Done(record)
-        lacking = old_places.put_back(self._old, wanted)
-        if lacking or 0 <= wall_ms() - record.deed_ms < PLACES_STAND_MS:
-            return Wait(f"{listed(lacking or sorted(wanted), NAMED_MAX)} is put back on {record.old}")
-        return Done(record, f"{counted(len(wanted), 'group')} stands on {record.old} where it stood")
-
     def _release(self, record: Record) -> Outcome:
         self._words.release(record)
         self._store.switching.end(record.id)
@@ -219,12 +169,6 @@ class Failback:
     def _parted(self, record: Record) -> list[Moved]:
         names = topics_of(from_json(record.tails))
         return [one for one in record.topics if one.topic in names]
-
-
-def place_of(record: Record, tail: Tail) -> Place:
-    """The tail as its file names it."""
-    old_id = next(one.old_id for one in record.topics if one.topic == tail.topic)
-    return Place(record.id, record.old, record.new, tail.topic, old_id, tail.partition, tail.first, tail.end)
 
 
 def _reads(live: tuple[str, ...], record: Record) -> str:

@@ -57,7 +57,9 @@ class Record:
     deed that last said a word of the topics' homes. `held_ms`: when the hold began, 0 before; `let_write_ms`: when
     it ended. `rights`: what was changed of the old home's ACLs, `given`: settings that the new home gets, by topic,
     both as JSON. Of a fail-back: `tails` are what the old home never sent and where it is saved, `places` where groups
-    stood there, both as JSON; `folder` holds the files. `waits`: what the deed waits for; `told` is the history."""
+    stood there, both as JSON; `folder` holds the files. Of a rebuild the same, and `points` are how far the home
+    went when it was decided; `anyway`: also while somebody reads or writes there. `waits`: what the deed waits for;
+    `told` is the history."""
 
     id: str
     kind: Kind
@@ -80,6 +82,7 @@ class Record:
     tails: str = ""
     places: str = ""
     folder: str = ""
+    anyway: bool = False
     why: str = ""
     waits: str = ""
     told: tuple[Told, ...] = ()

@@ -37,7 +37,8 @@ class Stood:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Offsets `first` up to `end` never crossed, or nobody knows which of them did. `file`: where they are saved."""
+    """Offsets `first` up to `end` never crossed, or nobody knows which of them did. `beside`: what the topic's home
+    holds as well is not saved. `file`: where they are saved."""
 
     topic: str
     partition: int
@@ -46,6 +47,7 @@ class Tail:
     records: int = 0
     committed: int = 0
     file: str = ""
+    beside: bool = False
 
     def __str__(self) -> str:
         span = f"offset {self.first}" if self.end == self.first + 1 else f"offsets {self.first} to {self.end - 1}"
@@ -55,7 +57,11 @@ class Tail:
 def tails(stood: Iterable[Stood]) -> tuple[Tail, ...]:
     """What would be lost with the old home's topics: of each partition that was stopped, or that nobody looked at yet,
     what lies behind the point."""
-    found = [Tail(one.topic, one.partition, _first(one), one.end) for one in stood if _parted(one) or unseen(one)]
+    found = [
+        Tail(one.topic, one.partition, _first(one), one.end, beside=_parted(one) and one.stopped not in EXACT)
+        for one in stood
+        if _parted(one) or unseen(one)
+    ]
     return tuple(one for one in found if one.end > one.first)
 
 
@@ -95,7 +101,7 @@ def _parted(one: Stood) -> bool:
 
 
 def _first(one: Stood) -> int:
-    """Where the two homes part. Where the ledger does not know, all that the log holds is saved."""
+    """Where the two homes part. Where the ledger does not know, all that the log holds is looked at."""
     if one.stopped in PARTED and one.stopped not in EXACT:
         return one.start
     known = max(one.point, one.carried)

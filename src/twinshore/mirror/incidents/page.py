@@ -54,7 +54,8 @@ only the twin holds.
 **Do not do this with a mapped topic**, because its twin holds data of others. A mapped topic
 [begins anew](from-mirrormaker.md#to-begin-a-mapped-topic-anew) behind what its twin has, and nothing is deleted.
 
-For an exact twin, while the mirror runs:
+For an exact twin of a link that keeps names, [`twinshore mirror rebuild`](switch.md#a-twin-that-is-spoilt) does all of
+it: it saves what the twin alone holds, deletes the twin, and puts groups back. By hand, while the mirror runs:
 
 1. Delete the twin on the target, by the name it has there (`east.orders` where the link has a prefix):
    `kafka-topics.sh --bootstrap-server WEST:9092 --delete --topic orders`

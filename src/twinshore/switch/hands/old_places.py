@@ -16,6 +16,10 @@ from twinshore.kafka.groups import Groups
 from twinshore.switch.returned import Where
 from twinshore.wire.group_places import GroupPlaces, Place
 
+# What a coordinator answers where a group has members: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS,
+# STALE_MEMBER_EPOCH.
+BUSY = frozenset({22, 25, 27, 113})
+
 Places = Mapping[str, Mapping[Where, int]]
 
 
@@ -40,7 +44,7 @@ def places_in(cluster: KafkaCluster, topics: Collection[str]) -> tuple[dict[str,
 
 def put_back(cluster: KafkaCluster, places: Places) -> tuple[str, ...]:
     """Commits each place of which its coordinator knows nothing; which places are not there yet, in words. One that
-    stands by now is another's word, and newer."""
+    stands by now is another's word, and newer; and a group that has members by now says itself where it stands."""
     lacking: list[str] = []
     with closing(Groups(cluster)) as groups:
         located = groups.located(sorted(places))
@@ -53,9 +57,9 @@ def put_back(cluster: KafkaCluster, places: Places) -> tuple[str, ...]:
                 lacking.append(name)
                 continue
             absent = {where: Place(at) for where, at in wanted.items() if where not in told.places}
-            if absent:
+            answers = groups.commit({node: {name: absent}}).get(name, {}) if absent else {}
+            if absent and not BUSY.issuperset(answers.values() or (0,)):
                 lacking.append(name)
-                groups.commit({node: {name: absent}})
     return tuple(lacking)
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from twinshore.fleet import ConfigError, KafkaError, NamedPartition
-from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.cluster import KafkaCluster, OffsetKind
+from twinshore.switch.lacking import Beside, Written, lacking
 from twinshore.switch.rescued import (
     Count,
     Fate,
@@ -22,15 +24,30 @@ from twinshore.switch.rescued import (
     record_line,
 )
 from twinshore.wire.batch import CONTROL, TRANSACTIONAL, BatchHeader, check_crc, split_batches
-from twinshore.wire.records import iter_records
+from twinshore.wire.records import Record, iter_records
 
 PAGE_BYTES = 1 << 20
 SUFFIX = ".jsonl"
 
 
-def records_of(cluster: KafkaCluster, place: Place) -> Iterator[Saved]:
-    """The records of the tail, in order, each with what became of it. The tail is read twice: the end of a transaction
-    lies behind its records. KafkaError where it cannot be read to its end."""
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The cluster where the topic is at home, so that what it holds as well is not saved; and what is known of both."""
+
+    cluster: KafkaCluster
+    beside: Beside
+
+
+def records_of(cluster: KafkaCluster, place: Place, home: Home | None = None) -> Iterator[Saved]:
+    """The records of the tail, in order, each with what became of it; with `home` those alone that it lacks. The tail
+    is read twice: the end of a transaction lies behind its records. KafkaError where it cannot be read to its end."""
+    if home is None:
+        return (one.saved for one in _written(cluster, place))
+    theirs = _held(home.cluster, replace(place, first=max(place.first, home.beside.start)))
+    return lacking(_written(cluster, place), theirs, home.beside)
+
+
+def _written(cluster: KafkaCluster, place: Place) -> Iterator[Written]:
     fates = Fates()
     for view, header in _batches(cluster, place):
         if header.attributes & CONTROL:
@@ -42,18 +59,28 @@ def records_of(cluster: KafkaCluster, place: Place) -> Iterator[Saved]:
         bound = header.attributes & TRANSACTIONAL
         for one in iter_records(view, header):
             if place.first <= one.offset < place.end:
-                yield Saved(one, fates.of(header.producer_id, one.offset) if bound else Fate.COMMITTED)
+                fate = fates.of(header.producer_id, one.offset) if bound else Fate.COMMITTED
+                yield Written(Saved(one, fate), header.producer_id)
 
 
-def counted_tail(cluster: KafkaCluster, place: Place) -> Count:
+def _held(cluster: KafkaCluster, place: Place) -> Iterator[Record]:
+    """What the home holds there now, as far as it goes."""
+    named = NamedPartition(place.topic, place.partition)
+    end = cluster.list_offsets([named], OffsetKind.HIGH_WATERMARK)[named]
+    for view, header in _batches(cluster, replace(place, end=min(end, place.end))):
+        if not header.attributes & CONTROL:
+            yield from iter_records(view, header)
+
+
+def counted_tail(cluster: KafkaCluster, place: Place, home: Home | None = None) -> Count:
     """How many records would be saved; nothing is."""
     count = Count()
-    for one in records_of(cluster, place):
+    for one in records_of(cluster, place, home):
         count = count.with_one(one.fate)
     return count
 
 
-def save(cluster: KafkaCluster, place: Place, folder: Path) -> tuple[Path, Count]:
+def save(cluster: KafkaCluster, place: Place, folder: Path, home: Home | None = None) -> tuple[Path, Count]:
     """The tail's file, on the disk once this returns. Done twice it is the same file. ConfigError where it cannot be
     written."""
     path, count = folder / place.file_name(), Count()
@@ -62,7 +89,7 @@ def save(cluster: KafkaCluster, place: Place, folder: Path) -> tuple[Path, Count
         folder.mkdir(parents=True, exist_ok=True)
         with part.open("w", encoding="utf-8") as file:
             file.write(head_line(place) + "\n")
-            for one in records_of(cluster, place):
+            for one in records_of(cluster, place, home):
                 file.write(record_line(one) + "\n")
                 count = count.with_one(one.fate)
             file.write(last_line(count) + "\n")

@@ -47,7 +47,7 @@ def stood(old: KafkaCluster, store: Store, back: str, topics: Iterable[Moved]) -
                     why.from_offset if why else -1,
                 )
             )
-    ours = _producers(store, back)
+    ours = producers(store, back)
     return tuple(_seen_at_point(old, one, ours) if ours and unseen(one) else one for one in found)
 
 
@@ -59,7 +59,7 @@ def _seen_at_point(old: KafkaCluster, one: Stood, ours: frozenset[int]) -> Stood
     return replace(one, carried=header.last_offset + 1)
 
 
-def _producers(store: Store, link: str) -> frozenset[int]:
+def producers(store: Store, link: str) -> frozenset[int]:
     """As whom a link writes."""
     identity = store.links.identity(link)
     return frozenset({identity.producer_id, marker_id(identity.producer_id)} if identity else ())

@@ -23,8 +23,9 @@ from twinshore.service.ends import Ends
 from twinshore.service.identity import recognise
 from twinshore.store import Store, TwinRow
 from twinshore.switch.deeds import DEEDS, Kind
-from twinshore.switch.failback import place_of
 from twinshore.switch.hands import old_places, rescue
+from twinshore.switch.hands.anew import place_of
+from twinshore.switch.hands.beside_home import home_of
 from twinshore.switch.hands.returned_logs import stood
 from twinshore.switch.hands.standing import answers
 from twinshore.switch.operations.planning import DeedStep, SwitchPlan
@@ -75,7 +76,7 @@ def plan(asked: FailBack, settings: Settings, store: Store, *, by: str = "") -> 
         seen = stood(ends.source, store, back.name, topics)
         found = tails(seen)
         record = _record(back, topics, by, str(folder_of(settings, asked.folder)))
-        shown = tuple(_shown(record, found, ends.source))
+        shown = tuple(_shown(record, found, ends.source, ends.target, store))
         _, live = old_places.places_in(ends.source, topics_of(found)) if found else ({}, ())
     refused = _refused(found, live, back, settings, store)
     if refused:
@@ -122,13 +123,14 @@ def _record(back: Link, topics: tuple[Moved, ...], by: str, folder: str) -> Reco
     return Record(secrets.token_hex(16), Kind.FAILBACK, *whose, topics, by, wall_ms(), 0.0, first, folder=folder)
 
 
-def _shown(record: Record, found: Sequence[Tail], old: KafkaCluster) -> Iterator[str]:
+def _shown(record: Record, found: Sequence[Tail], old: KafkaCluster, new: KafkaCluster, store: Store) -> Iterator[str]:
     if not found:
         yield f"nothing diverged: {record.old} holds nothing that {record.new} lacks"
         yield "nothing is rescued, nothing is deleted"
         return
     for tail in found:
-        count = rescue.counted_tail(old, place_of(record, tail))
+        home = home_of(record.back, tail, new, store, 0) if tail.beside else None
+        count = rescue.counted_tail(old, place_of(record, tail), home)
         some = f"{counted(count.records, 'record')}, {count.committed} of them committed"
         yield f"rescued: {tail} of {record.old}, {some}, to {Path(record.folder) / place_of(record, tail).file_name()}"
     for topic in topics_of(found):
@@ -149,12 +151,17 @@ def _refused(
             f"group {listed(live, NAMED_MAX)} has members on {back.target}, which read what is to be deleted",
             hint=f"stop these consumers, or point them to {back.source}",
         )
+    return kept_from_deletion(topics_of(found), back, settings, store)
+
+
+def kept_from_deletion(topics: Sequence[str], link: Link, settings: Settings, store: Store) -> TwinshoreError | None:
+    """What forbids that a twin of these topics is deleted."""
     never = NEVER if settings.safety.never_delete else ""
-    kept = {row.subject for row in store.memories.of(back.name, KEEP)}
-    now = standing(settings.links, store)[back.name]
-    for topic in topics_of(found):
+    kept = {row.subject for row in store.memories.of(link.name, KEEP)}
+    now = standing(settings.links, store)[link.name]
+    for topic in topics:
         if why := objection(now.link, topic, never=never, kept=kept, troubles=now.troubles):
-            return RefusedError(f"topic {topic} on {back.target} is not deleted: {why}", hint="docs/deletes.md")
+            return RefusedError(f"topic {topic} on {link.target} is not deleted: {why}", hint="docs/deletes.md")
     return None
 
 

@@ -25,6 +25,7 @@ from twinshore.switch.hands.words import ClusterWords
 from twinshore.switch.hands.writers import Writers
 from twinshore.switch.operations.planning import SwitchPlan
 from twinshore.switch.operations.showing import Shown, one_switch
+from twinshore.switch.rebuilding import Rebuild
 from twinshore.switch.record import Record
 from twinshore.switch.runner import anew, run
 from twinshore.switch.work import Work
@@ -86,8 +87,10 @@ def _go_on(record: Record, settings: Settings, store: Store, asking: Asking, see
             )
         words = ClusterWords(ends.source, ends.target, time.monotonic)
         rights = Writers(ends.source, ends.target, link, back, store)
-        work: Work | Failback
-        if record.kind is Kind.FAILBACK:
+        work: Work | Failback | Rebuild
+        if record.kind is Kind.REBUILD:
+            work = Rebuild(back, store, ends.source, ends.target, settings.mirror.lease_s)
+        elif record.kind is Kind.FAILBACK:
             work = Failback(link, back, store, ends.source, ends.target, words, rights)
         else:
             work = Work(link, back, settings, store, ends.source, ends.target, words, rights, asking.tell)

@@ -29,6 +29,8 @@ class Shown:
         begun = datetime.fromtimestamp(one.begun_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
         topics = listed(one.names(), NAMED_MAX)
         way = f"{one.kind} switch of {topics} from {one.old} to {one.new}"
+        if one.kind is Kind.REBUILD:
+            way = f"{one.kind} of {topics} on {one.old} from {one.new}"
         now = one.state if one.ended else f"{one.state}, {one.deed}"
         waits = f": {one.waits}" if one.waits and not one.ended else ""
         why = f": {one.why}" if one.why else ""
@@ -45,6 +47,8 @@ class Shown:
         one, topics = self.record, listed(self.record.names(), NAMED_MAX)
         if one.kind is Kind.FAILBACK:
             return self._came_back(topics)
+        if one.kind is Kind.REBUILD:
+            return self._rebuilt(topics)
         if not self.done:
             return f"turned back: {one.why}; {topics} is at home on {one.old}"
         if one.kind is Kind.DRILL:
@@ -62,6 +66,14 @@ class Shown:
             return f"done: nothing diverged, and nothing was rescued; {topics} on {one.old} is a twin of {one.new}"
         records = counted(sum(tail.records for tail in found), "record")
         return f"done: {records} rescued to {one.folder}; {topics} on {one.old} is a twin of {one.new}"
+
+    def _rebuilt(self, topics: str) -> str:
+        one = self.record
+        if not self.done:
+            return f"turned back: {one.why}; nothing was deleted on {one.old}"
+        records = sum(tail.records for tail in from_json(one.tails))
+        saved = f"{counted(records, 'record')} rescued to {one.folder}" if records else "nothing was rescued"
+        return f"done: {saved}; {topics} on {one.old} is filled anew from {one.new}"
 
     def history(self) -> list[str]:
         first = self.record.begun_ms

@@ -1,0 +1,94 @@
+"""A topic is made anew under its own name: what it alone holds is saved before it is deleted, and its groups are put
+back once it is filled again. Each step may be done twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from pathlib import Path
+
+from twinshore.fleet.incidents import POLICY_RESCUE, IncidentKind
+from twinshore.fleet.sentences import counted, listed
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.service.clock import wall_ms
+from twinshore.store import AuditRow, Incident, Store
+from twinshore.switch.decision import Done, Outcome, Wait
+from twinshore.switch.hands import old_places, rescue
+from twinshore.switch.hands.returned_logs import agree_to_anew, delete, ids_shown
+from twinshore.switch.record import Moved, Record
+from twinshore.switch.rescued import Place
+from twinshore.switch.returned import Tail, clamped, from_json, to_json
+
+NAMED_MAX = 5
+# A coordinator may forget a place within so long of the new topic's birth, though it was committed for that one.
+PLACES_STAND_MS = 3_000
+
+HomeOf = Callable[[Record, Tail], rescue.Home]
+
+
+def place_of(record: Record, tail: Tail) -> Place:
+    """The tail as its file names it."""
+    old_id = next(one.old_id for one in record.topics if one.topic == tail.topic)
+    return Place(record.id, record.old, record.new, tail.topic, old_id, tail.partition, tail.first, tail.end)
+
+
+def save(record: Record, topics: Collection[str], old: KafkaCluster, store: Store, home_of: HomeOf) -> Outcome:
+    """Everything is on the disk, and in the ledger, before anything is deleted; and where groups stand in `topics`."""
+    done, folder = [], Path(record.folder)
+    for tail in from_json(record.tails):
+        path, count = rescue.save(old, place_of(record, tail), folder, home_of(record, tail) if tail.beside else None)
+        if tail.beside and not count.records:
+            path.unlink()
+            done.append(replace(tail, first=tail.end))
+            continue
+        first = next(rescue.read_saved(path)).record.offset if tail.beside else tail.first
+        saved = replace(tail, first=first, records=count.records, committed=count.committed, file=str(path))
+        _account(record, saved, store)
+        done.append(saved)
+    places = old_places.places_in(old, topics)[0] if topics else {}
+    record = replace(record, tails=to_json(done), places=old_places.to_json(places))
+    records, files = sum(one.records for one in done), sum(1 for one in done if one.file)
+    if not files:
+        return Done(record, "nothing is to be rescued")
+    return Done(record, f"{counted(records, 'record')} saved to {counted(files, 'file')} in {folder}")
+
+
+def _account(record: Record, tail: Tail, store: Store) -> None:
+    """One row in the ledger and one in the audit; saved twice, there is still one."""
+    sentence = f"{tail} of {record.old} never crossed: {counted(tail.records, 'record')}, saved in {tail.file}"
+    place = (record.back, tail.topic, tail.partition, IncidentKind.TAIL_RESCUED, tail.first, tail.end)
+    rows = [row for row in store.ledger.rows(record.back) if row.incident.sentence == sentence]
+    if rows:
+        return
+    now_ms = wall_ms()
+    audit = (now_ms, record.back, "rescue", f"{tail.topic}-{tail.partition}", str(tail.first), str(tail.end))
+    store.audit.add([AuditRow(*audit, f"saved in {tail.file}", record.by, tail.topic)])
+    row = store.ledger.add(Incident(*place, POLICY_RESCUE, sentence, IncidentKind.TAIL_RESCUED.side), now_ms=now_ms)
+    store.ledger.close(row.id, now_ms=now_ms)
+
+
+def is_made(record: Record, one: Moved, old: KafkaCluster, store: Store) -> bool:
+    """Whether every broker shows the topic that the mirror made; deletes the old one, where it is still there."""
+    shown = set(ids_shown(old, one.topic).values())
+    rows = [row for row in store.twins.of(record.back) if row.topic == one.topic]
+    if {row.target_topic_id for row in rows} == shown and shown not in ({one.old_id}, {""}):
+        return True
+    if not rows or rows[0].target_topic_id == one.old_id:
+        agree_to_anew(store, record.back, one, record.by, wall_ms())
+    if one.old_id in shown:
+        delete(old, one)
+    return False
+
+
+def put_back(record: Record, old: KafkaCluster) -> Outcome:
+    """Groups stand where they stood, but never in records that are no more."""
+    saved = old_places.from_json(record.places)
+    starts = {(one.topic, one.partition): one.first for one in from_json(record.tails)}
+    wanted = {group: clamped(places, starts) for group, places in saved.items()}
+    if not wanted:
+        return Done(record)
+    lacking = old_places.put_back(old, wanted)
+    if lacking or 0 <= wall_ms() - record.deed_ms < PLACES_STAND_MS:
+        return Wait(f"{listed(lacking or sorted(wanted), NAMED_MAX)} is put back on {record.old}")
+    return Done(record, f"{counted(len(wanted), 'group')} stands on {record.old} where it stood")

@@ -1,0 +1,155 @@
+"""What a rebuild of spoilt twins would rescue, delete and fill again: looked at, and nothing done."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from twinshore.fleet import ConfigError, Link, Mode, Naming, RefusedError, TwinshoreError, is_heartbeats
+from twinshore.fleet.incidents import Effect
+from twinshore.fleet.sentences import counted, listed
+from twinshore.fleet.settings import Settings, with_arrow
+from twinshore.fleet.settings.edge import did_you_mean
+from twinshore.links.homes import pair_of
+from twinshore.links.standing import standing
+from twinshore.service.clock import wall_ms
+from twinshore.service.ends import Ends
+from twinshore.service.identity import recognise
+from twinshore.store import Store, TwinRow
+from twinshore.switch.deeds import DEEDS, Kind
+from twinshore.switch.hands import old_places, rescue
+from twinshore.switch.hands.anew import place_of
+from twinshore.switch.hands.beside_home import home_of
+from twinshore.switch.hands.returned_logs import stood
+from twinshore.switch.hands.standing import answers, changed, stands
+from twinshore.switch.operations.planning import DeedStep, SwitchPlan
+from twinshore.switch.operations.returning import folder_of, kept_from_deletion
+from twinshore.switch.record import Moved, Record
+from twinshore.switch.spoilt import doubtful
+
+NAMED_MAX = 5
+ASK_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """The twins of these topics on the link's target are deleted and filled again. `folder`: for what is rescued;
+    without it beside the settings. `anyway`: also while somebody reads or writes there."""
+
+    link: str
+    topics: Sequence[str]
+    folder: Path | None = None
+    anyway: bool = False
+
+
+def plan(asked: Rebuilt, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
+    """ConfigError where the link knows no such topic; what stands in the way is `refused`, in one sentence."""
+    link = standing(settings.links, store)[settings.link(with_arrow(asked.link)).name].link
+    rows = _rows(link, asked.topics, store)
+    if refused := _unfit(link, asked.topics, store):
+        return SwitchPlan(refused=refused)
+    homes = store.homes.of(pair_of(link))
+    topics = tuple(
+        _moved(rows, topic, homes[topic].term if topic in homes else 0) for topic in sorted(set(asked.topics))
+    )
+    record = _record(link, topics, by, asked, settings)
+    with Ends(link, settings, patience_s=ASK_S, call_s=ASK_S) as ends:
+        for cluster in (ends.source, ends.target):
+            if away := answers(cluster):
+                silent = RefusedError(f"{cluster.name} does not answer: {away}", hint="wait until it does")
+                return SwitchPlan(refused=silent)
+        recognise(link, store, ends.source, ends.target)
+        if other := changed(ends.target, topics, new=False) or changed(ends.source, topics, new=True):
+            hint = "`twinshore mirror begin-again` is for topics that are others by now"
+            return SwitchPlan(refused=RefusedError(other, hint=hint))
+        shown = tuple(_shown(record, ends, store))
+        places, live = old_places.places_in(ends.target, record.names())
+    refused = _refused(record, () if asked.anyway else live, link, settings, store)
+    if refused:
+        return SwitchPlan(shown=shown, refused=refused)
+    steps = tuple(DeedStep(deed) for deed in DEEDS[Kind.REBUILD])
+    return SwitchPlan(steps, shown, tuple(_remarks(record, sorted(places), live, store)), record=record)
+
+
+def _rows(link: Link, topics: Sequence[str], store: Store) -> list[TwinRow]:
+    rows = [row for row in store.twins.of(link.name) if not is_heartbeats(row.topic)]
+    known = {row.topic for row in rows}
+    for topic in topics:
+        if topic not in known:
+            raise ConfigError(f"{link.name} has no twin of topic {topic}{did_you_mean(topic, sorted(known))}")
+    return rows
+
+
+def _unfit(link: Link, topics: Sequence[str], store: Store) -> TwinshoreError | None:
+    if link.naming is not Naming.SAME:
+        return RefusedError(
+            f"{link.name} gives its twins other names, and they are not rebuilt yet",
+            hint="stop the mirror, delete the twin, `twinshore mirror forget` the topic, start the mirror",
+        )
+    mapped = sorted({topic for topic, _ in store.extents.reached(link.name)} & set(topics))
+    if mapped or link.mode is Mode.MAPPED:
+        return RefusedError(f"mapped twins hold data of others, and are not rebuilt: {listed(mapped, NAMED_MAX)}")
+    homes = store.homes.of(pair_of(link))
+    away = sorted(topic for topic in set(topics) if topic in homes and homes[topic].home != link.source)
+    return RefusedError(f"{listed(away, NAMED_MAX)} is not at home on {link.source}") if away else None
+
+
+def _moved(rows: Sequence[TwinRow], topic: str, term: int) -> Moved:
+    ours = sorted((row for row in rows if row.topic == topic), key=lambda row: row.partition)
+    inherited = tuple(row.inherited for row in ours)
+    return Moved(topic, ours[0].target_topic_id, ours[0].source_topic_id, term, len(ours), inherited)
+
+
+def _record(link: Link, topics: tuple[Moved, ...], by: str, asked: Rebuilt, settings: Settings) -> Record:
+    first = DEEDS[Kind.REBUILD][0]
+    whose = (link.target, link.source, f"{link.target}->{link.source}", link.name)
+    made = Record(secrets.token_hex(16), Kind.REBUILD, *whose, topics, by, wall_ms(), 0.0, first)
+    return replace(made, folder=str(folder_of(settings, asked.folder)), anyway=asked.anyway)
+
+
+def _shown(record: Record, ends: Ends, store: Store) -> Iterator[str]:
+    twins, homes = (stands(cluster, record.topics).ends for cluster in (ends.target, ends.source))
+    for one in record.topics:
+        held, there = (counted(sum(side[one.topic]), "offset") for side in (twins, homes))
+        partitions = counted(one.partitions, "partition")
+        yield (
+            f"deleted on {record.old} and filled again from {record.new}: topic {one.topic}, {partitions}, "
+            f"{held} now, {there} then"
+        )
+    for tail in doubtful(stood(ends.target, store, record.back, record.topics)):
+        home = home_of(record.back, tail, ends.source, store, tail.first)
+        count = rescue.counted_tail(ends.target, place_of(record, tail), home)
+        if count.records:
+            some = f"{counted(count.records, 'record')} that {record.new} lacks, {count.committed} of them committed"
+            yield f"rescued: {some}, of {tail}, to {Path(record.folder) / place_of(record, tail).file_name()}"
+
+
+def _refused(
+    record: Record, live: Sequence[str], link: Link, settings: Settings, store: Store
+) -> TwinshoreError | None:
+    busy = [row for row in store.switching.of(pair_of(link)) if row.topic in record.names()]
+    if busy:
+        return RefusedError(
+            f"{listed([row.topic for row in busy], NAMED_MAX)} is in switch {busy[0].switch_id[:8]} already",
+            hint="`twinshore switch status` shows it",
+        )
+    if live:
+        return RefusedError(
+            f"group {listed(live, NAMED_MAX)} has members on {record.old}, which read what is to be deleted",
+            hint="stop these consumers; --anyway deletes it under them",
+        )
+    return kept_from_deletion(record.names(), link, settings, store)
+
+
+def _remarks(record: Record, groups: Sequence[str], live: Sequence[str], store: Store) -> Iterator[str]:
+    rows = [row.incident for row in store.ledger.rows(record.back, open_only=True)]
+    for topic in record.names():
+        told = [one for one in rows if one.topic == topic and (one.policy.stops or one.policy.effect is Effect.TOPIC)]
+        if not told:
+            yield f"nothing is known to be wrong with the twin of {topic}"
+    if groups:
+        yield f"groups are put back on {record.old} where they stand: {listed(groups, NAMED_MAX)}"
+    if live:
+        yield f"group {listed(live, NAMED_MAX)} has members there now, and loses what it reads"

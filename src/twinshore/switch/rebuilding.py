@@ -1,0 +1,159 @@
+"""A twin that is spoilt is filled anew under its own name: which hand does which deed.
+
+`old` is the cluster of the twin, `new` its topics' home, and `link`, which the record calls `back`, carries them. The
+mirror lets the topics go before the twins are looked at, and makes them anew once they are deleted. Nothing is done at
+the home. The record's `points` are how far the home went when it was decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from twinshore.fleet import Link, NamedPartition
+from twinshore.fleet.sentences import counted, listed
+from twinshore.kafka.cluster import KafkaCluster, OffsetKind
+from twinshore.links.homes import pair_of
+from twinshore.service.clock import wall_ms
+from twinshore.store import Asked, Store, TopicInSwitch
+from twinshore.switch.decision import Cannot, Done, Outcome, Wait
+from twinshore.switch.deeds import Deed
+from twinshore.switch.hands import anew, old_places, rescue
+from twinshore.switch.hands.beside_home import home_of
+from twinshore.switch.hands.mirrors import MirrorWatch
+from twinshore.switch.hands.returned_logs import ends_of, ids_shown, stood
+from twinshore.switch.hands.standing import changed, stands
+from twinshore.switch.record import Record, State
+from twinshore.switch.returned import Tail, to_json
+from twinshore.switch.spoilt import doubtful, lacking_of
+
+NAMED_MAX = 5
+
+
+class Rebuild:
+    """Whatever fails in a deed is raised, and may pass. `lease_s`: how long the mirror's lease of a link holds."""
+
+    def __init__(self, link: Link, store: Store, old: KafkaCluster, new: KafkaCluster, lease_s: float) -> None:
+        self._link, self._store, self._old, self._new = link, store, old, new
+        self._mirror = MirrorWatch(store, link.name, lease_s)
+        self._doing: Mapping[Deed, Callable[[Record], Outcome]] = {
+            Deed.CLAIM: self._claim,
+            Deed.LET_GO: self._let_go,
+            Deed.LOOK: self._look,
+            Deed.RESCUE: lambda record: anew.save(record, record.names(), old, store, self._home_of),
+            Deed.COMMIT: self._commit,
+            Deed.REBUILD: self._rebuild,
+            Deed.REFILL: self._refill,
+            Deed.PUT_BACK: lambda record: anew.put_back(record, old),
+            Deed.RELEASE: self._release,
+        }
+
+    def once(self, record: Record) -> Outcome:
+        """The deed that is due, as far as it goes now. To turn back is to have the mirror carry the topics again."""
+        if record.state is not State.TURNING_BACK:
+            return self._doing[record.deed](record)
+        return self._release(record) if record.deed is Deed.CLAIM else self._carry_again(record)
+
+    # -- before the point of no return
+
+    def _claim(self, record: Record) -> Outcome:
+        pair, now_ms = pair_of(self._link), wall_ms()
+        rows = [TopicInSwitch(pair, topic, record.id, record.back, Asked.ANNOUNCED, now_ms) for topic in record.names()]
+        others = [row for row in self._store.switching.begin(rows) if row.switch_id != record.id]
+        if others:
+            topics = listed([row.topic for row in others], NAMED_MAX)
+            return Cannot(f"topic {topics} is in another switch already ({others[0].switch_id[:8]})")
+        why = self._elsewhere(record)  # asked only now: until it was ours, a switch may have moved it
+        return Cannot(why) if why else Done(record)
+
+    def _let_go(self, record: Record) -> Outcome:
+        if waits := self._mirror.why_not():
+            return waits
+        self._store.switching.ask(record.id, Asked.LET_GO, wall_ms())
+        rows = [row for row in self._store.switching.of_link(record.back) if row.switch_id == record.id]
+        if len(rows) < len(record.topics):
+            return Cannot("the topics are not in this rebuild any more: somebody else has ended it")
+        if waits_for := [row.topic for row in rows if not row.let_go_ms]:
+            return Wait(f"the mirror of {record.back} still carries {listed(waits_for, NAMED_MAX)}")
+        return Done(record)
+
+    def _look(self, record: Record) -> Outcome:
+        """Done once two looks saw the same, and nothing is open."""
+        if why := self._changed(record):
+            return Cannot(why)
+        now = stands(self._old, record.topics)
+        if now.unsettled and not record.anyway:
+            return Wait(now.unsettled)
+        found = to_json(doubtful(stood(self._old, self._store, record.back, record.topics)))
+        topics = tuple(replace(one, ends=now.ends[one.topic]) for one in record.topics)
+        looked = replace(record, tails=found, topics=topics)
+        if looked != record:
+            return Wait(f"the twins on {record.old} were looked at once only", looked)
+        live = self._readers(record)
+        return Wait(live, looked) if live else Done(looked)
+
+    def _home_of(self, record: Record, tail: Tail) -> rescue.Home:
+        return home_of(record.back, tail, self._new, self._store, tail.first)
+
+    def _commit(self, record: Record) -> Outcome:
+        """What is deleted next is what was looked at, and nobody reads it."""
+        ends = stands(self._old, record.topics).ends
+        if grown := [one.topic for one in record.topics if one.ends != ends[one.topic]]:
+            return Cannot(f"somebody writes to {listed(grown, NAMED_MAX)} on {record.old}")
+        if why := self._elsewhere(record) or self._changed(record) or self._readers(record):
+            return Cannot(why)
+        parts = {(one.topic, number) for one in record.topics for number in range(one.partitions)}
+        upto = self._new.list_offsets([NamedPartition(*where) for where in sorted(parts)], OffsetKind.LAST_STABLE)
+        topics = tuple(
+            replace(one, points=tuple(upto[NamedPartition(one.topic, number)] for number in range(one.partitions)))
+            for one in record.topics
+        )
+        return Done(replace(record, topics=topics), "from here on the rebuild goes on")
+
+    # -- behind it
+
+    def _rebuild(self, record: Record) -> Outcome:
+        made = {one.topic: anew.is_made(record, one, self._old, self._store) for one in record.topics}
+        if all(one.old_id not in ids_shown(self._old, one.topic).values() for one in record.topics):
+            self._store.switching.ask(record.id, Asked.ANNOUNCED, wall_ms())  # only now may the mirror write again
+        if waits := [topic for topic, done in made.items() if not done]:
+            return Wait(f"the mirror of {record.back} makes {listed(waits, NAMED_MAX)} anew")
+        return Done(record, f"{listed(record.names(), NAMED_MAX)} is made anew on {record.old}")
+
+    def _refill(self, record: Record) -> Outcome:
+        parts = [(one.topic, number) for one in record.topics for number in range(one.partitions)]
+        ends = ends_of(self._old, parts)
+        if lacking := list(lacking_of(record.topics, ends)):
+            return Wait(f"{listed(lacking, NAMED_MAX)} is filled again")
+        offsets = counted(sum(point for one in record.topics for point in one.points), "offset")
+        return Done(record, f"filled again from {record.new}, {offsets} and what came since")
+
+    def _release(self, record: Record) -> Outcome:
+        self._store.switching.end(record.id)
+        return Done(record)
+
+    def _carry_again(self, record: Record) -> Outcome:
+        self._store.switching.ask(record.id, Asked.ANNOUNCED, wall_ms())
+        return Done(record)
+
+    # -- what may have changed
+
+    def _elsewhere(self, record: Record) -> str:
+        """Which topic is not at home where it was planned; empty where all are."""
+        homes = self._store.homes.of(pair_of(self._link))
+        for one in record.topics:
+            home = homes.get(one.topic)
+            if home is not None and (home.home != record.new or (one.term and home.term != one.term)):
+                return f"topic {one.topic} is at home on {home.home} in term {home.term} by now"
+        return ""
+
+    def _changed(self, record: Record) -> str:
+        return changed(self._old, record.topics, new=False) or changed(self._new, record.topics, new=True)
+
+    def _readers(self, record: Record) -> str:
+        """Whose consumers would read what is deleted."""
+        live = () if record.anyway else old_places.places_in(self._old, record.names())[1]
+        if not live:
+            return ""
+        groups = listed(live, NAMED_MAX)
+        return f"group {groups} has members on {record.old}: stop its consumers, or say --anyway"

@@ -1,0 +1,38 @@
+"""What operators may ask of a rebuild: refused in time, and without a word to a cluster where the store knows."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.switch.test_operations import settings, store  # noqa: F401 - fixtures
+from tests.switch.test_returning import flipped
+from twinshore.fleet import ConfigError
+from twinshore.fleet.settings import Settings
+from twinshore.store import Store
+from twinshore.switch.operations.rebuilding import Rebuilt, plan
+
+
+@pytest.mark.parametrize(
+    ("link", "topic", "words"),
+    [
+        ("east->wset", "orders", "did you mean"),
+        ("east..west", "ordres", "did you mean"),
+        ("east->west", "orders.*", "has no twin of topic"),
+    ],
+)
+def test_what_is_not_meant_is_told(settings: Settings, store: Store, link: str, topic: str, words: str) -> None:  # noqa: F811
+    with pytest.raises(ConfigError, match=words):
+        plan(Rebuilt(link, [topic]), settings, store)
+
+
+def test_what_stands_in_the_way_is_refused_before_anything_is_done(settings: Settings, store: Store) -> None:  # noqa: F811
+    for link, words in (("east->west", "does not answer"), ("east->north", "other names")):
+        planned = plan(Rebuilt(link, ["orders"]), settings, store)
+        assert words in str(planned.refused)
+        assert (planned.steps, planned.record) == ((), None)
+
+
+def test_a_topic_that_a_switch_has_moved_is_no_twin_here(settings: Settings, store: Store) -> None:  # noqa: F811
+    flipped(store)
+    with pytest.raises(ConfigError, match="has no twin"):
+        plan(Rebuilt("east->west", ["orders"]), settings, store)
