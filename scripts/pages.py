@@ -45,17 +45,23 @@ there is one, a line with the remedy. Every verb prints this with `--help`, and 
 def pages() -> dict[Path, str]:
     """Each generated page: where it stands, and what the code says it should hold."""
     bench = PAGE.read_text()
+    crossing, stored = _read("docs/evidence/crossing.md"), _read("docs/evidence/store.md")
     return {
         **pictures.drawings(bench, pictures.RECORDED_DEMO.read_text()),
         ROOT / "README.md": pictures.with_figures(_read("README.md"), bench),
         ROOT / "ARCHITECTURE.md": with_phases(_read("ARCHITECTURE.md")),
         ROOT / "docs" / "capacity.md": reckoned.capacity(
-            _read("docs/capacity.md"), bench, _read("docs/evidence/crossing.md"), _read("ARCHITECTURE.md")
+            _read("docs/capacity.md"), bench, crossing, _read("ARCHITECTURE.md"), stored
         ),
+        ROOT / "docs" / "any-log.md": reckoned.any_log(_read("docs/any-log.md"), _read("docs/evidence/topics.md")),
         ROOT / "docs" / "cli.md": render_cli_page(),
         ROOT / "docs" / "delay.md": with_table((ROOT / "docs" / "delay.md").read_text()),
         ROOT / "docs" / "incidents.md": render_incidents_page(),
         ROOT / "docs" / "metrics.md": render_metrics_page(),
+        ROOT / "docs" / "operations.md": reckoned.operations(
+            _read("docs/operations.md"), crossing, _read("ARCHITECTURE.md"), stored
+        ),
+        ROOT / "docs" / "production.md": reckoned.production(_read("docs/production.md"), bench),
         ROOT / "docs" / "settings.md": render_settings_page(),
         ROOT / "docs" / "switch.md": with_deeds(_read("docs/switch.md")),
         ROOT / "docs" / "versions.md": reckoned.versions(

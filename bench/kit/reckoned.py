@@ -1,4 +1,4 @@
-"""The figures of docs/capacity.md and the table of docs/versions.md: from what was measured, and what tests stand on.
+"""Figures that pages name: from what benches and shows measured, and what tests stand on.
 
 Pure: text of pages in, text of pages out. A figure that is reckoned from a measured one says so.
 """
@@ -12,12 +12,14 @@ from typing import Any
 
 from bench.kit.page import table
 from bench.kit.pictures import machine_of
+from bench.kit.sizes import Sizes, recorded
 from twinshore.lab.binaries import MARIADB, POSTGRES
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST, KAFKA_OLDEST
 
 RECORD_BYTES = 1_000
 LOCKED = ("pyspark", "confluent-kafka", "kio", "numba", "sqlalchemy")
 _BENCH, _CROSSING = "[benchmarks](benchmarks.md)", "[the crossing](evidence/crossing.md)"
+_STORE = "[the store's size](evidence/store.md)"
 _PIECES = "[ARCHITECTURE](../ARCHITECTURE.md#the-pieces-of-a-running-mirror)"
 
 
@@ -31,7 +33,7 @@ def with_sections(page: str, sections: Mapping[str, str]) -> str:
     return page
 
 
-def capacity(page: str, bench_page: str, crossing: str, architecture: str) -> str:
+def capacity(page: str, bench_page: str, crossing: str, architecture: str, store: str) -> str:
     """docs/capacity.md."""
     show = _line(crossing, "show", "crossing")
     plain, lz4, replicated = (_ours(bench_page, part) for part in ("plain", "lz4", "replicated"))
@@ -51,10 +53,61 @@ def capacity(page: str, bench_page: str, crossing: str, architecture: str) -> st
         {
             "measured": measured,
             "gigabyte": _gigabyte(plain, replicated),
-            "partitions": _partitions(show),
+            "partitions": _partitions(show, recorded(store)),
             "links": _link_figures(links),
         },
     )
+
+
+def any_log(page: str, topics: str) -> str:
+    """docs/any-log.md."""
+    show = _line(topics, "show", "topics")
+    rows = [
+        ["a backlog of 100,000 markers on 50 partitions", f"{_round(show['markers_per_s'])} a second"],
+        ["the same on one partition", f"{_round(show['run_per_s'])} a second"],
+        ["the first by closed units", f"{_round(show['units_per_s'])} a second"],
+        ["300,000 holes of a compacted topic, on 50 partitions", f"{_round(show['holes_per_s'])} a second"],
+        ["a new twin whose source begins at offset 100,000,000", f"{show['late_s']:.0f} s"],
+    ]
+    said = (
+        f"Measured by `make show-topics` on {_machine_of_a_show(topics)}, which also carried both clusters and"
+        " the load: [topics](evidence/topics.md). `.venv/bin/python -m bench.measure.markers` and"
+        " `.venv/bin/python -m bench.measure.closed_units` measure your machine.\n\n"
+    )
+    return with_sections(page, {"speed": said + table(["what", "figure"], rows).replace("---:", "---")})
+
+
+def operations(page: str, crossing: str, architecture: str, store: str) -> str:
+    """docs/operations.md."""
+    show, links, sizes = _line(crossing, "show", "crossing"), _links(architecture), recorded(store)
+    rows = [
+        [
+            f"all processes of a mirror, {show['partitions']:,} partitions",
+            f"{show['partitions_memory_mb']} MB",
+            _CROSSING,
+        ],
+        ["all processes of a mirror, 200 small links", f"{links['memory']} MB", _PIECES],
+        ["the store, a partition to which few producers write", _kb(sizes.partition), _STORE],
+        [
+            f"the store, a partition to which {sizes.producers_max:,} producers or more wrote in the last day",
+            _kb(_largest(sizes)),
+            _STORE,
+        ],
+        ["the store, an extent of a mapped topic's map", f"{sizes.extent:.0f} bytes", _STORE],
+    ]
+    return with_sections(page, {"sizes": table(["measured", "size", "evidence"], rows).replace("---:", "---")})
+
+
+def production(page: str, bench_page: str) -> str:
+    """docs/production.md."""
+    slowest_us = max(_ours(bench_page, part)[1] for part in ("plain", "replicated"))
+    mb_s = RECORD_BYTES / (2 * slowest_us) // 10 * 10
+    said = (
+        f"- [ ] **One core for every {mb_s:,.0f} MB/s** of uncompressed 1 KB records without TLS: twice what was"
+        f" measured, {slowest_us:g} µs for one record. As much again to spare for catching up after an outage."
+        " [Capacity](capacity.md) has the figures, how they were measured, and what is reached first."
+    )
+    return with_sections(page, {"cores": said})
 
 
 def versions(page: str, lock: str, pyproject: Mapping[str, Any], bench_page: str) -> str:
@@ -102,14 +155,16 @@ def _gigabyte(plain: tuple[float, float, float], replicated: tuple[float, float,
     )
 
 
-def _partitions(show: Mapping[str, Any]) -> str:
+def _partitions(show: Mapping[str, Any], sizes: Sizes) -> str:
     times = 20_000 / show["partitions"]
+    store_gb = [20_000 * one / 1e9 for one in (sizes.partition, _largest(sizes))]
     return (
         f"**Reckoned** from {show['partitions']:,}: a plan takes {show['partitions_plan_s'] * times:.0f} s, and all"
         " flow"
         f" {show['partitions_flowing_s'] * times / 60:.0f} minutes after a first start, which has to make the"
         " twins; the store"
-        " takes 0.2 to 5 GB. Memory grows with partitions that are written, not with their number alone; start from"
+        f" takes {store_gb[0]:.1g} to {store_gb[1]:.1g} GB. Memory grows with partitions that"
+        " are written, not with their number alone; start from"
         f" {show['partitions_memory_mb'] / 1000:.1f} GB for a thousand, and look at yours."
     )
 
@@ -146,6 +201,11 @@ def _ours(bench_page: str, part: str) -> tuple[float, float, float]:
     return float(row[1].replace(",", "")), float(row[2]), float(row[3])
 
 
+def _largest(sizes: Sizes) -> float:
+    """Bytes of a partition to which as many producers write as are kept."""
+    return sizes.partition + sizes.producers_max * sizes.producer
+
+
 def _links(architecture: str) -> dict[str, str]:
     """What `bench.measure.many_links` showed, where it is written down."""
     text = " ".join(architecture.split())
@@ -166,6 +226,21 @@ def _line(page: str, kind: str, name: str) -> dict[str, Any]:
     assert line, "the show's own line is on its page"
     found: dict[str, Any] = json.loads(line[0])
     return found
+
+
+def _machine_of_a_show(page: str) -> str:
+    found = re.search(r"^On .*?, on (\d+ cores \([^)]*\), [^,]*)", page, re.MULTILINE)
+    assert found, "the show's page names its machine"
+    return found[1]
+
+
+def _round(value: float) -> str:
+    """Two digits are as much as another run would give again."""
+    return f"{float(f'{value:.2g}'):,.0f}"
+
+
+def _kb(size: float) -> str:
+    return f"{size / 1000:.0f} KB"
 
 
 def _locked(lock: str, name: str) -> str:

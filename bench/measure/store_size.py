@@ -1,0 +1,112 @@
+"""`python -m bench.measure.store_size`: how many bytes the store has on SQLite for each partition, producer and extent.
+
+Writes docs/evidence/store.md, from which the pages have their figures; nothing here depends on how fast the machine is.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from bench.kit.sizes import EVIDENCE, Sizes, page_of
+from twinshore.fleet import SourceOffset, TargetOffset
+from twinshore.fleet.extents import Extent
+from twinshore.store import Receipt, SourceBatch, SourceProducer, Store, TwinRow, open_store
+from twinshore.store.receipt_rules import CLOSED_ROWS_MAX, PRODUCERS_MAX, ROLL_MS
+from twinshore.store.values import BATCHES_KEPT
+
+LINK, TOPIC = "east->west", "orders"
+PARTITIONS = 200
+FULL_PARTITIONS = 20
+EXTENTS = 50_000
+# Where a cluster stands after years: SQLite writes a large number in more bytes than a small one.
+NOW_MS, OFFSET, PRODUCER_ID = 1_760_000_000_000, 1_000_000_000, 10_000_000
+_AT_ONCE = 5_000
+
+
+def measure_sizes(*, part_of: int = 1) -> Sizes:
+    """`part_of`: so much less of everything."""
+    partitions, full = PARTITIONS // part_of, max(2, FULL_PARTITIONS // part_of)
+    return Sizes(
+        partition=round(_grown(lambda store: _rows(store, partitions)) / partitions, 1),
+        producer=round(_grown(lambda store: _producers(store, full)) / (full * PRODUCERS_MAX), 1),
+        producers_max=PRODUCERS_MAX,
+        extent=round(_grown(lambda store: _extents(store, EXTENTS // part_of)) / (EXTENTS // part_of), 1),
+    )
+
+
+def _grown(write: Callable[[Store], None]) -> int:
+    """By how many bytes the file of an empty store grew."""
+    with tempfile.TemporaryDirectory(prefix="store-size-") as folder:
+        place = Path(folder) / "twinshore.db"
+        open_store(f"sqlite:///{place}").close()
+        before = _bytes(place)
+        with open_store(f"sqlite:///{place}") as store:
+            write(store)
+        return _bytes(place) - before
+
+
+def _bytes(place: Path) -> int:
+    return sum(path.stat().st_size for path in place.parent.glob(f"{place.name}*"))
+
+
+def _rows(store: Store, partitions: int) -> None:
+    for minute in range(2 * CLOSED_ROWS_MAX):
+        at_ms = NOW_MS + 2 * minute * ROLL_MS
+        store.receipts.record([_receipt(number, OFFSET + minute * 10_000, at_ms) for number in range(partitions)])
+
+
+def _producers(store: Store, partitions: int) -> None:
+    for number in range(partitions):
+        batches = tuple(SourceBatch(one * 5, one * 5 + 4, OFFSET + one, NOW_MS + one) for one in range(BATCHES_KEPT))
+        known = tuple(SourceProducer(PRODUCER_ID + one, 0, batches) for one in range(PRODUCERS_MAX))
+        store.receipts.record([_receipt(number, OFFSET, NOW_MS, known)])
+
+
+def _extents(store: Store, count: int) -> None:
+    """As a topic of transactions makes them: each commit of the source is an offset that the twin has not."""
+    first = _extent(0)
+    store.extents.adopt([(TwinRow(LINK, TOPIC, 0, "a" * 22, "b" * 22, first.source, first.sequence, 5), first)])
+    for begin in range(0, count, _AT_ONCE):
+        gained = tuple(_extent(number) for number in range(begin, min(begin + _AT_ONCE, count)))
+        end = int(gained[-1].source) + gained[-1].length + 1
+        store.receipts.record(
+            [Receipt(LINK, TOPIC, 0, int(gained[0].source), end, end, end, 1, end, 0, 1, 0, extents=gained)]
+        )
+
+
+def _extent(number: int) -> Extent:
+    return Extent(SourceOffset(OFFSET + number * 11), TargetOffset(OFFSET + number * 10), 10, number * 10)
+
+
+def _receipt(partition: int, begin: int, at_ms: int, producers: Sequence[SourceProducer] = ()) -> Receipt:
+    return Receipt(
+        *(
+            LINK,
+            TOPIC,
+            partition,
+            begin,
+            begin + 10_000,
+            10_000,
+            10_000_000,
+            100,
+            begin + 10_000,
+            at_ms,
+            at_ms + ROLL_MS - 1,
+        ),
+        source_producers=tuple(producers),
+    )
+
+
+def main() -> int:
+    """Writes the page of evidence; the line of JSON to standard output."""
+    page = page_of(measure_sizes())
+    EVIDENCE.write_text(page, encoding="utf-8")
+    print(page.splitlines()[-2])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
