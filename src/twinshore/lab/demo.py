@@ -1,16 +1,18 @@
-"""The demo's story: two clusters stay the same while a pump is killed; one is lost, its readers go on at the other."""
+"""The demo's story: two clusters stay the same while a pump is killed; a topic moves under its writer; one cluster is
+lost, its writers and readers go on at the other, and it comes back."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from twinshore.fleet import NamedPartition
 from twinshore.lab.compare import compare_topic
 from twinshore.lab.demo_ends import LogEnds
 from twinshore.lab.demo_group import GROUP, GroupReader, places_on, read_on
 from twinshore.lab.demo_stage import DemoStage
+from twinshore.lab.demo_switch import UNCROSSED, Stopped, Writers, run_verb
 from twinshore.lab.demo_tail import TwinTail
 from twinshore.lab.errors import LabError, log_tail
 
@@ -24,6 +26,9 @@ CAUGHT_UP_WITHIN_S = 60.0
 GROUP_WITHIN_S = 30.0
 PATIENCE_EVERY_S = 5.0
 STALLED_S_MAX = 60.0
+MOVED = "payments"
+MOVES_WITHIN_S = 60.0
+AT_HOME_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,7 @@ class DemoPlan:
 
 @dataclass(frozen=True, slots=True)
 class DemoOutcome:
-    """`difference` is empty when both sides are identical."""
+    """`difference` is empty when both sides are identical at the end."""
 
     records: int
     partitions: int
@@ -78,6 +83,7 @@ class _Play:
         self._before = (0.0, 0, 0)
         self._tail: TwinTail | None = None
         self._reader: GroupReader | None = None
+        self._writers: Writers | None = None
         self._stood: dict[NamedPartition, int] = {}
 
     def run(self) -> DemoOutcome:
@@ -89,10 +95,20 @@ class _Play:
             self._begin()
             gap_s = self._kill()
             outcome = self._finish(gap_s)
-            if not outcome.difference:
-                self._go_on(outcome.records)
-            return outcome
+            if outcome.difference:
+                return outcome
+            self._move()
+            if self._plan.keep:
+                self._say("east would be killed now; it stays, since everything is kept")
+            else:
+                self._lose_east()
+            read = self._go_on()
+            if not self._plan.keep:
+                self._come_back()
+            return self._end(gap_s, read)
         finally:
+            if self._writers is not None:
+                self._writers.stop()
             if self._reader is not None:
                 self._reader.close()
             if self._tail is not None:
@@ -151,6 +167,13 @@ class _Play:
         self._catch_up()
         self._say("west has everything; now an ordinary consumer reads both sides and compares")
         self._say("each offset, key, value, header and timestamp")
+        outcome = self._compared(gap_s)
+        if not outcome.difference and outcome.records != acknowledged:
+            difference = f"both sides hold {outcome.records} records, {acknowledged} were acknowledged"
+            return replace(outcome, difference=difference)
+        return outcome
+
+    def _compared(self, gap_s: float) -> DemoOutcome:
         found = []
         for topic in self._plan.topics:
             compared = compare_topic(self._stage.east.cluster, self._stage.west.cluster, topic)
@@ -158,27 +181,82 @@ class _Play:
             found.append(compared)
         records, partitions = sum(one.records for one in found), sum(one.partitions for one in found)
         difference = next((str(one) for one in found if not one.identical), "")
-        if not difference and records != acknowledged:
-            difference = f"both sides hold {records} records, {acknowledged} were acknowledged"
         return DemoOutcome(records, partitions, gap_s, difference)
 
-    def _go_on(self, records: int) -> None:
-        """East is lost; its group reads the rest on west."""
+    def _move(self) -> None:
+        """A planned switch under load."""
+        clusters = {"east": self._stage.east.cluster, "west": self._stage.west.cluster}
+        self._writers = writers = Writers(self._plan.topics, clusters)
+        self._say("each topic has a writer now that asks the clusters where its topic is at home")
+        self._until(
+            lambda: len(writers.first_at("east", self._plan.topics)) == len(self._plan.topics), 30, "none writes"
+        )
+        self._say(f"a planned switch: {MOVED} moves to west while it is written:")
+        since_s = time.monotonic()
+        run_verb(self._mirror, ["switch", "run", MOVED, "--to", "west", "--yes"], self._say)
+        self._until(lambda: bool(writers.first_at("west", [MOVED])), MOVES_WITHIN_S, f"nothing is written to {MOVED}")
+        self._wait(AT_HOME_S)
+        self._say(
+            f"  its writer went on at west: its longest pause was {writers.pause_s(MOVED, since_s):.1f} s, "
+            f"and it was told {writers.errors()} errors"
+        )
+        if self._plan.keep:
+            writers.stop()
+
+    def _lose_east(self) -> None:
+        """Its topics move by force."""
+        assert self._writers is not None
+        writers, others = self._writers, [topic for topic in self._plan.topics if topic != MOVED]
+        had = writers.acknowledged("east", others)
+        self._say("the mirror's workers are stopped for a moment, so that something cannot cross; then")
+        with Stopped(self._mirror):
+            self._until(lambda: writers.acknowledged("east", others) >= had + UNCROSSED, 30, "east takes nothing more")
+            self._stage.kill_east()
+        self._say("kill -9 to east: the whole cluster is gone, its topics move by force:")
+        begun_s = time.monotonic()
+        run_verb(self._mirror, ["switch", "run", *others, "--to", "west", "--force", "--yes"], self._say)
+        self._until(
+            lambda: len(writers.first_at("west", others)) == len(others), MOVES_WITHIN_S, "nothing is written on west"
+        )
+        took_s = max(writers.first_at("west", others).values()) - begun_s
+        self._say(f"  {took_s:.1f} s after the command west takes what is written to {' and '.join(others)}")
+        self._wait(AT_HOME_S)
+        writers.stop()
+
+    def _go_on(self) -> int:
+        """The group reads the rest on west; how many records it read in all."""
         west = self._stage.west.cluster
         self._until(lambda: places_on(west, self._stood) == self._stood, GROUP_WITHIN_S, f"{GROUP} is not on west")
-        ends = self._target.read()
-        if self._plan.keep:
-            self._say("east would be killed now; it stays, since everything is kept")
-        else:
-            self._stage.kill_east()
-            self._say("kill -9 to east: the whole cluster is gone")
         self._say(f"{GROUP} goes on at west, told nothing but another address:")
-        read = read_on(west, self._stood, ends)
+        read = read_on(west, self._stood, self._target.read())
         before = sum(self._stood.values())
-        if before + read != records:
-            raise LabError(f"{GROUP} read {before} records on east and {read} on west, of {records}")
         self._say(f"  {before:,} records on east, and at the very next one of each partition {read:,} on west:")
-        self._say(f"  {records:,} in all, none twice, none left out")
+        return before + read
+
+    def _come_back(self) -> None:
+        """What east took and never sent is saved, and it is made a twin."""
+        self._stage.restart_east()
+        self._say("east is back. What it took and never sent is saved, and it becomes a twin of west:")
+        topics = [topic for topic in self._plan.topics if topic != MOVED]
+        run_verb(self._mirror, ["switch", "failback", *topics, "--old", "east", "--yes"], self._say)
+        # Its topics were made anew, which a client that has met the old ones does not take up.
+        self._source = LogEnds(self._stage.east.cluster, self._plan.topics)
+
+    def _end(self, gap_s: float, read: int) -> DemoOutcome:
+        """Both sides are the same again, and the group read all of it once."""
+        self._until(lambda: self._source.read() == self._target.read(), CAUGHT_UP_WITHIN_S, "the sides are not level")
+        self._say("both sides are compared again:")
+        outcome = self._compared(gap_s)
+        if not outcome.difference and outcome.records != read:
+            raise LabError(f"{GROUP} read {read} records, of {outcome.records}")
+        self._say(f"{GROUP} read {read:,} records in all, none twice, none left out")
+        return outcome
+
+    def _wait(self, seconds: float) -> None:
+        until_s = time.monotonic() + seconds
+        while time.monotonic() < until_s:
+            self._mirror.check()
+            time.sleep(0.05)
 
     def _catch_up(self) -> None:
         """Returns when the twin ends where the source does; LabError when it stops coming nearer."""

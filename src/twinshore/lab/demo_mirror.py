@@ -38,12 +38,21 @@ class DemoMirror:
 
     def start(self) -> None:
         """Starts it and returns at once."""
-        sources = str(Path(twinshore.__file__).resolve().parent.parent)
-        inherited = os.environ.get("PYTHONPATH", "")
-        environment = {"PYTHONPATH": os.pathsep.join(filter(None, [sources, inherited])), "PYTHONUNBUFFERED": "1"}
         self._child = start_child(
-            self.command, folder=self._folder, log=self.log, environment=environment, tied=not self._detached
+            self.command,
+            folder=self._folder,
+            log=self.log,
+            environment={**self._sources(), "PYTHONUNBUFFERED": "1"},
+            tied=not self._detached,
         )
+
+    def environment(self) -> dict[str, str]:
+        """What another process of the same Twinshore needs."""
+        return {**os.environ, **self._sources()}
+
+    def _sources(self) -> dict[str, str]:
+        sources = str(Path(twinshore.__file__).resolve().parent.parent)
+        return {"PYTHONPATH": os.pathsep.join(filter(None, [sources, os.environ.get("PYTHONPATH", "")]))}
 
     @property
     def mark(self) -> ProcessMark:

@@ -82,6 +82,12 @@ class DemoStage:
         for broker in self.east.brokers:
             broker.kill()
 
+    def restart_east(self) -> None:
+        """Returns when it serves again."""
+        for broker in self.east.brokers:
+            broker.restart()
+        self._source_lost = False
+
     def leave_running(self) -> list[str]:
         """Notes what runs, so that `end_kept` ends it and nothing else; returns how to look and how to end it."""
         assert self.mirror is not None
