@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bench.measure.pump_rig import ROOT, limits_from, of_tree, shipped_bounds
 from bench.measure.rig_peers import WORKLOADS, Stretch, stretch_of
 from twinshore.mirror.lane.orders import LaneLimits
@@ -15,9 +17,11 @@ def test_a_peers_bytes_are_batches_at_the_offsets_that_are_asked_for() -> None:
     assert len(headers) > 50
 
 
-def test_each_workload_crosses_and_its_cpu_is_told() -> None:
-    for workload in WORKLOADS:
-        assert 0 < of_tree(ROOT, workload, 4_000) < 10_000
+@pytest.mark.parametrize(
+    "workload", [one if one == "small" else pytest.param(one, marks=pytest.mark.long) for one in WORKLOADS]
+)
+def test_each_workload_crosses_and_its_cpu_is_told(workload: str) -> None:
+    assert 0 < of_tree(ROOT, workload, 4_000) < 10_000
 
 
 def test_both_pumps_have_the_bounds_that_the_settings_give() -> None:

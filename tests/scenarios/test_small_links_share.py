@@ -83,6 +83,7 @@ def place(east: LabCluster, west: LabCluster, tmp_path: Path) -> Iterator[Place]
         made.process.end()
 
 
+@pytest.mark.long
 def test_what_befalls_one_link_of_a_task_befalls_no_other(place: Place) -> None:
     others = [number for number in range(COUNT) if number not in (PAUSED, REMOVED, ROBBED)]
     for link in LINKS:

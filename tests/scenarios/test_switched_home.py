@@ -188,6 +188,7 @@ def stage(east: LabCluster, west: LabCluster, tmp_path: Path) -> Iterator[Stage]
             delete_topic(lab.cluster, topic)
 
 
+@pytest.mark.long
 def test_a_home_moves_there_and_back_and_there_again(stage: Stage, tmp_path: Path) -> None:
     stage.write(0)
     stage.rig.process.start()
