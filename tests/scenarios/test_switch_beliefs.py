@@ -11,9 +11,9 @@ from contextlib import closing
 
 import pytest
 
+from tests.scenarios.held_request import Held
 from tests.scenarios.switch_stage import Stage, seen, staged, until
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.connection import Connection
 from twinshore.kafka.errors import Code
 from twinshore.kafka.groups import Groups
 from twinshore.kafka.metadata import NO_LEADER, NO_TOPIC_ID, ask_metadata
@@ -23,12 +23,8 @@ from twinshore.lab import KAFKA_3, KAFKA_NEWEST
 from twinshore.lab.clients import alter_brokers
 from twinshore.lab.stages.raw_writer import RawWriter, end_of, state_of
 from twinshore.service.clock import wall_ms
-from twinshore.wire.batch import HEADER_BYTES, split_batches
 from twinshore.wire.fetch import FETCH_KEY, FETCH_VERSION, FetchPartition, encode_fetch, parse_fetch
-from twinshore.wire.framing import forget_sent
 from twinshore.wire.group_places import Place, Where
-from twinshore.wire.primitives import Buffer
-from twinshore.wire.produce import PRODUCE_KEY, ProducedPartition, encode_produce, parse_produce
 
 VERSIONS = [KAFKA_NEWEST, pytest.param(KAFKA_3, marks=pytest.mark.long)]
 
@@ -52,37 +48,6 @@ def fence(link: RawWriter) -> int:
 
 def stable_end(link: RawWriter) -> int:
     return link.kafka.list_offsets([link.named], OffsetKind.LAST_STABLE)[link.named]
-
-
-class Held:
-    """A produce request of which half is sent, and the rest when `let_go` is called."""
-
-    def __init__(self, link: RawWriter, records: int, sequence: int) -> None:
-        self._line: Connection = link.kafka.dial(link.kafka.leader_of(link.named))
-        data = link.batch(records)
-        ((_, header),) = split_batches(memoryview(data))
-        stamped = header._replace(producer_id=link.producer_id, producer_epoch=link.epoch, base_sequence=sequence)
-        batch = link.sealed(stamped, data[HEADER_BYTES:])
-        self._version = self._line.spoken(PRODUCE_KEY)
-        body = b"".join(encode_produce(self._version, [(link.named.topic, link.topic_id, [(0, b"", batch)])]))
-        asked = self._line.hand_over("held").ask(PRODUCE_KEY, self._version, [body], time.monotonic() + 60)
-        whole = b"".join(asked)
-        self._rest = whole[len(whole) // 2 :]
-        self._send(whole[: len(whole) // 2])
-
-    def let_go(self) -> ProducedPartition:
-        self._send(self._rest)
-        found = self._line.finish(20.0)
-        self._line.close()
-        (answer,) = parse_produce(found.view[found.position :], 0, self._version)
-        return answer
-
-    def _send(self, data: bytes) -> None:
-        waiting: list[Buffer] = [memoryview(data)]
-        while waiting:
-            taken = self._line.transport.sendv(waiting)
-            if taken > 0:
-                forget_sent(waiting, taken)
 
 
 def test_a_marker_of_the_next_epoch_shuts_the_old_link_out(stage: Stage, link: RawWriter) -> None:

@@ -6,15 +6,23 @@ import json
 import re
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from confluent_kafka import Producer
 
-from tests.scenarios.mirror_rig import until
+from tests.scenarios.held_request import Held
+from tests.scenarios.mirror_rig import until, url_in
 from tests.scenarios.switch_rig import SwitchRig, carried, ended, turned_back
 from tests.scenarios.test_mirror_basic import fill
+from tests.scenarios.test_switched_home import read
+from twinshore.fleet.terms import fence_epoch, written_epoch
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.errors import Code
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
+from twinshore.lab.stages.raw_writer import RawWriter, state_of
+from twinshore.store import open_store
 
 TOPIC = "faults-orders"
 
@@ -84,6 +92,42 @@ def test_who_writes_during_the_hold_turns_it_back(rig: SwitchRig) -> None:
     print("told:", rig.record()["held_s"], said.text)
     assert "nobody can be kept from writing" in said.text
     turned_back(rig, said, before, f"somebody still writes to {TOPIC}-2")
+
+
+@pytest.mark.claim("switch", "late-produce", "a late request of the old link, let go behind the flip, is refused")
+def test_a_late_request_of_the_old_link_is_refused(rig: SwitchRig) -> None:
+    """It is the next one that the link's producer would send, and half of it is with the broker before the hold."""
+    (home, twin), term = rig.sides(), rig.home()[1]
+    points = rig.level()
+    with closing(KafkaCluster(twin.cluster)) as kafka, open_store(url_in(rig.rig.folder)) as store:
+        late = RawWriter(kafka, TOPIC)
+        link = f"{home.name}->{twin.name}"
+        identity = store.links.identity(link)
+        assert identity is not None
+        row = next(row for row in store.twins.of(link) if (row.topic, row.partition) == (TOPIC, 0))
+        late.producer_id, late.epoch = identity.producer_id, written_epoch(identity.producer_epoch, row.epoch)
+        fill(home, TOPIC, 1, partition=0)
+        points = [points[0] + 1, *points[1:]]
+        assert rig.level() == points
+        known = state_of(late)
+        assert known is not None and known[0] == late.epoch, "the link writes so"
+        held = Held(late, 3, known[1] + 1)
+
+        said = rig.move(twin.name)
+        assert said.code == 0, said.text
+        rig.settled(twin.name, term + 1)
+        ends = [point + 1 for point in points]
+        assert rig.level() == ends, "the fence takes one offset"
+        before = [read(twin, TOPIC, number, "read_uncommitted") for number in range(3)]
+        refused = held.let_go().error
+        assert refused == Code.INVALID_PRODUCER_EPOCH
+        assert late.write(3, known[1] + 1).error == Code.INVALID_PRODUCER_EPOCH, "and so is each that comes later"
+        assert state_of(late) == (fence_epoch(late.epoch), -1)
+    assert rig.level() == ends
+    assert [read(twin, TOPIC, number, "read_uncommitted") for number in range(3)] == before
+    print(f"told: refused with {Code(refused).name}; {twin.name} ends at {ends} before and after it")
+    fill(twin, TOPIC, 2, partition=0)
+    rig.same("read_uncommitted")
 
 
 def test_a_mirror_that_does_not_run_holds_nobody(rig: SwitchRig) -> None:
