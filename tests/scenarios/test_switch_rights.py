@@ -7,17 +7,19 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
 from tests.scenarios.rights_stage import acl, client, guarded, may_write
 from tests.scenarios.switch_rig import SwitchRig, ended
 from tests.scenarios.test_acl_fence import Application
 from tests.scenarios.test_mirror_basic import fill
+from tests.scenarios.whole_state import BEATS, State, at_rest, of_cluster, of_store
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.rights import Acl, Operation, Pattern
 from twinshore.kafka.rights_requests import create_acls, read_acls
 from twinshore.lab import LabCluster
-from twinshore.lab.clients import allow
+from twinshore.lab.clients import allow, client_settings, committed
 
 TOPIC = "rights-orders"
 
@@ -55,6 +57,51 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SwitchRig]:
 def rules(lab: LabCluster) -> frozenset[Acl]:
     with closing(KafkaCluster(lab.cluster)) as kafka:
         return read_acls(kafka) or frozenset()
+
+
+@pytest.mark.claim("switch", "drill", "a drill changes nothing, by comparison of all there is, and holds nobody")
+def test_a_drill_changes_nothing(rig: SwitchRig) -> None:
+    """Rules, settings, logs, places of groups and the store's rows are as they were; what it tells is its own row."""
+    drill = (*BEATS, "switches", "proofs", "proof_books")  # what it writes down of itself, and of what it proved
+
+    def state() -> tuple[State, ...]:
+        return of_cluster(rig.east), of_cluster(rig.west), of_store(rig.settings.parent / "store.db", drill)
+
+    stand(rig.east, "readers", TOPIC)
+    until(lambda: committed(rig.west.cluster, "readers", TOPIC, [0]) == [7], 60, "the group follows", rig.rig)
+    rig.settled("east", 1)
+    rig.level()
+    before = at_rest(state)  # a mirror that has just begun is done with what it does once
+    said = rig.switch("drill", TOPIC, "--to", "west")
+    assert (said.code, "nothing stands in the way" in said.text) == (0, True), said.text
+    after = state()
+    differs = [
+        f"{name}: {one.get(name)} became {other.get(name)}"
+        for one, other in zip(before, after, strict=True)
+        for name in {*one, *other}
+        if one.get(name) != other.get(name)
+    ]
+    assert not differs
+    print(f"told: {sum(map(len, before))} things compared on both clusters and in the store")
+
+    application = Application(rig.east.cluster_as("anna"), TOPIC)
+    application.goes_on()
+    said = rig.switch("drill", TOPIC, "--to", "west")
+    application.end()
+    print("told:", said.last, f"{application.taken} records taken beside it, {len(application.refused)} refused")
+    assert said.code == 0, said.text
+    assert not application.refused
+    assert (rules(rig.east), rules(rig.west)) == (before[0]["rules"], before[1]["rules"])
+    rig.settled("east", 1)
+
+
+def stand(lab: LabCluster, group: str, topic: str) -> None:
+    """The group stands at offset 7 of partition 0, and has no members."""
+    consumer = Consumer({**client_settings(lab.cluster), "group.id": group})
+    try:
+        consumer.commit(offsets=[TopicPartition(topic, 0, 7)], asynchronous=False)
+    finally:
+        consumer.close()
 
 
 @pytest.mark.claim("switch", "super-user", "a super user writes in the hold: it turns back, and rules are as before")
