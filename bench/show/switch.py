@@ -20,8 +20,9 @@ typed by hand.
 """
 # What tests are marked with, in the order of the page.
 KEYS = (
-    *("there-and-back", "held-by-acl", "super-user", "transactions", "forced-under-load"),
-    *("two-operators", "killed-at-each-deed", "killed-on-brokers", "rebuild"),
+    *("there-and-back", "held-by-acl", "super-user", "forced-under-load", "rebuild"),
+    *("late-produce", "transactions", "hanging"),
+    *("killed-at-each-deed", "killed-on-brokers", "two-operators", "drill"),
 )
 WRITERS, RECORDS_PER_S, GROUPS = 4, 5_000, 3
 SECONDS, SECONDS_LONG = 20.0, 120.0

@@ -24,7 +24,7 @@ def rig(east: LabCluster, west: LabCluster, tmp_path_factory: pytest.TempPathFac
         yield made
 
 
-@pytest.mark.claim("switch", "transactions", "open transactions end first; one that hangs is named, and turns it back")
+@pytest.mark.claim("switch", "transactions", "open transactions, with records or with none, end before anything moves")
 def test_an_open_transaction_is_waited_for_and_moves(rig: SwitchRig) -> None:
     home, twin = rig.sides()
     before = rig.level()
@@ -41,7 +41,7 @@ def test_an_open_transaction_is_waited_for_and_moves(rig: SwitchRig) -> None:
     rig.same("read_committed")
 
 
-@pytest.mark.claim("switch", "transactions", "open transactions end first; one that hangs is named, and turns it back")
+@pytest.mark.claim("switch", "transactions", "open transactions, with records or with none, end before anything moves")
 def test_a_transaction_that_has_written_nothing_is_waited_for(rig: SwitchRig) -> None:
     home, twin = rig.sides()
     before = rig.level()
@@ -58,7 +58,7 @@ def test_a_transaction_that_has_written_nothing_is_waited_for(rig: SwitchRig) ->
     rig.same()
 
 
-@pytest.mark.claim("switch", "transactions", "open transactions end first; one that hangs is named, and turns it back")
+@pytest.mark.claim("switch", "hanging", "a transaction that hangs, with records or none, is named, and turns it back")
 @pytest.mark.parametrize("writes", [True, False])
 def test_a_transaction_that_hangs_turns_the_switch_back(rig: SwitchRig, writes: bool) -> None:
     (home, twin), before = rig.sides(), rig.home()
