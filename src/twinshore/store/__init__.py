@@ -1,6 +1,6 @@
 """What is remembered, in SQL, by subject: `store.leases`, `links`, `twins`, `homes`, `switching`, `switches`,
-`receipts`, `extents`, `ledger`, `audit`, `memories`, `controls`, `proofs`, `key_looks`, `delay`. Each is a file here,
-each method one transaction.
+`guards`, `receipts`, `extents`, `ledger`, `audit`, `memories`, `controls`, `proofs`, `key_looks`, `delay`. Each is a
+file here, each method one transaction.
 
 Values enter and leave (`values`); SQLite, PostgreSQL, MySQL and MariaDB answer alike. A position never moves back, a
 receipt never leaves a gap, and nothing grows without bound but the ledger. Nothing here knows Kafka or a wall clock:
@@ -16,7 +16,7 @@ from twinshore.store.proof_values import KeyLookRow, ProofPiece, ProofRow, Proof
 from twinshore.store.refused_receipts import ReceiptsRefusedError, RefusedReceipt
 from twinshore.store.revisions import LINKS
 from twinshore.store.store import Store, empty_store, open_store
-from twinshore.store.switch_values import Asked, Flip, SwitchRow, TopicInSwitch
+from twinshore.store.switch_values import Asked, Flip, GuardRow, SwitchRow, TopicInSwitch
 from twinshore.store.values import (
     AuditRow,
     ControlRow,
@@ -47,6 +47,7 @@ __all__ = [
     "DelayPlace",
     "DelayStore",
     "Flip",
+    "GuardRow",
     "HeldLease",
     "HomeRow",
     "Incident",

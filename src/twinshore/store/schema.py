@@ -6,7 +6,7 @@ from sqlalchemy import Connection, String, column, inspect, select, table
 
 from twinshore.store.engine import Database
 
-SCHEMA = "0016"
+SCHEMA = "0017"
 VERSION_TABLE = "twinshore_schema"
 
 

@@ -15,6 +15,7 @@ from twinshore.store.controls import Controls
 from twinshore.store.delays import DelayStore
 from twinshore.store.engine import Database, check_place, place_of
 from twinshore.store.extents import Extents
+from twinshore.store.guards import Guards
 from twinshore.store.homes import Homes
 from twinshore.store.key_looks import KeyLooks
 from twinshore.store.leases import Leases
@@ -74,6 +75,7 @@ class Store:
         self.homes = Homes(database)
         self.switching = Switching(database)
         self.switches = Switches(database)
+        self.guards = Guards(database)
         self.receipts = Receipts(database)
         self.extents = Extents(database)
         self.ledger = Ledger(database)

@@ -1,4 +1,4 @@
-"""The tables of switches: every switch with its record, and which topics one moves just now."""
+"""The tables of switches: every switch with its record, which topics one moves just now, and who is kept out where."""
 
 from __future__ import annotations
 
@@ -37,4 +37,13 @@ switches = Table(
     number("begun_ms"),
     number("changed_ms"),
     Column("ended_ms", BigInteger, nullable=True),
+)
+
+# One guard for all twins of a cluster: `guard` is JSON, and says what of the cluster's ACLs is not as it was.
+guards = Table(
+    "guards",
+    metadata,
+    Column("cluster", exact_name(64), primary_key=True),
+    Column("guard", long_text(), nullable=False),
+    number("changed_ms"),
 )

@@ -50,6 +50,16 @@ class Flip:
 
 
 @dataclass(frozen=True, slots=True)
+class GuardRow:
+    """Which twins on this cluster are kept from other writers than their link, and which of its ACLs were changed for
+    that, as JSON."""
+
+    cluster: str
+    guard: str
+    changed_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class SwitchRow:
     """A switch of topics that were at home on `source`, to `target`. `record` is JSON; `ended_ms` is None while it is
     open."""

@@ -38,9 +38,10 @@ def look(cluster: KafkaCluster, topics: Iterable[str], us: str = "") -> Sight:
     return Sight(cluster.name, acls, frozenset(topics), exist, us, open_unless_ruled(cluster))
 
 
-def apply(cluster: KafkaCluster, plan: FencePlan) -> None:
-    """KafkaError where a rule is refused: what comes after it is not done. Restore the plan, or apply it again."""
-    _take(cluster, plan.doing())
+def apply(cluster: KafkaCluster, plan: FencePlan, may: Callable[[], None] = lambda: None) -> None:
+    """KafkaError where a rule is refused: what comes after it is not done. Restore the plan, or apply it again. `may`
+    is asked before each step, and raises where it is not to be done any more."""
+    _take(cluster, plan.doing(), may)
 
 
 def restore(cluster: KafkaCluster, plan: FencePlan) -> None:
@@ -62,8 +63,9 @@ def confirm_restored(
     return _shown(cluster, plan.restored, within_s)
 
 
-def _take(cluster: KafkaCluster, steps: Iterable[Step]) -> None:
+def _take(cluster: KafkaCluster, steps: Iterable[Step], may: Callable[[], None] = lambda: None) -> None:
     for step in steps:
+        may()
         refused = (create_acls if step.add else delete_acls)(cluster, step.acls)
         for error in refused.values():
             raise error

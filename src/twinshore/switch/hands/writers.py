@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
 
 from twinshore.fleet import KafkaError, Link
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.rights_requests import create_acls
 from twinshore.mirror.follow.reading import principal
-from twinshore.service.clock import wall_ms
-from twinshore.store import Remembered, Store
-from twinshore.switch.acl_fence import FencePlan, fence, guard
+from twinshore.store import Store
+from twinshore.switch.acl_fence import FencePlan, fence
 from twinshore.switch.decision import Done, Outcome, Wait
+from twinshore.switch.hands.guarding import Guarding, RulesOf
 from twinshore.switch.hands.rights import apply, confirm, confirm_restored, look, restore
 from twinshore.switch.held_rights import given, handed_over
 from twinshore.switch.record import Record
 
-# As `Remembered` of the store, by cluster: the twins there that a guard keeps others from writing to.
-GUARD = "guard"
 CONFIRMED_S = 5.0
 
 
@@ -54,7 +51,7 @@ class Writers:
 
     def given(self, record: Record) -> Outcome:
         """Writers have on the new home the rights that they had on the old one; a guard of the twin goes."""
-        self._guard(self._new, "", frozenset(), frozenset(record.names()))
+        Guarding(self._store, record.by).drop(RulesOf(self._new), record.names())
         plan = _plan_of(record)
         rows = self._store.memories.of(self._link.name)
         twins = {topic: self._link.twin_of(topic) for topic in record.names()}
@@ -67,24 +64,8 @@ class Writers:
     def guard(self, record: Record) -> Outcome:
         """The link back alone writes to the topics on the old home; only then the fence goes."""
         us = principal(self._back, self._old)
-        self._guard(self._old, us, frozenset(record.names()), frozenset())
+        Guarding(self._store, record.by).add(RulesOf(self._old), us, record.names)
         return self.open(record)
-
-    def _guard(self, cluster: KafkaCluster, us: str, more: frozenset[str], less: frozenset[str]) -> None:
-        known = next(iter(self._store.memories.of(cluster.name, GUARD)), None)
-        raw: dict[str, Any] = (
-            json.loads(known.value) if known else {"topics": [], "us": us, "plan": FencePlan().as_record()}
-        )
-        topics = (frozenset(raw["topics"]) | more) - less
-        earlier = FencePlan.from_record(raw["plan"])
-        if not topics and not raw["topics"]:
-            return
-        sight = look(cluster, topics, us or raw["us"])
-        plan = guard(sight, earlier)
-        value = json.dumps({"topics": sorted(topics), "us": sight.us, "plan": plan.as_record()}, sort_keys=True)
-        self._store.memories.remember([Remembered(cluster.name, GUARD, cluster.name, value, "", wall_ms())])
-        apply(cluster, plan)
-        confirm(cluster, plan, within_s=CONFIRMED_S)
 
 
 def _plan_of(record: Record) -> FencePlan:

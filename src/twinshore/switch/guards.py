@@ -1,0 +1,61 @@
+"""The guard of a cluster: which twins there are kept from all writers but their link, and which rules were changed for
+that. Pure. It travels as JSON.
+
+A cluster has one guard for all its twins, since a rule may speak of several. It is looked at again and again: whoever
+is given the right to write meanwhile is kept out by the next look.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from twinshore.fleet import WireError
+from twinshore.kafka.rights import Acl
+from twinshore.switch.acl_fence import FencePlan, Sight, guard
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """`topics`: the twins; `us`: whom the authorizer takes their link for; `plan`: what was changed, or is about to
+    be."""
+
+    topics: frozenset[str] = frozenset()
+    us: str = ""
+    plan: FencePlan = field(default_factory=FencePlan)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing of it is still to be taken back."""
+        return not self.plan.over and not self.plan.back
+
+    def to_json(self) -> str:
+        raw = {"topics": sorted(self.topics), "us": self.us, "plan": self.plan.as_record()}
+        return json.dumps(raw, sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str) -> Guard:
+        """WireError where it is none."""
+        try:
+            raw: dict[str, Any] = json.loads(text)
+            return Guard(frozenset(raw["topics"]), str(raw["us"]), FencePlan.from_record(raw["plan"]))
+        except (ValueError, TypeError, KeyError) as error:
+            raise WireError("the guard of a cluster cannot be read from the store") from error
+
+
+def anew(known: Guard, sight: Sight) -> Guard:
+    """The guard for the topics of `sight`, in place of the one that is known."""
+    return Guard(sight.topics, sight.us, guard(sight, known.plan))
+
+
+def settled(done: Guard) -> Guard:
+    """Once every broker shows it. What it took back of earlier guards is forgotten: a rule that looks like one of these
+    from now on is somebody else's."""
+    return replace(done, plan=replace(done.plan, over=(), back=()))
+
+
+def is_up(known: Guard, wanted: Guard, acls: Collection[Acl] | None) -> bool:
+    """Whether nothing is to be done."""
+    return known == wanted == settled(wanted) and wanted.plan.stands(acls or ())
