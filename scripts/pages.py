@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the bench is 
 
 from bench.kit import pictures, reckoned
 from bench.kit.page import PAGE
+from twinshore.advisor.page import with_rules
 from twinshore.cli.entry import EXIT_CODES
 from twinshore.cli.examples import command
 from twinshore.delay.simulation.page import with_table
@@ -50,6 +51,7 @@ def pages() -> dict[Path, str]:
         **pictures.drawings(bench, pictures.RECORDED_DEMO.read_text()),
         ROOT / "README.md": pictures.with_figures(_read("README.md"), bench),
         ROOT / "ARCHITECTURE.md": with_phases(_read("ARCHITECTURE.md")),
+        ROOT / "docs" / "advisor.md": with_rules(_read("docs/advisor.md")),
         ROOT / "docs" / "capacity.md": reckoned.capacity(
             _read("docs/capacity.md"), bench, crossing, _read("ARCHITECTURE.md"), stored
         ),

@@ -33,6 +33,8 @@ ELSEWHERE = {
 }
 # Lines for what is not the case here, and what is said instead.
 REFUSED = {
+    "twinshore advise --cluster east --policy": "policy.toml cannot be read",
+    "twinshore advise --cluster east --since": "before.json cannot be read",
     "twinshore delay --link": "no place of topic orders is watched",
     "twinshore delay forget": "no 'monitor-1' watches or is missed",
     "twinshore link add": "is there already",

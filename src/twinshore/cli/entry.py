@@ -25,6 +25,7 @@ VERBS = (
     "following",
     "migrate",
     "delay",
+    "advise",
     "completion",
 )
 
@@ -32,7 +33,7 @@ VERBS = (
 EXIT_CODES = {
     0: "done, or well: also a mirror that was stopped in good order",
     1: "done, and the answer is no: sides differ, an alarm stands, a place was refused, something was found",
-    2: "not done, as the message says, or a wrong option; of `prove`, `delay check` and `mirror examine`: cannot tell",
+    2: "not done, as it says, or a wrong option; of `prove`, `delay check`, `mirror examine` and `advise`: cannot tell",
     130: "ended by Ctrl-C before it was done",
     143: "ended by SIGTERM before it was done",
 }

@@ -10,6 +10,7 @@ import typer
 from twinshore.cli.entry import app, gather
 
 EXAMPLES = {
+    "advise": "advise --cluster east --topic 'orders.*'",
     "audit": "audit --last 20 --topic orders",
     "completion": "completion bash > ~/.local/share/bash-completion/completions/twinshore",
     "delay": "delay --link 'east->west' --topic orders",

@@ -157,38 +157,46 @@ class Admin:
             raise error
         return found
 
-    def readable_settings(self, names: Iterable[str]) -> tuple[dict[str, dict[str, Setting]], dict[str, KafkaError]]:
-        """The same of those topics that may be asked about, and why the others may not: none hinders another."""
+    def readable_settings(
+        self, names: Iterable[str], keys: Sequence[str] = ()
+    ) -> tuple[dict[str, dict[str, Setting]], dict[str, KafkaError]]:
+        """The same of those topics that may be asked about, and why the others may not: none hinders another. With
+        `keys` these settings alone, and Kafka's own defaults as well."""
         found: dict[str, dict[str, Setting]] = {}
         refused: dict[str, KafkaError] = {}
         wanted = list(dict.fromkeys(names))
         for start in range(0, len(wanted), DESCRIBED_AT_ONCE):
             some = wanted[start : start + DESCRIBED_AT_ONCE]
-            for one in self._cluster.anybody("settings of topics", _describing(TOPIC, some)):
+            for one in self._cluster.anybody("settings of topics", _describing(TOPIC, some, keys)):
                 name = one.resource_name
                 if one.error_code:
                     place = f"{self._name}: read settings of topic {name}"
                     right = f"DescribeConfigs on topic {name}"
                     refused[name] = kafka_error(int(one.error_code), place, detail=one.error_message or "", right=right)
                 else:
-                    found[name] = _settings(one)
+                    found[name] = _settings(one, defaults=bool(keys))
         return found, refused
 
-    def broker_settings(self, node_id: int) -> dict[str, Setting]:
-        """The settings of a broker that are not Kafka's own defaults. Only it can tell them."""
-        (found,) = self._cluster.at(node_id, f"settings of broker {node_id}", _describing(BROKER, [str(node_id)]))
+    def broker_settings(self, node_id: int, keys: Sequence[str] = ()) -> dict[str, Setting]:
+        """The settings of a broker that are not Kafka's own defaults; with `keys` these alone, defaults as well. Only
+        it can tell them."""
+        asking = _describing(BROKER, [str(node_id)], keys)
+        (found,) = self._cluster.at(node_id, f"settings of broker {node_id}", asking)
         what = f"read settings of broker {node_id}"
         self._check(found.error_code, what, found.error_message, "DescribeConfigs on the cluster")
-        return _settings(found)
+        return _settings(found, defaults=bool(keys))
 
     def _check(self, code: int, what: str, message: str | None, right: str) -> None:
         if code:
             raise kafka_error(int(code), f"{self._name}: {what}", detail=message or "", right=right)
 
 
-def _describing(kind: i8, names: Sequence[str]) -> Callable[[Connection, float], Sequence[DescribeConfigsResult]]:
+def _describing(
+    kind: i8, names: Sequence[str], keys: Sequence[str] = ()
+) -> Callable[[Connection, float], Sequence[DescribeConfigsResult]]:
     resources = tuple(
-        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None) for name in names
+        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=tuple(keys) or None)
+        for name in names
     )
 
     def ask(line: Connection, timeout_s: float) -> Sequence[DescribeConfigsResult]:
@@ -204,7 +212,7 @@ def _describing(kind: i8, names: Sequence[str]) -> Callable[[Connection, float],
     return ask
 
 
-def _settings(answer: DescribeConfigsResult) -> dict[str, Setting]:
+def _settings(answer: DescribeConfigsResult, *, defaults: bool) -> dict[str, Setting]:
     return {
         one.name: Setting(
             one.name,
@@ -214,7 +222,7 @@ def _settings(answer: DescribeConfigsResult) -> dict[str, Setting]:
             one.read_only,
         )
         for one in answer.configs
-        if int(one.config_source) != DEFAULT
+        if defaults or int(one.config_source) != DEFAULT
     }
 
 

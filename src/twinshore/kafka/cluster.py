@@ -160,6 +160,15 @@ class KafkaCluster:
         question = Question("first offset since a time", "Describe", self._timed(ask_offsets, asked=asked))
         return self._leaders.ask([named], question)[named]
 
+    def first_since_each(
+        self, parts: Iterable[NamedPartition], timestamp_ms: int
+    ) -> tuple[dict[NamedPartition, int], dict[NamedPartition, KafkaError]]:
+        """The first offset whose record has a time stamp that is as late, -1 where none has, of each partition that can
+        be asked now, and why the others cannot."""
+        asked = (max(0, timestamp_ms), *OffsetKind.HIGH_WATERMARK.value[1:])
+        question = Question("first offset since a time", "Describe", self._timed(ask_offsets, asked=asked))
+        return self._patience.persist(question.what, lambda: self._leaders.each(parts, question))
+
     def describe_producers(self, parts: Iterable[NamedPartition]) -> dict[NamedPartition, list[ProducerState]]:
         """Who wrote to these partitions, as their leaders remember; it speaks of the log end."""
         ask = self._timed(ask_producers)

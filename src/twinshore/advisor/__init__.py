@@ -1,0 +1,27 @@
+"""How reliable a cluster is: what is at risk, in which event, and which command mends it.
+
+Nouns: look (what was `seen` of a cluster, at one moment), rule (a case, as data, and the function that says where it is
+so), finding, policy (which rules and limits, with waivers that end), advice (the findings of one look). A live cluster
+and, where there is one, the store enter; advice leaves, and settings of topics where an operator says `--fix`. It does
+not know who asks, or how an advice is shown.
+"""
+
+from twinshore.advisor.advice import Advice, Difference, advise, difference
+from twinshore.advisor.policy import Policy, parse_policy
+from twinshore.advisor.rule import Finding, Rule, Weight
+from twinshore.advisor.rules import RULES
+from twinshore.advisor.seen import Seen
+
+__all__ = [
+    "RULES",
+    "Advice",
+    "Difference",
+    "Finding",
+    "Policy",
+    "Rule",
+    "Seen",
+    "Weight",
+    "advise",
+    "difference",
+    "parse_policy",
+]

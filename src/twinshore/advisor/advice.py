@@ -1,0 +1,265 @@
+"""What comes of a look: findings under a policy, what is passed over, what could not be seen, what is new. Pure."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from twinshore.advisor.policy import Policy, Waiver
+from twinshore.advisor.profiles import Kind, Profile, profiles_of
+from twinshore.advisor.rule import WEIGHTS, Change, Finding, Rule, Weight, finding_of
+from twinshore.advisor.seen import Before, GroupPlace, Seen, Unseen
+from twinshore.fleet import ConfigError
+
+FORM = 1
+# What no broker tells anybody, whoever asks.
+ACKS = Unseen(
+    "acks of producers",
+    "brokers do not tell them; CP holds for producers with acks=all alone",
+    "see to acks=all and enable.idempotence=true in each producer: some client libraries have acks=1 by default",
+)
+RESETS = Unseen(
+    "auto.offset.reset and enable.auto.commit of consumers",
+    "brokers do not tell them",
+    "see to them in each consumer: latest skips what was written before the first commit",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Waived:
+    finding: Finding
+    waiver: Waiver
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a group was, for a later look."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    log_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """`findings` are open; `remarks`: what is to be known of the policy. `unseen` could have been seen with more rights
+    or time, `untold` by nobody."""
+
+    cluster: str
+    cluster_id: str
+    at_ms: int
+    findings: tuple[Finding, ...]
+    waived: tuple[Waived, ...] = ()
+    unseen: tuple[Unseen, ...] = ()
+    untold: tuple[Unseen, ...] = (ACKS, RESETS)
+    profiles: tuple[Profile, ...] = ()
+    remarks: tuple[str, ...] = ()
+    places: tuple[Place, ...] = ()
+
+    def exit_code(self, policy: Policy) -> int:
+        """1: something was found that the policy does not pass; 2: nothing was, but not all could be seen."""
+        if any(policy.fails(one.weight) for one in self.findings):
+            return 1
+        return 2 if self.unseen else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Between an earlier advice and a later one, by rule and subject. `unsure`: no longer found, but not everything
+    could be seen this time."""
+
+    since_ms: int
+    new: tuple[Finding, ...]
+    gone: tuple[Finding, ...]
+    stays: int
+    unsure: bool
+
+
+def advise(seen: Seen, policy: Policy, rules: Sequence[Rule]) -> Advice:
+    """Every rule that the policy leaves on, over what was seen."""
+    day = datetime.datetime.fromtimestamp(seen.at_ms / 1000, datetime.UTC).date()
+    found = [
+        finding_of(rule, one)
+        for rule in rules
+        if rule.name not in policy.off
+        for one in rule.judge(seen, policy.limits_of(rule))
+    ]
+    found.sort(key=lambda one: WEIGHTS.index(one.weight))
+    waived = {one.key: Waived(one, waiver) for one in found if (waiver := _waiver_of(one, policy, day)) is not None}
+    return Advice(
+        seen.cluster,
+        seen.cluster_id,
+        seen.at_ms,
+        tuple(one for one in found if one.key not in waived),
+        tuple(waived.values()),
+        seen.unseen,
+        profiles=profiles_of(seen),
+        remarks=tuple(_remarks(found, policy, day)),
+        places=tuple(
+            Place(group.name, one.topic, one.partition, one.offset, one.log_end)
+            for group in seen.groups
+            for one in group.places
+        ),
+    )
+
+
+def _waiver_of(finding: Finding, policy: Policy, day: datetime.date) -> Waiver | None:
+    return next((one for one in policy.waivers if one.meets(finding) and one.holds(day)), None)
+
+
+def _remarks(found: Sequence[Finding], policy: Policy, day: datetime.date) -> Iterable[str]:
+    for waiver in policy.waivers:
+        what = f"the waiver of {waiver.rule} for {waiver.subject!r} ({waiver.reason})"
+        if not waiver.holds(day):
+            yield f"{what} ended on {waiver.until}: what it passed over counts again"
+        elif not any(waiver.meets(one) for one in found):
+            yield f"{what} meets nothing: take it out of the policy"
+    if policy.off:
+        yield f"the policy leaves out {', '.join(sorted(policy.off))}"
+
+
+def difference(before: Advice, now: Advice) -> Difference:
+    """What is new and what is gone; findings that are waived now are neither."""
+    earlier = {one.key: one for one in (*before.findings, *(row.finding for row in before.waived))}
+    later = {one.key for one in (*now.findings, *(row.finding for row in now.waived))}
+    return Difference(
+        before.at_ms,
+        tuple(one for one in now.findings if one.key not in earlier),
+        tuple(one for key, one in earlier.items() if key not in later),
+        len(earlier.keys() & later),
+        bool(now.unseen),
+    )
+
+
+def with_before(seen: Seen, places: Iterable[Place], at_ms: int) -> Seen:
+    """The same look with an earlier one beside each place that both have."""
+    apart_s = (seen.at_ms - at_ms) / 1000
+    if apart_s <= 0:
+        return seen
+    known = {(one.group, one.topic, one.partition): one for one in places}
+
+    def beside(group: str, place: GroupPlace) -> GroupPlace:
+        earlier = known.get((group, place.topic, place.partition))
+        if earlier is None:
+            return place
+        return replace(place, before=Before(earlier.offset, earlier.log_end, apart_s))
+
+    groups = (replace(one, places=tuple(beside(one.name, place) for place in one.places)) for one in seen.groups)
+    return replace(seen, groups=tuple(groups))
+
+
+def as_values(advice: Advice, policy: Policy) -> dict[str, Any]:
+    """For programs, and to be read again by `from_values`."""
+    return {
+        "form": FORM,
+        "cluster": advice.cluster,
+        "cluster_id": advice.cluster_id,
+        "at_ms": advice.at_ms,
+        "exit_code": advice.exit_code(policy),
+        "findings": [_finding_values(one) for one in advice.findings],
+        "waived": [
+            {
+                **_finding_values(one.finding),
+                "waiver": {
+                    "rule": one.waiver.rule,
+                    "subject": one.waiver.subject,
+                    "reason": one.waiver.reason,
+                    "until": one.waiver.until.isoformat(),
+                },
+            }
+            for one in advice.waived
+        ],
+        "unseen": [{"what": one.what, "why": one.why, "hint": one.hint} for one in advice.unseen],
+        "untold": [{"what": one.what, "why": one.why, "hint": one.hint} for one in advice.untold],
+        "profiles": [_profile_values(one) for one in advice.profiles],
+        "remarks": list(advice.remarks),
+        "places": [[one.group, one.topic, one.partition, one.offset, one.log_end] for one in advice.places],
+    }
+
+
+def difference_values(found: Difference) -> dict[str, Any]:
+    """For programs."""
+    return {
+        "at_ms": found.since_ms,
+        "new": [_finding_values(one) for one in found.new],
+        "gone": [_finding_values(one) for one in found.gone],
+        "stays": found.stays,
+        "unsure": found.unsure,
+    }
+
+
+def _finding_values(one: Finding) -> dict[str, Any]:
+    safe = {"topic": one.safe.topic, "settings": dict(one.safe.settings)} if one.safe else None
+    return {
+        "rule": one.rule,
+        "weight": one.weight.value,
+        "subject": one.subject,
+        "says": one.says,
+        "risk": one.risk,
+        "event": one.event,
+        "evidence": one.evidence,
+        "commands": list(one.commands),
+        "by_hand": one.by_hand,
+        "safe": safe,
+    }
+
+
+def _profile_values(one: Profile) -> dict[str, Any]:
+    return {
+        "topic": one.topic,
+        "kind": one.kind.value,
+        "replicas": one.copies,
+        "min_insync": one.min_isr,
+        "unclean": one.unclean,
+        "differs": list(one.differs),
+    }
+
+
+def from_values(values: Any, name: str) -> Advice:
+    """An advice that `as_values` gave; a ConfigError where it is something else."""
+    try:
+        if values["form"] != FORM:
+            raise ConfigError(f"{name} is of another version of Twinshore", hint="make it anew with --json")
+        waived = [Waived(_finding_from(row), _waiver_from(row["waiver"])) for row in values["waived"]]
+        return Advice(
+            str(values["cluster"]),
+            str(values["cluster_id"]),
+            int(values["at_ms"]),
+            tuple(_finding_from(row) for row in values["findings"]),
+            tuple(waived),
+            tuple(Unseen(row["what"], row["why"], row["hint"]) for row in values["unseen"]),
+            profiles=tuple(_profile_from(row) for row in values["profiles"]),
+            places=tuple(Place(str(g), str(t), int(p), int(o), int(e)) for g, t, p, o, e in values["places"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"{name} is no advice of `twinshore advise --json`: {error!r}") from error
+
+
+def _finding_from(row: Mapping[str, Any]) -> Finding:
+    safe = row["safe"]
+    change = Change(safe["topic"], tuple(safe["settings"].items())) if safe else None
+    return Finding(
+        str(row["rule"]),
+        Weight(row["weight"]),
+        subject=str(row["subject"]),
+        says=str(row["says"]),
+        risk=str(row["risk"]),
+        event=str(row["event"]),
+        evidence=str(row["evidence"]),
+        commands=tuple(str(line) for line in row["commands"]),
+        by_hand=str(row["by_hand"]),
+        safe=change,
+    )
+
+
+def _waiver_from(row: Mapping[str, Any]) -> Waiver:
+    return Waiver(row["rule"], row["subject"], row["reason"], datetime.date.fromisoformat(row["until"]))
+
+
+def _profile_from(row: Mapping[str, Any]) -> Profile:
+    differs = tuple(row["differs"])
+    return Profile(row["topic"], Kind(row["kind"]), row["replicas"], row["min_insync"], row["unclean"], differs)

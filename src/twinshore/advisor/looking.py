@@ -1,0 +1,201 @@
+"""Looks at a live cluster, within bounded time. Whatever it may not or cannot see is told, never passed over.
+
+It asks and changes nothing. Groups are looked at twice, some seconds apart, so that it shows whether they move.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+
+from twinshore.advisor.advice import Place, with_before
+from twinshore.advisor.seen import Broker, Group, Known, Partition, Seen, Topic, Unseen
+from twinshore.advisor.watching import Watching
+from twinshore.fleet import Cluster, KafkaError, TwinshoreError
+from twinshore.fleet.sentences import counted
+from twinshore.kafka.admin import Setting
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.errors import Code
+from twinshore.kafka.features import ask_features
+from twinshore.kafka.metadata import ClusterMetadata, TopicMetadata
+from twinshore.kafka.pool import Pool
+
+# One broker that hangs takes no more of the whole than this.
+BROKER_S = 3.0
+CALL_S = 5.0
+TOPIC_KEYS = (
+    "cleanup.policy",
+    "flush.messages",
+    "flush.ms",
+    "max.message.bytes",
+    "min.insync.replicas",
+    "retention.ms",
+    "unclean.leader.election.enable",
+)
+BROKER_KEYS = (
+    "authorizer.class.name",
+    "auto.create.topics.enable",
+    "default.replication.factor",
+    "min.insync.replicas",
+    "offsets.retention.minutes",
+    "offsets.topic.replication.factor",
+    "producer.id.expiration.ms",
+    "replica.fetch.max.bytes",
+    "transaction.max.timeout.ms",
+    "transaction.state.log.replication.factor",
+    "transactional.id.expiration.ms",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """`topics`: expressions, none means all. `apart_s`: between both looks at groups. `horizon_ms`: how far ahead
+    retention is looked at. `within_s`: how long all questions may take together."""
+
+    topics: tuple[str, ...] = ()
+    apart_s: float = 10.0
+    horizon_ms: int = 24 * 3_600_000
+    within_s: float = 60.0
+
+    def admits(self, topic: str) -> bool:
+        return not self.topics or any(re.fullmatch(one, topic) for one in self.topics)
+
+
+@dataclass(slots=True)
+class Eyes:
+    """What could not be seen is gathered here."""
+
+    unseen: list[Unseen] = field(default_factory=list)
+
+    def miss(self, what: str, error: TwinshoreError) -> None:
+        self.unseen.append(Unseen(what, error.message, error.hint))
+
+    def missed(self, what: str, refused: Mapping[str, KafkaError]) -> None:
+        """Of many that are refused alike: how many, which one for example, and why."""
+        if refused:
+            name, error = next(iter(refused.items()))
+            these = f"{what} {name}" if len(refused) == 1 else f"{what} {name} and {len(refused) - 1} more"
+            self.miss(these, error)
+
+    @contextmanager
+    def trying(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except TwinshoreError as error:
+            self.miss(what, error)
+
+
+def look(
+    cluster: Cluster,
+    wanted: Wanted,
+    *,
+    clock: Callable[[], int],
+    wait: Callable[[float], None],
+    before: tuple[Sequence[Place], int] | None = None,
+) -> Seen:
+    """The cluster as it is now; KafkaError where it does not answer at all. `clock` gives the time in ms, `wait` waits
+    between both looks at groups. `before`: places of an earlier look, and when it was; then one look is enough."""
+    eyes, pool = Eyes(), Pool()
+    ways = {"client_id": "twinshore-advise", "pool": pool}
+    with (
+        closing(KafkaCluster(cluster, patience_s=wanted.within_s, call_s=CALL_S, **ways)) as kafka,  # type: ignore[arg-type]
+        closing(KafkaCluster(cluster, patience_s=BROKER_S, call_s=BROKER_S, **ways)) as each,  # type: ignore[arg-type]
+    ):
+        with kafka.errand():
+            seen = kafka.metadata(None)
+            told = {name: one for name, one in seen.topics.items() if one.internal or wanted.admits(name)}
+            topics = _topics(kafka, told, eyes)
+            brokers, finalized = _brokers(each, seen, eyes)
+            watching = Watching(kafka, eyes.missed, eyes.trying)
+            by_name = {one.name: one for one in topics}
+            groups = watching.groups(by_name)
+        at_ms = clock()
+        if before is None and any(group.live and any(place.lag for place in group.places) for group in groups):
+            before = _places(groups), at_ms
+            wait(wanted.apart_s)
+            with kafka.errand():
+                groups = watching.groups(by_name)
+            at_ms = clock()
+        with kafka.errand():
+            groups = watching.aged(groups, by_name, at_ms, wanted.horizon_ms)
+        _may_hide(brokers, eyes)
+        found = Seen(
+            cluster.name,
+            cluster.bootstrap,
+            at_ms,
+            seen.cluster_id,
+            cluster.security.protocol != "PLAINTEXT",
+            finalized,
+            brokers,
+            topics,
+            groups,
+            tuple(dict.fromkeys(eyes.unseen)),
+        )
+    return with_before(found, *before) if before is not None else found
+
+
+def _places(groups: Iterable[Group]) -> tuple[Place, ...]:
+    return tuple(
+        Place(group.name, one.topic, one.partition, one.offset, one.log_end) for group in groups for one in group.places
+    )
+
+
+def _topics(kafka: KafkaCluster, told: Mapping[str, TopicMetadata], eyes: Eyes) -> tuple[Topic, ...]:
+    settings: dict[str, dict[str, Setting]] = {}
+    with eyes.trying(f"settings of {counted(len(told), 'topic')}"):
+        settings, refused = kafka.admin.readable_settings(sorted(told), TOPIC_KEYS)
+        # One that was deleted meanwhile is no topic any more.
+        eyes.missed(
+            "settings of topic", {n: e for n, e in refused.items() if e.code != Code.UNKNOWN_TOPIC_OR_PARTITION}
+        )
+    broken = {name: KafkaError(f"{name}: error {one.error}") for name, one in told.items() if _hidden(one)}
+    eyes.missed("partitions of topic", broken)
+    return tuple(
+        Topic(name, _partitions(told[name]), _known(settings.get(name)), told[name].internal)
+        for name in sorted(told)
+        if name not in broken
+    )
+
+
+def _hidden(topic: TopicMetadata) -> bool:
+    return bool(topic.error) and not topic.partitions
+
+
+def _partitions(topic: TopicMetadata) -> tuple[Partition, ...]:
+    return tuple(Partition(one.partition, one.leader, one.replicas, one.isr) for one in topic.partitions)
+
+
+def _known(settings: Mapping[str, Setting] | None) -> Mapping[str, Known] | None:
+    if settings is None:
+        return None
+    return {name: Known(one.value, one.own) for name, one in settings.items() if one.value is not None}
+
+
+def _brokers(each: KafkaCluster, seen: ClusterMetadata, eyes: Eyes) -> tuple[tuple[Broker, ...], int]:
+    """Each by itself: only it tells its settings. One that is silent hinders no other."""
+    found: list[Broker] = []
+    finalized = 0
+    refused: dict[str, KafkaError] = {}
+    for node, where in sorted(seen.brokers.items()):
+        broker = Broker(node, where.rack or "")
+        with eyes.trying(f"the version of broker {node}"):
+            features = each.at(node, f"versions of broker {node}", ask_features)
+            broker = replace(broker, supports=features.supports)
+            finalized = max(finalized, features.finalized)
+        try:
+            broker = replace(broker, settings=_known(each.admin.broker_settings(node, BROKER_KEYS)))
+        except KafkaError as error:
+            refused[str(node)] = error
+        found.append(broker)
+    eyes.missed("settings of broker", refused)
+    return tuple(found), finalized
+
+
+def _may_hide(brokers: Sequence[Broker], eyes: Eyes) -> None:
+    """Kafka leaves out of its lists what a user may not describe, without a word."""
+    if any(one.says("authorizer.class.name") for one in brokers):
+        why = "the cluster has an authorizer, and Kafka leaves out of its lists what a user may not describe"
+        hint = "advise as a user with Describe on all topics, on all groups and on the cluster"
+        eyes.unseen.append(Unseen("whether all topics and groups were told", why, hint))

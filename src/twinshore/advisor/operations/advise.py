@@ -1,0 +1,123 @@
+"""Advice on a live cluster: asked with a policy and, for what has changed, an earlier advice."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from twinshore.advisor import telling
+from twinshore.advisor.advice import (
+    Advice,
+    Difference,
+    advise,
+    as_values,
+    difference,
+    difference_values,
+    from_values,
+)
+from twinshore.advisor.looking import Wanted, look
+from twinshore.advisor.policy import Policy, parse_policy
+from twinshore.advisor.rules import RULES
+from twinshore.fleet import Cluster, ConfigError
+from twinshore.fleet.sentences import one_line
+from twinshore.fleet.settings import Settings
+
+HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Advise:
+    """`cluster` is its name in the settings; empty where they have one alone. `policy`, `since`: files."""
+
+    cluster: str = ""
+    topics: tuple[str, ...] = ()
+    policy: Path | None = None
+    since: Path | None = None
+    apart_s: float = 10.0
+    within_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    advice: Advice
+    policy: Policy
+    changed: Difference | None = None
+
+    @property
+    def exit_code(self) -> int:
+        return self.advice.exit_code(self.policy)
+
+
+def advised(asked: Advise, settings: Settings, *, clock: Callable[[], int], wait: Callable[[float], None]) -> Answer:
+    """Looks and judges. Whatever is wrong with the question is told before the cluster is asked."""
+    cluster = _cluster(asked.cluster, settings)
+    for expression in asked.topics:
+        _check(expression)
+    policy = Policy() if asked.policy is None else parse_policy(_read(asked.policy), str(asked.policy), RULES)
+    earlier = None if asked.since is None else _earlier(asked.since)
+    wanted = Wanted(asked.topics, asked.apart_s, int(_horizon_h(policy) * HOUR_MS), asked.within_s)
+    before = (earlier.places, earlier.at_ms) if earlier is not None else None
+    seen = look(cluster, wanted, clock=clock, wait=wait, before=before)
+    if earlier is not None and earlier.cluster_id != seen.cluster_id:
+        raise ConfigError(f"{asked.since} is of another cluster: {earlier.cluster_id}, this one is {seen.cluster_id}")
+    advice = advise(seen, policy, RULES)
+    return Answer(advice, policy, difference(earlier, advice) if earlier is not None else None)
+
+
+def _cluster(name: str, settings: Settings) -> Cluster:
+    if name:
+        return settings.cluster(name)
+    if len(settings.clusters) != 1:
+        known = ", ".join(settings.clusters)
+        raise ConfigError(f"there are {len(settings.clusters)} clusters: {known}", hint="say with --cluster which one")
+    return next(iter(settings.clusters.values()))
+
+
+def _check(expression: str) -> None:
+    try:
+        re.compile(expression)
+    except re.error as error:
+        raise ConfigError(f"--topic {expression!r} is no expression: {error}") from error
+
+
+def _horizon_h(policy: Policy) -> float:
+    (rule,) = [one for one in RULES if one.name == "group-retention"]
+    return policy.limits_of(rule)["hours"]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 text, at byte {error.start}") from error
+
+
+def _earlier(path: Path) -> Advice:
+    try:
+        values = json.loads(_read(path))
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{path} is not JSON: {error}", hint="`twinshore advise --json` writes it") from error
+    return from_values(values, str(path))
+
+
+def values_of(answer: Answer) -> dict[str, Any]:
+    """For programs, and for a later --since."""
+    values = as_values(answer.advice, answer.policy)
+    if answer.changed is not None:
+        values["since"] = difference_values(answer.changed)
+    return values
+
+
+def sentences_of(answer: Answer, *, everything: bool) -> list[str]:
+    """For people."""
+    lines = list(telling.sentences_of(answer.advice, everything=everything))
+    if answer.changed is not None:
+        lines += ["", *telling.difference_in_words(answer.changed, answer.advice.at_ms)]
+    # Names that others chose may hold line breaks; what Kafka's tools are given may not be changed by that.
+    return [one_line(line) for line in lines]

@@ -1,0 +1,25 @@
+"""The table of rules on docs/advisor.md, as the rules have it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from twinshore.advisor.rule import Rule
+from twinshore.advisor.rules import RULES
+
+BEGIN, END = "<!-- rules -->\n", "<!-- end of rules -->\n"
+
+
+def with_rules(page: str) -> str:
+    """The page with the table of rules as the code has them."""
+    head, _, rest = page.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    rows = ["| rule | weight | it is found where | at risk | when | limits |", "| --- | --- | --- | --- | --- | --- |"]
+    table = "\n".join([*rows, *_rows(RULES)])
+    return f"{head}{BEGIN}\n{table}\n\n{END}{tail}"
+
+
+def _rows(rules: Iterable[Rule]) -> Iterable[str]:
+    for rule in rules:
+        limits = "; ".join(f"`{one.name}` = {one.default:g}: {one.says}" for one in rule.limits)
+        yield f"| `{rule.name}` | {rule.weight} | {rule.says} | {rule.risk} | {rule.event} | {limits} |"

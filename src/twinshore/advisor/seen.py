@@ -1,0 +1,178 @@
+"""What was seen of a cluster, as values. Pure: rules judge these and nothing else.
+
+What could not be seen is a value as well (`Unseen`), so that nothing passes because nobody could look at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+OFFSETS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
+NO_LEADER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A setting's value in force. `own`: set on the topic itself; otherwise brokers or Kafka's default say so."""
+
+    value: str
+    own: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """`settings` is None where they could not be seen. `supports` is the highest metadata.version that its program
+    knows, 0 where it could not be asked."""
+
+    node: int
+    rack: str = ""
+    settings: Mapping[str, Known] | None = None
+    supports: int = 0
+
+    def number(self, setting: str) -> int | None:
+        """The setting as a number; None where it could not be seen."""
+        return _number(self.settings, setting)
+
+    def says(self, setting: str) -> str | None:
+        """The setting as text; None where it could not be seen."""
+        return _text(self.settings, setting)
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """`replicas` are in the order of assignment, the preferred leader first; `leader` is -1 where there is none."""
+
+    number: int
+    leader: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """`settings` is None where they could not be seen."""
+
+    name: str
+    partitions: tuple[Partition, ...]
+    settings: Mapping[str, Known] | None = None
+    internal: bool = False
+
+    @property
+    def copies(self) -> int:
+        """Of the partition that has the fewest."""
+        return min((len(one.replicas) for one in self.partitions), default=0)
+
+    @property
+    def in_sync(self) -> int:
+        """Of the partition that has the fewest replicas in sync."""
+        return min((len(one.isr) for one in self.partitions), default=0)
+
+    def number(self, setting: str) -> int | None:
+        return _number(self.settings, setting)
+
+    def says(self, setting: str) -> str | None:
+        return _text(self.settings, setting)
+
+    def owns(self, setting: str) -> bool:
+        """Whether the setting is set on the topic itself."""
+        known = (self.settings or {}).get(setting)
+        return known is not None and known.own
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """The same place at an earlier look, `apart_s` before."""
+
+    offset: int
+    log_end: int
+    apart_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlace:
+    """Where a group reads on in a partition. `next_age_ms`: how old the next record is that it will read, None where
+    that was not asked or not told."""
+
+    topic: str
+    partition: int
+    offset: int
+    log_start: int
+    log_end: int
+    before: Before | None = None
+    next_age_ms: int | None = None
+
+    @property
+    def lag(self) -> int:
+        return max(0, self.log_end - max(self.offset, self.log_start))
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """`unplaced`: partitions with records where it has no place, of topics in which it has others."""
+
+    name: str
+    live: bool
+    places: tuple[GroupPlace, ...]
+    unplaced: tuple[str, ...] = ()
+
+    def by_topic(self) -> dict[str, list[GroupPlace]]:
+        found: dict[str, list[GroupPlace]] = {}
+        for place in self.places:
+            found.setdefault(place.topic, []).append(place)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """Something that nobody could look at from here, why, and what would let it be seen."""
+
+    what: str
+    why: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One look. `finalized` is the metadata.version that the cluster works by, 0 where it was not told. `secured`:
+    clients need settings of their own to reach it."""
+
+    cluster: str
+    bootstrap: tuple[str, ...]
+    at_ms: int
+    cluster_id: str = ""
+    secured: bool = False
+    finalized: int = 0
+    brokers: tuple[Broker, ...] = ()
+    topics: tuple[Topic, ...] = ()
+    groups: tuple[Group, ...] = ()
+    unseen: tuple[Unseen, ...] = ()
+    racks: Mapping[int, str] = field(init=False, repr=False, compare=False)
+    _by_name: Mapping[str, Topic] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "racks", {one.node: one.rack for one in self.brokers})
+        object.__setattr__(self, "_by_name", {one.name: one for one in self.topics})
+
+    def topic(self, name: str) -> Topic | None:
+        return self._by_name.get(name)
+
+    def own_topics(self) -> Iterable[Topic]:
+        """Those of applications, not Kafka's own."""
+        return (one for one in self.topics if not one.internal)
+
+
+def _number(settings: Mapping[str, Known] | None, setting: str) -> int | None:
+    text = _text(settings, setting)
+    try:
+        return int(text) if text is not None else None
+    except ValueError:
+        return None
+
+
+def _text(settings: Mapping[str, Known] | None, setting: str) -> str | None:
+    known = (settings or {}).get(setting)
+    return known.value if known is not None else None

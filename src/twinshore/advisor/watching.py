@@ -1,0 +1,152 @@
+"""Where a cluster's consumer groups stand, and how old the records are that they read next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+
+from twinshore.advisor.seen import Group, GroupPlace, Topic
+from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.kafka.cluster import KafkaCluster, OffsetKind
+from twinshore.kafka.errors import Code, kafka_error
+from twinshore.kafka.groups import GroupListing, Groups
+from twinshore.wire.group_places import GroupPlaces
+
+# So many batches are read at most to say how old they are: those that retention comes to first are few.
+READ_MAX = 500
+Missed = Callable[[str, Mapping[str, KafkaError]], None]
+Ends = tuple[dict[NamedPartition, int], dict[NamedPartition, int]]
+
+
+class Watching:
+    """`missed` and `trying` hear what could not be seen."""
+
+    def __init__(
+        self, kafka: KafkaCluster, missed: Missed, trying: Callable[[str], AbstractContextManager[None]]
+    ) -> None:
+        self._kafka, self._missed, self._trying = kafka, missed, trying
+        self._groups = Groups(kafka)
+
+    def groups(self, topics: Mapping[str, Topic]) -> tuple[Group, ...]:
+        """Each group that reads by offsets, with its places in these topics."""
+        with self._trying("consumer groups"):
+            listed = self._groups.listed()
+            self._missed("groups of broker", {str(node): error for node, error in listed.away.items()})
+            groups = {name: one for name, one in listed.groups.items() if one.reads_by_offsets}
+            return self._with_ends(groups, self._places(groups), topics)
+        return ()
+
+    def _places(self, groups: Mapping[str, GroupListing]) -> dict[str, GroupPlaces]:
+        wanted: dict[int, dict[str, None]] = {}
+        for name, one in groups.items():
+            wanted.setdefault(one.coordinator, {})[name] = None
+        places, away = self._groups.places(wanted, {})
+        self._missed("places of groups at broker", {str(node): error for node, error in away.items()})
+        refused = {name: self._refused(name, one.error) for name, one in places.items() if one.error}
+        self._missed("places of group", refused)
+        return {name: one for name, one in places.items() if not one.error}
+
+    def _refused(self, group: str, code: int) -> KafkaError:
+        return kafka_error(code, f"{self._kafka.name}: places of group {group}", right=f"Describe on group {group}")
+
+    def _with_ends(
+        self, groups: Mapping[str, GroupListing], places: Mapping[str, GroupPlaces], topics: Mapping[str, Topic]
+    ) -> tuple[Group, ...]:
+        read = {topic for one in places.values() for topic, _ in one.places if topic in topics}
+        parts = [NamedPartition(topic, part.number) for topic in read for part in topics[topic].partitions]
+        starts, ends = self._ends(parts)
+        found = []
+        for name, one in sorted(places.items()):
+            ours = tuple(
+                GroupPlace(topic, number, place.offset, starts[named], ends[named])
+                for (topic, number), place in sorted(one.places.items())
+                if place.offset >= 0 and (named := NamedPartition(topic, number)) in starts and named in ends
+            )
+            placed = {(place.topic, place.partition) for place in ours}
+            unplaced = tuple(
+                str(named)
+                for named in sorted(parts)
+                if (named.topic, named.partition) not in placed
+                and any(named.topic == topic for topic, _ in placed)
+                and ends.get(named, 0) > starts.get(named, 0)
+            )
+            if ours:
+                found.append(Group(name, groups[name].live, ours, unplaced))
+        return tuple(found)
+
+    def _ends(self, parts: Iterable[NamedPartition]) -> Ends:
+        """Of each partition that answers; those of topics deleted meanwhile are no partitions any more."""
+        known = list(parts)
+        if not known:
+            return {}, {}
+        starts, away = self._kafka.offsets_of_each(known, OffsetKind.EARLIEST)
+        ends, more = self._kafka.offsets_of_each(known, OffsetKind.HIGH_WATERMARK)
+        refused = {str(named): error for named, error in (away | more).items()}
+        gone = Code.UNKNOWN_TOPIC_OR_PARTITION
+        self._missed("the log of", {name: error for name, error in refused.items() if error.code != gone})
+        return starts, ends
+
+    def aged(
+        self, groups: tuple[Group, ...], topics: Mapping[str, Topic], now_ms: int, horizon_ms: int
+    ) -> tuple[Group, ...]:
+        """The same with the ages of records that retention comes to within the horizon and that are still to be read.
+
+        Which these are is asked of each leader in one question; their batches are read one by one.
+        """
+        by_retention: dict[int, dict[NamedPartition, int]] = {}
+        for group in groups:
+            for place in group.places:
+                retention_ms = topics[place.topic].number("retention.ms")
+                if place.lag and place.offset >= place.log_start and retention_ms is not None and retention_ms >= 0:
+                    named = NamedPartition(place.topic, place.partition)
+                    wanted = by_retention.setdefault(retention_ms, {})
+                    wanted[named] = min(place.offset, wanted.get(named, place.offset))
+        ages: dict[tuple[NamedPartition, int], int] = {}
+        with self._trying("how old the records are that groups read next"):
+            for retention_ms, lowest in by_retention.items():
+                gone = self._soon(lowest, now_ms - retention_ms + horizon_ms, now_ms)
+                ages |= self._ages(groups, gone, now_ms, len(ages))
+        return tuple(
+            replace(
+                group,
+                places=tuple(
+                    replace(one, next_age_ms=ages.get((NamedPartition(one.topic, one.partition), one.offset)))
+                    for one in group.places
+                ),
+            )
+            for group in groups
+        )
+
+    def _soon(self, lowest: Mapping[NamedPartition, int], until_ms: int, now_ms: int) -> dict[NamedPartition, int]:
+        """Up to which offset each log's records will be gone by then."""
+        if until_ms > now_ms:
+            return dict.fromkeys(lowest, 1 << 62)
+        first, refused = self._kafka.first_since_each(lowest, until_ms)
+        self._missed("times of records in", {str(named): error for named, error in refused.items()})
+        return {named: 1 << 62 if offset < 0 else offset for named, offset in first.items() if offset != 0}
+
+    def _ages(
+        self, groups: tuple[Group, ...], gone: Mapping[NamedPartition, int], now_ms: int, read: int
+    ) -> dict[tuple[NamedPartition, int], int]:
+        places = ((NamedPartition(one.topic, one.partition), one) for group in groups for one in group.places)
+        wanted = {
+            (named, one.offset) for named, one in places if one.lag and one.log_start <= one.offset < gone.get(named, 0)
+        }
+        found: dict[tuple[NamedPartition, int], int] = {}
+        refused: dict[str, KafkaError] = {}
+        for named, offset in sorted(wanted):
+            place = f"{self._kafka.name}: {named} at {offset}"
+            if read + len(found) >= READ_MAX:
+                refused[str(named)] = KafkaError(f"{place}: more than {READ_MAX} batches would have to be read")
+                continue
+            try:
+                batch = self._kafka.read_tail_batch(named, offset)
+                if batch is None:
+                    refused[str(named)] = KafkaError(f"{place}: no batch has this offset")
+                else:
+                    found[named, offset] = now_ms - batch.max_timestamp
+            except KafkaError as error:
+                refused[str(named)] = error
+        self._missed("the age of the next record of a group in", refused)
+        return found

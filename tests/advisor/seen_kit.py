@@ -1,0 +1,114 @@
+"""A sound cluster as values, from which a test takes away what its rule is about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from twinshore.advisor.advice import advise
+from twinshore.advisor.policy import Policy
+from twinshore.advisor.rule import Finding
+from twinshore.advisor.rules import RULES
+from twinshore.advisor.seen import (
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    Broker,
+    Group,
+    GroupPlace,
+    Known,
+    Partition,
+    Seen,
+    Topic,
+)
+
+NOW_MS = 1_800_000_000_000
+HOUR_MS = 3_600_000
+NONE: Mapping[str, str] = MappingProxyType({})
+SOUND_BROKER = {
+    "auto.create.topics.enable": "false",
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.retention.minutes": "10080",
+    "offsets.topic.replication.factor": "3",
+    "producer.id.expiration.ms": "86400000",
+    "replica.fetch.max.bytes": "1048576",
+    "transaction.max.timeout.ms": "900000",
+    "transaction.state.log.replication.factor": "3",
+    "transactional.id.expiration.ms": "604800000",
+}
+SOUND_TOPIC = {
+    "cleanup.policy": "delete",
+    "flush.messages": "9223372036854775807",
+    "flush.ms": "9223372036854775807",
+    "max.message.bytes": "1048588",
+    "min.insync.replicas": "2",
+    "retention.ms": "604800000",
+    "unclean.leader.election.enable": "false",
+}
+
+
+def dotted(settings: dict[str, str]) -> dict[str, str]:
+    return {name.replace("_", "."): value for name, value in settings.items()}
+
+
+def broker(
+    node: int, rack: str | None = None, supports: int = 25, also: Mapping[str, str] = NONE, **settings: str
+) -> Broker:
+    """Settings with "_" where Kafka has a dot, or as Kafka has them in `also`."""
+    told = {**SOUND_BROKER, **dotted(settings), **also}
+    known = {name: Known(value) for name, value in told.items()}
+    return Broker(node, f"zone-{node}" if rack is None else rack, known, supports)
+
+
+def part(number: int, *replicas: int, isr: tuple[int, ...] | None = None, leader: int | None = None) -> Partition:
+    in_sync = replicas if isr is None else isr
+    return Partition(number, replicas[0] if leader is None else leader, replicas, in_sync)
+
+
+def topic(
+    name: str, *parts: Partition, internal: bool = False, also: Mapping[str, str] = NONE, **settings: str
+) -> Topic:
+    """Settings that are given are the topic's own."""
+    own = {**dotted(settings), **also}
+    known = {key: Known(value, key in own) for key, value in {**SOUND_TOPIC, **own}.items()}
+    return Topic(name, parts or (part(0, 1, 2, 3), part(1, 2, 3, 1)), known, internal)
+
+
+def place(offset: int, end: int, *, start: int = 0, name: str = "orders", number: int = 0) -> GroupPlace:
+    return GroupPlace(name, number, offset, start, end)
+
+
+def group(*places: GroupPlace, name: str = "billing", live: bool = True) -> Group:
+    return Group(name, live, places)
+
+
+SOUND = Seen(
+    "east",
+    ("kafka-1:9092", "kafka-2:9092"),
+    NOW_MS,
+    "id-of-east",
+    finalized=25,
+    brokers=(broker(1), broker(2), broker(3)),
+    topics=(
+        topic(OFFSETS_TOPIC, internal=True),
+        topic(TRANSACTIONS_TOPIC, internal=True),
+        topic("orders"),
+    ),
+    groups=(group(place(100, 100), place(50, 60, number=1)),),
+)
+
+
+def having(*topics: Topic, seen: Seen = SOUND) -> Seen:
+    """The cluster with these in place of `orders`, or of those of their names."""
+    names = {one.name for one in topics} | {"orders"}
+    return replace(seen, topics=(*(one for one in seen.topics if one.name not in names), *topics))
+
+
+def with_group(*groups: Group, seen: Seen = SOUND) -> Seen:
+    return replace(seen, groups=groups)
+
+
+def found(seen: Seen, rule: str, policy: Policy | None = None) -> list[Finding]:
+    """What this rule finds."""
+    return [one for one in advise(seen, policy or Policy(), RULES).findings if one.rule == rule]

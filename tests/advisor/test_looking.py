@@ -1,0 +1,183 @@
+"""What is seen of real clusters: weaknesses that were made there, and what a user without rights is told."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from tests.conftest import ClusterFactory
+from tests.scenarios.mirror_rig import settings_text
+from twinshore.advisor.advice import Advice
+from twinshore.advisor.looking import Wanted, look
+from twinshore.advisor.operations.advise import Advise, Answer, advised, sentences_of, values_of
+from twinshore.advisor.seen import Seen
+from twinshore.fleet import Cluster, ConfigError, KafkaError
+from twinshore.fleet.settings import Settings, parse_settings
+from twinshore.lab import LabCluster, LabSecurity
+from twinshore.lab.clients import allow, client_settings
+from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
+from twinshore.service.clock import wall_ms
+
+HOUR_MS = 3_600_000
+
+
+def settings_for(folder: Path, *clusters: Cluster) -> Settings:
+    return parse_settings(settings_text(folder, clusters, {}), name="settings", env={})
+
+
+def asked_of(folder: Path, cluster: Cluster, *topics: str, since: Path | None = None) -> Answer:
+    """Both looks at once: who wants to know whether groups move says it himself."""
+    asked = Advise(cluster.name, topics, since=since, apart_s=0)
+    return advised(asked, settings_for(folder, cluster), clock=wall_ms, wait=time.sleep)
+
+
+def at(advice: Advice, subject: str) -> dict[str, str]:
+    """Rule and evidence of all that was found there."""
+    return {one.rule: one.evidence for one in advice.findings if one.subject == subject}
+
+
+def write(cluster: Cluster, topic: str, count: int, at_ms: int = 0) -> None:
+    producer = Producer(client_settings(cluster))
+    for number in range(count):
+        producer.produce(topic, b"%d" % number, partition=0, timestamp=at_ms)
+    assert producer.flush(30) == 0
+
+
+def commit(cluster: Cluster, group: str, topic: str, offset: int) -> None:
+    consumer = Consumer({**client_settings(cluster), "group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    consumer.close()
+
+
+@pytest.fixture
+def lagging(east: LabCluster, unique_topic: str) -> str:
+    """A topic of 100 records, 30 hours old; the group of its name stands at 10."""
+    east.create_topic(unique_topic, settings={"retention.ms": str(40 * HOUR_MS), "max.message.bytes": "2000000"})
+    write(east.cluster, unique_topic, 100, wall_ms() - 30 * HOUR_MS)
+    commit(east.cluster, unique_topic, unique_topic, 10)
+    return unique_topic
+
+
+def test_what_was_made_weak_is_found(east: LabCluster, lagging: str, tmp_path: Path) -> None:
+    answer = asked_of(tmp_path, east.cluster, lagging)
+    of_topic, of_group = at(answer.advice, f"topic {lagging}"), at(answer.advice, f"group {lagging} on {lagging}")
+    assert of_topic.keys() == {"single-copy", "message-size"}
+    assert of_group.keys() == {"group-abandoned", "group-retention"}
+    assert of_group["group-abandoned"] == "no members, and 90 records to read"
+    left = of_group["group-retention"]
+    assert f"will lose records from 10.0 h on: {lagging}-0 at 10 has 90 to read" in left
+    assert [one.topic for one in answer.advice.profiles] == [lagging]
+    assert answer.exit_code == 1
+    assert at(answer.advice, "topic __consumer_offsets").keys() == {"offsets-topic"}
+    assert answer.advice.unseen == ()
+    whole = "\n".join(sentences_of(answer, everything=False))
+    assert f"  topic {lagging}: one replica of partition 0" in whole
+    assert f"    {lagging}: one replica: whatever the acks, its broker's loss is the records' loss" in whole
+
+
+def test_an_earlier_advice_says_what_has_changed_and_whether_a_group_moves(
+    east: LabCluster, lagging: str, tmp_path: Path
+) -> None:
+    before = tmp_path / "before.json"
+    before.write_text(json.dumps(values_of(asked_of(tmp_path, east.cluster, lagging))))
+    commit(east.cluster, lagging, lagging, 100)
+    answer = asked_of(tmp_path, east.cluster, lagging, since=before)
+    assert answer.changed is not None
+    assert {one.rule for one in answer.changed.gone} == {"group-abandoned", "group-retention"}
+    assert not any(one.subject.endswith(lagging) for one in answer.changed.new)
+    assert any("gone: group-abandoned" in line for line in sentences_of(answer, everything=False))
+    values = json.loads(before.read_text())
+    before.write_text(json.dumps({**values, "cluster_id": "another"}))
+    with pytest.raises(ConfigError, match="is of another cluster"):
+        asked_of(tmp_path, east.cluster, lagging, since=before)
+
+
+def test_a_group_with_members_that_commits_nothing(east: LabCluster, lagging: str) -> None:
+    settings = {"group.id": lagging, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+    consumer = Consumer({**client_settings(east.cluster), **settings})
+    try:
+        consumer.subscribe([lagging])
+        deadline = time.monotonic() + 60
+        while consumer.poll(0.2) is None:
+            assert time.monotonic() < deadline
+        waited: list[float] = []
+        wanted = Wanted((lagging,), apart_s=3)
+        seen = look(east.cluster, wanted, clock=wall_ms, wait=waited.append)
+    finally:
+        consumer.close()
+    (group,) = [one for one in seen.groups if one.name == lagging]
+    (place,) = group.places
+    assert group.live and waited == [3]
+    assert place.before is not None
+    assert (place.offset, place.before.offset, place.log_end) == (10, 10, 100)
+
+
+def test_what_is_wrong_is_told_before_any_cluster_is_asked(tmp_path: Path) -> None:
+    here = Cluster("here", ("127.0.0.1:1",))
+    there = Cluster("there", ("127.0.0.1:1",))
+    both = settings_for(tmp_path, here, there)
+
+    def asks(settings: Settings, asked: Advise) -> None:
+        advised(asked, settings, clock=wall_ms, wait=time.sleep)
+
+    with pytest.raises(ConfigError, match="there are 2 clusters: here, there"):
+        asks(both, Advise())
+    with pytest.raises(ConfigError, match="no cluster 'her' in the settings; did you mean here"):
+        asks(both, Advise("her"))
+    with pytest.raises(ConfigError, match="is no expression"):
+        asks(both, Advise("here", ("(",)))
+    with pytest.raises(ConfigError, match="cannot be read"):
+        asks(both, Advise("here", policy=tmp_path / "none.toml"))
+    (tmp_path / "bad.json").write_text("{")
+    with pytest.raises(ConfigError, match="is not JSON"):
+        asks(both, Advise("here", since=tmp_path / "bad.json"))
+    with pytest.raises(KafkaError, match="no answer about metadata"):
+        asks(both, Advise("here", within_s=1))
+
+
+def test_a_user_without_rights_is_told_what_was_not_seen(cluster_factory: ClusterFactory, tmp_path: Path) -> None:
+    kind = LabSecurity.SASL_SCRAM_256
+    cluster = cluster_factory("guarded", security=kind, authorizer=True, users=("reader",), heap_mb=256)
+    cluster.create_topic("orders", settings={"unclean.leader.election.enable": "true"})
+    write(cluster.cluster, "orders", 10)
+    commit(cluster.cluster, "billing", "orders", 0)
+    allow(cluster.cluster, "reader", "DESCRIBE", "topic", "orders")
+    reader = asked_of(tmp_path, cluster.cluster_as("reader")).advice
+    unseen = {one.what: one for one in reader.unseen}
+    assert unseen["settings of topic orders"].hint == "grant DescribeConfigs on topic orders"
+    assert unseen["settings of broker 1"].hint == "grant DescribeConfigs on the cluster"
+    assert [one.kind for one in reader.profiles] == ["unknown"]
+    rules = {one.rule for one in reader.findings}
+    assert "single-copy" in rules and "unclean-election" not in rules
+    whole = asked_of(tmp_path, cluster.cluster).advice
+    assert "unclean-election" in at(whole, "topic orders")
+    assert "group-abandoned" in at(whole, "group billing on orders")
+    # Kafka says nothing of what it leaves out.
+    assert [one.what for one in whole.unseen] == ["whether all topics and groups were told"]
+    assert "kafka-configs.sh --bootstrap-server" in str(whole.findings) and "--command-config" in str(whole.findings)
+
+
+def versions_of(seen: Seen) -> tuple[set[int], int]:
+    return {one.supports for one in seen.brokers}, seen.finalized
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("version", "level"), [(KAFKA_3, 21), (KAFKA_NEWEST, 0)])
+def test_an_older_kafka_and_the_newest_tell_all_that_is_asked(
+    version: str, level: int, cluster_factory: ClusterFactory
+) -> None:
+    cluster = cluster_factory("old", version=version)
+    cluster.create_topic("orders")
+    seen = look(cluster.cluster, Wanted(apart_s=0), clock=wall_ms, wait=time.sleep)
+    assert seen.unseen == ()
+    (broker,) = seen.brokers
+    assert broker.supports == seen.finalized > 20
+    assert not level or seen.finalized == level
+    assert broker.settings is not None
+    asked = {"auto.create.topics.enable", "offsets.retention.minutes", "replica.fetch.max.bytes"}
+    assert asked <= broker.settings.keys()
+    assert seen.topics[-1].says("min.insync.replicas") == "1"

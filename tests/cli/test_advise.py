@@ -1,0 +1,31 @@
+"""`twinshore advise` as it is typed: what it shows, and the code that it ends with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from tests.scenarios.mirror_rig import settings_text
+from twinshore.cli.entry import app, gather
+from twinshore.fleet import ConfigError
+from twinshore.lab import LabCluster
+
+
+def test_it_shows_what_it_found_and_ends_by_that(east: LabCluster, unique_topic: str, tmp_path: Path) -> None:
+    east.create_topic(unique_topic)
+    file, policy = tmp_path / "twinshore.toml", tmp_path / "policy.toml"
+    file.write_text(settings_text(tmp_path, [east.cluster], {}))
+    gather()
+    words = ["advise", "--settings", str(file), "--topic", unique_topic, "--apart", "0"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 1, done.output
+    assert f"  topic {unique_topic}: one replica" in done.output
+    values = json.loads(CliRunner().invoke(app, [*words, "--json"]).output)
+    assert values["exit_code"] == 1
+    rules = {one["rule"] for one in values["findings"]}
+    policy.write_text("".join(f"[rules.{rule}]\nenabled = false\n" for rule in rules))
+    assert CliRunner().invoke(app, [*words, "--policy", str(policy)]).exit_code == 0
+    policy.write_text("[rules.none]")
+    assert isinstance(CliRunner().invoke(app, [*words, "--policy", str(policy)]).exception, ConfigError)
