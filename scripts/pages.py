@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PHASES_BEGIN, PHASES_END = "<!-- phases -->\n", "<!-- end of phases -->\n"
 DEEDS_BEGIN, DEEDS_END = "<!-- deeds -->\n", "<!-- end of deeds -->\n"
 REBUILD_BEGIN, REBUILD_END = "<!-- deeds of a rebuild -->\n", "<!-- end of deeds of a rebuild -->\n"
+GROUP_BEGIN, GROUP_END = "<!-- deeds of a group -->\n", "<!-- end of deeds of a group -->\n"
 FAILBACK_BEGIN, FAILBACK_END = "<!-- deeds of a fail-back -->\n", "<!-- end of deeds of a fail-back -->\n"
 CLI_HEAD = """\
 # The command
@@ -90,6 +91,7 @@ def with_phases(page: str) -> str:
 def with_deeds(page: str) -> str:
     """The page with the drawings and the tables of deeds as the code has them."""
     page = _with_deeds(page, Kind.PLANNED, DEEDS_BEGIN, DEEDS_END)
+    page = _with_deeds(page, Kind.GROUP, GROUP_BEGIN, GROUP_END)
     page = _with_deeds(page, Kind.FAILBACK, FAILBACK_BEGIN, FAILBACK_END)
     return _with_deeds(page, Kind.REBUILD, REBUILD_BEGIN, REBUILD_END)
 

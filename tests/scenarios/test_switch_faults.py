@@ -11,6 +11,7 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Producer
 
+from tests.scenarios.group_stage import Reading, more, written
 from tests.scenarios.held_request import Held
 from tests.scenarios.mirror_rig import until, url_in
 from tests.scenarios.switch_rig import SwitchRig, carried, ended, turned_back
@@ -20,7 +21,7 @@ from twinshore.fleet.terms import fence_epoch, written_epoch
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.lab import LabCluster
-from twinshore.lab.clients import client_settings
+from twinshore.lab.clients import client_settings, committed
 from twinshore.lab.stages.raw_writer import RawWriter, state_of
 from twinshore.store import open_store
 
@@ -143,6 +144,28 @@ def test_a_mirror_that_does_not_run_holds_nobody(rig: SwitchRig) -> None:
     assert "Traceback" not in said.text
     assert rig.record()["held_s"] == 0.0 or rig.record()["state"] == "done", "nobody waited for it"
     turned_back(rig, said, before, "mirror")
+
+
+def test_a_group_alone_whose_consumers_are_too_early_stays_where_it_is(rig: SwitchRig) -> None:
+    """On the other side too; and where it has read further there it is not set back. Then it comes home."""
+    (home, twin), where = rig.sides(), rig.home()
+    asked = ("--group", "faults-billing", "--to")
+    read: list[tuple[int, int]] = []
+    with written(home, TOPIC), Reading(home, TOPIC, "faults-billing", read):
+        more(read, rig)
+    rig.level()
+    until(lambda: sum(committed(twin.cluster, "faults-billing", TOPIC, range(3))) > 0, 60, "it follows", rig.rig)
+    with written(home, TOPIC), Reading(twin, TOPIC, "faults-billing", read):
+        more(read, rig)
+        said = rig.switch("run", *asked, twin.name, "--yes")
+        assert f"group faults-billing has members on {twin.name} already" in said.text, said.text
+    said = rig.switch("plan", *asked, twin.name)
+    assert f"is further on on {twin.name} than on {home.name}" in said.text, said.text
+    said = rig.switch("run", *asked, home.name, "--yes")
+    assert said.code == 0, said.text
+    there, here = (committed(lab.cluster, "faults-billing", TOPIC, range(3)) for lab in (twin, home))
+    assert there == here
+    rig.settled(*where)
 
 
 def test_a_twin_that_has_stopped_is_refused(rig: SwitchRig) -> None:

@@ -15,7 +15,9 @@ from twinshore.fleet.settings import Settings, load_settings
 from twinshore.lab.ports import free_port
 from twinshore.store import Store, SwitchRow, TwinRow, open_store
 from twinshore.switch.deeds import Deed
+from twinshore.switch.operations.one_group import plan as plan_group
 from twinshore.switch.operations.planning import asked_of, plan
+from twinshore.switch.operations.plans import plan_of
 from twinshore.switch.operations.running import Asking, resume, roll_back, run_switch
 from twinshore.switch.operations.showing import one_switch, switches
 from twinshore.switch.record import Record, State
@@ -63,6 +65,24 @@ def saved(store: Store, one: Record) -> Record:
 def test_what_nobody_can_mean_is_told(settings: Settings, store: Store, topics: list[str], to: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         plan(asked_of(topics, to), settings, store)
+
+
+@pytest.mark.parametrize(
+    ("topics", "group", "force", "why"),
+    [
+        ([], "", False, "nothing is to be switched"),
+        (["orders"], "billing", False, "or one group alone"),
+        ([], "bill.*", False, "not an expression"),
+        ([], "billing", True, "not moved by force"),
+    ],
+)
+def test_what_nobody_can_mean_of_a_group_is_told(
+    settings: Settings, store: Store, topics: list[str], group: str, force: bool, why: str
+) -> None:
+    with pytest.raises(ConfigError, match=why):
+        plan_of(asked_of(topics, "west", group=group, force=force), settings, store)
+    with pytest.raises(ConfigError, match="wset"):
+        plan_group(asked_of([], "wset", group="billing"), settings, store)
 
 
 def test_what_stands_in_the_way_is_refused_before_anything_is_done(settings: Settings, store: Store) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import typer
 
-from twinshore.cli.looking import SETTINGS, load, who
-from twinshore.cli.switch import asks, ended, show
+from twinshore.cli.looking import SETTINGS
+from twinshore.cli.switch import carry_out
 
 LINK = typer.Argument(help="The link whose twins these are, as east->west or east..west.", metavar="LINK")
 TOPICS = typer.Argument(help="Topics, by their names.", metavar="TOPIC...")
@@ -33,18 +33,7 @@ def rebuild(
     The mirror must run. Nothing changes at the home. A killed rebuild goes on with `twinshore switch resume`. Exit code
     1: it turned back, and nothing was deleted.
     """
-    from twinshore.store.opening import open_known
     from twinshore.switch.operations.rebuilding import Rebuilt
     from twinshore.switch.operations.rebuilding import plan as plan_rebuild
-    from twinshore.switch.operations.running import run_switch
 
-    loaded = load(settings)
-    with open_known(loaded) as store:
-        planned = plan_rebuild(Rebuilt(link, topics, folder, anyway), loaded, store, by=who())
-        show(planned, steps=dry_run)
-        if dry_run:
-            return
-        if not yes:
-            typer.confirm("Go on?", abort=True)
-        with asks() as asking:
-            ended(run_switch(planned, loaded, store, asking))
+    carry_out(plan_rebuild, Rebuilt(link, topics, folder, anyway), settings, yes=yes, dry_run=dry_run)

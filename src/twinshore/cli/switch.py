@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from twinshore.switch.operations.running import Asking
     from twinshore.switch.operations.showing import Shown
 
-TOPICS = typer.Argument(help="Topics, as expressions for whole names.", metavar="TOPIC...")
+TOPICS = typer.Argument(None, help="Topics, as expressions for whole names.", metavar="TOPIC...")
+NAMED = typer.Argument(help="Topics, as expressions for whole names.", metavar="TOPIC...")
+GROUP = typer.Option("", "--group", help="One consumer group alone, by its name; its topics stay where they are.")
 TO = typer.Option(..., "--to", help="The cluster where the topics are written from then on.")
 FORCE = typer.Option(False, "--force", help="The old home does not answer: move with what has crossed.")
 HOLD_S = typer.Option(10.0, "--hold-s", help="How long writers may wait before the switch turns back.")
@@ -39,7 +41,7 @@ DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would be done.")
 
 def register(app: typer.Typer) -> None:
     """Adds the verb to the command."""
-    switch = typer.Typer(help="Move topics to another home, and back.", no_args_is_help=True)
+    switch = typer.Typer(help="Move topics to another home, and back; or one consumer group.", no_args_is_help=True)
     for verb in (plan, run, status, resume, rollback, failback, drill, history):
         switch.command(verb.__name__)(verb)
     rescue = typer.Typer(help="What fail-backs have saved.", no_args_is_help=True)
@@ -55,17 +57,19 @@ def plan(
     to: str = TO,
     force: bool = FORCE,
     hold_s: float = HOLD_S,
+    group: str = GROUP,
     settings: Path = SETTINGS,
     link: list[str] = LINKS,
 ) -> None:
     """Shows what a switch would do, what stands in its way, and what would be lost. Changes nothing."""
     from twinshore.store.opening import open_to_look
     from twinshore.switch.operations.planning import asked_of
-    from twinshore.switch.operations.planning import plan as plan_switch
+    from twinshore.switch.operations.plans import plan_of
 
     loaded = load(settings)
+    asked = asked_of(topics or [], to, link, force=force, hold_s=hold_s, group=group)
     with open_to_look(loaded) as store:
-        show(plan_switch(asked_of(topics, to, link, force=force, hold_s=hold_s), loaded, store, by=who()), steps=True)
+        show(plan_of(asked, loaded, store, by=who()), steps=True)
 
 
 def run(
@@ -73,35 +77,26 @@ def run(
     to: str = TO,
     force: bool = FORCE,
     hold_s: float = HOLD_S,
+    group: str = GROUP,
     settings: Path = SETTINGS,
     link: list[str] = LINKS,
     yes: bool = YES,
     dry_run: bool = DRY_RUN,
 ) -> None:
-    """Moves topics: planned, without loss; or with --force, when their home is gone.
+    """Moves topics: planned, without loss; or with --force, when their home is gone. With --group one group alone.
 
     Before its point of no return the switch turns back by itself where something fails, and at Ctrl-C. Exit code 1: it
     turned back, and the topics are at home where they were.
     """
-    from twinshore.store.opening import open_known
     from twinshore.switch.operations.planning import asked_of
-    from twinshore.switch.operations.planning import plan as plan_switch
-    from twinshore.switch.operations.running import run_switch
+    from twinshore.switch.operations.plans import plan_of
 
-    loaded = load(settings)
-    with open_known(loaded) as store:
-        planned = plan_switch(asked_of(topics, to, link, force=force, hold_s=hold_s), loaded, store, by=who())
-        show(planned, steps=dry_run)
-        if dry_run:
-            return
-        if not yes:
-            typer.confirm("Go on?", abort=True)
-        with asks() as asking:
-            ended(run_switch(planned, loaded, store, asking))
+    asked = asked_of(topics or [], to, link, force=force, hold_s=hold_s, group=group)
+    carry_out(plan_of, asked, settings, yes=yes, dry_run=dry_run)
 
 
 def failback(
-    topics: list[str] = TOPICS,
+    topics: list[str] = NAMED,
     old: str = OLD,
     folder: Path = FOLDER,
     keep_mapped: bool = KEEP_MAPPED,
@@ -114,41 +109,24 @@ def failback(
 
     Where nothing diverged nothing is deleted. The mirror must run. Exit code 1: it turned back, nothing was deleted.
     """
-    from twinshore.store.opening import open_known
     from twinshore.switch.operations.returning import FailBack
     from twinshore.switch.operations.returning import plan as plan_failback
-    from twinshore.switch.operations.running import run_switch
 
-    loaded = load(settings)
-    with open_known(loaded) as store:
-        planned = plan_failback(FailBack(topics, old, link, folder, keep_mapped), loaded, store, by=who())
-        show(planned, steps=dry_run)
-        if dry_run:
-            return
-        if not yes:
-            typer.confirm("Go on?", abort=True)
-        with asks() as asking:
-            ended(run_switch(planned, loaded, store, asking))
+    asked = FailBack(topics, old, link, folder, keep_mapped)
+    carry_out(plan_failback, asked, settings, yes=yes, dry_run=dry_run)
 
 
 def drill(
-    topics: list[str] = TOPICS,
+    topics: list[str] = NAMED,
     to: str = TO,
     settings: Path = SETTINGS,
     link: list[str] = LINKS,
 ) -> None:
     """Plays a planned switch without holding or moving anything, and says how long it would take."""
-    from twinshore.store.opening import open_known
     from twinshore.switch.operations.planning import asked_of
-    from twinshore.switch.operations.planning import plan as plan_switch
-    from twinshore.switch.operations.running import run_switch
+    from twinshore.switch.operations.plans import plan_of
 
-    loaded = load(settings)
-    with open_known(loaded) as store:
-        planned = plan_switch(asked_of(topics, to, link, drill=True), loaded, store, by=who())
-        show(planned, steps=False)
-        with asks() as asking:
-            ended(run_switch(planned, loaded, store, asking))
+    carry_out(plan_of, asked_of(topics, to, link, drill=True), settings, yes=True)
 
 
 def status(which: str = WHICH, settings: Path = SETTINGS, json_output: bool = JSON) -> None:
@@ -272,6 +250,25 @@ def rescue_reinject(
             typer.confirm("Go on?", abort=True)
         for step in act(planned, asked, loaded, store, by=who()):
             typer.echo(one_line(step.sentence(done=True)))
+
+
+def carry_out(
+    plan: Callable[..., SwitchPlan], asked: object, settings: Path, *, yes: bool, dry_run: bool = False
+) -> None:
+    """Shows what would be done, asks once more unless it was said not to, and does it."""
+    from twinshore.store.opening import open_known
+    from twinshore.switch.operations.running import run_switch
+
+    loaded = load(settings)
+    with open_known(loaded) as store:
+        planned = plan(asked, loaded, store, by=who())
+        show(planned, steps=dry_run)
+        if dry_run:
+            return
+        if not yes:
+            typer.confirm("Go on?", abort=True)
+        with asks() as asking:
+            ended(run_switch(planned, loaded, store, asking))
 
 
 def show(planned: SwitchPlan, *, steps: bool) -> None:

@@ -49,6 +49,8 @@ def begin(record: Record, now_ms: int) -> Record:
     told = f"{record.kind} switch of {count} from {record.old} to {record.new}, by {record.by}"
     if record.kind is Kind.REBUILD:
         told = f"{record.kind} of {count} on {record.old} from {record.new}, by {record.by}"
+    if record.group:
+        told = f"{record.called()}, by {record.by}"
     return replace(record, deed=first, deed_ms=now_ms, state=State.GOING).tell(now_ms, told)
 
 
@@ -125,6 +127,8 @@ def _turning(record: Record, outcome: Outcome, now_ms: int) -> Record:
 
 def _turned_back(record: Record, now_ms: int) -> Record:
     stays = "the twins are as they were" if record.kind is Kind.REBUILD else "the topics are at home where they were"
+    if record.group:
+        stays = f"group {record.group} stays on {record.old}"
     told = record.tell(now_ms, f"the {_noun(record)} has turned back; {stays}")
     return replace(told, state=State.TURNED_BACK, waits="")
 

@@ -16,13 +16,14 @@ class Kind(StrEnum):
     """PLANNED: both clusters answer, and nothing is lost. FORCED: the old home does not answer. DRILL: a planned switch
     that looks, measures, and changes nothing. FAILBACK: the old home of a forced switch is back; what it never sent is
     saved, and it becomes a twin. REBUILD: a twin that is spoilt is filled anew, and the topic stays where it is at
-    home."""
+    home. GROUP: one consumer group alone reads on at the other cluster; its topics stay."""
 
     PLANNED = "planned"
     FORCED = "forced"
     DRILL = "drill"
     FAILBACK = "fail-back"
     REBUILD = "rebuild"
+    GROUP = "group"
 
 
 class Deed(StrEnum):
@@ -47,6 +48,10 @@ class Deed(StrEnum):
     REBUILD = "rebuild"
     REFILL = "refill"
     PUT_BACK = "put back"
+    LEAVE = "leave"
+    REACH = "reach"
+    SET = "set"
+    FOLLOW = "follow"
     RELEASE = "release"
 
 
@@ -63,7 +68,7 @@ class Duty:
 
 
 DUTIES: Mapping[Deed, Duty] = {
-    Deed.CLAIM: Duty("claim the topics, so that no other switch moves them", "give the topics back", patience_s=10),
+    Deed.CLAIM: Duty("claim what moves, so that no other switch moves it", "give it back", patience_s=10),
     Deed.PREPARE: Duty("see that the twins follow closely, and prove all but their tails", patience_s=600),
     Deed.ANNOUNCE: Duty("announce the switch to those who follow homes", "say that the topics stay", patience_s=15),
     Deed.HOLD: Duty("hold all writers", "let the writers go on where they were", held=True),
@@ -84,6 +89,10 @@ DUTIES: Mapping[Deed, Duty] = {
     Deed.REBUILD: Duty("delete what is to be filled again, and have the mirror make it anew"),
     Deed.REFILL: Duty("wait until it is filled again"),
     Deed.PUT_BACK: Duty("put groups back where they stood there"),
+    Deed.LEAVE: Duty("wait until the group has no members where it is", patience_s=600),
+    Deed.REACH: Duty("wait until all that the group has read is on the other side too"),
+    Deed.SET: Duty("set the group's places there", "set them back", patience_s=15),
+    Deed.FOLLOW: Duty("have places that stay on twins follow the group again"),
     Deed.RELEASE: Duty("end the switch"),
 }
 
@@ -105,9 +114,10 @@ DEEDS: Mapping[Kind, tuple[Deed, ...]] = {
         *(Deed.CLAIM, Deed.LET_GO, Deed.LOOK, Deed.RESCUE, Deed.COMMIT),
         *(Deed.REBUILD, Deed.REFILL, Deed.PUT_BACK, Deed.RELEASE),
     ),
+    Kind.GROUP: (Deed.CLAIM, Deed.LEAVE, Deed.REACH, Deed.SET, Deed.COMMIT, Deed.FOLLOW, Deed.RELEASE),
 }
 # Nobody who writes waits for these.
-UNHELD = frozenset({Kind.FAILBACK, Kind.REBUILD})
+UNHELD = frozenset({Kind.FAILBACK, Kind.REBUILD, Kind.GROUP})
 
 
 def is_behind(kind: Kind, deed: Deed, other: Deed) -> bool:

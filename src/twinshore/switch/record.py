@@ -12,9 +12,11 @@ from enum import StrEnum
 from typing import Any
 
 from twinshore.fleet import WireError
+from twinshore.fleet.sentences import listed
 from twinshore.switch.deeds import DEEDS, Deed, Kind, is_behind
 
 TOLD_MAX = 500
+NAMED_MAX = 5
 
 
 class State(StrEnum):
@@ -58,8 +60,9 @@ class Record:
     it ended. `rights`: what was changed of the old home's ACLs, `given`: settings that the new home gets, by topic,
     both as JSON. Of a fail-back: `tails` are what the old home never sent and where it is saved, `places` where groups
     stood there, both as JSON; `folder` holds the files. Of a rebuild the same, and `points` are how far the home
-    went when it was decided; `anyway`: also while somebody reads or writes there. `waits`: what the deed waits for;
-    `told` is the history."""
+    went when it was decided; `anyway`: also while somebody reads or writes there. Of a `group` that moves alone
+    `places` are where it would stand, and `topics` what it reads. `waits`: what the deed waits for; `told` is the
+    history."""
 
     id: str
     kind: Kind
@@ -83,6 +86,7 @@ class Record:
     places: str = ""
     folder: str = ""
     anyway: bool = False
+    group: str = ""
     why: str = ""
     waits: str = ""
     told: tuple[Told, ...] = ()
@@ -103,6 +107,17 @@ class Record:
 
     def names(self) -> tuple[str, ...]:
         return tuple(one.topic for one in self.topics)
+
+    def moves(self) -> str:
+        """What it moves, for people."""
+        return f"group {self.group}" if self.group else listed(self.names(), NAMED_MAX)
+
+    def called(self) -> str:
+        """The switch in a few words, from where to where."""
+        if self.kind is Kind.REBUILD:
+            return f"{self.kind} of {self.moves()} on {self.old} from {self.new}"
+        what = f"switch of group {self.group} alone" if self.group else f"{self.kind} switch of {self.moves()}"
+        return f"{what} from {self.old} to {self.new}"
 
     def tell(self, at_ms: int, sentence: str) -> Record:
         """With this sentence in its history; the oldest go where there are too many."""

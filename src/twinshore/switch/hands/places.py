@@ -11,6 +11,8 @@ from twinshore.groups.look import look
 from twinshore.groups.operations.move import MEMBERLESS, Step, moved, wishes_forward
 from twinshore.groups.rounds import Rounds
 from twinshore.store import Store
+from twinshore.switch.group_goals import alone_at
+from twinshore.switch.record import Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +27,12 @@ class Copied:
 
 
 def copy_places(link: Link, settings: Settings, store: Store, topics: Collection[str], by: str) -> Copied:
-    """Of every group that the link's filters admit, its places in these topics alone."""
+    """Of every group that the link's filters admit, its places in these topics alone. A group that was moved to the
+    new home alone before is there already: where it stood on the old home is of long ago."""
     done: list[str] = []
     left: list[str] = []
     refused: list[str] = []
+    before = [Record.from_json(row.record) for row in store.switches.all()]
     rounds = Rounds(link, settings, store, retention_s=1.0)
     try:
         for view in look(link, settings, store):
@@ -36,7 +40,7 @@ def copy_places(link: Link, settings: Settings, store: Store, topics: Collection
                 return Copied((), (), (), (view.group, view.why or "its old home does not answer"))
             ours = replace(view, parts=tuple(one for one in view.parts if one.topic in topics))
             wishes = wishes_forward(ours, "")
-            if not ours.parts:
+            if not ours.parts or alone_at(before, view.group, topics) == link.target:
                 continue
             if wishes and view.target_state not in MEMBERLESS:
                 left.append(view.group)

@@ -37,13 +37,14 @@ HOLD_S = 10.0
 @dataclass(frozen=True, slots=True)
 class Switch:
     """Topics whose whole names match one of these expressions are at home on `to` from then on. `links`: only those
-    that these links carry. `hold_s`: how long writers may wait before it turns back."""
+    that these links carry. `hold_s`: how long writers may wait before it turns back. `group`: it alone."""
 
     topics: Sequence[str]
     to: str
     kind: Kind = Kind.PLANNED
     links: Sequence[str] = ()
     hold_s: float = HOLD_S
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +74,11 @@ def asked_of(
     force: bool = False,
     drill: bool = False,
     hold_s: float = HOLD_S,
+    group: str = "",
 ) -> Switch:
     """What an operator's words ask for."""
     kind = Kind.DRILL if drill else Kind.FORCED if force else Kind.PLANNED
-    return Switch(topics, to, kind, links, hold_s)
+    return Switch(topics, to, kind, links, hold_s, group)
 
 
 def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:

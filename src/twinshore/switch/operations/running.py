@@ -21,8 +21,10 @@ from twinshore.switch.alone import alone
 from twinshore.switch.decision import begin, turn_back
 from twinshore.switch.deeds import Kind
 from twinshore.switch.failback import Failback
+from twinshore.switch.hands.group_alone import links_between
 from twinshore.switch.hands.words import ClusterWords
 from twinshore.switch.hands.writers import Writers
+from twinshore.switch.one_group import OneGroup
 from twinshore.switch.operations.planning import SwitchPlan
 from twinshore.switch.operations.showing import Shown, one_switch
 from twinshore.switch.rebuilding import Rebuild
@@ -87,9 +89,11 @@ def _go_on(record: Record, settings: Settings, store: Store, asking: Asking, see
             )
         words = ClusterWords(ends.source, ends.target, time.monotonic)
         rights = Writers(ends.source, ends.target, link, back, store)
-        work: Work | Failback | Rebuild
+        work: Work | Failback | Rebuild | OneGroup
         if record.kind is Kind.REBUILD:
             work = Rebuild(back, store, ends.source, ends.target, settings.mirror.lease_s)
+        elif record.kind is Kind.GROUP:
+            work = OneGroup(links_between(settings, store, record.old, record.new), settings, store)
         elif record.kind is Kind.FAILBACK:
             work = Failback(link, back, store, ends.source, ends.target, words, rights)
         else:

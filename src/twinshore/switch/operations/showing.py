@@ -7,13 +7,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from twinshore.fleet import ConfigError
-from twinshore.fleet.sentences import counted, listed
+from twinshore.fleet.sentences import counted
 from twinshore.store import Store, SwitchRow
 from twinshore.switch.deeds import Kind
 from twinshore.switch.record import Record, State
 from twinshore.switch.returned import from_json
 
-NAMED_MAX = 5
 ID_SHOWN = 8
 
 
@@ -27,15 +26,11 @@ class Shown:
     def sentence(self) -> str:
         one = self.record
         begun = datetime.fromtimestamp(one.begun_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        topics = listed(one.names(), NAMED_MAX)
-        way = f"{one.kind} switch of {topics} from {one.old} to {one.new}"
-        if one.kind is Kind.REBUILD:
-            way = f"{one.kind} of {topics} on {one.old} from {one.new}"
         now = one.state if one.ended else f"{one.state}, {one.deed}"
         waits = f": {one.waits}" if one.waits and not one.ended else ""
         why = f": {one.why}" if one.why else ""
         held = f", writers waited {one.held_s:.1f} s" if one.held_s else ""
-        return f"{self.id[:ID_SHOWN]}  {begun}  {way}, by {one.by}: {now}{why}{waits}{held}"
+        return f"{self.id[:ID_SHOWN]}  {begun}  {one.called()}, by {one.by}: {now}{why}{waits}{held}"
 
     @property
     def done(self) -> bool:
@@ -44,11 +39,13 @@ class Shown:
 
     def verdict(self) -> str:
         """How it ended, in one sentence."""
-        one, topics = self.record, listed(self.record.names(), NAMED_MAX)
+        one, topics = self.record, self.record.moves()
         if one.kind is Kind.FAILBACK:
             return self._came_back(topics)
         if one.kind is Kind.REBUILD:
             return self._rebuilt(topics)
+        if one.kind is Kind.GROUP:
+            return self._group_moved(topics)
         if not self.done:
             return f"turned back: {one.why}; {topics} is at home on {one.old}"
         if one.kind is Kind.DRILL:
@@ -56,6 +53,12 @@ class Shown:
             return f"nothing stands in the way of switching {topics} to {one.new}; {took}"
         held = f"; writers waited {one.held_s:.1f} s" if one.held_s and one.kind is Kind.PLANNED else ""
         return f"done: {topics} is at home on {one.new}{held}"
+
+    def _group_moved(self, group: str) -> str:
+        one = self.record
+        if not self.done:
+            return f"turned back: {one.why}; {group} stays on {one.old}"
+        return f"done: {group} reads on on {one.new}: start its consumers there"
 
     def _came_back(self, topics: str) -> str:
         one = self.record

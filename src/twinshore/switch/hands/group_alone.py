@@ -1,0 +1,155 @@
+"""One group on both sides, whichever links carry what it reads: seen, set, and marked so that it follows again."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from twinshore.fleet import Link, NamedPartition
+from twinshore.fleet.settings import Settings
+from twinshore.groups.look import GroupView, look
+from twinshore.groups.operations.move import MEMBERLESS, Step, Wishes, moved
+from twinshore.groups.place import MARK
+from twinshore.groups.rounds import Rounds
+from twinshore.kafka.cluster import OffsetKind
+from twinshore.links.standing import standing
+from twinshore.store import Store
+from twinshore.switch.group_goals import Goal, GroupSeen
+from twinshore.wire.group_places import Place, Where
+
+
+def links_between(settings: Settings, store: Store, one: str, other: str) -> list[Link]:
+    """The links between two clusters, whichever way they lead."""
+    known = [at.link for at in standing(settings.links, store).values()]
+    return [link for link in known if {link.source, link.target} == {one, other}]
+
+
+def see(links: Iterable[Link], settings: Settings, store: Store, group: str, new: str) -> GroupSeen:
+    """How the group stands, and where it would stand on `new`; changes nothing."""
+    goals: list[Goal] = []
+    lost: list[str] = []
+    old_live = new_live = False
+    for link in links:
+        for view in look(link, settings, store, re.escape(group)):
+            if view.why or view.said_s_ago is not None:
+                return GroupSeen(unheard=view.why or f"{link.source} does not answer")
+            back = link.source == new
+            states = (view.target_state, view.source_state) if back else (view.source_state, view.target_state)
+            old_live |= states[0] not in MEMBERLESS
+            new_live |= states[1] not in MEMBERLESS
+            if back:
+                with _rounds(link, settings, store) as rounds:
+                    found, unknown = _homeward(link, view, rounds)
+            else:
+                found, unknown = _away(link, view)
+            goals += found
+            lost += unknown
+    return GroupSeen(tuple(goals), old_live, new_live, tuple(lost))
+
+
+def _away(link: Link, view: GroupView) -> tuple[list[Goal], list[str]]:
+    """From the home to the twin."""
+    goals, lost = [], []
+    for part in view.parts:
+        if part.source is None:
+            continue
+        if part.expected is None or part.end is None:
+            lost.append(f"{part.topic}-{part.partition}")
+            continue
+        short = max(0, part.expected - part.end)
+        twin = (part.twin, part.partition, part.target, part.expected)
+        goals.append(Goal(link.name, False, part.topic, part.source, *twin, short))
+    return goals, lost
+
+
+def _homeward(link: Link, view: GroupView, rounds: Rounds) -> tuple[list[Goal], list[str]]:
+    """From the twin to the home."""
+    named = [NamedPartition(part.topic, part.partition) for part in view.parts]
+    ends = rounds.source.list_offsets(named, OffsetKind.HIGH_WATERMARK) if named else {}
+    goals, lost = [], []
+    for part, one in zip(view.parts, named, strict=True):
+        if part.target is None:
+            continue
+        at = rounds.scope.parts.get((part.topic, part.partition))
+        spot = at[1].back(part.target) if at else None
+        if spot is None:
+            lost.append(f"{part.twin}-{part.partition}")
+            continue
+        short = max(0, spot.offset - ends.get(one, 0))
+        home = (part.topic, part.partition, part.source, spot.offset)
+        goals.append(Goal(link.name, True, part.twin, part.target, *home, short))
+    return goals, lost
+
+
+def set_places(
+    links: Iterable[Link], settings: Settings, store: Store, group: str, goals: Sequence[Goal], by: str
+) -> list[Step]:
+    """On the side that it moves to; what became of each place is in the audit."""
+    wanted: dict[str, Wishes] = {}
+    for one in goals:
+        if one.has != one.to:
+            wanted.setdefault(one.link, {})[(one.topic, one.partition)] = (one.has, Place(one.to))
+    return _done(links, settings, store, group, wanted, goals, by, on_old=False)
+
+
+def set_back(
+    links: Iterable[Link], settings: Settings, store: Store, group: str, goals: Sequence[Goal], by: str
+) -> list[Step]:
+    """As they were before; a twin's follow the home again. Where it had none it keeps what it has: none is deleted."""
+    wanted: dict[str, Wishes] = {}
+    for one in goals:
+        if one.has != one.to:
+            goal = one.to if one.has is None else one.has
+            note = "" if one.back else MARK
+            wanted.setdefault(one.link, {})[(one.topic, one.partition)] = (one.to, Place(goal, note))
+    return _done(links, settings, store, group, wanted, goals, by, on_old=False)
+
+
+def follow_again(
+    links: Iterable[Link], settings: Settings, store: Store, group: str, goals: Sequence[Goal], by: str
+) -> list[Step]:
+    """The places on twins that a group leaves for its home: from now on the mirror moves them as the group reads on."""
+    wanted: dict[str, Wishes] = {}
+    for one in goals:
+        if one.back:
+            where: Where = (one.left_topic, one.partition)
+            wanted.setdefault(one.link, {})[where] = (one.left, Place(one.left, MARK))
+    return _done(links, settings, store, group, wanted, goals, by, on_old=True)
+
+
+def _done(
+    links: Iterable[Link],
+    settings: Settings,
+    store: Store,
+    group: str,
+    wanted: dict[str, Wishes],
+    goals: Sequence[Goal],
+    by: str,
+    *,
+    on_old: bool,
+) -> list[Step]:
+    steps: list[Step] = []
+    home = {one.link for one in goals if one.back}
+    for link in links:
+        wishes = wanted.get(link.name)
+        if not wishes:
+            continue
+        with _rounds(link, settings, store) as rounds:
+            at_source = (link.name in home) is not on_old
+            writer = rounds.at_source if at_source else rounds.at_target
+            if not link.groups.marks or rounds.rules_for(group).notes or at_source:
+                wishes = {where: (has, to._replace(metadata="")) for where, (has, to) in wishes.items()}
+            steps += moved(store, writer, link.name, group, wishes, by=by, lower=on_old)
+    return steps
+
+
+@contextmanager
+def _rounds(link: Link, settings: Settings, store: Store) -> Iterator[Rounds]:
+    rounds = Rounds(link, settings, store, retention_s=1.0)
+    try:
+        rounds.begin(time.monotonic())
+        yield rounds
+    finally:
+        rounds.close()

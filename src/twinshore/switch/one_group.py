@@ -1,0 +1,154 @@
+"""One consumer group moves alone, to read on at the other cluster: which hand does which deed.
+
+Its topics stay at home where they are. Its consumers are stopped on the one side and started on the other by whoever
+runs them; in between its places are brought over, once the logs there hold all that it has read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from twinshore.fleet import Link
+from twinshore.fleet.sentences import counted, listed
+from twinshore.fleet.settings import Settings
+from twinshore.groups.operations.move import DONE, Step
+from twinshore.links.homes import pair_of
+from twinshore.service.clock import wall_ms
+from twinshore.store import Asked, AuditRow, Store, TopicInSwitch
+from twinshore.switch.decision import Cannot, Done, Outcome, Wait
+from twinshore.switch.deeds import Deed
+from twinshore.switch.group_goals import GroupSeen, from_json, further_on, moved_on, short_of, to_json
+from twinshore.switch.hands import group_alone
+from twinshore.switch.record import Record, State
+
+NAMED_MAX = 5
+SILENT_MS_MAX = 15_000  # what cannot be set back for so long is left to the operator
+KEY_MAX = 200
+
+
+def claim_of(group: str) -> str:
+    """What is claimed of a group, beside topics; no topic's name has a space."""
+    name = f"group {group}"
+    return name if len(name) <= KEY_MAX else f"group {hashlib.sha256(group.encode()).hexdigest()}"
+
+
+class OneGroup:
+    """`links` lead between its two clusters. Whatever fails in a deed is raised, and may pass."""
+
+    def __init__(self, links: Sequence[Link], settings: Settings, store: Store) -> None:
+        self._links, self._settings, self._store = links, settings, store
+        self._doing: Mapping[Deed, Callable[[Record], Outcome]] = {
+            Deed.CLAIM: self._claim,
+            Deed.LEAVE: self._leave,
+            Deed.REACH: self._reach,
+            Deed.SET: self._set,
+            Deed.COMMIT: self._commit,
+            Deed.FOLLOW: self._follow,
+            Deed.RELEASE: self._release,
+        }
+        self._undoing: Mapping[Deed, Callable[[Record], Outcome]] = {
+            Deed.CLAIM: self._release,
+            Deed.SET: self._set_back,
+        }
+
+    def once(self, record: Record) -> Outcome:
+        """The deed that is due, or its undoing, as far as it goes now."""
+        undo = record.state is State.TURNING_BACK
+        return (self._undoing if undo else self._doing)[record.deed](record)
+
+    def _see(self, record: Record) -> GroupSeen:
+        return group_alone.see(self._links, self._settings, self._store, record.group, record.new)
+
+    def _claim(self, record: Record) -> Outcome:
+        pair = pair_of(Link(record.old, record.new))
+        row = TopicInSwitch(pair, claim_of(record.group), record.id, "", Asked.ANNOUNCED, wall_ms())
+        (stands,) = self._store.switching.begin([row])
+        if stands.switch_id != record.id:
+            return Cannot(f"group {record.group} is in another switch already ({stands.switch_id[:8]})")
+        busy = sorted({one.topic for one in self._store.switching.of(pair)} & set(record.names()))
+        if busy:
+            return Cannot(f"{listed(busy, NAMED_MAX)}, which it reads, is in a switch: try again once that has ended")
+        return Done(record)
+
+    def _leave(self, record: Record) -> Outcome:
+        seen = self._see(record)
+        if seen.unheard:
+            return Wait(seen.unheard, unanswered=True)
+        if seen.new_live:
+            return Cannot(f"group {record.group} has members on {record.new} already: stop them first")
+        if seen.old_live:
+            return Wait(f"stop the consumers of group {record.group} on {record.old}: it has members there")
+        return Done(record, f"group {record.group} has no members on {record.old}")
+
+    def _reach(self, record: Record) -> Outcome:
+        """Its places are noted once nobody moves them any more: with those it had on the other side until then."""
+        seen = self._see(record)
+        if why := self._why_not(record, seen):
+            return why
+        if not seen.goals:
+            return Cannot(f"group {record.group} has no place on {record.old} in a topic that these links carry")
+        if seen.lost:
+            return Cannot(f"nobody knows where it would stand on {record.new} in {listed(seen.lost, NAMED_MAX)}")
+        if why_not := further_on(seen.goals, record.old, record.new):
+            return Cannot(f"group {record.group} {why_not}")
+        if short := short_of(seen.goals):
+            return Wait(f"{record.new}: {short}")
+        return Done(replace(record, places=to_json(seen.goals)), f"{record.new} holds all that it has read")
+
+    def _set(self, record: Record) -> Outcome:
+        goals = from_json(record.places)
+        steps = group_alone.set_places(self._links, self._settings, self._store, record.group, goals, record.by)
+        if failed := _failed(steps):
+            return Wait(failed)
+        return Done(record, f"{counted(len(goals), 'place')} stand on {record.new} as on {record.old}")
+
+    def _commit(self, record: Record) -> Outcome:
+        """Nobody went on meanwhile: who reads without membership cannot be seen otherwise."""
+        seen = self._see(record)
+        if why := self._why_not(record, seen):
+            return why
+        if why_not := moved_on(from_json(record.places), seen.goals, record.old, record.new):
+            return Cannot(why_not)
+        return Done(record, f"group {record.group} reads on on {record.new}")
+
+    def _why_not(self, record: Record, seen: GroupSeen) -> Outcome | None:
+        if seen.unheard:
+            return Wait(seen.unheard, unanswered=True)
+        if seen.old_live:
+            return Cannot(f"consumers of group {record.group} have come back on {record.old}")
+        if seen.new_live:
+            return Cannot(f"consumers of group {record.group} have begun on {record.new} too early")
+        return None
+
+    def _follow(self, record: Record) -> Outcome:
+        goals = from_json(record.places)
+        steps = group_alone.follow_again(self._links, self._settings, self._store, record.group, goals, record.by)
+        row = (wall_ms(), self._links[0].name, "group", f"{record.group} alone", record.old, record.new, DONE)
+        self._store.audit.add([AuditRow(*row, record.by, "", record.group)])
+        if failed := _failed(steps):
+            return Done(record, f"`twinshore groups move` has it followed again on {record.old}: {failed}")
+        stays = (
+            f"its places on {record.old} follow it again" if steps else f"its places on {record.old} stay as they are"
+        )
+        return Done(record, stays)
+
+    def _release(self, record: Record) -> Outcome:
+        self._store.switching.end(record.id)
+        return Done(record)
+
+    def _set_back(self, record: Record) -> Outcome:
+        goals = from_json(record.places)
+        steps = group_alone.set_back(self._links, self._settings, self._store, record.group, goals, record.by)
+        failed = _failed(steps)
+        if failed and wall_ms() - record.deed_ms < SILENT_MS_MAX:
+            return Wait(failed)
+        if failed:
+            return Done(record, f"set by hand what could not be set back: {failed}")
+        return Done(record, f"its places on {record.new} are what they were")
+
+
+def _failed(steps: Sequence[Step]) -> str:
+    """What became of places that are not set; empty where all are."""
+    return "; ".join([step.sentence(done=True) for step in steps if step.outcome != DONE][:NAMED_MAX])

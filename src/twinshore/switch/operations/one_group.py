@@ -1,0 +1,142 @@
+"""Whether one group can move alone, and where it would stand: looked at, and nothing done."""
+
+from __future__ import annotations
+
+import secrets
+
+from twinshore.fleet import ConfigError, Link, RefusedError
+from twinshore.fleet.sentences import counted, listed
+from twinshore.fleet.settings import Settings
+from twinshore.groups.operations.move import is_name
+from twinshore.links.homes import pair_of
+from twinshore.links.standing import standing
+from twinshore.service.clock import wall_ms
+from twinshore.store import Store
+from twinshore.switch.deeds import DEEDS, Kind
+from twinshore.switch.group_goals import Goal, GroupSeen, further_on, short_of
+from twinshore.switch.hands.group_alone import links_between, see
+from twinshore.switch.one_group import claim_of
+from twinshore.switch.operations.planning import DeedStep, Switch, SwitchPlan
+from twinshore.switch.record import Moved, Record
+
+NAMED_MAX = 5
+
+
+def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
+    """ConfigError where no group is meant; what stands in the way is `refused`, in one sentence."""
+    settings.cluster(asked.to)
+    if asked.topics:
+        raise ConfigError("a switch moves topics, or one group alone", hint="leave the topics out, or --group")
+    if not is_name(asked.group):
+        raise ConfigError(f"--group takes the name of one group, not an expression: {asked.group}")
+    if asked.kind is not Kind.PLANNED:
+        raise ConfigError(
+            "a group has no drill, and is not moved by force",
+            hint="`twinshore switch plan --group` looks; where its home is gone, its places are on the twins already",
+        )
+    found = _seen(asked, settings, store)
+    if not found:
+        raise ConfigError(
+            f"no group called {asked.group} has a place that links to or from {asked.to} carry",
+            hint="`twinshore groups` lists those that have",
+        )
+    live = {name: one for name, one in found.items() if one.old_live}
+    if len(found) > 1 and len(live) != 1:
+        where = listed(sorted(found), NAMED_MAX)
+        raise ConfigError(f"group {asked.group} may come from several clusters: {where}", hint="say --link")
+    old, seen = next(iter((live or found).items()))
+    if refused := _refused(asked, old, seen, store):
+        return SwitchPlan(refused=refused)
+    links = {link.source: link.name for link in links_between(settings, store, old, asked.to)}
+    topics = tuple(Moved(topic, "", "", 0, _partitions(seen, topic)) for topic in seen.topics())
+    record = Record(
+        secrets.token_hex(16),
+        Kind.GROUP,
+        old,
+        asked.to,
+        links.get(old, ""),
+        links.get(asked.to, ""),
+        topics,
+        by,
+        wall_ms(),
+        asked.hold_s,
+        DEEDS[Kind.GROUP][0],
+        group=asked.group,
+    )
+    count = counted(len(seen.goals), "place")
+    shown = (
+        f"group {asked.group} alone would read on on {asked.to}, and no more on {old}: {count}, {_reads(seen)}",
+        *(f"  {_sentence(one, old, asked.to)}" for one in seen.goals[:NAMED_MAX]),
+    )
+    remarks = [f"its topics stay at home where they are; stop its consumers on {old}, and start them on {asked.to}"]
+    if seen.old_live:
+        remarks.append(f"group {asked.group} has members on {old} now: the switch waits until they are gone")
+    if short := short_of(seen.goals):
+        remarks.append(f"{asked.to}: {short}; the switch waits for them")
+    return SwitchPlan(tuple(DeedStep(deed) for deed in DEEDS[Kind.GROUP]), shown, tuple(remarks), record=record)
+
+
+def _seen(asked: Switch, settings: Settings, store: Store) -> dict[str, GroupSeen]:
+    """By the cluster that it would leave."""
+    found: dict[str, GroupSeen] = {}
+    known = [at.link for at in standing(settings.links, store).values()]
+    others = {
+        link.source if link.target == asked.to else link.target
+        for link in known
+        if asked.to in (link.source, link.target)
+    }
+    for old in sorted(others):
+        links = [
+            link
+            for link in links_between(settings, store, old, asked.to)
+            if not asked.links or link.name in asked.links
+        ]
+        seen = see(links, settings, store, asked.group, asked.to)
+        if seen.goals or seen.lost or seen.unheard:
+            found[old] = seen
+    return found
+
+
+def _refused(asked: Switch, old: str, seen: GroupSeen, store: Store) -> RefusedError | None:
+    if seen.unheard:
+        return RefusedError(
+            f"where group {asked.group} stands is not known: {seen.unheard}", hint="wait until it answers"
+        )
+    if seen.lost:
+        where = listed(seen.lost, NAMED_MAX)
+        return RefusedError(
+            f"nobody knows where group {asked.group} would stand on {asked.to} in {where}",
+            hint="the link carried nothing there: set it by hand",
+        )
+    if seen.new_live:
+        return RefusedError(
+            f"group {asked.group} has members on {asked.to} already", hint=f"stop its consumers on {asked.to} first"
+        )
+    if why := further_on(seen.goals, old, asked.to):
+        return RefusedError(
+            f"group {asked.group} {why}: does it read there already?",
+            hint=f"`twinshore groups move` with `--backwards` sets it back to where it stands on {old}",
+        )
+    pair = pair_of(Link(old, asked.to))
+    claims = {claim_of(asked.group), *seen.topics()}
+    busy = [row for row in store.switching.of(pair) if row.topic in claims]
+    if busy:
+        return RefusedError(
+            f"{listed([row.topic for row in busy], NAMED_MAX)} is in switch {busy[0].switch_id[:8]} already",
+            hint="`twinshore switch status` shows it",
+        )
+    return None
+
+
+def _partitions(seen: GroupSeen, topic: str) -> int:
+    return sum(topic == (one.topic if one.back else one.left_topic) for one in seen.goals)
+
+
+def _reads(seen: GroupSeen) -> str:
+    return f"of {listed(seen.topics(), NAMED_MAX)}"
+
+
+def _sentence(one: Goal, old: str, new: str) -> str:
+    has = "no place" if one.has is None else str(one.has)
+    there = f"{one.topic}-{one.partition} on {new}: {has} -> {one.to}"
+    return f"{one.left_topic}-{one.partition} on {old} at {one.left}; {there}"

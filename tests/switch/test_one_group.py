@@ -1,0 +1,117 @@
+"""One group that moves alone: what keeps it where it is, where it is taken to be, and whose turn it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.switch.test_decision import NOW_MS, record
+from twinshore.fleet import WireError
+from twinshore.store import Asked, TopicInSwitch, open_store
+from twinshore.switch.decision import Cannot, Done, Wait, after, begin
+from twinshore.switch.deeds import DEEDS, Deed, Kind
+from twinshore.switch.group_goals import Goal, alone_at, from_json, further_on, moved_on, short_of, to_json
+from twinshore.switch.one_group import OneGroup, claim_of
+from twinshore.switch.operations.showing import Shown
+from twinshore.switch.record import Record, State
+
+GOAL = Goal("east->west", False, "orders", 40, "orders", 0, 30, 40)
+
+
+def of_group(group: str = "billing", new: str = "west", state: State = State.GOING) -> Record:
+    moved = record().topics
+    old = "east" if new == "west" else "west"
+    made = Record(
+        *("e" * 32, Kind.GROUP, old, new, f"{old}->{new}", f"{new}->{old}", moved, "anna", NOW_MS, 10.0),
+        deed=Deed.CLAIM,
+        group=group,
+    )
+    return replace(begin(made, NOW_MS), state=state)
+
+
+def test_it_does_not_go_where_the_log_is_shorter_or_where_it_is_further_on() -> None:
+    assert short_of([GOAL]) == ""
+    assert short_of([replace(GOAL, short=3)]) == "3 offsets that it has read are not there yet, in orders-0"
+    assert further_on([GOAL, replace(GOAL, has=None)], "east", "west") == ""
+    assert "by 2 offsets, in orders-0" in further_on([replace(GOAL, has=42)], "east", "west")
+
+
+@pytest.mark.parametrize(
+    ("now", "why"),
+    [
+        ([replace(GOAL, has=40)], ""),
+        ([replace(GOAL, has=40, left=41, to=41)], "on east meanwhile, in orders-0"),
+        ([replace(GOAL, has=44)], "on west meanwhile, in orders-0"),
+        ([], "on east meanwhile, in orders-0"),
+        ([replace(GOAL, has=40), replace(GOAL, partition=1)], "that it had not before: orders-1"),
+    ],
+)
+def test_who_went_on_meanwhile_is_seen(now: list[Goal], why: str) -> None:
+    said = moved_on([GOAL], now, "east", "west")
+    assert (said == "") is (why == "")
+    assert why in said
+
+
+def test_places_survive_their_way_and_garbage_does_not() -> None:
+    some = (GOAL, replace(GOAL, back=True, has=None))
+    assert from_json(to_json(some)) == some
+    assert from_json("") == ()
+    for text in ("{", '[{"nobody": 1}]', "[1]"):
+        with pytest.raises(WireError):
+            from_json(text)
+
+
+def test_a_group_is_alone_until_its_topics_move() -> None:
+    """The newest first: what was done last counts."""
+    gone, topics_moved = of_group(state=State.DONE), replace(record(), state=State.DONE)
+    assert alone_at([gone], "billing", ["orders", "others"]) == "west"
+    assert alone_at([gone], "audit", ["orders"]) == ""
+    assert alone_at([gone], "billing", ["others"]) == ""
+    assert alone_at([replace(gone, state=State.TURNED_BACK)], "billing", ["orders"]) == ""
+    assert alone_at([topics_moved, gone], "billing", ["orders"]) == ""
+    assert alone_at([gone, topics_moved], "billing", ["orders"]) == "west"
+    assert alone_at([of_group(new="east", state=State.DONE), gone], "billing", ["orders"]) == "east"
+    assert alone_at([replace(record(), state=State.TURNED_BACK), gone], "billing", ["orders"]) == "west"
+
+
+def test_it_turns_back_up_to_its_point_and_its_places_with_it() -> None:
+    for deed in DEEDS[Kind.GROUP][:5]:
+        going = replace(of_group(), deed=deed, deed_ms=NOW_MS)
+        back = after(going, Cannot("consumers came back"), NOW_MS)
+        undone = []
+        while not back.ended:
+            undone.append(back.deed)
+            back = after(back, Done(back), NOW_MS)
+        set_too = deed in (Deed.SET, Deed.COMMIT)
+        assert undone == ([Deed.SET, Deed.CLAIM] if set_too else [Deed.CLAIM])
+        assert back.held_ms == 0, "no writer waits for a group"
+        said = Shown(back.id, back).verdict()
+        assert said == "turned back: consumers came back; group billing stays on east"
+    behind = replace(of_group(), deed=Deed.FOLLOW, deed_ms=NOW_MS)
+    assert after(behind, Wait("away"), NOW_MS + 10**9).state is State.GOING
+    done = replace(behind, state=State.DONE)
+    assert Shown(done.id, done).verdict() == "done: group billing reads on on west: start its consumers there"
+    assert "switch of group billing alone from east to west, by anna: done" in Shown(done.id, done).sentence()
+
+
+def test_of_two_that_move_a_group_one_wins(tmp_path: Path) -> None:
+    """Also where a switch of a topic that it reads is under way; a name of any length can be claimed."""
+    for group in ("billing", "g" * 5000):
+        with open_store(f"sqlite:///{tmp_path / str(len(group))}.db") as opened:
+            first, second = of_group(group), replace(of_group(group), id="d" * 32)
+            hands = OneGroup([], None, opened)  # type: ignore[arg-type]
+            assert isinstance(hands.once(first), Done)
+            assert isinstance(hands.once(first), Done), "a deed may be done twice"
+            told = hands.once(second)
+            assert isinstance(told, Cannot)
+            assert "in another switch already (eeeeeeee)" in told.sentence
+            assert claim_of(group) == opened.switching.of("east<>west")[0].topic
+            opened.switching.end(first.id)
+            opened.switching.begin(
+                [TopicInSwitch("east<>west", "orders", "c" * 32, "east->west", Asked.ANNOUNCED, NOW_MS)]
+            )
+            told = hands.once(second)
+            assert isinstance(told, Cannot)
+            assert "orders, which it reads, is in a switch" in told.sentence
