@@ -21,7 +21,7 @@ typed by hand.
 # What tests are marked with, in the order of the page.
 KEYS = (
     *("there-and-back", "held-by-acl", "super-user", "forced-under-load", "rebuild"),
-    *("late-produce", "transactions", "hanging", "one-group"),
+    *("late-produce", "transactions", "hanging", "one-group", "waves"),
     *("killed-at-each-deed", "killed-on-brokers", "two-operators", "drill"),
 )
 WRITERS, RECORDS_PER_S, GROUPS = 4, 5_000, 3

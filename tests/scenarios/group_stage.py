@@ -53,7 +53,7 @@ class Reading:
 
 
 @contextmanager
-def written(lab: LabCluster, topic: str) -> Iterator[None]:
+def written(lab: LabCluster, topic: str, partitions: int = 3) -> Iterator[None]:
     """Some records all the time, to each partition."""
     over = threading.Event()
 
@@ -62,7 +62,7 @@ def written(lab: LabCluster, topic: str) -> Iterator[None]:
         number = 0
         while not over.wait(0.02):
             number += 1
-            producer.produce(topic, b"value %d" % number, partition=number % 3)
+            producer.produce(topic, b"value %d" % number, partition=number % partitions)
             producer.flush(10)
 
     thread = threading.Thread(target=write, daemon=True)
@@ -77,4 +77,4 @@ def written(lab: LabCluster, topic: str) -> Iterator[None]:
 def more(read: list[tuple[int, int]], rig: SwitchRig) -> None:
     """Waits until it has read some more."""
     goal = len(read) + 30
-    until(lambda: len(read) >= goal, 60, "the group reads", rig.rig)
+    until(lambda: len(read) >= goal, 120, "the group reads", rig.rig)

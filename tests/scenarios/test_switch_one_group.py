@@ -47,11 +47,11 @@ def test_a_group_alone_goes_and_comes_back(rig: SwitchRig) -> None:
     ends = rig.level()
     with Reading(rig.east, TOPIC, GROUP, read):
         wanted = [(number, offset) for number in range(3) for offset in range(ends[number])]
-        until(lambda: set(read) >= set(wanted), 60, "it has read everything", rig.rig)
+        until(lambda: set(read) >= set(wanted), 120, "it has read everything", rig.rig)
     assert sorted(read) == wanted, "each record once"
     assert rig.home() == ("east", 1), "its topic stayed"
     # At home again it is followed again, though it was on its own meanwhile.
-    until(lambda: committed(rig.west.cluster, GROUP, TOPIC, range(3)) == ends, 60, "it is followed", rig.rig)
+    until(lambda: committed(rig.west.cluster, GROUP, TOPIC, range(3)) == ends, 120, "it is followed", rig.rig)
     told = json.loads(rig.switch("history", "--json").text)
     assert [(one["kind"], one["group"], one["new"], one["state"]) for one in told] == [
         ("group", GROUP, "east", "done"),

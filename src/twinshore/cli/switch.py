@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 TOPICS = typer.Argument(None, help="Topics, as expressions for whole names.", metavar="TOPIC...")
 NAMED = typer.Argument(help="Topics, as expressions for whole names.", metavar="TOPIC...")
 GROUP = typer.Option("", "--group", help="One consumer group alone, by its name; its topics stay where they are.")
+ALL = typer.Option(False, "--all", help="All topics that the link carries, in waves: each is a switch of its own.")
+WAVE = typer.Option(50, "--wave", help="How many topics move at once with --all.")
+OF = typer.Option("", "--of", help="The topics that this switch, or plan of waves, has moved, by its first letters.")
 TO = typer.Option(..., "--to", help="The cluster where the topics are written from then on.")
 FORCE = typer.Option(False, "--force", help="The old home does not answer: move with what has crossed.")
 HOLD_S = typer.Option(10.0, "--hold-s", help="How long writers may wait before the switch turns back.")
@@ -58,6 +61,9 @@ def plan(
     force: bool = FORCE,
     hold_s: float = HOLD_S,
     group: str = GROUP,
+    every: bool = ALL,
+    wave: int = WAVE,
+    of: str = OF,
     settings: Path = SETTINGS,
     link: list[str] = LINKS,
 ) -> None:
@@ -67,7 +73,8 @@ def plan(
     from twinshore.switch.operations.plans import plan_of
 
     loaded = load(settings)
-    asked = asked_of(topics or [], to, link, force=force, hold_s=hold_s, group=group)
+    size = wave if every else 0
+    asked = asked_of(topics or [], to, link, force=force, hold_s=hold_s, group=group, wave=size, of=of)
     with open_to_look(loaded) as store:
         show(plan_of(asked, loaded, store, by=who()), steps=True)
 
@@ -78,12 +85,16 @@ def run(
     force: bool = FORCE,
     hold_s: float = HOLD_S,
     group: str = GROUP,
+    every: bool = ALL,
+    wave: int = WAVE,
+    of: str = OF,
     settings: Path = SETTINGS,
     link: list[str] = LINKS,
     yes: bool = YES,
     dry_run: bool = DRY_RUN,
 ) -> None:
-    """Moves topics: planned, without loss; or with --force, when their home is gone. With --group one group alone.
+    """Moves topics: planned, without loss; or with --force, when their home is gone. With --group one group alone;
+    with --all a whole cluster in waves.
 
     Before its point of no return the switch turns back by itself where something fails, and at Ctrl-C. Exit code 1: it
     turned back, and the topics are at home where they were.
@@ -91,7 +102,8 @@ def run(
     from twinshore.switch.operations.planning import asked_of
     from twinshore.switch.operations.plans import plan_of
 
-    asked = asked_of(topics or [], to, link, force=force, hold_s=hold_s, group=group)
+    size = wave if every else 0
+    asked = asked_of(topics or [], to, link, force=force, hold_s=hold_s, group=group, wave=size, of=of)
     carry_out(plan_of, asked, settings, yes=yes, dry_run=dry_run)
 
 
@@ -133,9 +145,11 @@ def status(which: str = WHICH, settings: Path = SETTINGS, json_output: bool = JS
     """Shows the switches that are open, or one of them with its history."""
     from twinshore.store.opening import open_known
     from twinshore.switch.operations.showing import one_switch, switches
+    from twinshore.switch.operations.waves import waves_now
 
     with open_known(load(settings)) as store:
         found = [one_switch(store, which)] if which else switches(store, open_only=True)
+        waves = [] if which else waves_now(store)
     if json_output:
         typer.echo(json.dumps([one.as_values() for one in found]))
         return
@@ -143,6 +157,8 @@ def status(which: str = WHICH, settings: Path = SETTINGS, json_output: bool = JS
         typer.echo(one_line(one.sentence()))
         for line in one.history() if which else []:
             typer.echo(line)
+    for line in waves:
+        typer.echo(one_line(line))
     if not found:
         typer.echo("no switch is open")
 
@@ -164,9 +180,9 @@ def history(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
 
 
 def resume(which: str = WHICH, settings: Path = SETTINGS) -> None:
-    """Goes on with a switch whose process is no more, from the deed that was under way."""
+    """Goes on with a switch whose process is no more, from the deed that was under way, and with waves behind it."""
     from twinshore.store.opening import open_known
-    from twinshore.switch.operations.running import resume as go_on
+    from twinshore.switch.operations.waves import resume as go_on
 
     loaded = load(settings)
     with open_known(loaded) as store, asks() as asking:
@@ -257,7 +273,7 @@ def carry_out(
 ) -> None:
     """Shows what would be done, asks once more unless it was said not to, and does it."""
     from twinshore.store.opening import open_known
-    from twinshore.switch.operations.running import run_switch
+    from twinshore.switch.operations.plans import run_planned
 
     loaded = load(settings)
     with open_known(loaded) as store:
@@ -268,7 +284,7 @@ def carry_out(
         if not yes:
             typer.confirm("Go on?", abort=True)
         with asks() as asking:
-            ended(run_switch(planned, loaded, store, asking))
+            ended(run_planned(planned, loaded, store, asking))
 
 
 def show(planned: SwitchPlan, *, steps: bool) -> None:

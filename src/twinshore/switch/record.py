@@ -61,8 +61,8 @@ class Record:
     both as JSON. Of a fail-back: `tails` are what the old home never sent and where it is saved, `places` where groups
     stood there, both as JSON; `folder` holds the files. Of a rebuild the same, and `points` are how far the home
     went when it was decided; `anyway`: also while somebody reads or writes there. Of a `group` that moves alone
-    `places` are where it would stand, and `topics` what it reads. `waits`: what the deed waits for; `told` is the
-    history."""
+    `places` are where it would stand, and `topics` what it reads. As the `wave`-th of a `plan`: the waves that are
+    `left` behind it. `waits`: what the deed waits for; `told` is the history."""
 
     id: str
     kind: Kind
@@ -87,6 +87,9 @@ class Record:
     folder: str = ""
     anyway: bool = False
     group: str = ""
+    plan: str = ""
+    wave: int = 0
+    left: tuple[tuple[str, ...], ...] = ()
     why: str = ""
     waits: str = ""
     told: tuple[Told, ...] = ()
@@ -134,6 +137,7 @@ class Record:
             raw["kind"], raw["deed"], raw["state"] = Kind(raw["kind"]), Deed(raw["deed"]), State(raw["state"])
             raw["topics"] = tuple(_moved(one) for one in raw["topics"])
             raw["told"] = tuple(Told(int(one["at_ms"]), str(one["sentence"])) for one in raw["told"])
+            raw["left"] = tuple(tuple(map(str, wave)) for wave in raw.get("left", ()))
             # A row of another version may say more than this one knows.
             found = Record(**{name: value for name, value in raw.items() if name in Record.__slots__})
             if found.deed not in DEEDS[found.kind]:

@@ -37,7 +37,8 @@ HOLD_S = 10.0
 @dataclass(frozen=True, slots=True)
 class Switch:
     """Topics whose whole names match one of these expressions are at home on `to` from then on. `links`: only those
-    that these links carry. `hold_s`: how long writers may wait before it turns back. `group`: it alone."""
+    that these links carry. `hold_s`: how long writers may wait before it turns back. `group`: it alone.
+    `wave`: of all topics, so many at once; 0: those that are named. `of`: those that this switch has moved."""
 
     topics: Sequence[str]
     to: str
@@ -45,6 +46,8 @@ class Switch:
     links: Sequence[str] = ()
     hold_s: float = HOLD_S
     group: str = ""
+    wave: int = 0
+    of: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +78,12 @@ def asked_of(
     drill: bool = False,
     hold_s: float = HOLD_S,
     group: str = "",
+    wave: int = 0,
+    of: str = "",
 ) -> Switch:
     """What an operator's words ask for."""
     kind = Kind.DRILL if drill else Kind.FORCED if force else Kind.PLANNED
-    return Switch(topics, to, kind, links, hold_s, group)
+    return Switch(topics, to, kind, links, hold_s, group, wave, of)
 
 
 def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:

@@ -1,18 +1,36 @@
-"""The plan of whatever a switch is asked for."""
+"""The plan of whatever a switch is asked for, and its run."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from twinshore.fleet import ConfigError
 from twinshore.fleet.settings import Settings
 from twinshore.store import Store
-from twinshore.switch.operations import one_group, planning
+from twinshore.switch.operations import one_group, planning, running, waves
 from twinshore.switch.operations.planning import Switch, SwitchPlan
+from twinshore.switch.operations.running import Asking
+from twinshore.switch.operations.showing import Shown
+from twinshore.switch.operations.waves import WavesPlan
 
 
 def plan_of(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
     """ConfigError where nothing is meant; what stands in the way is `refused`."""
+    if asked.of and (asked.topics or asked.wave or asked.group):
+        raise ConfigError("--of names topics by the switch that moved them", hint="leave topics, --all and --group out")
+    if asked.of:
+        asked = replace(asked, topics=waves.moved_by(store, asked.of))
+    if asked.wave:
+        return waves.plan(asked, settings, store, by=by)
     if asked.group:
         return one_group.plan(asked, settings, store, by=by)
     if not asked.topics:
-        raise ConfigError("nothing is to be switched", hint="name topics, or one group with --group")
+        raise ConfigError("nothing is to be switched", hint="name topics, one group with --group, or --all")
     return planning.plan(asked, settings, store, by=by)
+
+
+def run_planned(planned: SwitchPlan, settings: Settings, store: Store, asking: Asking) -> Shown:
+    """The switch as it ended; of waves the last that was begun."""
+    if isinstance(planned, WavesPlan):
+        return waves.run(planned, settings, store, asking)
+    return running.run_switch(planned, settings, store, asking)

@@ -1,0 +1,93 @@
+"""Many topics in waves: what goes together, how far a plan has come, and what is gone on with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.switch.test_decision import record
+from tests.switch.test_operations import saved, settings, store
+from twinshore.fleet import ConfigError, RefusedError
+from twinshore.fleet.settings import Settings
+from twinshore.store import Store
+from twinshore.switch.operations.planning import asked_of
+from twinshore.switch.operations.plans import plan_of
+from twinshore.switch.operations.waves import moved_by, owed_waves, plan, waves_now
+from twinshore.switch.record import Moved, Record, State
+from twinshore.switch.waves import as_wave, plans_in, waves_of
+
+__all__ = ["settings", "store"]
+NAMES = st.sampled_from([f"topic-{number}" for number in range(12)])
+
+
+def test_topics_that_a_group_reads_together_move_together() -> None:
+    assert waves_of("dcba", [], 2) == (("a", "b"), ("c", "d"))
+    assert waves_of("abcd", [("a", "d")], 2) == (("a", "d"), ("b", "c"))
+    assert waves_of("abcd", [("a", "b"), ("b", "c"), ("x", "d")], 2) == (("a", "b", "c"), ("d",))
+    assert waves_of("", [], 2) == ()
+
+
+@given(st.lists(NAMES), st.lists(st.lists(NAMES, max_size=4), max_size=4), st.integers(1, 5))
+def test_each_topic_is_in_one_wave_and_each_flock_too(topics: list[str], together: list[list[str]], size: int) -> None:
+    waves = waves_of(topics, together, size)
+    assert sorted(topic for wave in waves for topic in wave) == sorted(set(topics))
+    of = {topic: number for number, wave in enumerate(waves) for topic in wave}
+    for some in together:
+        assert len({of[topic] for topic in some if topic in of}) <= 1
+    assert together or all(len(wave) <= size for wave in waves)
+
+
+def wave(number: int, state: State, *left: str) -> Record:
+    one = replace(record(), id=f"{number}" * 32, begun_ms=number, state=state)
+    topic = Moved(f"topic-{number}", "a" * 32, "b" * 32, 1, 1)
+    return as_wave(replace(one, topics=(topic,)), "f0" * 16, number, [(name,) for name in left])
+
+
+def test_how_far_a_plan_has_come_is_told_by_its_switches() -> None:
+    first, second = wave(1, State.DONE, "topic-2", "topic-3"), wave(2, State.GOING, "topic-3")
+    assert Record.from_json(second.to_json()) == second
+    (one,) = plans_in([second, replace(record(), id="c" * 32), first])
+    assert (one.done, one.moved, one.left, one.over) == (1, ("topic-1",), (("topic-3",),), False)
+    assert (
+        one.sentence()
+        == "f0f0f0f0  1 of 3 waves done, 1 topic at home on west; wave 2 is going on, with 1 topic behind it"
+    )
+    (fell,) = plans_in([replace(second, state=State.TURNED_BACK), first])
+    assert fell.over
+    assert "wave 2 turned back, 1 topic behind it left on east" in fell.sentence()
+    (owed,) = plans_in([replace(second, state=State.DONE), first])
+    assert (owed.done, owed.over, owed.moved) == (2, False, ("topic-1", "topic-2"))
+    assert "`twinshore switch resume` goes on" in owed.sentence()
+    (over,) = plans_in([wave(3, State.DONE), replace(second, state=State.DONE), first])
+    assert (over.done, over.over) == (3, True)
+
+
+def test_between_two_waves_the_plan_is_owed(store: Store) -> None:
+    saved(store, wave(1, State.DONE, "topic-2"))
+    owed = owed_waves(store)
+    assert owed is not None
+    assert owed.left == (("topic-2",),)
+    assert owed_waves(store, "f0f0") == owed
+    assert owed_waves(store, "1111") == owed
+    assert owed_waves(store, "abc") is None
+    assert len(waves_now(store)) == 1
+    assert moved_by(store, "f0f0") == moved_by(store, "1111") == [r"topic\-1"]
+    saved(store, wave(2, State.GOING))
+    assert owed_waves(store) is None, "a switch is open, which is gone on with first"
+    with pytest.raises(ConfigError):
+        moved_by(store, "abc")
+
+
+def test_what_nobody_can_mean_of_waves_is_told(settings: Settings, store: Store) -> None:
+    for asked in (asked_of(["orders"], "west", wave=2), asked_of([], "west", group="billing", wave=2)):
+        with pytest.raises(ConfigError, match="--all"):
+            plan_of(asked, settings, store)
+    with pytest.raises(ConfigError, match="--of"):
+        plan_of(asked_of(["orders"], "west", of="abc"), settings, store)
+    away = plan(asked_of([], "west", wave=2), settings, store)
+    assert isinstance(away.refused, RefusedError)
+    assert "does not answer" in away.refused.message
+    assert away.waves == ()
