@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from bench.kit.claims import Claim, Finding, Once
 from bench.kit.showing import run_show, to_stderr
+from twinshore.lab.stages.failback_at_size import returned
 from twinshore.lab.stages.switch_under_load import Outcome, planned
 
 HEAD = """\
@@ -20,13 +21,14 @@ typed by hand.
 """
 # What tests are marked with, in the order of the page.
 KEYS = (
-    *("there-and-back", "held-by-acl", "super-user", "forced-under-load", "rebuild"),
+    *("there-and-back", "held-by-acl", "super-user", "forced-under-load", "failback-unclean", "rebuild"),
     *("late-produce", "transactions", "hanging", "one-group", "waves"),
     *("killed-at-each-deed", "killed-on-brokers", "two-operators", "drill"),
 )
 WRITERS, RECORDS_PER_S, GROUPS = 4, 5_000, 3
 SECONDS, SECONDS_LONG = 20.0, 120.0
 HOLD_S_MAX = 3.0
+DIVERGED = (0, 10_000)
 
 
 def claims(_seed: int, _only: Collection[str] = ()) -> list[Claim]:
@@ -36,6 +38,15 @@ def claims(_seed: int, _only: Collection[str] = ()) -> list[Claim]:
     return [
         Claim("planned", f"planned under {load}: 0 lost, doubled, reordered, read again or left out", _exact(moved)),
         Claim("planned-hold", f"the same: writers wait for less than {HOLD_S_MAX:g} s", _hold(moved)),
+        *(
+            Claim(
+                f"failback-{diverged}",
+                f"fail-back with {diverged:,} diverged records: all of them rescued and listed, and no other; east"
+                " identical to west afterwards; groups stand where they stood",
+                _back(diverged),
+            )
+            for diverged in DIVERGED
+        ),
     ]
 
 
@@ -71,6 +82,19 @@ def _hold(moved: Once[Outcome]) -> Callable[[bool], Finding]:
         figure = f"held for {one.hold_s:.2f} s; longest between two acknowledgements of a writer {one.pause_s:.2f} s"
         numbers = (("planned_hold_s", round(one.hold_s, 3)), ("planned_pause_s", round(one.pause_s, 3)))
         return Finding(figure, max(one.hold_s, one.pause_s) < HOLD_S_MAX, numbers)
+
+    return run
+
+
+def _back(diverged: int) -> Callable[[bool], Finding]:
+    def run(_long: bool) -> Finding:
+        one = returned(diverged, say=to_stderr, command="twinshore.cli")
+        figure = (
+            f"{one.diverged} diverged: {one.listed} listed, {one.missing} missing, {one.more} saved besides;"
+            f" {one.unequal} records not the same on both afterwards; {one.misplaced} places of groups elsewhere"
+        )
+        numbers = ((f"failback_{diverged}_rescued", one.listed), (f"failback_{diverged}_wrong", one.wrong))
+        return Finding(figure, one.wrong == 0 and one.diverged == diverged, numbers)
 
     return run
 

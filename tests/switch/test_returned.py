@@ -27,6 +27,7 @@ FOREIGN = IncidentKind.FOREIGN_WRITE
         (replace(LEVEL, end=30, carried=20, stopped=FOREIGN, stopped_at=25), (20, 30)),
         (replace(LEVEL, start=12, end=15, stopped=FOREIGN, stopped_at=10), (12, 15)),
         (replace(LEVEL, start=2, end=7, stopped=IncidentKind.TRUNCATION, stopped_at=6), (2, 7)),
+        (replace(LEVEL, start=2, end=15, stopped=FOREIGN, stopped_at=10, one_past=False), (2, 15)),
         (replace(LEVEL, end=15, carried=15, stopped=IncidentKind.RIGHTS_LOST), None),
     ],
 )

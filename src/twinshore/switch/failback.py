@@ -114,7 +114,7 @@ class Failback:
             return Wait(f"{self._old.name} still ends transactions on {listed(list(due), NAMED_MAX)}")
         if waits := stands(self._old, record.topics).unsettled:
             return Wait(waits)
-        seen = stood(self._old, self._store, record.back, record.topics)
+        seen = stood(self._old, self._new, self._store, record.back, record.topics)
         if unknown := [f"{one.topic}-{one.partition}" for one in seen if unseen(one)]:
             return Wait(f"the mirror of {record.back} has not looked at {listed(unknown, NAMED_MAX)} yet")
         found = to_json(tails(seen))

@@ -23,7 +23,8 @@ Where = tuple[str, int]
 @dataclass(frozen=True, slots=True)
 class Stood:
     """A partition of the old home: `start` and `end` of its log, the `point` below which it was at home there, how far
-    the link back has `carried` it (-1: not at all), and which incident `stopped` it, at which offset."""
+    the link back has `carried` it (-1: not at all), and which incident `stopped` it, at which offset. `one_past`:
+    whether both homes hold the same right below the point."""
 
     topic: str
     partition: int
@@ -33,6 +34,7 @@ class Stood:
     carried: int = -1
     stopped: IncidentKind | None = None
     stopped_at: int = -1
+    one_past: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ def tails(stood: Iterable[Stood]) -> tuple[Tail, ...]:
     """What would be lost with the old home's topics: of each partition that was stopped, or that nobody looked at yet,
     what lies behind the point."""
     found = [
-        Tail(one.topic, one.partition, _first(one), one.end, beside=_parted(one) and one.stopped not in EXACT)
+        Tail(one.topic, one.partition, parts_at(one), one.end, beside=_parted(one) and not _told(one))
         for one in stood
         if _parted(one) or unseen(one)
     ]
@@ -100,9 +102,15 @@ def _parted(one: Stood) -> bool:
     return one.stopped in PARTED
 
 
-def _first(one: Stood) -> int:
+def _told(one: Stood) -> bool:
+    """Whether the ledger knows where both homes part. An old home that lost its end, and took other records beyond the
+    point, parts below the point."""
+    return one.stopped in EXACT and one.one_past
+
+
+def parts_at(one: Stood) -> int:
     """Where the two homes part. Where the ledger does not know, all that the log holds is looked at."""
-    if one.stopped in PARTED and one.stopped not in EXACT:
+    if _parted(one) and not _told(one):
         return one.start
     known = max(one.point, one.carried)
     return max(one.start, min(one.stopped_at, known) if one.stopped_at >= 0 else known)

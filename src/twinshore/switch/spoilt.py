@@ -9,20 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from twinshore.switch.record import Moved
-from twinshore.switch.returned import EXACT, PARTED, Stood, Tail, Where
-
-
-def known_to(one: Stood) -> int:
-    """Up to which offset the partition is known to be its home's."""
-    if one.stopped in PARTED and one.stopped not in EXACT:
-        return one.start
-    known = max(one.point, one.carried)
-    return max(one.start, min(one.stopped_at, known) if one.stopped_at >= 0 else known)
+from twinshore.switch.returned import Stood, Tail, Where, parts_at
 
 
 def doubtful(stood: Iterable[Stood]) -> tuple[Tail, ...]:
     """What must be compared with the home before the twin is deleted."""
-    found = [Tail(one.topic, one.partition, known_to(one), one.end, beside=True) for one in stood]
+    found = [Tail(one.topic, one.partition, parts_at(one), one.end, beside=True) for one in stood]
     return tuple(one for one in found if one.end > one.first)
 
 

@@ -65,7 +65,7 @@ def planned(
         mirror = MirrorProcess(folder, text, command=command)
         mirror.start()
         stack.callback(mirror.end)
-        _until(lambda: TOPIC in _topics(west.cluster), READY_S, "the twin is there")
+        until(lambda: TOPIC in _topics(west.cluster), READY_S, "the twin is there")
         how = Writing(records_per_s=records_per_s / writers)
         many = [
             stack.enter_context(FollowingWriter(f"writer{number}", TOPIC, clusters, "east", how))
@@ -75,16 +75,16 @@ def planned(
             stack.enter_context(FollowingReader(f"readers{number}", TOPIC, clusters, "east"))
             for number in range(groups)
         ]
-        _until(lambda: all(reader.read for reader in readers), READY_S, "the groups read")
+        until(lambda: all(reader.read for reader in readers), READY_S, "the groups read")
         time.sleep(seconds / 2)
         since_s = time.monotonic()
         say("switching")
         said = _switch(command, mirror.settings)
         time.sleep(seconds / 2)
         acked = [one for writer in many for one in writer.stop()]
-        homes = [_records(cluster, READY_S) for cluster in clusters.values()]
+        homes = [records_of(cluster, TOPIC, READY_S) for cluster in clusters.values()]
         wanted = {(partition, offset) for partition, offset, _, _ in homes[1]}
-        _until(
+        until(
             lambda: all(len(reader.read) >= len(wanted) for reader in readers),
             CAUGHT_UP_S,
             "the groups catch up",
@@ -141,14 +141,14 @@ def _switch(command: str, settings: Path) -> str:
     return done.stdout.strip().splitlines()[-1]
 
 
-def _records(cluster: Cluster, within_s: float) -> list[Record]:
+def records_of(cluster: Cluster, topic: str, within_s: float) -> list[Record]:
     """All that consumers of committed records see."""
     reading = {"group.id": "all", "enable.partition.eof": True, "isolation.level": "read_committed"}
     consumer = Consumer({**client_settings(cluster), **reading})
     found: list[Record] = []
     try:
-        parts = list(consumer.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions)
-        consumer.assign([TopicPartition(TOPIC, number, 0) for number in parts])
+        parts = list(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, number, 0) for number in parts])
         left, until_s = len(parts), time.monotonic() + within_s
         while left and time.monotonic() < until_s:
             for message in consumer.consume(10_000, 1.0):
@@ -170,7 +170,7 @@ def _topics(cluster: Cluster) -> set[str]:
         consumer.close()
 
 
-def _until(holds: Callable[[], bool], within_s: float, what: str, *, must: bool = True) -> None:
+def until(holds: Callable[[], bool], within_s: float, what: str, *, must: bool = True) -> None:
     until_s = time.monotonic() + within_s
     while not holds():
         if time.monotonic() > until_s:

@@ -16,12 +16,14 @@ from twinshore.mirror.lane.marking import marker_id
 from twinshore.store import AuditRow, Remembered, Store
 from twinshore.switch.record import Moved
 from twinshore.switch.returned import EXACT, PARTED, Stood, Where, unseen
+from twinshore.wire.batch import CONTROL
+from twinshore.wire.records import iter_records
 
 SAID_AGAIN_MS = 60_000  # long before such a word holds no more
 ABSENT = frozenset({Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID})
 
 
-def stood(old: KafkaCluster, store: Store, back: str, topics: Iterable[Moved]) -> tuple[Stood, ...]:
+def stood(old: KafkaCluster, new: KafkaCluster, store: Store, back: str, topics: Iterable[Moved]) -> tuple[Stood, ...]:
     """Each partition as it is now. What the link says is asked first: it only ever goes on."""
     some = list(topics)
     carried = {(at.topic, at.partition): at.to_offset for at in store.receipts.positions(back)}
@@ -48,7 +50,27 @@ def stood(old: KafkaCluster, store: Store, back: str, topics: Iterable[Moved]) -
                 )
             )
     ours = producers(store, back)
-    return tuple(_seen_at_point(old, one, ours) if ours and unseen(one) else one for one in found)
+    found = [_seen_at_point(old, one, ours) if ours and unseen(one) else one for one in found]
+    told = [one.stopped in EXACT and one.point > one.start for one in found]
+    return tuple(
+        replace(one, one_past=_one_past(old, new, one)) if ask else one for one, ask in zip(found, told, strict=True)
+    )
+
+
+def _one_past(old: KafkaCluster, new: KafkaCluster, one: Stood) -> bool:
+    """Whether both hold the same record right below the point: an old home that lost its end before it grew again does
+    not. Where a marker or a hole lies there it cannot be told so, and counts as no; where the new home has deleted it,
+    there is nothing to compare any more."""
+    named = NamedPartition(one.topic, one.partition)
+    if new.list_offsets([named], OffsetKind.EARLIEST)[named] >= one.point:
+        return True
+    held = []
+    for cluster in (old, new):
+        batch = cluster.read_batch(named, one.point - 1)
+        if batch is None or batch[1].attributes & CONTROL:
+            return False
+        held.append([record for record in iter_records(*batch) if record.offset == one.point - 1])
+    return bool(held[0]) and held[0] == held[1]
 
 
 def _seen_at_point(old: KafkaCluster, one: Stood, ours: frozenset[int]) -> Stood:

@@ -73,7 +73,7 @@ def plan(asked: FailBack, settings: Settings, store: Store, *, by: str = "") -> 
                 silent = RefusedError(f"{cluster.name} does not answer: {away}", hint="wait until it does")
                 return SwitchPlan(refused=silent)
         recognise(back, store, ends.target, ends.source)
-        seen = stood(ends.source, store, back.name, topics)
+        seen = stood(ends.source, ends.target, store, back.name, topics)
         found = tails(seen)
         record = _record(back, topics, by, str(folder_of(settings, asked.folder)))
         shown = tuple(_shown(record, found, ends.source, ends.target, store))
