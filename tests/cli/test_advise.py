@@ -8,6 +8,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from tests.scenarios.mirror_rig import settings_text
+from twinshore.advisor import RULES
 from twinshore.cli.entry import app, gather
 from twinshore.fleet import ConfigError
 from twinshore.lab import LabCluster
@@ -29,3 +30,23 @@ def test_it_shows_what_it_found_and_ends_by_that(east: LabCluster, unique_topic:
     assert CliRunner().invoke(app, [*words, "--policy", str(policy)]).exit_code == 0
     policy.write_text("[rules.none]")
     assert isinstance(CliRunner().invoke(app, [*words, "--policy", str(policy)]).exception, ConfigError)
+
+
+def test_what_is_safe_is_shown_and_done_with_yes_alone(east: LabCluster, unique_topic: str, tmp_path: Path) -> None:
+    east.create_topic(unique_topic, settings={"unclean.leader.election.enable": "true"})
+    file, policy, page = tmp_path / "twinshore.toml", tmp_path / "policy.toml", tmp_path / "advice.html"
+    file.write_text(settings_text(tmp_path, [east.cluster], {}))
+    # Of what this cluster has besides only this counts here.
+    off = "".join(f"[rules.{one.name}]\nenabled = false\n" for one in RULES if one.name != "unclean-election")
+    policy.write_text(off)
+    gather()
+    words = ["advise", "--settings", str(file), "--topic", unique_topic, "--policy", str(policy)]
+    shown = CliRunner().invoke(app, [*words, "--fix", "--html", str(page)])
+    assert shown.exit_code == 1
+    assert "unclean.leader.election.enable=false (it was true) would be set" in shown.output
+    assert f"<b>topic {unique_topic}</b>" in page.read_text()
+    done = CliRunner().invoke(app, [*words, "--fix", "--yes"])
+    assert done.exit_code == 0, done.output
+    assert "(it was true) is set, and was read back" in done.output
+    for wrong in (["--yes"], ["--fix", "--json"]):
+        assert isinstance(CliRunner().invoke(app, [*words, *wrong]).exception, ConfigError)

@@ -23,7 +23,7 @@ ACKS = Unseen(
 RESETS = Unseen(
     "auto.offset.reset and enable.auto.commit of consumers",
     "brokers do not tell them",
-    "see to them in each consumer: latest skips what was written before the first commit",
+    "see to them in each consumer; `twinshore advise settings` says which",
 )
 
 

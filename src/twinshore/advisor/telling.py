@@ -15,7 +15,7 @@ SHOWN = 10
 def sentences_of(advice: Advice, *, everything: bool = False) -> Iterator[str]:
     """The verdict first, then each rule's findings together. Of many that are alike ten are shown, unless `everything`
     is wanted."""
-    yield _verdict(advice)
+    yield verdict(advice)
     most = len(advice.findings) if everything else SHOWN
     for rule in dict.fromkeys(one.rule for one in advice.findings):
         yield ""
@@ -23,7 +23,8 @@ def sentences_of(advice: Advice, *, everything: bool = False) -> Iterator[str]:
     yield from _beside(advice, most)
 
 
-def _verdict(advice: Advice) -> str:
+def verdict(advice: Advice) -> str:
+    """All of it in a line."""
     by_weight = [
         f"{sum(one.weight is weight for one in advice.findings)} {weight}"
         for weight in WEIGHTS

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from twinshore.cli.looking import JSON, SETTINGS, load
+from twinshore.cli.steps import carry_out
+from twinshore.fleet import ConfigError
 from twinshore.service.clock import wall_ms
 
 if TYPE_CHECKING:
     from twinshore.advisor.operations.advise import Answer
+    from twinshore.fleet import Cluster
 
 CLUSTER = typer.Option("", "--cluster", help="The cluster to look at; needless where the settings have only one.")
 TOPICS = typer.Option([], "--topic", help="Only topics that this expression meets whole; may be given several times.")
@@ -21,6 +25,19 @@ POLICY = typer.Option(None, "--policy", help="A file that says which rules and l
 SINCE = typer.Option(None, "--since", help="An earlier --json of this cluster: say what is new and what is gone.")
 APART = typer.Option(10.0, "--apart", min=0, help="Seconds between both looks at groups.")
 WITHIN = typer.Option(60.0, "--within", min=1, help="Seconds that all questions of one look may take.")
+HTML = typer.Option(None, "--html", help="Write the advice to this file too, as one page that needs nothing else.")
+FIX = typer.Option(False, "--fix", help="Show which settings of topics are safe to mend by itself, and how.")
+YES = typer.Option(False, "--yes", help="With --fix: do it, and read back what holds then.")
+LOSS = typer.Option("none", "--loss", help="Of acknowledged records: none, few (the last of a leader that dies), any.")
+ORDER = typer.Option("key", "--order", help="Whether records of one key stay in order: key, any.")
+DUPLICATES = typer.Option("few", "--duplicates", help="Whether a record may be handled twice after a fault: none, few.")
+LATENCY = typer.Option("normal", "--latency", help="Whether milliseconds count, or throughput: low, normal.")
+AVAILABILITY = typer.Option(
+    "one",
+    "--availability",
+    help="Writing goes on with one broker away, with the last replica, or need not: one, last, none.",
+)
+REPLICAS = typer.Option(3, "--replicas", help="How many replicas each partition can have.")
 ALL = typer.Option(False, "--all", help="Show every finding, not ten of those that are alike.")
 
 
@@ -28,6 +45,7 @@ def register(app: typer.Typer) -> None:
     """Adds the verb to the command."""
     group = typer.Typer(help="Says what is at risk on a cluster, and what mends it.", invoke_without_command=True)
     group.callback()(advise)
+    group.command("settings")(settings_for)
     app.add_typer(group, name="advise")
 
 
@@ -41,21 +59,73 @@ def advise(
     apart: float = APART,
     within: float = WITHIN,
     everything: bool = ALL,
+    html: Path | None = HTML,
+    fix: bool = FIX,
+    yes: bool = YES,
     json_output: bool = JSON,
 ) -> None:
     """Looks at a live cluster and says what is at risk, in which event, and which command mends it.
 
     Exit code 0: nothing was found; 1: something was, of the weight that the policy names or above (warning, without a
-    policy); 2: nothing was found, but not all could be seen. What could not be seen is told.
+    policy); 2: nothing was found, but not all could be seen. What could not be seen is told. With --fix it shows which
+    settings of topics it would set, and sets them with --yes; then the exit code is that of what is left.
     """
     if context.invoked_subcommand:
         return
-    from twinshore.advisor.operations.advise import Advise, advised
+    from twinshore.advisor.operations.advise import Advise, advised, cluster_of, page_of, write_page
 
+    if json_output and fix:
+        raise ConfigError("--fix is told in sentences: leave --json out")
+    if yes and not fix:
+        raise ConfigError("--yes does nothing by itself", hint="say --fix --yes")
+    loaded = load(settings)
     asked = Advise(cluster, tuple(topic), policy, since, apart, within)
-    answer = advised(asked, load(settings), clock=wall_ms, wait=time.sleep)
+    answer = advised(asked, loaded, clock=wall_ms, wait=time.sleep)
+    if html is not None:
+        write_page(html, page_of(answer))
     _show(answer, as_json=json_output, everything=everything)
-    raise typer.Exit(answer.exit_code)
+    code = _mended(answer, cluster_of(cluster, loaded), yes=yes) if fix else answer.exit_code
+    raise typer.Exit(code)
+
+
+def settings_for(
+    loss: str = LOSS,
+    order: str = ORDER,
+    duplicates: str = DUPLICATES,
+    latency: str = LATENCY,
+    availability: str = AVAILABILITY,
+    replicas: int = REPLICAS,
+    json_output: bool = JSON,
+) -> None:
+    """From what an application needs to settings of its producer, topic and consumer, each with its reason.
+
+    Asks no cluster. Exit code 1: the needs contradict each other; which ones, and which is kept, is the first line.
+    """
+    from twinshore.advisor.operations.settings import chosen, sentences_of, values_of
+
+    choice = chosen(
+        loss=loss,
+        order=order,
+        duplicates=duplicates,
+        latency=latency,
+        availability=availability,
+        replicas=replicas,
+    )
+    for line in [json.dumps(values_of(choice))] if json_output else sentences_of(choice):
+        typer.echo(line)
+    raise typer.Exit(1 if choice.against else 0)
+
+
+def _mended(answer: Answer, cluster: Cluster, *, yes: bool) -> int:
+    """The exit code of what is left."""
+    from twinshore.advisor.operations import mend
+
+    planned = mend.plan(answer.advice, cluster)
+    typer.echo("")
+    steps = carry_out(planned, mend.act(planned, answer.advice, cluster), dry_run=not yes)
+    if not yes:
+        return answer.exit_code
+    return replace(answer.advice, findings=mend.left_of(answer.advice, steps)).exit_code(answer.policy)
 
 
 def _show(answer: Answer, *, as_json: bool, everything: bool) -> None:

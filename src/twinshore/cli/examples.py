@@ -11,6 +11,7 @@ from twinshore.cli.entry import app, gather
 
 EXAMPLES = {
     "advise": "advise --cluster east --topic 'orders.*'",
+    "advise settings": "advise settings --loss none --duplicates none",
     "audit": "audit --last 20 --topic orders",
     "completion": "completion bash > ~/.local/share/bash-completion/completions/twinshore",
     "delay": "delay --link 'east->west' --topic orders",

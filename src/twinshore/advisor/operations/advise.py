@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from twinshore.advisor import telling
+from twinshore.advisor import html, telling
 from twinshore.advisor.advice import (
     Advice,
     Difference,
@@ -54,7 +54,7 @@ class Answer:
 
 def advised(asked: Advise, settings: Settings, *, clock: Callable[[], int], wait: Callable[[float], None]) -> Answer:
     """Looks and judges. Whatever is wrong with the question is told before the cluster is asked."""
-    cluster = _cluster(asked.cluster, settings)
+    cluster = cluster_of(asked.cluster, settings)
     for expression in asked.topics:
         _check(expression)
     policy = Policy() if asked.policy is None else parse_policy(_read(asked.policy), str(asked.policy), RULES)
@@ -68,7 +68,8 @@ def advised(asked: Advise, settings: Settings, *, clock: Callable[[], int], wait
     return Answer(advice, policy, difference(earlier, advice) if earlier is not None else None)
 
 
-def _cluster(name: str, settings: Settings) -> Cluster:
+def cluster_of(name: str, settings: Settings) -> Cluster:
+    """The cluster that is meant: the only one, where none is named."""
     if name:
         return settings.cluster(name)
     if len(settings.clusters) != 1:
@@ -112,6 +113,19 @@ def values_of(answer: Answer) -> dict[str, Any]:
     if answer.changed is not None:
         values["since"] = difference_values(answer.changed)
     return values
+
+
+def page_of(answer: Answer) -> str:
+    """For whoever opens it in a browser."""
+    return html.page(answer.advice, answer.changed)
+
+
+def write_page(path: Path, text: str) -> None:
+    """ConfigError where the file cannot be written."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def sentences_of(answer: Answer, *, everything: bool) -> list[str]:

@@ -1,0 +1,102 @@
+"""An advice as one page of HTML that needs nothing else: no script, no font, no address. Pure."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Iterator
+from html import escape
+
+from twinshore.advisor.advice import Advice, Difference
+from twinshore.advisor.profiles import Kind, Profile
+from twinshore.advisor.rule import WEIGHTS, Finding
+from twinshore.advisor.telling import verdict
+
+STYLE = """\
+:root{color-scheme:light dark;--grave:#b3261e;--warning:#9a6700;--note:#57606a;--line:#8884}
+body{font:16px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem}
+h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}
+article{border-left:.3rem solid var(--note);padding:.1rem 1rem;margin:1.2rem 0}
+article.grave{border-color:var(--grave)}article.warning{border-color:var(--warning)}
+pre{overflow-x:auto;background:#8881;padding:.6rem;border-radius:.3rem;user-select:all}
+table{border-collapse:collapse;width:100%}td,th{text-align:left;padding:.3rem .6rem;border-bottom:1px solid var(--line);
+vertical-align:top}summary{cursor:pointer}.weight{font-weight:600;text-transform:uppercase;font-size:.8rem}
+"""
+SHOWN = 20
+
+
+def page(advice: Advice, changed: Difference | None = None) -> str:
+    """The whole page."""
+    when = datetime.datetime.fromtimestamp(advice.at_ms / 1000, datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+    body = "\n".join(_body(advice, changed))
+    title = escape(f"Advice on {advice.cluster}")
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{title}</title>\n'
+        f"<style>\n{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n"
+        f"<p>{escape(verdict(advice))}.<br>{when}, cluster id {escape(advice.cluster_id)}</p>\n"
+        f"{body}\n</body>\n</html>\n"
+    )
+
+
+def _body(advice: Advice, changed: Difference | None) -> Iterator[str]:
+    for weight in WEIGHTS:
+        rules = dict.fromkeys(one.rule for one in advice.findings if one.weight is weight)
+        for rule in rules:
+            yield _rule([one for one in advice.findings if one.rule == rule])
+    if changed is not None:
+        yield _listed(
+            "New since the earlier look", (f"{one.rule}, {one.subject}: {one.evidence}" for one in changed.new)
+        )
+        gone = "Gone since then" + (", or not seen this time" if changed.unsure else "")
+        yield _listed(gone, map(_line, changed.gone))
+    waived = (f"{_line(one.finding)} (until {one.waiver.until}: {one.waiver.reason})" for one in advice.waived)
+    yield _listed("Waived", waived)
+    yield _listed("Could not be seen", (f"{one.what}: {one.why}. {one.hint}" for one in advice.unseen))
+    yield _listed("Unknown to everybody", (f"{one.what}: {one.why}. {one.hint}" for one in advice.untold))
+    yield _listed("Of the policy", advice.remarks)
+    yield _profiles(advice.profiles)
+
+
+def _rule(findings: list[Finding]) -> str:
+    first = findings[0]
+    some, more = findings[:SHOWN], findings[SHOWN:]
+    rest = f"<details><summary>{len(more):,} more</summary>{''.join(map(_finding, more))}</details>" if more else ""
+    return (
+        f'<article class="{first.weight}" id="{escape(first.rule)}">\n'
+        f'<h2><span class="weight">{first.weight}</span> {escape(first.says)}</h2>\n'
+        f"<p><b>At risk:</b> {escape(first.risk)}.<br><b>When:</b> {escape(first.event)}.</p>\n"
+        f"{''.join(map(_finding, some))}{rest}</article>"
+    )
+
+
+def _finding(one: Finding) -> str:
+    lines = "".join(f"<pre>{escape(line)}</pre>\n" for line in one.commands)
+    by_hand = f"<p>By hand: {escape(one.by_hand)}.</p>\n" if one.by_hand else ""
+    safe = "<p><code>--fix</code> does it.</p>\n" if one.safe else ""
+    return f"<p><b>{escape(one.subject)}</b>: {escape(one.evidence)}</p>\n{lines}{by_hand}{safe}"
+
+
+def _line(one: Finding) -> str:
+    return f"{one.rule}, {one.subject}: {one.evidence}"
+
+
+def _listed(title: str, lines: Iterable[str]) -> str:
+    rows = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return f"<h2>{escape(title)}</h2>\n<ul>{rows}</ul>" if rows else ""
+
+
+def _profiles(profiles: tuple[Profile, ...]) -> str:
+    rows = "".join(
+        f"<tr><td>{escape(one.topic)}</td><td>{one.kind}</td><td>{one.copies}</td>"
+        f"<td>{'' if one.min_isr is None else one.min_isr}</td><td>{escape('; '.join(one.differs))}</td></tr>\n"
+        for kind in (Kind.NEITHER, Kind.UNKNOWN, Kind.AP, Kind.CP)
+        for one in profiles
+        if one.kind is kind
+    )
+    if not rows:
+        return ""
+    head = "<tr><th>topic</th><th>promise</th><th>replicas</th><th>min.insync</th><th>what differs</th></tr>"
+    return (
+        "<h2>What topics promise</h2>\n<p>CP for producers with acks=all, AP for those with acks=1.</p>\n"
+        f"<table>{head}\n{rows}</table>"
+    )

@@ -1,0 +1,77 @@
+"""Settings for stated needs: no cluster is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from twinshore.advisor.needs import Availability, Choice, Duplicates, Latency, Loss, Needs, Order, Side, choose
+from twinshore.fleet import ConfigError
+from twinshore.fleet.settings.edge import did_you_mean
+
+REPLICAS_MAX = 9
+E = TypeVar("E", bound=StrEnum)
+
+
+def chosen(*, loss: str, order: str, duplicates: str, latency: str, availability: str, replicas: int) -> Choice:
+    """ConfigError where a need is none that is known."""
+    if not 1 <= replicas <= REPLICAS_MAX:
+        raise ConfigError(f"--replicas is {replicas}; it is 1 to {REPLICAS_MAX}")
+    return choose(
+        Needs(
+            _one_of(Loss, "loss", loss),
+            _one_of(Order, "order", order),
+            _one_of(Duplicates, "duplicates", duplicates),
+            _one_of(Latency, "latency", latency),
+            _one_of(Availability, "availability", availability),
+            replicas,
+        )
+    )
+
+
+def _one_of(kind: type[E], name: str, word: str) -> E:
+    try:
+        return kind(word)
+    except ValueError:
+        raise ConfigError(f"--{name} is {word!r}{did_you_mean(word, [one.value for one in kind])}") from None
+
+
+def sentences_of(choice: Choice) -> Iterator[str]:
+    """As files of settings: each reason is a comment above its line."""
+    for says in choice.against:
+        yield f"# CONTRADICTION: {says}."
+    for side in Side:
+        ours = [one for one in choice.settings if one.side is side]
+        if not ours:
+            continue
+        yield f"## {side}"
+        for one in ours:
+            yield f"# {one.why}"
+            # What an application does is no setting.
+            yield f"# {one.name}: {one.value}" if side is Side.APPLICATION else f"{one.name}={one.value}"
+        if side is Side.TOPIC:
+            yield f"# {topic_command(choice)}"
+    for says in choice.prices:
+        yield f"# PRICE: {says}."
+
+
+def topic_command(choice: Choice) -> str:
+    """The line that makes such a topic."""
+    ours = {one.name: one.value for one in choice.settings if one.side is Side.TOPIC}
+    copies = ours.pop("replication.factor")
+    configs = " ".join(f"--config {name}={value}" for name, value in ours.items())
+    where = "--bootstrap-server HOST:9092 --create --topic NAME --partitions N"
+    return f"kafka-topics.sh {where} --replication-factor {copies} {configs}"
+
+
+def values_of(choice: Choice) -> dict[str, Any]:
+    """For programs."""
+    return {
+        "needs": asdict(choice.needs),
+        "settings": [asdict(one) for one in choice.settings],
+        "topic_command": topic_command(choice),
+        "contradictions": list(choice.against),
+        "prices": list(choice.prices),
+    }

@@ -1,0 +1,56 @@
+"""The page of an advice: it needs nothing beside it, and takes no name for markup."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html import escape
+from html.parser import HTMLParser
+
+from tests.advisor.seen_kit import SOUND, group, having, place, topic, with_group
+from twinshore.advisor import RULES, Policy, advise, difference
+from twinshore.advisor.html import page
+from twinshore.advisor.seen import Unseen
+
+WEAK = having(topic("orders", min_insync_replicas="1"), topic("clicks", unclean_leader_election_enable="true"))
+
+
+class Balance(HTMLParser):
+    """Which tags are open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert all(not name.startswith("on") for name, _ in attrs), "no script"
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_it_has_every_finding_and_needs_nothing_else() -> None:
+    advice = advise(replace(WEAK, unseen=(Unseen("settings of broker 1", "no right", "grant it"),)), Policy(), RULES)
+    text = page(advice, difference(advise(SOUND, Policy(), RULES), advice))
+    for one in advice.findings:
+        assert escape(one.risk) in text and one.subject in text
+    assert "--add-config min.insync.replicas=2" in text and "<code>--fix</code> does it" in text
+    assert "settings of broker 1: no right. grant it" in text
+    assert "New since the earlier look" in text and "unclean-election, topic clicks" in text
+    assert not re.search(r"https?:|<script|<link|src=|@import|url\(", text)
+    parser = Balance()
+    parser.feed(text)
+    assert parser.open == []
+
+
+def test_a_name_is_no_markup() -> None:
+    seen = with_group(group(place(1, 9), name="<script>alert(1)</script>", live=False))
+    text = page(advise(seen, Policy(), RULES))
+    assert "<script" not in text and "&lt;script&gt;alert(1)" in text
+
+
+def test_many_that_are_alike_are_folded() -> None:
+    many = having(*(topic(f"t{number}", min_insync_replicas="1") for number in range(25)))
+    assert "<summary>5 more</summary>" in page(advise(many, Policy(), RULES))
