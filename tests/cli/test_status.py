@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import select
+import signal
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -302,3 +307,41 @@ def test_it_says_how_long_ago_all_that_is_proven_was_read(settings_file: Path, s
     )
     values = _json(settings_file)[LINK]
     assert values["proof_pass"] == {"place": "orders-0", "read_ms": three_h_ago, "size": 36_000_000, "seconds": 36.0}
+
+
+@pytest.mark.parametrize("terminal", [True, False], ids=["terminal", "pipe"])
+def test_watched_it_shows_what_changes_until_it_is_interrupted(
+    store: Store, settings_file: Path, *, terminal: bool
+) -> None:
+    store.links.save_status(_word(0))
+    command = [sys.executable, "-m", "twinshore.cli", "status", "--watch", "--settings", str(settings_file)]
+    ours, theirs = os.openpty() if terminal else os.pipe()
+    with subprocess.Popen(command, stdout=theirs, stderr=theirs, start_new_session=True) as process:
+        os.close(theirs)
+        try:
+            _read_until(ours, "2 partitions on 1 lane", lambda: store.links.save_status(_word(0)))
+            changed = "the whole link is paused"
+            _read_until(ours, changed, lambda: store.links.save_status(_word(0, changed, "paused")))
+            process.send_signal(signal.SIGINT)
+            _read_until(ours, None)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+            os.close(ours)
+
+
+def _read_until(end: int, said: str | None, meanwhile: Callable[[], None] = lambda: None) -> None:
+    """Until it has said so, or, where that is None, has ended; `meanwhile` is done now and then."""
+    text, until_s = "", time.monotonic() + 120
+    while said is None or said not in text:
+        assert time.monotonic() < until_s, text
+        meanwhile()
+        if select.select([end], [], [], 0.2)[0]:
+            try:
+                found = os.read(end, 1 << 16)
+            except OSError:  # a terminal whose last process has gone
+                found = b""
+            if not found:
+                assert said is None, text
+                return
+            text += found.decode(errors="replace")

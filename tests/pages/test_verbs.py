@@ -106,8 +106,10 @@ def folder(east: LabCluster, west: LabCluster, tmp_path_factory: pytest.TempPath
 
 
 def test_what_is_played_elsewhere_is() -> None:
-    for place in ELSEWHERE.values():
-        assert (ROOT / place).exists()
+    for line, place in ELSEWHERE.items():
+        text = (ROOT / place).read_text()
+        options = [word for word in shlex.split(line) if word.startswith("--") and word != "--settings"]
+        assert [word for word in options if f'"{word}"' not in text] == [], place
 
 
 @pytest.mark.parametrize("line", HERE)

@@ -14,7 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from twinshore.store import open_store
+from twinshore.mirror.driver.run import STARTING
+from twinshore.store import LinkStatus, open_store
 
 STARTS_S = 240
 ENDS_S = 60
@@ -33,6 +34,10 @@ bootstrap = ["127.0.0.1:1"]
 bootstrap = ["127.0.0.1:2"]
 [links."east->west"]
 """
+GOOD_ORDER = "the mirror was stopped in good order"
+STOPPED_BEFORE = LinkStatus(
+    "east->west", "a-host process 7 1a2b3c4d", "stopped", GOOD_ORDER, 1, 0, 0, 0.0, 0.0, 0, None, None
+)
 
 
 class Run:
@@ -171,12 +176,19 @@ def test_a_mirror_that_is_stopped_while_spark_starts_leaves_nothing(
 
 
 @pytest.mark.timeout(400)
-def test_a_mirror_that_runs_says_nothing_of_sparks_start_and_shows_no_secret(run: Run) -> None:
+def test_a_mirror_that_runs_says_nothing_of_sparks_start_and_shows_no_secret(tmp_path: Path) -> None:
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        store.links.save_status(STOPPED_BEFORE)
+    with begun(tmp_path, "mirror", "run") as run:
+        _runs_and_says_nothing_of_sparks_start(run)
+
+
+def _runs_and_says_nothing_of_sparks_start(run: Run) -> None:
     run.until(lambda: "east->west: starting Spark on local" in run.said)
     with open_store(f"sqlite:///{run.folder / 'store.db'}") as store:
-        run.until(store.links.statuses)
+        run.until(lambda: store.links.statuses()[0] != STOPPED_BEFORE)
         (word,) = store.links.statuses()
-    assert word.state == "standby", "a mirror that starts is none that never ran"
+    assert (word.state, word.sentence) == ("standby", STARTING), "a mirror that starts is not one that is stopped"
     run.until(lambda: "east->west: east does not answer yet: east: no answer about metadata" in run.said)
     run.until(lambda: "east->west: waiting: " in run.said)
     shown = []

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from twinshore.fleet import KafkaError, Link, RefusedError, TwinshoreError
+from twinshore.fleet import KafkaError, Link, RefusedError, TwinshoreError, is_heartbeats
+from twinshore.fleet.sentences import counted
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.links.filters import INTERNAL
 from twinshore.mirror.driver.preview import holding
 from twinshore.mirror.driver.survey import Surveyor
 from twinshore.mirror.incidents.standing import stopping
@@ -53,11 +55,33 @@ def first_words(link: Link, settings: Settings, store: Store) -> Callable[[], st
     def ask() -> str:
         with Ends(now, settings, client_id="twinshore-first", patience_s=PATIENCE_S, call_s=PATIENCE_S) as ends:
             surveyor = Surveyor(now, ends.source, ends.target)
-            topics = _answer(ends.source, lambda: f"{len(surveyor.names()):,} of its topics are admitted")
+            topics = _answer(ends.source, lambda: of_topics(surveyor.names(), _shown(ends.source)))
             there = _answer(ends.target, lambda: f"brokers: {len(ends.target.metadata([]).brokers):,}")
         return f"{now.name}: {topics}; {there}{paused}{resting}"
 
     return ask
+
+
+def of_topics(admitted: Iterable[str], shown: Iterable[str]) -> str:
+    """How many topics of the source the link would carry; where there is none, why, and what to do. `shown`: all topics
+    that the source shows to the mirror's user."""
+    there = [name for name in shown if not is_heartbeats(name) and name not in INTERNAL]
+    count = sum(name in there for name in admitted)
+    if count:
+        return f"the link's filters admit {count:,} of its {counted(len(there), 'topic')}"
+    if there:
+        return (
+            f"the link's filters admit none of its {counted(len(there), 'topic')}: `twinshore link list` shows the"
+            " filters, `twinshore link filter` changes them"
+        )
+    return (
+        "it shows no topic to the mirror's user: a topic that is made now is carried within seconds; if it has topics,"
+        " grant that user the right Describe"
+    )
+
+
+def _shown(source: KafkaCluster) -> list[str]:
+    return [name for name, topic in source.metadata(None).topics.items() if not topic.error and not topic.internal]
 
 
 def _answer(cluster: KafkaCluster, ask: Callable[[], str]) -> str:

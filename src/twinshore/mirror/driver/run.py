@@ -34,6 +34,7 @@ from twinshore.store import Store, open_to_others
 TURN_S = 0.1
 # Room for links that are added while it runs: an embedded Spark's free slots cost nothing.
 LINKS_MORE = 32
+STARTING = "the mirror starts: Spark first, which takes some seconds, then it takes the link over"
 
 
 class Mirror:
@@ -141,15 +142,15 @@ class Mirror:
     def _say_first(self, links: Sequence[Link], store: Store, recorder: Recorder) -> list[str]:
         """Spark takes its time to start; whether there will be anything to carry is said meanwhile.
 
-        What the last mirror said of a link stays until this one carries it, since it says when that was. Links of which
-        nobody has ever said a word come back.
+        Of links of which nobody has said a word, or that were stopped in good order, it is said that they start; these
+        come back. What a mirror that fell silent said last stays until this one carries it: it says when that was.
         """
         names = ", ".join(link.name for link in links)
         self._log(f"{names}: starting Spark on {self._settings.mirror.spark.master}, which takes some seconds")
-        known = {word.link for word in store.links.statuses()}
-        new = [link.name for link in links if link.name not in known]
+        silent = {word.link for word in store.links.statuses() if word.state != STOPPED}
+        new = [link.name for link in links if link.name not in silent]
         for name in new:
-            recorder.say(name, Idle(STANDBY, "starting: Spark first, then it takes the link's lease"), 0)
+            recorder.say(name, Idle(STANDBY, STARTING), 0)
         looks = [first_words(link, self._settings, store) for link in links]
 
         def say() -> None:

@@ -52,7 +52,10 @@ class RunPlan:
     def _nothing(self) -> list[str]:
         if self.steps or self.away:
             return []
-        return ["nothing to do: the links' filters admit no topic that their sources show to the mirror"]
+        return [
+            "nothing to do: the links' filters admit no topic that their sources show to the mirror's user;"
+            " `twinshore link list` shows the filters, and a user sees the topics that it may Describe"
+        ]
 
 
 def plan_of_running(
