@@ -109,7 +109,7 @@ def compile_loops(root: Path) -> int:
     mark = root / ".venv" / "loops.stamp"
     if mark.is_file() and mark.read_text() == now:
         return 0
-    say("  building compiled loops, some seconds")
+    say("  building compiled loops, once for this code, up to a minute")
     command = [str(root / ".venv" / "bin" / "python"), "-I", "-m", LOOPS_BUILDER]
     code = run(command, root / ".cache" / "setup.log")
     if code == 0:
@@ -131,8 +131,8 @@ def entries(lock: str, names: Iterable[str]) -> str:
 
 
 def run(command: list[str], log: Path, packages: int = 0) -> int:
-    """Runs one step; its words go to the log, and every ten seconds its newest line to the screen, and how many of so
-    many packages it has come to."""
+    """Runs one step; its words go to the log, and every ten seconds its newest line to the screen. Where it installs so
+    many packages, how far it is."""
     environment = {name: value for name, value in os.environ.items() if name not in FOREIGN}
     started_s = time.monotonic()
     with log.open("w") as out:
@@ -143,8 +143,8 @@ def run(command: list[str], log: Path, packages: int = 0) -> int:
                     code = process.wait(timeout=SAY_EVERY_S)
                     break
                 except subprocess.TimeoutExpired:
-                    far = f"{fetched(log)} of {packages} packages, " if packages else ""
-                    say(f"      {time.monotonic() - started_s:.0f} s: {far}{newest_line(log)}")
+                    far = how_far(log, packages, installed(ROOT)) if packages else newest_line(log)
+                    say(f"      {time.monotonic() - started_s:.0f} s: {far}")
         except BaseException:
             process.terminate()
             process.wait()
@@ -154,11 +154,22 @@ def run(command: list[str], log: Path, packages: int = 0) -> int:
     return code
 
 
-def fetched(log: Path) -> int:
-    """How many packages pip has taken up so far."""
-    return len(
-        re.findall(r"^(?:Collecting|Requirement already satisfied:) ", log.read_text(errors="replace"), re.MULTILINE)
-    )
+def how_far(log: Path, packages: int, there: int) -> str:
+    """What pip does now with so many packages. While it installs them it says nothing: those that are `there` are
+    counted."""
+    newest = newest_line(log)
+    if newest.startswith("Installing "):
+        return f"all fetched, {min(there, packages)} of {packages} installed"
+    if building := re.match(r"Building wheel for (\S+)", newest):
+        return f"all fetched, building {building[1]}, which comes as source code; then all are installed"
+    words = log.read_text(errors="replace")
+    fetched = len(re.findall(r"^(?:Collecting|Requirement already satisfied:) ", words, re.MULTILINE))
+    return f"fetching {fetched} of {packages}, {newest}"
+
+
+def installed(root: Path) -> int:
+    """How many packages are in .venv."""
+    return len(list((root / ".venv").glob("lib/python*/site-packages/*.dist-info")))
 
 
 def newest_line(log: Path) -> str:

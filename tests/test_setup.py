@@ -152,14 +152,28 @@ def test_a_long_step_says_where_it_is(
     assert "fetching spark" in capsys.readouterr().out
 
 
-def test_the_longest_step_says_how_far_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(prepare, "SAY_EVERY_S", 0.2)
-    said = "Collecting numba==1\\nDownloading numba (4 MB)\\nCollecting pyspark==4\\nDownloading pyspark (430 MB)"
-    command = [sys.executable, "-c", f"import time; print('{said}', flush=True); time.sleep(1)"]
-    assert prepare.run(command, tmp_path / "log", packages=76) == 0
-    assert "s: 2 of 76 packages, Downloading pyspark (430 MB)" in capsys.readouterr().out
+@pytest.mark.parametrize(
+    ("lines", "far"),
+    [
+        (
+            ["Collecting numba==1", "Collecting pyspark==4", "Downloading pyspark (430 MB)"],
+            "fetching 2 of 76, Downloading",
+        ),
+        (
+            ["Building wheel for pyspark (pyproject.toml): started"],
+            "all fetched, building pyspark, which comes as source",
+        ),
+        (["Collecting numba==1", "Installing collected packages: numba, pyspark"], "all fetched, 40 of 76 installed"),
+    ],
+)
+def test_the_longest_step_says_how_far_it_is(tmp_path: Path, lines: list[str], far: str) -> None:
+    (tmp_path / "log").write_text("\n".join(lines))
+    assert prepare.how_far(tmp_path / "log", 76, there=40).startswith(far)
+
+
+def test_what_is_installed_is_counted_where_pip_puts_it() -> None:
+    assert prepare.installed(ROOT) >= len(prepare.BUILD_TOOLS)
+    assert prepare.installed(ROOT / "docs") == 0
 
 
 def test_a_user_s_own_python_habits_do_not_reach_the_set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
