@@ -18,6 +18,7 @@ from tests.scenarios.switch_rig import SwitchRig, ended
 from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_switched_home import read
 from twinshore.fleet import Cluster
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.homes.home_notes import HomeNotes
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
@@ -25,7 +26,7 @@ from twinshore.lab.clients import client_settings
 
 TOPIC = "forced-orders"
 # Ten by themselves; half of it is the start of a process, which a machine busy with other tests makes slow.
-WRITABLE_S = 20.0
+WRITABLE_S = 60.0
 
 
 class Load:
@@ -78,7 +79,9 @@ def home_line(lab: LabCluster) -> tuple[str, int, str]:
 
 
 @pytest.mark.claim(
-    "switch", "forced-under-load", "all brokers of the old home killed: west takes writes in 20 s on a busy machine"
+    "switch",
+    "forced-under-load",
+    "all brokers of the old home killed: west takes writes within a minute on a busy machine",
 )
 def test_a_home_that_is_killed_under_load_and_comes_back(stage: SwitchRig) -> None:
     load = Load(stage.east.cluster, TOPIC)
@@ -110,6 +113,7 @@ def test_a_home_that_is_killed_under_load_and_comes_back(stage: SwitchRig) -> No
     for number in range(3):
         fill(stage.west, TOPIC, 5, partition=number)
 
+    until(lambda: "nothing keeps writers from east" in open_home(stage), 60, "an open old home is told", stage.rig)
     for broker in stage.east.brokers:
         broker.restart()
     was = [end for _, end in spans(stage.east.cluster, TOPIC, 3)]
@@ -119,6 +123,8 @@ def test_a_home_that_is_killed_under_load_and_comes_back(stage: SwitchRig) -> No
     assert 2 not in longer
     before = {number: read(stage.east, TOPIC, number, "read_uncommitted") for number in longer}
 
+    until(lambda: open_home(stage) == "", 60, "it is over once the old home has heard it", stage.rig)
+    assert home_line(stage.east) == ("west", 2, "settled"), "though nobody asked for a fail-back"
     until(lambda: stage.ends(stage.east)[2] == stage.ends(stage.west)[2] == points[2] + 6, 90, "it goes on", stage.rig)
     ours, theirs = (read(lab, TOPIC, 2, "read_uncommitted") for lab in (stage.east, stage.west))
     assert ours == theirs
@@ -134,4 +140,9 @@ def test_a_home_that_is_killed_under_load_and_comes_back(stage: SwitchRig) -> No
 
 def open_rows(stage: SwitchRig) -> dict[int, str]:
     rows = [row for row in stage.rig.ledger("west->east") if row.closed_ms is None]
-    return {row.incident.partition: row.incident.sentence for row in rows}
+    return {row.incident.partition: row.incident.sentence for row in rows if row.incident.partition >= 0}
+
+
+def open_home(stage: SwitchRig) -> str:
+    rows = [row.incident for row in stage.rig.ledger("west->east") if row.closed_ms is None]
+    return "; ".join(row.sentence for row in rows if row.kind is IncidentKind.OLD_HOME_OPEN)

@@ -16,7 +16,7 @@ from tests.scenarios.test_acl_fence import Application
 from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.whole_state import BEATS, State, at_rest, of_cluster, of_store
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.rights import Acl, Operation, Pattern
+from twinshore.kafka.rights import Acl, Operation, Pattern, Permission
 from twinshore.kafka.rights_requests import create_acls, read_acls
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import allow, client_settings, committed
@@ -150,11 +150,20 @@ def test_who_follows_nobody_is_held_and_then_kept_out(rig: SwitchRig) -> None:
     rig.same()
     taken = rig.level()
     until(lambda: rig.rig.told("west->east").get((TOPIC, 0), 0) == taken[0], 30, "the link back carries")
+    # Who is given the right meanwhile is kept out by the next look, and has it when the topic is at home there.
+    with client(rig.east) as kafka:
+        fresh = acl(TOPIC, Operation.WRITE, "User:bert")
+        create_acls(kafka, [fresh])
+    denial = acl(TOPIC, Operation.WRITE, "User:bert", permission=Permission.DENY)
+    until(lambda: denial in rules(rig.east), 60, "bert is kept out", rig.rig)
+    assert not may_write(rig.east.cluster_as("bert"), TOPIC)
     # And home again: the guard goes, the other side is shut.
     said_back = rig.move("east")
     print("told:", said_back.text)
     assert said_back.code == 0, said_back.text
     until(lambda: may_write(anna[0], TOPIC), 30, "anna writes at home again")
     assert not may_write(anna[1], TOPIC)
+    assert denial not in rules(rig.east), "by the switch, and no look puts it back"
+    assert may_write(rig.east.cluster_as("bert"), TOPIC)
     rig.settled("east", 3)
     rig.same()

@@ -55,11 +55,12 @@ def run(settings: Path = SETTINGS, link: list[str] = LINKS, dry_run: bool = DRY_
     from twinshore.groups.companion import begin
     from twinshore.mirror.driver.run import Mirror
     from twinshore.proof.continuous import begin as begin_proof
+    from twinshore.switch.companion import begin as begin_old_homes
 
     loaded = load(settings)
     log = LogLines()
     try:
-        Mirror(loaded, link, log, beside=[begin, begin_proof]).run()
+        Mirror(loaded, link, log, beside=[begin, begin_proof, begin_old_homes]).run()
     finally:
         log.close()
 

@@ -37,6 +37,7 @@ class IncidentKind(StrEnum):
     CLASHING_FILTERS = "clashing filters"
     HOME_UNDECIDED = "home undecided"
     TAIL_RESCUED = "tail rescued"
+    OLD_HOME_OPEN = "old home open"
 
     @property
     def side(self) -> IncidentSide:
@@ -118,4 +119,5 @@ _SIDES = {
     IncidentKind.GROUP_REFUSED: _BOTH,
     IncidentKind.HOME_UNDECIDED: _BOTH,
     IncidentKind.TAIL_RESCUED: _TARGET,
+    IncidentKind.OLD_HOME_OPEN: _TARGET,
 }

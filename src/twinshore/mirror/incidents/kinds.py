@@ -324,6 +324,16 @@ _ROWS = (
         "TOPIC` writes its records to a topic. Keep the file until nobody needs it: it is the only copy. The row is "
         "closed from the beginning.",
     ),
+    Known(
+        IncidentKind.OLD_HOME_OPEN,
+        After.GOES_ON,
+        _tells("try again every few seconds: say there where the topic is at home, and keep writers out by ACL"),
+        "A switch has moved topics away from this cluster, and it has not heard that yet, as it does not answer or "
+        "refuses. A client that still talks to it may write there. Such records never cross: the link back stops at "
+        "them, as [foreign write](#foreign-write) says.",
+        "Keep producers away from the old home. Mend what the sentence names: most often the cluster must come back, "
+        "or the mirror's user lacks `Alter` on it. The row closes within seconds once it is told and guarded.",
+    ),
 )
 KINDS: Mapping[IncidentKind, Known] = {row.kind: row for row in _ROWS}
 

@@ -1,0 +1,152 @@
+"""Beside a running link: old homes that a switch left behind hear where their topics are, and are guarded there.
+
+Looked at every few seconds, for as long as the topic is at home elsewhere: an old home may come back at any time, and
+somebody may be given the right to write to it at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from twinshore.fleet import KafkaError, Naming
+from twinshore.fleet.once import Once, in_words
+from twinshore.fleet.terms import FIRST_TERM
+from twinshore.homes.home_notes import HomeNotes
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.links.homes import pair_of
+from twinshore.mirror.follow.reading import principal
+from twinshore.mirror.incidents import link_row
+from twinshore.service.clock import wall_ms
+from twinshore.service.companions import Beside, Companion
+from twinshore.service.connections import PATIENT
+from twinshore.service.ends import Ends
+from twinshore.service.identity import hold_to
+from twinshore.service.scheduler import tasks
+from twinshore.store import IncidentKind
+from twinshore.switch.hands.guarding import Guarding, RulesOf
+from twinshore.switch.old_homes import left_to, open_still, untold
+
+EVERY_S = 5.0
+IDLE_S = 10.0  # where no switch has left a topic to the link
+PATIENCE_S = 5.0
+
+
+class OldHomeCompanion:
+    """Of a link whose target was the home of topics that it carries now."""
+
+    def __init__(self, beside: Beside) -> None:
+        self._beside, self._link, self._store = beside, beside.link, beside.store
+        self._guards = Guarding(self._store, f"link {self._link.name}")
+        self._ends: Ends | None = None
+        self._notes: dict[str, HomeNotes] = {}
+        self._may_be_told = True  # by an earlier process
+        # Before this process by what is written down, from then on by what it saw.
+        self._was_shut = self._guards.known(self._link.target).topics
+        self._trouble, self._remarks = Once(self._log), Once(self._log)
+        ends = (self._link.source, self._link.target)
+        self._task = tasks.every(f"old home {self._link.name}", self._turn, asks=ends, last=self._let_go)
+
+    def close(self) -> None:
+        """Waits for the look that is under way, as it may be changing rules."""
+        self._task.close()
+
+    def _let_go(self) -> None:
+        if self._ends is not None:
+            self._ends.close()
+            self._ends = None
+            self._notes.clear()
+
+    def _turn(self) -> float:
+        try:
+            return EVERY_S if self._look() else IDLE_S
+        except Exception as error:
+            self._trouble.say(f"old homes are not looked at now: {in_words(error)}")
+        return EVERY_S
+
+    def _look(self) -> bool:
+        """Whether there is an old home to be looked at."""
+        topics, active = self._left(), self._beside.active()
+        if not active:
+            self._let_go()
+            # A link whose target is gone cannot begin, and so is nobody's: it is told all the same.
+            if open_yet := frozenset(topics) - self._guards.known(self._link.target).topics:
+                self._tell(self._silent(open_yet))
+        elif topics:
+            self._tell(self._shut(topics))
+        else:
+            self._let_go()
+            if self._may_be_told:
+                self._tell("")
+        self._may_be_told = bool(topics) or not active
+        self._trouble.well("old homes are looked at again")
+        return bool(topics)
+
+    def _left(self) -> tuple[str, ...]:
+        """Asked again before each change: a switch may have begun meanwhile."""
+        pair = pair_of(self._link)
+        homes = self._store.homes.of(pair)
+        if not any(row.home == self._link.source and row.term > FIRST_TERM for row in homes.values()):
+            return ()
+        in_switch = {row.topic for row in self._store.switching.of(pair)}
+        return left_to(self._link, homes, self._store.twins.of(self._link.name), in_switch)
+
+    def _shut(self, topics: Collection[str]) -> str:
+        """Why the old home is still open to writers; empty once it is not, or nobody can be kept out there. One that
+        was shut and is silent stays shut."""
+        ends = self._ends = self._ends or Ends(
+            self._link, self._beside.settings, patience_s=PATIENCE_S, call_s=PATIENCE_S, shared=PATIENT
+        )
+        try:
+            if not hold_to(self._link, self._store, ends.source, ends.target):
+                return open_still(self._link, topics, "the link has not begun yet")
+            self._tell_home(ends.source, ends.target, topics)
+            self._guard(ends.target, topics)
+        except KafkaError as error:
+            if not error.retriable:
+                return open_still(self._link, topics, str(error))
+            still = frozenset(topics) - self._was_shut
+            return self._silent(still) if still else ""
+        self._was_shut = frozenset(topics)
+        return ""
+
+    def _silent(self, topics: Collection[str]) -> str:
+        """In the same words each time, or each try would be a row of its own."""
+        return open_still(self._link, topics, f"{self._link.target} was not reached since")
+
+    def _tell_home(self, new: KafkaCluster, old: KafkaCluster, topics: Collection[str]) -> None:
+        here, there = (self._notes.setdefault(one.name, HomeNotes(one)) for one in (new, old))
+        homes = self._store.homes.of(pair_of(self._link))
+        lines = untold(topics, homes, new.cluster_id(), here.read(), there.read())
+        if lines:
+            there.make()
+            there.say(lines, wall_ms())
+            self._log(f"{old.name} has heard that {lines[0].home} is the home of {len(lines)} of its topics")
+
+    def _guard(self, old: KafkaCluster, topics: Collection[str]) -> None:
+        us, rules = principal(self._link, old), RulesOf(old)
+        if self._guards.stands(rules, us, topics):
+            return
+        self._guards.add(rules, us, self._left)
+        plan = self._guards.known(old.name).plan
+        if plan.open_to_all:
+            self._remarks.say("; ".join(plan.remarks))
+        else:
+            self._log(f"nobody but this link writes to its twins on {old.name}, as far as rules can keep them")
+
+    def _tell(self, sentence: str) -> None:
+        link_row.tell(self._store, self._link.name, IncidentKind.OLD_HOME_OPEN, sentence, self._beside.log)
+
+    def _log(self, sentence: str) -> None:
+        self._beside.log(f"{self._link.name}: {sentence}")
+
+
+class Nobody:
+    """Beside a link that no switch moves topics along."""
+
+    def close(self) -> None:
+        """Nothing runs."""
+
+
+def begin(beside: Beside) -> Companion:
+    """Starts it, beside a link whose topics can change homes."""
+    return OldHomeCompanion(beside) if beside.link.naming is Naming.SAME else Nobody()

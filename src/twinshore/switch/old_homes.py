@@ -1,0 +1,49 @@
+"""Which topics a switch has left to a link, whose target was their home before, and what must be said there. Pure.
+
+After a planned switch the old home has heard it all when the switch ends. After a forced one it was not there, and
+whoever still talks to it when it is back would write where nobody reads. A guard is put only where the store's row says
+that the topic is at home elsewhere, and while no switch has the topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from twinshore.fleet import Link
+from twinshore.fleet.sentences import listed
+from twinshore.homes.home_lines import HomeLine
+from twinshore.store.values import HomeRow, TwinRow
+
+NAMED_MAX = 5
+
+
+def left_to(
+    link: Link, homes: Mapping[str, HomeRow], twins: Iterable[TwinRow], in_switch: Collection[str]
+) -> tuple[str, ...]:
+    """The topics that came to be at home at the link's source by a switch, and are twins of the link since."""
+    switched = {row.topic for row in twins if row.epoch}
+    ours = {topic for topic, row in homes.items() if row.home == link.source and topic in switched}
+    return tuple(sorted(ours.difference(in_switch)))
+
+
+def untold(
+    topics: Iterable[str],
+    homes: Mapping[str, HomeRow],
+    home_id: str,
+    new: Mapping[str, HomeLine],
+    old: Mapping[str, HomeLine],
+) -> tuple[HomeLine, ...]:
+    """Lines of the new home, the cluster of this id, that the old one lacks. A line counts where it says what the
+    store's row does: of others somebody else must decide."""
+    found = [new[topic] for topic in topics if topic in new and topic in homes]
+    true = [line for line in found if (line.cluster_id, line.term) == (home_id, homes[line.topic].term)]
+    return tuple(line for line in true if line.topic not in old or old[line.topic].word < line.word)
+
+
+def open_still(link: Link, topics: Collection[str], why: str) -> str:
+    """What whoever is on call must know; `why` the old home could not be shut."""
+    names = listed(sorted(topics), NAMED_MAX)
+    return (
+        f"{names} is at home on {link.source}, and nothing keeps writers from {link.target}, where it was before: what "
+        f"they write there never crosses: {why}"
+    )

@@ -1,0 +1,52 @@
+"""Old homes are told and guarded where the store says that the topic is at home elsewhere, and nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from twinshore.fleet import Link
+from twinshore.homes.home_lines import HomeLine
+from twinshore.store import HomeRow, TwinRow
+from twinshore.switch.old_homes import left_to, open_still, untold
+
+BACK = Link("west", "east")
+PAIR = "east<>west"
+ORDERS = HomeRow(PAIR, "orders", "west", 2, 5_000, "anna")
+TWIN = TwinRow("west->east", "orders", 0, "be" * 16, "ea" * 16, 100, 0, 5_000, 100, 2)
+LINE = HomeLine("orders", "west", "id-of-west", 2, switch="1" * 32)
+
+
+def test_only_what_a_switch_left_to_the_link_and_no_switch_has_now() -> None:
+    rows = {"orders": ORDERS}
+    assert left_to(BACK, rows, [TWIN], ()) == ("orders",)
+    assert left_to(BACK, rows, [TWIN], ["orders"]) == (), "a switch that brings it home takes the guard away"
+    assert left_to(BACK, {"orders": replace(ORDERS, home="east")}, [TWIN], ()) == (), "it is at home there"
+    assert left_to(BACK, rows, [replace(TWIN, epoch=0)], ()) == (), "a twin that was one from the beginning"
+    assert left_to(BACK, {}, [TWIN], ()) == ()
+    assert left_to(Link("east", "west"), rows, [TWIN], ()) == ()
+
+
+def test_the_old_home_hears_what_it_lacks_and_what_the_store_says_too() -> None:
+    rows = {"orders": ORDERS}
+    was = replace(LINE, home="east", cluster_id="id-of-east", term=1, step=3)
+    assert untold(["orders"], rows, "id-of-west", {"orders": LINE}, {"orders": was}) == (LINE,)
+    assert untold(["orders"], rows, "id-of-west", {"orders": LINE}, {}) == (LINE,)
+    assert untold(["orders"], rows, "id-of-west", {"orders": LINE}, {"orders": LINE}) == ()
+    assert untold(["orders"], rows, "id-of-west", {}, {}) == ()
+    later = replace(LINE, term=3)
+    assert untold(["orders"], rows, "id-of-west", {"orders": later}, {}) == (), "the store does not know it yet"
+    other = replace(LINE, cluster_id="id-of-north")
+    assert untold(["orders"], rows, "id-of-west", {"orders": other}, {}) == (), "another cluster of that name"
+
+
+def test_whoever_is_on_call_reads_which_cluster_is_open() -> None:
+    said = open_still(BACK, ["orders", "bills"], "east was not reached since")
+    assert said.startswith("bills, orders is at home on west, and nothing keeps writers from east")
+    assert said.endswith("never crosses: east was not reached since")
+
+
+def test_what_is_left_is_told_once_the_switch_has_ended() -> None:
+    """A topic that a switch has is that switch's alone, and the others are looked at all the same."""
+    rows = {"orders": ORDERS, "bills": replace(ORDERS, topic="bills")}
+    twins = [TWIN, replace(TWIN, topic="bills")]
+    assert left_to(BACK, rows, twins, ["orders"]) == ("bills",)
