@@ -26,6 +26,7 @@ from twinshore.service.identity import recognise
 from twinshore.store import Position, Store, TwinRow
 from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind
 from twinshore.switch.hands.standing import answers, behind
+from twinshore.switch.hands.torn import may_be_torn
 from twinshore.switch.record import Moved, Record
 
 NAMED_MAX = 5
@@ -105,7 +106,8 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> Sw
             return SwitchPlan(shown=tuple(shown), refused=refused)
         moved = tuple(_moved(topic, rows, link, store) for topic in topics)
         lag = behind(ends.source, ends.target, moved) if asked.kind is Kind.PLANNED else 0
-        remarks = tuple(_remarks(asked, link, lag, away))
+        torn = tuple(may_be_torn(ends.target, link, topics)) if asked.kind is Kind.FORCED else ()
+        remarks = (*_remarks(asked, link, lag, away), *torn)
     record = Record(
         secrets.token_hex(16),
         asked.kind,

@@ -1,0 +1,43 @@
+"""Which groups a forced switch may tear, and how far."""
+
+from __future__ import annotations
+
+from twinshore.switch.torn import Writing, writing
+
+TOPICS = ("orders", "totals", "counter-counts-changelog", "counter-by-key-repartition")
+RULES = (("counter", ("{group}-.*", "totals")),)
+PLACES = {("orders", 0): 40, ("orders", 1): 50, ("counter-by-key-repartition", 0): 7, ("other", 0): 1}
+ENDS = {("orders", 0): 45, ("orders", 1): 50, ("counter-by-key-repartition", 0): 9, ("other", 0): 100}
+
+
+def found(group: str, rules: tuple[tuple[str, tuple[str, ...]], ...] = RULES) -> Writing | None:
+    return writing(group, rules, TOPICS, PLACES, ENDS)
+
+
+def test_where_outputs_name_all_it_reads_some_again() -> None:
+    one = found("counter")
+    assert one == Writing("counter", frozenset(TOPICS) - {"orders"}, frozenset(), 7)
+    assert one.sentence() == (
+        "group counter may be torn: it reads up to 7 offsets again, and may have written of them to"
+        " counter-by-key-repartition, counter-counts-changelog, totals"
+    )
+
+
+def test_internal_topics_that_no_outputs_name_are_known_by_their_names() -> None:
+    one = found("counter", (("counter", ("totals",)),))
+    assert one is not None
+    assert one.named == {"totals"}
+    assert one.unnamed == {"counter-counts-changelog", "counter-by-key-repartition"}
+    assert "may be missing or come twice: no `outputs` name counter-by-key-repartition," in one.sentence()
+
+
+def test_who_only_reads_is_not_torn() -> None:
+    assert found("readers") is None
+    assert found("count") is None, "an application with a longer name is another one"
+    assert writing("counter", RULES, TOPICS, {("other", 0): 1}, ENDS) is None, "it reads nothing that moves"
+
+
+def test_a_place_beyond_the_end_reads_nothing_again() -> None:
+    one = writing("counter", RULES, TOPICS, {("orders", 0): 60}, {("orders", 0): 45})
+    assert one is not None
+    assert one.again == 0
