@@ -22,7 +22,7 @@ typed by hand.
 # What tests are marked with, in the order of the page.
 KEYS = (
     *("there-and-back", "held-by-acl", "super-user", "forced-under-load", "failback-unclean", "rebuild"),
-    *("late-produce", "transactions", "hanging", "one-group", "waves"),
+    *("late-produce", "transactions", "hanging", "streams", "streams-in-flight", "one-group", "waves"),
     *("killed-at-each-deed", "killed-on-brokers", "two-operators", "drill"),
 )
 WRITERS, RECORDS_PER_S, GROUPS = 4, 5_000, 3

@@ -18,8 +18,8 @@ def test_where_outputs_name_all_it_reads_some_again() -> None:
     one = found("counter")
     assert one == Writing("counter", frozenset(TOPICS) - {"orders"}, frozenset(), 7)
     assert one.sentence() == (
-        "group counter may be torn: it reads up to 7 offsets again, and may have written of them to"
-        " counter-by-key-repartition, counter-counts-changelog, totals"
+        "group counter may be torn: it reads up to 7 offsets again, and counter-by-key-repartition,"
+        " counter-counts-changelog, totals may hold already what it wrote of these, and of records that never crossed"
     )
 
 

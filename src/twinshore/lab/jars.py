@@ -50,6 +50,9 @@ class Seen(NamedTuple):
         return f"{self.files} of {self.modules} files"
 
 
+# It needs no more than Java to run, where `javac` would ask for a whole JDK.
+_COMPILER = Module("org.eclipse.jdt", "ecj", "3.38.0")
+
 # Kafka's jars bring the logging facade alone; this binding logs every Kafka from 3.0 to 4.x to standard error.
 _LOGGING = Module("org.slf4j", "slf4j-simple", "1.7.36")
 
@@ -71,6 +74,23 @@ def tools_classpath(version: str = KAFKA_NEWEST) -> str:
     tools = fetched(f"Kafka's tools {version}", Module("org.apache.kafka", "kafka-tools", version))
     core = fetched(f"Kafka {version}", Module("org.apache.kafka", "kafka_2.13", version))
     return _class_path(tools, core, fetched("the brokers' logger", _LOGGING))
+
+
+def streams_classpath(version: str = KAFKA_NEWEST) -> str:
+    """The class path of an application of Kafka Streams, with its store of states."""
+    streams = fetched(f"Kafka Streams {version}", Module("org.apache.kafka", "kafka-streams", version))
+    return _class_path(streams, fetched("the brokers' logger", _LOGGING))
+
+
+def compiled(source: Path, classpath: str, folder: Path) -> str:
+    """Compiles a source of Java into the folder; the class path with what was made of it."""
+    jars = fetched("a compiler of Java", _COMPILER, with_dependencies=False)
+    words = ["-source", "17", "-target", "17", "-classpath", classpath, "-d", str(folder), str(source)]
+    command = [java(), "-XX:TieredStopAtLevel=1", "-jar", _class_path(jars), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    if done.returncode:
+        raise LabError(f"{source.name} cannot be compiled: {(done.stderr or done.stdout).strip()[-2000:]}")
+    return os.pathsep.join([str(folder), classpath])
 
 
 def fetched(what: str, module: Module, *, with_dependencies: bool = True) -> Path:

@@ -1,7 +1,8 @@
 """What a forced switch may tear of groups that read and write: told before, group by group. Pure.
 
 A group's place, what it wrote and its state cross one by one. Where `outputs` name all that it writes, its place waited
-for that: so what it reads again may be there twice, and nothing of it is missing. Where they do not, either may be.
+for that: so what it reads again may be there twice, and so may be what it wrote of records that never crossed; nothing
+is missing. Where they do not, either may be.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class Writing:
             why = f"no `outputs` name {listed(sorted(self.unnamed), NAMED_MAX)}, so its places did not wait for them"
             return f"group {self.group} may be torn: what it wrote to {written} may be missing or come twice: {why}"
         some = counted(self.again, "offset")
-        return f"group {self.group} may be torn: it reads up to {some} again, and may have written of them to {written}"
+        again = f"it reads up to {some} again, and {written} may hold already what it wrote of these"
+        return f"group {self.group} may be torn: {again}, and of records that never crossed"
 
 
 def writing(

@@ -203,7 +203,7 @@ class FollowingWriter:
             if not self._killed:
                 self._settle(_SETTLE_S)
         except Exception as error:
-            self._broken = error
+            self._broken = None if self._killed else error
         finally:
             self._warm.clear()
             if self._producer is not None:
