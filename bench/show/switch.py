@@ -23,7 +23,7 @@ typed by hand.
 KEYS = (
     *("there-and-back", "held-by-acl", "super-user", "forced-under-load", "failback-unclean", "rebuild"),
     *("late-produce", "transactions", "hanging", "streams", "streams-in-flight", "one-group", "waves"),
-    *("killed-at-each-deed", "killed-on-brokers", "two-operators", "drill"),
+    *("killed-at-each-deed", "killed-on-brokers", "killed-forced", "killed-failback", "two-operators", "drill"),
 )
 WRITERS, RECORDS_PER_S, GROUPS = 4, 5_000, 3
 SECONDS, SECONDS_LONG = 20.0, 120.0

@@ -25,11 +25,11 @@ def rig(east: LabCluster, west: LabCluster, tmp_path_factory: pytest.TempPathFac
         yield made
 
 
-def killed_and_ended(rig: SwitchRig, deed: str, when: str, verb: str) -> None:
+def killed_and_ended(rig: SwitchRig, deed: str, when: str, verb: str, *words: str) -> None:
     """The switch is killed there; `verb` ends it, one way or the other."""
     (home, twin), term = rig.sides(), rig.home()[1]
     before = rig.level()
-    rig.killed(deed, when, "run", TOPIC, "--to", twin.name, "--yes")
+    rig.killed(deed, when, "run", TOPIC, "--to", twin.name, "--yes", *words)
     said = rig.switch(verb)
     print(f"told: {deed}, {when}, {verb}: {said.last}")
     moved = said.last.startswith("done: ")
@@ -101,6 +101,14 @@ def test_killed_on_its_way_back_it_still_turns_back(rig: SwitchRig) -> None:
 @pytest.mark.parametrize("when", ["before", "behind"])
 def test_killed_at_each_step_of_its_way_back_it_still_turns_back(rig: SwitchRig, deed: Deed, when: str) -> None:
     killed_on_its_way_back(rig, deed, when)
+
+
+@pytest.mark.long
+@pytest.mark.claim("switch", "killed-forced", "forced, killed at three deeds on brokers, gone on with: equal on both")
+@pytest.mark.parametrize(("deed", "when"), [(Deed.LEVEL, "first"), (Deed.FENCE, "first"), (Deed.FLIP, "behind")])
+def test_forced_it_is_gone_on_with(rig: SwitchRig, deed: Deed, when: str) -> None:
+    """The old home answers, and is not asked: so both can be compared at once."""
+    killed_and_ended(rig, deed, when, "resume", "--force")
 
 
 def killed_on_its_way_back(rig: SwitchRig, deed: Deed, when: str) -> None:
