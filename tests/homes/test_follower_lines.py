@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinshore.homes.follower_lines import FOLLOWERS_MAX, Follower, FollowerLog, covers, goodbye_line
-from twinshore.homes.home_lines import Line
+from twinshore.homes.record_lines import Line
 from twinshore.wire.note_text import note_text
 
 ONE, TWO = "1" * 32, "2" * 32

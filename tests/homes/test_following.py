@@ -10,7 +10,8 @@ import pytest
 
 from twinshore.homes.follower_lines import Follower, FollowerLog
 from twinshore.homes.following import LEASE_S, POLL_S, SWITCH_POLL_S, Following, Park, Write, order, poll_s
-from twinshore.homes.home_lines import Clash, HomeLine, HomeLog, HomeState, Line
+from twinshore.homes.home_lines import Clash, HomeLine, HomeLog, HomeState
+from twinshore.homes.record_lines import Line
 
 SWITCH, CLIENT = "5" * 32, "c" * 32
 EAST = HomeLine("orders", "east", "id-e", 1, 1)

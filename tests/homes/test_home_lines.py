@@ -11,20 +11,18 @@ from hypothesis import strategies as st
 
 from twinshore.fleet.errors import TooLargeError
 from twinshore.homes.home_lines import (
-    PART_BYTES,
     PARTITIONS_MAX,
-    RECORD_BYTES_MAX,
     Clash,
     HomeLine,
     HomeLog,
     HomeState,
-    Line,
     TopicClaim,
     claim_line,
     home_key,
     release_line,
     stands,
 )
+from twinshore.homes.record_lines import Line, RecordLog
 from twinshore.wire.note_text import note_text
 
 ONE, TWO = "1" * 32, "2" * 32
@@ -167,46 +165,6 @@ def test_the_first_claim_holds_until_it_is_taken_back() -> None:
     assert (found.claimed(ONE), found.claimed(TWO), found.claimed("3" * 32)) == (["orders"], ["orders"], [])
 
 
-# -- records
-
-
-def test_a_record_comes_back_and_the_one_before_is_whole_until_the_new_one_is() -> None:
-    small, large = {"state": "held"}, {"state": "level", "points": "x" * (2 * PART_BYTES + 5)}
-    found = told(*told().record_lines(ONE, small))
-    assert (found.record(ONE), found.record(TWO), found.switches()) == (small, None, [ONE])
-    assert found.record_lines(ONE, small) == [], "it stands already"
-    lines = found.record_lines(ONE, large)
-    assert [value is None for _, value in lines] == [False, False, False, False, True]
-    assert all(len(value or b"") <= PART_BYTES for _, value in lines)
-    for number, line in enumerate(lines):
-        found.take(*line)
-        assert found.record(ONE) == (small if number < 3 else large)
-    everything = [*told().record_lines(ONE, small), *lines]
-    assert told(*compacted(*everything)).record(ONE) == large
-
-
-def test_a_switch_that_is_history_leaves_nothing() -> None:
-    found = told(*told().record_lines(ONE, {"state": "done"}), *told().record_lines(TWO, {"state": "begun"}))
-    for line in found.record_lines(ONE, {"another": "x" * PART_BYTES})[:1]:
-        found.take(*line)  # Whoever saved it died in the middle.
-    assert found.record(ONE) == {"state": "done"}
-    for line in found.end_lines(ONE):
-        found.take(*line)
-    assert (found.switches(), found.record(ONE), found.end_lines(ONE)) == ([TWO], None, [])
-    assert found.record(TWO) == {"state": "begun"}
-
-
-def test_a_record_that_nobody_could_read_is_refused_before_it_is_written() -> None:
-    with pytest.raises(TooLargeError, match="the record of a switch has"):
-        told().record_lines(ONE, {"x": "y" * RECORD_BYTES_MAX})
-
-
-def test_a_record_that_is_not_whole_is_none() -> None:
-    lines = told().record_lines(ONE, {"x": "y" * PART_BYTES})
-    assert told(*lines[1:]).record(ONE) is None
-    assert told((lines[0][0], b"something else"), *lines[1:]).record(ONE) is None
-
-
 # -- strangers
 
 HOSTILE = [
@@ -246,13 +204,13 @@ HOSTILE = [
 
 @given(st.sampled_from(HOSTILE[:6]) | st.binary(max_size=200), st.sampled_from(HOSTILE) | st.binary(max_size=200))
 def test_what_strangers_write_there_is_passed_over(key: bytes, value: bytes) -> None:
-    found = told(WEST.line(), claim(ONE), *told().record_lines(ONE, {"state": "held"}))
+    found = told(WEST.line(), claim(ONE), *RecordLog().lines(ONE, {"state": "held"}))
     for one in (key, home_key("orders"), home_key("no topic"), note_text(["claim", "orders", "1"])):
         found.take(one, value)
         found.take(None, value)
     assert found.homes == {"orders": WEST}
     assert found.holder("orders") == TopicClaim(ONE, 5, "somebody")
-    assert found.record(ONE) == {"state": "held"}
+    assert found.records.record(ONE) == {"state": "held"}
     assert not found.full
 
 

@@ -11,10 +11,11 @@ from threading import Thread
 
 import pytest
 
-from twinshore.fleet import FOLLOWERS_TOPIC, HOMES_TOPIC, Cluster, KafkaError
+from twinshore.fleet import FOLLOWERS_TOPIC, HOMES_TOPIC, Cluster, KafkaError, RefusedError
 from twinshore.homes.follower_lines import Follower, goodbye_line
-from twinshore.homes.home_lines import PART_BYTES, PARTITIONS_MAX, HomeLine, HomeState
+from twinshore.homes.home_lines import PARTITIONS_MAX, HomeLine, HomeState
 from twinshore.homes.home_notes import FollowerNotes, HomeNotes
+from twinshore.homes.record_lines import PART_BYTES
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import admin_of
@@ -95,15 +96,32 @@ def test_a_record_and_a_topic_of_many_partitions_cross_the_brokers_bound_of_a_me
     wide = [replace(WEST, topic=f"wide-{n}", points=tuple(range(9, PARTITIONS_MAX + 9))) for n in range(12)]
     assert len(ours.say(wide, 1)) == 12
     record = {"state": "held", "points": "x" * (5 * PART_BYTES)}
-    ours.save(ONE, record, 2)
-    ours.save(TWO, {"state": "begun"}, 2)
+    seen = ours.save(ONE, {"state": "begun"}, "", 2)
+    ours.save(ONE, record, seen, 2)
+    ours.save(TWO, {"state": "begun"}, "", 2)
     ours.claim(["orders"], ONE, "somebody", 2)
     theirs.read()
     assert theirs.homes == {line.topic: line for line in wide}
-    assert (theirs.log.record(ONE), theirs.log.switches()) == (record, [ONE, TWO])
-    ours.end(ONE, 3)
+    assert (theirs.log.records.record(ONE), theirs.log.records.switches()) == (record, [ONE, TWO])
+    ours.forget(ONE, 3)
     theirs.read()
-    assert (theirs.log.record(ONE), theirs.log.switches(), theirs.log.holder("orders")) == (None, [TWO], None)
+    assert (theirs.log.records.record(ONE), theirs.log.records.switches()) == (None, [TWO])
+    assert theirs.log.claimed(ONE) == ["orders"]
+
+
+def test_of_two_who_go_on_with_a_switch_the_other_one_is_told(kafka: KafkaCluster) -> None:
+    ours, theirs = HomeNotes(kafka), HomeNotes(kafka)
+    ours.make()
+    first = ours.save(ONE, {"by": "anna"}, "", 1)
+    assert ours.save(ONE, {"by": "anna"}, "", 1) == first, "as after an answer that was lost"
+    theirs.save(ONE, {"by": "bob"}, first, 2)
+    with pytest.raises(RefusedError, match="somebody else goes on with switch 11111111"):
+        ours.save(ONE, {"by": "anna", "deed": "flip"}, first, 3)
+    theirs.forget(ONE, 4)
+    with pytest.raises(RefusedError):
+        ours.save(ONE, {"by": "anna", "deed": "flip"}, first, 5)
+    assert ours.read() == {}
+    assert ours.log.records.switches() == []
 
 
 def test_a_topic_that_was_made_again_is_read_anew(kafka: KafkaCluster, east: LabCluster) -> None:
@@ -149,7 +167,7 @@ def test_a_cluster_that_does_not_answer_is_an_error_within_the_bound_that_was_gi
             notes.make,
             lambda: notes.say([WEST], 1),
             lambda: notes.claim(["orders"], ONE, "somebody", 1),
-            lambda: notes.save(ONE, {}, 1),
+            lambda: notes.save(ONE, {}, "", 1),
             lambda: followers.say(goodbye_line(ONE), 1),
             followers.read,
         ):

@@ -22,6 +22,11 @@ def load(path: Path) -> Settings:
     return with_links(load_settings(path, os.environ), lambda sentence: typer.echo(sentence, err=True))
 
 
+def load_alone(path: Path) -> Settings:
+    """The settings as they are in the file, for a verb that asks the store itself."""
+    return load_settings(path, os.environ)
+
+
 def who() -> str:
     """Who says so, for the audit: whoever sits at this terminal."""
     try:

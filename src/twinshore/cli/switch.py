@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, who
+from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, load_alone, who
 from twinshore.fleet.sentences import one_line
 from twinshore.service.signals import heard
 
@@ -72,9 +72,15 @@ def plan(
     from twinshore.switch.operations.planning import asked_of
     from twinshore.switch.operations.plans import plan_of
 
-    loaded = load(settings)
     size = wave if every else 0
     asked = asked_of(topics or [], to, link, force=force, hold_s=hold_s, group=group, wave=size, of=of)
+    if force:
+        from twinshore.switch.operations import storeless
+
+        with storeless.reached(asked, load_alone(settings)) as (known, where):
+            show(storeless.plan(asked, known, where, by=who()), steps=True)
+        return
+    loaded = load(settings)
     with open_to_look(loaded) as store:
         show(plan_of(asked, loaded, store, by=who()), steps=True)
 
@@ -97,14 +103,28 @@ def run(
     with --all a whole cluster in waves.
 
     Before its point of no return the switch turns back by itself where something fails, and at Ctrl-C. Exit code 1: it
-    turned back, and the topics are at home where they were.
+    turned back, and the topics are at home where they were. With --force it works without the store where that does not
+    answer; asked once more, it goes on with a switch that was killed.
     """
     from twinshore.switch.operations.planning import asked_of
     from twinshore.switch.operations.plans import plan_of
 
     size = wave if every else 0
     asked = asked_of(topics or [], to, link, force=force, hold_s=hold_s, group=group, wave=size, of=of)
-    carry_out(plan_of, asked, settings, yes=yes, dry_run=dry_run)
+    if not force:
+        carry_out(plan_of, asked, settings, yes=yes, dry_run=dry_run)
+        return
+    from twinshore.switch.operations import storeless
+
+    with storeless.reached(asked, load_alone(settings)) as (known, where):
+        planned = storeless.plan(asked, known, where, by=who())
+        show(planned, steps=dry_run)
+        if dry_run:
+            return
+        if not yes:
+            typer.confirm("Go on?", abort=True)
+        with asks() as asking:
+            ended(storeless.run_switch(planned, known, where, asking))
 
 
 def failback(
@@ -274,9 +294,11 @@ def carry_out(
     """Shows what would be done, asks once more unless it was said not to, and does it."""
     from twinshore.store.opening import open_known
     from twinshore.switch.operations.plans import run_planned
+    from twinshore.switch.operations.running import must_take_writes
 
     loaded = load(settings)
     with open_known(loaded) as store:
+        must_take_writes(store)
         planned = plan(asked, loaded, store, by=who())
         show(planned, steps=dry_run)
         if dry_run:

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from twinshore.homes.home_lines import HEX_ID, TOPIC, WORD_MAX, Line, Word
+from twinshore.homes.home_lines import HEX_ID, TOPIC, WORD_MAX, Word
+from twinshore.homes.record_lines import Line
 from twinshore.wire.note_text import KEY_BYTES_MAX, as_word, json_or_none, note_text
 
 FOLLOWER_BYTES_MAX = 1 << 20  # as the topic takes them

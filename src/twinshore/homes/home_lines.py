@@ -12,28 +12,23 @@ never writes its claim again, so compaction does not move it behind another.
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import groupby
 from typing import Any
 
 from twinshore.fleet.errors import TooLargeError
-from twinshore.wire.note_text import KEY_BYTES_MAX, WORD_CHARS_MAX, as_word, bounded_json, json_or_none, note_text
+from twinshore.homes.record_lines import PARTS_MAX, Line, RecordLog
+from twinshore.wire.note_text import KEY_BYTES_MAX, WORD_CHARS_MAX, as_word, json_or_none, note_text
 
 HOME_BYTES_MAX = 1 << 19
 PARTITIONS_MAX = 20_000  # of one topic: each with a point of its own they still fit into a line
-PART_BYTES = 1 << 18
-PARTS_MAX = 32
 # What strangers write must not fill the memory.
 TOPICS_MAX = 200_000
 POINTS_MAX = 4_000_000
 CLAIMS_MAX = 100
-SWITCHES_MAX = 200
-RECORD_BYTES_MAX = PART_BYTES * PARTS_MAX
-RECORDS_BYTES_MAX = 1 << 26
 OFFSET_MAX = 1 << 62
 WORD_MAX = 1 << 31
 YEAR_9999_MS = 253_370_764_800_000
@@ -42,9 +37,8 @@ HEX_ID = re.compile("[0-9a-f]{32}")
 _WORDS = ("source", "set_by", "pair", "link", "back")
 _IDS = ("switch", "source_topic_id", "target_topic_id")
 _TEXTS = len(_WORDS) + len(_IDS)
-HOME, CLAIM, SWITCH, PART = "home", "claim", "switch", "part"
+HOME, CLAIM = "home", "claim"
 
-Line = tuple[bytes, bytes | None]
 Word = tuple[int, int]
 
 
@@ -115,12 +109,6 @@ class TopicClaim:
     by: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Head:
-    digest: str
-    parts: int
-
-
 def stands(lines: Iterable[HomeLine | None]) -> HomeLine | Clash | None:
     """What stands by the lines of several clusters for one topic."""
     found = [line for line in lines if line is not None]
@@ -135,13 +123,11 @@ class HomeLog:
     so that what stands is not known."""
 
     homes: dict[str, HomeLine] = field(default_factory=dict)
+    records: RecordLog = field(default_factory=RecordLog)
     full: bool = False
     _behind: set[str] = field(default_factory=set)
     _claims: dict[str, dict[str, TopicClaim]] = field(default_factory=dict)
-    _heads: dict[str, _Head] = field(default_factory=dict)
-    _parts: dict[tuple[str, str, int], bytes] = field(default_factory=dict)
     _points: int = 0
-    _bytes: int = 0
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
         """One line more; what is none is passed over."""
@@ -151,19 +137,20 @@ class HomeLog:
             case ["claim", str(topic), str(switch)] if TOPIC.fullmatch(topic) and HEX_ID.fullmatch(switch):
                 self._take_claim(topic, switch, value)
             case ["switch", str(switch)] if HEX_ID.fullmatch(switch):
-                self._take_head(switch, value)
+                self.records.take_head(switch, value)
             case ["part", str(switch), str(digest), int(number)] if (
                 HEX_ID.fullmatch(switch) and HEX_ID.fullmatch(digest) and 0 <= number < PARTS_MAX
             ):
-                self._take_part((switch, digest, number), value)
+                self.records.take_part((switch, digest, number), value)
             case _:
                 pass
+        self.full = self.full or self.records.full
 
     # -- homes
 
     def mending(self) -> list[Line]:
         """Lines that stand and that compaction would lose, because a line that lost lies behind them."""
-        return [self.homes[topic].line() for topic in sorted(self._behind)]
+        return [*(self.homes[topic].line() for topic in sorted(self._behind)), *self.records.mending()]
 
     def outdone(self, line: HomeLine) -> bool:
         """Whether the line would lose, or stands already."""
@@ -212,64 +199,6 @@ class HomeLog:
         else:
             self._claims.setdefault(topic, there).setdefault(switch, claim)
 
-    # -- records of switches
-
-    def switches(self) -> list[str]:
-        """Those that have a record."""
-        return sorted(self._heads)
-
-    def record(self, switch: str) -> dict[str, Any] | None:
-        """What was saved last of the switch; None where nothing is, or where what is there is not whole."""
-        head = self._heads.get(switch)
-        pieces = [self._parts.get((switch, head.digest, number)) for number in range(head.parts)] if head else []
-        text = b"".join(piece for piece in pieces if piece is not None)
-        if head is None or None in pieces or _digest(text) != head.digest:
-            return None
-        found = bounded_json(text, RECORD_BYTES_MAX)
-        return found if isinstance(found, dict) else None
-
-    def record_lines(self, switch: str, record: Mapping[str, Any]) -> list[Line]:
-        """What is to be written, in this order, so that this is the record; the one before is whole until the head, the
-        last line but those that take its parts away. TooLargeError where it is larger than what is read."""
-        text = note_text(record)
-        if len(text) > RECORD_BYTES_MAX:
-            raise TooLargeError(f"the record of a switch has {len(text)} bytes: {RECORD_BYTES_MAX} are kept at most")
-        digest, pieces = _digest(text), [text[start : start + PART_BYTES] for start in range(0, len(text), PART_BYTES)]
-        if self._heads.get(switch) == _Head(digest, len(pieces)) and self.record(switch) is not None:
-            return []
-        parts: list[Line] = [(note_text([PART, switch, digest, number]), piece) for number, piece in enumerate(pieces)]
-        head = note_text([SWITCH, switch]), note_text({"digest": digest, "parts": len(pieces)})
-        return [*parts, head, *self._parts_gone(switch, besides=digest)]
-
-    def end_lines(self, switch: str) -> list[Line]:
-        """The switch is history."""
-        head: list[Line] = [(note_text([SWITCH, switch]), None)] if switch in self._heads else []
-        return head + self._parts_gone(switch)
-
-    def _parts_gone(self, switch: str, besides: str = "") -> list[Line]:
-        ours = [place for place in sorted(self._parts) if place[0] == switch and place[1] != besides]
-        return [(note_text([PART, *place]), None) for place in ours]
-
-    def _take_head(self, switch: str, value: bytes | None) -> None:
-        head = _head(value)
-        if head is None:
-            if value is None:
-                self._heads.pop(switch, None)
-        elif switch in self._heads or len(self._heads) < SWITCHES_MAX:
-            self._heads[switch] = head
-        else:
-            self.full = True
-
-    def _take_part(self, place: tuple[str, str, int], value: bytes | None) -> None:
-        if value is None:
-            self._bytes -= len(self._parts.pop(place, b""))
-        elif len(value) <= PART_BYTES:
-            whole = self._bytes + len(value) - len(self._parts.get(place, b""))
-            if whole > RECORDS_BYTES_MAX or len(self._parts) >= SWITCHES_MAX * PARTS_MAX:
-                self.full = True
-                return
-            self._parts[place], self._bytes = value, whole
-
 
 def home_key(topic: str) -> bytes:
     return note_text([HOME, topic])
@@ -281,10 +210,6 @@ def claim_line(topic: str, claim: TopicClaim) -> Line:
 
 def release_line(topic: str, switch: str) -> Line:
     return note_text([CLAIM, topic, switch]), None
-
-
-def _digest(text: bytes) -> str:
-    return hashlib.sha256(text).hexdigest()[:32]
 
 
 def _runs(points: tuple[int, ...]) -> list[int | list[int]]:
@@ -340,14 +265,6 @@ def _claim(switch: str, value: bytes | None) -> TopicClaim | None:
     match json_or_none(value):
         case {"since_ms": int(since_ms), "by": str(by)} if 0 <= since_ms < YEAR_9999_MS:
             return TopicClaim(switch, since_ms, as_word(by))
-        case _:
-            return None
-
-
-def _head(value: bytes | None) -> _Head | None:
-    match json_or_none(value):
-        case {"digest": str(digest), "parts": int(parts)} if HEX_ID.fullmatch(digest) and 0 < parts <= PARTS_MAX:
-            return _Head(digest, parts)
         case _:
             return None
 

@@ -6,9 +6,10 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from twinshore.fleet import FOLLOWERS_TOPIC, HOMES_TOPIC, KafkaError
+from twinshore.fleet import FOLLOWERS_TOPIC, HOMES_TOPIC, KafkaError, RefusedError
 from twinshore.homes.follower_lines import FollowerLog
-from twinshore.homes.home_lines import HomeLine, HomeLog, Line, TopicClaim, claim_line, release_line
+from twinshore.homes.home_lines import HomeLine, HomeLog, TopicClaim, claim_line, release_line
+from twinshore.homes.record_lines import Line, record_digest
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code, kafka_error
 from twinshore.kafka.notes import Note, Notebook
@@ -171,18 +172,33 @@ class HomeNotes:
             ours = set(self.log.claimed(switch))
             self._append([release_line(topic, switch) for topic in sorted(set(topics) & ours)], now_ms)
 
-    def save(self, switch: str, record: Mapping[str, Any], now_ms: int) -> None:
-        """This is the switch's record from now on."""
+    def save(self, switch: str, record: Mapping[str, Any], seen: str, now_ms: int) -> str:
+        """This is the switch's record from now on; what it is known by. `seen`: what the one is known by that it
+        follows, empty for the first. RefusedError where another one stands by now: somebody else goes on with it."""
+        mine = record_digest(record)
         with self._cluster.errand():
             self.read()
-            self._append(self.log.record_lines(switch, record), now_ms)
+            # Mine: an answer was lost, and it was written all the same.
+            self._must_stand(switch, {seen, mine})
+            self._append(self.log.records.lines(switch, record), now_ms)
+            self.read()
+            self._append(self.log.mending(), now_ms)
+            self._must_stand(switch, {mine})
+            self._append(self.log.records.spent(switch), now_ms)
+        return mine
 
-    def end(self, switch: str, now_ms: int) -> None:
-        """The switch is history: its record and its claims go."""
+    def forget(self, switch: str, now_ms: int) -> None:
+        """The switch has no record here any more: it is kept elsewhere. Its claims stay."""
         with self._cluster.errand():
             self.read()
-            claims = [release_line(topic, switch) for topic in self.log.claimed(switch)]
-            self._append([*self.log.end_lines(switch), *claims], now_ms)
+            self._append(self.log.records.end_lines(switch), now_ms)
+
+    def _must_stand(self, switch: str, known: set[str]) -> None:
+        if self.log.records.digest(switch) not in known:
+            raise RefusedError(
+                f"somebody else goes on with switch {switch[:8]}, as {self._cluster.name} says",
+                hint="`twinshore switch status` shows it, once the store answers",
+            )
 
     def _append(self, lines: Sequence[Line], now_ms: int) -> None:
         """In the order given; what fits into one batch stands whole or not at all."""

@@ -15,7 +15,7 @@ from twinshore.store.lease_watch import HeldLease, LeaseWatch
 from twinshore.store.proof_values import KeyLookRow, ProofPiece, ProofRow, ProofState
 from twinshore.store.refused_receipts import ReceiptsRefusedError, RefusedReceipt
 from twinshore.store.revisions import LINKS
-from twinshore.store.store import Store, empty_store, open_store
+from twinshore.store.store import Store, empty_store, open_store, passing_store
 from twinshore.store.switch_values import Asked, Flip, GuardRow, SwitchRow, TopicInSwitch
 from twinshore.store.values import (
     AuditRow,
@@ -80,4 +80,5 @@ __all__ = [
     "empty_store",
     "open_store",
     "open_to_others",
+    "passing_store",
 ]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import queue
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 from sqlalchemy import make_url
 
-from twinshore.fleet import ConfigError
+from twinshore.fleet import ConfigError, StoreError, TwinshoreError
 from twinshore.fleet.settings import Settings
+from twinshore.store.engine import place_of
 from twinshore.store.store import Store, empty_store, open_store
 
 NO_MIRROR = "no mirror has run with these settings here"
@@ -43,6 +46,38 @@ def open_found(settings: Settings, none: str = NO_MIRROR, hint: str = RUN_ONE) -
     if store is None:
         raise ConfigError(f"there is no store at {settings.store.url}: {none}", hint=hint)
     return store
+
+
+def open_answering(settings: Settings, within_s: float) -> Store:
+    """The store, which has taken a write; StoreError where it is not there, or has not done so within the time: one
+    that hangs half-way is left behind in a thread of its own."""
+    answer: queue.SimpleQueue[Store | TwinshoreError] = queue.SimpleQueue()
+    late = threading.Event()
+
+    def ask() -> None:
+        try:
+            store = open_known(settings)
+            try:
+                store.leases.check_writable()
+            except TwinshoreError:
+                store.close()
+                raise
+            answer.put(store)
+            if late.is_set():
+                store.close()
+        except TwinshoreError as error:
+            answer.put(error)
+
+    threading.Thread(target=ask, name="store", daemon=True).start()
+    try:
+        found = answer.get(timeout=within_s)
+    except queue.Empty:
+        late.set()
+        place = place_of(settings.store.url)
+        raise StoreError(f"the store {place} has not answered within {within_s:g} s") from None
+    if isinstance(found, TwinshoreError):
+        raise found if isinstance(found, StoreError) else StoreError(found.message, hint=found.hint)
+    return found
 
 
 @contextlib.contextmanager

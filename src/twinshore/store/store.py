@@ -38,10 +38,18 @@ def empty_store(url: str) -> Iterator[Store]:
     """One that knows nothing, for looking where the store of this URL is not there yet: it is gone afterwards, and
     speaks of itself as of that one. StoreError where that one could not be made."""
     check_place(url)
-    with tempfile.TemporaryDirectory(prefix="twinshore-empty-") as folder:
-        place = f"{place_of(url)}, which is not there yet"
-        with _open(Database(f"sqlite:///{folder}/empty.db", Secret(), place)) as store:
-            yield store
+    with passing_store(f"{place_of(url)}, which is not there yet") as store:
+        yield store
+
+
+@contextlib.contextmanager
+def passing_store(place: str) -> Iterator[Store]:
+    """One that knows nothing at first and is gone afterwards. `place`: what it is called in sentences."""
+    with (
+        tempfile.TemporaryDirectory(prefix="twinshore-empty-") as folder,
+        _open(Database(f"sqlite:///{folder}/empty.db", Secret(), place)) as store,
+    ):
+        yield store
 
 
 def open_store(url: str, password: Secret | None = None) -> Store:

@@ -17,6 +17,7 @@ from twinshore.switch.deeds import DEEDS, Deed, Kind, is_behind
 
 TOLD_MAX = 500
 NAMED_MAX = 5
+OWED = "the store gives what it remembers: `twinshore switch resume`"
 
 
 class State(StrEnum):
@@ -62,7 +63,8 @@ class Record:
     stood there, both as JSON; `folder` holds the files. Of a rebuild the same, and `points` are how far the home
     went when it was decided; `anyway`: also while somebody reads or writes there. Of a `group` that moves alone
     `places` are where it would stand, and `topics` what it reads. As the `wave`-th of a `plan`: the waves that are
-    `left` behind it. `waits`: what the deed waits for; `told` is the history."""
+    `left` behind it. `kept`: the cluster that keeps the record, where the store does not answer; `owed`: nothing is
+    left to be done without the store. `waits`: what the deed waits for; `told` is the history."""
 
     id: str
     kind: Kind
@@ -90,6 +92,8 @@ class Record:
     plan: str = ""
     wave: int = 0
     left: tuple[tuple[str, ...], ...] = ()
+    kept: str = ""
+    owed: bool = False
     why: str = ""
     waits: str = ""
     told: tuple[Told, ...] = ()
@@ -125,6 +129,12 @@ class Record:
     def tell(self, at_ms: int, sentence: str) -> Record:
         """With this sentence in its history; the oldest go where there are too many."""
         return replace(self, told=(*self.told, Told(at_ms, sentence))[-TOLD_MAX:])
+
+    def as_kept(self) -> Record:
+        """As a cluster keeps it: what is done there waits for the store, which remembers more."""
+        if self.state is not State.DONE:
+            return self
+        return replace(self, state=State.GOING, deed=Deed.GIVE, owed=True, waits=OWED)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))

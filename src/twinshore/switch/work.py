@@ -150,7 +150,7 @@ class Work:
             home = homes.get(one.topic)
             if home is not None and (home.home, home.term) != (record.old, max(one.term, FIRST_TERM)):
                 return Cannot(f"topic {one.topic} is at home on {home.home} in term {home.term} by now")
-        if record.kind is Kind.FORCED:
+        if record.kind is Kind.FORCED and not record.kept:
             record = settings_given.last_known(self._store, record)
         return Done(record)
 
@@ -192,11 +192,14 @@ class Work:
         return Done(shut.record, shut.sentence)
 
     def _level(self, record: Record) -> Outcome:
-        if record.kind is Kind.FORCED:
-            return standing.level_as_it_is(self._new, record)
-        return standing.level(self._new, record)
+        if record.kind is not Kind.FORCED:
+            return standing.level(self._new, record)
+        shut = self._shut(record)
+        return fence.level_as_it_is(self._new, record, shut) if isinstance(shut, fence.Shut) else shut
 
     def _let_go(self, record: Record) -> Outcome:
+        if record.kept:
+            return Done(record, f"no mirror of {record.link} can be asked; what it may still send the fence shuts out")
         self._store.switching.ask(record.id, Asked.LET_GO, wall_ms())
         rows = [row for row in self._store.switching.of_link(record.link) if row.switch_id == record.id]
         waits = [row.topic for row in rows if not row.let_go_ms]
@@ -217,6 +220,10 @@ class Work:
     # -- behind it
 
     def _fence(self, record: Record) -> Outcome:
+        shut = self._shut(record)
+        return fence.put_up(self._new, record, shut) if isinstance(shut, fence.Shut) else shut
+
+    def _shut(self, record: Record) -> fence.Shut | Wait:
         identity = self._store.links.identity(record.link)
         if identity is None:
             return Wait(f"nobody knows as whom {record.link} writes")
@@ -225,7 +232,7 @@ class Work:
         }
         if lacking := [topic for topic in record.names() if topic not in epochs]:
             return Wait(f"the store has no twin of {listed(lacking, NAMED_MAX)} any more")
-        return fence.put_up(self._new, record, fence.Shut(identity.producer_id, epochs))
+        return fence.Shut(identity.producer_id, epochs)
 
     def _give(self, record: Record) -> Outcome:
         """What the new home lacks a right for is told, and given by hand: writers must not wait for it."""
@@ -242,6 +249,8 @@ class Work:
                 return outcome
         if refused:
             return Done(record, f"give by hand what {record.new} refused: {'; '.join(refused)}")
+        if record.kept:
+            return Done(record, "the store alone knows which settings and rights were held back from the twins")
         return Done(record, f"the topics have their settings and rights on {record.new}")
 
     def _places(self, record: Record) -> Outcome:

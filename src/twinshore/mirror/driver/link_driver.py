@@ -266,6 +266,7 @@ class LinkDriver:
         assert term is not None
         self._notes.check()
         self._safety.against()
+        self._homing.take_up_switches()
         admitted = self._homing.admitted(self._surveyor.names())
         self._refusals.keep(admitted, self._homing.refused.values(), self._homing.elsewhere)
         self._notes.take_back(self._homing.elsewhere)

@@ -20,6 +20,7 @@ from twinshore.wire.batch import SEQUENCE_SPAN
 from twinshore.wire.note_text import KEY_BYTES_MAX, as_word, json_or_none, note_text
 
 CLAIMS_MAX = 100
+SOURCES_MAX = 100  # of one link
 LINES_MAX = 200_000  # twins of a link: what strangers write must not fill the memory
 PARTITIONS_A_LINE = 500
 PARTITIONS_MAX = 1 << 20
@@ -152,6 +153,28 @@ class Told:
 
     def _key(self, kind: str, *more: str | int) -> bytes:
         return note_text([kind, self.link, self.source_id, *more])
+
+
+@dataclass(slots=True)
+class ToldOfEach:
+    """The lines of one link from whatever source, as the log goes on: for whoever does not know its source."""
+
+    link: str
+    by_source: dict[str, Told] = field(default_factory=dict)
+
+    def take(self, key: bytes | None, value: bytes | None) -> None:
+        match json_or_none(key, KEY_BYTES_MAX):
+            case [str(_), self.link, str(source_id), *_] if (
+                source_id in self.by_source or len(self.by_source) < SOURCES_MAX
+            ):
+                self.by_source.setdefault(source_id, Told(self.link, source_id)).take(key, value)
+            case _:
+                pass
+
+    def written(self, target_id: str) -> list[Told]:
+        """Of the sources from which the link writes to this cluster, and has told as whom."""
+        found = (told for _, told in sorted(self.by_source.items()))
+        return [told for told in found if told.writer and told.writer.target_cluster_id == target_id]
 
 
 def anchors(notes: Iterable[TwinNote]) -> Iterator[tuple[int, Run]]:

@@ -57,6 +57,10 @@ class Homing:
         """The topics that are known to be at home on the link's source."""
         return {topic: row for topic, row in self._rows.items() if row.home == self._now().source}
 
+    def take_up_switches(self) -> None:
+        """Those that were made while the store was dead."""
+        self._yielding.take_up_switches()
+
     def admitted(self, names: Seen) -> Seen:
         """Those of the source's topics that the link may carry."""
         link = self._now()

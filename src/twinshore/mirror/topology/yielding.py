@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 
 from twinshore.fleet import HOMES_TOPIC, KafkaError, Link, Naming
 from twinshore.fleet.once import Once
@@ -13,6 +14,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links import yielding
 from twinshore.links.homes import pair_of
 from twinshore.links.yielding import There
+from twinshore.mirror.topology import kept_switches
 from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, Flip, HomeRow, Store
 
@@ -35,7 +37,7 @@ class Yielding:
         self._notes = [(cluster, HomeNotes(cluster)) for cluster in (source, target)]
         self._once = {cluster.name: Once(log) for cluster, _ in self._notes}
         self._heard: set[str] = set()
-        self._look_at_s = 0.0
+        self._look_at_s = self._switches_at_s = 0.0
         self._doubts: dict[str, str] = {}
 
     def look(self) -> dict[str, str]:
@@ -57,6 +59,17 @@ class Yielding:
             self._take_up(link, made, rows)
         self._doubts, self._look_at_s = doubts, time.monotonic() + LOOK_AGAIN_S
         return doubts
+
+    def take_up_switches(self) -> None:
+        """Those that the target keeps, also while the source is away; now and then."""
+        link, now_s = self._now(), time.monotonic()
+        if link.naming is not Naming.SAME or now_s < self._switches_at_s:
+            return
+        cluster, notes = self._notes[1]
+        self._switches_at_s = now_s + LOOK_AGAIN_S
+        with suppress(KafkaError):
+            notes.read()
+            kept_switches.take_up(link.name, cluster.name, notes, self._store, self._log)
 
     def _read(self, cluster: KafkaCluster, notes: HomeNotes) -> Mapping[str, HomeLine]:
         once, name = self._once[cluster.name], self._now().name

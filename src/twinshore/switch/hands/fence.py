@@ -16,8 +16,9 @@ from twinshore.fleet.terms import fence_epoch
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.errors import Code, describe
-from twinshore.switch.decision import Done, Outcome, Wait
+from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Kind
+from twinshore.switch.hands.standing import changed, stands
 from twinshore.switch.record import Record
 from twinshore.wire.batch import CONTROL
 from twinshore.wire.markers import MARKERS_KEY, MARKERS_VERSION, Marker, encode_markers, parse_markers
@@ -43,6 +44,40 @@ class Shut:
     def epoch(self, named: NamedPartition) -> int:
         """The fence's own."""
         return fence_epoch(self.epochs[named.topic])
+
+
+def level_as_it_is(new: KafkaCluster, record: Record, shut: Shut) -> Outcome:
+    """Of a forced switch: done once the twins stand still, wherever they end; a fence that another switch has put up
+    there, and of which nobody may know any more, lies behind the point."""
+    if why := changed(new, record.topics, new=True):
+        return Cannot(why)
+    seen = stands(new, record.topics)
+    if seen.unsettled:
+        return Wait(seen.unsettled)
+    ends = {NamedPartition(topic, number): end for topic, some in seen.ends.items() for number, end in enumerate(some)}
+    fenced = _fenced(new, ends, shut)
+    points = {named: end - (named in fenced) for named, end in ends.items()}
+    found = replace(
+        record,
+        topics=tuple(
+            replace(one, points=tuple(points[NamedPartition(one.topic, number)] for number in range(one.partitions)))
+            for one in record.topics
+        ),
+    )
+    if found != record:
+        return Wait(f"the twins on {new.name} still grow, or were looked at once only", found)
+    return Done(record, f"the twins on {new.name} stand still")
+
+
+def _fenced(new: KafkaCluster, ends: Mapping[NamedPartition, int], shut: Shut) -> set[NamedPartition]:
+    """Partitions whose last batch is the fence already."""
+    known = new.describe_producers(ends)
+    may_be = [
+        named
+        for named, states in known.items()
+        if ends[named] and any((one.producer_id, one.epoch) == (shut.producer_id, shut.epoch(named)) for one in states)
+    ]
+    return {named for named in may_be if is_fence(new, named, ends[named] - 1, shut)}
 
 
 def put_up(new: KafkaCluster, record: Record, shut: Shut) -> Outcome:

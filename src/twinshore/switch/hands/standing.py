@@ -100,18 +100,6 @@ def level(new: KafkaCluster, record: Record) -> Outcome:
     return Done(_at(record, seen), f"the twins on {new.name} are level")
 
 
-def level_as_it_is(new: KafkaCluster, record: Record) -> Outcome:
-    """Of a forced switch: done once the twins stand still, wherever they end."""
-    if why := changed(new, record.topics, new=True):
-        return Cannot(why)
-    seen = stands(new, record.topics)
-    if seen.unsettled:
-        return Wait(seen.unsettled)
-    if any(one.points != seen.ends[one.topic] for one in record.topics):
-        return Wait(f"the twins on {new.name} still grow, or were looked at once only", _at(record, seen))
-    return Done(record, f"the twins on {new.name} stand still")
-
-
 def changed(cluster: KafkaCluster, topics: Iterable[Moved], *, new: bool) -> str:
     """What is not as it was planned: a topic made again, or with other partitions. A partition that nobody planned with
     would be left behind. Empty where all is as it was."""

@@ -87,6 +87,9 @@ class ClusterWords:
             for topic, holder in notes.claim(record.names(), record.id, record.by, wall_ms()).items():
                 if holder.switch != record.id:
                     return f"topic {topic} is in switch {holder.switch[:8]} of {holder.by}, as {cluster.name} says"
+        for topic, there in self._told(record).items():
+            if isinstance(there, HomeLine) and (why := _elsewhere(record, there)):
+                return f"topic {topic} {why}"
         return ""
 
     def tell(self, record: Record) -> str:
@@ -154,6 +157,17 @@ class ClusterWords:
                 f"{cluster.name}: somebody else spoke of the home of {lost[0].topic} at this very moment",
                 retriable=True,
             )
+
+
+def _elsewhere(record: Record, there: HomeLine) -> str:
+    """Why the topic is at home elsewhere than whoever planned the switch could know; empty where it is not."""
+    (term,) = (one.term for one in record.topics if one.topic == there.topic)
+    if there.term <= max(term, FIRST_TERM) or there.switch == record.id:
+        return ""
+    return (
+        f"is at home on {there.home} in term {there.term} by now, as the clusters say: the store is behind, and a "
+        "mirror that runs takes it up"
+    )
 
 
 def _flipped(record: Record, one: Flip, cluster_id: str) -> HomeLine:

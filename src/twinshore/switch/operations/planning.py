@@ -16,6 +16,8 @@ from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.edge import did_you_mean
 from twinshore.fleet.settings.shapes import why_not_pattern
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.rights import Acl, Operation, Permission, Resource
+from twinshore.kafka.rights_requests import read_acls
 from twinshore.links.filters import admits
 from twinshore.links.homes import counterpart, pair_of
 from twinshore.links.standing import standing
@@ -87,8 +89,9 @@ def asked_of(
     return Switch(topics, to, kind, links, hold_s, group, wave, of)
 
 
-def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
-    """ConfigError where no topic is meant; what stands in the way is `refused`, in one sentence."""
+def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept: str = "") -> SwitchPlan:
+    """ConfigError where no topic is meant; what stands in the way is `refused`, in one sentence. `kept`: the cluster
+    that keeps the record, where `store` holds no more than what that cluster says."""
     settings.cluster(asked.to)
     for pattern in asked.topics:
         if why := why_not_pattern(pattern):
@@ -98,7 +101,7 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> Sw
     topics = sorted({row.topic for row in rows})
     back = counterpart(link, links)
     positions = {(at.topic, at.partition): at for at in store.receipts.positions(link.name) if at.topic in topics}
-    shown = list(_shown(asked, link, topics, positions))
+    shown = list(_shown(asked, link, topics, None if kept else positions))
     with Ends(link, settings, patience_s=ASK_S, call_s=ASK_S) as ends:
         away = _away(asked, link, settings, ends)
         refused = _refused(asked, link, topics, store, away) or _unfit(link, store, ends, away)
@@ -107,7 +110,8 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> Sw
         moved = tuple(_moved(topic, rows, link, store) for topic in topics)
         lag = behind(ends.source, ends.target, moved) if asked.kind is Kind.PLANNED else 0
         torn = tuple(may_be_torn(ends.target, link, topics)) if asked.kind is Kind.FORCED else ()
-        remarks = (*_remarks(asked, link, lag, away), *torn)
+        unknown = tuple(_unknown(ends.target, link, topics, back)) if kept else ()
+        remarks = (*_remarks(asked, link, lag, away), *torn, *unknown)
     record = Record(
         secrets.token_hex(16),
         asked.kind,
@@ -120,8 +124,9 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> Sw
         wall_ms(),
         asked.hold_s,
         DEEDS[asked.kind][0],
+        kept=kept,
     )
-    lacking = tuple(topic for topic in topics if back is None or not admits(back, topic))
+    lacking = () if kept else tuple(topic for topic in topics if back is None or not admits(back, topic))
     steps = tuple(DeedStep(deed) for deed in DEEDS[asked.kind])
     return SwitchPlan(steps, tuple(shown), remarks, record=record, back_topics=lacking)
 
@@ -240,11 +245,14 @@ def _moved(topic: str, rows: Sequence[TwinRow], link: Link, store: Store) -> Mov
 
 
 def _shown(
-    asked: Switch, link: Link, topics: Sequence[str], positions: Mapping[tuple[str, int], Position]
+    asked: Switch, link: Link, topics: Sequence[str], positions: Mapping[tuple[str, int], Position] | None
 ) -> Iterator[str]:
+    """`positions`: None where nobody knows them."""
     count = counted(len(topics), "topic")
     yield f"{count} would be at home on {link.target}, and no more on {link.source}: {listed(topics, NAMED_MAX)}"
-    if asked.kind is Kind.FORCED:
+    if positions is None:
+        yield f"how much of {link.source} had not crossed is not known: the store alone knows how far it was seen"
+    elif asked.kind is Kind.FORCED:
         missing = sum(max(0, at.source_end - at.to_offset) for at in positions.values())
         seen_ms = max((at.last_ms for at in positions.values()), default=0)
         age_s = max(0.0, (wall_ms() - seen_ms) / 1000)
@@ -259,3 +267,30 @@ def _remarks(asked: Switch, link: Link, lag: int, away: str) -> Iterator[str]:
         yield "a transaction whose records had crossed in part is torn: its records that crossed stay as they are"
     elif asked.kind is Kind.PLANNED:
         yield f"the twins are {counted(lag, 'offset')} behind now; writers wait for {asked.hold_s:g} s at most"
+
+
+def _unknown(new: KafkaCluster, link: Link, topics: Sequence[str], back: Link | None) -> Iterator[str]:
+    """What the new home cannot say, and what becomes of it."""
+    yield (
+        "not known without the store: what operators said of links since the settings were written, which partitions "
+        "had stopped and why, and what of settings and rights was held back from the twins. `twinshore switch resume` "
+        "gives these once the store answers"
+    )
+    if back is None or any(not admits(back, topic) for topic in topics):
+        yield (
+            f"no link of the settings carries them from {link.target} back to {link.source}: add one once the store "
+            "answers"
+        )
+    denied = sorted({acl.name for acl in read_acls(new) or () if _shuts_out(acl, topics)})
+    if denied:
+        yield f"{new.name} denies Write on {listed(denied, NAMED_MAX)}: take such rules away by hand, or nobody writes"
+
+
+def _shuts_out(acl: Acl, topics: Sequence[str]) -> bool:
+    writes = acl.operation in (Operation.WRITE, Operation.ALL)
+    return (
+        acl.resource == Resource.TOPIC
+        and acl.permission == Permission.DENY
+        and writes
+        and any(acl.covers(topic) for topic in topics)
+    )

@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from twinshore.fleet import ConfigError, Link, Naming, RefusedError
+from twinshore.fleet import ConfigError, Link, Naming, RefusedError, StoreError
 from twinshore.fleet.settings import Settings
+from twinshore.homes.home_notes import HomeNotes
 from twinshore.links.operations.change import Add, Set
 from twinshore.links.operations.change import act as change_links
 from twinshore.links.operations.change import plan as plan_links
@@ -25,6 +26,7 @@ from twinshore.switch.hands.group_alone import links_between
 from twinshore.switch.hands.words import ClusterWords
 from twinshore.switch.hands.writers import Writers
 from twinshore.switch.one_group import OneGroup
+from twinshore.switch.operations.kept import brought, take_up
 from twinshore.switch.operations.planning import SwitchPlan
 from twinshore.switch.operations.showing import Shown, one_switch
 from twinshore.switch.rebuilding import Rebuild
@@ -54,51 +56,63 @@ def run_switch(planned: SwitchPlan, settings: Settings, store: Store, asking: As
     return _go_on(begin(record, wall_ms()), settings, store, asking)
 
 
+def must_take_writes(store: Store) -> None:
+    """RefusedError where the store may only be read: a switch could not go on behind its first deed."""
+    try:
+        store.leases.check_writable()
+    except StoreError as error:
+        raise RefusedError(f"nothing was begun: {error.message}", hint=error.hint) from error
+
+
 def resume(asked: str, settings: Settings, store: Store, asking: Asking) -> Shown:
-    """Goes on with a switch whose process is no more."""
-    record = one_switch(store, asked, open_only=True).record
-    return _go_on(anew(record, asking.by, wall_ms()), settings, store, asking, record.to_json())
+    """Goes on with a switch whose process is no more, also with one that was made while the store was dead."""
+    return _again(asked, settings, store, asking, lambda record: anew(record, asking.by, wall_ms()))
 
 
 def roll_back(asked: str, settings: Settings, store: Store, asking: Asking) -> Shown:
     """Turns a switch back whose process is no more; RefusedError behind its point of no return."""
-    record = one_switch(store, asked, open_only=True).record
-    if record.committed:
-        raise RefusedError(
-            f"switch {record.id[:8]} is past its point of no return ({record.deed}): it can only go on",
-            hint="`twinshore switch resume` ends it; then switch the topics the other way",
-        )
-    back = turn_back(anew(record, asking.by, wall_ms()), f"{asking.by} turned it back", wall_ms())
-    return _go_on(back, settings, store, asking, record.to_json())
+
+    def back(record: Record) -> Record:
+        if record.committed:
+            raise RefusedError(
+                f"switch {record.id[:8]} is past its point of no return ({record.deed}): it can only go on",
+                hint="`twinshore switch resume` ends it; then switch the topics the other way",
+            )
+        return turn_back(anew(record, asking.by, wall_ms()), f"{asking.by} turned it back", wall_ms())
+
+    return _again(asked, settings, store, asking, back)
 
 
-def _go_on(record: Record, settings: Settings, store: Store, asking: Asking, seen: str = "") -> Shown:
-    """`seen`: the record as it was read before this process had the switch to itself."""
-    links = {one.link.name: one.link for one in standing(settings.links, store).values()}
-    link = links.get(record.link) or Link(record.old, record.new)
-    back = links.get(record.back) or Link(record.new, record.old)
+def _again(asked: str, settings: Settings, store: Store, asking: Asking, onward: Callable[[Record], Record]) -> Shown:
+    """`onward`: how whoever takes the switch over begins; it may refuse."""
+    take_up(settings, store, asking.tell)
+    row = store.switches.of(one_switch(store, asked, open_only=True).id)
+    assert row is not None
+    record = Record.from_json(row.record)
+    onward(record)
+    return _go_on(record, settings, store, asking, (row.record, onward))
+
+
+def _go_on(
+    record: Record,
+    settings: Settings,
+    store: Store,
+    asking: Asking,
+    over: tuple[str, Callable[[Record], Record]] | None = None,
+) -> Shown:
+    """`over`: of a switch that is taken over, its row's record as it was read before this process had the switch to
+    itself, and how it is gone on with."""
+    link, back = both_ways(record, settings, store)
     with (
         alone(f"switch {record.id}", store, asking.by) as lease,
         Ends(link, settings, client_id="twinshore-switch", patience_s=CALL_S, call_s=CALL_S) as ends,
     ):
         kept = store.switches.of(record.id)
-        if kept is not None and kept.record != seen:
+        if kept is not None and not record.kept and (over is None or kept.record != over[0]):
             raise RefusedError(
                 f"switch {record.id[:8]} has gone on meanwhile: it is {kept.state}",
                 hint="look at it with `twinshore switch status`, and try again",
             )
-        words = ClusterWords(ends.source, ends.target, time.monotonic)
-        rights = Writers(ends.source, ends.target, link, back, store)
-        work: Work | Failback | Rebuild | OneGroup
-        if record.kind is Kind.REBUILD:
-            work = Rebuild(back, store, ends.source, ends.target, settings.mirror.lease_s)
-        elif record.kind is Kind.GROUP:
-            work = OneGroup(links_between(settings, store, record.old, record.new), settings, store)
-        elif record.kind is Kind.FAILBACK:
-            work = Failback(link, back, store, ends.source, ends.target, words, rights)
-        else:
-            work = Work(link, back, settings, store, ends.source, ends.target, words, rights, asking.tell)
-
         began = lease.row()  # a lease that is lost and taken again is another one
 
         def save(now: Record) -> None:
@@ -108,17 +122,41 @@ def _go_on(record: Record, settings: Settings, store: Store, asking: Asking, see
                     hint="`twinshore switch status` shows it; `switch resume` goes on",
                 )
 
-        # A clock that somebody sets meanwhile must not make a hold look long or short.
-        begun_ms, begun_s = wall_ms(), steady_s()
-        ended = run(
-            record,
-            work.once,
-            save,
-            now_ms=lambda: begun_ms + int((steady_s() - begun_s) * 1000),
-            tell=asking.tell,
-            stop=asking.stop,
-        )
+        if record.kept:
+            record = brought(record, HomeNotes(ends.target), store, save)
+        record = over[1](record) if over else record
+        work = hands(record, link, back, settings, store, ends, asking)
+        ended = run(record, work.once, save, now_ms=steady_clock(), tell=asking.tell, stop=asking.stop)
     return Shown(ended.id, ended)
+
+
+def both_ways(record: Record, settings: Settings, store: Store) -> tuple[Link, Link]:
+    """The link that carried the topics, and the one that carries them back."""
+    links = {one.link.name: one.link for one in standing(settings.links, store).values()}
+    return links.get(record.link) or Link(record.old, record.new), links.get(record.back) or Link(
+        record.new, record.old
+    )
+
+
+def hands(
+    record: Record, link: Link, back: Link, settings: Settings, store: Store, ends: Ends, asking: Asking
+) -> Work | Failback | Rebuild | OneGroup:
+    """Who does the deeds of this switch."""
+    if record.kind is Kind.REBUILD:
+        return Rebuild(back, store, ends.source, ends.target, settings.mirror.lease_s)
+    if record.kind is Kind.GROUP:
+        return OneGroup(links_between(settings, store, record.old, record.new), settings, store)
+    words = ClusterWords(ends.source, ends.target, time.monotonic)
+    rights = Writers(ends.source, ends.target, link, back, store)
+    if record.kind is Kind.FAILBACK:
+        return Failback(link, back, store, ends.source, ends.target, words, rights)
+    return Work(link, back, settings, store, ends.source, ends.target, words, rights, asking.tell)
+
+
+def steady_clock() -> Callable[[], int]:
+    """A clock that somebody sets meanwhile must not make a hold look long or short."""
+    begun_ms, begun_s = wall_ms(), steady_s()
+    return lambda: begun_ms + int((steady_s() - begun_s) * 1000)
 
 
 def _give_way_back(record: Record, topics: tuple[str, ...], settings: Settings, store: Store, asking: Asking) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from twinshore.fleet import ConfigError
+from twinshore.fleet import ConfigError, WireError
 from twinshore.fleet.sentences import counted
 from twinshore.store import Store, SwitchRow
 from twinshore.switch.deeds import Kind
@@ -26,7 +27,7 @@ class Shown:
     def sentence(self) -> str:
         one = self.record
         begun = datetime.fromtimestamp(one.begun_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        now = one.state if one.ended else f"{one.state}, {one.deed}"
+        now = one.state if one.ended else "done without the store" if one.owed else f"{one.state}, {one.deed}"
         waits = f": {one.waits}" if one.waits and not one.ended else ""
         why = f": {one.why}" if one.why else ""
         held = f", writers waited {one.held_s:.1f} s" if one.held_s else ""
@@ -88,7 +89,11 @@ class Shown:
 
 def switches(store: Store, *, open_only: bool = False) -> list[Shown]:
     """The newest first."""
-    return [_shown(row) for row in store.switches.all(open_only=open_only)]
+    found: list[Shown] = []
+    for row in store.switches.all(open_only=open_only):
+        with suppress(WireError):  # what was taken up from a cluster may be a stranger's
+            found.append(_shown(row))
+    return found
 
 
 def one_switch(store: Store, asked: str, *, open_only: bool = False) -> Shown:

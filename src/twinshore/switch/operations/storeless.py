@@ -1,0 +1,175 @@
+"""A forced switch while the store is dead: planned from the settings and from what stands on the cluster that is left,
+and its record kept there.
+
+The store of its deeds is one for the time of the switch, filled with what that cluster says. The log of its
+`twinshore.homes` decides between two who switch at once, and between two who go on with one switch.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+
+from twinshore.fleet import ConfigError, Naming, RefusedError, StoreError
+from twinshore.fleet.sentences import listed
+from twinshore.fleet.settings import Settings
+from twinshore.homes.home_notes import HomeNotes
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.links.known import known
+from twinshore.service.clock import wall_ms
+from twinshore.service.ends import Ends
+from twinshore.store import Store, passing_store
+from twinshore.store.opening import open_answering
+from twinshore.switch.decision import begin
+from twinshore.switch.deeds import DEEDS
+from twinshore.switch.hands.left_there import LinkLeft, fill, look
+from twinshore.switch.operations import planning, plans, running
+from twinshore.switch.operations.kept import Keeping, Open, records_of
+from twinshore.switch.operations.planning import ASK_S, NAMED_MAX, DeedStep, Switch, SwitchPlan
+from twinshore.switch.operations.running import CALL_S, Asking
+from twinshore.switch.operations.showing import Shown
+from twinshore.switch.record import Record
+from twinshore.switch.runner import anew, run
+
+STORE_S = 2.5
+ALIVE_S = 2.0  # a switch at work writes its record more often
+
+
+@dataclass(frozen=True, slots=True)
+class Without:
+    """`store` holds what the new home says; `why` the real one is not asked. `begun`: the switch to go on with."""
+
+    store: Store
+    why: str
+    left: tuple[LinkLeft, ...]
+    begun: Open | None
+    claims: Mapping[str, str]
+
+
+@contextmanager
+def reached(asked: Switch, settings: Settings) -> Iterator[tuple[Settings, Store | Without]]:
+    """The settings with the links that there are, and the store; where that does not answer, what is left."""
+    try:
+        store = open_answering(settings, STORE_S)
+    except StoreError as error:
+        with _put_together(asked, settings, error) as without:
+            yield settings, without
+        return
+    with store:
+        yield settings.with_links(known(settings, store).links), store
+
+
+def plan(asked: Switch, settings: Settings, where: Store | Without, *, by: str) -> SwitchPlan:
+    """As `plans.plan_of`, with the store or without it."""
+    if isinstance(where, Store):
+        return plans.plan_of(asked, settings, where, by=by)
+    if asked.wave or asked.group or asked.of:
+        return SwitchPlan(
+            shown=(where.why,),
+            refused=RefusedError("without the store topics alone are switched", hint="name them; '.*' means all"),
+        )
+    if where.begun:
+        return _onward(where, where.begun.record)
+    if refused := _refused(asked, where):
+        return SwitchPlan(shown=(where.why,), refused=refused)
+    found = planning.plan(asked, settings, where.store, by=by, kept=asked.to)
+    return SwitchPlan(found.steps, (where.why, *found.shown), found.remarks, found.refused, found.record)
+
+
+def run_switch(planned: SwitchPlan, settings: Settings, where: Store | Without, asking: Asking) -> Shown:
+    """As `plans.run_planned`, with the store or without it."""
+    if isinstance(where, Store):
+        return plans.run_planned(planned, settings, where, asking)
+    if planned.record is None:
+        raise planned.refused or ConfigError("nothing is to be switched")
+    begun = where.begun
+    now_ms = wall_ms()
+    record = anew(begun.record, asking.by, now_ms) if begun else begin(planned.record, now_ms)
+    link, back = running.both_ways(record, settings, where.store)
+    with Ends(link, settings, client_id="twinshore-switch", patience_s=CALL_S, call_s=CALL_S) as ends:
+        notes = HomeNotes(ends.target)
+        notes.make()
+        if begun:
+            _must_be_left(notes, begun)
+        work = running.hands(record, link, back, settings, where.store, ends, asking)
+        saved = Keeping(notes, begun.digest if begun else "")
+        ended = run(record, work.once, saved.save, now_ms=running.steady_clock(), tell=asking.tell, stop=asking.stop)
+    if ended.as_kept().owed:
+        asking.tell("once the store answers, `twinshore switch resume` gives what it alone remembers")
+    return Shown(ended.id, ended)
+
+
+@contextmanager
+def _put_together(asked: Switch, settings: Settings, error: StoreError) -> Iterator[Without]:
+    settings.cluster(asked.to)
+    links = [one for one in settings.links if one.target == asked.to and one.naming is Naming.SAME]
+    links = [one for one in links if not asked.links or one.name in asked.links]
+    with closing(KafkaCluster(settings.cluster(asked.to), patience_s=ASK_S, call_s=ASK_S)) as target:
+        notes = HomeNotes(target)
+        lines = notes.read()
+        left = tuple(found for one in links if (found := look(one, target, lines)))
+        begun = _begun(asked, records_of(notes.log))
+    claims = {topic: holder.switch for one in left for topic in one.topics() if (holder := notes.log.holder(topic))}
+    with passing_store(f"of what stands on {asked.to}") as store:
+        fill(store, left, also=begun.record.names() if begun else ())
+        why = f"{error.message}: the switch works from the settings, and from what stands on {asked.to}"
+        yield Without(store, why, left, begun, claims)
+
+
+def _begun(asked: Switch, records: Mapping[str, Open]) -> Open | None:
+    """The switch of such topics that was begun without the store and has not ended; the oldest."""
+    wanted = [re.compile(pattern) for pattern in asked.topics]
+    ours = [
+        one
+        for one in records.values()
+        if one.record.new == asked.to
+        and not (one.record.ended or one.record.owed)
+        and any(pattern.fullmatch(topic) for topic in one.record.names() for pattern in wanted)
+    ]
+    return min(ours, key=lambda one: one.record.begun_ms, default=None)
+
+
+def _onward(where: Without, record: Record) -> SwitchPlan:
+    deeds = DEEDS[record.kind]
+    steps = tuple(DeedStep(deed) for deed in deeds[deeds.index(record.deed) :])
+    shown = (where.why, f"gone on with: {Shown(record.id, record).sentence()}")
+    return SwitchPlan(steps, shown, record=record)
+
+
+def _refused(asked: Switch, where: Without) -> ConfigError | RefusedError | None:
+    wanted = [re.compile(pattern) for pattern in asked.topics]
+
+    def meant(topics: Iterable[str]) -> list[str]:
+        return sorted({topic for topic in topics if any(pattern.fullmatch(topic) for pattern in wanted)})
+
+    if not where.left:
+        return RefusedError(
+            f"nothing on {asked.to} says who writes its twins, and the store does not answer",
+            hint="the mirror notes it in `twinshore.twins` there, where it has the rights: get the store back first",
+        )
+    if mapped := meant(topic for one in where.left for topic in one.mapped):
+        return RefusedError(f"mapped twins have offsets of their own and are not switched: {listed(mapped, NAMED_MAX)}")
+    if held := meant(where.claims):
+        switch = where.claims[held[0]]
+        return RefusedError(
+            f"{listed(held, NAMED_MAX)} is in switch {switch[:8]} already, as {asked.to} says, and the record of that "
+            "is in the store that does not answer",
+            hint="let whoever runs it end it",
+        )
+    return None
+
+
+def _must_be_left(notes: HomeNotes, begun: Open) -> None:
+    """RefusedError where the switch goes on by itself, in somebody's hands."""
+    until_s = time.monotonic() + ALIVE_S
+    while time.monotonic() < until_s:
+        notes.read()
+        if notes.log.records.digest(begun.record.id) != begun.digest:
+            raise RefusedError(
+                f"switch {begun.record.id[:8]} is in somebody else's hands: it goes on just now",
+                hint="look again in a moment",
+            )
+        time.sleep(ALIVE_S / 10)
