@@ -121,6 +121,9 @@ def play(hands: Hands) -> Record:
     raise AssertionError(f"no end: {Record.from_json(kept).deed}")
 
 
+@pytest.mark.claim(
+    "switch", "killed-at-each-deed", "killed at each deed and gone on with: nothing lost, nobody left held"
+)
 @pytest.mark.parametrize("late", [0, 4])
 @pytest.mark.parametrize("moment", [0, 1, 2])
 @pytest.mark.parametrize("trouble", [None, *OF_FAILBACK[: OF_FAILBACK.index(Deed.COMMIT) + 1]])

@@ -120,6 +120,9 @@ def play(hands: Hands) -> Record:
     raise AssertionError(f"no end: {Record.from_json(kept).deed}")
 
 
+@pytest.mark.claim(
+    "switch", "killed-at-each-deed", "killed at each deed and gone on with: nothing lost, nobody left held"
+)
 @pytest.mark.parametrize("moment", [0, 1, 2])
 @pytest.mark.parametrize("trouble", [None, *TURNS])
 def test_a_rebuild_that_is_killed_at_any_deed_ends_whole(trouble: Deed | None, moment: int) -> None:
