@@ -101,15 +101,21 @@ def test_the_whole_wheel_has_every_file_of_the_package(tmp_path: Path) -> None:
     assert {path.relative_to(SOURCES).as_posix() for path in ours} == inside
 
 
-def test_make_wheel_builds_both_of_the_version_that_the_package_says(tmp_path: Path) -> None:
-    """By the very command of the target; what is in the sdist builds the same wheel."""
+def build_both(folder: Path) -> list[Path]:
+    """The wheel and the sdist, by the very command of `make wheel`."""
     (command,) = re.findall(r"^wheel:.*\n(?:\t.*\n)*?\t@\$\(BIN\)/(python -m build .*)$", MAKEFILE, re.MULTILINE)
-    copy = checkout(tmp_path)
+    copy = checkout(folder)
     done = subprocess.run(
-        [sys.executable, *command.split()[1:]], cwd=copy, capture_output=True, text=True, check=False, timeout=200
+        [sys.executable, *command.split()[1:]], cwd=copy, capture_output=True, text=True, check=False, timeout=600
     )
     assert done.returncode == 0, done.stderr
-    made = sorted(path.name for path in (copy / "dist").iterdir())
+    return sorted((copy / "dist").iterdir())
+
+
+def test_make_wheel_builds_both_of_the_version_that_the_package_says(tmp_path: Path) -> None:
+    """What is in the sdist builds the same wheel."""
+    made = [path.name for path in build_both(tmp_path)]
+    copy = tmp_path / "checkout"
     assert made == [f"twinshore-{__version__}-py3-none-any.whl", f"twinshore-{__version__}.tar.gz"]
     said = zipfile.ZipFile(copy / "dist" / made[0]).read(f"twinshore-{__version__}.dist-info/METADATA").decode()
     assert f"\nVersion: {__version__}\n" in said
