@@ -148,7 +148,7 @@ def _gigabyte(plain: tuple[float, float, float], replicated: tuple[float, float,
         " rest of the machine"
         f" works too: {2 * high:.0f} cores. Both clusters' brokers together took {replicated[2]:g} µs"
         " for one record in three"
-        f" copies, so about {brokers:.0f} cores for that rate; yours do already what the source's part of it is.\n\n"
+        f" copies, so about {brokers:.0f} cores for that rate; the source's brokers do their part of it already.\n\n"
         f"Measured at most: {plain[0]:,.0f} records/s, {plain[0] * RECORD_BYTES / 1e6:,.0f} MB/s, by one small"
         " machine that was"
         " both clusters as well. TLS is not in these figures."

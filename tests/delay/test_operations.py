@@ -111,5 +111,5 @@ def test_a_watcher_that_will_not_come_again_is_forgotten_with_its_alarm(store: S
     assert list(store.delay.watches()) == []
     (row,) = history((), SETTINGS, store, limit=9)
     assert row.cleared_ms is not None
-    with pytest.raises(ConfigError, match="watches or is missed"):
+    with pytest.raises(ConfigError, match="runs or is missed"):
         plan(ForgetWatcher(MONITOR), store)

@@ -36,7 +36,7 @@ REFUSED = {
     "twinshore advise --cluster east --policy": "policy.toml cannot be read",
     "twinshore advise --cluster east --since": "before.json cannot be read",
     "twinshore delay --link": "no place of topic orders is watched",
-    "twinshore delay forget": "no 'monitor-1' watches or is missed",
+    "twinshore delay forget": "no monitor 'monitor-1' runs or is missed",
     "twinshore link add": "is there already",
     "twinshore link home orders": "no two links carry topics from east and back",
     'twinshore link resume "east->west" --topic': "is not paused",

@@ -272,7 +272,7 @@ class Monitor:
         try:
             store.delay.end_watch(self._name)
         except StoreError as error:
-            self._log(f"the store does not know that this monitor ends in good order: {error.message}")
+            self._log(f"this monitor ends, and the store could not be told: {error.message}")
 
     def _teller(self, stack: ExitStack) -> Callable[[Event], None]:
         section = self._section

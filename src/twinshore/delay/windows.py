@@ -47,7 +47,8 @@ class Window(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What a tick showed. The `_sub` are A's move between times-3 and times-2, and B's from times-3 until now."""
+    """What a tick showed. The `_sub` are how far A moved from the first reading
+    to the second, and B from the first to the last."""
 
     judged: bool
     latest_delayed: bool = False
@@ -100,5 +101,5 @@ def _put(ring: Ring, times: int, value: int) -> Ring:
 
 
 def _moved(ring: Ring, times: int, until: int) -> int:
-    """From times-3 to times-`until`."""
+    """From the oldest of the four readings to the one that is `until` readings back."""
     return ring[(times - until) % SLOTS] - ring[(times - 3) % SLOTS]

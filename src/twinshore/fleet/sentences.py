@@ -16,6 +16,11 @@ def counted(count: int, thing: str) -> str:
     return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
+def copies(count: int) -> str:
+    """As in "1 copy" and "3 copies"."""
+    return f"{count} cop{'y' if count == 1 else 'ies'}"
+
+
 def one_line(sentence: str) -> str:
     """The sentence with whatever does not print as its escape, as in "a\\nb": names that others chose may hold line
     breaks, and would write lines of their own."""

@@ -27,7 +27,7 @@ def alone(thing: str, store: Store, by: str) -> Iterator[LeaseKeeper]:
         until_s, tick = steady_s() + TAKEN_WITHIN_S, threading.Event()
         while not lease.generation():
             if steady_s() > until_s:
-                raise RefusedError(f"{thing} is in somebody else's hands: {lease.sentence()}")
+                raise RefusedError(f"{thing} is being worked on by another process: {lease.sentence()}")
             tick.wait(POLL_S)
         yield lease
     finally:

@@ -19,7 +19,7 @@ def test_a_mapped_topic_needs_neither_markers_nor_filler() -> None:
     found = cost_of("orders", "mapped", [Stretch(10, 5)], [Sample(10, 5, 999)], Rate(5e7, measured=False), place)
     assert (found.markers, found.filler) == (0, 0)
     assert str(found) == (
-        "cost of orders: mapped, orders-0 goes on with 7: about 999 bytes in 10 offsets, 5 s at 50.0 MB/s (stated)"
+        "cost of orders: mapped, orders-0 goes on with 7: about 999 bytes in 10 offsets, 5 s at 50.0 MB/s (assumed)"
     )
 
 

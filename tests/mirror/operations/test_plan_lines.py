@@ -12,7 +12,7 @@ from twinshore.mirror.operations.plan_lines import lines_of
 
 LINK = "east->west"
 SETTINGS = (("retention.ms", "-1"), ("cleanup.policy", "delete"))
-FIGURES = "about 2.0 MB in 4000 offsets, 5 s at 50.0 MB/s (stated)"
+FIGURES = "about 2.0 MB in 4000 offsets, 5 s at 50.0 MB/s (assumed)"
 
 
 def cost(topic: str, mode: str = "exact") -> Cost:

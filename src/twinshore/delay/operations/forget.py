@@ -37,7 +37,7 @@ def plan(asked: ForgetWatcher, store: Store) -> Plan[ForgetWatcherStep]:
     missed = tuple(row for row in store.delay.alarms(key.link, open_only=True) if row.kind == key.kind)
     if asked.name not in names and not missed:
         known = "; ".join(names) or "nobody"
-        raise ConfigError(f"no {asked.name!r} watches or is missed", hint=f"there are: {known}")
+        raise ConfigError(f"no monitor {asked.name!r} runs or is missed", hint=f"there are: {known}")
     return Plan((ForgetWatcherStep(asked.name, missed),))
 
 

@@ -250,7 +250,7 @@ class LinkNotes:
         raise RefusedError(
             f"link {self._link.name} is written by {writer.process} too, with a copy of this store, "
             f"{self._store.place}",
-            hint="stop both, keep the store that is further (`twinshore status --topics`), delete the other",
+            hint="stop both, keep the store that has come further (`twinshore status --topics`), delete the other",
         )
 
     def _say_gone(self, told: Told, writer: Writer | None, twins: set[tuple[str, int]]) -> None:
@@ -359,8 +359,8 @@ class LinkNotes:
             raise error
         self._blind = True
         self._once.say(
-            f"{self._link.name}: who else writes this link is not seen, nor could a lost store be recovered from "
-            f"{self._target.name}: {error.message} (try: {error.hint})"
+            f"{self._link.name}: nobody can see whether another store writes this link, and a lost "
+            f"store could not be recovered from {self._target.name}: {error.message} (try: {error.hint})"
         )
 
     def _refusal(self, holder: Claim) -> RefusedError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from twinshore.fleet import Link, NamedPartition, is_heartbeats
+from twinshore.fleet.sentences import copies, counted
 from twinshore.fleet.settings import Settings
 from twinshore.mirror.control.ruling import Ruling
 from twinshore.mirror.driver.link_notes import LinkNotes
@@ -91,7 +92,7 @@ def in_words(step: Step | Cost) -> str:
     """The step as an operator reads it."""
     match step:
         case Create(topic, partitions, replication, settings, twin):
-            shape = f"{partitions} partitions, {replication} copies"
+            shape = f"{counted(partitions, 'partition')}, {copies(replication)}"
             return f"create twin {called(topic, twin)}: {shape}, {_pairs(settings)}; carry it"
         case Grow(topic, partitions, _, twin):
             return f"grow twin {twin or topic} to {partitions} partitions"

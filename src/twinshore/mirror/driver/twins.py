@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.fleet.incidents import IncidentKind, IncidentSide
+from twinshore.fleet.sentences import copies, counted
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.mirror.driver.plan import CarryTopic, Create, Grow, Refuse, Settle, Step
@@ -37,7 +38,7 @@ def apply(target: KafkaCluster, steps: Iterable[Step]) -> list[str]:
                     if error.code != Code.TOPIC_ALREADY_EXISTS:
                         raise
                 _appear(target, topic, partitions)
-                done.append(f"created twin {topic} with {partitions} partitions, {replication} copies")
+                done.append(f"created twin {topic} with {counted(partitions, 'partition')}, {copies(replication)}")
             case Grow(_, partitions, topic_id):
                 topic = step.twin or step.topic
                 target.admin.create_partitions(topic, partitions, topic_id=bytes.fromhex(topic_id))

@@ -66,7 +66,7 @@ class Refusals:
         if topic in self._steps:
             self._recorder.mended(self._link, topic)
             del self._steps[topic]
-            self._log(f"{self._link}: topic {topic} is refused no more")
+            self._log(f"{self._link}: topic {topic} is no longer refused")
 
     def keep(self, there: Iterable[str], undecided: Collection[Refuse] = (), elsewhere: Iterable[str] = ()) -> None:
         """`there` are the topics that the link carries, `undecided` those whose home nobody knows: others are refused

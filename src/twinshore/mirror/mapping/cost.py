@@ -32,7 +32,7 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """`measured`: on this link, or only stated. `closed_units`: the target takes no markers directly."""
+    """`measured`: on this link, or only assumed. `closed_units`: the target takes no markers directly."""
 
     bytes_s: float
     measured: bool
@@ -70,7 +70,7 @@ class Cost:
             parts.append(f"{self.markers} markers{' by closed units' if self.closed_units else ''}")
         if self.filler:
             parts.append(f"{self.filler} offsets of filler")
-        kind = "measured" if self.measured else "stated"
+        kind = "measured" if self.measured else "assumed"
         parts.append(f"{self.seconds:.0f} s at {_bytes(int(self.rate_bytes_s))}/s ({kind})")
         return ", ".join(parts)
 

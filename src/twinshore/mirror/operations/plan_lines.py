@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from twinshore.fleet.sentences import counted, listed
+from twinshore.fleet.sentences import copies, counted, listed
 from twinshore.mirror.driver.plan import AtHome, CarryTopic, Create, Grow, Refuse, Rest, Settle, Stay, Step
 from twinshore.mirror.driver.preview import called, in_words
 from twinshore.mirror.follow import acls, quotas, topic_settings
@@ -55,8 +55,7 @@ def _topic(steps: Sequence[Step | Cost]) -> list[str]:
 def _shape(step: Create | CarryTopic) -> str:
     partitions = counted(step.partitions, "partition")
     if isinstance(step, Create):
-        copies = f"{step.replication} cop{'y' if step.replication == 1 else 'ies'}"
-        return f"create twin {called(step.topic, step.twin)}: {partitions}, {copies}"
+        return f"create twin {called(step.topic, step.twin)}: {partitions}, {copies(step.replication)}"
     return f"carry {called(step.topic, step.twin)}: {partitions}{', mapped' if step.mapped else ''}"
 
 

@@ -97,7 +97,10 @@ class SourceLine:
         """The whole answer once it is there, and its size."""
         hold = self.flow.receiving
         if hold is None:
-            raise KafkaError(f"{self.outbox.connection.place}: the broker spoke unasked or hung up", retriable=True)
+            raise KafkaError(
+                f"{self.outbox.connection.place}: the broker closed the connection, or sent what nothing had asked for",
+                retriable=True,
+            )
         exchange, framer, transport = self._exchange, self._exchange.framer, self.outbox.transport
         heard = False
         while True:

@@ -160,7 +160,7 @@ def _write(
     named = NamedPartition(step.which.topic, step.place.partition)
     for sequence, some in left(batches(read_saved(path), step.place, step.which), progress.written):
         if left_s() <= 0:
-            raise RefusedError(f"{path.name} is in somebody else's hands by now: type the same command again")
+            raise RefusedError(f"{path.name} is being worked on by another process: type the same command again")
         append(cluster, named, progress, sequence, some)
         progress = progress.on(len(some))
         _remember(store, step, progress)
