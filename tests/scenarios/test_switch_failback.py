@@ -16,7 +16,7 @@ from confluent_kafka.cimpl import KafkaException
 from typer.testing import CliRunner
 
 from tests.scenarios.killed_at import GRACE_S, LEASE_S
-from tests.scenarios.mirror_rig import Rig, read_all, settings_text, until, url_in
+from tests.scenarios.mirror_rig import Rig, read_all, settings_text, spans, until, url_in
 from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_switch import switch
 from tests.scenarios.test_switched_home import Stage, read
@@ -170,8 +170,6 @@ def test_whoever_reads_or_writes_there_stops_it(stage: Stage) -> None:
     _, said = switch(stage.rig, *asked, expected=RefusedError)
     assert f"group {GROUP} has members on east" in said
     reader.close()
-    _, said = switch(stage.rig, *asked, "--keep-mapped", expected=RefusedError)
-    assert "cannot go on as a mapped twin yet" in said
     assert read(east, DIVERGED, 0, "read_uncommitted") == before
 
 
@@ -203,3 +201,90 @@ def test_killed_at_a_deed_it_is_gone_on_with(stage: Stage, deed: Deed, monkeypat
     assert group_at(east) == [10, 3]
     told = [row for row in stage.store.ledger.rows("west->east") if row.incident.kind == "tail rescued"]
     assert len(told) == 1, "one row, however often it was saved"
+
+
+@pytest.mark.long
+def test_mapped_nothing_is_deleted_and_the_twin_goes_on_behind_what_never_crossed(stage: Stage) -> None:
+    east, west = moved_by_force(stage, 20)
+    until(lambda: bool(stage.open_rows()), 60, "it is told", stage.rig)
+    before = read(east, DIVERGED, 0, "read_committed")
+    end = spans(east.cluster, DIVERGED, 2)[0][1]
+    ids = [row.target_topic_id for row in stage.store.twins.of("west->east")]
+    reader = Consumer({**client_settings(east.cluster), "group.id": "back-live", "auto.offset.reset": "earliest"})
+    reader.subscribe([DIVERGED])
+    until(lambda: bool(reader.consume(1, timeout=0.5)), 60, "it reads", stage.rig)
+    code, said = switch(stage.rig, "failback", "back-.*", "--old", "east", "--mapped", "--dry-run")
+    assert (code, f"goes on behind that, mapped, and nothing is deleted: topic {DIVERGED} on east" in said) == (0, True)
+    code, said = switch(stage.rig, "failback", "back-.*", "--old", "east", "--mapped", "--yes")
+    assert code == 0, said
+    assert "done: 26 records rescued to" in said
+    reader.close()
+    assert [row.target_topic_id for row in stage.store.twins.of("west->east")] == ids, "nothing was deleted"
+    for number in range(3):
+        fill(west, DIVERGED, 30, partition=0)
+        written_by(west, number)
+        fill(west, DIVERGED, 3, partition=1)
+    news = [(key, value) for offset, key, value in read(west, DIVERGED, 0, "read_committed") if offset >= 10]
+    assert len(news) == 90 + 3 * 5
+
+    def there() -> list[tuple[int, bytes | None, bytes | None]]:
+        return read(east, DIVERGED, 0, "read_committed")
+
+    until(lambda: len(there()) == len(before) + len(news), 60, "all has crossed", stage.rig)
+    assert there()[: len(before)] == before, "what never crossed stays where it was"
+    assert [(key, value) for _, key, value in there()[len(before) :]] == news
+    assert there()[len(before)][0] >= end
+    _, said = switch(stage.rig, "failback", DIVERGED, "--old", "east", "--yes", expected=RefusedError)
+    assert "goes on mapped" in said
+    wanted = read(west, DIVERGED, 1, "read_committed")
+    until(lambda: len(read(east, DIVERGED, 1, "read_committed")) == len(wanted), 60, "its neighbour, too", stage.rig)
+    assert [one[1:] for one in read(east, DIVERGED, 1, "read_committed")] == [one[1:] for one in wanted]
+    assert stage.open_rows() == {}
+
+    places = {offset: number for number, (offset, _, _) in enumerate(there()[len(before) :])}
+    fifth = [offset for offset, _, _ in read(west, DIVERGED, 0, "read_committed") if offset >= 10][5]
+    commit(west, DIVERGED, {0: fifth, 1: 7})
+    until(lambda: places.get(group_at(east)[0]) == 5, 60, "a group by extents", stage.rig)
+    assert group_at(east)[1] == 7
+
+    stage.rig.process.end()
+    fill(west, DIVERGED, 5, partition=0)
+    stage.rig.process.start()
+    until(lambda: len(there()) == len(before) + len(news) + 5, 90, "on after a restart", stage.rig)
+    assert stage.open_rows() == {}
+    proved = stage.rig.verb("prove", "--here", "--link", "west->east", "--topic", DIVERGED)
+    assert "identical: 2 of 2 partitions identical" in proved
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("deed", [Deed.LET_GO, Deed.GO_ON])
+def test_mapped_it_is_killed_and_gone_on_with(stage: Stage, deed: Deed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alone, "LEASE_S", LEASE_S)
+    monkeypatch.setattr(alone, "GRACE_S", GRACE_S)
+    east, west = moved_by_force(stage, 3)
+    until(lambda: bool(stage.open_rows()), 60, "it is told", stage.rig)
+    before = read(east, DIVERGED, 0, "read_committed")
+    asked = ("switch", "failback", DIVERGED, "--old", "east", "--mapped", "--yes")
+    command = [sys.executable, "-m", "tests.scenarios.killed_at", deed, "first", *asked]
+    command += ["--settings", str(stage.rig.process.settings)]
+    killed = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert killed.returncode == -9, killed.stdout + killed.stderr
+    fill(west, DIVERGED, 4, partition=0)
+    code, said = switch(stage.rig, "resume")
+    assert (code, "done: 9 records rescued to" in said) == (0, True), said
+    wanted = len(before) + 4
+    until(lambda: len(read(east, DIVERGED, 0, "read_committed")) == wanted, 60, "all has crossed", stage.rig)
+    assert read(east, DIVERGED, 0, "read_committed")[: len(before)] == before
+    assert stage.open_rows() == {}
+
+
+def written_by(lab: LabCluster, number: int) -> None:
+    """A transaction that is aborted, and one that is committed."""
+    producer = Producer({**client_settings(lab.cluster), "transactional.id": f"since {number}"})
+    producer.init_transactions(60)
+    for ends in (producer.abort_transaction, producer.commit_transaction):
+        producer.begin_transaction()
+        for record in range(5):
+            producer.produce(DIVERGED, b"since %d" % record, b"since", partition=0)
+        assert producer.flush(30) == 0
+        ends(60)

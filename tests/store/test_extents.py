@@ -53,6 +53,17 @@ def test_an_adoption_keeps_what_is_there_and_goes_with_its_topic(store: Store) -
     assert store.extents.reached(LINK) == {("Orders", 0): extent(3, 9, 0, 0)}
 
 
+def test_an_exact_twin_goes_on_mapped_behind_what_it_holds(store: Store) -> None:
+    row = store.twins.save([TwinRow(LINK, "orders", 0, "aa", "bb", 10, 0, 5)])[0]
+    known, behind = extent(0, 0, 10, 0), extent(10, 38, 0, 0)
+    store.extents.go_on_behind([(row, (known, behind))])
+    store.receipts.record([gained(extent(11, 38, 5, 0), begin=10, end=16)])
+    store.extents.go_on_behind([(row, (known, extent(10, 43, 0, 0)))])
+    assert store.extents.of(LINK, "orders", 0) == (known, behind, extent(11, 38, 5, 0)), "done twice, nothing"
+    assert store.extents.around(LINK, "orders", 0, 4) == (known, behind)
+    assert store.extents.reached(LINK) == {("orders", 0): extent(11, 38, 5, 0)}
+
+
 def test_both_sides_find_what_lies_around_an_offset(store: Store) -> None:
     adopted(store, extent(0, 10, 0, 0))
     store.receipts.record([gained(extent(0, 10, 5, 0), extent(6, 15, 5, 5), extent(20, 40, 1, 10), begin=0, end=21)])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.switch.test_operations import settings, store  # noqa: F401 - fixtures
-from twinshore.fleet import ConfigError, RefusedError
+from twinshore.fleet import ConfigError
 from twinshore.fleet.settings import Settings
 from twinshore.store import Flip, Store
 from twinshore.switch.operations.returning import FailBack, folder_of, plan
@@ -33,11 +33,6 @@ def flipped(store: Store, home: str = "west") -> None:  # noqa: F811
 def test_what_is_not_meant_is_told(settings: Settings, store: Store, topics: list[str], old: str, words: str) -> None:  # noqa: F811
     with pytest.raises(ConfigError, match=words.replace("(", r"\(")):
         plan(FailBack(topics, old), settings, store)
-
-
-def test_twins_that_go_on_behind_are_refused_for_now(settings: Settings, store: Store) -> None:  # noqa: F811
-    with pytest.raises(RefusedError, match="mapped twin yet"):
-        plan(FailBack(["orders"], "east", keep_mapped=True), settings, store)
 
 
 def test_a_site_that_is_still_away_is_waited_for(settings: Settings, store: Store) -> None:  # noqa: F811

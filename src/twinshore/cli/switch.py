@@ -34,7 +34,7 @@ OLD = typer.Option(..., "--old", help="The old home of a forced switch, which is
 FOLDER = typer.Option(
     None, "--folder", help="Where rescued records are kept; without it `rescued` beside the settings."
 )
-KEEP_MAPPED = typer.Option(False, "--keep-mapped", help="Delete nothing: twins go on behind what never crossed.")
+MAPPED = typer.Option(False, "--mapped", help="Delete nothing: twins go on behind what never crossed.")
 FILE = typer.Argument(..., help="A file of rescued records.", metavar="FILE")
 TO_TOPIC = typer.Option(..., "--to", help="The topic that takes the records, where it is at home.")
 UNCOMMITTED = typer.Option(False, "--uncommitted", help="Those too that no transaction committed.")
@@ -131,7 +131,7 @@ def failback(
     topics: list[str] = NAMED,
     old: str = OLD,
     folder: Path = FOLDER,
-    keep_mapped: bool = KEEP_MAPPED,
+    mapped: bool = MAPPED,
     settings: Path = SETTINGS,
     link: list[str] = LINKS,
     yes: bool = YES,
@@ -144,7 +144,7 @@ def failback(
     from twinshore.switch.operations.returning import FailBack
     from twinshore.switch.operations.returning import plan as plan_failback
 
-    asked = FailBack(topics, old, link, folder, keep_mapped)
+    asked = FailBack(topics, old, link, folder, mapped)
     carry_out(plan_failback, asked, settings, yes=yes, dry_run=dry_run)
 
 

@@ -157,6 +157,19 @@ class Extents:
 
         self._database.write(go_on)
 
+    def go_on_behind(self, rows: Sequence[tuple[TwinRow, Sequence[Extent]]]) -> None:
+        """Exact twins that are mapped from now on: each with what it holds already, and, still empty, the extent that
+        says from where on it goes on. One that has extents keeps them."""
+
+        def go_on(connection: Connection) -> None:
+            twin_rows.lock(connection, {(row.link, row.topic) for row, _ in rows})
+            for row, some in rows:
+                key = (row.link, row.topic, row.partition)
+                if last(connection, key) is None:
+                    put(connection, extents, [_row(key, extent) for extent in some])
+
+        self._database.write(go_on)
+
     def reached(self, link: str) -> dict[tuple[str, int], Extent]:
         """The furthest extent of each mapped partition of the link, by topic and partition."""
         return self._database.read(lambda connection: last_of_link(connection, link))

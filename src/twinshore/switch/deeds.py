@@ -15,13 +15,15 @@ from enum import StrEnum
 class Kind(StrEnum):
     """PLANNED: both clusters answer, and nothing is lost. FORCED: the old home does not answer. DRILL: a planned switch
     that looks, measures, and changes nothing. FAILBACK: the old home of a forced switch is back; what it never sent is
-    saved, and it becomes a twin. REBUILD: a twin that is spoilt is filled anew, and the topic stays where it is at
-    home. GROUP: one consumer group alone reads on at the other cluster; its topics stay."""
+    saved, and it becomes a twin. MAPPED: the same, but nothing is deleted, and twins go on behind it. REBUILD: a twin
+    that is spoilt is filled anew, and the topic stays where it is at home. GROUP: one consumer
+    group alone reads on at the other cluster; its topics stay."""
 
     PLANNED = "planned"
     FORCED = "forced"
     DRILL = "drill"
     FAILBACK = "fail-back"
+    MAPPED = "mapped fail-back"
     REBUILD = "rebuild"
     GROUP = "group"
 
@@ -47,6 +49,7 @@ class Deed(StrEnum):
     RESCUE = "rescue"
     REBUILD = "rebuild"
     REFILL = "refill"
+    GO_ON = "go on"
     PUT_BACK = "put back"
     LEAVE = "leave"
     REACH = "reach"
@@ -93,6 +96,7 @@ DUTIES: Mapping[Deed, Duty] = {
     Deed.REACH: Duty("wait until all that the group has read is on the other side too"),
     Deed.SET: Duty("set the group's places there", "set them back", patience_s=15),
     Deed.FOLLOW: Duty("have places that stay on twins follow the group again"),
+    Deed.GO_ON: Duty("have twins go on behind what never crossed, at offsets of their own"),
     Deed.RELEASE: Duty("end the switch"),
 }
 
@@ -110,6 +114,10 @@ DEEDS: Mapping[Kind, tuple[Deed, ...]] = {
         *(Deed.CLAIM, Deed.TELL, Deed.GUARD, Deed.LOOK, Deed.RESCUE, Deed.COMMIT),
         *(Deed.REBUILD, Deed.REFILL, Deed.PUT_BACK, Deed.RELEASE),
     ),
+    Kind.MAPPED: (
+        *(Deed.CLAIM, Deed.TELL, Deed.GUARD, Deed.LOOK, Deed.RESCUE, Deed.LET_GO, Deed.COMMIT),
+        *(Deed.GO_ON, Deed.RELEASE),
+    ),
     Kind.REBUILD: (
         *(Deed.CLAIM, Deed.LET_GO, Deed.LOOK, Deed.RESCUE, Deed.COMMIT),
         *(Deed.REBUILD, Deed.REFILL, Deed.PUT_BACK, Deed.RELEASE),
@@ -117,7 +125,7 @@ DEEDS: Mapping[Kind, tuple[Deed, ...]] = {
     Kind.GROUP: (Deed.CLAIM, Deed.LEAVE, Deed.REACH, Deed.SET, Deed.COMMIT, Deed.FOLLOW, Deed.RELEASE),
 }
 # Nobody who writes waits for these.
-UNHELD = frozenset({Kind.FAILBACK, Kind.REBUILD, Kind.GROUP})
+UNHELD = frozenset({Kind.FAILBACK, Kind.MAPPED, Kind.REBUILD, Kind.GROUP})
 
 
 def is_behind(kind: Kind, deed: Deed, other: Deed) -> bool:

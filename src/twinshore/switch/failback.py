@@ -18,8 +18,9 @@ from twinshore.links.homes import pair_of
 from twinshore.service.clock import wall_ms
 from twinshore.store import Asked, Store, TopicInSwitch
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
-from twinshore.switch.deeds import Deed
+from twinshore.switch.deeds import Deed, Kind
 from twinshore.switch.hands import anew, old_places, rescue
+from twinshore.switch.hands.behind_tails import go_on, unfit
 from twinshore.switch.hands.beside_home import home_of
 from twinshore.switch.hands.coordinators import loading
 from twinshore.switch.hands.returned_logs import ends_of, stood
@@ -71,12 +72,17 @@ class Failback:
             Deed.COMMIT: self._commit,
             Deed.REBUILD: self._rebuild,
             Deed.REFILL: self._refill,
+            Deed.LET_GO: self._let_go,
+            Deed.GO_ON: self._go_on,
             Deed.PUT_BACK: lambda record: anew.put_back(record, self._old),
             Deed.RELEASE: self._release,
         }
 
     def once(self, record: Record) -> Outcome:
         """The deed that is due, as far as it goes now. To turn back is to let the topics go."""
+        if record.state is State.TURNING_BACK and record.deed is Deed.LET_GO:
+            self._store.switching.ask(record.id, Asked.ANNOUNCED, wall_ms())
+            return Done(record)
         if record.state is State.TURNING_BACK:
             return self._release(record)
         return self._doing[record.deed](record)
@@ -122,7 +128,8 @@ class Failback:
         if found != record.tails:
             return Wait("what never crossed was looked at once only", looked)
         parted = topics_of(tails(seen))
-        _, live = old_places.places_in(self._old, parted) if parted else ({}, ())
+        deletes = parted and record.kind is not Kind.MAPPED
+        _, live = old_places.places_in(self._old, parted) if deletes else ({}, ())
         if live:
             return Wait(_reads(live, record), looked)
         return Done(looked, _found_in_words(tails(seen), record))
@@ -140,11 +147,27 @@ class Failback:
         parts = [(one.topic, one.partition) for one in found]
         if more := grown(found, ends_of(self._old, parts)):
             return Cannot(f"somebody writes on {record.old}: {listed([str(one) for one in more], NAMED_MAX)}")
+        if record.kind is Kind.MAPPED:
+            why = unfit(record, self._old, self._store)
+            return Cannot(why) if why else Done(record, "from here on the fail-back goes on")
         if found and (live := old_places.places_in(self._old, topics_of(found))[1]):
             return Cannot(_reads(live, record))
         return Done(record, "from here on the fail-back goes on")
 
+    def _let_go(self, record: Record) -> Outcome:
+        self._store.switching.ask(record.id, Asked.LET_GO, wall_ms())
+        rows = [row for row in self._store.switching.of_link(record.back) if row.switch_id == record.id]
+        if len(rows) < len(record.topics):
+            return Cannot("the topics are not in this switch any more: somebody else has ended it")
+        if waits := [row.topic for row in rows if not row.let_go_ms]:
+            return Wait(f"the mirror of {record.back} still carries {listed(waits, NAMED_MAX)}")
+        return Done(record)
+
     # -- behind it
+
+    def _go_on(self, record: Record) -> Outcome:
+        names = go_on(record, self._old, self._store)
+        return Done(record, f"{listed(list(names), NAMED_MAX)} goes on on {record.old}, mapped" if names else "")
 
     def _rebuild(self, record: Record) -> Outcome:
         waits = [one.topic for one in self._parted(record) if not anew.is_made(record, one, self._old, self._store)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from twinshore.fleet import ConfigError, Link, Naming, RefusedError, TwinshoreError, is_heartbeats
@@ -25,12 +25,13 @@ from twinshore.store import Store, TwinRow
 from twinshore.switch.deeds import DEEDS, Kind
 from twinshore.switch.hands import old_places, rescue
 from twinshore.switch.hands.anew import place_of
+from twinshore.switch.hands.behind_tails import unfit
 from twinshore.switch.hands.beside_home import home_of
 from twinshore.switch.hands.returned_logs import stood
 from twinshore.switch.hands.standing import answers
 from twinshore.switch.operations.planning import DeedStep, SwitchPlan
 from twinshore.switch.record import Moved, Record
-from twinshore.switch.returned import Stood, Tail, tails, topics_of, unseen
+from twinshore.switch.returned import Stood, Tail, tails, to_json, topics_of, unseen
 
 NAMED_MAX = 5
 ASK_S = 5.0
@@ -40,13 +41,13 @@ FOLDER = "rescued"
 @dataclass(frozen=True, slots=True)
 class FailBack:
     """Topics whose whole names match one of these expressions become twins on `old`, where they were at home. `folder`:
-    for what is rescued; without it beside the settings. `keep_mapped`: nothing is deleted, twins go on behind."""
+    for what is rescued; without it beside the settings. `mapped`: nothing is deleted, twins go on behind."""
 
     topics: Sequence[str]
     old: str
     links: Sequence[str] = ()
     folder: Path | None = None
-    keep_mapped: bool = False
+    mapped: bool = False
 
 
 def folder_of(settings: Settings, said: Path | None = None) -> Path:
@@ -57,15 +58,13 @@ def folder_of(settings: Settings, said: Path | None = None) -> Path:
 def plan(asked: FailBack, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
     """ConfigError where no topic is meant; what stands in the way is `refused`, in one sentence."""
     settings.cluster(asked.old)
-    if asked.keep_mapped:
-        raise RefusedError(
-            "a topic that is at home elsewhere cannot go on as a mapped twin yet",
-            hint="leave --keep-mapped out: what never crossed is saved to files, and the topic is filled again",
-        )
     for pattern in asked.topics:
         if why := why_not_pattern(pattern):
             raise ConfigError(f"TOPIC: {why}")
     back, topics = _link_of(asked, [one.link for one in standing(settings.links, store).values()], store)
+    if mapped := sorted({topic for topic, _ in store.extents.reached(back.name)} & {one.topic for one in topics}):
+        gone_on = f"the twin of {listed(mapped, NAMED_MAX)} on {asked.old} goes on mapped, behind what never crossed"
+        return SwitchPlan(refused=RefusedError(gone_on, hint="there is nothing to bring home any more"))
     link = Link(back.target, back.source)
     with Ends(link, settings, patience_s=ASK_S, call_s=ASK_S) as ends:
         for cluster in (ends.source, ends.target):
@@ -75,13 +74,15 @@ def plan(asked: FailBack, settings: Settings, store: Store, *, by: str = "") -> 
         recognise(back, store, ends.target, ends.source)
         seen = stood(ends.source, ends.target, store, back.name, topics)
         found = tails(seen)
-        record = _record(back, topics, by, str(folder_of(settings, asked.folder)))
+        kind = Kind.MAPPED if asked.mapped else Kind.FAILBACK
+        record = _record(kind, back, topics, by, str(folder_of(settings, asked.folder)))
         shown = tuple(_shown(record, found, ends.source, ends.target, store))
-        _, live = old_places.places_in(ends.source, topics_of(found)) if found else ({}, ())
-    refused = _refused(found, live, back, settings, store)
+        refused = _unmappable(found, record, ends.source, store) if asked.mapped else None
+        _, live = old_places.places_in(ends.source, topics_of(found)) if found and not asked.mapped else ({}, ())
+    refused = refused or _refused(found, live, back, settings, store, deletes=not asked.mapped)
     if refused:
         return SwitchPlan(shown=shown, refused=refused)
-    steps = tuple(DeedStep(deed) for deed in DEEDS[Kind.FAILBACK])
+    steps = tuple(DeedStep(deed) for deed in DEEDS[kind])
     return SwitchPlan(steps, shown, tuple(_remarks(seen, record)), record=record)
 
 
@@ -117,10 +118,10 @@ def _moved(topic: str, rows: Sequence[TwinRow], term: int) -> Moved:
     return Moved(topic, ours[0].target_topic_id, ours[0].source_topic_id, term, len(ours), points)
 
 
-def _record(back: Link, topics: tuple[Moved, ...], by: str, folder: str) -> Record:
-    first = DEEDS[Kind.FAILBACK][0]
+def _record(kind: Kind, back: Link, topics: tuple[Moved, ...], by: str, folder: str) -> Record:
+    first = DEEDS[kind][0]
     whose = (back.target, back.source, f"{back.target}->{back.source}", back.name)
-    return Record(secrets.token_hex(16), Kind.FAILBACK, *whose, topics, by, wall_ms(), 0.0, first, folder=folder)
+    return Record(secrets.token_hex(16), kind, *whose, topics, by, wall_ms(), 0.0, first, folder=folder)
 
 
 def _shown(record: Record, found: Sequence[Tail], old: KafkaCluster, new: KafkaCluster, store: Store) -> Iterator[str]:
@@ -134,11 +135,14 @@ def _shown(record: Record, found: Sequence[Tail], old: KafkaCluster, new: KafkaC
         some = f"{counted(count.records, 'record')}, {count.committed} of them committed"
         yield f"rescued: {tail} of {record.old}, {some}, to {Path(record.folder) / place_of(record, tail).file_name()}"
     for topic in topics_of(found):
+        if record.kind is Kind.MAPPED:
+            yield f"goes on behind that, mapped, and nothing is deleted: topic {topic} on {record.old}"
+            continue
         yield f"deleted and filled again from {record.new}: topic {topic} on {record.old}"
 
 
 def _refused(
-    found: Sequence[Tail], live: Sequence[str], back: Link, settings: Settings, store: Store
+    found: Sequence[Tail], live: Sequence[str], back: Link, settings: Settings, store: Store, *, deletes: bool
 ) -> TwinshoreError | None:
     busy = [row for row in store.switching.of(pair_of(back)) if row.topic in topics_of(found)]
     if busy:
@@ -151,7 +155,7 @@ def _refused(
             f"group {listed(live, NAMED_MAX)} has members on {back.target}, which read what is to be deleted",
             hint=f"stop these consumers, or point them to {back.source}",
         )
-    return kept_from_deletion(topics_of(found), back, settings, store)
+    return kept_from_deletion(topics_of(found), back, settings, store) if deletes else None
 
 
 def kept_from_deletion(topics: Sequence[str], link: Link, settings: Settings, store: Store) -> TwinshoreError | None:
@@ -163,6 +167,11 @@ def kept_from_deletion(topics: Sequence[str], link: Link, settings: Settings, st
         if why := objection(now.link, topic, never=never, kept=kept, troubles=now.troubles):
             return RefusedError(f"topic {topic} on {link.target} is not deleted: {why}", hint="docs/deletes.md")
     return None
+
+
+def _unmappable(found: Sequence[Tail], record: Record, old: KafkaCluster, store: Store) -> TwinshoreError | None:
+    why = unfit(replace(record, tails=to_json(found)), old, store) if found else ""
+    return RefusedError(why, hint="without --mapped the topic is deleted, and filled again") if why else None
 
 
 def _remarks(seen: Sequence[Stood], record: Record) -> Iterator[str]:

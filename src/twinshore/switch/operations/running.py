@@ -148,7 +148,7 @@ def hands(
         return OneGroup(links_between(settings, store, record.old, record.new), settings, store)
     words = ClusterWords(ends.source, ends.target, time.monotonic)
     rights = Writers(ends.source, ends.target, link, back, store)
-    if record.kind is Kind.FAILBACK:
+    if record.kind in (Kind.FAILBACK, Kind.MAPPED):
         return Failback(link, back, store, ends.source, ends.target, words, rights)
     return Work(link, back, settings, store, ends.source, ends.target, words, rights, asking.tell)
 

@@ -41,7 +41,7 @@ class Shown:
     def verdict(self) -> str:
         """How it ended, in one sentence."""
         one, topics = self.record, self.record.moves()
-        if one.kind is Kind.FAILBACK:
+        if one.kind in (Kind.FAILBACK, Kind.MAPPED):
             return self._came_back(topics)
         if one.kind is Kind.REBUILD:
             return self._rebuilt(topics)

@@ -1,0 +1,71 @@
+"""Twins that go on behind what never crossed, as mapped twins: nothing of them is deleted, and nothing copied again.
+
+Up to where both homes part each record lies at its own offset, which is the first extent. The next record goes behind
+the tail. What is written to the store is one transaction; done twice, the second time nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from twinshore.fleet import NamedPartition, SourceOffset, TargetOffset
+from twinshore.fleet.extents import Extent
+from twinshore.kafka.cluster import KafkaCluster, OffsetKind
+from twinshore.service.clock import wall_ms
+from twinshore.store import Store, TwinRow
+from twinshore.switch.record import Record
+from twinshore.switch.returned import PARTED, from_json, topics_of
+from twinshore.wire.batch import next_sequence
+
+
+def unfit(record: Record, old: KafkaCluster, store: Store) -> str:
+    """Why the twins cannot go on so; empty where they can."""
+    for tail in from_json(record.tails):
+        if tail.beside:
+            return f"{tail.topic}-{tail.partition} parts from its home below the switch: leave --mapped out"
+    identity = store.links.identity(record.back)
+    if identity is None:
+        return f"nobody knows as whom {record.back} writes"
+    rows = _rows(record, store)
+    seen = old.describe_producers([NamedPartition(row.topic, row.partition) for row in rows]) if rows else {}
+    for row in rows:
+        for one in seen[NamedPartition(row.topic, row.partition)]:
+            if one.producer_id == identity.producer_id and one.epoch < identity.producer_epoch + row.epoch:
+                return (
+                    f"{record.back} wrote {row.topic} before the switch, and would number it twice: leave --mapped out"
+                )
+    return ""
+
+
+def go_on(record: Record, old: KafkaCluster, store: Store) -> tuple[str, ...]:
+    """The topics whose twins are mapped from now on."""
+    topics = topics_of(from_json(record.tails))
+    store.extents.go_on_behind(list(_extents(record, old, store)))
+    for row in store.ledger.rows(record.back, open_only=True):
+        if row.incident.topic in topics and row.incident.kind in PARTED:
+            store.ledger.close(row.id, now_ms=wall_ms(), came_to="the twin goes on behind it, mapped")
+    return topics
+
+
+def _extents(record: Record, old: KafkaCluster, store: Store) -> Iterator[tuple[TwinRow, tuple[Extent, ...]]]:
+    identity = store.links.identity(record.back)
+    rows = _rows(record, store)
+    if identity is None or not rows:
+        return
+    parts = [NamedPartition(row.topic, row.partition) for row in rows]
+    starts, ends = (old.list_offsets(parts, kind) for kind in (OffsetKind.EARLIEST, OffsetKind.LOG_END))
+    seen = old.describe_producers(parts)
+    firsts = {NamedPartition(one.topic, one.partition): one.first for one in from_json(record.tails)}
+    for row, named in zip(rows, parts, strict=True):
+        parts_at = firsts.get(named, ends[named])
+        ours = [one for one in seen[named] if one.producer_id == identity.producer_id]
+        sequence = next_sequence(ours[0].last_sequence, 1) if ours else 0
+        known = Extent(SourceOffset(starts[named]), TargetOffset(starts[named]), max(0, parts_at - starts[named]), 0)
+        behind = Extent(SourceOffset(parts_at), TargetOffset(ends[named]), 0, sequence)
+        yield row, (known, behind) if known.length else (behind,)
+
+
+def _rows(record: Record, store: Store) -> list[TwinRow]:
+    """All partitions of the topics that diverged: a twin is mapped as a whole."""
+    topics: Collection[str] = topics_of(from_json(record.tails))
+    return [row for row in store.twins.of(record.back) if row.topic in topics]
