@@ -64,7 +64,7 @@ def test_retention_will_overtake_a_group() -> None:
 def test_a_group_without_members() -> None:
     (one,) = found(with_group(group(place(10, 100), live=False)), "group-abandoned")
     assert one.evidence == "no members, and 90 records to read"
-    assert one.commands[0].endswith("--describe --group billing --members --state")
+    assert one.commands[0].endswith("--describe --group billing")
     assert not found(with_group(group(place(100, 100), live=False)), "group-abandoned")
     assert not found(with_group(group(place(10, 100))), "group-abandoned")
 

@@ -18,7 +18,7 @@ from twinshore.advisor.seen import Seen
 from twinshore.fleet import Cluster, ConfigError, KafkaError
 from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.lab import LabCluster, LabSecurity
-from twinshore.lab.clients import allow, client_settings
+from twinshore.lab.clients import allow, client_settings, commit
 from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST
 from twinshore.service.clock import wall_ms
 
@@ -47,18 +47,12 @@ def write(cluster: Cluster, topic: str, count: int, at_ms: int = 0) -> None:
     assert producer.flush(30) == 0
 
 
-def commit(cluster: Cluster, group: str, topic: str, offset: int) -> None:
-    consumer = Consumer({**client_settings(cluster), "group.id": group})
-    consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
-    consumer.close()
-
-
 @pytest.fixture
 def lagging(east: LabCluster, unique_topic: str) -> str:
     """A topic of 100 records, 30 hours old; the group of its name stands at 10."""
     east.create_topic(unique_topic, settings={"retention.ms": str(40 * HOUR_MS), "max.message.bytes": "2000000"})
     write(east.cluster, unique_topic, 100, wall_ms() - 30 * HOUR_MS)
-    commit(east.cluster, unique_topic, unique_topic, 10)
+    commit(east.cluster, unique_topic, TopicPartition(unique_topic, 0, 10))
     return unique_topic
 
 
@@ -84,7 +78,7 @@ def test_an_earlier_advice_says_what_has_changed_and_whether_a_group_moves(
 ) -> None:
     before = tmp_path / "before.json"
     before.write_text(json.dumps(values_of(asked_of(tmp_path, east.cluster, lagging))))
-    commit(east.cluster, lagging, lagging, 100)
+    commit(east.cluster, lagging, TopicPartition(lagging, 0, 100))
     answer = asked_of(tmp_path, east.cluster, lagging, since=before)
     assert answer.changed is not None
     assert {one.rule for one in answer.changed.gone} == {"group-abandoned", "group-retention"}
@@ -144,7 +138,7 @@ def test_a_user_without_rights_is_told_what_was_not_seen(cluster_factory: Cluste
     cluster = cluster_factory("guarded", security=kind, authorizer=True, users=("reader",), heap_mb=256)
     cluster.create_topic("orders", settings={"unclean.leader.election.enable": "true"})
     write(cluster.cluster, "orders", 10)
-    commit(cluster.cluster, "billing", "orders", 0)
+    commit(cluster.cluster, "billing", TopicPartition("orders", 0, 0))
     allow(cluster.cluster, "reader", "DESCRIBE", "topic", "orders")
     reader = asked_of(tmp_path, cluster.cluster_as("reader")).advice
     unseen = {one.what: one for one in reader.unseen}

@@ -10,27 +10,47 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 from twinshore.advisor.seen import Partition, Seen, Topic
 
 CLIENT_FILE = "client.properties"
 
 
-def to_cluster(seen: Seen) -> str:
+class Reached(Protocol):
+    """How a tool comes to a cluster."""
+
+    @property
+    def bootstrap(self) -> tuple[str, ...]: ...
+
+    @property
+    def secured(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A cluster of which nothing else is known."""
+
+    bootstrap: tuple[str, ...]
+    secured: bool
+
+
+def to_cluster(seen: Reached) -> str:
     """The options that lead a tool to the cluster."""
     where = f"--bootstrap-server {shlex.quote(','.join(seen.bootstrap))}"
     return f"{where} --command-config {CLIENT_FILE}" if seen.secured else where
 
 
-def set_on_topic(seen: Seen, topic: str, settings: Mapping[str, str]) -> str:
+def set_on_topic(seen: Reached, topic: str, settings: Mapping[str, str]) -> str:
     return _configs(seen, f"--topic {shlex.quote(topic)}", f"--add-config {_pairs(settings)}")
 
 
-def unset_on_topic(seen: Seen, topic: str, settings: Iterable[str]) -> str:
+def unset_on_topic(seen: Reached, topic: str, settings: Iterable[str]) -> str:
     return _configs(seen, f"--topic {shlex.quote(topic)}", f"--delete-config {','.join(settings)}")
 
 
-def set_on_brokers(seen: Seen, settings: Mapping[str, str]) -> str:
+def set_on_brokers(seen: Reached, settings: Mapping[str, str]) -> str:
     """On all brokers at once; only for settings that brokers take while they run."""
     return _configs(seen, "--entity-type brokers --entity-default", f"--add-config {_pairs(settings)}")
 
@@ -41,7 +61,7 @@ def in_properties(settings: Mapping[str, str]) -> str:
     return f"put {lines} into server.properties of every broker, and restart one after the other"
 
 
-def elect_preferred(seen: Seen, topic: str, partitions: Sequence[int]) -> str:
+def elect_preferred(seen: Reached, topic: str, partitions: Sequence[int]) -> str:
     named = [{"topic": topic, "partition": number} for number in partitions]
     return (
         f"kafka-leader-election.sh {_admin(seen)} --election-type preferred"
@@ -49,19 +69,15 @@ def elect_preferred(seen: Seen, topic: str, partitions: Sequence[int]) -> str:
     )
 
 
-def reassign(seen: Seen, topic: str, replicas: Mapping[int, Sequence[int]]) -> str:
+def reassign(seen: Reached, topic: str, replicas: Mapping[int, Sequence[int]]) -> str:
     """Gives partitions these replicas. It copies their records to the new ones, so it is never done by itself."""
     named = [{"topic": topic, "partition": number, "replicas": list(nodes)} for number, nodes in replicas.items()]
     text = _json({"version": 1, "partitions": named})
     return f"kafka-reassign-partitions.sh {to_cluster(seen)} --reassignment-json-file <(echo {text}) --execute"
 
 
-def describe_group(seen: Seen, group: str) -> str:
-    return f"kafka-consumer-groups.sh {to_cluster(seen)} --describe --group {shlex.quote(group)} --members --state"
-
-
-def describe_topic(seen: Seen, topic: str) -> str:
-    return f"kafka-topics.sh {to_cluster(seen)} --describe --topic {shlex.quote(topic)}"
+def describe_group(seen: Reached, group: str) -> str:
+    return f"kafka-consumer-groups.sh {to_cluster(seen)} --describe --group {shlex.quote(group)}"
 
 
 def placed(seen: Seen, topic: Topic, copies: int) -> dict[int, list[int]] | None:
@@ -91,11 +107,11 @@ def _nodes(seen: Seen, part: Partition, copies: int, load: Counter[int]) -> list
     return nodes
 
 
-def _configs(seen: Seen, entity: str, change: str) -> str:
+def _configs(seen: Reached, entity: str, change: str) -> str:
     return f"kafka-configs.sh {to_cluster(seen)} --alter {entity} {change}"
 
 
-def _admin(seen: Seen) -> str:
+def _admin(seen: Reached) -> str:
     # This one tool has another name for the same option.
     return to_cluster(seen).replace("--command-config", "--admin.config")
 

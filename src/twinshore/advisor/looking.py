@@ -125,13 +125,13 @@ def look(
             cluster.name,
             cluster.bootstrap,
             at_ms,
-            seen.cluster_id,
-            cluster.security.protocol != "PLAINTEXT",
-            finalized,
-            brokers,
-            topics,
-            groups,
-            tuple(dict.fromkeys(eyes.unseen)),
+            cluster_id=seen.cluster_id,
+            secured=cluster.security.protocol != "PLAINTEXT",
+            finalized=finalized,
+            brokers=brokers,
+            topics=topics,
+            groups=groups,
+            unseen=tuple(dict.fromkeys(eyes.unseen)),
         )
     return with_before(found, *before) if before is not None else found
 

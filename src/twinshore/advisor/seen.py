@@ -127,6 +127,31 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class TwinSeen:
+    """The twin of a topic. `lag`: records that it lacks, None where nobody knows. `stopped`: partitions that are not
+    carried. `differs`: setting, what the twin has, what it should have; None is Kafka's default."""
+
+    topic: str
+    name: str
+    lag: int | None
+    stopped: int
+    differs: tuple[tuple[str, str | None, str | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSeen:
+    """A link from the cluster. `bootstrap` and `secured` are its target's; `runs`: a mirror says now how it stands."""
+
+    name: str
+    bootstrap: tuple[str, ...]
+    secured: bool
+    runs: bool
+    says: str
+    twins: tuple[TwinSeen, ...] = ()
+    incidents: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Unseen:
     """Something that nobody could look at from here, why, and what would let it be seen."""
 
@@ -149,6 +174,7 @@ class Seen:
     brokers: tuple[Broker, ...] = ()
     topics: tuple[Topic, ...] = ()
     groups: tuple[Group, ...] = ()
+    links: tuple[LinkSeen, ...] = ()
     unseen: tuple[Unseen, ...] = ()
     racks: Mapping[int, str] = field(init=False, repr=False, compare=False)
     _by_name: Mapping[str, Topic] = field(init=False, repr=False, compare=False)

@@ -72,6 +72,23 @@ def committed(cluster: Cluster, group: str, topic: str, partitions: Iterable[int
         consumer.close()
 
 
+def commit(cluster: Cluster, group: str, place: TopicPartition) -> None:
+    """The group, which has no members, stands there from now on."""
+    consumer = Consumer({**client_settings(cluster), "group.id": group})
+    deadline = time.monotonic() + 60
+    try:
+        while True:
+            try:
+                consumer.commit(offsets=[place], asynchronous=False)
+                return
+            except KafkaException as error:
+                if error.args[0].code() not in _COORDINATOR_MOVES or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+    finally:
+        consumer.close()
+
+
 def wait_for_brokers(asked: Cluster, node_ids: set[int], *, within_s: float = 60.0) -> None:
     """Returns when each broker at `asked.bootstrap` shows all these, every one asked itself: they hear of each other at
     different times, and a client of librdkafka drops what it has under way to a broker that the next answer leaves out.

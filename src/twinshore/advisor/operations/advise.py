@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,15 @@ from twinshore.advisor.advice import (
     difference_values,
     from_values,
 )
-from twinshore.advisor.looking import Wanted, look
+from twinshore.advisor.linking import links_from
+from twinshore.advisor.looking import Eyes, Wanted, look
 from twinshore.advisor.policy import Policy, parse_policy
 from twinshore.advisor.rules import RULES
+from twinshore.advisor.seen import LinkSeen, Seen
 from twinshore.fleet import Cluster, ConfigError
 from twinshore.fleet.sentences import one_line
 from twinshore.fleet.settings import Settings
+from twinshore.store.opening import open_if_there
 
 HOUR_MS = 3_600_000
 
@@ -61,11 +64,24 @@ def advised(asked: Advise, settings: Settings, *, clock: Callable[[], int], wait
     earlier = None if asked.since is None else _earlier(asked.since)
     wanted = Wanted(asked.topics, asked.apart_s, int(_horizon_h(policy) * HOUR_MS), asked.within_s)
     before = (earlier.places, earlier.at_ms) if earlier is not None else None
-    seen = look(cluster, wanted, clock=clock, wait=wait, before=before)
+    seen = _with_links(look(cluster, wanted, clock=clock, wait=wait, before=before), settings, clock)
     if earlier is not None and earlier.cluster_id != seen.cluster_id:
         raise ConfigError(f"{asked.since} is of another cluster: {earlier.cluster_id}, this one is {seen.cluster_id}")
     advice = advise(seen, policy, RULES)
     return Answer(advice, policy, difference(earlier, advice) if earlier is not None else None)
+
+
+def _with_links(seen: Seen, settings: Settings, clock: Callable[[], int]) -> Seen:
+    """With the links that the store knows, if there is one. A store that cannot be read is told of."""
+    eyes = Eyes(list(seen.unseen))
+    links: tuple[LinkSeen, ...] = ()
+    with eyes.trying("links, as the store has them"):
+        store = open_if_there(settings)
+        if store is None:
+            return seen
+        with store:
+            links = links_from(seen.cluster, settings, store, clock=clock, eyes=eyes)
+    return replace(seen, links=links, unseen=tuple(dict.fromkeys(eyes.unseen)))
 
 
 def cluster_of(name: str, settings: Settings) -> Cluster:

@@ -1,0 +1,56 @@
+"""Rules about links: where each fires, and just beside it does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.advisor.seen_kit import SOUND, found
+from twinshore.advisor.seen import LinkSeen, Seen, TwinSeen
+
+TWIN = TwinSeen("orders", "orders", 0, 0)
+LINK = LinkSeen("east->west", ("west-1:9092",), False, True, "flowing", (TWIN,))
+
+
+def linked(link: LinkSeen = LINK, **twin: object) -> Seen:
+    return replace(SOUND, links=(replace(link, twins=(replace(TWIN, **twin),)),))  # type: ignore[arg-type]
+
+
+def test_a_sound_link() -> None:
+    rules = ("link-not-running", "twin-behind", "twin-stopped", "twin-differs")
+    assert not [one for rule in rules for one in found(linked(), rule)]
+
+
+def test_no_mirror_runs() -> None:
+    stopped = replace(LINK, runs=False, says="stopped, 3 min ago")
+    (one,) = found(linked(stopped), "link-not-running")
+    assert (one.subject, one.evidence) == ("link east->west", "stopped, 3 min ago")
+    assert one.commands == ("twinshore status --link 'east->west' --topics",)
+    assert not found(replace(SOUND, links=(replace(stopped, twins=()),)), "link-not-running"), "it has carried nothing"
+
+
+def test_twins_that_lack_records() -> None:
+    (one,) = found(linked(lag=1001), "twin-behind")
+    assert one.evidence == "1,001 records are not on the twins: orders 1,001"
+    assert not found(linked(lag=1000), "twin-behind")
+    assert not found(linked(lag=None), "twin-behind"), "nobody knows: that is told as unseen"
+
+
+def test_partitions_that_are_stopped() -> None:
+    (one,) = found(linked(replace(LINK, incidents=("the twin was written to",)), stopped=2), "twin-stopped")
+    assert one.evidence == "not carried: orders (2 partitions); the twin was written to"
+    assert not found(linked(stopped=0), "twin-stopped")
+
+
+def test_settings_that_differ() -> None:
+    differs = (("min.insync.replicas", "1", "2"), ("segment.ms", "1000", None))
+    (one,) = found(linked(differs=differs), "twin-differs")
+    assert one.subject == "twin orders of east->west"
+    assert one.evidence == (
+        "min.insync.replicas is 1, it should be 2, segment.ms is 1000, it should be Kafka's default"
+    )
+    where = "kafka-configs.sh --bootstrap-server west-1:9092 --alter --topic orders"
+    assert one.commands == (
+        f"{where} --add-config min.insync.replicas=2",
+        f"{where} --delete-config segment.ms",
+    )
+    assert not found(linked(), "twin-differs")

@@ -1,0 +1,55 @@
+"""Links from a cluster, by a store and two real clusters: what their twins lack, and what could not be seen."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from confluent_kafka import Producer
+
+from tests.scenarios.mirror_rig import settings_text, url_in
+from twinshore.advisor.operations.advise import Advise, Answer, advised
+from twinshore.fleet import Cluster
+from twinshore.fleet.settings import parse_settings
+from twinshore.lab import LabCluster
+from twinshore.lab.clients import client_settings, topic_id
+from twinshore.service.clock import wall_ms
+from twinshore.store import Receipt, TwinRow, open_store
+
+LINK = "east->west"
+
+
+def asked(folder: Path, east: Cluster, west: Cluster, topic: str) -> Answer:
+    settings = parse_settings(settings_text(folder, [east, west], {LINK: topic}), name="settings", env={})
+    return advised(Advise("east", (topic,), apart_s=0), settings, clock=wall_ms, wait=time.sleep)
+
+
+def test_what_twins_lack_is_found(east: LabCluster, west: LabCluster, unique_topic: str, tmp_path: Path) -> None:
+    east.create_topic(unique_topic, settings={"segment.ms": "7200000"})
+    west.create_topic(unique_topic)
+    producer = Producer(client_settings(east.cluster))
+    for number in range(1_100):
+        producer.produce(unique_topic, b"%d" % number, partition=0)
+    assert producer.flush(30) == 0
+    source_id, target_id = (topic_id(side.cluster, unique_topic).hex() for side in (east, west))
+    with open_store(url_in(tmp_path)) as store:
+        store.twins.save([TwinRow(LINK, unique_topic, 0, source_id, target_id, 0, 0, 1)])
+        store.receipts.record([Receipt(LINK, unique_topic, 0, 0, 60, 60, 600, 3, 1_040, 5, 9, 40)])
+    found = {one.rule: one for one in asked(tmp_path, east.cluster, west.cluster, unique_topic).advice.findings}
+    assert found["twin-behind"].evidence == f"1,040 records are not on the twins: {unique_topic} 1,040"
+    assert found["link-not-running"].subject == "link east->west"
+    differs = found["twin-differs"]
+    assert differs.subject == f"twin {unique_topic} of {LINK}"
+    assert differs.evidence == "segment.ms is Kafka's default, it should be 7200000"
+    assert f"--bootstrap-server {west.bootstrap[0]} --alter" in differs.commands[0]
+
+    away = asked(tmp_path, east.cluster, replace(west.cluster, bootstrap=("127.0.0.1:1",)), unique_topic).advice
+    assert f"settings of twins of {LINK}" in {one.what for one in away.unseen}
+    assert "twin-differs" not in {one.rule for one in away.findings}
+
+
+def test_without_a_store_there_is_no_link_to_miss(east: LabCluster, west: LabCluster, tmp_path: Path) -> None:
+    advice = asked(tmp_path, east.cluster, west.cluster, "none-such").advice
+    assert not [one for one in advice.findings if one.subject.startswith(("link", "twin"))]
+    assert advice.unseen == ()
