@@ -66,6 +66,9 @@ def test_kafkas_own_topics(rule: str, name: str) -> None:
     assert one.evidence == "2 replicas and min.insync.replicas=1"
     assert [line.split()[0] for line in one.commands] == ["kafka-reassign-partitions.sh", "kafka-configs.sh"]
     assert one.safe is None, "with two replicas it would stop writers"
+    (alone,) = found(having(topic("orders"), topic(name, part(0, 1), internal=True, min_insync_replicas="1")), rule)
+    assert [line.split()[0] for line in alone.commands] == ["kafka-reassign-partitions.sh"]
+    assert "once the new replicas are in sync: kafka-configs.sh" in alone.by_hand
     (one,) = found(having(topic("orders"), topic(name, internal=True, min_insync_replicas="1")), rule)
     assert one.safe == Change(name, (("min.insync.replicas", "2"),))
     assert not found(having(topic("orders"), topic(name, internal=True)), rule)

@@ -43,8 +43,12 @@ def _made(seen: Seen, topic: Topic, copies: int, minimum: int) -> Iterator[Found
     safe = None
     if told is not None and told < minimum:
         weak.append(f"{MIN_ISR}={told}")
-        if not by_hand:
-            lines.append(commands.set_on_topic(seen, topic.name, {MIN_ISR: str(minimum)}))
+        line = commands.set_on_topic(seen, topic.name, {MIN_ISR: str(minimum)})
+        if topic.in_sync >= minimum:
+            lines.append(line)
+        else:
+            # Before, it would refuse what groups commit.
+            by_hand = f"{by_hand or 'reassign its partitions'}; once the new replicas are in sync: {line}"
         if topic.in_sync > minimum:
             safe = Change(topic.name, ((MIN_ISR, str(minimum)),))
     if weak:

@@ -12,6 +12,7 @@ from twinshore.fleet.sentences import counted, listed
 
 NAMED = 10
 Limits = Mapping[str, float]
+COPIES = Limit("copies", 3, "replicas that a partition should have")
 FLUSH_NEVER = 9_223_372_036_854_775_807
 
 
@@ -49,10 +50,14 @@ def _min_isr_low(seen: Seen, _: Limits) -> Iterator[Found]:
             # Raised while a replica is away it would refuse writes at the very next loss.
             safe = Change(topic.name, tuple(change.items())) if topic.in_sync > enough else None
             evidence = f"{MIN_ISR}={minimum} of {topic.copies} replicas; {enough} would be more than half"
-            # Of two replicas both would be needed: a third comes first.
-            before, by_hand = _more_copies(seen, topic, 3) if topic.copies < 3 else ((), "")
-            lines = (*before, commands.set_on_topic(seen, topic.name, change)) if not by_hand else ()
-            yield Found(f"topic {topic.name}", evidence, lines, by_hand, safe)
+            line = commands.set_on_topic(seen, topic.name, change)
+            if topic.copies > 2:
+                yield Found(f"topic {topic.name}", evidence, (line,), safe=safe)
+                continue
+            # Of two replicas both would be needed: a third comes first, and copies while others write.
+            lines, by_hand = _more_copies(seen, topic, 3)
+            after = by_hand or f"once the third replica is in sync: {line}"
+            yield Found(f"topic {topic.name}", evidence, lines, after)
 
 
 def _min_isr_high(seen: Seen, _: Limits) -> Iterator[Found]:
@@ -128,14 +133,13 @@ def _one_rack(seen: Seen, _: Limits) -> Iterator[Found]:
             if len(part.replicas) > 1 and len({seen.racks.get(node, "") for node in part.replicas}) == 1
         ]
         if alone:
-            moved = commands.placed(seen, topic, 1) or {}
-            some = {part.number: moved[part.number] for part in alone if part.number in moved}
+            # As few-copies has it: two assignments of one partition would undo each other.
+            copies = int(COPIES.default) if len(seen.brokers) >= COPIES.default else 1
+            moved = commands.placed(seen, topic, copies) or {}
             named = [f"{part.number} (rack {seen.racks.get(part.replicas[0], '')})" for part in alone]
-            line = commands.reassign(seen, topic.name, some)
+            line = commands.reassign(seen, topic.name, moved)
             yield Found(f"topic {topic.name}", f"all replicas of partition {listed(named, NAMED)}", (line,))
 
-
-COPIES = Limit("copies", 3, "replicas that a partition should have")
 
 TOPIC_RULES = (
     Rule(
