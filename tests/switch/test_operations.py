@@ -10,16 +10,17 @@ from pathlib import Path
 import pytest
 
 from tests.switch.test_decision import NOW_MS, record
-from twinshore.fleet import ConfigError, RefusedError
+from twinshore.fleet import ConfigError, Link, RefusedError
 from twinshore.fleet.settings import Settings, load_settings
 from twinshore.lab.ports import free_port
-from twinshore.store import Store, SwitchRow, TwinRow, open_store
+from twinshore.store import Asked, Store, SwitchRow, TopicInSwitch, TwinRow, open_store
 from twinshore.switch.deeds import Deed
 from twinshore.switch.operations.one_group import plan as plan_group
 from twinshore.switch.operations.planning import asked_of, plan
 from twinshore.switch.operations.plans import plan_of
 from twinshore.switch.operations.running import Asking, resume, roll_back, run_switch
 from twinshore.switch.operations.showing import one_switch, switches
+from twinshore.switch.operations.taking_over import standing_on
 from twinshore.switch.record import Record, State
 
 
@@ -122,3 +123,19 @@ def test_what_has_ended_is_not_gone_on_with(settings: Settings, store: Store) ->
     saved(store, replace(record(), state=State.TURNED_BACK))
     with pytest.raises(ConfigError, match="no switch is open"):
         resume("", settings, store, asking())
+
+
+def test_a_switch_that_goes_on_is_not_taken_over(store: Store) -> None:
+    """What stands on the topics is found by its claim, and by its record where the claim is not there yet."""
+    link = Link("east", "west")
+    assert standing_on(link, ["orders"], store) == ()
+    first = saved(store, record())
+    assert standing_on(link, ["orders"], store) == (first,)
+    assert standing_on(link, ["bills"], store) == ()
+    row = TopicInSwitch("east<>west", "orders", first.id, "east->west", Asked.ANNOUNCED, NOW_MS)
+    store.switching.begin([row])
+    ended = saved(store, replace(first, state=State.TURNED_BACK, why="killed before its claim went"))
+    assert standing_on(link, ["orders"], store) == (ended,)
+    saved(store, replace(first, deed=Deed.FENCE))
+    with pytest.raises(RefusedError, match="past its point of no return"):
+        standing_on(link, ["orders"], store)

@@ -6,7 +6,7 @@ somebody may be given the right to write to it at any time.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from twinshore.fleet import KafkaError, Naming
 from twinshore.fleet.once import Once, in_words
@@ -22,9 +22,11 @@ from twinshore.service.connections import PATIENT
 from twinshore.service.ends import Ends
 from twinshore.service.identity import hold_to
 from twinshore.service.scheduler import tasks
-from twinshore.store import IncidentKind
+from twinshore.store import IncidentKind, Remembered
+from twinshore.switch.hands.debts import pay
 from twinshore.switch.hands.guarding import Guarding, RulesOf
 from twinshore.switch.old_homes import left_to, open_still, untold
+from twinshore.switch.taking_over import DEBT, Debt
 
 EVERY_S = 5.0
 IDLE_S = 10.0  # where no switch has left a topic to the link
@@ -42,7 +44,7 @@ class OldHomeCompanion:
         self._may_be_told = True  # by an earlier process
         # Before this process by what is written down, from then on by what it saw.
         self._was_shut = self._guards.known(self._link.target).topics
-        self._trouble, self._remarks = Once(self._log), Once(self._log)
+        self._trouble, self._remarks, self._unpaid = Once(self._log), Once(self._log), Once(self._log)
         ends = (self._link.source, self._link.target)
         self._task = tasks.every(f"old home {self._link.name}", self._turn, asks=ends, last=self._let_go)
 
@@ -66,20 +68,22 @@ class OldHomeCompanion:
     def _look(self) -> bool:
         """Whether there is an old home to be looked at."""
         topics, active = self._left(), self._beside.active()
+        debts = self._store.memories.of(self._link.name, DEBT)
         if not active:
             self._let_go()
             # A link whose target is gone cannot begin, and so is nobody's: it is told all the same.
             if open_yet := frozenset(topics) - self._guards.known(self._link.target).topics:
                 self._tell(self._silent(open_yet))
-        elif topics:
-            self._tell(self._shut(topics))
+        elif topics or debts:
+            self._tell(self._shut(topics) if topics else "")
+            self._pay(debts, topics)
         else:
             self._let_go()
             if self._may_be_told:
                 self._tell("")
         self._may_be_told = bool(topics) or not active
         self._trouble.well("old homes are looked at again")
-        return bool(topics)
+        return bool(topics or debts)
 
     def _left(self) -> tuple[str, ...]:
         """Asked again before each change: a switch may have begun meanwhile."""
@@ -93,9 +97,7 @@ class OldHomeCompanion:
     def _shut(self, topics: Collection[str]) -> str:
         """Why the old home is still open to writers; empty once it is not, or nobody can be kept out there. One that
         was shut and is silent stays shut."""
-        ends = self._ends = self._ends or Ends(
-            self._link, self._beside.settings, patience_s=PATIENCE_S, call_s=PATIENCE_S, shared=PATIENT
-        )
+        ends = self._dialled()
         try:
             if not hold_to(self._link, self._store, ends.source, ends.target):
                 return open_still(self._link, topics, "the link has not begun yet")
@@ -108,6 +110,12 @@ class OldHomeCompanion:
             return self._silent(still) if still else ""
         self._was_shut = frozenset(topics)
         return ""
+
+    def _dialled(self) -> Ends:
+        self._ends = self._ends or Ends(
+            self._link, self._beside.settings, patience_s=PATIENCE_S, call_s=PATIENCE_S, shared=PATIENT
+        )
+        return self._ends
 
     def _silent(self, topics: Collection[str]) -> str:
         """In the same words each time, or each try would be a row of its own."""
@@ -132,6 +140,24 @@ class OldHomeCompanion:
             self._remarks.say("; ".join(plan.remarks))
         else:
             self._log(f"nobody but this link writes to its twins on {old.name}, as far as rules can keep them")
+
+    def _pay(self, debts: Iterable[Remembered], topics: Collection[str]) -> None:
+        """Undoes what switches left there that ended without the old home. A guard stands before a denial goes."""
+        in_switch = {row.topic for row in self._store.switching.of(pair_of(self._link))}
+        for row in debts:
+            debt = Debt.from_json(row.value)
+            if in_switch.intersection(debt.topics) or not self._was_shut.issuperset({*debt.topics} & {*topics}):
+                continue
+            ends = self._dialled()
+            try:
+                if hold_to(self._link, self._store, ends.source, ends.target):
+                    self._tell_home(ends.source, ends.target, debt.topics)
+                    pay(ends.target, debt, f"link {self._link.name}")
+                    self._store.memories.forget([row])
+                    self._log(f"what switch {debt.switch[:8]} had left on {debt.old} is undone")
+            except KafkaError as error:
+                if not error.retriable:
+                    self._unpaid.say(f"what switch {debt.switch[:8]} left on {debt.old} is not undone: {error}")
 
     def _tell(self, sentence: str) -> None:
         link_row.tell(self._store, self._link.name, IncidentKind.OLD_HOME_OPEN, sentence, self._beside.log)

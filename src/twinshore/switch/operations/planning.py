@@ -29,7 +29,9 @@ from twinshore.store import Position, Store, TwinRow
 from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind
 from twinshore.switch.hands.standing import answers, behind
 from twinshore.switch.hands.torn import may_be_torn
+from twinshore.switch.operations.taking_over import standing_on
 from twinshore.switch.record import Moved, Record
+from twinshore.switch.taking_over import said
 
 NAMED_MAX = 5
 ASK_S = 5.0
@@ -66,10 +68,12 @@ class DeedStep:
 @dataclass(frozen=True, slots=True)
 class SwitchPlan(Plan[DeedStep]):
     """`record`: how the switch begins; None where it is refused. `back_topics`: what the link back must be given to
-    carry, before the switch begins; empty where it carries them already."""
+    carry, before the switch begins; empty where it carries them already. `takes_over`: switches of dead processes that
+    have these topics, and are ended first."""
 
     record: Record | None = None
     back_topics: tuple[str, ...] = ()
+    takes_over: tuple[Record, ...] = ()
 
 
 def asked_of(
@@ -105,8 +109,13 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept:
     with Ends(link, settings, patience_s=ASK_S, call_s=ASK_S) as ends:
         away = _away(asked, link, settings, ends)
         refused = _refused(asked, link, topics, store, away) or _unfit(link, store, ends, away)
+        try:
+            others = standing_on(link, topics, store) if asked.kind is Kind.FORCED else ()
+        except RefusedError as error:
+            refused = refused or error
         if refused:
             return SwitchPlan(shown=tuple(shown), refused=refused)
+        shown += [said(one) for one in others]
         moved = tuple(_moved(topic, rows, link, store) for topic in topics)
         lag = behind(ends.source, ends.target, moved) if asked.kind is Kind.PLANNED else 0
         torn = tuple(may_be_torn(ends.target, link, topics)) if asked.kind is Kind.FORCED else ()
@@ -128,7 +137,7 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept:
     )
     lacking = () if kept else tuple(topic for topic in topics if back is None or not admits(back, topic))
     steps = tuple(DeedStep(deed) for deed in DEEDS[asked.kind])
-    return SwitchPlan(steps, tuple(shown), remarks, record=record, back_topics=lacking)
+    return SwitchPlan(steps, tuple(shown), remarks, record=record, back_topics=lacking, takes_over=others)
 
 
 def _away(asked: Switch, link: Link, settings: Settings, ends: Ends) -> str:

@@ -6,11 +6,13 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 
 from twinshore.fleet import ConfigError, Link, Naming, RefusedError, StoreError
 from twinshore.fleet.settings import Settings
 from twinshore.homes.home_notes import HomeNotes
+from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.operations.change import Add, Set
 from twinshore.links.operations.change import act as change_links
 from twinshore.links.operations.change import plan as plan_links
@@ -29,9 +31,11 @@ from twinshore.switch.one_group import OneGroup
 from twinshore.switch.operations.kept import brought, take_up
 from twinshore.switch.operations.planning import SwitchPlan
 from twinshore.switch.operations.showing import Shown, one_switch
+from twinshore.switch.operations.taking_over import take_over
 from twinshore.switch.rebuilding import Rebuild
 from twinshore.switch.record import Record
 from twinshore.switch.runner import anew, run
+from twinshore.switch.taking_over import said
 from twinshore.switch.work import Work
 
 CALL_S = 3.0
@@ -51,6 +55,11 @@ def run_switch(planned: SwitchPlan, settings: Settings, store: Store, asking: As
     if planned.record is None:
         raise planned.refused or ConfigError("nothing is to be switched")
     record = planned.record
+    if planned.takes_over:
+        with closing(KafkaCluster(settings.cluster(record.new), patience_s=CALL_S, call_s=CALL_S)) as new:
+            for other in planned.takes_over:
+                take_over(other, new, store, asking.by)
+                asking.tell(said(other))
     if planned.back_topics and record.kind is not Kind.DRILL:
         _give_way_back(record, planned.back_topics, settings, store, asking)
     return _go_on(begin(record, wall_ms()), settings, store, asking)

@@ -1,0 +1,62 @@
+"""Switches of dead processes that stand on the topics of a forced one: found, and ended in its favour."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from twinshore.fleet import Link, RefusedError
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.links.homes import pair_of
+from twinshore.service.clock import wall_ms
+from twinshore.store import Remembered, Store, SwitchRow
+from twinshore.switch.alone import alone
+from twinshore.switch.deeds import Kind
+from twinshore.switch.hands.debts import unsay
+from twinshore.switch.record import Record
+from twinshore.switch.taking_over import DEBT, owed, taken_over, why_not
+
+
+def standing_on(link: Link, topics: Collection[str], store: Store) -> tuple[Record, ...]:
+    """The switches that have topics of these, or are about to; RefusedError where one may not be taken over."""
+    ids = {row.switch_id for row in store.switching.of(pair_of(link)) if row.topic in topics}
+    found = []
+    for row in store.switches.all():
+        if row.id not in ids and row.ended_ms is not None:
+            continue
+        record = Record.from_json(row.record)
+        begun = record.kind in (Kind.PLANNED, Kind.FORCED) and record.link == link.name
+        if row.id not in ids and not (begun and set(record.names()) & set(topics)):
+            continue
+        if why := why_not(record, link.source, link.target):
+            raise RefusedError(f"switch {record.id[:8]} has topics of these, and {why}")
+        found.append(record)
+    return tuple(found)
+
+
+def take_over(record: Record, new: KafkaCluster, store: Store, by: str) -> None:
+    """Ends it: nobody goes on with it any more, and its topics are free. Done twice as done once. RefusedError where
+    its process is alive, or somebody has gone on with it meanwhile."""
+    with alone(f"switch {record.id}", store, by) as lease:
+        row, held = store.switches.of(record.id), lease.row()
+        now = Record.from_json(row.record) if row else record
+        if now.told != record.told or held is None:
+            raise RefusedError(
+                f"switch {record.id[:8]} has gone on meanwhile", hint="look at it with `twinshore switch status`"
+            )
+        remember(store, now)
+        if not now.ended and not store.switches.save(_row(taken_over(now, by, wall_ms())), held):
+            raise RefusedError(f"somebody else goes on with switch {record.id[:8]}")
+        unsay(new, now.id, now.names(), by)
+        store.switching.end(now.id)
+
+
+def remember(store: Store, record: Record) -> None:
+    """The debt of this switch to its old home, until the mirror has paid it."""
+    if debt := owed(record):
+        store.memories.remember([Remembered(record.back, DEBT, record.id, debt.to_json(), "owed", wall_ms())])
+
+
+def _row(record: Record) -> SwitchRow:
+    now_ms = wall_ms()
+    parts = (record.id, record.kind, record.old, record.new, record.state, record.to_json(), record.by)
+    return SwitchRow(*parts, record.begun_ms, now_ms, now_ms if record.ended else None)

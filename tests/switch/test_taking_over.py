@@ -1,0 +1,63 @@
+"""A forced switch takes over whatever a planned one may have left, and nothing that goes on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from tests.switch.test_decision import NOW_MS, record
+from twinshore.fleet import WireError
+from twinshore.switch.decision import Done, after
+from twinshore.switch.deeds import DEEDS, Deed, Kind, is_behind
+from twinshore.switch.record import Record, State
+from twinshore.switch.taking_over import Debt, owed, said, taken_over, why_not
+
+EVERY = [(kind, deed, state) for kind in Kind for deed, state in product(DEEDS[kind], State)]
+
+
+def standing(kind: Kind, deed: Deed, state: State) -> Record:
+    return replace(record(kind), deed=deed, state=state, rights='{"deny": []}')
+
+
+@pytest.mark.parametrize(("kind", "deed", "state"), EVERY)
+def test_in_each_state_it_is_taken_over_or_refused(kind: Kind, deed: Deed, state: State) -> None:
+    one = standing(kind, deed, state)
+    why = why_not(one, "east", "west")
+    past = state in (State.GOING, State.DONE) and is_behind(kind, deed, Deed.COMMIT)
+    assert bool(why) is (past or kind not in (Kind.PLANNED, Kind.FORCED))
+    if past:
+        assert "switch resume" in why
+    if why:
+        return
+    assert "moves them from east to west" in why_not(one, "east", "north")
+    over = taken_over(one, "bob", NOW_MS)
+    assert over.ended
+    assert after(over, Done(over), NOW_MS) == over, "whoever goes on with it does nothing more"
+    assert taken_over(over, "carl", NOW_MS + 1) == over
+    assert Record.from_json(over.to_json()) == over
+    if one.ended:
+        assert over == one
+    else:
+        assert (over.state, over.why) == (State.TURNED_BACK, "bob moves the topics by force")
+        assert f"taken over at {deed}" in over.told[-1].sentence
+
+
+@pytest.mark.parametrize("deed", DEEDS[Kind.PLANNED])
+def test_what_a_planned_one_may_have_left_on_the_old_home_is_kept(deed: Deed) -> None:
+    debt = owed(standing(Kind.PLANNED, deed, State.GOING))
+    assert debt == Debt("f" * 32, "east", ("orders",), '{"deny": []}')
+    assert Debt.from_json(debt.to_json()) == debt
+    assert owed(standing(Kind.FORCED, Deed.LEVEL, State.GOING)) is None, "it never spoke to the old home"
+
+
+def test_the_preview_says_what_is_taken_over_and_what_is_owed() -> None:
+    assert said(standing(Kind.PLANNED, Deed.HOLD, State.GOING)) == (
+        "takes over the planned switch ffffffff of orders, by anna, which stands at hold: it counts as turned back; "
+        "what it changed on east is undone when east is back"
+    )
+    assert "undone" not in said(standing(Kind.FORCED, Deed.LEVEL, State.GOING))
+    for text in ("", "[]", "{}", '{"switch": 1, "old": 2, "topics": 3, "rights": 4}'):
+        with pytest.raises(WireError):
+            Debt.from_json(text)
