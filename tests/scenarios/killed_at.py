@@ -16,6 +16,8 @@ from twinshore.cli import main
 from twinshore.switch import alone
 from twinshore.switch.decision import Done, Outcome
 from twinshore.switch.failback import Failback
+from twinshore.switch.hands.commands import Commands
+from twinshore.switch.one_group import OneGroup
 from twinshore.switch.rebuilding import Rebuild
 from twinshore.switch.record import Record, State
 from twinshore.switch.work import Work
@@ -31,11 +33,11 @@ def die() -> None:
 
 def kill_at(deed: str, when: str) -> None:
     """From now on switches of this process get no further."""
-    for kind in (Work, Failback, Rebuild):
+    for kind in (Work, Failback, Rebuild, OneGroup, Commands):
         _kill_at(kind, deed, when)
 
 
-def _kill_at(kind: type[Work] | type[Failback] | type[Rebuild], deed: str, when: str) -> None:
+def _kill_at(kind: Any, deed: str, when: str) -> None:
     once: Callable[[Any, Record], Outcome] = kind.once
 
     def until_then(work: Any, record: Record) -> Outcome:
@@ -48,7 +50,7 @@ def _kill_at(kind: type[Work] | type[Failback] | type[Rebuild], deed: str, when:
             die()
         return outcome
 
-    kind.once = until_then  # type: ignore[method-assign, assignment]
+    kind.once = until_then
 
 
 if __name__ == "__main__":

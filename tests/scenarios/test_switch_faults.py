@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -166,6 +168,26 @@ def test_a_group_alone_whose_consumers_are_too_early_stays_where_it_is(rig: Swit
     there, here = (committed(lab.cluster, "faults-billing", TOPIC, range(3)) for lab in (twin, home))
     assert there == here
     rig.settled(*where)
+
+
+def test_a_command_that_fails_turns_it_back_and_its_fellow_hears_of_it(rig: SwitchRig, tmp_path: Path) -> None:
+    (home, twin), where = rig.sides(), rig.home()
+    kept, heard, program = rig.settings.read_text(), tmp_path / "heard", tmp_path / "gateway"
+    program.write_text(
+        f"#!{sys.executable}\nimport os, sys\n"
+        f"open({str(heard)!r}, 'a').write(os.environ['SWITCH_MOMENT'] + ' ' + os.environ['SWITCH_HOME'] + '\\n')\n"
+        "sys.exit('the gateway is closed' if os.environ['SWITCH_MOMENT'] == 'before' else 0)\n"
+    )
+    program.chmod(0o755)
+    rig.settings.write_text(f'{kept}\n[switch]\nbefore = ["{program}"]\nafter = ["{program}"]\n')
+    try:
+        said = rig.move(twin.name)
+    finally:
+        rig.settings.write_text(kept)
+    assert f"`{program}` is run before anybody is held" in said.text
+    assert heard.read_text().split() == ["before", home.name, "after", home.name]
+    assert rig.record()["held_s"] == 0.0, "nobody waited for it"
+    turned_back(rig, said, where, "ended with 1")
 
 
 def test_a_twin_that_has_stopped_is_refused(rig: SwitchRig) -> None:

@@ -95,7 +95,7 @@ def test_the_way_back_ends_only_at_its_end() -> None:
     while not going.ended:
         deeds.append(going.deed)
         going = after(going, Done(going), NOW_MS)
-    assert deeds == [Deed.HOLD, Deed.ANNOUNCE, Deed.CLAIM]
+    assert deeds == [Deed.HOLD, Deed.ANNOUNCE, Deed.BEFORE, Deed.CLAIM]
     assert going.state is State.TURNED_BACK
 
 

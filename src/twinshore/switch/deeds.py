@@ -51,6 +51,8 @@ class Deed(StrEnum):
     REFILL = "refill"
     GO_ON = "go on"
     PUT_BACK = "put back"
+    BEFORE = "before"
+    AFTER = "after"
     LEAVE = "leave"
     REACH = "reach"
     SET = "set"
@@ -73,6 +75,10 @@ class Duty:
 DUTIES: Mapping[Deed, Duty] = {
     Deed.CLAIM: Duty("claim what moves, so that no other switch moves it", "give it back", patience_s=10),
     Deed.PREPARE: Duty("see that the twins follow closely, and prove all but their tails", patience_s=600),
+    Deed.BEFORE: Duty(
+        "run the command `before` of the settings", "run `after`: it stays where it is", patience_s=3_660
+    ),
+    Deed.AFTER: Duty("run the command `after` of the settings"),
     Deed.ANNOUNCE: Duty("announce the switch to those who follow homes", "say that the topics stay", patience_s=15),
     Deed.HOLD: Duty("hold all writers", "let the writers go on where they were", held=True),
     Deed.DRAIN: Duty("wait until open transactions have ended and the logs stand still", held=True),
@@ -102,12 +108,13 @@ DUTIES: Mapping[Deed, Duty] = {
 
 DEEDS: Mapping[Kind, tuple[Deed, ...]] = {
     Kind.PLANNED: (
-        *(Deed.CLAIM, Deed.PREPARE, Deed.ANNOUNCE, Deed.HOLD, Deed.DRAIN, Deed.LEVEL, Deed.PROVE, Deed.LET_GO),
-        *(Deed.COMMIT, Deed.FENCE, Deed.GIVE, Deed.PLACES, Deed.FLIP, Deed.TAKE_UP, Deed.RELEASE),
+        *(Deed.CLAIM, Deed.PREPARE, Deed.BEFORE, Deed.ANNOUNCE, Deed.HOLD, Deed.DRAIN, Deed.LEVEL, Deed.PROVE),
+        *(Deed.LET_GO, Deed.COMMIT),
+        *(Deed.FENCE, Deed.GIVE, Deed.PLACES, Deed.FLIP, Deed.AFTER, Deed.TAKE_UP, Deed.RELEASE),
     ),
     Kind.FORCED: (
-        *(Deed.CLAIM, Deed.LET_GO, Deed.LEVEL, Deed.COMMIT),
-        *(Deed.FENCE, Deed.GIVE, Deed.PLACES, Deed.FLIP, Deed.RELEASE),
+        *(Deed.CLAIM, Deed.BEFORE, Deed.LET_GO, Deed.LEVEL, Deed.COMMIT),
+        *(Deed.FENCE, Deed.GIVE, Deed.PLACES, Deed.FLIP, Deed.AFTER, Deed.RELEASE),
     ),
     Kind.DRILL: (Deed.PREPARE, Deed.DRAIN, Deed.LEVEL, Deed.PROVE),
     Kind.FAILBACK: (
@@ -122,7 +129,10 @@ DEEDS: Mapping[Kind, tuple[Deed, ...]] = {
         *(Deed.CLAIM, Deed.LET_GO, Deed.LOOK, Deed.RESCUE, Deed.COMMIT),
         *(Deed.REBUILD, Deed.REFILL, Deed.PUT_BACK, Deed.RELEASE),
     ),
-    Kind.GROUP: (Deed.CLAIM, Deed.LEAVE, Deed.REACH, Deed.SET, Deed.COMMIT, Deed.FOLLOW, Deed.RELEASE),
+    Kind.GROUP: (
+        *(Deed.CLAIM, Deed.BEFORE, Deed.LEAVE, Deed.REACH, Deed.SET, Deed.COMMIT),
+        *(Deed.FOLLOW, Deed.AFTER, Deed.RELEASE),
+    ),
 }
 # Nobody who writes waits for these.
 UNHELD = frozenset({Kind.FAILBACK, Kind.MAPPED, Kind.REBUILD, Kind.GROUP})

@@ -64,7 +64,8 @@ class Record:
     went when it was decided; `anyway`: also while somebody reads or writes there. Of a `group` that moves alone
     `places` are where it would stand, and `topics` what it reads. As the `wave`-th of a `plan`: the waves that are
     `left` behind it. `kept`: the cluster that keeps the record, where the store does not answer; `owed`: nothing is
-    left to be done without the store. `waits`: what the deed waits for; `told` is the history."""
+    left to be done without the store. `command`: which of the settings' was begun last, `unfinished`: how `after`
+    failed. `waits`: what the deed waits for; `told` is the history."""
 
     id: str
     kind: Kind
@@ -94,6 +95,8 @@ class Record:
     left: tuple[tuple[str, ...], ...] = ()
     kept: str = ""
     owed: bool = False
+    command: str = ""
+    unfinished: str = ""
     why: str = ""
     waits: str = ""
     told: tuple[Told, ...] = ()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from twinshore.fleet import ConfigError
+from twinshore.fleet import ConfigError, RefusedError
 from twinshore.fleet.settings import Settings
+from twinshore.fleet.settings.sections.switch import SECTION as SWITCH
 from twinshore.store import Store
+from twinshore.switch.deeds import Kind
+from twinshore.switch.hands.commands import told, why_not
 from twinshore.switch.operations import one_group, planning, running, waves
 from twinshore.switch.operations.planning import Switch, SwitchPlan
 from twinshore.switch.operations.running import Asking
@@ -16,6 +19,18 @@ from twinshore.switch.operations.waves import WavesPlan
 
 def plan_of(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
     """ConfigError where nothing is meant; what stands in the way is `refused`."""
+    planned = _planned(asked, settings, store, by)
+    commands = settings.of(SWITCH)
+    if planned.record is None or asked.kind is Kind.DRILL:
+        return planned
+    if why := why_not(commands):
+        return replace(
+            planned, record=None, refused=RefusedError(why, hint="mend the settings, or switch from another host")
+        )
+    return replace(planned, remarks=(*planned.remarks, *told(commands)))
+
+
+def _planned(asked: Switch, settings: Settings, store: Store, by: str) -> SwitchPlan:
     if asked.of and (asked.topics or asked.wave or asked.group):
         raise ConfigError("--of names topics by the switch that moved them", hint="leave topics, --all and --group out")
     if asked.of:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from twinshore.fleet import ConfigError, Link, Naming, RefusedError, StoreError
 from twinshore.fleet.settings import Settings
+from twinshore.fleet.settings.sections.switch import SECTION as SWITCH
 from twinshore.homes.home_notes import HomeNotes
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.operations.change import Add, Set
@@ -24,6 +25,7 @@ from twinshore.switch.alone import alone
 from twinshore.switch.decision import begin, turn_back
 from twinshore.switch.deeds import Kind
 from twinshore.switch.failback import Failback
+from twinshore.switch.hands.commands import Commands
 from twinshore.switch.hands.group_alone import links_between
 from twinshore.switch.hands.words import ClusterWords
 from twinshore.switch.hands.writers import Writers
@@ -149,8 +151,14 @@ def both_ways(record: Record, settings: Settings, store: Store) -> tuple[Link, L
 
 def hands(
     record: Record, link: Link, back: Link, settings: Settings, store: Store, ends: Ends, asking: Asking
+) -> Commands:
+    """Who does the deeds of this switch, with the operator's commands among them."""
+    return Commands(settings.of(SWITCH), _hands(record, link, back, settings, store, ends, asking))
+
+
+def _hands(
+    record: Record, link: Link, back: Link, settings: Settings, store: Store, ends: Ends, asking: Asking
 ) -> Work | Failback | Rebuild | OneGroup:
-    """Who does the deeds of this switch."""
     if record.kind is Kind.REBUILD:
         return Rebuild(back, store, ends.source, ends.target, settings.mirror.lease_s)
     if record.kind is Kind.GROUP:

@@ -39,7 +39,11 @@ class Shown:
         return self.record.state is State.DONE
 
     def verdict(self) -> str:
-        """How it ended, in one sentence."""
+        """How it ended, in one sentence; and what is left to be done by hand."""
+        left = self.record.unfinished
+        return f"{self._ended()}; run it by hand: {left}" if left else self._ended()
+
+    def _ended(self) -> str:
         one, topics = self.record, self.record.moves()
         if one.kind in (Kind.FAILBACK, Kind.MAPPED):
             return self._came_back(topics)
