@@ -160,7 +160,7 @@ def carried(east: LabCluster, west: LabCluster, topic: str, folder: Path) -> Ite
         made.process.end()
 
 
-def ended(child: Child, log: Path, within_s: float = 60.0) -> int:
+def ended(child: Child, log: Path, within_s: float = 180.0) -> int:
     """The exit code of a process, once it has ended by itself."""
     until_s = time.monotonic() + within_s
     while child.alive():

@@ -19,13 +19,16 @@ from tests.scenarios.mirror_rig import until, url_in
 from tests.scenarios.switch_rig import SwitchRig, carried, ended, turned_back
 from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_switched_home import read
+from twinshore.fleet.settings import load_settings
 from twinshore.fleet.terms import fence_epoch, written_epoch
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.lab import LabCluster
-from twinshore.lab.clients import client_settings, committed
+from twinshore.lab.clients import alter_topic, client_settings, committed
 from twinshore.lab.stages.raw_writer import RawWriter, state_of
 from twinshore.store import open_store
+from twinshore.switch.operations.planning import asked_of, plan
+from twinshore.switch.operations.running import Asking, run_switch
 
 TOPIC = "faults-orders"
 
@@ -46,6 +49,10 @@ def started(rig: SwitchRig, *words: str) -> list[tuple[int, str]]:
 def test_two_operators_at_once_one_wins(rig: SwitchRig) -> None:
     twin, term = rig.sides()[1], rig.home()[1]
     before = rig.level()
+    settings = load_settings(rig.settings, {})
+    with open_store(url_in(rig.rig.folder)) as store:
+        older = plan(asked_of([TOPIC], twin.name), settings, store, by="carol")
+    assert older.record is not None, older.refused
     told = started(rig, *[f"run {TOPIC} --to {twin.name} --yes"] * 2)
     print("told:", told)
     codes = sorted(code for code, _ in told)
@@ -58,6 +65,12 @@ def test_two_operators_at_once_one_wins(rig: SwitchRig) -> None:
     rig.settled(twin.name, term + 1)
     assert rig.level() == [end + 1 for end in before]
     rig.same()
+    # A plan of before is of another home, and begins nothing.
+    with open_store(url_in(rig.rig.folder)) as store:
+        late = run_switch(older, settings, store, Asking("carol", lambda _: None, threading.Event()))
+    assert late.verdict().startswith(f"turned back: topic {TOPIC} is at home on {twin.name} in term {term + 1} by now")
+    assert late.record.held_ms == 0
+    rig.settled(twin.name, term + 1)
 
 
 @pytest.mark.long
@@ -188,6 +201,23 @@ def test_a_command_that_fails_turns_it_back_and_its_fellow_hears_of_it(rig: Swit
     assert heard.read_text().split() == ["before", home.name, "after", home.name]
     assert rig.record()["held_s"] == 0.0, "nobody waited for it"
     turned_back(rig, said, where, "ended with 1")
+
+
+def test_a_plan_names_what_the_target_lacks_and_what_no_link_carries(rig: SwitchRig) -> None:
+    twin = rig.sides()[1]
+    known = len(json.loads(rig.switch("history", "--json").text))
+    assert "has no authorizer: nobody can be kept from writing" in rig.switch("plan", TOPIC, "--to", twin.name).text
+    alter_topic(twin.cluster, TOPIC, {"min.insync.replicas": "2"})
+    try:
+        said = rig.move(twin.name)
+    finally:
+        alter_topic(twin.cluster, TOPIC, {"min.insync.replicas": None})
+    assert f"{TOPIC}-0 (1 of 2)" in said.text, said.text
+    assert f"on {twin.name} has too few replicas in sync" in said.text
+    said = rig.switch("plan", "nobody-carries", "--to", twin.name)
+    assert f"no link to {twin.name} carries nobody-carries" in said.text
+    assert "twinshore link set" in said.text
+    assert len(json.loads(rig.switch("history", "--json").text)) == known
 
 
 def test_a_twin_that_has_stopped_is_refused(rig: SwitchRig) -> None:

@@ -107,6 +107,9 @@ def stand(lab: LabCluster, group: str, topic: str) -> None:
 @pytest.mark.claim("switch", "super-user", "a super user writes in the hold: it turns back, and rules are as before")
 def test_a_super_user_who_writes_turns_it_back_and_no_rule_stays(rig: SwitchRig) -> None:
     before = rules(rig.east), rules(rig.west)
+    planned = rig.switch("plan", TOPIC, "--to", "west")
+    assert f"super users can still write to {TOPIC}" in planned.text, planned.text
+    assert "where an end moves while writers are held, the switch turns back" in planned.text
     over = threading.Event()
 
     def write() -> None:

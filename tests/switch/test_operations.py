@@ -12,12 +12,16 @@ import pytest
 from tests.switch.test_decision import NOW_MS, record
 from twinshore.fleet import ConfigError, Link, RefusedError
 from twinshore.fleet.settings import Settings, load_settings
+from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
 from twinshore.lab.ports import free_port
 from twinshore.store import Asked, Store, SwitchRow, TopicInSwitch, TwinRow, open_store
 from twinshore.switch.deeds import Deed
 from twinshore.switch.operations.one_group import plan as plan_group
+from twinshore.switch.operations.one_producer import plan as plan_producer
+from twinshore.switch.operations.one_producer import writers_by_rule
 from twinshore.switch.operations.planning import asked_of, plan
 from twinshore.switch.operations.plans import plan_of
+from twinshore.switch.operations.preview import uncarried
 from twinshore.switch.operations.running import Asking, resume, roll_back, run_switch
 from twinshore.switch.operations.showing import one_switch, switches
 from twinshore.switch.operations.taking_over import standing_on
@@ -84,6 +88,34 @@ def test_what_nobody_can_mean_of_a_group_is_told(
         plan_of(asked_of(topics, "west", group=group, force=force), settings, store)
     with pytest.raises(ConfigError, match="wset"):
         plan_group(asked_of([], "wset", group="billing"), settings, store)
+
+
+def test_one_producer_alone_is_refused_with_what_to_do(settings: Settings, store: Store) -> None:
+    """On a same-name link its topic has one home; on a prefix link both sides are written anyway."""
+    same = plan_producer(asked_of(["orders"], "west", producer="anna"), settings, store).refused
+    assert same is not None
+    assert "anna alone cannot move: orders has one home, east" in same.message
+    assert "twinshore switch run 'orders' --to west" in same.hint
+    prefix = plan_of(asked_of(["orders"], "north", producer="anna"), settings, store).refused
+    assert prefix is not None
+    assert "nothing has to be switched for anna" in prefix.message
+    assert "east.orders" in prefix.hint
+    for asked in (asked_of([], "west", producer="anna"), asked_of(["orders"], "west", producer="anna", group="b")):
+        with pytest.raises(ConfigError, match="--producer needs"):
+            plan_of(asked, settings, store)
+    every = ("*", Operation.WRITE, Permission.ALLOW)
+    rules = [Acl(Resource.TOPIC, "orders", Pattern.LITERAL, f"User:{who}", *every) for who in ("bob", "anna")]
+    rules.append(replace(rules[0], principal="User:eve", permission=Permission.DENY))
+    rules.append(replace(rules[0], principal="User:zoe", operation=Operation.READ))
+    assert writers_by_rule(rules, ["orders"]) == {"User:anna", "User:bob"}
+    assert writers_by_rule(rules, ["others"]) == set()
+
+
+def test_a_topic_without_a_link_is_told_how_it_gets_one(settings: Settings) -> None:
+    links = [link for link in settings.links if link.target == "west"]
+    told = uncarried(["invoices"], links, "west", ["orders"])
+    assert "no link to west carries invoices" in told.message
+    assert "`twinshore link set east->west 'topics=[..., \"invoices\"]'`" in told.hint
 
 
 def test_what_stands_in_the_way_is_refused_before_anything_is_done(settings: Settings, store: Store) -> None:

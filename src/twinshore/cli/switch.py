@@ -24,6 +24,7 @@ NAMED = typer.Argument(help="Topics, as expressions for whole names.", metavar="
 GROUP = typer.Option("", "--group", help="One consumer group alone, by its name; its topics stay where they are.")
 ALL = typer.Option(False, "--all", help="All topics that the link carries, in waves: each is a switch of its own.")
 WAVE = typer.Option(50, "--wave", help="How many topics move at once with --all.")
+PRODUCER = typer.Option("", "--producer", help="One producer alone: says why it cannot, or what to do in its place.")
 OF = typer.Option("", "--of", help="The topics that this switch, or plan of waves, has moved, by its first letters.")
 TO = typer.Option(..., "--to", help="The cluster where the topics are written from then on.")
 FORCE = typer.Option(False, "--force", help="The old home does not answer: move with what has crossed.")
@@ -64,6 +65,7 @@ def plan(
     every: bool = ALL,
     wave: int = WAVE,
     of: str = OF,
+    producer: str = PRODUCER,
     settings: Path = SETTINGS,
     link: list[str] = LINKS,
 ) -> None:
@@ -73,7 +75,17 @@ def plan(
     from twinshore.switch.operations.plans import plan_of
 
     size = wave if every else 0
-    asked = asked_of(topics or [], to, link, force=force, hold_s=hold_s, group=group, wave=size, of=of)
+    asked = asked_of(
+        topics or [],
+        to,
+        link,
+        force=force,
+        hold_s=hold_s,
+        group=group,
+        wave=size,
+        of=of,
+        producer=producer,
+    )
     if force:
         from twinshore.switch.operations import storeless
 
@@ -94,6 +106,7 @@ def run(
     every: bool = ALL,
     wave: int = WAVE,
     of: str = OF,
+    producer: str = PRODUCER,
     settings: Path = SETTINGS,
     link: list[str] = LINKS,
     yes: bool = YES,
@@ -110,7 +123,17 @@ def run(
     from twinshore.switch.operations.plans import plan_of
 
     size = wave if every else 0
-    asked = asked_of(topics or [], to, link, force=force, hold_s=hold_s, group=group, wave=size, of=of)
+    asked = asked_of(
+        topics or [],
+        to,
+        link,
+        force=force,
+        hold_s=hold_s,
+        group=group,
+        wave=size,
+        of=of,
+        producer=producer,
+    )
     if not force:
         carry_out(plan_of, asked, settings, yes=yes, dry_run=dry_run)
         return

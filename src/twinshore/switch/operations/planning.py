@@ -13,7 +13,6 @@ from twinshore.fleet.incidents import Effect
 from twinshore.fleet.operations import Plan
 from twinshore.fleet.sentences import counted, listed
 from twinshore.fleet.settings import Settings
-from twinshore.fleet.settings.edge import did_you_mean
 from twinshore.fleet.settings.shapes import why_not_pattern
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.rights import Acl, Operation, Permission, Resource
@@ -29,6 +28,7 @@ from twinshore.store import Position, Store, TwinRow
 from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind
 from twinshore.switch.hands.standing import answers, behind
 from twinshore.switch.hands.torn import may_be_torn
+from twinshore.switch.operations.preview import lacking, uncarried, unheld, unready
 from twinshore.switch.operations.taking_over import standing_on
 from twinshore.switch.record import Moved, Record
 from twinshore.switch.taking_over import said
@@ -42,8 +42,9 @@ HOLD_S = 10.0
 @dataclass(frozen=True, slots=True)
 class Switch:
     """Topics whose whole names match one of these expressions are at home on `to` from then on. `links`: only those
-    that these links carry. `hold_s`: how long writers may wait before it turns back. `group`: it alone.
-    `wave`: of all topics, so many at once; 0: those that are named. `of`: those that this switch has moved."""
+    that these links carry. `hold_s`: how long writers may wait before it turns back. `group`: it alone, and no topic.
+    `wave`: of all topics so many at once, 0: those that are named. `of`: those that this switch has moved.
+    `producer`: it alone, which is refused."""
 
     topics: Sequence[str]
     to: str
@@ -53,6 +54,7 @@ class Switch:
     group: str = ""
     wave: int = 0
     of: str = ""
+    producer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +89,11 @@ def asked_of(
     group: str = "",
     wave: int = 0,
     of: str = "",
+    producer: str = "",
 ) -> Switch:
     """What an operator's words ask for."""
     kind = Kind.DRILL if drill else Kind.FORCED if force else Kind.PLANNED
-    return Switch(topics, to, kind, links, hold_s, group, wave, of)
+    return Switch(topics, to, kind, links, hold_s, group, wave, of, producer)
 
 
 def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept: str = "") -> SwitchPlan:
@@ -108,7 +111,7 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept:
     shown = list(_shown(asked, link, topics, None if kept else positions))
     with Ends(link, settings, patience_s=ASK_S, call_s=ASK_S) as ends:
         away = _away(asked, link, settings, ends)
-        refused = _refused(asked, link, topics, store, away) or _unfit(link, store, ends, away)
+        refused = _refused(asked, link, topics, store, away) or _unfit(asked, link, topics, store, ends, away)
         try:
             others = standing_on(link, topics, store) if asked.kind is Kind.FORCED else ()
         except RefusedError as error:
@@ -120,7 +123,8 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept:
         lag = behind(ends.source, ends.target, moved) if asked.kind is Kind.PLANNED else 0
         torn = tuple(may_be_torn(ends.target, link, topics)) if asked.kind is Kind.FORCED else ()
         unknown = tuple(_unknown(ends.target, link, topics, back)) if kept else ()
-        remarks = (*_remarks(asked, link, lag, away), *torn, *unknown)
+        open_to = unheld(ends.source, topics) if asked.kind is Kind.PLANNED else ()
+        remarks = (*_remarks(asked, link, lag, away), *torn, *unknown, *open_to)
     record = Record(
         secrets.token_hex(16),
         asked.kind,
@@ -135,9 +139,15 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept:
         DEEDS[asked.kind][0],
         kept=kept,
     )
-    lacking = () if kept else tuple(topic for topic in topics if back is None or not admits(back, topic))
+    untaken = () if kept else tuple(topic for topic in topics if back is None or not admits(back, topic))
     steps = tuple(DeedStep(deed) for deed in DEEDS[asked.kind])
-    return SwitchPlan(steps, tuple(shown), remarks, record=record, back_topics=lacking, takes_over=others)
+    return SwitchPlan(steps, tuple(shown), remarks, record=record, back_topics=untaken, takes_over=others)
+
+
+def carrier_of(asked: Switch, settings: Settings, store: Store) -> tuple[Link, list[str]]:
+    """The one link that carries these topics, and their names."""
+    link, rows = _link_of(asked, [one.link for one in standing(settings.links, store).values()], store)
+    return link, sorted({row.topic for row in rows})
 
 
 def _away(asked: Switch, link: Link, settings: Settings, ends: Ends) -> str:
@@ -167,7 +177,7 @@ def _link_of(asked: Switch, links: Sequence[Link], store: Store) -> tuple[Link, 
         home = [row.topic for one in into for row in store.homes.of(pair_of(one)).values() if row.home == asked.to]
         if any(pattern.fullmatch(topic) for topic in home for pattern in wanted):
             raise RefusedError(f"{said} is at home on {asked.to} already", hint="`twinshore link homes` shows homes")
-        raise ConfigError(f"no link to {asked.to} carries {said}{did_you_mean(asked.topics[0], sorted(known))}")
+        raise uncarried(asked.topics, into, asked.to, sorted(known))
     if len(found) > 1:
         raise ConfigError(f"several links carry these topics: {listed(sorted(found), NAMED_MAX)}", hint="say --link")
     ((name, rows),) = found.items()
@@ -218,7 +228,9 @@ def _stopped(link: Link, topics: Sequence[str], store: Store) -> list[str]:
     )
 
 
-def _unfit(link: Link, store: Store, ends: Ends, away: str) -> TwinshoreError | None:
+def _unfit(
+    asked: Switch, link: Link, topics: Sequence[str], store: Store, ends: Ends, away: str
+) -> TwinshoreError | None:
     """What the clusters tell that stands in the way."""
     if not away:
         recognise(link, store, ends.source, ends.target)
@@ -228,23 +240,11 @@ def _unfit(link: Link, store: Store, ends: Ends, away: str) -> TwinshoreError | 
                 f"late requests of {link.name} could not be shut out on {link.target}",
                 hint=f"the mirror's user needs Alter or ClusterAction on cluster {link.target}",
             )
+        if asked.kind is Kind.PLANNED:
+            return lacking(ends.source, ends.target, topics)
+        return unready(ends.target, topics)
     except KafkaError as error:
-        return RefusedError(f"{link.target} does not answer: {error.message}")
-    return _unready(ends.target, link, store)
-
-
-def _unready(new: KafkaCluster, link: Link, store: Store) -> TwinshoreError | None:
-    """Whether the new home's partitions take writes at all."""
-    names = sorted({row.topic for row in store.twins.carried(link.name)})
-    seen = new.metadata(names, refresh=True).topics
-    unled = [
-        f"{name}-{part.partition}"
-        for name, topic in seen.items()
-        if not topic.error
-        for part in topic.partitions
-        if part.leader < 0
-    ]
-    return RefusedError(f"{listed(unled, NAMED_MAX)} has no leader on {link.target}") if unled else None
+        return RefusedError(f"what the switch needs to know is not told: {error.message}")
 
 
 def _moved(topic: str, rows: Sequence[TwinRow], link: Link, store: Store) -> Moved:

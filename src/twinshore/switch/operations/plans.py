@@ -10,7 +10,7 @@ from twinshore.fleet.settings.sections.switch import SECTION as SWITCH
 from twinshore.store import Store
 from twinshore.switch.deeds import Kind
 from twinshore.switch.hands.commands import told, why_not
-from twinshore.switch.operations import one_group, planning, running, waves
+from twinshore.switch.operations import one_group, one_producer, planning, running, waves
 from twinshore.switch.operations.planning import Switch, SwitchPlan
 from twinshore.switch.operations.running import Asking
 from twinshore.switch.operations.showing import Shown
@@ -31,6 +31,8 @@ def plan_of(asked: Switch, settings: Settings, store: Store, *, by: str = "") ->
 
 
 def _planned(asked: Switch, settings: Settings, store: Store, by: str) -> SwitchPlan:
+    if asked.producer:
+        return one_producer.plan(asked, settings, store)
     if asked.of and (asked.topics or asked.wave or asked.group):
         raise ConfigError("--of names topics by the switch that moved them", hint="leave topics, --all and --group out")
     if asked.of:

@@ -1,0 +1,79 @@
+"""One producer alone: why it cannot move where one side is written, and what to do where both are. Nothing is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from twinshore.fleet import ConfigError, KafkaError, Link, Naming, RefusedError
+from twinshore.fleet.sentences import listed
+from twinshore.fleet.settings import Settings
+from twinshore.homes.follower_lines import FollowerLog
+from twinshore.homes.home_notes import FollowerNotes
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.rights import Acl, Operation, Permission
+from twinshore.kafka.rights_requests import read_acls
+from twinshore.service.clock import steady_s
+from twinshore.service.ends import Ends
+from twinshore.store import Store
+from twinshore.switch.operations import planning
+from twinshore.switch.operations.planning import Switch, SwitchPlan
+
+NAMED_MAX = 8
+ASK_S = 5.0
+WRITES = frozenset({Operation.WRITE, Operation.ALL})
+
+
+def plan(asked: Switch, settings: Settings, store: Store) -> SwitchPlan:
+    """ConfigError where no topic is meant. It is always refused: with what stands in the way, or with what to do."""
+    settings.cluster(asked.to)
+    if not asked.topics or asked.group or asked.wave:
+        raise ConfigError("--producer needs the topics that it writes, and no --group or --all")
+    link, topics = planning.carrier_of(replace(asked, group=""), settings, store)
+    if link.naming is not Naming.SAME:
+        return SwitchPlan(refused=_both_sides(asked, link, topics))
+    with Ends(link, settings, patience_s=ASK_S, call_s=ASK_S) as ends:
+        others = _others(ends.source, asked.producer, topics)
+    name = listed(topics, NAMED_MAX)
+    named = f"; there also write, or may write: {listed(others, NAMED_MAX)}" if others else ""
+    return SwitchPlan(
+        refused=RefusedError(
+            f"{asked.producer} alone cannot move: {name} has one home, {link.source}, and what is written to its twin"
+            f" on {link.target} never crosses{named}",
+            hint=f"move the topic with all that write it: `twinshore switch run '{topics[0]}' --to {link.target}`",
+        )
+    )
+
+
+def _both_sides(asked: Switch, link: Link, topics: Sequence[str]) -> RefusedError:
+    twins = listed([link.twin_of(topic) for topic in topics], NAMED_MAX)
+    return RefusedError(
+        f"{link.name} gives its twins other names, and both sides are written: nothing has to be switched for"
+        f" {asked.producer}",
+        hint=f"stop it on {link.source}, wait until `twinshore status` calls the link level, and start it on"
+        f" {link.target}, where it writes {listed(list(topics), NAMED_MAX)}; whoever needs its order reads {twins} to"
+        f" its end there before what it writes from then on",
+    )
+
+
+def _others(home: KafkaCluster, producer: str, topics: Sequence[str]) -> list[str]:
+    """Clients that said they write there, and users whom rules let write."""
+    log = FollowerLog()
+    notes = FollowerNotes(home, log)
+    try:
+        if notes.exists():
+            notes.read()
+        acls = read_acls(home) or frozenset()
+    except KafkaError as error:
+        return [f"nobody knows who, as {error.message}"]
+    clients = {one.name or one.id for one in log.living(steady_s()) if any(one.writes(topic) for topic in topics)}
+    return sorted((clients | writers_by_rule(acls, topics)) - {producer, f"User:{producer}"})
+
+
+def writers_by_rule(acls: Iterable[Acl], topics: Sequence[str]) -> set[str]:
+    """The users whom a rule lets write to one of these topics."""
+    return {
+        acl.principal
+        for acl in acls
+        if acl.permission is Permission.ALLOW and acl.operation in WRITES and any(acl.covers(topic) for topic in topics)
+    }

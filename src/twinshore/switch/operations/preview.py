@@ -1,0 +1,71 @@
+"""What a plan says of both clusters before anybody is held: whom nothing can hold, and what a switch would lack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from twinshore.fleet import ConfigError, Link, RefusedError
+from twinshore.fleet.sentences import listed
+from twinshore.fleet.settings.edge import did_you_mean
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.rights_requests import may_alter, read_acls
+from twinshore.switch.acl_fence import fence
+from twinshore.switch.hands.rights import look
+
+NAMED_MAX = 5
+MIN_ISR = "min.insync.replicas"
+
+
+def unheld(old: KafkaCluster, topics: Sequence[str]) -> tuple[str, ...]:
+    """Who may write though writers are held; no broker tells who its super users are. KafkaError where we may not read
+    rules, or not change them."""
+    remarks = fence(look(old, topics)).remarks
+    watched = ("where an end moves while writers are held, the switch turns back",) if remarks else ()
+    return (*remarks, *watched)
+
+
+def lacking(old: KafkaCluster, new: KafkaCluster, topics: Sequence[str]) -> RefusedError | None:
+    """What a later deed would lack, found before anything is begun."""
+    for cluster in (old, new):
+        if read_acls(cluster) is not None and not may_alter(cluster):
+            return RefusedError(
+                f"the switch may not change rules of {cluster.name}",
+                hint=f"grant the mirror's user Alter on the cluster {cluster.name}",
+            )
+    return unready(new, topics)
+
+
+def unready(new: KafkaCluster, topics: Sequence[str]) -> RefusedError | None:
+    """Whether the new home's partitions would take writes at all, also those that ask for all replicas."""
+    seen = {name: one for name, one in new.metadata(sorted(topics), refresh=True).topics.items() if not one.error}
+    unled = [f"{name}-{part.partition}" for name, one in seen.items() for part in one.partitions if part.leader < 0]
+    if unled:
+        return RefusedError(f"{listed(unled, NAMED_MAX)} has no leader on {new.name}")
+    settings, _ = new.admin.readable_settings(sorted(seen), (MIN_ISR,))
+    least = {name: int(one[MIN_ISR].value or 1) for name, one in settings.items() if MIN_ISR in one}
+    short = [
+        f"{name}-{part.partition} ({len(part.isr)} of {least[name]})"
+        for name, one in seen.items()
+        for part in one.partitions
+        if len(part.isr) < least.get(name, 1)
+    ]
+    if short:
+        return RefusedError(
+            f"{listed(short, NAMED_MAX)} on {new.name} has too few replicas in sync: acks=all would be refused there",
+            hint=f"wait until its brokers are back, or lower {MIN_ISR} of these topics",
+        )
+    return None
+
+
+def uncarried(topics: Sequence[str], links: Sequence[Link], to: str, known: Sequence[str]) -> ConfigError:
+    """Why a topic that no link carries is not moved, and how it gets a link and a twin first."""
+    said = listed(list(topics), NAMED_MAX)
+    near = did_you_mean(topics[0], sorted(known))
+    names = sorted(link.name for link in links)
+    value = ", ".join(f'"{topic}"' for topic in topics)
+    how = f"`twinshore link set {names[0]} 'topics=[..., {value}]'`" if names else f"`twinshore link add FROM->{to}`"
+    return ConfigError(
+        f"no link to {to} carries {said}{near}",
+        hint=f"it gets a twin first, with its records: {how}, with what the link has; wait until `twinshore status`"
+        " calls it level, then switch. Without its data it is not moved",
+    )
