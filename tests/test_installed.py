@@ -15,6 +15,7 @@ import pytest
 from tests.test_packaging import build_both, wheel
 from twinshore import __version__
 from twinshore.lab import LabCluster
+from twinshore.lab.clients import forget_links
 from twinshore.store import open_store
 
 SETTINGS = """
@@ -67,6 +68,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture
 def settings(east: LabCluster, west: LabCluster, tmp_path: Path) -> Path:
     """A folder with settings for a topic of two partitions."""
+    for side in (east, west):
+        forget_links(side.cluster)
     topic = f"installed-{uuid.uuid4().hex[:8]}"
     east.create_topic(topic, partitions=2)
     ends = {one.cluster.name: ",".join(one.cluster.bootstrap) for one in (east, west)}

@@ -27,6 +27,7 @@ WEST = HomeLine("orders", "west", "id-w", 2, switch=ONE, points=(5, 7))
 
 @pytest.fixture
 def kafka(east: LabCluster) -> Iterator[KafkaCluster]:
+    forget(east, HOMES_TOPIC, FOLLOWERS_TOPIC)
     with closing(KafkaCluster(east.cluster, patience_s=20)) as cluster:
         yield cluster
     forget(east, HOMES_TOPIC, FOLLOWERS_TOPIC)

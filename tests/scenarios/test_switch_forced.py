@@ -25,7 +25,7 @@ from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
 
 TOPIC = "forced-orders"
-# Ten by themselves; half of it is the start of a process, which a machine busy with other tests makes slow.
+# Most of it is the start of a process, which a machine busy with other tests makes slow.
 WRITABLE_S = 60.0
 
 

@@ -17,7 +17,10 @@ from twinshore.store import AuditRow, Store, TwinRow
 SETTINGS = settings_of(f'[links."{LINK}"]\nmode = "mapped"\n[links."{BACK}"]\n')
 SOUTH = '[clusters.south]\nbootstrap = ["127.0.0.1:3"]\n'
 RING = settings_of(f'{SOUTH}[links."{LINK}"]\n[links."west->south"]\n[links."south->east"]\n')
-NOTHING = "nothing to do: the links' filters admit no topic that their sources show to the mirror"
+NOTHING = (
+    "nothing to do: the links' filters admit no topic that their sources show to the mirror's user;"
+    " `twinshore link list` shows the filters, and a user sees the topics that it may Describe"
+)
 
 
 def test_an_offset_is_found_from_either_side(store: Store) -> None:
