@@ -178,7 +178,14 @@ def test_whoever_reads_or_writes_there_stops_it(stage: Stage) -> None:
     "killed-failback",
     "a fail-back killed at three deeds on brokers, gone on with: each tail saved once",
 )
-@pytest.mark.parametrize("deed", [Deed.RESCUE, Deed.REBUILD, Deed.PUT_BACK])
+@pytest.mark.parametrize(
+    "deed",
+    [
+        pytest.param(Deed.RESCUE, marks=pytest.mark.long),
+        Deed.REBUILD,
+        pytest.param(Deed.PUT_BACK, marks=pytest.mark.long),
+    ],
+)
 def test_killed_at_a_deed_it_is_gone_on_with(stage: Stage, deed: Deed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Right behind what was done of the deed at once, before anybody wrote that down."""
     monkeypatch.setattr(alone, "LEASE_S", LEASE_S)
