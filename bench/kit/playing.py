@@ -85,6 +85,11 @@ def claimed_for(show: str, marks: Iterable[Mapping[str, Any]]) -> dict[str, Mark
     return found
 
 
+def in_order(tests: Collection[str], marks: Iterable[Mapping[str, Any]]) -> list[str]:
+    """As they stand in their files, each once: tests of a file share what they run on, which is set up once."""
+    return [test for test in dict.fromkeys(mark["test"] for mark in marks) if test in tests]
+
+
 def play(tests: Sequence[str], seed: int) -> tuple[Played, ...]:
     """Runs these tests, each by its own limit, in one process; its words go to standard error. Whatever it did not come
     to is not there."""

@@ -11,7 +11,18 @@ from pathlib import Path
 
 from bench.kit.claims import Claim, Once, all_hold, to_json, to_page, to_text, try_claims
 from bench.kit.machine import this_machine
-from bench.kit.playing import ROOT, Played, RunRefused, all_marks, claimed_for, claims_of, differs_from, of_runs, play
+from bench.kit.playing import (
+    ROOT,
+    Played,
+    RunRefused,
+    all_marks,
+    claimed_for,
+    claims_of,
+    differs_from,
+    in_order,
+    of_runs,
+    play,
+)
 
 EVIDENCE = ROOT / "docs" / "evidence"
 
@@ -47,11 +58,13 @@ def run_show(
         runs = of_runs(asked.from_run, differs_from)
     except (RunRefused, OSError) as error:
         parser.error(f"--from-run: {error}")
-    marked = claimed_for(show, all_marks()) if keys else {}
+    marks = all_marks() if keys else []
+    marked = claimed_for(show, marks)
     wanted = [marked[key] for key in keys if key in marked and (not asked.only or key in asked.only)]
 
     def played(long: bool) -> tuple[Played, ...]:
-        return play([test for one in wanted for test in (long and one.full) or one.tests], seed)
+        tests = {test for one in wanted for test in (long and one.full) or one.tests}
+        return play(in_order(tests, marks), seed)
 
     shown = claims_of(marked, keys, (lambda _long: runs) if asked.from_run else Once(played))
     verdicts = try_claims([*claims(seed, asked.only), *shown], asked.only, long=long, say=to_stderr)

@@ -11,7 +11,19 @@ from pathlib import Path
 import pytest
 
 from bench.kit.claims import Claim, NotPlayed, try_claims
-from bench.kit.playing import ROOT, Marked, Played, RunRefused, claimed_for, claims_of, finding, of_runs, play, read_run
+from bench.kit.playing import (
+    ROOT,
+    Marked,
+    Played,
+    RunRefused,
+    claimed_for,
+    claims_of,
+    finding,
+    in_order,
+    of_runs,
+    play,
+    read_run,
+)
 from twinshore.lab.stages.figures import StageError
 
 FILE = """
@@ -185,3 +197,9 @@ def test_tests_of_several_rooms_are_played_in_one_run() -> None:
         f"{files[1]}::test_the_machine_works_at_least_as_much_as_we_do",
     ]
     assert [one.test for one in play(wanted, 1) if one.passed] == wanted
+
+
+def test_tests_of_a_file_are_played_together_as_they_stand_in_it() -> None:
+    marks = [{"test": test} for test in ("a.py::one", "a.py::two", "a.py::one", "b.py::three")]
+    assert in_order(["b.py::three", "a.py::two", "a.py::one"], marks) == ["a.py::one", "a.py::two", "b.py::three"]
+    assert in_order(["a.py::two"], marks) == ["a.py::two"]

@@ -207,10 +207,13 @@ def test_in_full_flight_the_preview_names_what_may_be_torn(stage: Stage) -> None
 
 
 def reads_again(lab: LabCluster) -> int:
-    """How many offsets lie behind the group's places."""
-    places = {(topic, number): at for topic in TOPICS for number, at in enumerate(stands(lab, topic)) if at >= 0}
-    ends = {topic: [end for _, end in spans(lab.cluster, topic, PARTITIONS)] for topic in TOPICS}
-    return sum(ends[topic][number] - at for (topic, number), at in places.items())
+    """How many offsets lie behind the group's places, in what it reads; a partition without one is read from its
+    beginning, as Kafka Streams does."""
+    return sum(
+        end - (at if at >= 0 else begin)
+        for topic in (INPUT, REPARTITION)
+        for (begin, end), at in zip(spans(lab.cluster, topic, PARTITIONS), stands(lab, topic), strict=True)
+    )
 
 
 def stands(lab: LabCluster, topic: str) -> list[int]:

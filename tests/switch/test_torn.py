@@ -7,11 +7,16 @@ from twinshore.switch.torn import Writing, writing
 TOPICS = ("orders", "totals", "counter-counts-changelog", "counter-by-key-repartition")
 RULES = (("counter", ("{group}-.*", "totals")),)
 PLACES = {("orders", 0): 40, ("orders", 1): 50, ("counter-by-key-repartition", 0): 7, ("other", 0): 1}
-ENDS = {("orders", 0): 45, ("orders", 1): 50, ("counter-by-key-repartition", 0): 9, ("other", 0): 100}
+SPANS = {
+    ("orders", 0): (0, 45),
+    ("orders", 1): (0, 50),
+    ("counter-by-key-repartition", 0): (5, 9),
+    ("other", 0): (0, 100),
+}
 
 
 def found(group: str, rules: tuple[tuple[str, tuple[str, ...]], ...] = RULES) -> Writing | None:
-    return writing(group, rules, TOPICS, PLACES, ENDS)
+    return writing(group, rules, TOPICS, PLACES, SPANS)
 
 
 def test_where_outputs_name_all_it_reads_some_again() -> None:
@@ -34,10 +39,25 @@ def test_internal_topics_that_no_outputs_name_are_known_by_their_names() -> None
 def test_who_only_reads_is_not_torn() -> None:
     assert found("readers") is None
     assert found("count") is None, "an application with a longer name is another one"
-    assert writing("counter", RULES, TOPICS, {("other", 0): 1}, ENDS) is None, "it reads nothing that moves"
+    assert writing("counter", RULES, TOPICS, {("other", 0): 1}, SPANS) is None, "it reads nothing that moves"
 
 
 def test_a_place_beyond_the_end_reads_nothing_again() -> None:
-    one = writing("counter", RULES, TOPICS, {("orders", 0): 60}, {("orders", 0): 45})
+    one = writing("counter", RULES, TOPICS, {("orders", 0): 60}, {("orders", 0): (0, 45)})
     assert one is not None
     assert one.again == 0
+
+
+def test_where_no_place_has_crossed_the_whole_partition_counts() -> None:
+    places = {("orders", 0): 40, ("other", 0): 1}
+    one = writing("counter", RULES, TOPICS, places, {**SPANS, ("orders", 2): (7, 7)})
+    assert one is not None
+    assert one.again == 5 + 50 + 4, "of what is there: the log's own beginning counts"
+    assert one.placeless == ("counter-by-key-repartition-0", "orders-1"), "in an empty one nothing can be read again"
+    assert one.sentence().endswith(
+        "; it has no place in counter-by-key-repartition-0, orders-1,"
+        " and begins there where its `auto.offset.reset` says"
+    )
+    readers = writing("readers", (("readers", ("totals",)),), TOPICS, places, SPANS)
+    assert readers is not None
+    assert readers.placeless == ("orders-1",), "what another application wrote for itself nobody else reads"

@@ -8,7 +8,7 @@ from contextlib import closing
 from twinshore.fleet import KafkaError, Link, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.groups import Groups
-from twinshore.switch.torn import Writing, writing
+from twinshore.switch.torn import Writing, reads_of, writing
 
 
 def may_be_torn(new: KafkaCluster, link: Link, topics: Collection[str]) -> Iterator[str]:
@@ -28,8 +28,11 @@ def _writing(new: KafkaCluster, link: Link, topics: Collection[str]) -> list[Wri
                 wanted.setdefault(one.coordinator, {})[one.group] = None
         found, _ = groups.places(wanted, {})
     places = {name: {where: place.offset for where, place in one.places.items()} for name, one in found.items()}
-    read = {where for some in places.values() for where in some if where[0] in topics}
-    ends = new.list_offsets([NamedPartition(*where) for where in read], OffsetKind.LOG_END)
-    by_where = {(named.topic, named.partition): end for named, end in ends.items()}
-    known = (writing(name, link.groups.outputs, topics, places[name], by_where) for name in sorted(places))
+    rules = link.groups.outputs
+    read = frozenset[str]().union(*(reads_of(name, rules, topics, some) for name, some in places.items()))
+    shown = new.metadata(sorted(read)).topics if read else {}
+    every = [NamedPartition(topic, one.partition) for topic in read & shown.keys() for one in shown[topic].partitions]
+    begins, ends = (new.list_offsets(every, kind) for kind in (OffsetKind.EARLIEST, OffsetKind.LOG_END))
+    spans = {(named.topic, named.partition): (begins[named], ends[named]) for named in every}
+    known = (writing(name, rules, topics, places[name], spans) for name in sorted(places))
     return [one for one in known if one is not None]
