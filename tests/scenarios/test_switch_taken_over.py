@@ -1,5 +1,5 @@
 """The old home dies while a planned switch holds its writers, and the process of that switch with it: one command moves
-the topics, and what was left on the old home is undone when it is back."""
+the topics or leaves them where they are, and what stood on the old home is undone when it is back."""
 
 from __future__ import annotations
 
@@ -22,9 +22,30 @@ TOPIC = "rights-taken"
 DENIAL = acl(TOPIC, Operation.WRITE, EVERYBODY, permission=Permission.DENY)
 
 
+def turned_back(rig: SwitchRig) -> None:
+    rig.killed(Deed.LEVEL, "before", "run", TOPIC, "--to", "west", "--yes")
+    assert DENIAL in rules(rig.east), "its writers are held"
+    for broker in rig.east.brokers:
+        broker.kill()
+    said = rig.switch("rollback")
+    print("told:", said.text)
+    assert "the mirror does it when it answers" in said.text, said.text
+    assert debts(rig) == 1
+
+    for broker in rig.east.brokers:
+        broker.restart()
+    until(lambda: DENIAL not in rules(rig.east), 120, "writers are let in where the topic stays", rig.rig)
+    until(lambda: not debts(rig), 60, "nothing is owed any more", rig.rig)
+    assert may_write(rig.east.cluster_as("anna"), TOPIC)
+    rig.settled("east", 1)
+    again = rig.move("west")
+    assert again.code == 0, again.text
+
+
 @pytest.mark.long
 @pytest.mark.usefixtures("short_leases")
-def test_one_command_takes_over_what_a_dead_process_left(tmp_path: Path) -> None:
+@pytest.mark.parametrize("then", ["taken over", "turned back"])
+def test_one_command_takes_over_or_turns_back_what_a_dead_process_left(then: str, tmp_path: Path) -> None:
     with guarded("east", "anna") as east, guarded("west", "anna") as west:
         for lab in (east, west):
             opened(lab)
@@ -37,14 +58,14 @@ def test_one_command_takes_over_what_a_dead_process_left(tmp_path: Path) -> None
         made.process.start()
         try:
             until(lambda: spans(west.cluster, TOPIC, 3) == [(0, 10)] * 3, 120, "carried", made)
-            taken_over(SwitchRig(made, TOPIC, east, west))
+            (taken_over if then == "taken over" else turned_back)(SwitchRig(made, TOPIC, east, west))
         finally:
             made.process.end()
 
 
 def debts(rig: SwitchRig) -> int:
     with open_store(url_in(rig.rig.folder)) as store:
-        return len(store.memories.of("west->east", DEBT))
+        return len(store.memories.of("east<>west", DEBT))
 
 
 def taken_over(rig: SwitchRig) -> None:

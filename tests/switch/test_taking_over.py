@@ -8,11 +8,11 @@ from itertools import product
 import pytest
 
 from tests.switch.test_decision import NOW_MS, record
-from twinshore.fleet import WireError
+from twinshore.fleet import Link, WireError
 from twinshore.switch.decision import Done, after
 from twinshore.switch.deeds import DEEDS, Deed, Kind, is_behind
 from twinshore.switch.record import Record, State
-from twinshore.switch.taking_over import Debt, owed, said, taken_over, why_not
+from twinshore.switch.taking_over import Debt, may_pay, owed, said, taken_over, why_not
 
 EVERY = [(kind, deed, state) for kind in Kind for deed, state in product(DEEDS[kind], State)]
 
@@ -61,3 +61,13 @@ def test_the_preview_says_what_is_taken_over_and_what_is_owed() -> None:
     for text in ("", "[]", "{}", '{"switch": 1, "old": 2, "topics": 3, "rights": 4}'):
         with pytest.raises(WireError):
             Debt.from_json(text)
+
+
+def test_the_link_pays_where_the_topics_stay_and_the_way_back_behind_a_guard() -> None:
+    debt = Debt("f" * 32, "east", ("orders", "bills"))
+    there, back = Link("east", "west"), Link("west", "east")
+    assert may_pay(debt, there, ["other"], [])
+    assert not may_pay(debt, there, ["bills"], []), "a denial must not go before the guard stands"
+    assert may_pay(debt, back, [], ["other"])
+    assert not may_pay(debt, back, [], ["bills"])
+    assert not may_pay(debt, Link("west", "north"), [], []), "another pair of clusters"

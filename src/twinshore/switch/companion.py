@@ -1,4 +1,5 @@
-"""Beside a running link: old homes that a switch left behind hear where their topics are, and are guarded there.
+"""Beside a running link: old homes that a switch left behind hear where their topics are, and are guarded there. What a
+switch that ended without a home still owes to it is paid.
 
 Looked at every few seconds, for as long as the topic is at home elsewhere: an old home may come back at any time, and
 somebody may be given the right to write to it at any time.
@@ -26,7 +27,7 @@ from twinshore.store import IncidentKind, Remembered
 from twinshore.switch.hands.debts import pay
 from twinshore.switch.hands.guarding import Guarding, RulesOf
 from twinshore.switch.old_homes import left_to, open_still, untold
-from twinshore.switch.taking_over import DEBT, Debt
+from twinshore.switch.taking_over import DEBT, Debt, may_pay
 
 EVERY_S = 5.0
 IDLE_S = 10.0  # where no switch has left a topic to the link
@@ -68,7 +69,7 @@ class OldHomeCompanion:
     def _look(self) -> bool:
         """Whether there is an old home to be looked at."""
         topics, active = self._left(), self._beside.active()
-        debts = self._store.memories.of(self._link.name, DEBT)
+        debts = self._store.memories.of_each((pair_of(self._link), self._link.name), DEBT)
         if not active:
             self._let_go()
             # A link whose target is gone cannot begin, and so is nobody's: it is told all the same.
@@ -142,17 +143,20 @@ class OldHomeCompanion:
             self._log(f"nobody but this link writes to its twins on {old.name}, as far as rules can keep them")
 
     def _pay(self, debts: Iterable[Remembered], topics: Collection[str]) -> None:
-        """Undoes what switches left there that ended without the old home. A guard stands before a denial goes."""
-        in_switch = {row.topic for row in self._store.switching.of(pair_of(self._link))}
+        """Undoes what switches left that ended without the old home. A guard stands before a denial goes."""
+        pair = pair_of(self._link)
+        in_switch, homes = {row.topic for row in self._store.switching.of(pair)}, self._store.homes.of(pair)
+        moved = {topic for topic, row in homes.items() if row.home != self._link.source}
         for row in debts:
             debt = Debt.from_json(row.value)
-            if in_switch.intersection(debt.topics) or not self._was_shut.issuperset({*debt.topics} & {*topics}):
+            if in_switch.intersection(debt.topics) or not may_pay(debt, self._link, moved, {*topics} - self._was_shut):
                 continue
             ends = self._dialled()
             try:
                 if hold_to(self._link, self._store, ends.source, ends.target):
-                    self._tell_home(ends.source, ends.target, debt.topics)
-                    pay(ends.target, debt, f"link {self._link.name}")
+                    if debt.old == self._link.target:
+                        self._tell_home(ends.source, ends.target, debt.topics)
+                    pay(ends.target if debt.old == self._link.target else ends.source, debt, f"link {self._link.name}")
                     self._store.memories.forget([row])
                     self._log(f"what switch {debt.switch[:8]} had left on {debt.old} is undone")
             except KafkaError as error:

@@ -1,20 +1,22 @@
 """A forced switch takes over what a planned one of a dead process has left on its topics. Pure.
 
 The one that is taken over counts as turned back. What it changed on the new home is undone at once. What it changed on
-the old one, which may be gone, is a *debt*: kept in the store, and paid by the running mirror when that home is back.
+the old one, which may be gone, is a *debt*: kept in the store, and paid by the running mirror when that home is back. A
+planned switch whose old home dies under it leaves one as well.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
 
-from twinshore.fleet import WireError
+from twinshore.fleet import Link, WireError
 from twinshore.fleet.sentences import listed
 from twinshore.switch.deeds import Kind
 from twinshore.switch.record import Record, State
 
-# As the store remembers it, of the link that leads to the old home; the switch is the subject.
+# As the store remembers it, of the pair of clusters; the switch is the subject.
 DEBT = "switch debt"
 NAMED_MAX = 5
 
@@ -67,6 +69,14 @@ def owed(record: Record) -> Debt | None:
     if record.kind is not Kind.PLANNED:
         return None
     return Debt(record.id, record.old, record.names(), record.rights)
+
+
+def may_pay(debt: Debt, link: Link, moved: Collection[str], open_yet: Collection[str]) -> bool:
+    """Whether this link's mirror may undo it now. `moved`: topics that are at home elsewhere than at the link's source;
+    `open_yet`: those that came to be at home there, and whose twins nothing guards yet."""
+    if debt.old == link.source:
+        return not set(debt.topics).intersection(moved)  # else the link back does, behind a guard
+    return debt.old == link.target and not set(debt.topics).intersection(open_yet)
 
 
 def said(record: Record) -> str:

@@ -19,6 +19,7 @@ from twinshore.store import Asked, AuditRow, Flip, Store, TopicInSwitch
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Deed, Kind
 from twinshore.switch.hands import fence, places, settings_given, standing, tails
+from twinshore.switch.hands.debts import remember
 from twinshore.switch.hands.mirrors import MirrorWatch
 from twinshore.switch.record import Moved, Record, State
 
@@ -83,7 +84,8 @@ class Rights(Protocol):
 
 
 class Work:
-    """`old` and `new` are the clusters; `link` carried the topics. Whatever fails in a deed is raised, and may pass."""
+    """`old` and `new` are the clusters; `link` carried the topics. `now_ms` is the clock by which the record says since
+    when a deed is tried: nobody sets it meanwhile. Whatever fails in a deed is raised, and may pass."""
 
     def __init__(
         self,
@@ -96,9 +98,11 @@ class Work:
         words: Words,
         rights: Rights,
         log: Callable[[str], None],
+        now_ms: Callable[[], int],
     ) -> None:
         self._link, self._back, self._settings, self._store = link, back, settings, store
         self._old, self._new, self._words, self._rights, self._log = old, new, words, rights, log
+        self._now_ms = now_ms
         self._mirror = MirrorWatch(store, link.name, settings.mirror.lease_s)
         self._doing: Mapping[Deed, Callable[[Record], Outcome]] = {
             Deed.CLAIM: self._claim,
@@ -205,7 +209,7 @@ class Work:
         waits = [row.topic for row in rows if not row.let_go_ms]
         if len(rows) < len(record.topics):
             return Cannot("the topics are not in this switch any more: somebody else has ended it")
-        if waits and record.kind is Kind.FORCED and wall_ms() - record.deed_ms > LET_GO_MS_MAX:
+        if waits and record.kind is Kind.FORCED and self._now_ms() - record.deed_ms > LET_GO_MS_MAX:
             return Done(record, f"no mirror of {record.link} answers; what it may still send is shut out by the fence")
         if waits:
             return Wait(f"the mirror of {record.link} still carries {listed(waits, NAMED_MAX)}")
@@ -294,7 +298,7 @@ class Work:
             for number, point in enumerate(one.points)
             if placed.get((one.topic, number), -1) <= point
         ]
-        if waits and wall_ms() - record.deed_ms > TAKE_UP_MS_MAX:
+        if waits and self._now_ms() - record.deed_ms > TAKE_UP_MS_MAX:
             return Done(record, f"{record.back} does not carry the topics yet: `twinshore status` says why")
         if waits:
             return Wait(f"{record.back} does not carry {listed(waits, NAMED_MAX)} yet")
@@ -309,9 +313,10 @@ class Work:
         try:
             pay()
         except KafkaError as error:
-            if not error.retriable or wall_ms() - record.deed_ms < SILENT_MS_MAX:
+            if not error.retriable or self._now_ms() - record.deed_ms < SILENT_MS_MAX:
                 raise
-            return f"not done, as it does not answer: {error.message}"
+            later = "; the mirror does it when it answers" if remember(self._store, record) else ""
+            return f"not done, as it does not answer{later}: {error.message}"
         return ""
 
     def _changed(self, record: Record) -> str:

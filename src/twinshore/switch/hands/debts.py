@@ -7,15 +7,28 @@ import json
 from collections.abc import Collection
 from dataclasses import replace
 
+from twinshore.fleet import Link
 from twinshore.homes.home_lines import HomeState
 from twinshore.homes.home_notes import HomeNotes
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.links.homes import pair_of
 from twinshore.service.clock import wall_ms
+from twinshore.store import Remembered, Store
 from twinshore.switch.acl_fence import FencePlan
 from twinshore.switch.hands.rights import confirm_restored, restore
-from twinshore.switch.taking_over import Debt
+from twinshore.switch.record import Record
+from twinshore.switch.taking_over import DEBT, Debt, owed
 
 CONFIRMED_S = 5.0
+
+
+def remember(store: Store, record: Record) -> bool:
+    """The debt of this switch to its old home, until the mirror has paid it; whether there is one."""
+    debt = owed(record)
+    if debt is not None:
+        pair = pair_of(Link(record.old, record.new))
+        store.memories.remember([Remembered(pair, DEBT, record.id, debt.to_json(), "owed", wall_ms())])
+    return debt is not None
 
 
 def unsay(cluster: KafkaCluster, switch: str, topics: Collection[str], by: str) -> None:

@@ -136,8 +136,9 @@ def _go_on(
         if record.kept:
             record = brought(record, HomeNotes(ends.target), store, save)
         record = over[1](record) if over else record
-        work = hands(record, link, back, settings, store, ends, asking)
-        ended = run(record, work.once, save, now_ms=steady_clock(), tell=asking.tell, stop=asking.stop)
+        now_ms = steady_clock()
+        work = hands(record, link, back, settings, store, ends, asking, now_ms)
+        ended = run(record, work.once, save, now_ms=now_ms, tell=asking.tell, stop=asking.stop)
     return Shown(ended.id, ended)
 
 
@@ -150,14 +151,28 @@ def both_ways(record: Record, settings: Settings, store: Store) -> tuple[Link, L
 
 
 def hands(
-    record: Record, link: Link, back: Link, settings: Settings, store: Store, ends: Ends, asking: Asking
+    record: Record,
+    link: Link,
+    back: Link,
+    settings: Settings,
+    store: Store,
+    ends: Ends,
+    asking: Asking,
+    now_ms: Callable[[], int],
 ) -> Commands:
-    """Who does the deeds of this switch, with the operator's commands among them."""
-    return Commands(settings.of(SWITCH), _hands(record, link, back, settings, store, ends, asking))
+    """Who does the deeds of this switch, with the operator's commands among them; `now_ms` is the clock it runs by."""
+    return Commands(settings.of(SWITCH), _hands(record, link, back, settings, store, ends, asking, now_ms))
 
 
 def _hands(
-    record: Record, link: Link, back: Link, settings: Settings, store: Store, ends: Ends, asking: Asking
+    record: Record,
+    link: Link,
+    back: Link,
+    settings: Settings,
+    store: Store,
+    ends: Ends,
+    asking: Asking,
+    now_ms: Callable[[], int],
 ) -> Work | Failback | Rebuild | OneGroup:
     if record.kind is Kind.REBUILD:
         return Rebuild(back, store, ends.source, ends.target, settings.mirror.lease_s)
@@ -167,7 +182,7 @@ def _hands(
     rights = Writers(ends.source, ends.target, link, back, store)
     if record.kind in (Kind.FAILBACK, Kind.MAPPED):
         return Failback(link, back, store, ends.source, ends.target, words, rights)
-    return Work(link, back, settings, store, ends.source, ends.target, words, rights, asking.tell)
+    return Work(link, back, settings, store, ends.source, ends.target, words, rights, asking.tell, now_ms)
 
 
 def steady_clock() -> Callable[[], int]:

@@ -94,9 +94,10 @@ def run_switch(planned: SwitchPlan, settings: Settings, where: Store | Without, 
         notes.make()
         if begun:
             _must_be_left(notes, begun)
-        work = running.hands(record, link, back, settings, where.store, ends, asking)
+        clock = running.steady_clock()
+        work = running.hands(record, link, back, settings, where.store, ends, asking, clock)
         saved = Keeping(notes, begun.digest if begun else "")
-        ended = run(record, work.once, saved.save, now_ms=running.steady_clock(), tell=asking.tell, stop=asking.stop)
+        ended = run(record, work.once, saved.save, now_ms=clock, tell=asking.tell, stop=asking.stop)
     if ended.as_kept().owed:
         asking.tell("once the store answers, `twinshore switch resume` gives what it alone remembers")
     return Shown(ended.id, ended)

@@ -8,12 +8,12 @@ from twinshore.fleet import Link, RefusedError
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.homes import pair_of
 from twinshore.service.clock import wall_ms
-from twinshore.store import Remembered, Store, SwitchRow
+from twinshore.store import Store, SwitchRow
 from twinshore.switch.alone import alone
 from twinshore.switch.deeds import Kind
-from twinshore.switch.hands.debts import unsay
+from twinshore.switch.hands.debts import remember, unsay
 from twinshore.switch.record import Record
-from twinshore.switch.taking_over import DEBT, owed, taken_over, why_not
+from twinshore.switch.taking_over import taken_over, why_not
 
 
 def standing_on(link: Link, topics: Collection[str], store: Store) -> tuple[Record, ...]:
@@ -48,12 +48,6 @@ def take_over(record: Record, new: KafkaCluster, store: Store, by: str) -> None:
             raise RefusedError(f"somebody else goes on with switch {record.id[:8]}")
         unsay(new, now.id, now.names(), by)
         store.switching.end(now.id)
-
-
-def remember(store: Store, record: Record) -> None:
-    """The debt of this switch to its old home, until the mirror has paid it."""
-    if debt := owed(record):
-        store.memories.remember([Remembered(record.back, DEBT, record.id, debt.to_json(), "owed", wall_ms())])
 
 
 def _row(record: Record) -> SwitchRow:
