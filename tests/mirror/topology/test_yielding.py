@@ -51,8 +51,9 @@ def test_a_store_that_comes_back_yields_to_the_higher_term(
     store.homes.settle([HomeRow(PAIR, TOPIC, "east", 1, 1, "link east->west")])
     store.twins.save([TwinRow(THERE.name, TOPIC, number, on_east, on_west, 0, 0, 1) for number in range(2)])
     said: list[str] = []
-    ours = Yielding(lambda: THERE, store, *both, said.append)
-    assert ours.look() == {}
+    # Lines of other topics may stand there as well, of earlier tests.
+    ours = Yielding(lambda: THERE, store, *both, lambda line: said.append(line) if TOPIC in line else None)
+    assert TOPIC not in ours.look()
     assert (said, store.homes.of(PAIR)[TOPIC].term) == ([], 1)
 
     line = HomeLine(
@@ -71,13 +72,13 @@ def test_a_store_that_comes_back_yields_to_the_higher_term(
     notes = HomeNotes(both[1])
     notes.make()
     notes.say([line], 5)  # The old home is dead, as far as whoever switches can tell.
-    assert ours.look() == {}
+    assert TOPIC not in ours.look()
     assert store.homes.of(PAIR)[TOPIC] == HomeRow(PAIR, TOPIC, "west", 2, 5, "ann")
     assert store.twins.of(THERE.name) == ()
     rows = [(row.partition, row.anchor_offset, row.inherited) for row in store.twins.of("west->east")]
     assert rows == [(0, 7, 7), (1, 0, 0)]
     assert "is at home on west in term 2, as the clusters say" in said[0]
-    assert ours.look() == {}
+    assert TOPIC not in ours.look()
     assert len(said) == 1
 
     rival = HomeLine(TOPIC, "east", both[0].cluster_id(), 2, switch="6" * 32)
