@@ -39,7 +39,7 @@ def test_a_cluster_serves_what_was_written(east: LabCluster, unique_topic: str) 
     assert read(east.cluster, unique_topic, 2) == [b"one", b"two"]
 
 
-@pytest.mark.parametrize("version", [KAFKA_3, KAFKA_OLDEST])
+@pytest.mark.parametrize("version", [pytest.param(KAFKA_3, marks=pytest.mark.long), KAFKA_OLDEST])
 def test_older_kafkas_start_and_come_back_after_kill(cluster_factory: ClusterFactory, version: str) -> None:
     own = cluster_factory(version=version, heap_mb=256)
     own.create_topic("kept")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Producer
 
 from tests.conftest import ClusterFactory
@@ -38,6 +39,7 @@ def produce(cluster: LabCluster) -> None:
     assert producer.flush(30) == 0
 
 
+@pytest.mark.long
 def test_kafkas_tools_do_what_the_pages_let_them_do(cluster_factory: ClusterFactory, tmp_path: Path) -> None:
     """Rights for a whole mirror, what to save of a source, a twin that becomes a topic, a topic that goes."""
     east, west = guarded(cluster_factory, "east"), guarded(cluster_factory, "west")

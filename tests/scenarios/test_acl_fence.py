@@ -24,7 +24,7 @@ from twinshore.switch.hands import rights
 US = "User:mirror"
 PARTITIONS = 3
 STILL_S = 2.0
-VERSIONS = [KAFKA_NEWEST, KAFKA_3]
+VERSIONS = [KAFKA_NEWEST, pytest.param(KAFKA_3, marks=pytest.mark.long)]
 
 
 def opened(lab: LabCluster) -> None:

@@ -39,6 +39,7 @@ def text_of(folder: Path, east: LabCluster, west: LabCluster, links: dict[str, s
     return settings_text(folder, clusters, links, mirror={"refresh_s": 1, "lanes": 1})
 
 
+@pytest.mark.long
 def test_a_paused_link_stays_paused_when_a_new_link_clashes_with_it(
     rig: Rig, east: LabCluster, west: LabCluster, tmp_path: Path
 ) -> None:

@@ -62,7 +62,7 @@ class Stage:
             self.turn(1)
 
 
-@pytest.fixture(params=[KAFKA_NEWEST, KAFKA_3])
+@pytest.fixture(params=[KAFKA_NEWEST, pytest.param(KAFKA_3, marks=pytest.mark.long)])
 def stage(
     request: pytest.FixtureRequest, tmp_path: Path, west: LabCluster, cluster_factory: ClusterFactory, unique_topic: str
 ) -> Iterator[Stage]:

@@ -131,6 +131,7 @@ def test_a_retention_gap_is_told_and_crossed(stage: IncidentStage) -> None:
     assert [seen[0] for seen in read_all(stage.west.cluster, "gap", 0)][-2:] == [10, 11]
 
 
+@pytest.mark.long
 @pytest.mark.claim(
     "topics",
     "lost-beginning",

@@ -134,6 +134,7 @@ def test_a_lost_store_is_recovered_without_copying_anything_again(
             assert committed[0] == committed[1]
 
 
+@pytest.mark.long
 def test_a_link_is_taken_over_on_purpose_and_its_old_mirror_ends(
     tmp_path: Path, ended: ExitStack, east: LabCluster, west: LabCluster
 ) -> None:

@@ -36,6 +36,7 @@ def source() -> Iterator[LabCluster]:
     cluster.stop()
 
 
+@pytest.mark.long
 @pytest.mark.claim(
     "groups",
     "proof-never-rests",

@@ -139,6 +139,7 @@ def at(lab: LabCluster, group: str) -> list[int]:
     return committed(lab.cluster, group, TOPIC, list(range(PARTITIONS)))
 
 
+@pytest.mark.long
 @pytest.mark.claim("switch", "rebuild", "a spoilt twin is rebuilt while its home is under load, and ends identical")
 def test_a_spoilt_twin_is_rebuilt_while_its_home_is_under_load(stage: Stage) -> None:
     stand(stage.east, GROUP, [20, 30])

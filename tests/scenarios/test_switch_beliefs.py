@@ -26,7 +26,8 @@ from twinshore.service.clock import wall_ms
 from twinshore.wire.fetch import FETCH_KEY, FETCH_VERSION, FetchPartition, encode_fetch, parse_fetch
 from twinshore.wire.group_places import Place, Where
 
-VERSIONS = [KAFKA_NEWEST, pytest.param(KAFKA_3, marks=pytest.mark.long)]
+VERSIONS = [KAFKA_NEWEST, KAFKA_3]
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module", params=VERSIONS)

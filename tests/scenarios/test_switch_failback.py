@@ -182,7 +182,7 @@ def test_whoever_reads_or_writes_there_stops_it(stage: Stage) -> None:
     "deed",
     [
         pytest.param(Deed.RESCUE, marks=pytest.mark.long),
-        Deed.REBUILD,
+        pytest.param(Deed.REBUILD, marks=pytest.mark.long),
         pytest.param(Deed.PUT_BACK, marks=pytest.mark.long),
     ],
 )

@@ -50,9 +50,9 @@ def killed_and_ended(rig: SwitchRig, deed: str, when: str, verb: str, *words: st
 @pytest.mark.parametrize(
     ("deed", "when", "verb"),
     [
-        (Deed.LET_GO, "behind", "rollback"),
+        pytest.param(Deed.LET_GO, "behind", "rollback", marks=pytest.mark.long),
         (Deed.FENCE, "first", "resume"),
-        (Deed.FLIP, "behind", "resume"),
+        pytest.param(Deed.FLIP, "behind", "resume", marks=pytest.mark.long),
     ],
 )
 def test_killed_where_it_matters_most(rig: SwitchRig, deed: Deed, when: str, verb: str) -> None:

@@ -25,7 +25,8 @@ from twinshore.wire.filler import FILLER_RECORDS_MAX, filler
 from twinshore.wire.primitives import Buffer
 from twinshore.wire.produce import PRODUCE_KEY, encode_produce, parse_produce
 
-VERSIONS = [KAFKA_NEWEST, pytest.param(KAFKA_3, marks=pytest.mark.long)]
+VERSIONS = [KAFKA_NEWEST, KAFKA_3]
+pytestmark = pytest.mark.long
 PATIENCE_S = 20.0
 
 

@@ -26,7 +26,8 @@ from twinshore.wire.markers import MARKERS_KEY, MARKERS_VERSION, Marker, encode_
 from twinshore.wire.produce import PRODUCE_KEY, encode_produce, parse_produce
 from twinshore.wire.transactions import TRANSACTIONS_KEY, encode_transactions, parse_transactions
 
-VERSIONS = [KAFKA_NEWEST, pytest.param(KAFKA_3, marks=pytest.mark.long)]
+VERSIONS = [KAFKA_NEWEST, KAFKA_3]
+pytestmark = pytest.mark.long
 TRANSACTIONAL = 0x10
 BY_NAME_IN_TRANSACTIONS = 11
 PATIENCE_S = 20.0

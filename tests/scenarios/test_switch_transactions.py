@@ -59,7 +59,7 @@ def test_a_transaction_that_has_written_nothing_is_waited_for(rig: SwitchRig) ->
 
 
 @pytest.mark.claim("switch", "hanging", "a transaction that hangs, with records or none, is named, and turns it back")
-@pytest.mark.parametrize("writes", [True, False])
+@pytest.mark.parametrize("writes", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_transaction_that_hangs_turns_the_switch_back(rig: SwitchRig, writes: bool) -> None:
     (home, twin), before = rig.sides(), rig.home()
     name = f"transactions-hangs-{writes}"

@@ -115,7 +115,15 @@ def mirror(
     made.close()
 
 
-@pytest.mark.parametrize("mirror", ["no reader", "reader that reads nothing", "full disk"], indirect=True)
+@pytest.mark.parametrize(
+    "mirror",
+    [
+        pytest.param("no reader", marks=pytest.mark.long),
+        pytest.param("reader that reads nothing", marks=pytest.mark.long),
+        "full disk",
+    ],
+    indirect=True,
+)
 def test_a_mirror_whose_log_cannot_be_written_goes_on_whole(
     mirror: tuple[Mirror, str], east: LabCluster, west: LabCluster
 ) -> None:

@@ -95,7 +95,7 @@ def test_a_frozen_task_gets_no_more_lanes(dock: Dock) -> None:
 
 
 @pytest.mark.usefixtures("short")
-@pytest.mark.parametrize("dies", [False, True], ids=["freezes", "dies"])
+@pytest.mark.parametrize("dies", [pytest.param(False, marks=pytest.mark.long), True], ids=["freezes", "dies"])
 def test_a_lane_in_whose_turns_tasks_end_is_put_apart_and_the_others_are_carried(dies: bool) -> None:
     """The first task that ends says not why, the second has said whose turn it was."""
     dock = Dock(60.0, grant_s=4.0, poison="link-2", dies=dies)
@@ -189,6 +189,7 @@ def test_lanes_that_are_few_again_have_tasks_of_their_own() -> None:
         dock.close()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("short")
 def test_a_task_that_hangs_as_it_leaves_is_ended_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else it counts as the older one of its raft for ever, and nobody changes over any more."""
@@ -245,6 +246,7 @@ def test_a_lane_that_is_opened_again_counts_its_tides_on(dock: Dock) -> None:
     dock.until(lambda: (dock.held().get("link-2") or 0) > 0, "its next tide has a number of its own")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("short")
 def test_what_befalls_tasks_while_the_driver_stands_still_puts_nobody_apart(dock: Dock) -> None:
     """As where its machine was stopped: a task gives up in whoever's turn it was then."""

@@ -157,7 +157,7 @@ def test_whatever_starts_spark_can_be_stopped_while_it_starts_and_leaves_nothing
     ("number", "after_s"),
     [
         (signal.SIGINT, 0.0),
-        (signal.SIGTERM, 1.5),
+        pytest.param(signal.SIGTERM, 1.5, marks=pytest.mark.long),
         pytest.param(signal.SIGINT, 1.5, marks=pytest.mark.long),
         pytest.param(signal.SIGTERM, 0.0, marks=pytest.mark.long),
     ],
