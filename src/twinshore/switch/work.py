@@ -19,7 +19,7 @@ from twinshore.store import Asked, AuditRow, Flip, Store, TopicInSwitch
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Deed, Kind
 from twinshore.switch.hands import fence, places, settings_given, standing, tails
-from twinshore.switch.hands.debts import remember
+from twinshore.switch.hands.debts import remember, unsay
 from twinshore.switch.hands.mirrors import MirrorWatch
 from twinshore.switch.record import Moved, Record, State
 
@@ -316,6 +316,8 @@ class Work:
             if not error.retriable or self._now_ms() - record.deed_ms < SILENT_MS_MAX:
                 raise
             later = "; the mirror does it when it answers" if remember(self._store, record) else ""
+            # Whoever reads the new home alone must not wait for a word that the old one keeps back.
+            unsay(self._new, record.id, record.names(), record.by)
             return f"not done, as it does not answer{later}: {error.message}"
         return ""
 
