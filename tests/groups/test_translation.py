@@ -8,7 +8,7 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinshore.groups.translation import AS_IS, Around, ByExtents, Reversed, Spot
+from twinshore.groups.translation import AS_IS, Around, AsCarried, ByExtents, Reversed, Spot
 
 
 class Extent(NamedTuple):
@@ -83,3 +83,20 @@ def test_offsets_without_records_behind_the_last_extent_are_reached_once_they_ha
 
 def test_exact_twins_need_no_translation() -> None:
     assert AS_IS.forward(7) == AS_IS.back(7) == Spot(7)
+
+
+def test_what_lies_on_a_twin_beyond_what_was_carried_is_no_place_on_the_source() -> None:
+    asked: list[int] = []
+
+    def carried(where: tuple[str, int], offset: int) -> int:
+        asked.append(offset)
+        return {"orders": 10, "new": 0}[where[0]]
+
+    orders, new = (AsCarried((topic, 0), carried) for topic in ("orders", "new"))
+    assert orders.forward(25) == Spot(25)
+    assert not asked, "the other way the twin's end is the bound"
+    assert [orders.back(offset) for offset in (4, 10, 25)] == [Spot(4), Spot(10), Spot(10, reached=False)]
+    assert new.back(3) is None, "nothing is known before the first record that was carried"
+    assert Reversed(orders).forward(25) == Spot(10, reached=False)
+    assert AsCarried(("new", 0), carried, 7).back(25) == Spot(7, reached=False), "what both held before the link"
+    assert AsCarried(("orders", 0), carried) == orders, "a look that finds the same is no news"

@@ -13,7 +13,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.cimpl import KafkaException
 
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until, url_in
@@ -67,9 +67,10 @@ def read(lab: LabCluster, topic: str, partition: int, isolation: str) -> Read:
         until_s = time.monotonic() + 60
         while time.monotonic() < until_s:
             message = consumer.poll(1.0)
-            if message is not None and message.error():
+            error = message.error() if message is not None else None
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
                 return found
-            if message is not None:
+            if message is not None and error is None:  # else it is of a topic that was made a moment ago
                 found.append((message.offset() or 0, message.key(), message.value()))
     finally:
         consumer.close()

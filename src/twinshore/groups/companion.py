@@ -63,7 +63,7 @@ class GroupsCompanion:
         every_s, begun_s = self._link.groups.every_s, time.monotonic()
         if self._active():
             if self._rounds is None:
-                self._rounds = Rounds(self._link, self._settings, self._store)
+                self._rounds = Rounds(self._link, self._settings, self._store, leaves=True)
                 self._began_s = begun_s
             self._round(self._rounds)
         elif self._rounds is not None:

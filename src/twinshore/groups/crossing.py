@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from twinshore.fleet import Link, NamedPartition
 from twinshore.groups.scope import Scope
-from twinshore.groups.translation import AS_IS
+from twinshore.groups.translation import ByExtents
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.errors import Code
 from twinshore.links.filters import admits
@@ -57,7 +57,7 @@ class LinkCrossing:
         scope = self._scope()
         same = {topic for topic, _, source_id, _ in scope.names if self._ids.get(topic) == source_id}
         kept = [where for where in parts if where in scope.parts and where[0] in same]
-        exact = {where: scope.parts[where][0] for where in kept if scope.parts[where][1] is AS_IS}
+        exact = {where: scope.parts[where][0] for where in kept if not isinstance(scope.parts[where][1], ByExtents)}
         receipted = self._receipted()
         found = {where: receipted.get(where, 0) for where in kept if where not in exact}
         # Nothing below the last stable offset waits for the end of a transaction. What lies beyond our receipts is

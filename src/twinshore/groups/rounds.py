@@ -22,13 +22,14 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.groups import SHARE, GroupListing, Groups, Listed, always
 from twinshore.kafka.share_groups import ShareGroups
+from twinshore.links.homes import pair_of
 from twinshore.links.in_force import in_force
 from twinshore.mirror.metrics.group_word import GROUPS_KIND
 from twinshore.service.clock import wall_ms
 from twinshore.service.connections import PATIENT
 from twinshore.service.ends import Ends
 from twinshore.service.identity import hold_to
-from twinshore.store import Store
+from twinshore.store import Asked, Store
 from twinshore.wire.group_places import Place, Where
 
 # Kept once marks are left: the groups whose places without one may be the link's all the same.
@@ -67,9 +68,17 @@ class Round:
 
 
 class Rounds:
-    """One link's. `close` ends its connections."""
+    """One link's. `close` ends its connections. `leaves`: topics that a switch has the link let go are left alone."""
 
-    def __init__(self, link: Link, settings: Settings, store: Store, *, retention_s: float | None = None) -> None:
+    def __init__(
+        self,
+        link: Link,
+        settings: Settings,
+        store: Store,
+        *,
+        retention_s: float | None = None,
+        leaves: bool = False,
+    ) -> None:
         self.link, self._begins, self._store = link, link, store
         self._ends = Ends(link, settings, patience_s=5.0, shared=PATIENT)
         self.source, self.target = self._ends.source, self._ends.target
@@ -80,9 +89,11 @@ class Rounds:
         self._held = False
         self.scope = self._scope_back = NOWHERE
         self._scoped_at_s = float("-inf")
+        self._leaves, self._left, self._switching_version = leaves, frozenset[str](), -1
         self._control_version = -1
         self._admitted: dict[str, bool] = {}
         self._positions: Mapping[Where, int] | None = None
+        self._carried: dict[Where, int] = {}
         self._forward: Direction | None = None
         self._back: Direction | None = None
         self._shares: Direction | None = None
@@ -189,11 +200,23 @@ class Rounds:
                     self.at_target, self.at_source, self.source, book, decide_back, Rules(makes=False)
                 )
                 self._forward.echo = book.expect
+        self._hear_switches()
         if now_s - self._scoped_at_s >= SCOPE_S:
             self._scoped_at_s = now_s
             scope = self._look(source_gone=source_gone)
             if scope != self.scope:
                 self.scope, self._scope_back = scope, scope.reversed()
+                self._carried.clear()
+
+    def _hear_switches(self) -> None:
+        """Which topics are let go, and at once whether one has changed homes: where it is written now, other records
+        come to have the offsets that groups read at the old home."""
+        pair = pair_of(self.link)
+        version = self._store.switching.version(pair)
+        if version != self._switching_version:
+            self._switching_version, self._scoped_at_s = version, float("-inf")
+            rows = self._store.switching.of(pair) if self._leaves else ()
+            self._left = frozenset(row.topic for row in rows if row.asked is Asked.LET_GO)
 
     def rules_for(self, group: str, *sides: Mapping[Where, Place]) -> Rules:
         """What holds for the group's places, which are these on the two sides."""
@@ -240,18 +263,24 @@ class Rounds:
 
     def _look(self, *, source_gone: bool) -> Scope:
         """Which twins there are now, as the store and both clusters say."""
-        rows = self._store.twins.of(self.link.name)
+        rows = [row for row in self._store.twins.of(self.link.name) if row.topic not in self._left]
         topics = sorted({row.topic for row in rows})
         twins = sorted({self.link.twin_of(topic) for topic in topics})
         mapped = {where: self._by_extents(where) for where in self._store.extents.reached(self.link.name)}
         ids = {row.topic: row.source_topic_id for row in rows} if source_gone else _ids(self.source, topics)
-        return scope_of(self.link, rows, mapped, ids, _ids(self.target, twins))
+        return scope_of(self.link, rows, mapped, ids, _ids(self.target, twins), self._carried_to)
 
     def _by_extents(self, where: Where) -> Translation:
         known = self.scope.parts.get(where)
         if known is not None and isinstance(known[1], ByExtents):
             return known[1]
         return extents_of(self._store, self.link.name, where, lambda: self._crossed().get(where, 0))
+
+    def _carried_to(self, where: Where, offset: int) -> int:
+        """How far the link carried the partition; asked again, once a round, where that is below the offset."""
+        if self._carried.get(where, -1) < offset:
+            self._carried.update(self._crossed())
+        return self._carried.get(where, 0)
 
     def _crossed(self) -> Mapping[Where, int]:
         """How far the source has crossed, as it was at some moment of this round."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from twinshore.fleet import Link
-from twinshore.groups.translation import AS_IS, Reversed, Translation
+from twinshore.groups.translation import AsCarried, Reversed, Translation
 from twinshore.store.values import TwinRow
 from twinshore.wire.group_places import Where
 
@@ -33,15 +33,16 @@ def scope_of(
     mapped: Mapping[Where, Translation],
     source_ids: Mapping[str, str],
     target_ids: Mapping[str, str],
+    carried: Callable[[Where, int], int],
 ) -> Scope:
     """Of the twins that are remembered, those whose topics are still the same ones, by their ids: a place in a topic
-    that was made again says nothing about the old one."""
+    that was made again says nothing about the old one. `carried`: as `AsCarried` asks it."""
     parts: dict[Where, tuple[Where, Translation]] = {}
     names: set[tuple[str, str, str, str]] = set()
     for row in rows:
         twin = link.twin_of(row.topic)
         if source_ids.get(row.topic) == row.source_topic_id and target_ids.get(twin) == row.target_topic_id:
             where = (row.topic, row.partition)
-            parts[where] = ((twin, row.partition), mapped.get(where, AS_IS))
+            parts[where] = ((twin, row.partition), mapped.get(where) or AsCarried(where, carried, row.inherited))
             names.add((row.topic, twin, row.source_topic_id, row.target_topic_id))
     return Scope(parts, tuple(sorted(names)))

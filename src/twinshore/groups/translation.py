@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 
@@ -52,6 +53,28 @@ class AsIs:
 
 
 AS_IS = AsIs()
+
+
+@dataclass(frozen=True, slots=True)
+class AsCarried:
+    """Exact twins, as far as the link carried them: `carried(where, offset)` says how far, and looks again where that
+    is below the offset; below `inherited` both were the same before it. What lies beyond on the target is nobody's
+    copy: other records have these offsets on the source, now or soon, and whoever read on there has not read those."""
+
+    where: tuple[str, int]
+    carried: Callable[[tuple[str, int], int], int]
+    inherited: int = 0
+
+    def forward(self, offset: int) -> Spot | None:
+        return Spot(offset)
+
+    def back(self, offset: int) -> Spot | None:
+        if offset <= self.inherited:
+            return Spot(offset)
+        known = max(self.inherited, self.carried(self.where, offset))
+        if offset <= known:
+            return Spot(offset)
+        return Spot(known, reached=False) if known > 0 else None
 
 
 class Reversed:

@@ -68,13 +68,22 @@ class DemoMirror:
                 f"the mirror ended with code {self._child.exit_code}; the end of its log:\n{log_tail(self.log)}"
             )
 
-    def pumping(self) -> list[psutil.Process]:
-        """The Spark Python workers that write to the target now, and so carry a lane."""
+    def workers(self) -> list[psutil.Process]:
+        """The Spark Python workers, whether or not they carry something just now, and whoever would start another."""
         found = []
         for process in self._look():
             with contextlib.suppress(psutil.Error):
                 words = " ".join(process.cmdline())
-                if any(word in words for word in _WORKER_WORDS) and self._writes(process):
+                if any(word in words for word in _WORKER_WORDS):
+                    found.append(process)
+        return found
+
+    def pumping(self) -> list[psutil.Process]:
+        """Those that write to the target now, and so carry a lane."""
+        found = []
+        for process in self.workers():
+            with contextlib.suppress(psutil.Error):
+                if self._writes(process):
                     found.append(process)
         return found
 

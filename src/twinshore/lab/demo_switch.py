@@ -64,10 +64,10 @@ class Writers:
 
 
 class Stopped:
-    """While it lasts the mirror's workers stand still, so that nothing crosses."""
+    """While it lasts the mirror's workers stand still, also one that waits for its next tide: nothing crosses."""
 
     def __init__(self, mirror: DemoMirror) -> None:
-        self._pumps: Sequence[psutil.Process] = mirror.pumping()
+        self._pumps: Sequence[psutil.Process] = mirror.workers()
 
     def __enter__(self) -> Stopped:
         self._send(signal.SIGSTOP)
