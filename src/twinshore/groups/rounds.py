@@ -39,6 +39,7 @@ NOTES_KIND = "groups with notes"
 EVERYBODY = "\0"  # no group is called so
 
 SCOPE_S = 5.0
+RECEIPTS_S = 3.0
 SHARE_S = 5.0
 RETENTION_DEFAULT_S = 7 * 86_400.0
 # Where the target's setting cannot be read: shorter than anybody sets it without knowing why.
@@ -94,6 +95,7 @@ class Rounds:
         self._admitted: dict[str, bool] = {}
         self._positions: Mapping[Where, int] | None = None
         self._carried: dict[Where, int] = {}
+        self._receipts_until_s = time.monotonic() + RECEIPTS_S
         self._forward: Direction | None = None
         self._back: Direction | None = None
         self._shares: Direction | None = None
@@ -277,8 +279,13 @@ class Rounds:
         return extents_of(self._store, self.link.name, where, lambda: self._crossed().get(where, 0))
 
     def _carried_to(self, where: Where, offset: int) -> int:
-        """How far the link carried the partition; asked again, once a round, where that is below the offset."""
+        """How far the link carried the partition; asked again, once a round, where that is below the offset. Receipts
+        are written a little after what they tell of: whoever looks once waits for them."""
         if self._carried.get(where, -1) < offset:
+            self._carried.update(self._crossed())
+        while not self._leaves and self._carried.get(where, 0) < offset and time.monotonic() < self._receipts_until_s:
+            time.sleep(RECEIPTS_S / 20)
+            self._positions = None
             self._carried.update(self._crossed())
         return self._carried.get(where, 0)
 
