@@ -38,8 +38,8 @@ class Hand:
             homes.make()
             followers.make()
 
-    def say(self, home: str, term: int, step: int, state: HomeState) -> HomeLine:
-        line = HomeLine(self._topic, home, self._ids[home], term, step, state, SWITCH)
+    def say(self, home: str, term: int, step: int, state: HomeState, points: tuple[int, ...] = ()) -> HomeLine:
+        line = HomeLine(self._topic, home, self._ids[home], term, step, state, SWITCH, points=points)
         for notes in self._homes:
             assert notes.say([line], wall_ms()) == {self._topic: line}
         return line

@@ -99,6 +99,11 @@ class Following:
         if isinstance(told, HomeLine) and told.state is HomeState.HELD:
             self._parked[topic] = told.word
 
+    def held(self) -> frozenset[str]:
+        """Topics that a switch holds, and of which was not said yet that nothing is on its way."""
+        lines = [one for one in self._told.values() if isinstance(one, HomeLine)]
+        return frozenset(one.topic for one in lines if one.state is HomeState.HELD) - self._state()[1]
+
     def says(self) -> Follower:
         """What it has to say now, in a line of its own."""
         self._number += 1
@@ -134,6 +139,18 @@ class Following:
             switch = told.switch if isinstance(told, HomeLine) else ""
             return Park(switch, "no cluster was read, or told that this client follows, for as long as its lease")
         return order(told, self._clusters, self._begin)
+
+    def heard(self, topic: str) -> Order:
+        """Where the topic is at home as far as was heard, though that may be a while ago: for whoever reads, and so can
+        do no harm where it is at home no more."""
+        if self._read_s == -math.inf:
+            return Park("", "no cluster was read yet")
+        return order(self._told.get(topic), self._clusters, self._begin)
+
+    def line(self, topic: str) -> HomeLine | None:
+        """What stands of the topic; None where nothing does, or clusters disagree."""
+        told = self._told.get(topic)
+        return told if isinstance(told, HomeLine) else None
 
     def until_s(self) -> float:
         """How long what it was ordered holds at most."""

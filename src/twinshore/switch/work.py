@@ -27,6 +27,7 @@ NAMED_MAX = 5
 BEHIND_MAX = 5_000  # what crosses within the hold
 SILENT_MS_MAX = 15_000  # a home that is silent for so long is told later
 TAKE_UP_MS_MAX = 60_000  # the topics are at home elsewhere already, and nobody waits for it
+FOLLOWERS_MS = 1_000  # so long those who follow are waited for before rules keep everybody out
 LET_GO_MS_MAX = 4_000  # of a mirror that may be gone with the old home
 
 
@@ -187,6 +188,10 @@ class Work:
 
     def _hold(self, record: Record) -> Outcome:
         said = record if _said(record, Deed.HOLD) else self._words.say(record, "held")
+        writing = self._words.awaited(said, parked=True)
+        # Whoever follows ends by itself what is on its way: a rule that came first would have it refused.
+        if writing and self._now_ms() - record.deed_ms < FOLLOWERS_MS:
+            return Wait(f"{listed(writing, NAMED_MAX)} still writes", said)
         self._words.must_be_ours(record)  # before each change of rights: somebody may have ended the switch meanwhile
         shut = self._rights.shut(said)
         if not isinstance(shut, Done):

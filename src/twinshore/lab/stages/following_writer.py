@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -18,14 +18,12 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, Message, Producer
 
-from twinshore.fleet import Cluster, KafkaError
-from twinshore.homes.follower_lines import goodbye_line
-from twinshore.homes.following import LEASE_S, POLL_S, Following, Order, Park, Write
-from twinshore.homes.home_notes import FollowerNotes, HomeNotes
-from twinshore.kafka.cluster import KafkaCluster
+from twinshore.client.centres.homes import HomesCentre
+from twinshore.client.sites import Site
+from twinshore.fleet import Cluster
+from twinshore.homes.following import LEASE_S, POLL_S, Order, Park, Write
 from twinshore.lab.clients import client_settings
 from twinshore.lab.errors import LabError
-from twinshore.service.clock import wall_ms
 
 _SLICE_S = 0.02
 _IDLE_S = 0.005
@@ -70,9 +68,9 @@ class FollowingWriter:
     ) -> None:
         self.name, self._topic, self._clusters, self._how = name, topic, clusters, how
         self._id = uuid.uuid4().hex
-        self._guard = threading.Lock()
-        self._following = Following(self._id, name, [topic], begin, how.lease_s)
-        self._stopping, self._deaf = threading.Event(), threading.Event()
+        sites = {one: Site(cluster) for one, cluster in clusters.items()}
+        self._centre = HomesCentre(name, [topic], sites, begin, lease_s=how.lease_s)
+        self._stopping = threading.Event()
         self._killed = False
         self._at = begin
         self._producer: Producer | None = None
@@ -90,9 +88,8 @@ class FollowingWriter:
         self.moves: list[tuple[float, Order]] = []
         self._broken: Exception | None = None
         self._threads = [threading.Thread(target=self._run, name=f"writer {name}", daemon=True)]
-        for cluster in clusters.values() if how.follows else ():
-            follow = threading.Thread(target=self._follow, args=(cluster,), name=f"follower {name}", daemon=True)
-            self._threads.append(follow)
+        if how.follows:
+            self._threads.append(threading.Thread(target=self._warm_up, name=f"opener {name}", daemon=True))
 
     def __enter__(self) -> FollowingWriter:
         self.start()
@@ -102,6 +99,8 @@ class FollowingWriter:
         self.stop()
 
     def start(self) -> None:
+        if self._how.follows:
+            self._centre.start()
         for thread in self._threads:
             thread.start()
 
@@ -110,18 +109,19 @@ class FollowingWriter:
         self._stopping.set()
         for thread in self._threads:
             thread.join(_SETTLE_S + 3 * _PATIENCE_S)
+        self._centre.stop()
         if self._broken or any(thread.is_alive() for thread in self._threads):
             raise LabError(f"writer {self.name} did not end well: {self._broken or 'it hangs'}")
         return self.acked
 
     def deafen(self) -> None:
         """From now on it reaches no cluster when it asks for homes, though its records do."""
-        self._deaf.set()
+        self._centre.deafen()
 
     def kill(self) -> None:
         """Ends it as a process dies: nobody hears of it, and what is on its way is on its own."""
         self._killed = True
-        self._deaf.set()
+        self._centre.deafen()
         self._stopping.set()
 
     @property
@@ -134,54 +134,15 @@ class FollowingWriter:
         times = [one.at_s for one in self.acked if one.at_s >= since_s]
         return max((after - before for before, after in pairwise(times)), default=0.0)
 
-    # -- following
-
-    def _follow(self, cluster: Cluster) -> None:
-        """One cluster, whether or not the others answer."""
-        with closing(KafkaCluster(cluster, client_id=f"follower-{self.name}", patience_s=_PATIENCE_S)) as kafka:
-            homes, followers = HomeNotes(kafka), FollowerNotes(kafka)
-            while not self._stopping.is_set():
-                if self._deaf.is_set():
-                    return
-                try:
-                    self._ask(cluster.name, kafka, homes, followers)
-                    with self._guard:
-                        pause_s = self._following.poll_s()
-                except (KafkaError, KafkaException):
-                    pause_s = _PATIENCE_S / 4  # The lease runs on: that is what it is for.
-                self._stopping.wait(pause_s)
-            if self._killed:
-                return
-            try:
-                followers.say(goodbye_line(self._id), wall_ms())
-            except KafkaError:
-                pass
-
-    def _ask(self, name: str, kafka: KafkaCluster, homes: HomeNotes, followers: FollowerNotes) -> None:
-        cluster_id = kafka.cluster_id()
-        if not homes.homes and not followers.exists():
-            followers.make()
-        with self._guard:
-            self._following.met(name, cluster_id)
-            saying = self._following.says() if self._following.must_say(name, time.monotonic()) else None
-        asked_s = time.monotonic()
-        if saying:
-            followers.say(saying.line(), wall_ms())
-            with self._guard:
-                self._following.said(name, saying, asked_s, time.monotonic())
-            asked_s = time.monotonic()
-        found = homes.read()
-        with self._guard:
-            self._following.read(found, asked_s)
-            soon = self._following.poll_s() < POLL_S
-        if soon:
-            self._warm_up(name)
-
-    def _warm_up(self, name: str) -> None:
-        with self._opening[name]:
-            if name != self._at and name not in self._warm:
-                self._warm[name] = self._opened(name)
-                self._warm[name].list_topics(self._topic, timeout=_PATIENCE_S)
+    def _warm_up(self) -> None:
+        """Where a switch may soon order it."""
+        while not self._stopping.wait(POLL_S / 10):
+            for name in self._clusters if self._centre.moving() else ():
+                with self._opening[name]:
+                    if name != self._at and name not in self._warm:
+                        self._warm[name] = self._opened(name)
+                        with suppress(KafkaException):
+                            self._warm[name].list_topics(self._topic, timeout=_PATIENCE_S)
 
     # -- writing
 
@@ -214,8 +175,7 @@ class FollowingWriter:
     def _order(self, now_s: float) -> Order:
         if not self._how.follows:
             return Write(self._at, 0)
-        with self._guard:
-            order = self._following.order(self._topic, now_s)
+        order = self._centre.order(self._topic)
         if not self.moves or self.moves[-1][1] != order:
             self.moves.append((now_s, order))
         return order
@@ -223,8 +183,7 @@ class FollowingWriter:
     def _park(self) -> None:
         """Nothing new; once nothing is on its way it is said."""
         if self._settle(_SLICE_S):
-            with self._guard:
-                self._following.parked(self._topic)
+            self._centre.parked(self._topic)
         self._stopping.wait(_IDLE_S)
 
     def _move_to(self, cluster: str) -> None:

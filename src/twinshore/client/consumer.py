@@ -1,0 +1,325 @@
+"""A member of a consumer group that reads topics where they are at home, and goes on at the same offset after a switch.
+
+A topic and its twin hold the same records at the same offsets, so a place is a place on either cluster. When a switch
+holds a topic this member stops reading it, commits where that is its habit, and leaves the group with it: so the switch
+can take the group's places along. At the new home it joins again and reads on at the place that stands there, or where
+it stopped itself, whichever lies behind: what it has handed out once it hands out no second time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from twinshore.client.centres.homes import HomesCentre
+from twinshore.client.sites import sites_of
+from twinshore.fleet import Cluster, ConfigError
+from twinshore.fleet.terms import FIRST_TERM
+from twinshore.homes.following import LEASE_S, Park, Write
+from twinshore.kafka.clock import steady_s
+
+Assigned = Callable[[Consumer, list[TopicPartition]], Any]
+Moving = Callable[[str, str, str], Any]  # topic, from, to
+SLICE_S = 0.05
+ASK_S = 10.0
+NO_OFFSET = KafkaError._NO_OFFSET
+
+
+class HotConsumer:
+    """`clusters` and `config` as a HotProducer's, with `group.id`. `before_move(topic, old, "")` is called before the
+    member leaves a topic that a switch holds, `after_move(topic, old, new)` once it has joined at the new home; from
+    within poll or consume, as all callbacks. One thread at a time may call it."""
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        *,
+        clusters: Mapping[str, Mapping[str, Any] | Cluster],
+        name: str = "",
+        lease_s: float = LEASE_S,
+        before_move: Moving | None = None,
+        after_move: Moving | None = None,
+        warn: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        if not config.get("group.id"):
+            raise ConfigError("group.id is not set")
+        self._sites = sites_of(clusters, config)
+        self._name = name or str(config.get("client.id") or config["group.id"])
+        self._commits = str(config.get("enable.auto.commit", True)).lower() not in ("false", "0")
+        self._lease_s, self._warn = lease_s, warn
+        self._before, self._after = before_move, after_move
+        self._centre: HomesCentre | None = None
+        self._topics: tuple[str, ...] = ()
+        self._told: Mapping[str, Assigned | None] = {}
+        self._consumers: dict[str, Consumer] = {}
+        self._at: dict[str, str] = {}
+        self._left: dict[str, str] = {}
+        self._next: dict[tuple[str, int], int] = {}
+        self._terms: dict[str, int] = {}
+        strategy = str(config.get("partition.assignment.strategy", ""))
+        self._incremental = "cooperative" in strategy or config.get("group.protocol") == "consumer"
+        self._news = threading.Event()
+        self._looked_s = 0.0
+        self._turn = 0
+
+    def __enter__(self) -> HotConsumer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- what an application calls
+
+    def subscribe(
+        self,
+        topics: Sequence[str],
+        on_assign: Assigned | None = None,
+        on_revoke: Assigned | None = None,
+        on_lost: Assigned | None = None,
+    ) -> None:
+        """As a Consumer's. ConfigError for an expression: topics are followed by name."""
+        if wild := [topic for topic in topics if topic.startswith("^")]:
+            raise ConfigError(f"{wild[0]} is an expression: a HotConsumer follows topics by their names")
+        self._close()
+        self._topics = tuple(topics)
+        self._told = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost}
+        begin = next(iter(self._sites))
+        self._centre = HomesCentre(
+            self._name, topics, self._sites, begin, lease_s=self._lease_s, news=self._news.set, warn=self._warn
+        )
+        self._centre.start()
+
+    def poll(self, timeout: float | None = None) -> Message | None:
+        """The next record, or None where there is none within the time."""
+        found = self.consume(1, -1 if timeout is None else timeout)
+        return found[0] if found else None
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+        """Up to so many, waiting for the first for so long at most."""
+        until_s = steady_s() + timeout if timeout >= 0 else float("inf")
+        while True:
+            self._follow()
+            left_s = max(0.0, min(SLICE_S, until_s - steady_s()))
+            found = self._read(num_messages, left_s)
+            if found or steady_s() >= until_s:
+                return found
+
+    def commit(
+        self,
+        message: Message | None = None,
+        offsets: Sequence[TopicPartition] | None = None,
+        asynchronous: bool = True,
+    ) -> None:
+        """Where each topic is read; what is said of a topic between two homes counts when it has arrived."""
+        if message is not None:
+            if message.error():
+                raise KafkaException(message.error())
+            offsets = [TopicPartition(message.topic() or "", message.partition() or 0, (message.offset() or 0) + 1)]
+        if offsets is None:
+            for consumer in self._consumers.values():
+                _commit(consumer, None, asynchronous)
+            return
+        for cluster, some in self._by_cluster(offsets).items():
+            _commit(self._consumers[cluster], some, asynchronous)
+
+    def position(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """Behind the last record that was handed out of each; below 0 where none was."""
+        return [
+            TopicPartition(one.topic, one.partition, self._next.get((one.topic, one.partition), -1001))
+            for one in partitions
+        ]
+
+    def assignment(self) -> list[TopicPartition]:
+        return [one for consumer in self._consumers.values() for one in consumer.assignment()]
+
+    def committed(self, partitions: Sequence[TopicPartition], timeout: float = ASK_S) -> list[TopicPartition]:
+        """Where the group stands, where each topic is read."""
+        return [
+            one
+            for cluster, some in self._by_cluster(partitions).items()
+            for one in self._consumers[cluster].committed(some, timeout)
+        ]
+
+    def pause(self, partitions: Sequence[TopicPartition]) -> None:
+        for cluster, some in self._by_cluster(partitions).items():
+            self._consumers[cluster].pause(some)
+
+    def resume(self, partitions: Sequence[TopicPartition]) -> None:
+        for cluster, some in self._by_cluster(partitions).items():
+            self._consumers[cluster].resume(some)
+
+    def seek(self, partition: TopicPartition) -> None:
+        """Reads on there."""
+        for cluster in self._by_cluster([partition]):
+            self._consumers[cluster].seek(partition)
+            self._next[partition.topic, partition.partition] = partition.offset
+
+    def where(self, topic: str) -> str:
+        """The cluster that the topic is read on now, or why it waits."""
+        if topic in self._at:
+            return self._at[topic]
+        order = self._centre.order(topic) if self._centre else Park("", "nothing is subscribed to")
+        return order.why if isinstance(order, Park) else f"about to be read on {order.cluster}"
+
+    def close(self) -> None:
+        """Leaves the group, commits where that is its habit, and says goodbye."""
+        self._close()
+        self._topics = ()
+
+    # -- following
+
+    def _follow(self) -> None:
+        """Leaves what a switch holds, and joins where topics are at home. Looked at when there is news, and before the
+        lease runs out."""
+        centre = self._centre
+        if centre is None:
+            raise RuntimeError(f"{self._name} has subscribed to nothing")
+        now_s = steady_s()
+        if not self._news.is_set() and now_s < self._looked_s + SLICE_S:
+            return
+        self._news.clear()
+        self._looked_s = now_s
+        orders = {topic: centre.heard(topic) for topic in self._topics}
+        elsewhere = {
+            topic for topic, order in orders.items() if topic in self._at and order_cluster(order) != self._at[topic]
+        }
+        if elsewhere:
+            self._leave(elsewhere)
+        for topic in centre.held():
+            if topic not in self._at:
+                centre.parked(topic)
+        wanted = {topic: order for topic, order in orders.items() if isinstance(order, Write) and topic not in self._at}
+        if wanted:
+            self._join(wanted)
+
+    def _leave(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            if self._before:
+                self._before(topic, self._at[topic], "")
+        for topic in topics:
+            self._left[topic] = self._at.pop(topic)
+        for cluster in {self._left[topic] for topic in topics}:
+            consumer = self._consumers[cluster]
+            if self._commits:
+                _commit(consumer, self._places(topics), asynchronous=False)
+            stays = [topic for topic, at in self._at.items() if at == cluster]
+            if stays:
+                self._subscribe(cluster, stays)
+            else:
+                del self._consumers[cluster]
+                consumer.close()
+
+    def _join(self, wanted: Mapping[str, Write]) -> None:
+        for topic, order in wanted.items():
+            term = max(order.term, FIRST_TERM)  # before its first switch no line tells of it
+            self._next |= self._carried_over(topic, term)
+            self._terms[topic] = term
+        for cluster in sorted({order.cluster for order in wanted.values()}):
+            if cluster not in self._consumers:
+                self._consumers[cluster] = Consumer(self._sites[cluster].settings())
+            self._at |= {topic: cluster for topic, order in wanted.items() if order.cluster == cluster}
+            self._subscribe(cluster, [topic for topic, at in self._at.items() if at == cluster])
+        for topic, order in wanted.items():
+            before = self._left.pop(topic, "")
+            if before and before != order.cluster and self._after:
+                self._after(topic, before, order.cluster)
+
+    def _carried_over(self, topic: str, term: int) -> dict[tuple[str, int], int]:
+        """How far the topic was handed out, as the new home counts: what lay behind the point at which it changed homes
+        by force is not there, and other records have its offsets now."""
+        was = self._terms.get(topic, term)
+        mine = {where: place for where, place in self._next.items() if where[0] == topic}
+        if was == term:
+            return mine
+        line = self._centre.line(topic) if self._centre else None
+        points = line.points if line is not None and (line.term, was + 1) == (term, term) else ()
+        for where in mine:
+            del self._next[where]
+        return {where: min(place, points[where[1]]) for where, place in mine.items() if where[1] < len(points)}
+
+    def _subscribe(self, cluster: str, topics: list[str]) -> None:
+        callbacks = {f"on_{kind}": told for kind, told in self._told.items() if told is not None and kind != "assign"}
+        self._consumers[cluster].subscribe(topics, on_assign=self._assigned, **callbacks)
+
+    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Behind what was handed out already, where the group's place lies before it: a record that was handed out and
+        not committed yet is in the application's hands."""
+        told = self._told.get("assign")
+        if told is not None:
+            told(consumer, partitions)
+        ours = [one for one in partitions if (one.topic, one.partition) in self._next and one.offset < 0]
+        if not ours:
+            return
+        places = {(one.topic, one.partition): one.offset for one in consumer.committed(ours, ASK_S)}
+        for one in ours:
+            place = places[one.topic, one.partition]
+            one.offset = max(place, self._next[one.topic, one.partition])
+        if self._incremental:
+            consumer.incremental_assign(partitions)
+        else:
+            consumer.assign(partitions)
+
+    def _read(self, count: int, for_s: float) -> list[Message]:
+        """By turns, where topics are read on several clusters."""
+        consumers = list(self._consumers.items())
+        if not consumers:
+            self._news.wait(for_s)
+            return []
+        for step in range(len(consumers)):
+            self._turn += 1
+            cluster, consumer = consumers[self._turn % len(consumers)]
+            waits_s = for_s if step == len(consumers) - 1 else 0.0
+            found = [one for one in consumer.consume(count, waits_s) if not self._is_old(cluster, one)]
+            if found:
+                return found
+        return []
+
+    def _is_old(self, cluster: str, message: Message) -> bool:
+        """Notes how far it is handed out; what comes from a cluster that was left already is not."""
+        if message.error():
+            return False
+        topic = message.topic() or ""
+        if self._at.get(topic) != cluster:
+            return True
+        self._next[topic, message.partition() or 0] = (message.offset() or 0) + 1
+        return False
+
+    def _places(self, topics: Iterable[str]) -> list[TopicPartition]:
+        return [
+            TopicPartition(topic, number, offset) for (topic, number), offset in self._next.items() if topic in topics
+        ]
+
+    def _by_cluster(self, partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+        found: dict[str, list[TopicPartition]] = {}
+        for one in partitions:
+            if one.topic in self._at:
+                found.setdefault(self._at[one.topic], []).append(one)
+        return found
+
+    def _close(self) -> None:
+        for consumer in self._consumers.values():
+            consumer.close()
+        self._consumers.clear()
+        self._at.clear()
+        if self._centre is not None:
+            self._centre.stop()
+            self._centre = None
+
+
+def order_cluster(order: object) -> str:
+    """Where the order sends; nowhere, where it parks."""
+    return order.cluster if isinstance(order, Write) else ""
+
+
+def _commit(consumer: Consumer, offsets: list[TopicPartition] | None, asynchronous: bool) -> None:
+    """Nothing to commit is no error."""
+    try:
+        asked: dict[str, Any] = {"asynchronous": asynchronous} | ({} if offsets is None else {"offsets": offsets})
+        if offsets is None or offsets:
+            consumer.commit(**asked)
+    except KafkaException as error:
+        if error.args[0].code() != NO_OFFSET:
+            raise

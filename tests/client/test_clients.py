@@ -1,0 +1,133 @@
+"""Calls on a producer and a consumer whose topics stay: as on those of confluent-kafka, and what is refused."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, Message
+
+from twinshore.client import HotConsumer, HotProducer
+from twinshore.client.centres.homes import HomesCentre
+from twinshore.fleet import ConfigError, NotYetError
+from twinshore.homes.following import Write
+from twinshore.homes.home_lines import HomeLine
+from twinshore.lab import LabCluster
+from twinshore.lab.clients import client_settings
+
+AWAY: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+
+
+def settings(lab: LabCluster) -> dict[str, Any]:
+    return dict(client_settings(lab.cluster))
+
+
+def test_what_is_written_is_read_once_and_in_order(east: LabCluster, unique_topic: str) -> None:
+    east.create_topic(unique_topic, partitions=2)
+    clusters = {"east": settings(east), "away": AWAY}
+    told: list[tuple[KafkaError | None, int]] = []
+
+    def answered(error: KafkaError | None, message: Message | None) -> None:
+        told.append((error, int((message.value() if message else b"-1") or b"-1")))
+
+    with HotProducer({}, clusters=clusters, topics=[unique_topic]) as producer:
+        for number in range(200):
+            producer.produce(unique_topic, b"%d" % number, b"key %d" % (number % 2), on_delivery=answered)
+        assert producer.flush(60) == 0
+        assert producer.where(unique_topic) == "east"
+    assert sorted(told, key=lambda one: one[1]) == [(None, number) for number in range(200)]
+    with pytest.raises(RuntimeError, match="is closed"):
+        producer.produce(unique_topic, b"late")
+    found: dict[bytes, list[int]] = {}
+    config = {"group.id": f"{unique_topic}-readers", "auto.offset.reset": "earliest"}
+    with HotConsumer(config, clusters=clusters) as consumer:
+        consumer.subscribe([unique_topic])
+        until_s = time.monotonic() + 60
+        while sum(map(len, found.values())) < 200 and time.monotonic() < until_s:
+            for message in consumer.consume(50, 0.5):
+                assert message.error() is None
+                found.setdefault(bytes(message.key() or b""), []).append(int(message.value() or b"-1"))
+        assert consumer.where(unique_topic) == "east"
+        assert {one.topic for one in consumer.assignment()} == {unique_topic}
+    assert found == {b"key 0": list(range(0, 200, 2)), b"key 1": list(range(1, 200, 2))}
+
+
+def test_where_no_cluster_answers_calls_wait_and_are_told_why() -> None:
+    with HotProducer({}, clusters={"away": AWAY}, topics=["orders"], max_block_s=0.3, kept_max=2) as producer:
+        with pytest.raises(TypeError, match="bytes, str or None, not int"):
+            producer.produce("orders", 3)  # type: ignore[arg-type]
+        producer.produce("orders", b"one")
+        producer.produce("orders", b"two")
+        with pytest.raises(BufferError, match="no cluster was read"):
+            producer.produce("orders", b"three")
+        assert len(producer) == 2
+        assert producer.close(0.2) == 2, "nobody is told that they were sent"
+
+
+def test_nothing_goes_to_another_cluster_than_is_expected(east: LabCluster, unique_topic: str) -> None:
+    east.create_topic(unique_topic)
+    warned: list[str] = []
+    other = {**settings(east), "twinshore.cluster.id": "somebody-elses"}
+    with HotProducer({}, clusters={"east": other}, topics=[unique_topic], warn=warned.append) as producer:
+        producer.produce(unique_topic, b"nowhere")
+        until_s = time.monotonic() + 30
+        while not warned and time.monotonic() < until_s:
+            time.sleep(0.05)
+        time.sleep(0.5)
+        assert len(producer) == 1
+        assert "somebody-elses was expected" in warned[0]
+        assert len(warned) == 1, "it is said once"
+        producer.kill()
+    clusters = {"east": settings(east)}
+    with HotConsumer({"group.id": unique_topic, "auto.offset.reset": "earliest"}, clusters=clusters) as consumer:
+        consumer.subscribe([unique_topic])
+        assert consumer.poll(3.0) is None
+
+
+def test_what_cannot_be_followed_is_refused() -> None:
+    with pytest.raises(NotYetError, match="transactions"):
+        HotProducer({"transactional.id": "one"}, clusters={"away": AWAY})
+    with HotProducer({}, clusters={"away": AWAY}, topics=["orders", "bills-*"]) as producer:
+        with pytest.raises(ConfigError, match="payments is none of those"):
+            producer.produce("payments", b"one")
+        producer.produce("bills-of-may", b"one")
+        producer.kill()
+    with pytest.raises(ConfigError, match=r"group\.id"):
+        HotConsumer({}, clusters={"away": AWAY})
+    consumer = HotConsumer({"group.id": "readers"}, clusters={"away": AWAY})
+    with pytest.raises(ConfigError, match="an expression"):
+        consumer.subscribe(["^orders.*"])
+    with pytest.raises(RuntimeError, match="subscribed to nothing"):
+        consumer.poll(0.0)
+
+
+class Told(HomesCentre):
+    """A centre that has heard this line."""
+
+    def __init__(self, line: HomeLine | None) -> None:
+        self._line = line
+
+    def line(self, topic: str) -> HomeLine | None:
+        return self._line if self._line is not None and self._line.topic == topic else None
+
+
+@pytest.mark.parametrize(
+    ("term", "points", "carried"),
+    [
+        (1, (), {("orders", 0): 25, ("orders", 1): 7}),  # where it was
+        (2, (10, 20), {("orders", 0): 10, ("orders", 1): 7}),  # by force: what lay behind the point is gone
+        (2, (), {}),  # nobody says where
+        (3, (10, 20), {}),  # it has moved twice meanwhile: the group's own place counts
+    ],
+)
+def test_how_far_it_has_read_as_the_new_home_counts(
+    term: int, points: tuple[int, ...], carried: dict[tuple[str, int], int]
+) -> None:
+    consumer = HotConsumer({"group.id": "readers"}, clusters={"away": AWAY})
+    consumer._centre = Told(HomeLine("orders", "west", "w" * 22, term, points=points))
+    consumer._terms["orders"] = 1
+    consumer._next = {("orders", 0): 25, ("orders", 1): 7, ("bills", 0): 3}
+    assert consumer._carried_over("orders", Write("west", term).term) == carried
+    consumer._next |= carried
+    assert consumer._next == {**carried, ("bills", 0): 3}

@@ -1,0 +1,54 @@
+"""The clusters of an application, in the words of its client's own settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from twinshore.client.sites import sites_of
+from twinshore.fleet import Cluster, ConfigError, SaslMechanism
+
+EAST = {"bootstrap.servers": "east-1:9092, east-2:9092"}
+
+
+def test_what_a_client_is_told_is_understood_here_too() -> None:
+    secure = {
+        **EAST,
+        "security.protocol": "sasl_ssl",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": "anna",
+        "sasl.password": "hidden",
+        "ssl.ca.location": "/ca.pem",
+        "twinshore.cluster.id": "abc",
+        "compression.type": "lz4",
+    }
+    site = sites_of({"east": secure}, {"linger.ms": 5})["east"]
+    assert site.cluster.bootstrap == ("east-1:9092", "east-2:9092")
+    assert (site.cluster.security.sasl, site.cluster.security.protocol) == (SaslMechanism.SCRAM_SHA_256, "SASL_SSL")
+    assert (site.cluster_id, site.cluster.security.password.read()) == ("abc", "hidden")
+    assert "hidden" not in repr(site)
+    assert "hidden" not in repr(site.cluster)
+    settings = site.settings()
+    assert (settings["sasl.password"], settings["linger.ms"], settings["compression.type"]) == ("hidden", 5, "lz4")
+    assert "twinshore.cluster.id" not in settings
+
+
+def test_a_cluster_of_ours_is_taken_as_it_is() -> None:
+    cluster = Cluster("east", ("127.0.0.1:1",))
+    assert sites_of({"east": cluster}, {"linger.ms": 5})["east"].settings()["linger.ms"] == 5
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({}, "no cluster is named"),
+        ({"east": {}}, "bootstrap.servers is not set"),
+        ({"east": {**EAST, "security.protocol": "TLS"}}, "security.protocol TLS is none of"),
+        ({"east": {**EAST, "security.protocol": "SASL_SSL"}}, r"sasl.mechanism \(none\) is none of"),
+        ({"east": {**EAST, "sasl.oauthbearer.config": "x"}}, "sasl.oauthbearer.config is not known here"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        sites_of(given, {})
