@@ -123,20 +123,22 @@ def test_an_application_goes_along_and_comes_back(rig: SwitchRig) -> None:
     assert ours.moves == [(TOPIC, "east", ""), (TOPIC, "east", "west"), (TOPIC, "west", ""), (TOPIC, "west", "east")]
 
 
-def test_the_page_s_example_runs(east: LabCluster, west: LabCluster, capfd: pytest.CaptureFixture[str]) -> None:
-    """As it stands, but for the addresses."""
-    (example,) = re.findall(r"^```py\n(.*?)^```", (ROOT / "docs" / "client.md").read_text(), re.MULTILINE | re.DOTALL)
-    for lab in (east, west):
-        where = ",".join(f"{lab.name}-{number}:9092" for number in (1, 2))
-        assert where in example
-        example = example.replace(where, lab.cluster.bootstrap[0])
-        lab.create_topic("page-orders")
+def test_the_page_s_examples_run(east: LabCluster, west: LabCluster, capfd: pytest.CaptureFixture[str]) -> None:
+    """As they stand, but for the addresses."""
+    text = (ROOT / "docs" / "client.md").read_text()
+    plain, awaited = re.findall(r"^```py\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     read = "\n".join("    " + line for line in ("while message is None:", "    message = consumer.poll(1.0)"))
-    example = example.replace('"orders"', '"page-orders"') + f"{read}\nprint('read', message.value())\n"
-    exec(compile(example, "docs/client.md", "exec"), {})  # noqa: S102 - the page is ours
-    said = capfd.readouterr().out
-    assert re.match(r"None <.*Message object", said), said
-    assert said.endswith("read b'a value'\n"), said
+    for name, example in (("page", plain + f"{read}\nprint('read', message.value())\n"), ("awaited", awaited)):
+        for lab in (east, west):
+            where = ",".join(f"{lab.name}-{number}:9092" for number in (1, 2))
+            assert where in example
+            example = example.replace(where, lab.cluster.bootstrap[0])
+            lab.create_topic(f"{name}-orders")
+        example = example.replace('"orders"', f'"{name}-orders"').replace('"billing"', f'"{name}-billing"')
+        exec(compile(example, "docs/client.md", "exec"), {})  # noqa: S102 - the page is ours
+        said = capfd.readouterr().out
+        assert re.match(r"None <[\w.]*Message object" if name == "page" else "written at 0\n", said), said
+        assert said.endswith("b'a value'\n"), said
 
 
 def everything(rig: SwitchRig) -> list[tuple[int, int, bytes, bytes]]:

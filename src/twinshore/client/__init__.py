@@ -8,7 +8,8 @@ mirrors and what a switch does nothing is known here. It ships alone, as `twinsh
 
 from __future__ import annotations
 
+from twinshore.client.aio import AsyncHotConsumer, AsyncHotProducer
 from twinshore.client.consumer import HotConsumer
 from twinshore.client.producer import HotProducer
 
-__all__ = ["HotConsumer", "HotProducer"]
+__all__ = ["AsyncHotConsumer", "AsyncHotProducer", "HotConsumer", "HotProducer"]

@@ -1,0 +1,147 @@
+"""The same for asyncio: no call keeps the loop waiting.
+
+Each client has one thread of its own that makes its calls, one after the other, so that calls are made in the order in
+which they were awaited. Callbacks of a consumer run in that thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+
+from twinshore.client.consumer import HotConsumer
+from twinshore.client.producer import HotProducer
+
+Found = TypeVar("Found")
+POLL_S = 0.1
+
+
+class _Calls:
+    """Made in one thread, in order."""
+
+    def __init__(self, name: str) -> None:
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
+
+    async def _call(self, what: Callable[..., Found], *words: Any, **named: Any) -> Found:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, partial(what, *words, **named))
+
+    async def _end(self, what: Callable[..., Found], *words: Any) -> Found:
+        try:
+            return await self._call(what, *words)
+        finally:
+            self._executor.shutdown(wait=False)
+
+
+class AsyncHotProducer(_Calls):
+    """A HotProducer, with its arguments. `async with AsyncHotProducer(...)`."""
+
+    def __init__(self, config: Any, **named: Any) -> None:
+        self._producer = HotProducer(config, **named)
+        super().__init__("hot producer")
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._poll, name="hot producer answers", daemon=True)
+        self._thread.start()
+
+    async def __aenter__(self) -> AsyncHotProducer:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def produce(self, topic: str, *words: Any, **named: Any) -> asyncio.Future[Message]:
+        """As a HotProducer's, but for `on_delivery`: the record's answer is the future's. KafkaException there, where
+        it was refused. Returns once the call is made, which may take `max_block_s` where there is no room."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Message] = loop.create_future()
+
+        def told(error: KafkaError | None, message: Message | None) -> None:
+            loop.call_soon_threadsafe(_settle, answer, error, message)
+
+        await self._call(self._producer.produce, topic, *words, **named, on_delivery=told)
+        return answer
+
+    async def flush(self, timeout: float = -1) -> int:
+        """Until each call has its answer, or so long at most; how many have none yet."""
+        return await self._call(self._producer.flush, timeout)
+
+    def where(self, topic: str) -> str:
+        """The cluster that the topic is written to now, or why it waits."""
+        return self._producer.where(topic)
+
+    async def close(self, timeout: float = 30.0) -> int:
+        """Sends what is left, for so long at most, and says goodbye; how many calls were never answered."""
+        if self._stopping.is_set():
+            return 0
+        self._stopping.set()
+        return await self._end(self._producer.close, timeout)
+
+    def _poll(self) -> None:
+        """Callbacks are ours and only wake a loop; where that is closed nobody waits for an answer any more."""
+        while not self._stopping.is_set():
+            try:
+                self._producer.poll(POLL_S)
+            except RuntimeError:
+                return
+
+
+class AsyncHotConsumer(_Calls):
+    """A HotConsumer, with its arguments. `async with AsyncHotConsumer(...)`, and `async for message in consumer`."""
+
+    def __init__(self, config: Any, **named: Any) -> None:
+        self._consumer = HotConsumer(config, **named)
+        super().__init__("hot consumer")
+        self._closed = False
+
+    async def __aenter__(self) -> AsyncHotConsumer:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __aiter__(self) -> AsyncHotConsumer:
+        return self
+
+    async def __anext__(self) -> Message:
+        while not self._closed:
+            if (found := await self.poll(POLL_S)) is not None:
+                return found
+        raise StopAsyncIteration
+
+    async def subscribe(self, topics: Sequence[str], **named: Any) -> None:
+        await self._call(self._consumer.subscribe, topics, **named)
+
+    async def poll(self, timeout: float = 1.0) -> Message | None:
+        """The next record, or None where there is none within the time."""
+        return await self._call(self._consumer.poll, timeout)
+
+    async def consume(self, num_messages: int = 1, timeout: float = 1.0) -> list[Message]:
+        return await self._call(self._consumer.consume, num_messages, timeout)
+
+    async def commit(self, message: Message | None = None, offsets: Sequence[TopicPartition] | None = None) -> None:
+        """Returns once the group's place is there."""
+        await self._call(self._consumer.commit, message, offsets, asynchronous=False)
+
+    def where(self, topic: str) -> str:
+        """The cluster that the topic is read on now, or why it waits."""
+        return self._consumer.where(topic)
+
+    async def close(self) -> None:
+        """Leaves the group, commits where that is its habit, and says goodbye."""
+        if not self._closed:
+            self._closed = True
+            await self._end(self._consumer.close)
+
+
+def _settle(answer: asyncio.Future[Message], error: KafkaError | None, message: Message | None) -> None:
+    if answer.done():
+        return
+    if error is not None:
+        answer.set_exception(KafkaException(error))
+    elif message is not None:
+        answer.set_result(message)
