@@ -303,8 +303,8 @@ def test_it_says_how_long_ago_all_that_is_proven_was_read(settings_file: Path, s
     store.proofs.save([replace(row, pieces=(piece,))])
     (line,) = [line for line in _status(settings_file, "--link", LINK).splitlines() if "proven" in line]
     assert line == (
-        f"{LINK}: of all that is proven orders-0 was last read whole 3.0 h ago; "
-        "a pass over 36.0 MB of both sides takes 36 s at 1 MB/s"
+        f"{LINK}: what is proven is read again by and by, 36.0 MB of both sides in 36 s at 1 MB/s: "
+        "orders-0 waits longest, it was last read whole 3.0 h ago"
     )
     values = _json(settings_file)[LINK]
     assert values["proof_pass"] == {"place": "orders-0", "read_ms": three_h_ago, "size": 36_000_000, "seconds": 36.0}

@@ -175,8 +175,10 @@ def test_words_say_since_when_and_how_long(tmp_path: Path) -> None:
         again.round()
         row = again.row
         (said,) = in_words([row], 1_000.0, 0.0, row.read_ms + 3 * HOUR_MS)
-        assert said.startswith(f"of all that is proven {TOPIC}-0 was last read whole 3.0 h ago; a pass over 0.0 MB")
+        assert said.startswith("what is proven is read again by and by, 0.0 MB of both sides in "), said
+        assert said.endswith(f": {TOPIC}-0 waits longest, it was last read whole 3.0 h ago"), said
         (unread,) = in_words([replace(row, pieces=())], 0.0, 0.0, 5)
-        assert "is not known to have been read whole; nothing is read again (reread_mb_s = 0)" in unread
+        assert unread.startswith("what is proven is not read again (reread_mb_s = 0): "), unread
+        assert unread.endswith(f"; {TOPIC}-0 is not known to have been read whole"), unread
         assert list(in_words([replace(row, to_offset=0)], 1.0, 0.0, 5)) == []
         assert [lasting(one) for one in (5, 300, 7_200, 864_000)] == ["5 s", "5.0 min", "2.0 h", "10.0 days"]

@@ -166,7 +166,10 @@ def test_a_group_at_any_lag_reads_on_at_the_very_next_record(
         read = read_on(west, group, topic, committed_only=isolated)
         for (_, number), offset in places.items():
             expected = [one for one in logs[number] if isinstance(one[0], int) and one[0] >= offset]
-            assert read.get(number, []) == expected, f"{group}, partition {number}, from {offset} on"
+            found = read.get(number, [])
+            if topic == "grp-compact":  # each broker takes tombstones away by itself, after a while
+                found, expected = ([one for one in some if one[2] is not None] for some in (found, expected))
+            assert found == expected, f"{group}, partition {number}, from {offset} on"
 
 
 def test_on_a_mapped_topic_a_group_at_any_lag_reads_on_at_the_very_next_record(

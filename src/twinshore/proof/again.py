@@ -135,10 +135,13 @@ def in_words(rows: Sequence[ProofRow], bytes_s: float, asked_h: float, now_ms: i
     since = ago if found.read_ms else "is not known to have been read whole"
     size = f"{found.size / 1e6:,.1f} MB of both sides"
     if not bytes_s:
-        yield f"of all that is proven {found.place} {since}; nothing is read again (reread_mb_s = 0), {size}"
+        yield f"what is proven is not read again (reread_mb_s = 0): {size}; {found.place} {since}"
         return
     rate = f"{bytes_s / 1e6:g} MB/s"
-    yield f"of all that is proven {found.place} {since}; a pass over {size} takes {lasting(found.seconds)} at {rate}"
+    yield (
+        f"what is proven is read again by and by, {size} in {lasting(found.seconds)} at {rate}: {found.place} waits "
+        f"longest, it {since}"
+    )
     refused = refusal(found, bytes_s, asked_h)
     if refused:
         yield refused
