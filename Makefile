@@ -2,7 +2,7 @@
 # Each is also a plain command; see CONTRIBUTING.md.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long lint simulate bench-mirror show-crossing show-topics show-groups show-switch show-advisor show-demo docs wheel lock clean
+.PHONY: help setup demo test test-long lint simulate bench-mirror show-crossing show-topics show-groups show-switch show-client show-advisor show-demo docs wheel lock clean
 BIN := .venv/bin
 # Tests wait more than they work: so many run side by side, also on two cores, each with servers of its own. WORKERS=0 for one after the other.
 WORKERS := 4
@@ -57,6 +57,9 @@ show-groups: setup ## each claim about groups, delay and proof on real clusters;
 
 show-switch: setup ## each claim about switching topics on real clusters; LONG=1 for longer
 	@$(BIN)/python -m bench.show.switch $(SHOWN)
+
+show-client: setup ## each claim about the client library on real clusters; LONG=1 for longer; writes docs/evidence/client.md
+	@$(BIN)/python -m bench.show.client $(SHOWN)
 
 show-advisor: setup ## each claim about the advisor on real clusters; LONG=1 at full size; writes docs/evidence/advisor.md
 	@$(BIN)/python -m bench.show.advisor $(SHOWN)

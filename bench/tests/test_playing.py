@@ -113,7 +113,7 @@ def test_marks_are_listed_and_nothing_is_played(file: str, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("marks", "said"),
     [
-        ('@pytest.mark.claim("tropics", "a", "b")', "the shows are advisor, crossing, groups, switch, topics"),
+        ('@pytest.mark.claim("tropics", "a", "b")', "the shows are advisor, client, crossing, groups, switch, topics"),
         ('@pytest.mark.claim("topics", "a")', "says"),
         ('@pytest.mark.claim("topics", "a", "b")\n@pytest.mark.claim("topics", "a", "c")', "two claims of topics"),
     ],

@@ -89,6 +89,11 @@ def settings(lab: LabCluster) -> dict[str, object]:
     return dict(client_settings(lab.cluster))
 
 
+@pytest.mark.claim(
+    "client",
+    "there-and-back",
+    "an application goes along and back: each acknowledged record is there once, in order; nothing is read again",
+)
 @pytest.mark.long
 def test_an_application_goes_along_and_comes_back(rig: SwitchRig) -> None:
     clusters = {"east": settings(rig.east), "west": settings(rig.west)}

@@ -204,13 +204,20 @@ class HotConsumer:
         for cluster in {self._left[topic] for topic in topics}:
             consumer = self._consumers[cluster]
             if self._commits:
-                _commit(consumer, self._places(topics), asynchronous=False)
+                self._commit_last(cluster, consumer, self._places(topics))
             stays = [topic for topic, at in self._at.items() if at == cluster]
             if stays:
                 self._subscribe(cluster, stays)
             else:
                 del self._consumers[cluster]
                 consumer.close()
+
+    def _commit_last(self, cluster: str, consumer: Consumer, places: list[TopicPartition]) -> None:
+        """A home that died takes no place any more, and is left all the same: this member knows how far it has read."""
+        try:
+            _commit(consumer, places, asynchronous=False)
+        except KafkaException as error:
+            self._warn(f"{self._name} leaves {cluster}, which does not take its place: {error.args[0].str()}")
 
     def _join(self, wanted: Mapping[str, Write]) -> None:
         for topic, order in wanted.items():

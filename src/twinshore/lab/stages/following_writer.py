@@ -231,7 +231,7 @@ class FollowingWriter:
         if self._how.transaction_s and not self._transaction_until_s:
             self._producer.begin_transaction()
             self._transaction_until_s = time.monotonic() + self._how.transaction_s
-        value = b"%0*d" % (_DIGITS, number) + b"." * (self._how.value_bytes - _DIGITS)
+        value = value_of(number, self._how.value_bytes)
         self._producer.produce(self._topic, value, self._key(number), on_delivery=self._delivered)
 
     def _delivered(self, error: ClientError | None, message: Message) -> None:
@@ -294,6 +294,10 @@ class FollowingWriter:
     def _count(self, acked: Acked) -> int:
         """Which of all its records that is."""
         return acked.number * self._how.keys + int(acked.key.rpartition(b"-")[2])
+
+
+def value_of(number: int, size_bytes: int) -> bytes:
+    return b"%0*d" % (_DIGITS, number) + b"." * (size_bytes - _DIGITS)
 
 
 def told(value: bytes, keys: int) -> int:

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from twinshore.lab import LabCluster, LabError
 from twinshore.lab.clients import client_settings
 from twinshore.lab.stages.following_reader import FollowingReader
 from twinshore.lab.stages.following_writer import Acked, FollowingWriter, Writing, told
+from twinshore.lab.stages.hot_clients import HotReader, HotWriter
 from twinshore.lab.stages.mirror_process import MirrorProcess, settings_of
 from twinshore.store import open_store
 from twinshore.switch.operations.showing import switches
@@ -52,9 +53,17 @@ class Outcome:
 
 
 def planned(
-    *, writers: int, records_per_s: float, groups: int, seconds: float, say: Callable[[str], None], command: str
+    *,
+    writers: int,
+    records_per_s: float,
+    groups: int,
+    seconds: float,
+    say: Callable[[str], None],
+    command: str,
+    hot: bool = False,
 ) -> Outcome:
-    """From east to west, in the middle of the time. `command`: the module that is the `twinshore` command."""
+    """From east to west, in the middle of the time. `command`: the module that is the `twinshore` command. `hot`: the
+    writers and readers are those of the client library."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twinshore-switch-")))
         east, west = (stack.enter_context(LabCluster(name, heap_mb=512)) for name in ("east", "west"))
@@ -67,14 +76,17 @@ def planned(
         stack.callback(mirror.end)
         until(lambda: TOPIC in _topics(west.cluster), READY_S, "the twin is there")
         how = Writing(records_per_s=records_per_s / writers)
-        many = [
-            stack.enter_context(FollowingWriter(f"writer{number}", TOPIC, clusters, "east", how))
-            for number in range(writers)
+        sites = {name: client_settings(cluster) for name, cluster in clusters.items()}
+        many: list[FollowingWriter | HotWriter] = [
+            HotWriter(name, TOPIC, sites, how) if hot else FollowingWriter(name, TOPIC, clusters, "east", how)
+            for name in (f"writer{number}" for number in range(writers))
         ]
-        readers = [
-            stack.enter_context(FollowingReader(f"readers{number}", TOPIC, clusters, "east"))
-            for number in range(groups)
+        readers: list[FollowingReader | HotReader] = [
+            HotReader(name, TOPIC, sites) if hot else FollowingReader(name, TOPIC, clusters, "east")
+            for name in (f"readers{number}" for number in range(groups))
         ]
+        for client in (*many, *readers):
+            stack.enter_context(client)
         until(lambda: all(reader.read for reader in readers), READY_S, "the groups read")
         time.sleep(seconds / 2)
         since_s = time.monotonic()
@@ -97,8 +109,8 @@ def planned(
 
 def _outcome(
     acked: list[Acked],
-    writers: list[FollowingWriter],
-    readers: list[FollowingReader],
+    writers: Sequence[FollowingWriter | HotWriter],
+    readers: Sequence[FollowingReader | HotReader],
     homes: list[list[Record]],
     since_s: float,
     hold_s: float,
