@@ -126,18 +126,15 @@ def read_on(cluster: LabCluster, group: str, topic: str, *, committed_only: bool
         deadline = time.monotonic() + 30
         while len(ended) < PARTITIONS[topic]:
             assert time.monotonic() < deadline, f"{group} of {topic} came to the end of {ended} only"
-            message = consumer.poll(1.0)
-            if message is None:
+            if (message := consumer.poll(1.0)) is None:
                 continue
             partition = message.partition() or 0
-            error = message.error()
-            if error is not None:
+            if (error := message.error()) is not None:
                 assert error.name() == "_PARTITION_EOF", error
                 ended.add(partition)
                 continue
-            found.setdefault(partition, []).append(
-                (message.offset(), message.key(), message.value(), message.headers(), message.timestamp()[1])
-            )
+            what = message.offset(), message.key(), message.value(), message.headers(), message.timestamp()[1]
+            found.setdefault(partition, []).append(what)
     finally:
         consumer.close()
     return found
