@@ -5,7 +5,7 @@ SHELL := /bin/sh
 .PHONY: help setup demo test test-long lint simulate bench-mirror show-crossing show-topics show-groups show-switch show-client show-advisor show-demo docs wheel lock clean
 BIN := .venv/bin
 # Tests wait more than they work: so many run side by side, also on two cores, each with servers of its own. WORKERS=0 for one after the other.
-WORKERS := 4
+WORKERS := 3
 # --record=FILE is one word: of two, pytest takes the second for a test once the file is there, and finds no conftest.
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=25 --record=.cache/runs/$@
 # RUN="FILE ..." takes what tests show from such records of this very commit, and plays no test again.

@@ -16,7 +16,7 @@ from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.groups.rounds import Rounds
 from twinshore.kafka import KafkaCluster
 from twinshore.lab import LabCluster
-from twinshore.store import Store, TwinRow, open_store
+from twinshore.store import Receipt, Store, TwinRow, open_store
 
 FORGETS = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "1000"}
 WATCHED_S = 80.0
@@ -38,6 +38,7 @@ def link_between(
         here, there = (_id_of(lab, topic) for lab in (east, west))
         rows = [TwinRow("east->west", topic, number, here, there, 0, 0, 1) for number in range(partitions)]
         store.twins.save(rows)
+        store.receipts.record([Receipt("east->west", topic, 0, 0, 10, 10, 100, 1, 10, 0, 1)])
         yield settings, store
 
 
