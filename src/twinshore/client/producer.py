@@ -317,7 +317,7 @@ class HotProducer:
         producer = self._producer(cluster)
         self._at[topic] = cluster
         with self._gate:
-            if self._routes.get(topic) is producer:
+            if self._routes.get(topic) is producer and topic not in self._again:
                 return
             waiting = deque(sorted(self._again.pop(topic, []), key=lambda kept: kept.number))
             waiting.extend(self._kept.pop(topic, deque()))
