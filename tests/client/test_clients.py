@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from twinshore.client import HotConsumer, HotProducer
 from twinshore.client.centres.homes import HomesCentre
@@ -127,7 +128,51 @@ def test_how_far_it_has_read_as_the_new_home_counts(
     consumer = HotConsumer({"group.id": "readers"}, clusters={"away": AWAY})
     consumer._centre = Told(HomeLine("orders", "west", "w" * 22, term, points=points))
     consumer._terms["orders"] = 1
-    consumer._next = {("orders", 0): 25, ("orders", 1): 7, ("bills", 0): 3}
+    consumer._behind = {"orders": {0: 25, 1: 7}, "bills": {0: 3}}
     assert consumer._carried_over("orders", Write("west", term).term) == carried
-    consumer._next |= carried
-    assert consumer._next == {**carried, ("bills", 0): 3}
+    assert consumer._behind == {"bills": {0: 3}}, "it counts once"
+
+
+def test_what_another_member_gives_back_is_read_from_the_groups_place(east: LabCluster, unique_topic: str) -> None:
+    """As a Consumer does: what was handed out and not committed before it was taken away may be in nobody's hands."""
+    east.create_topic(unique_topic, partitions=2)
+    clusters = {"east": settings(east)}
+    with HotProducer({}, clusters=clusters, topics=[unique_topic]) as producer:
+        for number in range(10):
+            producer.produce(unique_topic, b"%d" % number, partition=number % 2)
+        assert producer.flush(60) == 0
+    config = {"group.id": unique_topic, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+
+    def reads(*ours: HotConsumer, until: Callable[[], bool], into: list[bytes]) -> None:
+        until_s = time.monotonic() + 90
+        while not until():
+            assert time.monotonic() < until_s
+            into += [bytes(one.value() or b"") for reader in ours for one in reader.consume(10, 0.1) if not one.error()]
+
+    first: list[bytes] = []
+    again: list[bytes] = []
+    with HotConsumer(config, clusters=clusters, name="one") as one:
+        one.subscribe([unique_topic])
+        reads(one, until=lambda: len(first) == 10, into=first)
+        with HotConsumer(config, clusters=clusters, name="two") as two:
+            two.subscribe([unique_topic])
+            reads(one, two, until=lambda: len(two.assignment()) == len(one.assignment()) == 1, into=[])
+        reads(one, until=lambda: len(one.assignment()) == 2, into=again)
+        reads(one, until=lambda: len(set(again)) == 10, into=again)
+    assert sorted(set(first)) == sorted(set(again))
+
+
+def test_a_member_commits_no_place_of_a_partition_that_is_not_its_own() -> None:
+    consumer = HotConsumer({"group.id": "readers"}, clusters={"away": AWAY})
+    consumer._next = {("orders", 0): 100, ("orders", 1): 7, ("bills", 0): 3}
+
+    class Dealt(Consumer):
+        def assignment(self) -> list[TopicPartition]:
+            return [TopicPartition("orders", 1), TopicPartition("bills", 0)]
+
+    dealt = Dealt({**AWAY, "group.id": "readers"})
+    (place,) = consumer._places(dealt, ["orders"])
+    assert (place.topic, place.partition, place.offset) == ("orders", 1, 7)
+    consumer._revoked(None, dealt, [TopicPartition("orders", 1)])
+    assert consumer._places(dealt, ["orders"]) == []
+    dealt.close()

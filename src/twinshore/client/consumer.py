@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -57,6 +58,8 @@ class HotConsumer:
         self._consumers: dict[str, Consumer] = {}
         self._at: dict[str, str] = {}
         self._left: dict[str, str] = {}
+        self._behind: dict[str, dict[int, int]] = {}  # of topics that were left: how far each partition was handed out
+        self._carry: dict[tuple[str, int], int] = {}  # the same at the new home, until partitions are dealt out there
         self._next: dict[tuple[str, int], int] = {}
         self._terms: dict[str, int] = {}
         strategy = str(config.get("partition.assignment.strategy", ""))
@@ -201,10 +204,14 @@ class HotConsumer:
                 self._before(topic, self._at[topic], "")
         for topic in topics:
             self._left[topic] = self._at.pop(topic)
+            self._behind[topic] = {}
         for cluster in {self._left[topic] for topic in topics}:
             consumer = self._consumers[cluster]
+            places = self._places(consumer, topics)
+            for one in places:
+                self._behind[one.topic][one.partition] = one.offset
             if self._commits:
-                self._commit_last(cluster, consumer, self._places(topics))
+                self._commit_last(cluster, consumer, places)
             stays = [topic for topic, at in self._at.items() if at == cluster]
             if stays:
                 self._subscribe(cluster, stays)
@@ -222,7 +229,7 @@ class HotConsumer:
     def _join(self, wanted: Mapping[str, Write]) -> None:
         for topic, order in wanted.items():
             term = max(order.term, FIRST_TERM)  # before its first switch no line tells of it
-            self._next |= self._carried_over(topic, term)
+            self._carry |= self._carried_over(topic, term)
             self._terms[topic] = term
         for cluster in sorted({order.cluster for order in wanted.values()}):
             if cluster not in self._consumers:
@@ -238,36 +245,46 @@ class HotConsumer:
         """How far the topic was handed out, as the new home counts: what lay behind the point at which it changed homes
         by force is not there, and other records have its offsets now."""
         was = self._terms.get(topic, term)
-        mine = {where: place for where, place in self._next.items() if where[0] == topic}
+        mine = {(topic, number): place for number, place in self._behind.pop(topic, {}).items()}
         if was == term:
             return mine
         line = self._centre.line(topic) if self._centre else None
         points = line.points if line is not None and (line.term, was + 1) == (term, term) else ()
-        for where in mine:
-            del self._next[where]
         return {where: min(place, points[where[1]]) for where, place in mine.items() if where[1] < len(points)}
 
     def _subscribe(self, cluster: str, topics: list[str]) -> None:
-        callbacks = {f"on_{kind}": told for kind, told in self._told.items() if told is not None and kind != "assign"}
-        self._consumers[cluster].subscribe(topics, on_assign=self._assigned, **callbacks)
+        lost = self._told.get("lost")
+        callbacks = {"on_lost": partial(self._revoked, lost)} if lost is not None else {}
+        revoked = partial(self._revoked, self._told.get("revoke"))
+        self._consumers[cluster].subscribe(topics, on_assign=self._assigned, on_revoke=revoked, **callbacks)
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Behind what was handed out already, where the group's place lies before it: a record that was handed out and
-        not committed yet is in the application's hands."""
+        """Right behind a move, where the group's place lies before what this member has handed out, behind that: it is
+        in the application's hands. At any later time the group's place alone counts, as for every consumer."""
         told = self._told.get("assign")
         if told is not None:
             told(consumer, partitions)
-        ours = [one for one in partitions if (one.topic, one.partition) in self._next and one.offset < 0]
+        ours = [one for one in partitions if (one.topic, one.partition) in self._carry and one.offset < 0]
+        carried = {(one.topic, one.partition): self._carry[one.topic, one.partition] for one in ours}
+        dealt = {one.topic for one in partitions}
+        self._carry = {where: place for where, place in self._carry.items() if where[0] not in dealt}
         if not ours:
             return
         places = {(one.topic, one.partition): one.offset for one in consumer.committed(ours, ASK_S)}
         for one in ours:
-            place = places[one.topic, one.partition]
-            one.offset = max(place, self._next[one.topic, one.partition])
+            where = one.topic, one.partition
+            one.offset = max(places[where], carried[where])
         if self._incremental:
             consumer.incremental_assign(partitions)
         else:
             consumer.assign(partitions)
+
+    def _revoked(self, told: Assigned | None, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Another member may read on there: how far this one came says nothing any more."""
+        if told is not None:
+            told(consumer, partitions)
+        for one in partitions:
+            self._next.pop((one.topic, one.partition), None)
 
     def _read(self, count: int, for_s: float) -> list[Message]:
         """By turns, where topics are read on several clusters."""
@@ -294,10 +311,10 @@ class HotConsumer:
         self._next[topic, message.partition() or 0] = (message.offset() or 0) + 1
         return False
 
-    def _places(self, topics: Iterable[str]) -> list[TopicPartition]:
-        return [
-            TopicPartition(topic, number, offset) for (topic, number), offset in self._next.items() if topic in topics
-        ]
+    def _places(self, consumer: Consumer, topics: Iterable[str]) -> list[TopicPartition]:
+        """How far this member has handed out what it is to read now."""
+        mine = [(one.topic, one.partition) for one in consumer.assignment() if one.topic in topics]
+        return [TopicPartition(*where, self._next[where]) for where in mine if where in self._next]
 
     def _by_cluster(self, partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
         found: dict[str, list[TopicPartition]] = {}
