@@ -70,7 +70,9 @@ def test_what_is_done_without_the_store_waits_for_it_behind_its_point_of_no_retu
         {"state": 7},
         {"begun_ms": -1},
         {"begun_ms": 1 << 60},
-        {"kind": "k" * 33},
+        {"kind": "planned"},
+        {"kind": "of a later version"},
+        {"state": "waiting"},
     ],
 )
 def test_what_strangers_write_is_taken_up_by_nobody(change: dict[str, Any]) -> None:

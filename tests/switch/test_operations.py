@@ -14,8 +14,9 @@ from twinshore.fleet import ConfigError, Link, RefusedError
 from twinshore.fleet.settings import Settings, load_settings
 from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
 from twinshore.lab.ports import free_port
-from twinshore.store import Asked, Store, SwitchRow, TopicInSwitch, TwinRow, open_store
-from twinshore.switch.deeds import Deed
+from twinshore.store import Asked, Flip, Store, SwitchRow, TopicInSwitch, TwinRow, open_store
+from twinshore.switch.deeds import Deed, Kind
+from twinshore.switch.operations.kept import its_own
 from twinshore.switch.operations.one_group import plan as plan_group
 from twinshore.switch.operations.one_producer import plan as plan_producer
 from twinshore.switch.operations.one_producer import writers_by_rule
@@ -171,3 +172,45 @@ def test_a_switch_that_goes_on_is_not_taken_over(store: Store) -> None:
     saved(store, replace(first, deed=Deed.FENCE))
     with pytest.raises(RefusedError, match="past its point of no return"):
         standing_on(link, ["orders"], store)
+
+
+def test_a_row_that_nobody_can_read_keeps_no_other_topic_from_moving(store: Store) -> None:
+    """Whatever a later version, or a stranger, left in the table: who waits for the switch must not wait for that."""
+    link, one = Link("east", "west"), record()
+    row = SwitchRow(one.id, one.kind, one.old, one.new, one.state, one.to_json(), one.by, one.begun_ms, one.begun_ms)
+    store.switches.save(replace(row, record='{"kind": "of a later version"}'))
+    assert standing_on(link, ["orders"], store) == ()
+    store.switching.begin([TopicInSwitch("east<>west", "orders", one.id, "east->west", Asked.ANNOUNCED, NOW_MS)])
+    with pytest.raises(RefusedError, match="this version cannot read its record"):
+        standing_on(link, ["orders"], store)
+
+
+def test_what_was_decided_without_the_store_does_nothing_to_a_home_of_long_ago(store: Store) -> None:
+    """It is owed since; meanwhile bob has moved the topic back, and then again."""
+    link, pair = Link("east", "west"), "east<>west"
+    owed = saved(store, replace(record(Kind.FORCED), state=State.DONE, deed=Deed.RELEASE, kept="west").as_kept())
+    with pytest.raises(RefusedError, match="past its point of no return"):
+        standing_on(link, ["orders"], store)
+    onward = its_own(replace(owed, kept="", owed=False), {}, store)
+    assert (onward.topics, onward.ended) == (owed.topics, False)
+    assert [row.switch_id for row in store.switching.of(pair)] == [owed.id], "nobody else moves it meanwhile"
+    store.switching.end(owed.id)
+    moved = ("orders", "east", 3, "west->east", "east->west", "b" * 32, "a" * 32, (9,), NOW_MS, "bob")
+    there = {"orders": ("west", 2)}
+    assert its_own(owed, there, store).topics == owed.topics
+    store.switching.end(owed.id)
+    assert its_own(owed, {"orders": ("east", 3)}, store).ended, "the store may be behind the clusters"
+    store.switching.flip([Flip(pair, *moved)])
+    assert standing_on(link, ["orders"], store) == (), "a forced switch is free again"
+    over = its_own(owed, there, store)
+    assert (over.state, over.kept, over.owed) == (State.DONE, "", False)
+    assert "orders has moved on since" in over.told[-1].sentence
+    assert store.switching.of(pair) == ()
+
+
+def test_what_another_switch_has_by_now_waits_for_that(store: Store) -> None:
+    owed = replace(record(Kind.FORCED), state=State.DONE, deed=Deed.RELEASE, kept="west").as_kept()
+    store.switching.begin([TopicInSwitch("east<>west", "orders", "e" * 32, "west->east", Asked.ANNOUNCED, NOW_MS)])
+    with pytest.raises(RefusedError, match="orders is in switch eeeeeeee by now"):
+        its_own(owed, {}, store)
+    assert [row.switch_id for row in store.switching.of("east<>west")] == ["e" * 32]

@@ -12,7 +12,7 @@ from twinshore.fleet import Link, WireError
 from twinshore.switch.decision import Done, after
 from twinshore.switch.deeds import DEEDS, Deed, Kind, is_behind
 from twinshore.switch.record import Record, State
-from twinshore.switch.taking_over import Debt, may_pay, owed, said, taken_over, why_not
+from twinshore.switch.taking_over import Debt, may_pay, moved_since, owed, said, taken_over, why_not, without
 
 EVERY = [(kind, deed, state) for kind in Kind for deed, state in product(DEEDS[kind], State)]
 
@@ -71,3 +71,18 @@ def test_the_link_pays_where_the_topics_stay_and_the_way_back_behind_a_guard() -
     assert may_pay(debt, back, [], ["other"])
     assert not may_pay(debt, back, [], ["bills"])
     assert not may_pay(debt, Link("west", "north"), [], []), "another pair of clusters"
+
+
+@pytest.mark.parametrize("deed", DEEDS[Kind.FORCED])
+def test_topics_that_have_moved_on_are_left_alone(deed: Deed) -> None:
+    one = standing(Kind.FORCED, deed, State.GOING)
+    (topic,) = one.topics
+    term = max(topic.term, 1)
+    for home, gone in ((("east", term), False), (("west", term + 1), False), (("east", term + 1), True)):
+        assert bool(moved_since(one, {}, {"orders": home})) is (gone and one.committed)
+    assert moved_since(one, {"orders": ("west", term + 3)}, {"bills": ("west", 9)}) == ("orders",) * one.committed
+    assert without(one, (), NOW_MS) == one
+    assert without(one, ("orders",), NOW_MS).ended
+    two = replace(one, topics=(topic, replace(topic, topic="bills")))
+    assert without(two, ("orders",), NOW_MS).names() == ("bills",)
+    assert not without(two, ("orders",), NOW_MS).ended

@@ -13,7 +13,10 @@ from typing import Any
 from twinshore.homes.home_lines import HEX_ID, YEAR_9999_MS
 from twinshore.store import SwitchRow
 
+# A cluster keeps records of forced switches alone, and of what else it says nothing is taken up.
+KIND = "forced"
 ENDED = ("done", "turned back")
+STATES = (*ENDED, "going on", "turning back")
 Records = Mapping[str, Mapping[str, Any] | None]
 
 
@@ -49,7 +52,9 @@ def _row(switch: str, record: Mapping[str, Any], now_ms: int) -> SwitchRow | Non
             "begun_ms": int(begun_ms),
             "kept": str(kept),
         } if own == switch and HEX_ID.fullmatch(own) and kept and 0 <= begun_ms < YEAR_9999_MS:
-            if not all(_fits(text, most) for text, most in ((kind, 32), (old, 64), (new, 64), (state, 32), (by, 255))):
+            if kind != KIND or state not in STATES:
+                return None
+            if not all(_fits(text, most) for text, most in ((old, 64), (new, 64), (by, 255))):
                 return None
             ended_ms = now_ms if state in ENDED else None
             return SwitchRow(own, kind, old, new, state, _text(record), by, begun_ms, now_ms, ended_ms)

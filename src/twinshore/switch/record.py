@@ -160,5 +160,13 @@ class Record:
         return found
 
 
+def readable(text: str) -> Record | None:
+    """The record of a row; None where this version cannot read it: one row must not keep the others waiting."""
+    try:
+        return Record.from_json(text)
+    except WireError:
+        return None
+
+
 def _moved(raw: dict[str, Any]) -> Moved:
     return Moved(**{**raw, "points": tuple(raw["points"]), "ends": tuple(raw["ends"])})

@@ -8,17 +8,21 @@ planned switch whose old home dies under it leaves one as well.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 
 from twinshore.fleet import Link, WireError
 from twinshore.fleet.sentences import listed
+from twinshore.fleet.terms import next_term
+from twinshore.store.values import HomeRow
 from twinshore.switch.deeds import Kind
 from twinshore.switch.record import Record, State
 
 # As the store remembers it, of the pair of clusters; the switch is the subject.
 DEBT = "switch debt"
 NAMED_MAX = 5
+
+Home = tuple[str, int]  # its cluster, and its term
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,32 @@ def why_not(record: Record, old: str, new: str) -> str:
     if (record.old, record.new) != (old, new):
         return f"moves them from {record.old} to {record.new}: `twinshore switch rollback` ends it"
     return ""
+
+
+def at_home(rows: Mapping[str, HomeRow]) -> dict[str, Home]:
+    """Homes as the store has them."""
+    return {topic: (row.home, row.term) for topic, row in rows.items()}
+
+
+def moved_since(record: Record, *homes: Mapping[str, Home]) -> tuple[str, ...]:
+    """The topics of a switch past its point of no return that have moved on behind it, by what any of `homes` says.
+    What it has not done yet would be done to a home of long ago."""
+    if record.kind not in (Kind.PLANNED, Kind.FORCED) or not record.committed:
+        return ()
+    ours = {one.topic: (record.new, next_term(one.term)) for one in record.topics}
+    said = [(topic, home) for some in homes for topic, home in some.items() if topic in ours]
+    return tuple(sorted({topic for topic, home in said if home[1] >= ours[topic][1] and home != ours[topic]}))
+
+
+def without(record: Record, topics: Collection[str], now_ms: int) -> Record:
+    """The same switch without these topics, which have moved on; over, where none is left."""
+    if not topics:
+        return record
+    left = tuple(one for one in record.topics if one.topic not in topics)
+    told = record.tell(now_ms, f"{listed(sorted(topics), NAMED_MAX)} has moved on since: nothing more is done to it")
+    if left:
+        return replace(told, topics=left)
+    return replace(told, state=State.DONE, kept="", owed=False, waits="")
 
 
 def taken_over(record: Record, by: str, now_ms: int) -> Record:

@@ -12,7 +12,7 @@ from twinshore.groups.operations.move import MEMBERLESS, Step, moved, wishes_for
 from twinshore.groups.rounds import Rounds
 from twinshore.store import Store
 from twinshore.switch.group_goals import alone_at
-from twinshore.switch.record import Record
+from twinshore.switch.record import readable
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ def copy_places(link: Link, settings: Settings, store: Store, topics: Collection
     done: list[str] = []
     left: list[str] = []
     refused: list[str] = []
-    before = [Record.from_json(row.record) for row in store.switches.all()]
+    before = [record for row in store.switches.all() if (record := readable(row.record))]
     rounds = Rounds(link, settings, store, retention_s=1.0)
     try:
         for view in look(link, settings, store):

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from twinshore.fleet import KafkaError, Naming, StoreError, WireError
+from twinshore.fleet import KafkaError, Link, Naming, RefusedError, StoreError, WireError
+from twinshore.fleet.sentences import listed
 from twinshore.fleet.settings import Settings
 from twinshore.homes.home_lines import HomeLog
 from twinshore.homes.home_notes import HomeNotes
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.links.homes import pair_of
 from twinshore.links.kept_records import to_take_up
 from twinshore.service.clock import wall_ms
-from twinshore.store import Store
+from twinshore.store import Asked, Store, TopicInSwitch
 from twinshore.switch.deeds import DEEDS, Kind
 from twinshore.switch.hands import settings_given
 from twinshore.switch.record import Record, State
+from twinshore.switch.taking_over import Home, at_home, moved_since, without
 
 ASK_S = 3.0
+NAMED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +89,9 @@ def take_up(settings: Settings, store: Store, tell: Callable[[str], None]) -> No
 
 def brought(record: Record, notes: HomeNotes, store: Store, save: Callable[[Record], None]) -> Record:
     """The record as the cluster has it now, kept by the store from here on: whoever went on with it there is told. What
-    was not decided yet begins anew, and what was done without the store is done once more with it."""
-    notes.read()
+    was not decided yet begins anew, and what was done without the store is done once more with it, but for topics that
+    have moved on since. RefusedError while another switch has one of the others."""
+    lines = notes.read()
     there = records_of(notes.log).get(record.id)
     if there is not None:
         record = there.record.tell(wall_ms(), "the store keeps the switch again")
@@ -94,6 +99,26 @@ def brought(record: Record, notes: HomeNotes, store: Store, save: Callable[[Reco
     if not record.committed and record.state is State.GOING:
         record = replace(record, deed=DEEDS[Kind.FORCED][0])
     record = replace(settings_given.last_known(store, record), kept="", owed=False, waits="")
+    record = its_own(record, {topic: (line.home, line.term) for topic, line in lines.items()}, store)
     save(record)
     notes.forget(record.id, wall_ms())
+    return record
+
+
+def its_own(record: Record, lines: Mapping[str, Home], store: Store) -> Record:
+    """With the topics alone that are still where it put them, which are in no other switch from now on."""
+    pair = pair_of(Link(record.old, record.new))
+    # The topics are claimed first: none moves between the look and what is done.
+    rows = [TopicInSwitch(pair, one, record.id, record.link, Asked.ANNOUNCED, wall_ms()) for one in record.names()]
+    others = [row for row in store.switching.begin(rows) if row.switch_id != record.id]
+    record = without(record, moved_since(record, at_home(store.homes.of(pair)), lines), wall_ms())
+    if record.ended:
+        store.switching.end(record.id)
+        return record
+    if held := [row for row in others if row.topic in record.names()]:
+        store.switching.end(record.id)
+        raise RefusedError(
+            f"{listed([row.topic for row in held], NAMED_MAX)} is in switch {held[0].switch_id[:8]} by now",
+            hint="`twinshore switch status` shows it; resume this one once that has ended",
+        )
     return record

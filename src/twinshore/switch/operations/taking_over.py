@@ -12,18 +12,27 @@ from twinshore.store import Store, SwitchRow
 from twinshore.switch.alone import alone
 from twinshore.switch.deeds import Kind
 from twinshore.switch.hands.debts import remember, unsay
-from twinshore.switch.record import Record
-from twinshore.switch.taking_over import taken_over, why_not
+from twinshore.switch.record import Record, readable
+from twinshore.switch.taking_over import at_home, moved_since, taken_over, why_not
 
 
 def standing_on(link: Link, topics: Collection[str], store: Store) -> tuple[Record, ...]:
     """The switches that have topics of these, or are about to; RefusedError where one may not be taken over."""
     ids = {row.switch_id for row in store.switching.of(pair_of(link)) if row.topic in topics}
-    found = []
+    found, homes = [], at_home(store.homes.of(pair_of(link)))
     for row in store.switches.all():
         if row.id not in ids and row.ended_ms is not None:
             continue
-        record = Record.from_json(row.record)
+        record = readable(row.record)
+        if record is None:
+            if row.id in ids:
+                raise RefusedError(
+                    f"switch {row.id[:8]} has topics of these, and this version cannot read its record",
+                    hint="end it with the version that began it",
+                )
+            continue
+        if record.owed and len(moved_since(record, homes)) == len(record.topics):
+            continue  # it has nothing to give any more
         begun = record.kind in (Kind.PLANNED, Kind.FORCED) and record.link == link.name
         if row.id not in ids and not (begun and set(record.names()) & set(topics)):
             continue
