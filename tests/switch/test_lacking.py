@@ -74,6 +74,7 @@ def test_what_retention_or_a_cleaner_took_from_the_home_is_no_loss() -> None:
         (Stood("orders", 0, 5, 20, 0, 12, IncidentKind.TRUNCATION, 14), 5),
         (Stood("orders", 0, 5, 20, 0, 12, IncidentKind.POSITION_DISAGREEMENT, 14), 5),
         (Stood("orders", 0, 5, 20, 8, -1), 8),
+        (Stood("orders", 0, 5, 12, 0, 12, differs=True), 5),  # as a proof has found
     ],
 )
 def test_beyond_what_the_link_is_sure_of_all_is_compared(stood: Stood, first: int | None) -> None:

@@ -10,7 +10,18 @@ from hypothesis import strategies as st
 
 from twinshore.fleet import WireError
 from twinshore.fleet.incidents import IncidentKind
-from twinshore.switch.returned import Stood, Tail, clamped, from_json, grown, tails, to_json, unseen
+from twinshore.switch.returned import (
+    Stood,
+    Tail,
+    clamped,
+    from_json,
+    gone_in_words,
+    kept_back,
+    other_spans,
+    tails,
+    to_json,
+    unseen,
+)
 
 LEVEL = Stood("orders", 0, 0, 10, 10)
 FOREIGN = IncidentKind.FOREIGN_WRITE
@@ -38,15 +49,42 @@ def test_what_would_be_lost(stood: Stood, span: tuple[int, int] | None) -> None:
 def test_a_partition_that_nobody_looked_at_is_waited_for() -> None:
     assert unseen(replace(LEVEL, end=15))
     assert not unseen(replace(LEVEL, end=15, stopped=FOREIGN, stopped_at=10))
-    assert not unseen(replace(LEVEL, end=15, carried=11))
+    assert unseen(replace(LEVEL, end=15, carried=11)), "what lies behind what was carried may be a stranger's"
+    assert not unseen(replace(LEVEL, end=15, carried=11, strays_at=12))
+    assert not unseen(replace(LEVEL, end=15, carried=15))
     assert not unseen(LEVEL)
 
 
-def test_a_tail_that_grew_is_told() -> None:
+def test_a_tail_that_grew_or_is_new_is_told() -> None:
     found = (Tail("orders", 0, 10, 15), Tail("orders", 1, 3, 4))
-    assert grown(found, {("orders", 0): 15, ("orders", 1): 4}) == ()
-    assert grown(found, {("orders", 0): 15, ("orders", 1): 6}) == (Tail("orders", 1, 3, 6),)
+    assert other_spans(found, found) == ()
+    assert other_spans(found, (replace(found[0], first=12), found[1])) == (), "some of it was not to be saved"
+    grown = replace(found[1], end=6)
+    assert other_spans(found, (found[0], grown)) == (grown,)
+    stray = Tail("orders", 2, 8, 9)
+    assert other_spans(found, (*found, stray)) == (stray,)
     assert [str(one) for one in found] == ["orders-0 offsets 10 to 14", "orders-1 offset 3"]
+
+
+def test_what_retention_has_taken_unseen_is_told() -> None:
+    gone = replace(LEVEL, start=19, end=19, stopped=FOREIGN, stopped_at=10)
+    assert tails([gone]) == (Tail("orders", 0, 19, 19, gone=9),)
+    partly = tails([replace(gone, end=21)])
+    assert partly == (Tail("orders", 0, 19, 21, gone=9),)
+    assert gone_in_words(partly) == "; 9 offsets of it were deleted there before anybody saw them"
+    assert gone_in_words(tails([replace(LEVEL, end=15)])) == ""
+    assert "nothing is left" in str(tails([gone])[0])
+    lost = replace(LEVEL, start=4, end=4, stopped=IncidentKind.TRUNCATION, stopped_at=4)
+    assert tails([lost]) == (Tail("orders", 0, 4, 4, beside=True),), "it stands still, and must be filled anew"
+
+
+def test_strangers_in_a_partition_that_goes_on_are_saved_with_the_others() -> None:
+    stray = replace(LEVEL, end=20, carried=13, strays_at=13)
+    other = replace(LEVEL, partition=1, end=15, stopped=FOREIGN, stopped_at=10)
+    assert tails([stray, other]) == (Tail("orders", 0, 13, 20), Tail("orders", 1, 10, 15))
+    assert kept_back([stray, other], ["orders"]) == ()
+    assert kept_back([replace(other, differs=True), stray], ["orders"]) == ("orders-1",)
+    assert kept_back([replace(other, differs=True), stray], ["bills"]) == ()
 
 
 @given(st.dictionaries(st.tuples(st.sampled_from("ab"), st.integers(0, 3)), st.integers(0, 50)))

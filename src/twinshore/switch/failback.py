@@ -26,7 +26,18 @@ from twinshore.switch.hands.coordinators import loading
 from twinshore.switch.hands.returned_logs import ends_of, stood
 from twinshore.switch.hands.standing import open_transactions, stands
 from twinshore.switch.record import Moved, Record, State
-from twinshore.switch.returned import Tail, from_json, grown, tails, to_json, topics_of, unseen
+from twinshore.switch.returned import (
+    Tail,
+    differ,
+    from_json,
+    gone_in_words,
+    kept_back,
+    other_spans,
+    tails,
+    to_json,
+    topics_of,
+    unseen,
+)
 
 NAMED_MAX = 5
 
@@ -124,6 +135,8 @@ class Failback:
         if unknown := [f"{one.topic}-{one.partition}" for one in seen if unseen(one)]:
             return Wait(f"the mirror of {record.back} has not looked at {listed(unknown, NAMED_MAX)} yet")
         found = to_json(tails(seen))
+        if others := kept_back(seen, topics_of(tails(seen))):
+            return Cannot(differ(others, record.old, record.new))
         looked = replace(record, tails=found)
         if found != record.tails:
             return Wait("what never crossed was looked at once only", looked)
@@ -144,9 +157,13 @@ class Failback:
     def _commit(self, record: Record) -> Outcome:
         """What is deleted next is what was saved, and nobody reads it."""
         found = from_json(record.tails)
-        parts = [(one.topic, one.partition) for one in found]
-        if more := grown(found, ends_of(self._old, parts)):
+        seen = stood(self._old, self._new, self._store, record.back, record.topics)
+        if unknown := [f"{one.topic}-{one.partition}" for one in seen if unseen(one)]:
+            return Wait(f"the mirror of {record.back} has not looked at {listed(unknown, NAMED_MAX)} yet")
+        if more := other_spans(found, tails(seen)):
             return Cannot(f"somebody writes on {record.old}: {listed([str(one) for one in more], NAMED_MAX)}")
+        if others := kept_back(seen, topics_of(found)):
+            return Cannot(differ(others, record.old, record.new))
         if record.kind is Kind.MAPPED:
             why = unfit(record, self._old, self._store)
             return Cannot(why) if why else Done(record, "from here on the fail-back goes on")
@@ -202,4 +219,4 @@ def _reads(live: tuple[str, ...], record: Record) -> str:
 def _found_in_words(found: tuple[Tail, ...], record: Record) -> str:
     if not found:
         return f"nothing diverged: {record.old} holds nothing that {record.new} lacks"
-    return f"{listed([str(one) for one in found], NAMED_MAX)} of {record.old} never crossed"
+    return f"{listed([str(one) for one in found], NAMED_MAX)} of {record.old} never crossed{gone_in_words(found)}"

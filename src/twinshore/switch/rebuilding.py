@@ -84,7 +84,7 @@ class Rebuild:
         now = stands(self._old, record.topics)
         if now.unsettled and not record.anyway:
             return Wait(now.unsettled)
-        found = to_json(doubtful(stood(self._old, self._new, self._store, record.back, record.topics)))
+        found = to_json(doubtful(stood(self._old, self._new, self._store, record.back, record.topics, every=True)))
         topics = tuple(replace(one, ends=now.ends[one.topic]) for one in record.topics)
         looked = replace(record, tails=found, topics=topics)
         if looked != record:

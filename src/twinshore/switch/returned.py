@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 from twinshore.fleet import WireError
 from twinshore.fleet.incidents import IncidentKind
+from twinshore.fleet.sentences import counted, listed
 
 # Of these the ledger names the first offset that is not the home's; of the others it names one that is not.
 EXACT = frozenset({IncidentKind.FOREIGN_WRITE})
 PARTED = frozenset({IncidentKind.FOREIGN_WRITE, IncidentKind.TRUNCATION, IncidentKind.POSITION_DISAGREEMENT})
+
+NAMED_MAX = 5
 
 Where = tuple[str, int]
 
@@ -23,8 +26,10 @@ Where = tuple[str, int]
 @dataclass(frozen=True, slots=True)
 class Stood:
     """A partition of the old home: `start` and `end` of its log, the `point` below which it was at home there, how far
-    the link back has `carried` it (-1: not at all), and which incident `stopped` it, at which offset. `one_past`:
-    whether both homes hold the same right below the point."""
+    the link back has `carried` it (-1: not at all), and which incident `stopped` it, at which offset. `strays_at`: the
+    first offset behind what was carried that the link did not write, where it has not met that yet; -1 for none.
+    `one_past`: whether both homes hold the same right below where they part. `differs`: it holds other records than its
+    home below what was carried, though nothing has stopped for it: a proof says so, or one look at its end."""
 
     topic: str
     partition: int
@@ -34,13 +39,16 @@ class Stood:
     carried: int = -1
     stopped: IncidentKind | None = None
     stopped_at: int = -1
+    strays_at: int = -1
     one_past: bool = True
+    differs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
     """Offsets `first` up to `end` never crossed, or nobody knows which of them did. `beside`: what the topic's home
-    holds as well is not saved. `file`: where they are saved."""
+    holds as well is not saved. `gone`: so many before `first` were deleted there before anybody saw them. `file`: where
+    the others are saved."""
 
     topic: str
     partition: int
@@ -50,26 +58,61 @@ class Tail:
     committed: int = 0
     file: str = ""
     beside: bool = False
+    gone: int = 0
 
     def __str__(self) -> str:
+        if self.end <= self.first:
+            return f"{self.topic}-{self.partition} offset {self.first} on, of which nothing is left,"
         span = f"offset {self.first}" if self.end == self.first + 1 else f"offsets {self.first} to {self.end - 1}"
         return f"{self.topic}-{self.partition} {span}"
 
 
 def tails(stood: Iterable[Stood]) -> tuple[Tail, ...]:
-    """What would be lost with the old home's topics: of each partition that was stopped, or that nobody looked at yet,
-    what lies behind the point."""
-    found = [
-        Tail(one.topic, one.partition, parts_at(one), one.end, beside=_parted(one) and not _told(one))
+    """What would be lost with the old home's topics: of each partition that was stopped, that strangers wrote to, or
+    that nobody looked at yet, what lies behind the point. Where all of it is gone by now, it is told nevertheless: the
+    twin was not filled there."""
+    return tuple(
+        Tail(one.topic, one.partition, parts_at(one), one.end, beside=not _told(one), gone=_gone(one))
         for one in stood
-        if _parted(one) or unseen(one)
-    ]
-    return tuple(one for one in found if one.end > one.first)
+        if parted(one) or (unseen(one) and one.end > parts_at(one))
+    )
+
+
+def parted(one: Stood) -> bool:
+    """Whether the partition has another history than its home."""
+    return one.stopped in PARTED or one.strays_at >= 0
 
 
 def unseen(one: Stood) -> bool:
-    """Whether the partition has records behind its point, and the link back has not said yet whose they are."""
-    return one.end > one.point and one.carried <= one.point and not _parted(one)
+    """Whether the partition has records of which nobody knows yet whose they are."""
+    return not parted(one) and one.end > max(one.point, one.carried)
+
+
+def kept_back(stood: Iterable[Stood], topics: Iterable[str]) -> tuple[str, ...]:
+    """Partitions of these topics that hold other records below what was carried: nobody has saved these."""
+    ours = set(topics)
+    return tuple(f"{one.topic}-{one.partition}" for one in stood if one.differs and one.topic in ours)
+
+
+def differ(others: Iterable[str], old: str, new: str) -> str:
+    """Why a fail-back is left alone, and what does it instead."""
+    some = listed(list(others), NAMED_MAX)
+    return (
+        f"{some} of {old} holds other records than {new} below what was carried: `twinshore mirror rebuild` saves "
+        "these, too, and fills the topic anew"
+    )
+
+
+def other_spans(found: Iterable[Tail], now: Iterable[Tail]) -> tuple[Tail, ...]:
+    """The tails that were not there when `found` was saved, or end elsewhere now."""
+    known = {(one.topic, one.partition): one.end for one in found}
+    return tuple(one for one in now if known.get((one.topic, one.partition)) != one.end)
+
+
+def gone_in_words(found: Iterable[Tail]) -> str:
+    """What is left to be said of tails that nobody can save; empty where there is none."""
+    gone = sum(one.gone for one in found)
+    return f"; {counted(gone, 'offset')} of it were deleted there before anybody saw them" if gone else ""
 
 
 def topics_of(found: Iterable[Tail]) -> tuple[str, ...]:
@@ -93,24 +136,23 @@ def from_json(text: str) -> tuple[Tail, ...]:
         raise WireError("what never crossed cannot be read from the switch's record") from error
 
 
-def grown(found: Iterable[Tail], ends: Mapping[Where, int]) -> tuple[Tail, ...]:
-    """The tails that end elsewhere now than where they were saved."""
-    return tuple(replace(one, end=end) for one in found if (end := ends[one.topic, one.partition]) != one.end)
-
-
-def _parted(one: Stood) -> bool:
-    return one.stopped in PARTED
-
-
 def _told(one: Stood) -> bool:
-    """Whether the ledger knows where both homes part. An old home that lost its end, and took other records beyond the
-    point, parts below the point."""
-    return one.stopped in EXACT and one.one_past
+    """Whether it is known where both homes part. An old home that lost its end, and took other records beyond it, parts
+    below what was carried."""
+    return one.one_past and (one.stopped in EXACT or one.stopped not in PARTED)
 
 
 def parts_at(one: Stood) -> int:
-    """Where the two homes part. Where the ledger does not know, all that the log holds is looked at."""
-    if _parted(one) and not _told(one):
-        return one.start
+    """Where the two homes part. Where nobody knows, all that the log holds is looked at."""
+    return max(one.start, _known_at(one)) if _told(one) else one.start
+
+
+def _known_at(one: Stood) -> int:
     known = max(one.point, one.carried)
-    return max(one.start, min(one.stopped_at, known) if one.stopped_at >= 0 else known)
+    if one.stopped in EXACT:
+        return min(one.stopped_at, known)
+    return max(known, one.strays_at)
+
+
+def _gone(one: Stood) -> int:
+    return max(0, one.start - _known_at(one)) if _told(one) else 0

@@ -14,7 +14,10 @@ from twinshore.switch.returned import Stood, Tail, Where, parts_at
 
 def doubtful(stood: Iterable[Stood]) -> tuple[Tail, ...]:
     """What must be compared with the home before the twin is deleted."""
-    found = [Tail(one.topic, one.partition, parts_at(one), one.end, beside=True) for one in stood]
+    found = [
+        Tail(one.topic, one.partition, one.start if one.differs else parts_at(one), one.end, beside=True)
+        for one in stood
+    ]
     return tuple(one for one in found if one.end > one.first)
 
 

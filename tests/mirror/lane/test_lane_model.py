@@ -66,13 +66,13 @@ def test_the_same_seed_is_the_same_run() -> None:
 def deaf_to_the_high_watermark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Takes what a leader holds for what its replicas hold."""
 
-    def hasty(seen: Observation, stamp: Stamp, inherited: int = 0) -> Verdict:
+    def hasty(seen: Observation, stamp: Stamp, inherited: int = 0, *, carried: bool = True) -> Verdict:
         high = {"high_watermark": seen.log_end}
         values = {name: getattr(seen, name) for name in Observation.__slots__}
         if seen.high_watermark != seen.log_end:
             values["tail"] = None
             values["log_start"] = seen.log_end  # Its tail cannot be read either: believe it.
-        return judge(Observation(**{**values, **high}), stamp, inherited)
+        return judge(Observation(**{**values, **high}), stamp, inherited, carried=carried)
 
     monkeypatch.setattr(track_module, "judge", hasty)
 

@@ -212,6 +212,19 @@ def test_what_never_crossed_stops_a_demoted_twin() -> None:
     assert found.offset == 204, "somebody wrote behind us"
 
 
+def test_what_never_crossed_and_is_deleted_by_now_stops_a_demoted_twin_as_well() -> None:
+    """The old home was away for longer than its retention: where its tail was there is nothing, and a hole."""
+    gone = replace(DEMOTED, tail=None, log_start=205, log_end=205, high_watermark=205)
+    found = judge(gone, TURNED, 200, carried=False)
+    assert isinstance(found, Stop)
+    assert (found.kind, found.offset, found.end) == (IncidentKind.FOREIGN_WRITE, 200, 205)
+    assert "were deleted since: the topic changed homes at 200" in found.sentence
+    assert isinstance(judge(gone, TURNED, 200), Go), "retention took what the link wrote"
+    assert isinstance(judge(replace(gone, producer=(3, 1), producer_epoch=3), TURNED, 200, carried=False), Go)
+    level = replace(DEMOTED, tail=None, log_start=200)
+    assert isinstance(judge(level, TURNED, 200, carried=False), Go)
+
+
 def test_a_demoted_twin_with_another_history_stops() -> None:
     found = judge(replace(DEMOTED, unlike=True, unlike_from=190), TURNED, 200)
     assert isinstance(found, Stop)

@@ -48,7 +48,8 @@ def still_stands(incident: Incident, row: TwinRow, twin: NamedPartition, sides: 
 def _log_end(named: NamedPartition, row: TwinRow, twin: NamedPartition, sides: Sides, stand: Stand) -> str:
     identity, inherited = sides.identity, {named: row.inherited}
     seen = look_at(sides.source, sides.target, identity.producer_id, {named: twin}, {named: stand}, inherited)[named]
-    verdict = judge(seen, Stamp.of((identity.producer_id, identity.producer_epoch), row), row.inherited)
+    stamp = Stamp.of((identity.producer_id, identity.producer_epoch), row)
+    verdict = judge(seen, stamp, row.inherited, carried=stand.end > 0)
     return verdict.sentence if isinstance(verdict, Stop) else ""
 
 

@@ -97,9 +97,10 @@ class Stop:
 Verdict = Go | Wait | Stop
 
 
-def judge(seen: Observation, stamp: Stamp, inherited: int = 0) -> Verdict:
+def judge(seen: Observation, stamp: Stamp, inherited: int = 0, *, carried: bool = True) -> Verdict:
     """Go only when both ends, the tail batch and the broker's memory of us tell the same story. Below `inherited` the
-    log is the topic's own: whoever wrote its last batch there, we go on behind it."""
+    log is the topic's own: whoever wrote its last batch there, we go on behind it. `carried`: whether a receipt says
+    that we wrote behind it."""
     end = seen.log_end
     if seen.high_watermark != end:
         return Wait(f"the twin's replicas stand at {seen.high_watermark}, its leader at {end}")
@@ -111,7 +112,12 @@ def judge(seen: Observation, stamp: Stamp, inherited: int = 0) -> Verdict:
     following = 0 if inherited else sequence_of(stamp.anchor_offset, stamp.anchor_sequence, end)
     own = tail is not None and tail.last_offset < inherited
     ours = tail is not None and tail.producer_id == stamp.producer_id and not own
-    if tail is not None and (stop := _foreign(tail, seen, stamp, inherited, wrote=known is not None)):
+    wrote = known is not None
+    if (
+        stop := _foreign(tail, seen, stamp, inherited, wrote=wrote)
+        if tail
+        else _gone(seen, inherited, carried or wrote)
+    ):
         return stop
     if ours and tail is not None:
         following = next_sequence(tail.base_sequence, tail.last_offset - tail.base_offset + 1)
@@ -135,6 +141,18 @@ def judge(seen: Observation, stamp: Stamp, inherited: int = 0) -> Verdict:
         return Stop(IncidentKind.POSITION_DISAGREEMENT, tail.base_offset if tail else end, end, sentence)
     gap_to = seen.source_start if seen.source_start > end else -1
     return Go(end, known[1] if known else -1, following, gap_to)
+
+
+def _gone(seen: Observation, inherited: int, wrote: bool) -> Stop | None:
+    """Why an empty log may not end where it does: what its home wrote there at last never crossed, and is no more."""
+    end = seen.log_end
+    if wrote or not inherited or end <= inherited:
+        return None
+    sentence = (
+        f"offsets {inherited} to {end - 1} were written here, never crossed, and were deleted since: the topic changed "
+        f"homes at {inherited}"
+    )
+    return Stop(IncidentKind.FOREIGN_WRITE, inherited, end, sentence)
 
 
 def _foreign(tail: Tail, seen: Observation, stamp: Stamp, inherited: int, *, wrote: bool) -> Stop | None:

@@ -190,7 +190,7 @@ class Track:
 
     def judge(self, seen: Observation, anchor: Stamp) -> Verdict:
         """What follows from a look at the twin."""
-        return judge(seen, anchor, self.order.inherited)
+        return judge(seen, anchor, self.order.inherited, carried=self.told.to >= 0)
 
     def lands(self, parcel: Parcel, base: int) -> bool:
         """Whether a batch may lie where the twin says that it does."""

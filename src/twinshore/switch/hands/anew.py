@@ -37,6 +37,10 @@ def save(record: Record, topics: Collection[str], old: KafkaCluster, store: Stor
     """Everything is on the disk, and in the ledger, before anything is deleted; and where groups stand in `topics`."""
     done, folder = [], Path(record.folder)
     for tail in from_json(record.tails):
+        if tail.end <= tail.first:
+            _account(record, tail, store)
+            done.append(tail)
+            continue
         path, count = rescue.save(old, place_of(record, tail), folder, home_of(record, tail) if tail.beside else None)
         if tail.beside and not count.records:
             path.unlink()
@@ -56,14 +60,17 @@ def save(record: Record, topics: Collection[str], old: KafkaCluster, store: Stor
 
 def _account(record: Record, tail: Tail, store: Store) -> None:
     """One row in the ledger and one in the audit; saved twice, there is still one."""
-    sentence = f"{tail} of {record.old} never crossed: {counted(tail.records, 'record')}, saved in {tail.file}"
+    saved = f"saved in {tail.file}" if tail.file else "nothing is left to be saved"
+    sentence = f"{tail} of {record.old} never crossed: {counted(tail.records, 'record')}, {saved}"
+    if tail.gone:
+        sentence += f"; {counted(tail.gone, 'offset')} before were deleted there before anybody saw them"
     place = (record.back, tail.topic, tail.partition, IncidentKind.TAIL_RESCUED, tail.first, tail.end)
     rows = [row for row in store.ledger.rows(record.back) if row.incident.sentence == sentence]
     if rows:
         return
     now_ms = wall_ms()
     audit = (now_ms, record.back, "rescue", f"{tail.topic}-{tail.partition}", str(tail.first), str(tail.end))
-    store.audit.add([AuditRow(*audit, f"saved in {tail.file}", record.by, tail.topic)])
+    store.audit.add([AuditRow(*audit, saved, record.by, tail.topic)])
     row = store.ledger.add(Incident(*place, POLICY_RESCUE, sentence, IncidentKind.TAIL_RESCUED.side), now_ms=now_ms)
     store.ledger.close(row.id, now_ms=now_ms)
 
@@ -84,7 +91,7 @@ def is_made(record: Record, one: Moved, old: KafkaCluster, store: Store) -> bool
 def put_back(record: Record, old: KafkaCluster) -> Outcome:
     """Groups stand where they stood, but never in records that are no more."""
     saved = old_places.from_json(record.places)
-    starts = {(one.topic, one.partition): one.first for one in from_json(record.tails)}
+    starts = {(one.topic, one.partition): one.first - one.gone for one in from_json(record.tails)}
     wanted = {group: clamped(places, starts) for group, places in saved.items()}
     if not wanted:
         return Done(record)

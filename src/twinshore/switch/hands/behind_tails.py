@@ -6,13 +6,14 @@ the tail. What is written to the store is one transaction; done twice, the secon
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Container, Iterator
 
-from twinshore.fleet import NamedPartition, SourceOffset, TargetOffset
+from twinshore.fleet import KafkaError, NamedPartition, SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.service.clock import wall_ms
 from twinshore.store import Store, TwinRow
+from twinshore.switch.hands.returned_logs import ours_upto, producers
 from twinshore.switch.record import Record
 from twinshore.switch.returned import PARTED, from_json, topics_of
 from twinshore.wire.batch import next_sequence
@@ -55,14 +56,33 @@ def _extents(record: Record, old: KafkaCluster, store: Store) -> Iterator[tuple[
     parts = [NamedPartition(row.topic, row.partition) for row in rows]
     starts, ends = (old.list_offsets(parts, kind) for kind in (OffsetKind.EARLIEST, OffsetKind.LOG_END))
     seen = old.describe_producers(parts)
-    firsts = {NamedPartition(one.topic, one.partition): one.first for one in from_json(record.tails)}
+    firsts = {NamedPartition(one.topic, one.partition): one.first - one.gone for one in from_json(record.tails)}
+    carried = {NamedPartition(at.topic, at.partition): at.to_offset for at in store.receipts.positions(record.back)}
+    points = {NamedPartition(one.topic, number): at for one in record.topics for number, at in enumerate(one.points)}
+    ours = producers(store, record.back)
     for row, named in zip(rows, parts, strict=True):
-        parts_at = firsts.get(named, ends[named])
-        ours = [one for one in seen[named] if one.producer_id == identity.producer_id]
-        sequence = next_sequence(ours[0].last_sequence, 1) if ours else 0
+        if named in firsts:
+            parts_at = firsts[named]
+        else:
+            begin = max(points[named], carried.get(named, -1), starts[named])
+            parts_at = _own_upto(old, named, min(begin, ends[named]), ends[named], ours)
+        written = [one for one in seen[named] if one.producer_id == identity.producer_id]
+        sequence = next_sequence(written[0].last_sequence, 1) if written else 0
         known = Extent(SourceOffset(starts[named]), TargetOffset(starts[named]), max(0, parts_at - starts[named]), 0)
         behind = Extent(SourceOffset(parts_at), TargetOffset(ends[named]), 0, sequence)
         yield row, (known, behind) if known.length else (behind,)
+
+
+def _own_upto(old: KafkaCluster, named: NamedPartition, begin: int, end: int, ours: Container[int]) -> int:
+    """How far a partition that had not parted holds what its home has: whoever wrote there since, the next record goes
+    behind that."""
+    at, stray = begin, False
+    while at < end and not stray:
+        upto, stray = ours_upto(old, named, at, end, ours)
+        if upto == at and not stray:
+            raise KafkaError(f"{old.name}: {named} cannot be read from offset {at} on", retriable=True)
+        at = upto
+    return at
 
 
 def _rows(record: Record, store: Store) -> list[TwinRow]:

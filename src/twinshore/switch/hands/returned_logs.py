@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 
 from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.errors import Code
@@ -15,22 +16,28 @@ from twinshore.mirror.follow.lifecycle import CONFIRMED
 from twinshore.mirror.lane.marking import marker_id
 from twinshore.store import AuditRow, Remembered, Store
 from twinshore.switch.record import Moved
-from twinshore.switch.returned import EXACT, PARTED, Stood, Where, unseen
-from twinshore.wire.batch import CONTROL
+from twinshore.switch.returned import EXACT, PARTED, Stood, Where, parted, parts_at, unseen
+from twinshore.wire.batch import CONTROL, split_batches
 from twinshore.wire.records import iter_records
 
+WALK_PAGE_BYTES = 1 << 20
+WALK_BYTES_MAX = 16 << 20  # of a partition, each time it is looked at
 SAID_AGAIN_MS = 60_000  # long before such a word holds no more
 ABSENT = frozenset({Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID})
 
 
-def stood(old: KafkaCluster, new: KafkaCluster, store: Store, back: str, topics: Iterable[Moved]) -> tuple[Stood, ...]:
-    """Each partition as it is now. What the link says is asked first: it only ever goes on."""
+def stood(
+    old: KafkaCluster, new: KafkaCluster, store: Store, back: str, topics: Iterable[Moved], *, every: bool = False
+) -> tuple[Stood, ...]:
+    """Each partition as it is now. What the link says is asked first: it only ever goes on. `every`: also those that go
+    on are compared with their home, whose topics would else stay."""
     some = list(topics)
     carried = {(at.topic, at.partition): at.to_offset for at in store.receipts.positions(back)}
-    rows = [row.incident for row in store.ledger.rows(back, open_only=True) if row.incident.kind in PARTED]
+    rows = [row.incident for row in store.ledger.rows(back, open_only=True)]
     # Of several the one that knows least comes last: what it does not know is saved, too.
     rows.sort(key=lambda one: one.kind not in EXACT)
-    stopped = {(one.topic, one.partition): one for one in rows}
+    stopped = {(one.topic, one.partition): one for one in rows if one.kind in PARTED}
+    differing = {(one.topic, one.partition) for one in rows if one.kind is IncidentKind.CONTENT_DIFFERS}
     parts = [NamedPartition(one.topic, number) for one in some for number in range(one.partitions)]
     starts, ends = (old.list_offsets(parts, kind) for kind in (OffsetKind.EARLIEST, OffsetKind.LOG_END))
     found = []
@@ -47,38 +54,77 @@ def stood(old: KafkaCluster, new: KafkaCluster, store: Store, back: str, topics:
                     carried.get(where, -1),
                     why.kind if why else None,
                     why.from_offset if why else -1,
+                    differs=where in differing,
                 )
             )
     ours = producers(store, back)
-    found = [_seen_at_point(old, one, ours) if ours and unseen(one) else one for one in found]
-    told = [one.stopped in EXACT and one.point > one.start for one in found]
-    return tuple(
-        replace(one, one_past=_one_past(old, new, one)) if ask else one for one, ask in zip(found, told, strict=True)
-    )
+    found = [_walked(old, one, ours) if ours and unseen(one) else one for one in found]
+    return tuple(_compared(old, new, found, ours, every=every))
 
 
-def _one_past(old: KafkaCluster, new: KafkaCluster, one: Stood) -> bool:
-    """Whether both hold the same record right below the point: an old home that lost its end before it grew again does
-    not. Where a marker or a hole lies there it cannot be told so, and counts as no; where the new home has deleted it,
-    there is nothing to compare any more."""
+def _walked(old: KafkaCluster, one: Stood, ours: frozenset[int]) -> Stood:
+    """What the link wrote and has no receipt of yet is no other's. Behind what it carried, whoever else wrote is a
+    stranger, though the link has not met him: right at the point it has to say first what it finds."""
+    begin = max(one.point, one.carried, one.start)
+    upto, stray = ours_upto(old, NamedPartition(one.topic, one.partition), begin, one.end, ours)
+    if stray and max(one.carried, upto) > one.point:
+        return replace(one, carried=max(one.carried, upto), strays_at=upto)
+    return replace(one, carried=upto) if upto > begin else one
+
+
+def ours_upto(
+    cluster: KafkaCluster, named: NamedPartition, begin: int, end: int, ours: Container[int]
+) -> tuple[int, bool]:
+    """How far from `begin` on the log is the link's own, and whether somebody else's batch lies there. Of a long log
+    some is read only: who asks again later sees more."""
+    at, read = begin, 0
+    while at < end and read < WALK_BYTES_MAX:
+        fetched = cluster.read_from(named, at, bytes_max=WALK_PAGE_BYTES, committed=False)
+        batches = [header for _, header in split_batches(fetched.records) if header.last_offset >= at]
+        if not batches:
+            break
+        for header in batches:
+            if header.producer_id not in ours:
+                return max(at, header.base_offset), True
+            at = header.last_offset + 1
+        read += len(fetched.records)
+    return at, False
+
+
+def _compared(
+    old: KafkaCluster, new: KafkaCluster, found: list[Stood], ours: frozenset[int], *, every: bool
+) -> Iterator[Stood]:
+    """With what lies right below the place where both part, and right below what was carried. Of the partitions that go
+    on those are looked at whose topics would be deleted for another one; `every`: all."""
+    topics = {one.topic for one in found if every or parted(one)}
+    for one in found:
+        at = parts_at(one) if parted(one) else min(max(one.point, one.carried), one.end)
+        if one.topic not in topics or at <= one.start:
+            yield one
+        elif parted(one):
+            yield replace(one, one_past=_same_below(old, new, one, at, ours, unsure=False))
+        else:
+            yield replace(one, differs=one.differs or not _same_below(old, new, one, at, ours, unsure=True))
+
+
+def _same_below(
+    old: KafkaCluster, new: KafkaCluster, one: Stood, at: int, ours: frozenset[int], *, unsure: bool
+) -> bool:
+    """Whether what lies right below this offset is the link's own, or the same record on both: an old home that lost
+    its end before it grew again holds another one. `unsure`: what counts where a marker or a hole lies there, or the
+    new home has deleted it."""
     named = NamedPartition(one.topic, one.partition)
-    if new.list_offsets([named], OffsetKind.EARLIEST)[named] >= one.point:
+    there = old.read_batch(named, at - 1)
+    if there is not None and there[1].producer_id in ours and at > one.point:
         return True
+    if new.list_offsets([named], OffsetKind.EARLIEST)[named] >= at:
+        return unsure
     held = []
-    for cluster in (old, new):
-        batch = cluster.read_batch(named, one.point - 1)
+    for batch in (there, new.read_batch(named, at - 1)):
         if batch is None or batch[1].attributes & CONTROL:
-            return False
-        held.append([record for record in iter_records(*batch) if record.offset == one.point - 1])
-    return bool(held[0]) and held[0] == held[1]
-
-
-def _seen_at_point(old: KafkaCluster, one: Stood, ours: frozenset[int]) -> Stood:
-    """What the link back wrote behind the point a moment ago, and has no receipt of yet, is no other's."""
-    header = old.read_tail_batch(NamedPartition(one.topic, one.partition), one.point)
-    if header is None or header.base_offset < one.point or header.producer_id not in ours:
-        return one
-    return replace(one, carried=header.last_offset + 1)
+            return unsure
+        held.append([record for record in iter_records(*batch) if record.offset == at - 1])
+    return held[0] == held[1] if held[0] and held[1] else unsure
 
 
 def producers(store: Store, link: str) -> frozenset[int]:

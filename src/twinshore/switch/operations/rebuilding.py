@@ -118,7 +118,7 @@ def _shown(record: Record, ends: Ends, store: Store) -> Iterator[str]:
             f"deleted on {record.old} and filled again from {record.new}: topic {one.topic}, {partitions}, "
             f"{held} now, {there} then"
         )
-    for tail in doubtful(stood(ends.target, ends.source, store, record.back, record.topics)):
+    for tail in doubtful(stood(ends.target, ends.source, store, record.back, record.topics, every=True)):
         home = home_of(record.back, tail, ends.source, store, tail.first)
         count = rescue.counted_tail(ends.target, place_of(record, tail), home)
         if count.records:

@@ -31,7 +31,7 @@ from twinshore.switch.hands.returned_logs import stood
 from twinshore.switch.hands.standing import answers
 from twinshore.switch.operations.planning import DeedStep, SwitchPlan
 from twinshore.switch.record import Moved, Record
-from twinshore.switch.returned import Stood, Tail, tails, to_json, topics_of, unseen
+from twinshore.switch.returned import Stood, Tail, differ, kept_back, tails, to_json, topics_of, unseen
 
 NAMED_MAX = 5
 ASK_S = 5.0
@@ -79,6 +79,8 @@ def plan(asked: FailBack, settings: Settings, store: Store, *, by: str = "") -> 
         shown = tuple(_shown(record, found, ends.source, ends.target, store))
         refused = _unmappable(found, record, ends.source, store) if asked.mapped else None
         _, live = old_places.places_in(ends.source, topics_of(found)) if found and not asked.mapped else ({}, ())
+    if others := kept_back(seen, topics_of(found)):
+        refused = RefusedError(differ(others, record.old, record.new), hint="docs/switch.md")
     refused = refused or _refused(found, live, back, settings, store, deletes=not asked.mapped)
     if refused:
         return SwitchPlan(shown=shown, refused=refused)
@@ -133,6 +135,11 @@ def _shown(record: Record, found: Sequence[Tail], old: KafkaCluster, new: KafkaC
         home = home_of(record.back, tail, new, store, 0) if tail.beside else None
         count = rescue.counted_tail(old, place_of(record, tail), home)
         some = f"{counted(count.records, 'record')}, {count.committed} of them committed"
+        if tail.gone:
+            offsets = f"{counted(tail.gone, 'offset')} of {tail.topic}-{tail.partition}"
+            yield f"lost: {offsets} were deleted on {record.old} before anybody saw them"
+        if tail.end <= tail.first:
+            continue
         yield f"rescued: {tail} of {record.old}, {some}, to {Path(record.folder) / place_of(record, tail).file_name()}"
     for topic in topics_of(found):
         if record.kind is Kind.MAPPED:

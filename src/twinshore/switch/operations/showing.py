@@ -12,7 +12,7 @@ from twinshore.fleet.sentences import counted
 from twinshore.store import Store, SwitchRow
 from twinshore.switch.deeds import Kind
 from twinshore.switch.record import Record, State
-from twinshore.switch.returned import from_json
+from twinshore.switch.returned import from_json, gone_in_words
 
 ID_SHOWN = 8
 
@@ -73,7 +73,8 @@ class Shown:
         if not found:
             return f"done: nothing diverged, and nothing was rescued; {topics} on {one.old} is a twin of {one.new}"
         records = counted(sum(tail.records for tail in found), "record")
-        return f"done: {records} rescued to {one.folder}; {topics} on {one.old} is a twin of {one.new}"
+        saved = f"{records} rescued to {one.folder}{gone_in_words(found)}"
+        return f"done: {saved}; {topics} on {one.old} is a twin of {one.new}"
 
     def _rebuilt(self, topics: str) -> str:
         one = self.record
