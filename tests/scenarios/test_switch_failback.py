@@ -104,18 +104,23 @@ def test_what_never_crossed_is_saved_and_the_old_home_is_a_twin_again(stage: Sta
     late = [one for one in read(east, DIVERGED, 0, "read_committed") if one[0] >= 10]
     before = read(east, DIVERGED, 0, "read_uncommitted")
     until(lambda: bool(stage.open_rows()), 60, "it is told", stage.rig)
+    # Nothing guards east here, and the link has nothing to write to this partition that would meet them.
+    until(lambda: spans(east.cluster, DIVERGED, PARTITIONS)[1] == (0, 16), 60, "it goes on", stage.rig)
+    fill(east, DIVERGED, 3, partition=1)
 
     code, said = switch(stage.rig, "failback", "back-.*", "--old", "east", "--dry-run")
     assert code == 0
     assert f"rescued: {DIVERGED}-0 offsets 10 to 37 of east, 26 records, 23 of them committed" in said
+    assert f"rescued: {DIVERGED}-1 offsets 16 to 18 of east, 3 records, 3 of them committed" in said
     assert f"deleted and filled again from west: topic {DIVERGED} on east" in said
     assert QUIET not in said
     assert read(east, DIVERGED, 0, "read_uncommitted") == before, "it only looked"
 
     code, said = switch(stage.rig, "failback", "back-.*", "--old", "east", "--yes")
     assert code == 0, said
-    assert "done: 26 records rescued to" in said
-    (path,) = (stage.rig.folder / "rescued").iterdir()
+    assert "done: 29 records rescued to" in said
+    path, strays = sorted((stage.rig.folder / "rescued").iterdir())
+    assert [json.loads(line)["offset"] for line in strays.read_text().splitlines()[1:-1]] == [16, 17, 18]
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert (lines[0]["first"], lines[0]["end"], lines[-1]) == (10, 38, {"records": 26, "committed": 23})
     assert [one["offset"] for one in lines[1:-1]] == [offset for offset, _, _ in before if offset >= 10]
@@ -144,7 +149,10 @@ def test_what_never_crossed_is_saved_and_the_old_home_is_a_twin_again(stage: Sta
         1_700_000_000_000,
     )
     told = [row.incident for row in stage.store.ledger.rows("west->east") if row.incident.kind == "tail rescued"]
-    assert [(one.topic, one.partition, one.from_offset, one.to_offset) for one in told] == [(DIVERGED, 0, 10, 38)]
+    assert [(one.topic, one.partition, one.from_offset, one.to_offset) for one in told] == [
+        (DIVERGED, 0, 10, 38),
+        (DIVERGED, 1, 16, 19),
+    ]
 
 
 def test_where_nothing_diverged_nothing_is_deleted(stage: Stage) -> None:

@@ -79,12 +79,15 @@ def test_what_is_longer_stops_and_is_left_as_it_was() -> None:
 
 
 def deaf_to_what_is_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(track_module, "judge", lambda seen, stamp, _inherited: judge(seen, stamp))
+    def deaf(seen: Observation, stamp: Stamp, _inherited: int, *, carried: bool) -> Verdict:
+        return judge(seen, stamp, carried=carried)
+
+    monkeypatch.setattr(track_module, "judge", deaf)
 
 
 def believing_that_all_is_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
-    def anything(seen: Observation, stamp: Stamp, inherited: int) -> Verdict:
-        return judge(seen, stamp, seen.log_end if inherited else 0)
+    def anything(seen: Observation, stamp: Stamp, inherited: int, *, carried: bool) -> Verdict:
+        return judge(seen, stamp, seen.log_end if inherited else 0, carried=carried)
 
     monkeypatch.setattr(track_module, "judge", anything)
 
