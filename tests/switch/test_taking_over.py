@@ -10,9 +10,25 @@ import pytest
 from tests.switch.test_decision import NOW_MS, record
 from twinshore.fleet import Link, WireError
 from twinshore.switch.decision import Done, after
-from twinshore.switch.deeds import DEEDS, Deed, Kind, is_behind
+from twinshore.switch.deeds import DEEDS, Deed, Kind
 from twinshore.switch.record import Record, State
-from twinshore.switch.taking_over import Debt, may_pay, moved_since, owed, said, taken_over, why_not, without
+from twinshore.switch.returned import Tail, to_json
+from twinshore.switch.taking_over import (
+    MAKES_TWINS,
+    Debt,
+    both,
+    fills_anew,
+    halves,
+    may_pay,
+    moved_since,
+    owed,
+    said,
+    said_of_halves,
+    taken,
+    taken_over,
+    why_not,
+    without,
+)
 
 EVERY = [(kind, deed, state) for kind in Kind for deed, state in product(DEEDS[kind], State)]
 
@@ -24,21 +40,26 @@ def standing(kind: Kind, deed: Deed, state: State) -> Record:
 @pytest.mark.parametrize(("kind", "deed", "state"), EVERY)
 def test_in_each_state_it_is_taken_over_or_refused(kind: Kind, deed: Deed, state: State) -> None:
     one = standing(kind, deed, state)
-    why = why_not(one, "east", "west")
-    past = state in (State.GOING, State.DONE) and is_behind(kind, deed, Deed.COMMIT)
-    assert bool(why) is (past or kind not in (Kind.PLANNED, Kind.FORCED))
+    # Who makes twins on east has the topics' home on west: a forced switch goes the other way.
+    ways = ("west", "east") if kind in MAKES_TWINS else ("east", "west")
+    why = why_not(one, *ways)
+    past = one.committed and not fills_anew(one)
+    assert bool(why) is (past or kind in (Kind.DRILL, Kind.GROUP))
     if past:
         assert "switch resume" in why
     if why:
         return
-    assert "moves them from east to west" in why_not(one, "east", "north")
-    over = taken_over(one, "bob", NOW_MS)
+    words = "makes twins of them on east" if kind in MAKES_TWINS else "moves them from east to west"
+    assert words in why_not(one, ways[0], "north")
+    over = taken_over(one, ["orders"], "bob", NOW_MS)
     assert over.ended
     assert after(over, Done(over), NOW_MS) == over, "whoever goes on with it does nothing more"
-    assert taken_over(over, "carl", NOW_MS + 1) == over
+    assert taken_over(over, ["orders"], "carl", NOW_MS + 1) == over
     assert Record.from_json(over.to_json()) == over
     if one.ended:
         assert over == one
+    elif fills_anew(one):
+        assert "orders is moved by force, by bob" in over.told[-1].sentence
     else:
         assert (over.state, over.why) == (State.TURNED_BACK, "bob moves the topics by force")
         assert f"taken over at {deed}" in over.told[-1].sentence
@@ -53,14 +74,48 @@ def test_what_a_planned_one_may_have_left_on_the_old_home_is_kept(deed: Deed) ->
 
 
 def test_the_preview_says_what_is_taken_over_and_what_is_owed() -> None:
-    assert said(standing(Kind.PLANNED, Deed.HOLD, State.GOING)) == (
+    assert said(standing(Kind.PLANNED, Deed.HOLD, State.GOING), ["orders"]) == (
         "takes over the planned switch ffffffff of orders, by anna, which stands at hold: it counts as turned back; "
         "what it changed on east is undone when east is back"
     )
-    assert "undone" not in said(standing(Kind.FORCED, Deed.LEVEL, State.GOING))
+    assert "undone" not in said(standing(Kind.FORCED, Deed.LEVEL, State.GOING), ["orders"])
+    returning = said(standing(Kind.FAILBACK, Deed.RESCUE, State.GOING), ["orders"])
+    assert returning.endswith("counts as turned back; what it changed on west is undone when west is back")
     for text in ("", "[]", "{}", '{"switch": 1, "old": 2, "topics": 3, "rights": 4}'):
         with pytest.raises(WireError):
             Debt.from_json(text)
+
+
+@pytest.mark.parametrize("kind", [Kind.FAILBACK, Kind.REBUILD])
+def test_what_is_filled_anew_stays_and_the_others_go(kind: Kind) -> None:
+    """Their home dies under a fail-back past its point of no return: twins that it deleted are no place to go to."""
+    one = standing(kind, Deed.REFILL, State.GOING)
+    (topic,) = one.topics
+    bills = replace(topic, topic="bills")
+    two = replace(one, topics=(topic, bills), tails=to_json([Tail("bills", 0, 3, 9)]))
+    every = kind is Kind.REBUILD
+    assert halves(two) == (("orders", "bills") if every else ("bills",))
+    assert halves(replace(two, state=State.TURNED_BACK)) == ()
+    assert why_not(two, "west", "east") == ""
+    if every:
+        return
+    words = said_of_halves(two, ["orders", "bills"])
+    assert words.startswith("left out: bills, which the fail-back switch ffffffff of orders, bills fills anew on east")
+    assert words.endswith("it stays at home on west until that is back")
+    assert taken(two, ["orders"]) == ("orders",)
+    assert said(two, ["orders"]).startswith("takes orders out of the fail-back switch ffffffff")
+    left = taken_over(two, ["orders"], "bob", NOW_MS)
+    assert (left.state, left.deed, left.names()) == (State.GOING, Deed.REFILL, ("bills",))
+    assert owed(two, ["orders"]) == Debt("f" * 32, "west", ("orders",))
+    last = replace(two, deed=Deed.PUT_BACK)
+    assert (halves(last), "switch resume" in why_not(last, "west", "east")) == ((), True), "it needs no home any more"
+
+
+def test_what_one_switch_owes_to_a_cluster_is_one_debt() -> None:
+    first, then = Debt("f" * 32, "west", ("orders",), "rights"), Debt("f" * 32, "west", ("bills",))
+    assert both(first, None) == first
+    assert both(then, first) == Debt("f" * 32, "west", ("bills", "orders"), "rights")
+    assert both(then, replace(first, old="east")) == then
 
 
 def test_the_link_pays_where_the_topics_stay_and_the_way_back_behind_a_guard() -> None:

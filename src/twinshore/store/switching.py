@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, select, true
 
 from twinshore.fleet.terms import twin_epoch
 from twinshore.store import audit, homes, ledger, revisions, topics, twins
@@ -61,10 +61,13 @@ def let_go(connection: Connection, link: str, names: Collection[str], now_ms: in
     return done
 
 
-def end(connection: Connection, switch_id: str) -> int:
-    """Takes away the rows of a switch: how many there were."""
-    pairs = _pairs(connection, switch_id)
-    done = connection.execute(switching.delete().where(switching.c.switch_id == switch_id)).rowcount
+def end(connection: Connection, switch_id: str, names: Collection[str] | None = None) -> int:
+    """Takes away the rows of a switch, or those of these topics: how many there were."""
+    pairs, ours, done = _pairs(connection, switch_id), switching.c.switch_id == switch_id, 0
+    ordered = [] if names is None else sorted(names)
+    some = [ordered[start : start + homes.TOPICS_AT_ONCE] for start in range(0, len(ordered), homes.TOPICS_AT_ONCE)]
+    for which in (true(),) if names is None else [switching.c.topic.in_(one) for one in some]:
+        done += connection.execute(switching.delete().where(ours, which)).rowcount
     _advance(connection, pairs)
     return done
 
@@ -172,9 +175,9 @@ class Switching:
         it is news."""
         return self._database.write(lambda connection: let_go(connection, link, names, now_ms))
 
-    def end(self, switch_id: str) -> int:
-        """No topic is in this switch any more; how many were."""
-        return self._database.write(lambda connection: end(connection, switch_id))
+    def end(self, switch_id: str, names: Collection[str] | None = None) -> int:
+        """No topic is in this switch any more, or none of these; how many were."""
+        return self._database.write(lambda connection: end(connection, switch_id, names))
 
     def flip(self, flips: Sequence[Flip], told: Sequence[AuditRow] = ()) -> tuple[Flip, ...]:
         """Gives each topic its other home, takes the twin of `link` away with what hangs on it, and gives `back` its

@@ -23,6 +23,7 @@ from twinshore.switch.hands import anew, old_places, rescue
 from twinshore.switch.hands.behind_tails import go_on, unfit
 from twinshore.switch.hands.beside_home import home_of
 from twinshore.switch.hands.coordinators import loading
+from twinshore.switch.hands.debts import unsaid
 from twinshore.switch.hands.returned_logs import ends_of, stood
 from twinshore.switch.hands.standing import open_transactions, stands
 from twinshore.switch.record import Moved, Record, State
@@ -53,10 +54,6 @@ class Words(Protocol):
         """Says on both clusters what stands; why nothing stands, empty once it does."""
         ...
 
-    def release(self, record: Record) -> None:
-        """The topics are in no switch any more."""
-        ...
-
 
 class Rights(Protocol):
     """Who may write on the old home."""
@@ -67,12 +64,21 @@ class Rights(Protocol):
 
 
 class Failback:
-    """Whatever fails in a deed is raised, and may pass."""
+    """Whatever fails in a deed is raised, and may pass. `now_ms` is the clock by which the record says since when a
+    deed is tried."""
 
     def __init__(
-        self, link: Link, back: Link, store: Store, old: KafkaCluster, new: KafkaCluster, words: Words, rights: Rights
+        self,
+        link: Link,
+        back: Link,
+        store: Store,
+        old: KafkaCluster,
+        new: KafkaCluster,
+        words: Words,
+        rights: Rights,
+        now_ms: Callable[[], int],
     ) -> None:
-        self._link, self._back, self._store = link, back, store
+        self._link, self._back, self._store, self._now_ms = link, back, store, now_ms
         self._old, self._new, self._words, self._rights = old, new, words, rights
         self._doing: Mapping[Deed, Callable[[Record], Outcome]] = {
             Deed.CLAIM: self._claim,
@@ -202,9 +208,8 @@ class Failback:
         return Done(record, f"filled again up to where it was at home on {record.old}" if points else "")
 
     def _release(self, record: Record) -> Outcome:
-        self._words.release(record)
-        self._store.switching.end(record.id)
-        return Done(record)
+        self._store.switching.end(record.id)  # first: a home that is silent must not keep the next switch waiting
+        return Done(record, unsaid(record, (self._new, self._old), self._store, self._now_ms()))
 
     def _parted(self, record: Record) -> list[Moved]:
         names = topics_of(from_json(record.tails))

@@ -1,8 +1,12 @@
-"""A forced switch takes over what a planned one of a dead process has left on its topics. Pure.
+"""A forced switch takes over what another of a dead process has left on its topics. Pure.
 
 The one that is taken over counts as turned back. What it changed on the new home is undone at once. What it changed on
 the old one, which may be gone, is a *debt*: kept in the store, and paid by the running mirror when that home is back. A
 planned switch whose old home dies under it leaves one as well.
+
+A fail-back or a rebuild makes twins of topics whose home may die meanwhile. Before its point of no return it is taken
+over as any other. Behind it, a forced switch takes those topics out of it that nothing was deleted of, and leaves those
+to it that it fills anew: their twins hold a part only, and the rest is with the home that is gone.
 """
 
 from __future__ import annotations
@@ -15,20 +19,23 @@ from twinshore.fleet import Link, WireError
 from twinshore.fleet.sentences import listed
 from twinshore.fleet.terms import next_term
 from twinshore.store.values import HomeRow
-from twinshore.switch.deeds import Kind
+from twinshore.switch.deeds import Deed, Kind, is_behind
 from twinshore.switch.record import Record, State
+from twinshore.switch.returned import from_json, topics_of
 
 # As the store remembers it, of the pair of clusters; the switch is the subject.
 DEBT = "switch debt"
 NAMED_MAX = 5
+# Of these `old` is the twins' cluster, and `new` the home of their topics.
+MAKES_TWINS = frozenset({Kind.FAILBACK, Kind.MAPPED, Kind.REBUILD})
 
 Home = tuple[str, int]  # its cluster, and its term
 
 
 @dataclass(frozen=True, slots=True)
 class Debt:
-    """`rights`: what the switch changed of the old home's ACLs, as its record has it. Its claims of the topics, and the
-    word that they are held, may stand there as well."""
+    """`old` is the cluster that it is owed to. `rights`: what the switch changed of its ACLs, as its record has it. Its
+    claims of the topics, and the word that they are held, may stand there as well."""
 
     switch: str
     old: str
@@ -50,13 +57,30 @@ class Debt:
 
 def why_not(record: Record, old: str, new: str) -> str:
     """Why a forced switch from `old` to `new` may not take this one over; empty where it may."""
-    if record.committed:
+    if record.committed and not fills_anew(record):
         return f"is past its point of no return ({record.deed}): `twinshore switch resume` ends it"
-    if record.kind not in (Kind.PLANNED, Kind.FORCED):
+    if record.kind in MAKES_TWINS and (record.new, record.old) != (old, new):
+        return f"makes twins of them on {record.old}: `twinshore switch rollback` ends it"
+    if record.kind not in MAKES_TWINS | {Kind.PLANNED, Kind.FORCED}:
         return f"is a {record.kind}: `twinshore switch rollback` ends it"
-    if (record.old, record.new) != (old, new):
+    if record.kind not in MAKES_TWINS and (record.old, record.new) != (old, new):
         return f"moves them from {record.old} to {record.new}: `twinshore switch rollback` ends it"
     return ""
+
+
+def fills_anew(record: Record) -> bool:
+    """Whether it has deleted twins, or is about to, which are not whole again without their topics' home."""
+    behind = record.committed and not record.ended and not is_behind(record.kind, record.deed, Deed.REFILL)
+    return behind and record.kind in (Kind.FAILBACK, Kind.REBUILD)
+
+
+def halves(record: Record) -> tuple[str, ...]:
+    """The topics whose twins it fills anew: nobody can be sent to these."""
+    if not fills_anew(record):
+        return ()
+    if record.kind is Kind.REBUILD:
+        return record.names()
+    return tuple(topic for topic in topics_of(from_json(record.tails)) if topic in record.names())
 
 
 def at_home(rows: Mapping[str, HomeRow]) -> dict[str, Home]:
@@ -74,31 +98,50 @@ def moved_since(record: Record, *homes: Mapping[str, Home]) -> tuple[str, ...]:
     return tuple(sorted({topic for topic, home in said if home[1] >= ours[topic][1] and home != ours[topic]}))
 
 
-def without(record: Record, topics: Collection[str], now_ms: int) -> Record:
-    """The same switch without these topics, which have moved on; over, where none is left."""
+def without(record: Record, topics: Collection[str], now_ms: int, why: str = "has moved on since") -> Record:
+    """The same switch without these topics; over, where none is left."""
     if not topics:
         return record
     left = tuple(one for one in record.topics if one.topic not in topics)
-    told = record.tell(now_ms, f"{listed(sorted(topics), NAMED_MAX)} has moved on since: nothing more is done to it")
+    told = record.tell(now_ms, f"{listed(sorted(topics), NAMED_MAX)} {why}: nothing more is done to it")
     if left:
         return replace(told, topics=left)
     return replace(told, state=State.DONE, kept="", owed=False, waits="")
 
 
-def taken_over(record: Record, by: str, now_ms: int) -> Record:
-    """The record of the one that is no more; one that has ended stays as it ended."""
+def taken_over(record: Record, topics: Collection[str], by: str, now_ms: int) -> Record:
+    """The record of the one that is no more; one that has ended stays as it ended, and one that fills twins anew goes
+    on without the topics that are taken."""
     if record.ended:
         return record
+    if fills_anew(record):
+        return without(record, taken(record, topics), now_ms, f"is moved by force, by {by}")
     why = f"{by} moves the topics by force"
     told = record.tell(now_ms, f"taken over at {record.deed}: {why}")
     return replace(told, state=State.TURNED_BACK, why=why, waits="")
 
 
-def owed(record: Record) -> Debt | None:
-    """What stands on the old home perhaps: a forced switch never spoke to it."""
-    if record.kind is not Kind.PLANNED:
-        return None
-    return Debt(record.id, record.old, record.names(), record.rights)
+def taken(record: Record, topics: Collection[str]) -> tuple[str, ...]:
+    """What a forced switch of these topics takes of that one: all of it, unless it goes on with the others."""
+    return tuple(one for one in record.names() if one in topics) if fills_anew(record) else record.names()
+
+
+def owed(record: Record, topics: Collection[str] | None = None) -> Debt | None:
+    """What of it, or of these topics of it, stands perhaps on the home that is gone: a forced switch never spoke to
+    it."""
+    names = tuple(one for one in record.names() if topics is None or one in topics)
+    if record.kind in MAKES_TWINS:
+        return Debt(record.id, record.new, names)
+    if record.kind is Kind.PLANNED:
+        return Debt(record.id, record.old, names, record.rights)
+    return None
+
+
+def both(debt: Debt, before: Debt | None) -> Debt:
+    """Where the same switch owes something to this cluster already."""
+    if before is None or before.old != debt.old:
+        return debt
+    return replace(debt, topics=tuple(sorted({*debt.topics, *before.topics})), rights=debt.rights or before.rights)
 
 
 def may_pay(debt: Debt, link: Link, moved: Collection[str], open_yet: Collection[str]) -> bool:
@@ -109,8 +152,26 @@ def may_pay(debt: Debt, link: Link, moved: Collection[str], open_yet: Collection
     return debt.old == link.target and not set(debt.topics).intersection(open_yet)
 
 
-def said(record: Record) -> str:
-    """What the preview says."""
-    which = f"{record.kind} switch {record.id[:8]} of {listed(record.names(), NAMED_MAX)}, by {record.by}"
-    later = f"; what it changed on {record.old} is undone when {record.old} is back" if owed(record) else ""
-    return f"takes over the {which}, which stands at {record.deed}: it counts as turned back{later}"
+def said(record: Record, topics: Collection[str]) -> str:
+    """What the preview of a forced switch of these topics says."""
+    debt = owed(record)
+    away = debt.old if debt else ""
+    which = f"{_called(record)}, by {record.by}, which stands at {record.deed}"
+    if fills_anew(record):
+        return f"takes {listed(list(taken(record, topics)), NAMED_MAX)} out of the {which}: nothing was deleted of it"
+    later = f"; what it changed on {away} is undone when {away} is back" if away else ""
+    return f"takes over the {which}: it counts as turned back{later}"
+
+
+def said_of_halves(record: Record, topics: Collection[str]) -> str:
+    """Why these topics stay where they are."""
+    some = listed([one for one in halves(record) if one in topics], NAMED_MAX)
+    return (
+        f"left out: {some}, which the {_called(record)} fills anew on {record.old}: only a part is there, and it stays "
+        f"at home on {record.new} until that is back"
+    )
+
+
+def _called(record: Record) -> str:
+    noun = record.kind if record.kind is Kind.REBUILD else f"{record.kind} switch"
+    return f"{noun} {record.id[:8]} of {listed(record.names(), NAMED_MAX)}"

@@ -19,13 +19,12 @@ from twinshore.store import Asked, AuditRow, Flip, Store, TopicInSwitch
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Deed, Kind
 from twinshore.switch.hands import fence, places, settings_given, standing, tails
-from twinshore.switch.hands.debts import remember, unsay
+from twinshore.switch.hands.debts import SILENT_MS_MAX, remember, unsay
 from twinshore.switch.hands.mirrors import MirrorWatch
 from twinshore.switch.record import Moved, Record, State
 
 NAMED_MAX = 5
 BEHIND_MAX = 5_000  # what crosses within the hold
-SILENT_MS_MAX = 15_000  # a home that is silent for so long is told later
 TAKE_UP_MS_MAX = 60_000  # the topics are at home elsewhere already, and nobody waits for it
 FOLLOWERS_MS = 1_000  # so long those who follow are waited for before rules keep everybody out
 LET_GO_MS_MAX = 4_000  # of a mirror that may be gone with the old home

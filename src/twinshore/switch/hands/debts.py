@@ -1,13 +1,13 @@
 """What a switch that is no more left on a cluster: words that hold writers, claims, a denial of Write. All of it goes;
-done twice as done once."""
+done twice as done once. To a cluster that is silent it is owed, and the mirror pays."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from twinshore.fleet import Link
+from twinshore.fleet import KafkaError, Link
 from twinshore.homes.home_lines import HomeState
 from twinshore.homes.home_notes import HomeNotes
 from twinshore.kafka.cluster import KafkaCluster
@@ -17,18 +17,47 @@ from twinshore.store import Remembered, Store
 from twinshore.switch.acl_fence import FencePlan
 from twinshore.switch.hands.rights import confirm_restored, restore
 from twinshore.switch.record import Record
-from twinshore.switch.taking_over import DEBT, Debt, owed
+from twinshore.switch.taking_over import DEBT, Debt, both, owed
 
 CONFIRMED_S = 5.0
+SILENT_MS_MAX = 15_000  # a cluster that is silent for so long is told later
 
 
-def remember(store: Store, record: Record) -> bool:
-    """The debt of this switch to its old home, until the mirror has paid it; whether there is one."""
-    debt = owed(record)
+def remember(store: Store, record: Record, topics: Collection[str] | None = None) -> bool:
+    """The debt of this switch to the home that is gone, of these topics of it, until the mirror has paid it; whether
+    there is one."""
+    debt = owed(record, topics)
     if debt is not None:
-        pair = pair_of(Link(record.old, record.new))
-        store.memories.remember([Remembered(pair, DEBT, record.id, debt.to_json(), "owed", wall_ms())])
+        _keep(store, record, debt)
     return debt is not None
+
+
+def _keep(store: Store, record: Record, debt: Debt) -> None:
+    pair = pair_of(Link(record.old, record.new))
+    before = next((row for row in store.memories.of(pair, DEBT) if row.subject == debt.switch), None)
+    whole = both(debt, Debt.from_json(before.value) if before else None)
+    store.memories.remember([Remembered(pair, DEBT, debt.switch, whole.to_json(), "owed", wall_ms())])
+
+
+def unsaid(record: Record, clusters: Sequence[KafkaCluster], store: Store, now_ms: int) -> str:
+    """Both clusters hear that the topics are in this switch no more. One that does not answer is waited for for some
+    seconds, and then owed it: a sentence says so. KafkaError meanwhile, and while none answers."""
+    silent: list[tuple[KafkaCluster, KafkaError]] = []
+    for cluster in clusters:
+        try:
+            unsay(cluster, record.id, record.names(), record.by)
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            silent.append((cluster, error))
+    if not silent:
+        return ""
+    if len(silent) == len(clusters) or now_ms - record.deed_ms < SILENT_MS_MAX:
+        raise silent[0][1]
+    for cluster, _ in silent:
+        _keep(store, record, Debt(record.id, cluster.name, record.names()))
+    away = silent[0][0].name
+    return f"{away} does not answer: the mirror tells it when it does that the topics are free"
 
 
 def unsay(cluster: KafkaCluster, switch: str, topics: Collection[str], by: str) -> None:

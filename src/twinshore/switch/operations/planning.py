@@ -29,9 +29,9 @@ from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind
 from twinshore.switch.hands.standing import answers, behind
 from twinshore.switch.hands.torn import may_be_torn
 from twinshore.switch.operations.preview import lacking, uncarried, unheld, unready
-from twinshore.switch.operations.taking_over import standing_on
+from twinshore.switch.operations.taking_over import filled_anew, standing_on
 from twinshore.switch.record import Moved, Record
-from twinshore.switch.taking_over import said
+from twinshore.switch.taking_over import halves, said, said_of_halves
 
 NAMED_MAX = 5
 ASK_S = 5.0
@@ -105,10 +105,16 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept:
             raise ConfigError(f"TOPIC: {why}")
     links = [one.link for one in standing(settings.links, store).values()]
     link, rows = _link_of(asked, links, store)
-    topics = sorted({row.topic for row in rows})
+    asked_for = {row.topic for row in rows}
+    anew = filled_anew(link, store) if asked.kind is Kind.FORCED else ()
+    left = [said_of_halves(one, asked_for) for one in anew if asked_for.intersection(halves(one))]
+    topics = sorted(asked_for.difference(*map(halves, anew)))
+    if not topics:
+        hint = "`twinshore switch resume` ends it then"
+        return SwitchPlan(refused=RefusedError(left[0].removeprefix("left out: "), hint=hint))
     back = counterpart(link, links)
     positions = {(at.topic, at.partition): at for at in store.receipts.positions(link.name) if at.topic in topics}
-    shown = list(_shown(asked, link, topics, None if kept else positions))
+    shown = [*_shown(asked, link, topics, None if kept else positions), *left]
     with Ends(link, settings, patience_s=ASK_S, call_s=ASK_S) as ends:
         away = _away(asked, link, settings, ends)
         refused = _refused(asked, link, topics, store, away) or _unfit(asked, link, topics, store, ends, away)
@@ -118,13 +124,14 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept:
             refused = refused or error
         if refused:
             return SwitchPlan(shown=tuple(shown), refused=refused)
-        shown += [said(one) for one in others]
+        shown += [said(one, topics) for one in others]
         moved = tuple(_moved(topic, rows, link, store) for topic in topics)
         lag = behind(ends.source, ends.target, moved) if asked.kind is Kind.PLANNED else 0
         torn = tuple(may_be_torn(ends.target, link, topics)) if asked.kind is Kind.FORCED else ()
         unknown = tuple(_unknown(ends.target, link, topics, back)) if kept else ()
         open_to = unheld(ends.source, topics) if asked.kind is Kind.PLANNED else ()
-        remarks = (*_remarks(asked, link, lag, away), *torn, *unknown, *open_to)
+        strange = tuple(_strange(link, topics, store)) if asked.kind is Kind.FORCED else ()
+        remarks = (*_remarks(asked, link, lag, away), *strange, *torn, *unknown, *open_to)
     record = Record(
         secrets.token_hex(16),
         asked.kind,
@@ -276,6 +283,15 @@ def _remarks(asked: Switch, link: Link, lag: int, away: str) -> Iterator[str]:
         yield "a transaction whose records had crossed in part is torn: its records that crossed stay as they are"
     elif asked.kind is Kind.PLANNED:
         yield f"the twins are {counted(lag, 'offset')} behind now; writers wait for {asked.hold_s:g} s at most"
+
+
+def _strange(link: Link, topics: Sequence[str], store: Store) -> Iterator[str]:
+    """A twin that had stopped may hold what its home never had."""
+    if stopped := _stopped(link, topics, store):
+        yield (
+            f"{link.name} had stopped with {listed(stopped, NAMED_MAX)}: whatever {link.target} holds there counts "
+            "from then on, also what was not carried; `twinshore status` says why it stopped"
+        )
 
 
 def _unknown(new: KafkaCluster, link: Link, topics: Sequence[str], back: Link | None) -> Iterator[str]:

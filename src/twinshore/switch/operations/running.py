@@ -60,8 +60,8 @@ def run_switch(planned: SwitchPlan, settings: Settings, store: Store, asking: As
     if planned.takes_over:
         with closing(KafkaCluster(settings.cluster(record.new), patience_s=CALL_S, call_s=CALL_S)) as new:
             for other in planned.takes_over:
-                take_over(other, new, store, asking.by)
-                asking.tell(said(other))
+                take_over(other, record.names(), new, store, asking.by)
+                asking.tell(said(other, record.names()))
     if planned.back_topics and record.kind is not Kind.DRILL:
         _give_way_back(record, planned.back_topics, settings, store, asking)
     return _go_on(begin(record, wall_ms()), settings, store, asking)
@@ -181,7 +181,7 @@ def _hands(
     words = ClusterWords(ends.source, ends.target, time.monotonic)
     rights = Writers(ends.source, ends.target, link, back, store)
     if record.kind in (Kind.FAILBACK, Kind.MAPPED):
-        return Failback(link, back, store, ends.source, ends.target, words, rights)
+        return Failback(link, back, store, ends.source, ends.target, words, rights, now_ms)
     return Work(link, back, settings, store, ends.source, ends.target, words, rights, asking.tell, now_ms)
 
 

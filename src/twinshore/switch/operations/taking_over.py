@@ -13,7 +13,7 @@ from twinshore.switch.alone import alone
 from twinshore.switch.deeds import Kind
 from twinshore.switch.hands.debts import remember, unsay
 from twinshore.switch.record import Record, readable
-from twinshore.switch.taking_over import at_home, moved_since, taken_over, why_not
+from twinshore.switch.taking_over import MAKES_TWINS, at_home, halves, moved_since, taken, taken_over, why_not
 
 
 def standing_on(link: Link, topics: Collection[str], store: Store) -> tuple[Record, ...]:
@@ -33,7 +33,8 @@ def standing_on(link: Link, topics: Collection[str], store: Store) -> tuple[Reco
             continue
         if record.owed and len(moved_since(record, homes)) == len(record.topics):
             continue  # it has nothing to give any more
-        begun = record.kind in (Kind.PLANNED, Kind.FORCED) and record.link == link.name
+        carried = record.back if record.kind in MAKES_TWINS else record.link
+        begun = record.kind in MAKES_TWINS | {Kind.PLANNED, Kind.FORCED} and carried == link.name
         if row.id not in ids and not (begun and set(record.names()) & set(topics)):
             continue
         if why := why_not(record, link.source, link.target):
@@ -42,9 +43,16 @@ def standing_on(link: Link, topics: Collection[str], store: Store) -> tuple[Reco
     return tuple(found)
 
 
-def take_over(record: Record, new: KafkaCluster, store: Store, by: str) -> None:
-    """Ends it: nobody goes on with it any more, and its topics are free. Done twice as done once. RefusedError where
-    its process is alive, or somebody has gone on with it meanwhile."""
+def filled_anew(link: Link, store: Store) -> tuple[Record, ...]:
+    """The fail-backs and rebuilds that have deleted twins on the link's target, and have not filled them again."""
+    found = [readable(row.record) for row in store.switches.all(open_only=True)]
+    return tuple(one for one in found if one and (one.new, one.old) == (link.source, link.target) and halves(one))
+
+
+def take_over(record: Record, topics: Collection[str], new: KafkaCluster, store: Store, by: str) -> None:
+    """Ends it: nobody goes on with it any more, and its topics are free; or takes these topics out of it, where it goes
+    on with others. Done twice as done once. RefusedError where its process is alive, or somebody has gone on with it
+    meanwhile."""
     with alone(f"switch {record.id}", store, by) as lease:
         row, held = store.switches.of(record.id), lease.row()
         now = Record.from_json(row.record) if row else record
@@ -52,11 +60,12 @@ def take_over(record: Record, new: KafkaCluster, store: Store, by: str) -> None:
             raise RefusedError(
                 f"switch {record.id[:8]} has gone on meanwhile", hint="look at it with `twinshore switch status`"
             )
-        remember(store, now)
-        if not now.ended and not store.switches.save(_row(taken_over(now, by, wall_ms())), held):
+        names = taken(now, topics)
+        remember(store, now, names)
+        if not now.ended and not store.switches.save(_row(taken_over(now, topics, by, wall_ms())), held):
             raise RefusedError(f"somebody else goes on with switch {record.id[:8]}")
-        unsay(new, now.id, now.names(), by)
-        store.switching.end(now.id)
+        unsay(new, now.id, names, by)
+        store.switching.end(now.id, names)
 
 
 def _row(record: Record) -> SwitchRow:
