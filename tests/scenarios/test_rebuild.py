@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,8 @@ from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_switched_home import read
 from twinshore.cli.entry import app, gather
 from twinshore.fleet import RefusedError
+from twinshore.homes.home_notes import HomeNotes
+from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings, committed, delete_topic
 from twinshore.store import Store, open_store
@@ -135,6 +137,14 @@ def stand(lab: LabCluster, group: str, places: list[int]) -> None:
     consumer.close()
 
 
+def claims(lab: LabCluster) -> list[str]:
+    """The topic, where the cluster itself says that a switch or a rebuild has it."""
+    with closing(KafkaCluster(lab.cluster)) as kafka:
+        notes = HomeNotes(kafka)
+        notes.read()
+        return [TOPIC] if notes.log.holder(TOPIC) else []
+
+
 def at(lab: LabCluster, group: str) -> list[int]:
     return committed(lab.cluster, group, TOPIC, list(range(PARTITIONS)))
 
@@ -219,6 +229,8 @@ def test_killed_at_a_deed_it_is_gone_on_with(
         command = [sys.executable, "-m", "tests.scenarios.killed_at", deed, when, *asked]
         killed = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
         assert killed.returncode == -9, killed.stdout + killed.stderr
+        assert claims(stage.west) == [TOPIC], "whoever switches without the store must not move it to a part of it"
+        gather()
         result = CliRunner().invoke(app, ["switch", "resume", "--settings", str(stage.rig.process.settings)])
         assert result.exit_code == 0, result.output + repr(result.exception)
         assert f"done: {FOREIGN} records rescued to" in result.output
@@ -226,5 +238,6 @@ def test_killed_at_a_deed_it_is_gone_on_with(
     assert len(stage.saved()) == FOREIGN
     assert at(stage.west, LOCAL) == [45, 5]
     assert stage.store.switching.of_link(LINK) == ()
+    assert claims(stage.west) == []
     told = [row for row in stage.store.ledger.rows(LINK) if row.incident.kind == "tail rescued"]
     assert len(told) == 1, "one row, however often it was saved"

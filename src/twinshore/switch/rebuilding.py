@@ -2,7 +2,8 @@
 
 `old` is the cluster of the twin, `new` its topics' home, and `link`, which the record calls `back`, carries them. The
 mirror lets the topics go before the twins are looked at, and makes them anew once they are deleted. Nothing is done at
-the home. The record's `points` are how far the home went when it was decided.
+the home. The twins' cluster itself knows whose they are meanwhile: whoever switches without the store must not move a
+topic to a part of it. The record's `points` are how far the home went when it was decided.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import replace
 
 from twinshore.fleet import Link, NamedPartition
 from twinshore.fleet.sentences import counted, listed
+from twinshore.homes.home_notes import HomeNotes
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.links.homes import pair_of
 from twinshore.service.clock import wall_ms
@@ -20,9 +22,11 @@ from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Deed
 from twinshore.switch.hands import anew, old_places, rescue
 from twinshore.switch.hands.beside_home import home_of
+from twinshore.switch.hands.debts import unsaid
 from twinshore.switch.hands.mirrors import MirrorWatch
 from twinshore.switch.hands.returned_logs import ends_of, ids_shown, stood
 from twinshore.switch.hands.standing import changed, stands
+from twinshore.switch.hands.words import claimed_on
 from twinshore.switch.record import Record, State
 from twinshore.switch.returned import Tail, to_json
 from twinshore.switch.spoilt import doubtful, lacking_of
@@ -31,10 +35,19 @@ NAMED_MAX = 5
 
 
 class Rebuild:
-    """Whatever fails in a deed is raised, and may pass. `lease_s`: how long the mirror's lease of a link holds."""
+    """Whatever fails in a deed is raised, and may pass. `lease_s`: how long the mirror's lease of a link holds;
+    `now_ms` is the clock by which the record says since when a deed is tried."""
 
-    def __init__(self, link: Link, store: Store, old: KafkaCluster, new: KafkaCluster, lease_s: float) -> None:
-        self._link, self._store, self._old, self._new = link, store, old, new
+    def __init__(
+        self,
+        link: Link,
+        store: Store,
+        old: KafkaCluster,
+        new: KafkaCluster,
+        lease_s: float,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._link, self._store, self._old, self._new, self._now_ms = link, store, old, new, now_ms
         self._mirror = MirrorWatch(store, link.name, lease_s)
         self._doing: Mapping[Deed, Callable[[Record], Outcome]] = {
             Deed.CLAIM: self._claim,
@@ -63,7 +76,8 @@ class Rebuild:
         if others:
             topics = listed([row.topic for row in others], NAMED_MAX)
             return Cannot(f"topic {topics} is in another switch already ({others[0].switch_id[:8]})")
-        why = self._elsewhere(record)  # asked only now: until it was ours, a switch may have moved it
+        why = claimed_on(self._old, HomeNotes(self._old), record)
+        why = why or self._elsewhere(record)  # asked only now: until it was ours, a switch may have moved it
         return Cannot(why) if why else Done(record)
 
     def _let_go(self, record: Record) -> Outcome:
@@ -130,7 +144,7 @@ class Rebuild:
 
     def _release(self, record: Record) -> Outcome:
         self._store.switching.end(record.id)
-        return Done(record)
+        return Done(record, unsaid(record, (self._old,), self._store, self._now_ms()))
 
     def _carry_again(self, record: Record) -> Outcome:
         self._store.switching.ask(record.id, Asked.ANNOUNCED, wall_ms())

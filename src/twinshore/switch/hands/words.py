@@ -81,12 +81,9 @@ class ClusterWords:
     def claim(self, record: Record) -> str:
         """Why a topic is another switch's by what the clusters say; empty once all are this one's."""
         for cluster in self._heard(record):
-            notes = self._notes[cluster.name]
-            notes.make()
             self._hearing[cluster.name].make()
-            for topic, holder in notes.claim(record.names(), record.id, record.by, wall_ms()).items():
-                if holder.switch != record.id:
-                    return f"topic {topic} is in switch {holder.switch[:8]} of {holder.by}, as {cluster.name} says"
+            if why := claimed_on(cluster, self._notes[cluster.name], record):
+                return why
         for topic, there in self._told(record).items():
             if isinstance(there, HomeLine) and (why := _elsewhere(record, there)):
                 return f"topic {topic} {why}"
@@ -157,6 +154,15 @@ class ClusterWords:
                 f"{cluster.name}: somebody else spoke of the home of {lost[0].topic} at this very moment",
                 retriable=True,
             )
+
+
+def claimed_on(cluster: KafkaCluster, notes: HomeNotes, record: Record) -> str:
+    """Why the topics are another switch's, as this cluster says; empty once it says that they are this one's."""
+    notes.make()
+    for topic, holder in notes.claim(record.names(), record.id, record.by, wall_ms()).items():
+        if holder.switch != record.id:
+            return f"topic {topic} is in switch {holder.switch[:8]} of {holder.by}, as {cluster.name} says"
+    return ""
 
 
 def _elsewhere(record: Record, there: HomeLine) -> str:

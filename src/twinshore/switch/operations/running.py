@@ -175,7 +175,7 @@ def _hands(
     now_ms: Callable[[], int],
 ) -> Work | Failback | Rebuild | OneGroup:
     if record.kind is Kind.REBUILD:
-        return Rebuild(back, store, ends.source, ends.target, settings.mirror.lease_s)
+        return Rebuild(back, store, ends.source, ends.target, settings.mirror.lease_s, now_ms)
     if record.kind is Kind.GROUP:
         return OneGroup(links_between(settings, store, record.old, record.new), settings, store)
     words = ClusterWords(ends.source, ends.target, time.monotonic)
