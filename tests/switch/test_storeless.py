@@ -110,3 +110,11 @@ def test_what_stands_in_the_way_is_refused(
 
 def test_the_lines_of_the_new_home_count_for_where_topics_are() -> None:
     assert seen({"orders": line("orders", "id-west", 2)}).elsewhere() == {"orders": "west"}
+
+
+@pytest.mark.parametrize("deed", [Deed.BEFORE, Deed.AFTER])
+def test_nobody_takes_over_a_switch_while_its_command_may_run(deed: Deed) -> None:
+    runs = replace(FORCED, deed=deed, command=deed.value)
+    assert storeless.alive_s(runs, 30.0) > 30.0, "its record is not written meanwhile"
+    assert storeless.alive_s(replace(runs, command=""), 30.0) == storeless.ALIVE_S, "none was begun"
+    assert storeless.alive_s(replace(runs, deed=Deed.FENCE), 30.0) == storeless.ALIVE_S, "it has ended"

@@ -21,6 +21,7 @@ from twinshore.switch.record import Record, State
 OUTPUT_MAX = 2_000
 TOPICS_MAX = 30_000  # of the environment's one string; all are on standard input besides
 END_S = 2.0
+ENDED_S = 2 * END_S  # so long at most a command that took too long is being ended
 
 
 @dataclass(frozen=True, slots=True)

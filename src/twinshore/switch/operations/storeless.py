@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from twinshore.fleet import ConfigError, Naming, RefusedError, StoreError
 from twinshore.fleet.sentences import listed
 from twinshore.fleet.settings import Settings
+from twinshore.fleet.settings.sections.switch import SECTION as SWITCH
 from twinshore.homes.home_notes import HomeNotes
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.known import known
@@ -24,7 +25,8 @@ from twinshore.service.ends import Ends
 from twinshore.store import Store, passing_store
 from twinshore.store.opening import open_answering
 from twinshore.switch.decision import begin
-from twinshore.switch.deeds import DEEDS
+from twinshore.switch.deeds import DEEDS, Deed
+from twinshore.switch.hands.commands import ENDED_S
 from twinshore.switch.hands.left_there import LinkLeft, fill, look
 from twinshore.switch.operations import planning, plans, running
 from twinshore.switch.operations.kept import Keeping, Open, records_of
@@ -35,7 +37,8 @@ from twinshore.switch.record import Record
 from twinshore.switch.runner import anew, run
 
 STORE_S = 2.5
-ALIVE_S = 2.0  # a switch at work writes its record more often
+ALIVE_S = 2.0  # a switch at work writes its record more often, but while a command runs
+LOOK_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,7 @@ def run_switch(planned: SwitchPlan, settings: Settings, where: Store | Without, 
         notes = HomeNotes(ends.target)
         notes.make()
         if begun:
-            _must_be_left(notes, begun)
+            _must_be_left(notes, begun, alive_s(begun.record, settings.of(SWITCH).timeout_s), asking)
         clock = running.steady_clock()
         work = running.hands(record, link, back, settings, where.store, ends, asking, clock)
         saved = Keeping(notes, begun.digest if begun else "")
@@ -163,9 +166,18 @@ def _refused(asked: Switch, where: Without) -> ConfigError | RefusedError | None
     return None
 
 
-def _must_be_left(notes: HomeNotes, begun: Open) -> None:
-    """RefusedError where the switch goes on by itself, in somebody's hands."""
-    until_s = time.monotonic() + ALIVE_S
+def alive_s(record: Record, timeout_s: float) -> float:
+    """For how long a switch at work may leave its record as it is. Nothing is written while the operator's command
+    runs, which this host's settings end after `timeout_s`."""
+    runs = record.command and record.deed in (Deed.BEFORE, Deed.AFTER)
+    return ALIVE_S + (timeout_s + ENDED_S if runs else 0)
+
+
+def _must_be_left(notes: HomeNotes, begun: Open, still_s: float, asking: Asking) -> None:
+    """RefusedError where the switch goes on by itself, in somebody's hands, within so long."""
+    if still_s > ALIVE_S:
+        asking.tell(f"a command may still run for whoever began the switch: it is watched for {still_s:g} s")
+    until_s = time.monotonic() + still_s
     while time.monotonic() < until_s:
         notes.read()
         if notes.log.records.digest(begun.record.id) != begun.digest:
@@ -173,4 +185,5 @@ def _must_be_left(notes: HomeNotes, begun: Open) -> None:
                 f"switch {begun.record.id[:8]} is in somebody else's hands: it goes on just now",
                 hint="look again in a moment",
             )
-        time.sleep(ALIVE_S / 10)
+        if asking.stop.wait(LOOK_S):
+            raise RefusedError(f"switch {begun.record.id[:8]} was not taken over: this was stopped before")
