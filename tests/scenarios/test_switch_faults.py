@@ -219,6 +219,17 @@ def test_a_plan_names_what_the_target_lacks_and_what_no_link_carries(rig: Switch
             alter_topic(lab.cluster, TOPIC, {"min.insync.replicas": None})
     assert f"{TOPIC}-0 (1 of 2)" in said.text, said.text
     assert f"on {twin.name} has too few replicas in sync" in said.text
+    kept = rig.settings.read_text()
+    for pause_percent in (0, 100):
+        # As if that much were little; the mirror that runs has read its settings before.
+        bounds = f"disk_warn_percent = 100\ndisk_pause_percent = {pause_percent}"
+        rig.settings.write_text(kept.replace("disk_warn_percent = 0", bounds))
+        try:
+            said = rig.switch("plan", TOPIC, "--to", twin.name)
+        finally:
+            rig.settings.write_text(kept)
+        assert f" of {twin.name} has " in said.text, said.text
+        assert bool(said.code) is ("nothing is written to its twins" in said.text) is bool(pause_percent), said.text
     said = rig.switch("plan", "nobody-carries", "--to", twin.name)
     assert f"no link to {twin.name} carries nobody-carries" in said.text
     assert "twinshore link set" in said.text

@@ -28,7 +28,7 @@ from twinshore.store import Position, Store, TwinRow
 from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind
 from twinshore.switch.hands.standing import answers, behind
 from twinshore.switch.hands.torn import may_be_torn
-from twinshore.switch.operations.preview import lacking, uncarried, unheld, unready
+from twinshore.switch.operations.preview import Cramped, cramped, lacking, uncarried, unheld, unready
 from twinshore.switch.operations.taking_over import filled_anew, standing_on
 from twinshore.switch.record import Moved, Record
 from twinshore.switch.taking_over import halves, said, said_of_halves
@@ -118,6 +118,9 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept:
     with Ends(link, settings, patience_s=ASK_S, call_s=ASK_S) as ends:
         away = _away(asked, link, settings, ends)
         refused = _refused(asked, link, topics, store, away) or _unfit(asked, link, topics, store, ends, away)
+        room = Cramped() if refused else cramped(ends.target, topics, settings)
+        # Whoever has lost his home takes what room there is.
+        refused = refused or (room.refused() if asked.kind is Kind.PLANNED else None)
         try:
             others = standing_on(link, topics, store) if asked.kind is Kind.FORCED else ()
         except RefusedError as error:
@@ -131,7 +134,7 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept:
         unknown = tuple(_unknown(ends.target, link, topics, back)) if kept else ()
         open_to = unheld(ends.source, topics) if asked.kind is Kind.PLANNED else ()
         strange = tuple(_strange(link, topics, store)) if asked.kind is Kind.FORCED else ()
-        remarks = (*_remarks(asked, link, lag, away), *strange, *torn, *unknown, *open_to)
+        remarks = (*_remarks(asked, link, lag, away), *filter(None, (room.words,)), *strange, *torn, *unknown, *open_to)
     record = Record(
         secrets.token_hex(16),
         asked.kind,

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from twinshore.fleet import ConfigError, Link, RefusedError
+from twinshore.fleet import ConfigError, KafkaError, Link, RefusedError
 from twinshore.fleet.sentences import listed
+from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.edge import did_you_mean
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.disks import read_disks
 from twinshore.kafka.rights_requests import may_alter, read_acls
+from twinshore.mirror.incidents.watch_rules import Room, disks_in_words, rooms
 from twinshore.switch.acl_fence import fence
 from twinshore.switch.hands.rights import look
 
@@ -55,6 +59,37 @@ def unready(new: KafkaCluster, topics: Sequence[str]) -> RefusedError | None:
             hint=f"wait until its brokers are back, or lower {MIN_ISR} of these topics",
         )
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Cramped:
+    """`words` of brokers with little room, empty where all have enough. `full`: one has so little that the mirror
+    writes nothing to twins there."""
+
+    words: str = ""
+    full: bool = False
+
+    def refused(self) -> RefusedError | None:
+        hint = "make room there first, or lower disk_pause_percent of the mirror's settings"
+        return RefusedError(self.words, hint=hint) if self.full else None
+
+
+def cramped(cluster: KafkaCluster, topics: Sequence[str], settings: Settings) -> Cramped:
+    """How much room the brokers have that hold these topics; nothing is said where they do not tell, or where nobody
+    wants their disks watched."""
+    warn, pause = settings.mirror.disk_warn_percent, settings.mirror.disk_pause_percent
+    if not warn:
+        return Cramped()
+    try:
+        seen = cluster.metadata(sorted(topics), refresh=True).topics.values()
+        nodes = sorted({node for one in seen if not one.error for part in one.partitions for node in part.replicas})
+        disks = [disk for node in nodes for disk in read_disks(cluster, node)]
+    except KafkaError as error:
+        if error.retriable:
+            raise
+        return Cramped()
+    now = rooms(disks, {}, warn_percent=warn, pause_percent=pause)
+    return Cramped(disks_in_words(cluster.name, disks, now), Room.NONE in now.values())
 
 
 def uncarried(topics: Sequence[str], links: Sequence[Link], to: str, known: Sequence[str]) -> ConfigError:

@@ -25,6 +25,7 @@ from twinshore.switch.hands.beside_home import home_of
 from twinshore.switch.hands.returned_logs import stood
 from twinshore.switch.hands.standing import answers, changed, stands
 from twinshore.switch.operations.planning import DeedStep, SwitchPlan
+from twinshore.switch.operations.preview import cramped
 from twinshore.switch.operations.returning import folder_of, kept_from_deletion
 from twinshore.switch.record import Moved, Record
 from twinshore.switch.spoilt import doubtful
@@ -66,11 +67,13 @@ def plan(asked: Rebuilt, settings: Settings, store: Store, *, by: str = "") -> S
             return SwitchPlan(refused=RefusedError(other, hint=hint))
         shown = tuple(_shown(record, ends, store))
         places, live = old_places.places_in(ends.target, record.names())
-    refused = _refused(record, () if asked.anyway else live, link, settings, store)
+        room = cramped(ends.target, record.names(), settings)
+    refused = _refused(record, () if asked.anyway else live, link, settings, store) or room.refused()
     if refused:
         return SwitchPlan(shown=shown, refused=refused)
     steps = tuple(DeedStep(deed) for deed in DEEDS[Kind.REBUILD])
-    return SwitchPlan(steps, shown, tuple(_remarks(record, sorted(places), live, store)), record=record)
+    remarks = (*_remarks(record, sorted(places), live, store), *filter(None, (room.words,)))
+    return SwitchPlan(steps, shown, remarks, record=record)
 
 
 def _rows(link: Link, topics: Sequence[str], store: Store) -> list[TwinRow]:

@@ -30,6 +30,7 @@ from twinshore.switch.hands.beside_home import home_of
 from twinshore.switch.hands.returned_logs import stood
 from twinshore.switch.hands.standing import answers
 from twinshore.switch.operations.planning import DeedStep, SwitchPlan
+from twinshore.switch.operations.preview import cramped
 from twinshore.switch.record import Moved, Record
 from twinshore.switch.returned import Stood, Tail, differ, kept_back, tails, to_json, topics_of, unseen
 
@@ -79,13 +80,15 @@ def plan(asked: FailBack, settings: Settings, store: Store, *, by: str = "") -> 
         shown = tuple(_shown(record, found, ends.source, ends.target, store))
         refused = _unmappable(found, record, ends.source, store) if asked.mapped else None
         _, live = old_places.places_in(ends.source, topics_of(found)) if found and not asked.mapped else ({}, ())
+        room = cramped(ends.source, record.names(), settings)
     if others := kept_back(seen, topics_of(found)):
         refused = RefusedError(differ(others, record.old, record.new), hint="docs/switch.md")
-    refused = refused or _refused(found, live, back, settings, store, deletes=not asked.mapped)
+    refused = refused or _refused(found, live, back, settings, store, deletes=not asked.mapped) or room.refused()
     if refused:
         return SwitchPlan(shown=shown, refused=refused)
     steps = tuple(DeedStep(deed) for deed in DEEDS[kind])
-    return SwitchPlan(steps, shown, tuple(_remarks(seen, record)), record=record)
+    remarks = (*_remarks(seen, record), *filter(None, (room.words,)))
+    return SwitchPlan(steps, shown, remarks, record=record)
 
 
 def _link_of(asked: FailBack, links: Sequence[Link], store: Store) -> tuple[Link, tuple[Moved, ...]]:
