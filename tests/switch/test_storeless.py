@@ -17,9 +17,9 @@ from twinshore.homes.home_lines import HomeLog
 from twinshore.lab.ports import free_port
 from twinshore.store import Store, passing_store
 from twinshore.switch.deeds import DEEDS, Deed, Kind
-from twinshore.switch.operations import storeless
+from twinshore.switch.operations import plans, storeless
 from twinshore.switch.operations.kept import Open, records_of, values_of
-from twinshore.switch.operations.planning import asked_of
+from twinshore.switch.operations.planning import SwitchPlan, asked_of
 from twinshore.switch.operations.running import Asking
 from twinshore.switch.operations.storeless import Without
 from twinshore.switch.record import Record, State
@@ -110,6 +110,15 @@ def test_what_stands_in_the_way_is_refused(
 
 def test_the_lines_of_the_new_home_count_for_where_topics_are() -> None:
     assert seen({"orders": line("orders", "id-west", 2)}).elsewhere() == {"orders": "west"}
+
+
+def test_a_plan_says_which_commands_are_run_and_is_refused_where_one_could_not_be(tmp_path: Path) -> None:
+    path = tmp_path / "twinshore.toml"
+    for program, why in (("/bin/true", ""), (str(path), "cannot be run on this host")):
+        path.write_text(f'[switch]\nbefore = ["{program}"]\n')
+        planned = plans.with_commands(SwitchPlan(record=FORCED), load_settings(path, {}))
+        assert why in str(planned.refused)
+        assert (planned.record is None, len(planned.remarks)) == (bool(why), not why)
 
 
 @pytest.mark.parametrize("deed", [Deed.BEFORE, Deed.AFTER])

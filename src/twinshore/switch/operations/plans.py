@@ -20,9 +20,14 @@ from twinshore.switch.operations.waves import WavesPlan
 def plan_of(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
     """ConfigError where nothing is meant; what stands in the way is `refused`."""
     planned = _planned(asked, settings, store, by)
-    commands = settings.of(SWITCH)
-    if planned.record is None or asked.kind is Kind.DRILL:
+    return planned if asked.kind is Kind.DRILL else with_commands(planned, settings)
+
+
+def with_commands(planned: SwitchPlan, settings: Settings) -> SwitchPlan:
+    """The plan with what the operator's commands add to it; refused where one could not be run on this host."""
+    if planned.record is None:
         return planned
+    commands = settings.of(SWITCH)
     if why := why_not(commands):
         return replace(
             planned, record=None, refused=RefusedError(why, hint="mend the settings, or switch from another host")

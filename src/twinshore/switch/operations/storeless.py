@@ -79,7 +79,8 @@ def plan(asked: Switch, settings: Settings, where: Store | Without, *, by: str) 
     if refused := _refused(asked, where):
         return SwitchPlan(shown=(where.why,), refused=refused)
     found = planning.plan(asked, settings, where.store, by=by, kept=asked.to)
-    return SwitchPlan(found.steps, (where.why, *found.shown), found.remarks, found.refused, found.record)
+    found = SwitchPlan(found.steps, (where.why, *found.shown), found.remarks, found.refused, found.record)
+    return plans.with_commands(found, settings)
 
 
 def run_switch(planned: SwitchPlan, settings: Settings, where: Store | Without, asking: Asking) -> Shown:
