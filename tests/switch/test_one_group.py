@@ -102,7 +102,7 @@ def test_of_two_that_move_a_group_one_wins(tmp_path: Path) -> None:
     for group in ("billing", "g" * 5000):
         with open_store(f"sqlite:///{tmp_path / str(len(group))}.db") as opened:
             first, second = of_group(group), replace(of_group(group), id="d" * 32)
-            hands = OneGroup([], None, opened)  # type: ignore[arg-type]
+            hands = OneGroup([], None, opened, lambda: NOW_MS)  # type: ignore[arg-type]
             assert isinstance(hands.once(first), Done)
             assert isinstance(hands.once(first), Done), "a deed may be done twice"
             told = hands.once(second)

@@ -135,7 +135,7 @@ def test_a_switch_is_found_by_the_beginning_of_its_id(store: Store) -> None:
     second = saved(store, replace(record(), id="e" * 32, begun_ms=NOW_MS + 1))
     assert [one.id for one in switches(store)] == [second.id, first.id]
     assert one_switch(store, "ff").record == first
-    with pytest.raises(ConfigError, match="2 switch"):
+    with pytest.raises(ConfigError, match="2 switches"):
         one_switch(store, "")
     with pytest.raises(ConfigError, match="no switch abc"):
         one_switch(store, "abc")

@@ -223,7 +223,7 @@ def history(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
 
 
 def resume(which: str = WHICH, settings: Path = SETTINGS) -> None:
-    """Goes on with a switch whose process is no more, from the deed that was under way, and with waves behind it."""
+    """Goes on with a switch whose process is no more, from the deed that was under way, and with the waves after it."""
     from twinshore.store.opening import open_known
     from twinshore.switch.operations.waves import resume as go_on
 
@@ -235,7 +235,7 @@ def resume(which: str = WHICH, settings: Path = SETTINGS) -> None:
 def rollback(which: str = WHICH, settings: Path = SETTINGS) -> None:
     """Turns a switch back whose process is no more: the topics stay at home where they were.
 
-    Refused behind the point of no return.
+    Refused past the point of no return.
     """
     from twinshore.store.opening import open_known
     from twinshore.switch.operations.running import roll_back

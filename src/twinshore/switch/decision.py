@@ -1,6 +1,6 @@
 """What a switch does next. Pure: the record and what came of its deed go in, the record as it is then comes out.
 
-A command line, an API, a drill and a simulation call the same `after`. It never turns back behind the point of no
+A command line, an API, a drill and a simulation call the same `after`. It never turns back past the point of no
 return, and never goes on to it once writers have waited for longer than they may.
 """
 
@@ -75,7 +75,7 @@ def after(record: Record, outcome: Outcome, now_ms: int) -> Record:
 
 
 def turn_back(record: Record, why: str, now_ms: int) -> Record:
-    """On its way back. Behind the point of no return it is left as it is."""
+    """On its way back. Past the point of no return it is left as it is."""
     if record.committed or record.ended or record.state is State.TURNING_BACK:
         return record
     back = replace(record, why=why, waits="").tell(now_ms, f"turns back: {why}")

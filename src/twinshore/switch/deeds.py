@@ -2,7 +2,7 @@
 
 Each deed may be done twice, and each that has an undo may be undone though it was done in part or not at all: whoever
 goes on after a process was killed begins with the deed that was under way. `COMMIT` is the point of no return: before
-it a switch can turn back, behind it it goes on.
+it a switch can turn back, past it it goes on.
 """
 
 from __future__ import annotations
@@ -138,14 +138,14 @@ DEEDS: Mapping[Kind, tuple[Deed, ...]] = {
 UNHELD = frozenset({Kind.FAILBACK, Kind.MAPPED, Kind.REBUILD, Kind.GROUP})
 
 
-def is_behind(kind: Kind, deed: Deed, other: Deed) -> bool:
+def is_past(kind: Kind, deed: Deed, other: Deed) -> bool:
     """Whether this deed comes after the other one."""
     deeds = DEEDS[kind]
     return other in deeds and deeds.index(deed) > deeds.index(other)
 
 
 def following(kind: Kind, deed: Deed) -> Deed | None:
-    """The next deed; None behind the last."""
+    """The next deed; None after the last."""
     deeds = DEEDS[kind]
     at = deeds.index(deed) + 1
     return deeds[at] if at < len(deeds) else None
@@ -158,6 +158,6 @@ def to_undo(kind: Kind, deed: Deed) -> Deed | None:
 
 
 def before(kind: Kind, deed: Deed) -> Deed | None:
-    """The deed to be undone behind this one; None where it was the last."""
+    """The deed to be undone after this one; None where it was the last."""
     at = DEEDS[kind].index(deed)
     return to_undo(kind, DEEDS[kind][at - 1]) if at else None

@@ -91,29 +91,23 @@ class Failback:
             Deed.REFILL: self._refill,
             Deed.LET_GO: self._let_go,
             Deed.GO_ON: self._go_on,
-            Deed.PUT_BACK: lambda record: anew.put_back(record, self._old),
+            Deed.PUT_BACK: lambda record: anew.put_back(record, self._old, self._now_ms()),
             Deed.RELEASE: self._release,
+        }
+        self._undoing: Mapping[Deed, Callable[[Record], Outcome]] = {
+            Deed.CLAIM: self._release,
+            Deed.LET_GO: self._carry_again,
         }
 
     def once(self, record: Record) -> Outcome:
-        """The deed that is due, as far as it goes now. To turn back is to let the topics go."""
-        if record.state is State.TURNING_BACK and record.deed is Deed.LET_GO:
-            self._store.switching.ask(record.id, Asked.ANNOUNCED, wall_ms())
-            return Done(record)
-        if record.state is State.TURNING_BACK:
-            return self._release(record)
-        return self._doing[record.deed](record)
+        """The deed that is due, or its undoing, as far as it goes now."""
+        undo = record.state is State.TURNING_BACK
+        return (self._undoing if undo else self._doing)[record.deed](record)
 
     # -- before the point of no return
 
     def _claim(self, record: Record) -> Outcome:
         pair = pair_of(self._link)
-        homes = self._store.homes.of(pair)
-        for one in record.topics:
-            home = homes.get(one.topic)
-            if home is None or home.home != record.new or home.term != one.term:
-                where = f"at home on {home.home} in term {home.term}" if home else "at home nowhere"
-                return Cannot(f"topic {one.topic} is {where} by now")
         rows = [
             TopicInSwitch(pair, topic, record.id, record.back, Asked.ANNOUNCED, wall_ms()) for topic in record.names()
         ]
@@ -121,8 +115,16 @@ class Failback:
         if others:
             topics = listed([row.topic for row in others], NAMED_MAX)
             return Cannot(f"topic {topics} is in another switch already ({others[0].switch_id[:8]})")
-        why = self._words.claim(record)
-        return Cannot(why) if why else Done(record)
+        if why := self._words.claim(record):
+            return Cannot(why)
+        # Asked only now: until it was ours, another switch may have moved it.
+        homes = self._store.homes.of(pair)
+        for one in record.topics:
+            home = homes.get(one.topic)
+            if home is None or home.home != record.new or home.term != one.term:
+                where = f"at home on {home.home} in term {home.term}" if home else "at home nowhere"
+                return Cannot(f"topic {one.topic} is {where} by now")
+        return Done(record)
 
     def _tell(self, record: Record) -> Outcome:
         why = self._words.tell(record)
@@ -186,7 +188,7 @@ class Failback:
             return Wait(f"the mirror of {record.back} still carries {listed(waits, NAMED_MAX)}")
         return Done(record)
 
-    # -- behind it
+    # -- past it
 
     def _go_on(self, record: Record) -> Outcome:
         names = go_on(record, self._old, self._store)
@@ -210,6 +212,10 @@ class Failback:
     def _release(self, record: Record) -> Outcome:
         self._store.switching.end(record.id)  # first: a home that is silent must not keep the next switch waiting
         return Done(record, unsaid(record, (self._new, self._old), self._store, self._now_ms()))
+
+    def _carry_again(self, record: Record) -> Outcome:
+        self._store.switching.ask(record.id, Asked.ANNOUNCED, wall_ms())
+        return Done(record)
 
     def _parted(self, record: Record) -> list[Moved]:
         names = topics_of(from_json(record.tails))

@@ -35,10 +35,11 @@ def claim_of(group: str) -> str:
 
 
 class OneGroup:
-    """`links` lead between its two clusters. Whatever fails in a deed is raised, and may pass."""
+    """`links` lead between its two clusters; `now_ms` is the clock by which the record says since when a deed is tried.
+    Whatever fails in a deed is raised, and may pass."""
 
-    def __init__(self, links: Sequence[Link], settings: Settings, store: Store) -> None:
-        self._links, self._settings, self._store = links, settings, store
+    def __init__(self, links: Sequence[Link], settings: Settings, store: Store, now_ms: Callable[[], int]) -> None:
+        self._links, self._settings, self._store, self._now_ms = links, settings, store, now_ms
         self._doing: Mapping[Deed, Callable[[Record], Outcome]] = {
             Deed.CLAIM: self._claim,
             Deed.LEAVE: self._leave,
@@ -142,7 +143,7 @@ class OneGroup:
         goals = from_json(record.places)
         steps = group_alone.set_back(self._links, self._settings, self._store, record.group, goals, record.by)
         failed = _failed(steps)
-        if failed and wall_ms() - record.deed_ms < SILENT_MS_MAX:
+        if failed and not record.tried_for(SILENT_MS_MAX, self._now_ms()):
             return Wait(failed)
         if failed:
             return Done(record, f"set by hand what could not be set back: {failed}")

@@ -57,15 +57,18 @@ class Rebuild:
             Deed.COMMIT: self._commit,
             Deed.REBUILD: self._rebuild,
             Deed.REFILL: self._refill,
-            Deed.PUT_BACK: lambda record: anew.put_back(record, old),
+            Deed.PUT_BACK: lambda record: anew.put_back(record, old, now_ms()),
             Deed.RELEASE: self._release,
+        }
+        self._undoing: Mapping[Deed, Callable[[Record], Outcome]] = {
+            Deed.CLAIM: self._release,
+            Deed.LET_GO: self._carry_again,
         }
 
     def once(self, record: Record) -> Outcome:
-        """The deed that is due, as far as it goes now. To turn back is to have the mirror carry the topics again."""
-        if record.state is not State.TURNING_BACK:
-            return self._doing[record.deed](record)
-        return self._release(record) if record.deed is Deed.CLAIM else self._carry_again(record)
+        """The deed that is due, or its undoing, as far as it goes now."""
+        undo = record.state is State.TURNING_BACK
+        return (self._undoing if undo else self._doing)[record.deed](record)
 
     # -- before the point of no return
 
@@ -124,7 +127,7 @@ class Rebuild:
         )
         return Done(replace(record, topics=topics), "from here on the rebuild goes on")
 
-    # -- behind it
+    # -- past it
 
     def _rebuild(self, record: Record) -> Outcome:
         made = {one.topic: anew.is_made(record, one, self._old, self._store) for one in record.topics}

@@ -1,6 +1,6 @@
 """What is known of a switch while it runs and afterwards, as a value that travels as JSON. Pure.
 
-The record is written to the store before each deed and behind it. Whoever goes on needs it, and what the store
+The record is written to the store before each deed and after it. Whoever goes on needs it, and what the store
 remembers of guards.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from twinshore.fleet import WireError
 from twinshore.fleet.sentences import listed
-from twinshore.switch.deeds import DEEDS, Deed, Kind, is_behind
+from twinshore.switch.deeds import DEEDS, Deed, Kind, is_past
 
 TOLD_MAX = 500
 NAMED_MAX = 5
@@ -63,7 +63,7 @@ class Record:
     stood there, both as JSON; `folder` holds the files. Of a rebuild the same, and `points` are how far the home
     went when it was decided; `anyway`: also while somebody reads or writes there. Of a `group` that moves alone
     `places` are where it would stand, and `topics` what it reads. As the `wave`-th of a `plan`: the waves that are
-    `left` behind it. `kept`: the cluster that keeps the record, where the store does not answer; `owed`: nothing is
+    `left` after it. `kept`: the cluster that keeps the record, where the store does not answer; `owed`: nothing is
     left to be done without the store. `command`: which of the settings' was begun last, `unfinished`: how `after`
     failed. `waits`: what the deed waits for; `told` is the history."""
 
@@ -104,7 +104,7 @@ class Record:
     @property
     def committed(self) -> bool:
         """Whether the point of no return is past."""
-        return self.state in (State.GOING, State.DONE) and is_behind(self.kind, self.deed, Deed.COMMIT)
+        return self.state in (State.GOING, State.DONE) and is_past(self.kind, self.deed, Deed.COMMIT)
 
     @property
     def ended(self) -> bool:
@@ -114,6 +114,10 @@ class Record:
     def held_s(self) -> float:
         """How long writers waited; 0 while it is not known."""
         return (self.let_write_ms - self.held_ms) / 1000 if self.let_write_ms and self.held_ms else 0.0
+
+    def tried_for(self, ms: int, now_ms: int) -> bool:
+        """Whether the deed is tried for so long. A clock that went back, as that of another host may, counts so too."""
+        return not 0 <= now_ms - self.deed_ms < ms
 
     def names(self) -> tuple[str, ...]:
         return tuple(one.topic for one in self.topics)

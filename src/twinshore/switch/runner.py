@@ -1,6 +1,6 @@
 """Runs a switch to its end: does a deed, decides, writes the record down, and again.
 
-The record is written before each deed and behind it. Whoever is killed in between is followed by somebody who does the
+The record is written before each deed and after it. Whoever is killed in between is followed by somebody who does the
 same deed once more.
 """
 
@@ -30,7 +30,7 @@ def run(
     stop: threading.Event,
 ) -> Record:
     """The record as it ended. `save` raises where somebody else goes on with the switch. `stop`: turn back, as far as
-    that is still possible; behind the point of no return it goes on."""
+    that is still possible; past the point of no return it goes on."""
     told = len(record.told)
     _written(save, record, tell)
     while not record.ended:

@@ -5,8 +5,8 @@ the old one, which may be gone, is a *debt*: kept in the store, and paid by the 
 planned switch whose old home dies under it leaves one as well.
 
 A fail-back or a rebuild makes twins of topics whose home may die meanwhile. Before its point of no return it is taken
-over as any other. Behind it, a forced switch takes those topics out of it that nothing was deleted of, and leaves those
-to it that it fills anew: their twins hold a part only, and the rest is with the home that is gone.
+over as any other. Past that point the forced switch takes only topics of which nothing was deleted. Topics that are
+being filled anew stay in the old switch: their twins hold a part, and the rest is on the home that is gone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from twinshore.fleet import Link, WireError
 from twinshore.fleet.sentences import listed
 from twinshore.fleet.terms import next_term
 from twinshore.store.values import HomeRow
-from twinshore.switch.deeds import Deed, Kind, is_behind
+from twinshore.switch.deeds import Deed, Kind, is_past
 from twinshore.switch.record import Record, State
 from twinshore.switch.returned import from_json, topics_of
 
@@ -70,8 +70,8 @@ def why_not(record: Record, old: str, new: str) -> str:
 
 def fills_anew(record: Record) -> bool:
     """Whether it has deleted twins, or is about to, which are not whole again without their topics' home."""
-    behind = record.committed and not record.ended and not is_behind(record.kind, record.deed, Deed.REFILL)
-    return behind and record.kind in (Kind.FAILBACK, Kind.REBUILD)
+    past = record.committed and not record.ended and not is_past(record.kind, record.deed, Deed.REFILL)
+    return past and record.kind in (Kind.FAILBACK, Kind.REBUILD)
 
 
 def halves(record: Record) -> tuple[str, ...]:
@@ -89,7 +89,7 @@ def at_home(rows: Mapping[str, HomeRow]) -> dict[str, Home]:
 
 
 def moved_since(record: Record, *homes: Mapping[str, Home]) -> tuple[str, ...]:
-    """The topics of a switch past its point of no return that have moved on behind it, by what any of `homes` says.
+    """The topics of a switch past its point of no return that have moved on since, by what any of `homes` says.
     What it has not done yet would be done to a home of long ago."""
     if record.kind not in (Kind.PLANNED, Kind.FORCED) or not record.committed:
         return ()

@@ -189,7 +189,7 @@ class Work:
         said = record if _said(record, Deed.HOLD) else self._words.say(record, "held")
         writing = self._words.awaited(said, parked=True)
         # Whoever follows ends by itself what is on its way: a rule that came first would have it refused.
-        if writing and self._now_ms() - record.deed_ms < FOLLOWERS_MS:
+        if writing and not record.tried_for(FOLLOWERS_MS, self._now_ms()):
             return Wait(f"{listed(writing, NAMED_MAX)} still writes", said)
         self._words.must_be_ours(record)  # before each change of rights: somebody may have ended the switch meanwhile
         shut = self._rights.shut(said)
@@ -213,7 +213,7 @@ class Work:
         waits = [row.topic for row in rows if not row.let_go_ms]
         if len(rows) < len(record.topics):
             return Cannot("the topics are not in this switch any more: somebody else has ended it")
-        if waits and record.kind is Kind.FORCED and self._now_ms() - record.deed_ms > LET_GO_MS_MAX:
+        if waits and record.kind is Kind.FORCED and record.tried_for(LET_GO_MS_MAX, self._now_ms()):
             return Done(record, f"no mirror of {record.link} answers; what it may still send is shut out by the fence")
         if waits:
             return Wait(f"the mirror of {record.link} still carries {listed(waits, NAMED_MAX)}")
@@ -225,7 +225,7 @@ class Work:
             return Cannot(why)
         return Done(record, "from here on the switch goes on")
 
-    # -- behind it
+    # -- past it
 
     def _fence(self, record: Record) -> Outcome:
         shut = self._shut(record)
@@ -302,7 +302,7 @@ class Work:
             for number, point in enumerate(one.points)
             if placed.get((one.topic, number), -1) <= point
         ]
-        if waits and self._now_ms() - record.deed_ms > TAKE_UP_MS_MAX:
+        if waits and record.tried_for(TAKE_UP_MS_MAX, self._now_ms()):
             return Done(record, f"{record.back} does not carry the topics yet: `twinshore status` says why")
         if waits:
             return Wait(f"{record.back} does not carry {listed(waits, NAMED_MAX)} yet")
@@ -317,7 +317,7 @@ class Work:
         try:
             pay()
         except KafkaError as error:
-            if not error.retriable or self._now_ms() - record.deed_ms < SILENT_MS_MAX:
+            if not error.retriable or not record.tried_for(SILENT_MS_MAX, self._now_ms()):
                 raise
             later = "; the mirror does it when it answers" if remember(self._store, record) else ""
             # Whoever reads the new home alone must not wait for a word that the old one keeps back.
@@ -359,7 +359,7 @@ class Work:
 
 
 def _said(record: Record, deed: Deed) -> bool:
-    """Whether the word of this deed was said already: what waits now was found behind it."""
+    """Whether the word of this deed was said already: what waits now was found after it."""
     return record.said == deed
 
 

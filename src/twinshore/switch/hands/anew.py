@@ -88,14 +88,14 @@ def is_made(record: Record, one: Moved, old: KafkaCluster, store: Store) -> bool
     return False
 
 
-def put_back(record: Record, old: KafkaCluster) -> Outcome:
-    """Groups stand where they stood, but never in records that are no more."""
+def put_back(record: Record, old: KafkaCluster, now_ms: int) -> Outcome:
+    """Groups stand where they stood, but never in records that are no more. `now_ms`: by the clock of the record."""
     saved = old_places.from_json(record.places)
     starts = {(one.topic, one.partition): one.first - one.gone for one in from_json(record.tails)}
     wanted = {group: clamped(places, starts) for group, places in saved.items()}
     if not wanted:
         return Done(record)
     lacking = old_places.put_back(old, wanted)
-    if lacking or 0 <= wall_ms() - record.deed_ms < PLACES_STAND_MS:
+    if lacking or not record.tried_for(PLACES_STAND_MS, now_ms):
         return Wait(f"{listed(lacking or sorted(wanted), NAMED_MAX)} is put back on {record.old}")
     return Done(record, f"{counted(len(wanted), 'group')} stands on {record.old} where it stood")

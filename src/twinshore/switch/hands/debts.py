@@ -52,7 +52,7 @@ def unsaid(record: Record, clusters: Sequence[KafkaCluster], store: Store, now_m
             silent.append((cluster, error))
     if not silent:
         return ""
-    if len(silent) == len(clusters) or now_ms - record.deed_ms < SILENT_MS_MAX:
+    if len(silent) == len(clusters) or not record.tried_for(SILENT_MS_MAX, now_ms):
         raise silent[0][1]
     for cluster, _ in silent:
         _keep(store, record, Debt(record.id, cluster.name, record.names()))

@@ -68,7 +68,7 @@ def run_switch(planned: SwitchPlan, settings: Settings, store: Store, asking: As
 
 
 def must_take_writes(store: Store) -> None:
-    """RefusedError where the store may only be read: a switch could not go on behind its first deed."""
+    """RefusedError where the store may only be read: a switch could not go on after its first deed."""
     try:
         store.leases.check_writable()
     except StoreError as error:
@@ -81,7 +81,7 @@ def resume(asked: str, settings: Settings, store: Store, asking: Asking) -> Show
 
 
 def roll_back(asked: str, settings: Settings, store: Store, asking: Asking) -> Shown:
-    """Turns a switch back whose process is no more; RefusedError behind its point of no return."""
+    """Turns a switch back whose process is no more; RefusedError past its point of no return."""
 
     def back(record: Record) -> Record:
         if record.committed:
@@ -177,7 +177,7 @@ def _hands(
     if record.kind is Kind.REBUILD:
         return Rebuild(back, store, ends.source, ends.target, settings.mirror.lease_s, now_ms)
     if record.kind is Kind.GROUP:
-        return OneGroup(links_between(settings, store, record.old, record.new), settings, store)
+        return OneGroup(links_between(settings, store, record.old, record.new), settings, store, now_ms)
     words = ClusterWords(ends.source, ends.target, time.monotonic)
     rights = Writers(ends.source, ends.target, link, back, store)
     if record.kind in (Kind.FAILBACK, Kind.MAPPED):

@@ -109,7 +109,7 @@ def one_switch(store: Store, asked: str, *, open_only: bool = False) -> Shown:
     if not found:
         what = f"no switch {asked}" if asked else "no switch is open"
         raise ConfigError(what, hint="`twinshore switch history` lists those that were begun")
-    raise ConfigError(f"{counted(len(found), 'switch')} may be meant", hint="say which: " + ", ".join(_ids(found)))
+    raise ConfigError(f"{len(found)} switches may be meant", hint="say which: " + ", ".join(_ids(found)))
 
 
 def _ids(found: list[Shown]) -> list[str]:

@@ -1,0 +1,56 @@
+"""The table of deeds and the hands that do them agree, and hands go by the switch's own clock."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.switch.test_decision import NOW_MS, record
+from twinshore.fleet import Link
+from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind
+from twinshore.switch.failback import Failback
+from twinshore.switch.one_group import OneGroup
+from twinshore.switch.rebuilding import Rebuild
+from twinshore.switch.work import Work
+
+NOBODY: Any = type("Nobody", (), {"guard": None})()
+COMMANDS = {Deed.BEFORE, Deed.AFTER}  # the operator's, see hands/commands.py
+
+
+def hands(kind: Kind) -> Any:
+    link, back = Link("east", "west"), Link("west", "east")
+    if kind in (Kind.FAILBACK, Kind.MAPPED):
+        return Failback(link, back, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, lambda: NOW_MS)
+    if kind is Kind.REBUILD:
+        return Rebuild(back, NOBODY, NOBODY, NOBODY, 1.0, lambda: NOW_MS)
+    if kind is Kind.GROUP:
+        return OneGroup([link], NOBODY, NOBODY, lambda: NOW_MS)
+    settings: Any = type("Settings", (), {"mirror": type("Mirror", (), {"lease_s": 1.0})})
+    return Work(link, back, settings, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, print, lambda: NOW_MS)
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_each_deed_has_a_hand_and_what_may_be_undone_has_another(kind: Kind) -> None:
+    ours = hands(kind)
+    deeds = DEEDS[kind]
+    assert set(deeds) - COMMANDS <= set(ours._doing)
+    may_turn = deeds[: deeds.index(Deed.COMMIT)] if Deed.COMMIT in deeds else ()
+    assert {deed for deed in may_turn if DUTIES[deed].undoes} - COMMANDS <= set(ours._undoing)
+
+
+@pytest.mark.parametrize(("went_s", "late"), [(0, False), (14, False), (16, True), (-3600, True)])
+def test_a_deed_is_not_tried_for_ever_where_a_clock_went_back(went_s: int, late: bool) -> None:
+    """The one that goes on with it may run on a host whose clock is behind."""
+    one = replace(record(), deed_ms=NOW_MS)
+    assert one.tried_for(15_000, NOW_MS + went_s * 1000) is late
+
+
+def test_hands_ask_no_other_clock() -> None:
+    """What the record says since when is by the switch's own clock, which nobody sets meanwhile."""
+    root = Path(__file__).parents[2] / "src" / "twinshore" / "switch"
+    known = {"record.py", "decision.py"}
+    reads = [path for path in root.rglob("*.py") if "deed_ms" in path.read_text() and path.name not in known]
+    assert reads == []
