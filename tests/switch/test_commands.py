@@ -71,7 +71,7 @@ def test_it_is_told_what_moves_and_its_words_are_kept(tmp_path: Path) -> None:
     assert not Path("never").exists()
     _, ran = both(commands, at(Deed.AFTER))
     assert "'SWITCH_HOME': 'west'" in ran.sentence
-    _, ran = both(commands, turn_back(at(Deed.BEFORE), "no", NOW_MS))
+    _, ran = both(commands, turn_back(replace(at(Deed.BEFORE), command="before"), "no", NOW_MS))
     assert "'SWITCH_HOME': 'east'" in ran.sentence
     assert "'SWITCH_MOMENT': 'after'" in ran.sentence
 
@@ -83,7 +83,7 @@ def test_a_failure_before_turns_the_switch_back_and_one_after_is_said(tmp_path: 
     assert isinstance(ran, Cannot)
     assert "ended with 3" in ran.sentence
     assert "the gateway says no" in ran.sentence
-    back = after(at(Deed.BEFORE), ran, NOW_MS)
+    back = after(replace(at(Deed.BEFORE), command="before"), ran, NOW_MS)
     assert (back.state, back.deed) == (State.TURNING_BACK, Deed.BEFORE), "`after` is run on the way back"
     _, ran = both(commands, at(Deed.AFTER))
     assert isinstance(ran, Done)
@@ -157,3 +157,23 @@ def _runs(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def test_what_was_never_begun_is_not_undone(tmp_path: Path) -> None:
+    """Turned back right before `before`: no gateway hears of a switch that did not happen."""
+    heard = tmp_path / "heard"
+    program = script(tmp_path, f"open({str(heard)!r}, 'a').write('x')")
+    one = turn_back(at(Deed.BEFORE), "no", NOW_MS)
+    assert Commands(SwitchSettings(before=program, after=program)).once(one) == Done(one, "`before` was not run")
+    assert not heard.exists()
+
+
+def test_what_ended_well_is_not_run_again_by_whoever_ends_the_switch(tmp_path: Path) -> None:
+    """Without the store the switch ran `after`; its `resume` does all deeds from `give` on once more."""
+    heard = tmp_path / "heard"
+    commands = Commands(SwitchSettings(after=script(tmp_path, f"open({str(heard)!r}, 'a').write('x')")))
+    _, ran = both(commands, at(Deed.AFTER))
+    assert isinstance(ran, Done)
+    again = replace(ran.record, deed=Deed.AFTER)
+    assert Commands(SwitchSettings(after=script(tmp_path, ""))).once(again) == Done(again)
+    assert heard.read_text() == "x"

@@ -11,15 +11,16 @@ import pytest
 
 from tests.switch.test_decision import record
 from tests.switch.test_left_there import line, seen
-from twinshore.fleet import KafkaError, RefusedError
+from twinshore.fleet import ConfigError, KafkaError, RefusedError
 from twinshore.fleet.settings import Settings, load_settings
 from twinshore.homes.home_lines import HomeLog
 from twinshore.lab.ports import free_port
 from twinshore.store import Store, passing_store
 from twinshore.switch.deeds import DEEDS, Deed, Kind
+from twinshore.switch.hands.left_there import LastWritten
 from twinshore.switch.operations import plans, storeless
 from twinshore.switch.operations.kept import Open, records_of, values_of
-from twinshore.switch.operations.planning import SwitchPlan, asked_of
+from twinshore.switch.operations.planning import Switch, SwitchPlan, asked_of
 from twinshore.switch.operations.running import Asking
 from twinshore.switch.operations.storeless import Without
 from twinshore.switch.record import Record, State
@@ -106,6 +107,38 @@ def test_what_stands_in_the_way_is_refused(
     planned = storeless.plan(asked_of([topics], "west", force=True), settings, where, by="bob")
     assert why in str(planned.refused)
     assert planned.record is None
+
+
+def test_whom_the_notes_name_must_have_written_there(settings: Settings, store: Store) -> None:
+    """A note may be older than the link's last records: a fence for whoever it names would shut out nobody."""
+    last = LastWritten(("orders-0",), ours=False)
+    where = Without(store, "the store is away", (seen({}),), None, {}, last)
+    planned = storeless.plan(ASKED, settings, where, by="bob")
+    assert "orders-0 on west ends with records of another writer" in str(planned.refused)
+    assert not replace(last, ours=True).refused, "one stranger's record keeps nobody from switching"
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (replace(ASKED, producer="anna"), "without the store topics alone are switched"),
+        (replace(ASKED, group="billing"), "without the store topics alone are switched"),
+        (replace(ASKED, topics=()), "nothing is to be switched"),
+    ],
+)
+def test_what_is_asked_for_besides_topics_is_refused(settings: Settings, store: Store, asked: Switch, why: str) -> None:
+    where = Without(store, "", (seen({}),), None, {})
+    if asked.topics:
+        assert why in str(storeless.plan(asked, settings, where, by="bob").refused)
+        return
+    with pytest.raises(ConfigError, match=why):
+        storeless.plan(asked, settings, where, by="bob")
+
+
+def test_a_word_that_is_no_expression_is_told_before_anything_is_asked(settings: Settings) -> None:
+    asked = replace(ASKED, topics=("[",))
+    with pytest.raises(ConfigError, match="TOPIC"), storeless.reached(asked, settings):
+        raise AssertionError("it was looked for")
 
 
 def test_the_lines_of_the_new_home_count_for_where_topics_are() -> None:

@@ -64,8 +64,8 @@ class Record:
     went when it was decided; `anyway`: also while somebody reads or writes there. Of a `group` that moves alone
     `places` are where it would stand, and `topics` what it reads. As the `wave`-th of a `plan`: the waves that are
     `left` after it. `kept`: the cluster that keeps the record, where the store does not answer; `owed`: nothing is
-    left to be done without the store. `command`: which of the settings' was begun last, `unfinished`: how `after`
-    failed. `waits`: what the deed waits for; `told` is the history."""
+    left to be done without the store. `command`: which of the settings' was begun last, or ended well; `unfinished`:
+    how `after` failed. `waits`: what the deed waits for; `told` is the history."""
 
     id: str
     kind: Kind

@@ -21,6 +21,7 @@ from twinshore.switch.record import Record, State
 OUTPUT_MAX = 2_000
 TOPICS_MAX = 30_000  # of the environment's one string; all are on standard input besides
 END_S = 2.0
+ENDED = ", ended well"
 ENDED_S = 2 * END_S  # so long at most a command that took too long is being ended
 
 
@@ -58,9 +59,13 @@ class Commands:
         back = record.state is State.TURNING_BACK
         which = "after" if back or record.deed is Deed.AFTER else "before"
         command = self._settings.before if which == "before" else self._settings.after
+        if back and not record.command:
+            return Done(record, "`before` was not run")
         if not command:
             return Done(record, "no command is to be run" if back else "")
         moment = f"{which}, turned back" if back else which
+        if record.command == f"{moment}{ENDED}":
+            return Done(record)  # without the store, by whoever leaves the rest to it
         if record.command != moment:
             # Written down first: whoever goes on must know that it may have run.
             self._begun.add(moment)
@@ -72,7 +77,9 @@ class Commands:
         said = again + ran.sentence(command[0])
         if ran.why and which == "before":
             return Cannot(said)
-        return Done(replace(record, unfinished=said) if ran.why else record, said)
+        if ran.why:
+            return Done(replace(record, unfinished=said), said)
+        return Done(replace(record, command=f"{moment}{ENDED}"), said)
 
 
 def variables(record: Record, moment: str, *, back: bool) -> dict[str, str]:

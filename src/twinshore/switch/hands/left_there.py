@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from twinshore.fleet import TWINS_TOPIC, Link, RefusedError
+from twinshore.fleet import TWINS_TOPIC, Link, NamedPartition, RefusedError
 from twinshore.fleet.sentences import listed
 from twinshore.homes.home_lines import HomeLine
-from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.notes import Notebook
 from twinshore.links.homes import pair_of
 from twinshore.mirror.driver.target_notes import Told, ToldOfEach, Writer, anchors
+from twinshore.mirror.lane.marking import marker_id
 from twinshore.store import Flip, HomeRow, LinkIdentity, Store, TwinRow
+from twinshore.wire.batch import CONTROL
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,42 @@ def fill(store: Store, found: Iterable[LinkLeft], also: Collection[str] = ()) ->
 def _said(row: HomeRow) -> Flip:
     """The home as the lines say it, in their term."""
     return Flip(row.pair, row.topic, row.home, row.term, "", "", "", "", (), row.since_ms, row.set_by)
+
+
+@dataclass(frozen=True, slots=True)
+class LastWritten:
+    """Who wrote last to the link's twins. `strange`: partitions that end with records of somebody whom the notes do not
+    name; `ours`: whether a broker knows the link that they name as a writer of any of these."""
+
+    strange: tuple[str, ...] = ()
+    ours: bool = True
+
+    @property
+    def refused(self) -> bool:
+        """Nothing shows that the notes are of the link as it writes now."""
+        return bool(self.strange) and not self.ours
+
+
+def last_written(target: KafkaCluster, found: LinkLeft, topics: Collection[str]) -> LastWritten:
+    """Of these topics. The notes may be older than what was written last, and a fence shuts out whom they name. Read
+    are the ends alone to which a broker remembers that somebody else has written."""
+    pid = found.identity.producer_id
+    ours = {pid, marker_id(pid)}
+    below = {NamedPartition(row.topic, row.partition): row.inherited for row in found.twins if row.topic in topics}
+    writers = target.describe_producers(below)
+    others = [
+        named
+        for named, some in writers.items()
+        if any(one.producer_id not in ours and one.last_sequence >= 0 for one in some)
+    ]
+    ends = target.list_offsets(others, OffsetKind.HIGH_WATERMARK) if others else {}
+    strange = []
+    for named in others:
+        last = target.read_tail_batch(named, ends[named] - 1) if ends[named] > below[named] else None
+        if last is not None and not last.attributes & CONTROL and last.producer_id not in ours:
+            strange.append(str(named))
+    known = any(one.producer_id in ours for some in writers.values() for one in some)
+    return LastWritten(tuple(sorted(strange)), known)
 
 
 def _told(link: Link, target: KafkaCluster) -> Told | None:

@@ -100,9 +100,7 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept:
     """ConfigError where no topic is meant; what stands in the way is `refused`, in one sentence. `kept`: the cluster
     that keeps the record, where `store` holds no more than what that cluster says."""
     settings.cluster(asked.to)
-    for pattern in asked.topics:
-        if why := why_not_pattern(pattern):
-            raise ConfigError(f"TOPIC: {why}")
+    must_be_expressions(asked.topics)
     links = [one.link for one in standing(settings.links, store).values()]
     link, rows = _link_of(asked, links, store)
     asked_for = {row.topic for row in rows}
@@ -152,6 +150,13 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept:
     untaken = () if kept else tuple(topic for topic in topics if back is None or not admits(back, topic))
     steps = tuple(DeedStep(deed) for deed in DEEDS[asked.kind])
     return SwitchPlan(steps, tuple(shown), remarks, record=record, back_topics=untaken, takes_over=others)
+
+
+def must_be_expressions(topics: Sequence[str]) -> None:
+    """ConfigError where one of these words is none."""
+    for pattern in topics:
+        if why := why_not_pattern(pattern):
+            raise ConfigError(f"TOPIC: {why}")
 
 
 def carrier_of(asked: Switch, settings: Settings, store: Store) -> tuple[Link, list[str]]:

@@ -11,7 +11,6 @@ from pathlib import Path
 from twinshore.fleet import ConfigError, Link, Naming, RefusedError, TwinshoreError, is_heartbeats
 from twinshore.fleet.sentences import counted, listed
 from twinshore.fleet.settings import Settings
-from twinshore.fleet.settings.shapes import why_not_pattern
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.homes import pair_of
 from twinshore.links.standing import standing
@@ -29,7 +28,7 @@ from twinshore.switch.hands.behind_tails import unfit
 from twinshore.switch.hands.beside_home import home_of
 from twinshore.switch.hands.returned_logs import stood
 from twinshore.switch.hands.standing import answers
-from twinshore.switch.operations.planning import DeedStep, SwitchPlan
+from twinshore.switch.operations.planning import DeedStep, SwitchPlan, must_be_expressions
 from twinshore.switch.operations.preview import cramped
 from twinshore.switch.record import Moved, Record
 from twinshore.switch.returned import Stood, Tail, differ, kept_back, tails, to_json, topics_of, unseen
@@ -59,9 +58,7 @@ def folder_of(settings: Settings, said: Path | None = None) -> Path:
 def plan(asked: FailBack, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
     """ConfigError where no topic is meant; what stands in the way is `refused`, in one sentence."""
     settings.cluster(asked.old)
-    for pattern in asked.topics:
-        if why := why_not_pattern(pattern):
-            raise ConfigError(f"TOPIC: {why}")
+    must_be_expressions(asked.topics)
     back, topics = _link_of(asked, [one.link for one in standing(settings.links, store).values()], store)
     if mapped := sorted({topic for topic, _ in store.extents.reached(back.name)} & {one.topic for one in topics}):
         gone_on = f"the twin of {listed(mapped, NAMED_MAX)} on {asked.old} goes on mapped, behind what never crossed"

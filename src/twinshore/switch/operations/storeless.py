@@ -11,9 +11,9 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from twinshore.fleet import ConfigError, Naming, RefusedError, StoreError
+from twinshore.fleet import TWINS_TOPIC, ConfigError, KafkaError, Naming, RefusedError, StoreError
 from twinshore.fleet.sentences import listed
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.sections.switch import SECTION as SWITCH
@@ -27,34 +27,38 @@ from twinshore.store.opening import open_answering
 from twinshore.switch.decision import begin
 from twinshore.switch.deeds import DEEDS, Deed
 from twinshore.switch.hands.commands import ENDED_S
-from twinshore.switch.hands.left_there import LinkLeft, fill, look
+from twinshore.switch.hands.left_there import LastWritten, LinkLeft, fill, last_written, look
 from twinshore.switch.operations import planning, plans, running
 from twinshore.switch.operations.kept import Keeping, Open, records_of
-from twinshore.switch.operations.planning import ASK_S, NAMED_MAX, DeedStep, Switch, SwitchPlan
+from twinshore.switch.operations.planning import ASK_S, NAMED_MAX, DeedStep, Switch, SwitchPlan, must_be_expressions
 from twinshore.switch.operations.running import CALL_S, Asking
 from twinshore.switch.operations.showing import Shown
 from twinshore.switch.record import Record
 from twinshore.switch.runner import anew, run
 
 STORE_S = 2.5
+NOTHING_STRANGE = LastWritten()
 ALIVE_S = 2.0  # a switch at work writes its record more often, but while a command runs
 LOOK_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Without:
-    """`store` holds what the new home says; `why` the real one is not asked. `begun`: the switch to go on with."""
+    """`store` holds what the new home says; `why` the real one is not asked. `begun`: the switch to go on with; `last`:
+    who wrote last to the twins that are meant."""
 
     store: Store
     why: str
     left: tuple[LinkLeft, ...]
     begun: Open | None
     claims: Mapping[str, str]
+    last: LastWritten = NOTHING_STRANGE
 
 
 @contextmanager
 def reached(asked: Switch, settings: Settings) -> Iterator[tuple[Settings, Store | Without]]:
     """The settings with the links that there are, and the store; where that does not answer, what is left."""
+    must_be_expressions(asked.topics)
     try:
         store = open_answering(settings, STORE_S)
     except StoreError as error:
@@ -69,17 +73,19 @@ def plan(asked: Switch, settings: Settings, where: Store | Without, *, by: str) 
     """As `plans.plan_of`, with the store or without it."""
     if isinstance(where, Store):
         return plans.plan_of(asked, settings, where, by=by)
-    if asked.wave or asked.group or asked.of:
+    if asked.wave or asked.group or asked.of or asked.producer:
         return SwitchPlan(
             shown=(where.why,),
             refused=RefusedError("without the store topics alone are switched", hint="name them; '.*' means all"),
         )
+    if not asked.topics:
+        raise ConfigError("nothing is to be switched", hint="name topics; '.*' means all")
     if where.begun:
         return _onward(where, where.begun.record)
     if refused := _refused(asked, where):
         return SwitchPlan(shown=(where.why,), refused=refused)
     found = planning.plan(asked, settings, where.store, by=by, kept=asked.to)
-    found = SwitchPlan(found.steps, (where.why, *found.shown), found.remarks, found.refused, found.record)
+    found = replace(found, shown=(where.why, *found.shown), remarks=(*found.remarks, *_strange(asked, where.last)))
     return plans.with_commands(found, settings)
 
 
@@ -117,11 +123,12 @@ def _put_together(asked: Switch, settings: Settings, error: StoreError) -> Itera
         lines = notes.read()
         left = tuple(found for one in links if (found := look(one, target, lines)))
         begun = _begun(asked, records_of(notes.log))
+        last = NOTHING_STRANGE if begun else _last_written(asked, target, left)
     claims = {topic: holder.switch for one in left for topic in one.topics() if (holder := notes.log.holder(topic))}
     with passing_store(f"of what stands on {asked.to}") as store:
         fill(store, left, also=begun.record.names() if begun else ())
         why = f"{error.message}: the switch works from the settings, and from what stands on {asked.to}"
-        yield Without(store, why, left, begun, claims)
+        yield Without(store, why, left, begun, claims, last)
 
 
 def _begun(asked: Switch, records: Mapping[str, Open]) -> Open | None:
@@ -164,7 +171,36 @@ def _refused(asked: Switch, where: Without) -> ConfigError | RefusedError | None
             "is in the store that does not answer",
             hint="let whoever runs it end it",
         )
+    if where.last.refused:
+        return RefusedError(
+            f"{listed(where.last.strange, NAMED_MAX)} on {asked.to} ends with records of another writer than the one "
+            f"that `{TWINS_TOPIC}` names there: nobody knows whom to shut out",
+            hint="the note may be old: get the store back first",
+        )
     return None
+
+
+def _last_written(asked: Switch, target: KafkaCluster, left: Iterable[LinkLeft]) -> LastWritten:
+    """Of the topics that are meant; nothing is said where the brokers do not tell."""
+    wanted = [re.compile(pattern) for pattern in asked.topics]
+    try:
+        each = [
+            last_written(target, one, {topic for topic in one.topics() if any(so.fullmatch(topic) for so in wanted)})
+            for one in left
+        ]
+    except KafkaError as error:
+        if error.retriable:
+            raise
+        return NOTHING_STRANGE
+    return LastWritten(tuple(name for one in each for name in one.strange), all(not one.refused for one in each))
+
+
+def _strange(asked: Switch, last: LastWritten) -> Iterator[str]:
+    if last.strange:
+        yield (
+            f"{listed(last.strange, NAMED_MAX)} on {asked.to} ends with records of another writer than the link: see "
+            "that no mirror of it runs any more, as late requests of such a writer are not shut out"
+        )
 
 
 def alive_s(record: Record, timeout_s: float) -> float:
