@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from twinshore.fleet.terms import FIRST_TERM, fence_epoch, next_term, twin_epoch, written_epoch
+from twinshore.fleet.terms import FIRST_TERM, TERM_MAX, fence_epoch, next_term, twin_epoch, written_epoch
 
 
 def test_a_home_that_no_row_tells_is_in_its_first_term() -> None:
@@ -32,3 +32,8 @@ def test_each_fence_is_above_what_was_written_and_below_what_will_be(seed: int) 
         fences[home].append(fence)
         term, home = next_term(term), "west" if home == "east" else "east"
         twins[home] = twin_epoch(term)
+
+
+def test_the_last_term_still_fits_into_a_header() -> None:
+    """A link that began anew a thousand times besides."""
+    assert fence_epoch(written_epoch(1_000, twin_epoch(next_term(TERM_MAX - 1)))) < 1 << 15

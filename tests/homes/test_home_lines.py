@@ -185,6 +185,7 @@ HOSTILE = [
             ("cluster_id", 7),
             ("source", []),
             ("term", 0),
+            ("term", 30_001),
             ("term", 1 << 40),
             ("term", 1.5),
             ("step", -1),

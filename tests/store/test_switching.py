@@ -254,3 +254,16 @@ def test_a_record_is_kept_only_while_its_lease_is_held(store: Store) -> None:
     kept = store.switches.of("f" * 32)
     assert kept is not None
     assert kept.state == "turned back"
+
+
+def test_what_a_cluster_keeps_does_not_hide_who_goes_on_with_the_store(store: Store) -> None:
+    """Its record was read, and then a process took the switch over from the cluster."""
+    kept = SwitchRow("f" * 32, "forced", "east", "west", "going on", '{"kept":"west"}', "anna", 1, 1)
+    assert store.switches.take_up(kept, None)
+    ours = replace(kept, record='{"kept":""}', state="done", changed_ms=9, ended_ms=9)
+    store.switches.save(ours)
+    for before in (None, kept):
+        assert not store.switches.take_up(replace(kept, record='{"kept":"west","deed":"flip"}'), before)
+    assert store.switches.of(kept.id) == ours
+    assert store.switches.take_up(kept, ours)
+    assert store.switches.of(kept.id) == kept

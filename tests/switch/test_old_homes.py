@@ -21,7 +21,10 @@ def test_only_what_a_switch_left_to_the_link_and_no_switch_has_now() -> None:
     assert left_to(BACK, rows, [TWIN], ()) == ("orders",)
     assert left_to(BACK, rows, [TWIN], ["orders"]) == (), "a switch that brings it home takes the guard away"
     assert left_to(BACK, {"orders": replace(ORDERS, home="east")}, [TWIN], ()) == (), "it is at home there"
-    assert left_to(BACK, rows, [replace(TWIN, epoch=0)], ()) == (), "a twin that was one from the beginning"
+    assert left_to(BACK, rows, [replace(TWIN, epoch=0)], ()) == ("orders",), "a twin that a fail-back made anew"
+    first = {"orders": replace(ORDERS, term=1)}
+    assert left_to(BACK, first, [replace(TWIN, epoch=0)], ()) == (), "a twin that was one from the beginning"
+    assert left_to(BACK, rows, [], ()) == (), "the link does not carry it"
     assert left_to(BACK, {}, [TWIN], ()) == ()
     assert left_to(Link("east", "west"), rows, [TWIN], ()) == ()
 

@@ -12,6 +12,7 @@ import pytest
 from tests.switch.test_decision import NOW_MS, record
 from twinshore.fleet import ConfigError, Link, RefusedError
 from twinshore.fleet.settings import Settings, load_settings
+from twinshore.fleet.terms import TERM_MAX
 from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
 from twinshore.lab.ports import free_port
 from twinshore.store import Asked, Flip, Store, SwitchRow, TopicInSwitch, TwinRow, open_store
@@ -128,6 +129,16 @@ def test_what_stands_in_the_way_is_refused_before_anything_is_done(settings: Set
     renamed = plan(asked_of(["orders"], "north"), settings, store)
     assert "other names" in str(renamed.refused)
     assert switches(store) == []
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_topic_that_has_changed_homes_too_often_stays(settings: Settings, store: Store, force: bool) -> None:
+    """Its link's next epoch would not fit into a batch's header."""
+    moved = ("orders", "east", TERM_MAX, "west->east", "east->west", "a" * 32, "b" * 32, (9,), NOW_MS, "bob")
+    store.switching.flip([Flip("east<>west", *moved)])
+    assert "has changed homes 30,000 times" in str(
+        plan(asked_of(["orders"], "west", force=force), settings, store).refused
+    )
 
 
 def test_a_switch_is_found_by_the_beginning_of_its_id(store: Store) -> None:

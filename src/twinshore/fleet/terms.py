@@ -10,6 +10,8 @@ from __future__ import annotations
 
 # A topic's first home, which was seen and not decided.
 FIRST_TERM = 1
+# A producer's epoch has 15 bits: a term, the link's own epoch and the fence must fit into it together.
+TERM_MAX = 30_000
 
 
 def next_term(term: int) -> int:

@@ -20,6 +20,7 @@ from itertools import groupby
 from typing import Any
 
 from twinshore.fleet.errors import TooLargeError
+from twinshore.fleet.terms import TERM_MAX
 from twinshore.homes.record_lines import PARTS_MAX, Line, RecordLog
 from twinshore.wire.note_text import KEY_BYTES_MAX, WORD_CHARS_MAX, as_word, json_or_none, note_text
 
@@ -244,7 +245,7 @@ def _home(topic: str, value: bytes | None) -> HomeLine | None:
             "since_ms": int(since_ms),
             "points": list(raw),
             **more,
-        } if 0 < term < WORD_MAX and 0 <= step < WORD_MAX and 0 <= since_ms < YEAR_9999_MS:
+        } if 0 < term <= TERM_MAX and 0 <= step < WORD_MAX and 0 <= since_ms < YEAR_9999_MS:
             words, ids = (
                 {name: text for name in names if isinstance(text := more.get(name, ""), str)}
                 for names in (_WORDS, _IDS)

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from sqlalchemy import Connection, select
 
 from twinshore.store import leases
-from twinshore.store.dialects import put, storable
+from twinshore.store.dialects import insert_absent, put, storable
 from twinshore.store.engine import Database
 from twinshore.store.switch_tables import SET_BY_LENGTH, switches
 from twinshore.store.switch_values import SwitchRow
@@ -16,8 +16,12 @@ from twinshore.store.values import LeaseRow
 
 def save(connection: Connection, row: SwitchRow) -> None:
     """The last word stands."""
-    stored = replace(row, record=storable(row.record), set_by=storable(row.set_by)[:SET_BY_LENGTH])
-    put(connection, switches, [asdict(stored)])
+    put(connection, switches, [asdict(_stored(row))])
+
+
+def _stored(row: SwitchRow) -> SwitchRow:
+    """The row as every database takes it."""
+    return replace(row, record=storable(row.record), set_by=storable(row.set_by)[:SET_BY_LENGTH])
 
 
 def read(connection: Connection, *, open_only: bool) -> tuple[SwitchRow, ...]:
@@ -48,6 +52,20 @@ class Switches:
                 return False
             save(connection, row)
             return True
+
+        return self._database.write(write)
+
+    def take_up(self, row: SwitchRow, before: SwitchRow | None) -> bool:
+        """The switch as a cluster has it. False, and nothing done, where another row than `before` stands there by now:
+        a process that goes on with the switch from here knows more."""
+
+        def write(connection: Connection) -> bool:
+            values = asdict(_stored(row))
+            if before is None:
+                insert_absent(connection, switches, [values])
+                return read_one(connection, row.id) == SwitchRow(**values)
+            as_seen = (switches.c.id == row.id, switches.c.record == before.record)
+            return connection.execute(switches.update().where(*as_seen).values(values)).rowcount == 1
 
         return self._database.write(write)
 

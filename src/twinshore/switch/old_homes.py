@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from twinshore.fleet import Link
 from twinshore.fleet.sentences import listed
+from twinshore.fleet.terms import FIRST_TERM
 from twinshore.homes.home_lines import HomeLine
 from twinshore.store.values import HomeRow, TwinRow
 
@@ -20,9 +21,11 @@ NAMED_MAX = 5
 def left_to(
     link: Link, homes: Mapping[str, HomeRow], twins: Iterable[TwinRow], in_switch: Collection[str]
 ) -> tuple[str, ...]:
-    """The topics that came to be at home at the link's source by a switch, and are twins of the link since."""
-    switched = {row.topic for row in twins if row.epoch}
-    ours = {topic for topic, row in homes.items() if row.home == link.source and topic in switched}
+    """The topics that came to be at home at the link's source by a switch, and are twins of the link since. A twin that
+    was made anew, after a fail-back or a rebuild, bears no term: the home's row does."""
+    carried = {row.topic for row in twins}
+    switched = {topic for topic, row in homes.items() if row.home == link.source and row.term > FIRST_TERM}
+    ours = switched & carried
     return tuple(sorted(ours.difference(in_switch)))
 
 

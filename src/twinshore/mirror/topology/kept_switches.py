@@ -21,13 +21,16 @@ def take_up(link: str, cluster: str, notes: HomeNotes, store: Store, log: Callab
     if not records:
         return
     known, now_ms = store.switches.all(), wall_ms()
-    before = {row.id: row.state for row in known}
+    stood = {row.id: row for row in known}
     for row in to_take_up(records, known, now_ms):
-        store.switches.save(row)
-        if before.get(row.id) != row.state:
-            told = (row.id[:ID_SHOWN], before.get(row.id, ""), row.state, f"taken up from {cluster}", row.set_by)
+        before = stood.get(row.id)
+        if not store.switches.take_up(row, before):
+            continue
+        state = before.state if before else ""
+        if state != row.state:
+            told = (row.id[:ID_SHOWN], state, row.state, f"taken up from {cluster}", row.set_by)
             store.audit.add([AuditRow(now_ms, link, "switch", *told)])
-        if row.id not in before:
+        if before is None:
             log(
                 f"{link}: {row.kind} switch {row.id[:ID_SHOWN]} from {row.source} to {row.target} was made without the "
                 f"store, as {cluster} says: the store takes it up, and `twinshore switch resume` ends it"

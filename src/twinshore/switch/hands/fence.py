@@ -90,7 +90,8 @@ def put_up(new: KafkaCluster, record: Record, shut: Shut) -> Outcome:
     foreign = [str(named) for named in others if not is_fence(new, named, points[named], shut)]
     if foreign and record.kind is Kind.FORCED and all(ends[named] > points[named] for named in others):
         # Nobody has heard the points yet: what a mirror sent at last lies below the fence as well.
-        return Wait("the twins have grown at last: their points are theirs now", _with_points(record, ends))
+        grown = {named: ends[named] for named in others if str(named) in foreign}
+        return Wait("the twins have grown at last: their points are theirs now", _with_points(record, grown))
     if foreign:
         return Wait(f"{listed(foreign, NAMED_MAX)} on {new.name} ends neither at its point nor behind the fence")
     if lacking:

@@ -83,8 +83,9 @@ def take_up(settings: Settings, store: Store, tell: Callable[[str], None]) -> No
                 tell(f"whether {name} keeps a switch that was made without this store is not known: {error.message}")
                 continue
         records = {switch: values_of(one.record) for switch, one in records_of(notes.log).items()}
-        for row in to_take_up(records, store.switches.all() if records else (), wall_ms()):
-            store.switches.save(row)
+        known = {row.id: row for row in store.switches.all()} if records else {}
+        for row in to_take_up(records, known.values(), wall_ms()):
+            store.switches.take_up(row, known.get(row.id))
 
 
 def brought(record: Record, notes: HomeNotes, store: Store, save: Callable[[Record], None]) -> Record:

@@ -14,6 +14,7 @@ from twinshore.fleet.operations import Plan
 from twinshore.fleet.sentences import counted, listed
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.shapes import why_not_pattern
+from twinshore.fleet.terms import TERM_MAX
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.rights import Acl, Operation, Permission, Resource
 from twinshore.kafka.rights_requests import read_acls
@@ -209,6 +210,13 @@ def _refused(asked: Switch, link: Link, topics: Sequence[str], store: Store, awa
     mapped = sorted({topic for topic, _ in store.extents.reached(link.name)} & set(topics))
     if mapped or link.mode is Mode.MAPPED:
         return RefusedError(f"mapped twins have offsets of their own and are not switched: {listed(mapped, NAMED_MAX)}")
+    homes = store.homes.of(pair_of(link))
+    if worn := [topic for topic in topics if topic in homes and homes[topic].term >= TERM_MAX]:
+        return RefusedError(
+            f"{listed(worn, NAMED_MAX)} has changed homes {TERM_MAX:,} times: brokers could not tell old writers from "
+            "new ones any more",
+            hint="move what is in it to a topic of another name",
+        )
     if asked.kind is Kind.FORCED:
         return None
     if away:
